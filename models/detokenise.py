@@ -1,0 +1,89 @@
+"""Two spellings of a text: natural, and that of the spaced corpora ("I don ' t know .").
+
+`detokenise` turns the second into the first, `tokenise` the first into the second, so that
+training can see both. Numbers (3.5, 5:30), hyphens, addresses and the stops inside
+abbreviations stay whole in either, as they do in those corpora. White space runs become one
+space, and curly quotation marks and apostrophes that stand alone become straight ones.
+"""
+
+import re
+
+_Rules = tuple[tuple[re.Pattern[str], str], ...]
+
+_ENDINGS = r"(?=(?:s|t|m|d|re|ve|ll)(?![\w']))"
+_BEGINNINGS = r"\b([o0cy]|ma)"  # o'clock, O'Neill, c'mon, y'all, ma'am
+_APART = r" '(?!\S)"
+_UP_TO = rf"(?:(?!{_APART}).)*"
+_EVENLY = rf"(?:{_APART}{_UP_TO}{_APART}{_UP_TO})*$"
+_OPENS = r"(?<![^\s\"'(])"
+
+
+def _rules(*rules: tuple[str, str]) -> _Rules:
+    return tuple((re.compile(pattern), replacement) for pattern, replacement in rules)
+
+
+_JOIN = _rules(
+    (r"(?<!\S)[\u2018\u2019](?!\S)", "'"),
+    (r"(?<!\S)[\u201c\u201d](?!\S)", '"'),
+    (r"(?i)(?<=[a-z0-9]) ' ?" + _ENDINGS, "'"),
+    (r"(?i)(?<=[a-z]) (?=n't\b)", ""),
+    (rf"(?i){_BEGINNINGS} ' (?=[a-z])", r"\1'"),
+    (r'(?<!\S)" ([^"]*?) "(?!\S)', r'"\1"'),
+    # After s a single mark may be a possessive. It opens a quotation if that then ends in another
+    # letter, and if it leaves none of the marks to come without its fellow.
+    (
+        rf"(?<!\S)' (?:(?<!s ' )({_UP_TO})|({_UP_TO})(?<!s)(?={_APART}{_UP_TO}{_EVENLY})){_APART}",
+        r"'\1\2'",
+    ),
+    (r"(?<=s) '(?!\S)", "'"),
+    (r"(?<=\d) ([.:]) (?=\d)", r"\1"),
+    (r"(?<![\w'.])([A-Za-z]) \. (?=[A-Za-z] \.)", r"\1."),  # U . S . and p . m .
+    (r" (?=[.,!?…]+[\"')\]]*(?!\S)|[:;](?!\S)|[.?!][A-Z][a-z'])", ""),
+    (r"(?<=[(\[]) | (?=[)\]])", ""),
+    (r"(?<=[$£€¥]) (?=\d)|(?<=\d) (?=%)", ""),
+)
+
+_SPLIT = _rules(
+    (_OPENS + r"\(([^()]*)\)(?!\w)", r" ( \1 ) "),
+    (_OPENS + r'"([^"]*)"(?!\w)', r' " \1 " '),
+    (rf"{_OPENS}'((?:[^']|\b'\b)+)'(?!\w)", r" ' \1 ' "),
+    (r"(?i)(?<=[a-z0-9])'" + _ENDINGS, " ' "),
+    (rf"(?i){_BEGINNINGS}'(?=[a-z])", r"\1 ' "),
+    (r"(?<=s)'(?!\w)", " ' "),
+    (r"(\.{2,}|[.,!?;:…])(?=[.,!?;:…]*(?!\S))", r" \1 "),
+    (r"(?<=[$£€¥])(?=\d)|(?<=\d)(?=%)", " "),
+)
+
+_ADDRESS = re.compile(r"[/@]|www\.", re.IGNORECASE)
+_LOST_SPACE = re.compile(r"(?:(?<=[a-z0-9])|(?<=[A-Z]{2}))([.?!])(?=[A-Z][a-z']|[AI]\b)")
+
+
+def detokenise(text: str) -> str:
+    """Spell spaced corpus text naturally; natural text is left alone.
+
+    A space lost after a full stop before a capital ("far.Can") is put back.
+    """
+    # One gap closed may show the next. It ends, as no rule takes back what another did.
+    while (spelt := _closer(text)) != text:
+        text = spelt
+    return text
+
+
+def tokenise(text: str) -> str:
+    """Spell natural text as spaced corpora do; `detokenise` brings ordinary sentences back."""
+    return " ".join(_apply(_SPLIT, text).split())
+
+
+def _apply(rules: _Rules, text: str) -> str:
+    for pattern, replacement in rules:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def _closer(text: str) -> str:
+    spelt = _apply(_JOIN, " ".join(text.split()))
+    return " ".join(map(_restore_space, spelt.split()))
+
+
+def _restore_space(word: str) -> str:
+    return word if _ADDRESS.search(word) else _LOST_SPACE.sub(r"\1 ", word)

@@ -1,0 +1,210 @@
+"""The sentence encoder E: texts in roles to unit vectors."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from transformers.utils import logging as transformers_logging
+
+from models.errors import ModelError
+from models.roles import Kind, Relation, Role, kind_of, prefix
+
+Float32 = NDArray[np.float32]
+Precision = Literal["float32", "bfloat16", "float16"]
+
+DEFAULT_MODEL = Path(str(files("models"))) / "default"
+CARD = "turnwise.json"
+MAX_TOKENS = 128
+BATCH_TOKENS = 4096
+
+transformers_logging.disable_progress_bar()
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """How a score folds up a context: C3L eq. 3 over all rows or the last ones, or MaxSim."""
+
+    name: Literal["mean", "last_rows", "max_sim"] = "mean"
+    last_rows: int = 2
+
+    @classmethod
+    def of(cls, folder: Path) -> Self:
+        """Return what the model's own card recommends; the mean where it says nothing."""
+        card = folder / CARD
+        return cls(**json.loads(card.read_text())["aggregation"]) if card.is_file() else cls()
+
+
+class UtteranceEncoder:
+    """Encodes texts in their roles, over any sentence-transformers folder or hub name.
+
+    The kind of the model (C3L, CCL with or without speaker tokens, plain) is read from the
+    special tokens of its vocabulary; texts get the prefixes of that kind.
+
+    Attributes:
+        name: The folder's name, or the hub name.
+        kind: Which roles and relations the model tells apart.
+        dimension: Length d of a vector.
+        aggregation: The aggregation that the model's card recommends.
+    """
+
+    def __init__(
+        self,
+        name: str | Path | SentenceTransformer = DEFAULT_MODEL,
+        *,
+        device: str | None = None,
+        precision: Precision = "float32",
+    ) -> None:
+        """Load a model, or take one that is loaded already.
+
+        Args:
+            name: A folder, a hub name, or a model.
+            device: A torch device; without one a GPU where there is one, else the CPU.
+            precision: Of the transformer's arithmetic. Vectors are float32 whatever it is.
+
+        Raises:
+            ModelError: Nothing that can be loaded stands there.
+        """
+        if isinstance(name, SentenceTransformer):
+            self.model, self.name, self.aggregation = name, "model", Aggregation()
+        else:
+            self.model = load_sentence_transformer(name, device)
+            self.name = Path(name).resolve().name if Path(name).is_dir() else str(name)
+            self.aggregation = Aggregation.of(Path(name))
+        self.kind = kind_of(self.model.tokenizer.get_vocab())
+        self.dimension = forward(self.model, tokenize(self.model, ["a"])).shape[1]
+        self._dtype = getattr(torch, precision)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of the weights, the vocabulary and the kind: equal where vectors compare."""
+        digest = hashlib.sha256(self.kind.encode())
+        digest.update(json.dumps(self.model.tokenizer.get_vocab(), sort_keys=True).encode())
+        for name, weights in sorted(self.model.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(weights.float().cpu().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+    def encode(
+        self,
+        texts: Sequence[str],
+        role: Role,
+        relation: Relation | Sequence[Relation] | None = None,
+    ) -> Float32:
+        """Encode texts in one role.
+
+        Each distinct text is encoded once. A vector does not depend on what else is in the
+        batch, beyond float tolerance.
+
+        Args:
+            texts: n texts, without prefixes.
+            role: The part that they play.
+            relation: How their speakers stand to the target's: one for all, or one a text.
+                Context roles of models with speaker tokens need it.
+
+        Returns:
+            (n, d) float32, unit rows.
+        """
+        relations = relation if isinstance(relation, (list, tuple)) else [relation] * len(texts)
+        prefixed = [
+            prefix(self.kind, role, r) + text for text, r in zip(texts, relations, strict=True)
+        ]
+        return self._encode(prefixed)
+
+    def _encode(self, prefixed: list[str]) -> Float32:
+        distinct = {text: place for place, text in enumerate(dict.fromkeys(prefixed))}
+        encoded = np.empty((len(distinct), self.dimension), np.float32)
+        tokens = tokenize(self.model, list(distinct))
+        for places in batches([len(ids) for ids in tokens]):
+            with torch.inference_mode():
+                vectors = forward(self.model, [tokens[p] for p in places], self._dtype)
+            encoded[places] = vectors.cpu().numpy()
+        return encoded[[distinct[text] for text in prefixed]]
+
+
+def load_sentence_transformer(name: str | Path, device: str | None = None) -> SentenceTransformer:
+    """Load a sentence-transformers folder, a folder inside a Python package, or a hub name.
+
+    `package:NAME/FOLDER` names a folder inside an installed package, for weights that come
+    from a package registry.
+
+    Raises:
+        ModelError: Nothing that can be loaded stands there.
+    """
+    where = str(name)
+    if where.startswith("package:"):
+        package, _, folder = where.removeprefix("package:").partition("/")
+        try:
+            where = str(files(package) / folder)
+        except ModuleNotFoundError as error:
+            raise ModelError(
+                f"model '{name}': the package '{package}' is not installed"
+            ) from error
+    try:
+        model = SentenceTransformer(
+            where, device=device, model_kwargs={"dtype": torch.float32}
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"model '{name}' cannot be loaded: {error}") from error
+    model.max_seq_length = min(model.max_seq_length or MAX_TOKENS, MAX_TOKENS)
+    return model.eval()
+
+
+def tokenize(model: SentenceTransformer, texts: list[str]) -> list[list[int]]:
+    """Return each text's word pieces, special tokens included, cut at the model's limit."""
+    if not texts:
+        return []
+    encoded = model.tokenizer(texts, truncation=True, max_length=model.max_seq_length)
+    ids: list[list[int]] = encoded["input_ids"]
+    return ids
+
+
+def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS) -> Iterator[list[int]]:
+    """Group texts of like length so that no padded batch passes a budget of tokens.
+
+    Args:
+        lengths: Word pieces of each text.
+        budget: Tokens of a padded batch; a longer text goes alone.
+
+    Yields:
+        Places in `lengths`; each place once.
+    """
+    batch: list[int] = []
+    for place in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and (len(batch) + 1) * lengths[place] > budget:
+            yield batch
+            batch = []
+        batch.append(place)
+    if batch:
+        yield batch
+
+
+def forward(
+    model: SentenceTransformer, tokens: list[list[int]], dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
+    """Run one padded batch through the transformer and its pooling.
+
+    Args:
+        model: The encoder.
+        tokens: Word pieces of each text.
+        dtype: Of the transformer's arithmetic, by autocast where it is not float32.
+
+    Returns:
+        (n, d) float32 tensor on the model's device, unit rows.
+    """
+    features = {
+        key: value.to(model.device)
+        for key, value in model.tokenizer.pad({"input_ids": tokens}, return_tensors="pt").items()
+    }
+    with torch.autocast(model.device.type, dtype, enabled=dtype is not torch.float32):
+        pooled = model(features)["sentence_embedding"]
+    return torch.nn.functional.normalize(pooled.float(), dim=-1)
+

@@ -1,0 +1,61 @@
+"""What goes wrong outside the program, as exceptions whose text names the place.
+
+- TurnwiseError: anything that a user can mend without reading our code.
+  - DataError: an input file does not hold what it should.
+  - ConfigError: a configuration has a field that is unknown, missing or out of range.
+  - ModelError: a model folder cannot be loaded.
+"""
+
+
+class TurnwiseError(Exception):
+    """Anything that a user can mend without reading our code."""
+
+
+class DataError(TurnwiseError):
+    """An input file does not hold what it should.
+
+    Attributes:
+        what: What is wrong.
+        file: The file's name.
+        line: The line, counted from 1, where it is known.
+        field: The path of the field inside the line, such as `utterances[2].text`.
+    """
+
+    def __init__(
+        self, what: str, file: str, line: int | None = None, field: str | None = None
+    ) -> None:
+        super().__init__(what, file, line, field)  # all of them, so that pickling keeps them
+        self.what, self.file, self.line, self.field = what, file, line, field
+
+    def __str__(self) -> str:
+        return f"{_place(self.file, self.line, self.field)}: {self.what}"
+
+
+class ConfigError(TurnwiseError):
+    """A configuration has a field that is unknown, missing or out of range.
+
+    Attributes:
+        what: What is wrong.
+        file: The file's name.
+        field: The field, where one is to blame.
+    """
+
+    def __init__(self, what: str, file: str, field: str | None = None) -> None:
+        super().__init__(what, file, field)
+        self.what, self.file, self.field = what, file, field
+
+    def __str__(self) -> str:
+        return f"{_place(self.file, None, self.field)}: {self.what}"
+
+
+class ModelError(TurnwiseError):
+    """A model folder cannot be loaded."""
+
+
+def _place(file: str, line: int | None, field: str | None) -> str:
+    parts = [file]
+    if line is not None:
+        parts.append(f"line {line}")
+    if field is not None:
+        parts.append(f'field "{field}"')
+    return ", ".join(parts)

@@ -1,0 +1,32 @@
+"""Evaluation: next-utterance selection, short-term and long-term planning."""
+
+from models.evaluation.candidates import (
+    Problem,
+    hard_negatives,
+    make_problems,
+    read_problems,
+    write_problems,
+)
+from models.evaluation.generator import sampled_replies
+from models.evaluation.long_term import Setting, evaluate_long_term, make_goal_sets
+from models.evaluation.next_utterance import average_ranks, evaluate_next_utterance
+from models.evaluation.report import Report, Row
+from models.evaluation.short_term import evaluate_short_term, short_term_average_rank
+
+__all__ = [
+    "Problem",
+    "Report",
+    "Row",
+    "Setting",
+    "average_ranks",
+    "evaluate_long_term",
+    "evaluate_next_utterance",
+    "evaluate_short_term",
+    "hard_negatives",
+    "make_goal_sets",
+    "make_problems",
+    "read_problems",
+    "sampled_replies",
+    "short_term_average_rank",
+    "write_problems",
+]

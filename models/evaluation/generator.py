@@ -1,0 +1,76 @@
+"""Candidates sampled from a causal language model, as CCL's short-term planning takes them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from models.dialogue import Dialogue
+from models.errors import ModelError
+from models.evaluation.candidates import CANDIDATES, Propose
+
+TOP_P = 0.8
+TEMPERATURE = 0.8
+NEW_TOKENS = 40
+
+
+def sampled_replies(
+    name: str, count: int = CANDIDATES, *, device: str | None = None, seed: int = 0
+) -> Propose:
+    """Propose replies by nucleus sampling from a causal language model.
+
+    The context's utterances are joined by the end-of-sequence token, the form in which dialogue
+    models such as DialoGPT are trained; a context too long for the model loses its start. Samples
+    with no text are dropped, equal ones are kept.
+
+    Args:
+        name: A folder or a hub name that transformers loads.
+        count: Samples a context.
+        device: A torch device; without one a GPU where there is one, else the CPU.
+        seed: The same context gets the same samples, whatever was sampled before.
+
+    Raises:
+        ModelError: Nothing that can be loaded stands there.
+    """
+    tokenizer, model = _load(name, device or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+    def propose(dialogue: Dialogue, length: int) -> list[str]:
+        prompt = _prompt(tokenizer, [said.text for said in dialogue.utterances[:length]], model)
+        with torch.random.fork_rng(), torch.inference_mode():
+            torch.manual_seed(seed)
+            output = model.generate(
+                prompt,
+                attention_mask=torch.ones_like(prompt),
+                do_sample=True,
+                top_k=0,
+                top_p=TOP_P,
+                temperature=TEMPERATURE,
+                num_return_sequences=count,
+                max_new_tokens=NEW_TOKENS,
+                pad_token_id=tokenizer.eos_token_id,
+            )
+        new = tokenizer.batch_decode(output[:, prompt.shape[1] :], skip_special_tokens=True)
+        return [" ".join(text.split()) for text in new if text.strip()]
+
+    return propose
+
+
+def _load(name: str, device: str) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 - slow to load
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+        model: Any = AutoModelForCausalLM.from_pretrained(name)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"generator '{name}' cannot be loaded: {error}") from error
+    if tokenizer.eos_token_id is None:
+        raise ModelError(f"generator '{name}' has no end-of-sequence token")
+    return tokenizer, model.to(device).eval()
+
+
+def _prompt(tokenizer: Any, texts: Sequence[str], model: Any) -> torch.Tensor:  # noqa: ANN401
+    tokens: list[int] = []
+    for text in texts:
+        tokens += [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+    room = getattr(model.config, "max_position_embeddings", 1024) - NEW_TOKENS
+    return torch.tensor([tokens[-room:]], device=model.device)

@@ -1,0 +1,93 @@
+"""Ranks of the true one among candidates, what is reported of them, and the clock."""
+
+from collections.abc import Callable, Iterable, Mapping
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+Scores = NDArray[np.float32]
+Ranks = NDArray[np.float64]
+Places = NDArray[np.intp]
+Metrics = dict[str, float]
+
+TIMED = 20
+
+
+def ranks(scores: Scores, true: Places) -> Ranks:
+    """Return the rank of each row's true one, 1 being best; ties count half.
+
+    rank = 1 + #better + #equal / 2, so that a constant score ranks everything in the middle.
+
+    Args:
+        scores: (n, C), higher is better.
+        true: (n,) column of the true one in each row.
+
+    Returns:
+        (n,) float64 between 1 and C.
+    """
+    of_true = np.take_along_axis(scores, true[:, None], axis=1)
+    better = np.count_nonzero(scores > of_true, axis=1)
+    equal = np.count_nonzero(scores == of_true, axis=1) - 1
+    of_true_one: Ranks = 1 + better + equal / 2
+    return of_true_one
+
+
+def hits(of_true: Ranks, at: Iterable[int], name: str = "hits") -> Metrics:
+    """Return `NAME@k`, the share of ranks that are at most k, for each k."""
+    return {f"{name}@{k}": float(np.mean(of_true <= k)) for k in at}
+
+
+def retrieval_metrics(of_true: Ranks, candidates: int) -> Metrics:
+    """Return mean rank, normalised rank, R@1, R@5, R@10 and mean reciprocal rank.
+
+    The normalised rank is (rank - 1) / (candidates - 1): 0 for the best, 1 for the last and 0.5
+    for chance, whatever the number of candidates. rank / candidates would start at a number that
+    changes with the history length.
+
+    Args:
+        of_true: (n,) ranks among the same number of candidates.
+        candidates: That number, the true one included.
+    """
+    return {
+        "average_rank": float(of_true.mean()),
+        "normalised_rank": float((of_true - 1).mean() / max(candidates - 1, 1)),
+        **hits(of_true, (1, 5, 10), "r"),
+        "mrr": float((1 / of_true).mean()),
+    }
+
+
+def average_settings(by_setting: Mapping[str, Metrics]) -> Metrics:
+    """Return the mean over settings of each metric, then `METRIC/SETTING` for each setting.
+
+    A setting is a history length or a goal distance; each weighs the same, however many contexts
+    it has, as in the papers' "average rank".
+    """
+    names = dict.fromkeys(name for metrics in by_setting.values() for name in metrics)
+    overall = {
+        name: float(np.mean([metrics[name] for metrics in by_setting.values()])) for name in names
+    }
+    single = {
+        f"{name}/{setting}": metrics[name]
+        for name in names
+        for setting, metrics in by_setting.items()
+    }
+    return overall | single
+
+
+def sample(count: int, size: int = TIMED) -> list[int]:
+    """Return at most `size` places evenly spread over `count`."""
+    return [int(place) for place in np.linspace(0, count - 1, min(count, size))]
+
+
+def median_ms(work: Callable[[int], object], places: Iterable[int]) -> float:
+    """Return the median milliseconds of `work` over places; a first, untimed call warms up."""
+    places = list(places)
+    work(places[0])
+    return float(np.median([_seconds(work, place) for place in places])) * 1000
+
+
+def _seconds(work: Callable[[int], object], place: int) -> float:
+    start = perf_counter()
+    work(place)
+    return perf_counter() - start

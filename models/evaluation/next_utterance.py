@@ -1,0 +1,165 @@
+"""Next-utterance selection (CCL section 5, C3L section 5): find what was said next.
+
+For a history length h, every dialogue longer than h gives a context, its first h utterances, and
+the candidates of all of these are the utterances that came next in any of them. The "full pool"
+ranks against every distinct utterance of the split instead, over all lengths together.
+
+Every utterance is encoded once a role and relation; the rest is one matrix product a length, so
+that the time grows with the size of the split.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from models.dialogue import Dialogue
+from models.encoder import UtteranceEncoder
+from models.errors import TurnwiseError
+from models.evaluation.metrics import (
+    Metrics,
+    Places,
+    Ranks,
+    average_settings,
+    median_ms,
+    ranks,
+    retrieval_metrics,
+    sample,
+)
+from models.evaluation.report import FULL_POOL, Row
+from models.evaluation.systems import (
+    Context,
+    Split,
+    System,
+    encode_split,
+    lexical_systems,
+    linear_systems,
+    other_systems,
+)
+
+LENGTHS = range(2, 11)
+BLOCK = 256
+TIMED_CANDIDATES = 1000
+
+
+def make_split(
+    dialogues: Iterable[Dialogue], lengths: Sequence[int] = LENGTHS, *, full_pool: bool = True
+) -> Split:
+    """Collect the contexts of all lengths.
+
+    Args:
+        dialogues: The dialogues of a split.
+        lengths: History lengths h; a dialogue longer than h gives a context.
+        full_pool: Put every distinct utterance into the pool, not only those that come next in
+            some context.
+
+    Raises:
+        TurnwiseError: No dialogue is longer than the shortest history.
+    """
+    dialogues = list(dialogues)
+    contexts = tuple(
+        Context(dialogue.utterances[:h], dialogue.utterances[h])
+        for h in lengths
+        for dialogue in dialogues
+        if len(dialogue.utterances) > h
+    )
+    if not contexts:
+        raise TurnwiseError(f"no dialogue is longer than {min(lengths)} utterances")
+    said = [context.target.text for context in contexts]
+    if full_pool:
+        said += [said.text for dialogue in dialogues for said in dialogue.utterances]
+    place = {text: place for place, text in enumerate(dict.fromkeys(said))}
+    true = np.array([place[context.target.text] for context in contexts], np.intp)
+    return Split(contexts, tuple(place), true)
+
+
+def evaluate_next_utterance(
+    encoders: Mapping[str, UtteranceEncoder],
+    dialogues: Iterable[Dialogue],
+    lengths: Sequence[int] = LENGTHS,
+) -> list[Row]:
+    """Evaluate all systems that the kinds of the encoders give, random and BM25 first.
+
+    Args:
+        encoders: By their names in the table.
+        dialogues: The dialogues of a split.
+        lengths: History lengths.
+
+    Returns:
+        A row a system: the metrics of `retrieval_metrics` by length and as the mean over lengths,
+        those of the full pool as `full_pool_METRIC`, and the median milliseconds of one more turn:
+        the texts that are new with it, encoded one by one, and 1,000 candidates scored.
+
+    Raises:
+        TurnwiseError: No dialogue is longer than the shortest history.
+    """
+    split = make_split(dialogues, lengths)
+    result = [_row(system.name, system, split) for system in lexical_systems(split)]
+    for label, encoder in encoders.items():
+        encoded = encode_split(encoder, split)
+        systems = linear_systems(encoded) + other_systems(encoded)
+        result += [_row(f"{label} · {system.name}", system, split) for system in systems]
+    return result
+
+
+def average_ranks(
+    encoder: UtteranceEncoder,
+    dialogues: Iterable[Dialogue],
+    lengths: Sequence[int] = LENGTHS,
+) -> dict[str, float]:
+    """Return the average rank of each linear system of an encoder: quick, for training.
+
+    Args:
+        encoder: The encoder.
+        dialogues: The dialogues of a split.
+        lengths: History lengths.
+
+    Returns:
+        From `mean`, `last 2 rows`, `CCL`, ... to the mean over lengths of the mean rank.
+    """
+    split = make_split(dialogues, lengths, full_pool=False)
+    return {
+        system.name: ranks_by_length(system, split)["average_rank"]
+        for system in linear_systems(encode_split(encoder, split))
+    }
+
+
+def ranks_by_length(system: System, split: Split) -> Metrics:
+    """Return the retrieval metrics, mean over lengths and `METRIC/h=LENGTH`."""
+    lengths = np.array([len(context.history) for context in split.contexts])
+    by_length = {}
+    for h in np.unique(lengths):
+        contexts = np.flatnonzero(lengths == h)
+        of_true = _ranks(system, contexts, split.true[contexts], np.arange(len(contexts)))
+        by_length[f"h={h}"] = retrieval_metrics(of_true, len(contexts))
+    return average_settings(by_length)
+
+
+def ranks_in_full_pool(system: System, split: Split) -> Metrics:
+    """Return the retrieval metrics against the whole pool, over all contexts together."""
+    contexts, pool = np.arange(len(split.contexts)), np.arange(len(split.pool))
+    metrics = retrieval_metrics(_ranks(system, contexts, pool, split.true), len(pool))
+    return {f"{FULL_POOL}{name}": value for name, value in metrics.items()}
+
+
+def _row(name: str, system: System, split: Split) -> Row:
+    metrics = ranks_by_length(system, split) | ranks_in_full_pool(system, split)
+    return Row(name, metrics, _milliseconds(system, split))
+
+
+def _ranks(system: System, contexts: Places, candidates: Places, true: Places) -> Ranks:
+    # Scoring each text once makes equal texts exact ties, whatever the order of a product's sums.
+    texts, column = np.unique(candidates, return_inverse=True)
+    blocks = np.array_split(np.arange(len(contexts)), -(-len(contexts) // BLOCK))
+    return np.concatenate(
+        [ranks(system.scores(contexts[b], texts)[:, column], true[b]) for b in blocks]
+    )
+
+
+def _milliseconds(system: System, split: Split) -> float:
+    candidates = np.resize(np.arange(len(split.pool)), TIMED_CANDIDATES)
+
+    def turn(place: int) -> None:
+        system.turn(place)
+        system.scores(np.array([place]), candidates)
+
+    return median_ms(turn, sample(len(split.contexts)))

@@ -1,0 +1,147 @@
+"""What an evaluation hands out: a table for people, JSON for programs, and a plot."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from models.evaluation.metrics import Metrics
+
+AXES = {
+    "next-utterance": "history length h",
+    "short-term": "history length h, goal distance d",
+    "long-term": "history length h, goal distance d, first goal in f",
+}
+PLOTTED = "average_rank"
+FULL_POOL = "full_pool_"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one system reached.
+
+    Attributes:
+        system: Its name.
+        metrics: From a name to a number; `METRIC/SETTING` for one setting of the task, such as
+            `average_rank/h=2`.
+        ms_per_context: Median milliseconds that one context costs online.
+    """
+
+    system: str
+    metrics: Metrics
+    ms_per_context: float
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells as text; the first column names the systems."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def markdown(self) -> str:
+        """Return the table under a heading, as Markdown."""
+        rule = "|---|" + "---:|" * (len(self.columns) - 1)
+        lines = ["| " + " | ".join(cells) + " |" for cells in (self.columns, *self.rows)]
+        return "\n".join([f"## {self.title}", "", lines[0], rule, *lines[1:]]) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The rows of one task on some files."""
+
+    task: str
+    data: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    def overall(self) -> list[Table]:
+        """Return the means over all settings, and the full pool where the task has one."""
+        names = [name for name in self.names() if "/" not in name]
+        full_pool = [name for name in names if name.startswith(FULL_POOL)]
+        means = [name for name in names if not name.startswith(FULL_POOL)]
+        table = self._table("Mean over all settings", means, self.rows)
+        timed = tuple(
+            (*cells, f"{row.ms_per_context:.2f}")
+            for cells, row in zip(table.rows, self.rows, strict=True)
+        )
+        tables = [Table(table.title, (*table.columns, "ms per context"), timed)]
+        if full_pool:
+            tables.append(self._table("Full pool", full_pool, self.rows))
+        return tables
+
+    def by_setting(self) -> list[Table]:
+        """Return one table a metric with a column a setting."""
+        by_metric: dict[str, list[str]] = {}
+        for name in self.names():
+            metric, slash, _ = name.partition("/")
+            if slash:
+                by_metric.setdefault(metric, []).append(name)
+        return [
+            self._table(_words(metric), names, [row for row in self.rows if metric in row.metrics])
+            for metric, names in by_metric.items()
+        ]
+
+    def write(self, folder: Path) -> None:
+        """Write `results.md`, `results.json` and `PLOTTED.png` into a folder, made if need be."""
+        folder.mkdir(parents=True, exist_ok=True)
+        markdown = "\n".join(table.markdown() for table in self.overall() + self.by_setting())
+        (folder / "results.md").write_text(
+            f"# {self.task}: {', '.join(self.data)}\n\n{markdown}", encoding="utf-8"
+        )
+        (folder / "results.json").write_text(
+            json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
+        plot(self, folder / f"{PLOTTED}.png")
+
+    def to_json(self) -> dict[str, object]:
+        """Return `{"task", "data", "rows": [{"system", "metrics", "ms_per_context"}]}`."""
+        rows = [
+            {"system": row.system, "metrics": row.metrics, "ms_per_context": row.ms_per_context}
+            for row in self.rows
+        ]
+        return {"task": self.task, "data": list(self.data), "rows": rows}
+
+    def names(self) -> list[str]:
+        """Return the names of all metrics, in the order of their first appearance."""
+        return list(dict.fromkeys(name for row in self.rows for name in row.metrics))
+
+    def _table(self, title: str, names: list[str], rows: Sequence[Row]) -> Table:
+        columns = tuple(_words(name.partition("/")[2] or name) for name in names)
+        lines = tuple(
+            (row.system, *(_number(name, row.metrics.get(name)) for name in names)) for row in rows
+        )
+        return Table(title, ("system", *columns), lines)
+
+
+def plot(report: Report, path: Path) -> None:
+    """Draw the average rank of every system over the settings of the task."""
+    import matplotlib as mpl  # noqa: PLC0415 - slow to load, and needed here alone
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    names = [name for name in report.names() if name.startswith(f"{PLOTTED}/h=")]
+    ticks = [name.partition("/")[2] for name in names]
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    axes = figure.subplots()
+    colours = mpl.colormaps["tab20"]
+    for place, row in enumerate(row for row in report.rows if PLOTTED in row.metrics):
+        marker = "os^D"[place % 4]
+        heights = [row.metrics[name] for name in names]
+        axes.plot(ticks, heights, marker=marker, color=colours(place % 20), label=row.system)
+    axes.set_xlabel(AXES.get(report.task, "setting"))
+    axes.set_ylabel("average rank (lower is better)")
+    axes.set_ylim(bottom=0)
+    axes.tick_params(axis="x", rotation=30 if len(ticks) > 9 else 0)
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside right upper", fontsize="small")
+    figure.savefig(path, dpi=150)
+
+
+def _number(name: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if "average_rank" in name else f"{value:.3f}"
+
+
+def _words(metric: str) -> str:
+    return metric.removeprefix(FULL_POOL).replace("_", " ")

@@ -1,0 +1,171 @@
+"""Short-term planning (CCL section 5, C3L section 5): which reply leads toward a goal.
+
+Each candidate is scored by how well it leads to an utterance some turns ahead; the one that was
+really said, and did lead there, should come first.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from models.encoder import UtteranceEncoder
+from models.evaluation.candidates import Problem
+from models.evaluation.metrics import (
+    Metrics,
+    Ranks,
+    Scores,
+    average_settings,
+    hits,
+    median_ms,
+    ranks,
+    sample,
+)
+from models.evaluation.report import Row
+from models.evaluation.vectors import Key, VectorTable, after_keys, context_keys
+from models.mixture import reachability
+from models.roles import Kind, Role, relation_to
+
+LENGTHS = (2, 5, 10)
+DISTANCES = (1, 2, 3, 4)
+HITS = (5, 10, 25, 50)
+
+Score = Callable[[Problem, VectorTable], Scores]
+
+
+@dataclass(frozen=True, slots=True)
+class GoalSystem:
+    """A way to score candidates toward a goal.
+
+    Attributes:
+        name: As the table shows it, without the model.
+        score: From a problem to (1 + C,): the true one, then the candidates.
+        keys: The texts that one problem is new with online: all candidates, the goal and, if the
+            score pairs them with the context, its last utterance.
+    """
+
+    name: str
+    score: Score
+    keys: Callable[[Problem], list[Key]]
+
+
+def evaluate_short_term(
+    encoders: Mapping[str, UtteranceEncoder], problems: Sequence[Problem]
+) -> list[Row]:
+    """Evaluate all systems that the kinds of the encoders give, random first.
+
+    Args:
+        encoders: By their names in the table.
+        problems: The problems, at least one.
+
+    Returns:
+        A row a system: Hits@5/10/25/50 and the average rank of the true one among it and the
+        candidates, by history and goal distance, over odd and over even distances, and over all;
+        and the median milliseconds to encode what a problem brings and to score it.
+    """
+    generator = np.random.default_rng(0)
+    scores = [generator.random(1 + len(p.candidates), np.float32) for p in problems]
+    result = [Row("random", _metrics(problems, _ranks(scores)), 0.0)]
+    for label, encoder in encoders.items():
+        table = _table(encoder, problems)
+        for system in goal_systems(encoder.kind):
+            metrics = _metrics(problems, _system_ranks(system, problems, table))
+            cost = _milliseconds(system, encoder, problems, table)
+            result.append(Row(f"{label} · {system.name}", metrics, cost))
+    return result
+
+
+def short_term_average_rank(
+    encoder: UtteranceEncoder, problems: Sequence[Problem]
+) -> dict[str, float]:
+    """Return the average rank of each system of an encoder: quick, for training."""
+    table = _table(encoder, problems)
+    return {
+        system.name: _metrics(problems, _system_ranks(system, problems, table))["average_rank"]
+        for system in goal_systems(encoder.kind)
+    }
+
+
+def goal_systems(kind: Kind) -> list[GoalSystem]:
+    """Return the ways of a kind: cos(candidate, goal), for a triple encoder also C3L eq. 4."""
+    if kind is Kind.TRIPLE:
+        return [
+            GoalSystem("bi-encoder", _cosine, _cosine_keys),
+            GoalSystem("eq. 4", _reachability, _reachability_keys),
+        ]
+    return [GoalSystem("cosine to goal" if kind is Kind.SINGLE else "CCL", _cosine, _cosine_keys)]
+
+
+def _cosine(problem: Problem, table: VectorTable) -> Scores:
+    scores: Scores = table[_candidate_keys(problem)] @ table[after_keys([problem.goal.text])][0]
+    return scores
+
+
+def _reachability(problem: Problem, table: VectorTable) -> Scores:
+    first = table[_first_keys(problem)]
+    goal = table[after_keys([problem.goal.text])]
+    return reachability(first, table[_candidate_keys(problem)], goal)[:, 0]
+
+
+def _candidate_keys(problem: Problem) -> list[Key]:
+    relation = relation_to(problem.true.speaker, problem.goal.speaker)
+    return [(text, Role.SECOND, relation) for text in (problem.true.text, *problem.candidates)]
+
+
+def _first_keys(problem: Problem) -> list[Key]:
+    return context_keys(problem.context, problem.goal.speaker, Role.FIRST)
+
+
+def _cosine_keys(problem: Problem) -> list[Key]:
+    return [*_candidate_keys(problem), *after_keys([problem.goal.text])]
+
+
+def _reachability_keys(problem: Problem) -> list[Key]:
+    return [*_cosine_keys(problem), *_first_keys(problem)[-1:]]
+
+
+def _table(encoder: UtteranceEncoder, problems: Sequence[Problem]) -> VectorTable:
+    needed = [key for problem in problems for key in _cosine_keys(problem)]
+    if encoder.kind is Kind.TRIPLE:
+        needed += [key for problem in problems for key in _first_keys(problem)]
+    return VectorTable(encoder, needed)
+
+
+def _system_ranks(system: GoalSystem, problems: Sequence[Problem], table: VectorTable) -> Ranks:
+    return _ranks([system.score(problem, table) for problem in problems])
+
+
+def _ranks(scores: Sequence[Scores]) -> Ranks:
+    first = np.zeros(1, np.intp)
+    return np.concatenate([ranks(line[None], first) for line in scores])
+
+
+def _metrics(problems: Sequence[Problem], of_true: Ranks) -> Metrics:
+    settings = sorted({(len(p.context), p.goal_distance) for p in problems})
+    by_setting = {}
+    for h, d in settings:
+        here = [len(p.context) == h and p.goal_distance == d for p in problems]
+        chosen = of_true[here]
+        by_setting[f"h={h} d={d}"] = {
+            "average_rank": float(chosen.mean()),
+            **hits(chosen, HITS),
+        }
+    metrics = average_settings(by_setting)
+    for parity, name in enumerate(("even", "odd")):
+        those = {f"h={h} d={d}": by_setting[f"h={h} d={d}"] for h, d in settings if d % 2 == parity}
+        means = average_settings(those).items()
+        metrics |= {f"{key}/{name}": value for key, value in means if "/" not in key}
+    return metrics
+
+
+def _milliseconds(
+    system: GoalSystem,
+    encoder: UtteranceEncoder,
+    problems: Sequence[Problem],
+    table: VectorTable,
+) -> float:
+    def work(place: int) -> None:
+        VectorTable(encoder, system.keys(problems[place]))
+        system.score(problems[place], table)
+
+    return median_ms(work, sample(len(problems)))

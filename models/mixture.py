@@ -1,0 +1,172 @@
+"""Mixtures of pairs: the score of a candidate after a context, kept as one vector a turn.
+
+For a context u_1..u_n and a candidate f, C3L eq. 3 is Σ_{i<j} cos((b1_i + b2_j)/2, a_f). As a_f has
+unit length the sum folds up into a dot product, Q · a_f with Q = Σ_j row_j, so a session holds `d`
+floats a turn, whatever the number of candidates. Every vector that comes in has unit length.
+
+Arrays come and go as float32; pairs are formed and summed in float64, so that rounding shows
+neither how the context arrived nor which other candidates were scored beside one.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+
+# Below the resolution of float32 unit vectors a sum has no direction: the pair counts as opposite.
+_OPPOSITE = 1e-6
+
+
+def row(first: Float32, second: Float32) -> Float32:
+    """Return what a new utterance adds to the running query: row_j = Σ_{i<j} (b1_i + b2_j)/‖·‖.
+
+    Args:
+        first: (m, d) b1 of the utterances before the new one, in any order.
+        second: (d,) b2 of the new one.
+
+    Returns:
+        (d,). Without an utterance before (m = 0) there is no pair, and the row is `second` itself:
+        the first row of a dialogue so stores what a context of one utterance is scored with.
+        A pair of exactly opposite vectors has no mean direction and adds nothing.
+    """
+    if len(first) == 0:
+        return second.astype(np.float32)
+    before, new = first.astype(np.float64), second.astype(np.float64)
+    weights = _inverse_norms(before, new[None])[:, 0]
+    return np.asarray(weights @ before + weights.sum() * new, dtype=np.float32)
+
+
+def rows(first: Float32, second: Float32) -> Float32:
+    """Return the rows (n, d) of a whole context from its b1 and b2, both (n, d), n ≥ 1."""
+    return np.stack([row(first[:j], second[j]) for j in range(len(second))])
+
+
+def running_query(rows: Float32, last_rows: int | None = None) -> Float32:
+    """Return Q (d,), whose dot product with a candidate is the candidate's score (C3L eq. 3).
+
+    Args:
+        rows: (n, d) rows of the context, oldest first.
+        last_rows: Sum only the newest `last_rows` rows ("last l rows" of C3L); None sums all.
+
+    Raises:
+        ValueError: There are no rows, or `last_rows` is below 1.
+    """
+    n = len(rows)
+    if n == 0:
+        raise ValueError("a context needs at least one utterance")
+    total = rows[_oldest(n, last_rows) :].sum(axis=0, dtype=np.float64)
+    return np.asarray(total, dtype=np.float32)
+
+
+def score_matrix(rows: Float32, candidates: Float32, last_rows: int | None = None) -> Float32:
+    """Return the running score matrix (n, C): the score of every candidate after every turn.
+
+    Args:
+        rows: (n, d) rows of the context, n ≥ 1.
+        candidates: (C, d).
+        last_rows: As in `running_query`, of which line t is the score after t utterances.
+    """
+    turns = range(1, len(rows) + 1)
+    return np.stack([running_query(rows[:t], last_rows) for t in turns]) @ candidates.T
+
+
+def contributions(
+    first: Float32, second: Float32, candidates: Float32, last_rows: int | None = None
+) -> Float32:
+    """Return each utterance's part (n, C) in the score of each candidate; a column sums to it.
+
+    A pair's cosine splits into b1_i · a / ‖b1_i + b2_j‖, the part of utterance i, and
+    b2_j · a / ‖b1_i + b2_j‖, the part of utterance j.
+
+    Args:
+        first: (n, d) b1 of the context, n ≥ 1.
+        second: (n, d) b2 of the context.
+        candidates: (C, d).
+        last_rows: As in `running_query`.
+    """
+    b1, b2, a = (x.astype(np.float64) for x in (first, second, candidates))
+    oldest = _oldest(len(b2), last_rows)
+    if len(b2) == 1:
+        return np.asarray(b2 @ a.T, dtype=np.float32)
+    weights = np.triu(_inverse_norms(b1, b2), 1)
+    weights[:, :oldest] = 0
+    as_first = weights.sum(axis=1)[:, None] * (b1 @ a.T)
+    as_second = weights.sum(axis=0)[:, None] * (b2 @ a.T)
+    return np.asarray(as_first + as_second, dtype=np.float32)
+
+
+def max_sim(first: Float32, second: Float32, candidates: Float32) -> Float32:
+    """Return the MaxSim score (C,) of each candidate (C3L appendix A, algorithm 1).
+
+    The algorithm goes through the pairs in decreasing order of score; a pair counts while either
+    of its utterances is not yet used; the score is the mean over the counted pairs. A pair so
+    counts exactly where it is the first to name one of its utterances: the counted pairs are the
+    best pair of each utterance, two utterances that choose each other naming one. Nothing to sort.
+    Of equal pairs (i, j), i < j, the smaller j comes first, then the smaller i.
+
+    Args:
+        first: (n, d) b1 of the context, n ≥ 1.
+        second: (n, d) b2 of the context. A context of one utterance is scored b2_1 · a.
+        candidates: (C, d). Memory grows as n² C.
+    """
+    n = len(second)
+    if n == 1:
+        return np.asarray(candidates @ second[0], dtype=np.float32)
+    scores = _pair_scores(first, second, candidates)
+    partner = scores.argmax(axis=1)
+    best = scores.max(axis=1)
+    mutual = np.take_along_axis(partner, partner, axis=0) == np.arange(n)[:, None]
+    mean = np.average(best, axis=0, weights=np.where(mutual, 0.5, 1.0))
+    return np.asarray(mean, dtype=np.float32)
+
+
+def reachability(first: Float32, candidates_second: Float32, goals: Float32) -> Float32:
+    """Return how far each candidate, said next, leads toward each goal (C3L eq. 4).
+
+    cos(b2_c, a_g) + (1/n) Σ_i cos((b1_i + b2_c)/2, a_g), the first term alone where n = 0.
+
+    Args:
+        first: (n, d) b1 of the context, tokens relative to who would say the goals.
+        candidates_second: (C, d) b2 of the candidates, tokens likewise.
+        goals: (G, d). Memory is C (n + d + G) floats: no tensor over (n, C, d).
+
+    Returns:
+        (C, G); each number depends on its own candidate and goal alone.
+    """
+    b1, b2, a = (x.astype(np.float64) for x in (first, candidates_second, goals))
+    alone = b2 @ a.T
+    if len(b1) == 0:
+        return np.asarray(alone, dtype=np.float32)
+    weights = _inverse_norms(b1, b2).T
+    paired = weights @ (b1 @ a.T) + weights.sum(axis=1)[:, None] * alone
+    return np.asarray(alone + paired / len(b1), dtype=np.float32)
+
+
+def _oldest(n: int, last_rows: int | None) -> int:
+    """Return the index of the oldest row that counts; row 0 does only where it is alone."""
+    if last_rows is not None and last_rows < 1:
+        raise ValueError(f"last_rows must be at least 1, not {last_rows}")
+    if n == 1:
+        return 0
+    return 1 if last_rows is None else max(1, n - last_rows)
+
+
+def _inverse_norms(first: Float64, second: Float64) -> Float64:
+    """Return 1/‖first_i + second_j‖ as (m, k), from the Gram matrix; 0 for an opposite pair.
+
+    ‖x + y‖² is 2 + 2 x·y only to the rounding of x and y, which near-opposite pairs magnify.
+    """
+    squares = (first**2).sum(axis=1)[:, None] + (second**2).sum(axis=1) + 2 * first @ second.T
+    norms: Float64 = np.sqrt(np.maximum(squares, 0))
+    inverse: Float64 = np.divide(1, norms, out=np.zeros_like(norms), where=norms > _OPPOSITE)
+    return inverse
+
+
+def _pair_scores(first: Float32, second: Float32, candidates: Float32) -> Float32:
+    """Return cos((b1_i + b2_j)/2, a) as (n, n, C), mirrored below the diagonal, -inf on it."""
+    b1, b2, a = (x.astype(np.float64) for x in (first, second, candidates))
+    weights = _inverse_norms(b1, b2)[:, :, None]
+    scores = (weights * ((b1 @ a.T)[:, None] + (b2 @ a.T)[None])).astype(np.float32)
+    scores[np.tril_indices(len(b1))] = -np.inf
+    return np.maximum(scores, scores.transpose(1, 0, 2))

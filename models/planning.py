@@ -1,0 +1,229 @@
+"""Long-term planning: the order in which to pursue several goals (CCL section 6).
+
+An order o of n goals scores Σ_t cos(b_{o_t}, a_{o_{t+1}}): how well each goal follows the one
+before it (IEC). With a history it also scores where the conversation bends by itself (IEC & CU): a
+goal that the history pulls at, P(g) = Σ_i cos(b_i, a_g), belongs at the start. The best order is a
+longest path, found exactly by dynamic programming over subsets (Held-Karp) instead of trying all
+n!; past the limit of that, by a beam search whose best orders are improved until no move helps.
+"""
+
+import heapq
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float64 = NDArray[np.float64]
+Real = NDArray[np.floating[Any]]
+
+# 2^n n floats (8 MiB at 16) and 2^n n² operations: 0.03 s at 16, 0.2 s at 18 on one core.
+EXACT_LIMIT = 16
+
+# Of 60 random problems of 12 and 14 goals these solve 59, the last to 1.4 %; 64 goals take 0.7 s.
+_BEAM_WIDTH = 1024
+_IMPROVED = 48
+_DECIMALS = 10  # scores that agree this far are equal, so that rounding does not decide a tie
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Indices of the goals, first to pursue first, and the score of that order."""
+
+    order: tuple[int, ...]
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Distinct orders by decreasing score; of equal ones the lexicographically smallest first."""
+
+    orders: tuple[Order, ...]
+    optimal: bool
+    """Whether no order that is left out scores above those given."""
+
+
+def position_weights(n: int) -> Float64:
+    """Return the weight (n,) of P at each place of an order: w_1 = 1, w_p = -(p-1)/(n-1).
+
+    For three goals this is the P(first) - ½ P(middle) - P(last) that CCL section 6 states.
+    """
+    weights = -np.arange(n) / max(n - 1, 1)
+    weights[0] = 1.0
+    return weights
+
+
+def chain_score(order: tuple[int, ...], links: Real, pull: Real | None = None) -> float:
+    """Return Σ_t links[o_t, o_{t+1}], with `pull` also Σ_p w_p pull[o_p] (see `plan_chain`)."""
+    goals = list(order)
+    score = float(links[goals[:-1], goals[1:]].sum(dtype=np.float64))
+    return score if pull is None else score + float(position_weights(len(goals)) @ pull[goals])
+
+
+def plan_chain(
+    links: Real, pull: Real | None = None, top: int = 1, exact_limit: int = EXACT_LIMIT
+) -> Plan:
+    """Return the `top` best orders of n goals under IEC, or IEC & CU with `pull` (CCL section 6).
+
+    Args:
+        links: (n, n), links[x, y] = cos(b_x, a_y): how well goal y follows goal x. The diagonal is
+            not read.
+        pull: (n,), P(g) = Σ_i cos(b_i, a_g) over the history; None leaves the history out.
+        top: How many orders to return; all n! where there are no more.
+        exact_limit: Up to this many goals the orders are the best there are; beyond it they are
+            good ones, `optimal` is False and `top` may take in orders worse than one left out.
+
+    Raises:
+        ValueError: No goal, arrays that do not fit, a number that is not finite, or `top` below 1.
+    """
+    if top < 1:
+        raise ValueError(f"top must be at least 1, not {top}")
+    links = _checked_links(links)
+    pull = np.zeros(len(links)) if pull is None else _checked_pull(pull)
+    if len(pull) != len(links):
+        raise ValueError(f"pull is over {len(pull)} goals, links over {len(links)}")
+    if len(links) <= max(exact_limit, 1):
+        return Plan(_exact_orders(links, pull, top), optimal=True)
+    return Plan(_approximate_orders(links, pull, top), optimal=False)
+
+
+def plan_greedy(pull: Real) -> Plan:
+    """Return the order of greedy curving (GC, CCL section 6): next goal = argmax P(g).
+
+    Its score is Σ_p w_p P(o_p), the history's part of IEC & CU. As the weights fall from place to
+    place, decreasing P is the order that maximises it.
+
+    Args:
+        pull: (n,), P(g) = Σ_i cos(b_i, a_g) over the history.
+
+    Raises:
+        ValueError: No goal, not a vector, or a number that is not finite.
+    """
+    pull = _checked_pull(pull)
+    order = np.argsort(-pull, kind="stable")
+    score = float(position_weights(len(pull)) @ pull[order])
+    return Plan((Order(tuple(order.tolist()), score),), optimal=True)
+
+
+def _checked_links(links: Real) -> Float64:
+    """Return links as float64 with a diagonal of zeros."""
+    if links.ndim != 2 or links.shape[0] != links.shape[1] or len(links) == 0:
+        raise ValueError(f"links must be square and hold at least one goal, not {links.shape}")
+    checked = links.astype(np.float64)
+    np.fill_diagonal(checked, 0)
+    if not np.isfinite(checked).all():
+        raise ValueError("links holds a number that is not finite")
+    return checked
+
+
+def _checked_pull(pull: Real) -> Float64:
+    if pull.ndim != 1 or len(pull) == 0:
+        raise ValueError(f"pull must be a vector over at least one goal, not {pull.shape}")
+    if not np.isfinite(pull).all():
+        raise ValueError("pull holds a number that is not finite")
+    return pull.astype(np.float64)
+
+
+def _exact_orders(links: Float64, pull: Float64, top: int) -> tuple[Order, ...]:
+    """Take prefixes best first, each valued at its exact best completion: none is in vain."""
+    n = len(links)
+    gains = np.outer(position_weights(n), pull)
+    completions = _completions(links, gains)
+    prefixes: list[tuple[float, tuple[int, ...], float]] = [(0.0, (), 0.0)]
+    found: list[Order] = []
+    while prefixes and len(found) < top:
+        bound, prefix, score = heapq.heappop(prefixes)
+        if len(prefix) == n:
+            found.append(Order(prefix, -bound))
+            continue
+        left = np.setdiff1d(np.arange(n), prefix)
+        scores = score + gains[len(prefix), left] + (links[prefix[-1], left] if prefix else 0)
+        bounds = -np.round(scores + completions[(1 << left).sum() ^ (1 << left), left], _DECIMALS)
+        for goal, new_bound, new_score in zip(left.tolist(), bounds, scores, strict=True):
+            heapq.heappush(prefixes, (float(new_bound), (*prefix, goal), float(new_score)))
+    return tuple(found)
+
+
+def _completions(links: Float64, gains: Float64) -> Float64:
+    """Return V (2^n, n): what the goals in set R (as bits) add at best when x comes before them.
+
+    V[R, x] = max_{y in R} links[x, y] + gains[n - |R|, y] + V[R without y, y]; the size of R tells
+    the place of y. Entries with x in R are no use and never read.
+    """
+    n = len(links)
+    bits, goals, sets = 1 << np.arange(n), np.arange(n), np.arange(1 << n)
+    sizes = np.bitwise_count(sets)
+    values = np.zeros((1 << n, n))
+    for size in range(1, n):
+        left = sets[sizes == size, None]
+        tails = np.where(left & bits, gains[n - size] + values[left ^ bits, goals], -np.inf)
+        best = np.full_like(tails, -np.inf)
+        for y in range(n):
+            np.maximum(best, links[:, y] + tails[:, y, None], out=best)
+        values[left[:, 0]] = best
+    return values
+
+
+def _approximate_orders(links: Float64, pull: Float64, top: int) -> tuple[Order, ...]:
+    """Return the best of a beam's orders, the improved ones and the neighbours of the best."""
+    beam = _beam(links, np.outer(position_weights(len(links)), pull), max(_BEAM_WIDTH, top))
+    cuts = np.array(list(combinations(range(len(links) + 1), 3))).T
+    improved = [_improved(order, links, pull, cuts) for order in beam[:_IMPROVED]]
+    best = max(improved, key=lambda order: chain_score(tuple(order), links, pull))
+    nearest = np.argsort(-_swap_gains(best, links, pull, cuts), kind="stable")[:top]
+    neighbours = [_swapped(best, *cuts[:, move]) for move in nearest]
+    orders = {tuple(order.tolist()) for order in (*beam, *improved, *neighbours)}
+    scored = (Order(o, round(chain_score(o, links, pull), _DECIMALS)) for o in orders)
+    return tuple(heapq.nsmallest(top, scored, key=lambda order: (-order.score, order.order)))
+
+
+def _beam(links: Float64, gains: Float64, width: int) -> NDArray[np.intp]:
+    """Return up to `width` whole orders (width, n), best first, grown a goal at a time."""
+    n = len(links)
+    orders, scores = np.zeros((1, 0), np.intp), np.zeros(1)
+    for place in range(n):
+        grown = scores[:, None] + gains[place] + (links[orders[:, -1]] if place else 0)
+        np.put_along_axis(grown, orders, -np.inf, axis=1)
+        kept = np.argsort(-grown, axis=None, kind="stable")[: min(width, len(orders) * (n - place))]
+        parents, goals = np.divmod(kept, n)
+        orders = np.column_stack([orders[parents], goals])
+        scores = grown[parents, goals]
+    return orders
+
+
+def _improved(
+    order: NDArray[np.intp], links: Float64, pull: Float64, cuts: NDArray[np.intp]
+) -> NDArray[np.intp]:
+    """Exchange the two neighbouring blocks that gain most until no exchange gains (or-opt)."""
+    while True:
+        gains = _swap_gains(order, links, pull, cuts)
+        move = int(gains.argmax())
+        if gains[move] < 10**-_DECIMALS:
+            return order
+        order = _swapped(order, *cuts[:, move])
+
+
+def _swapped(order: NDArray[np.intp], a: int, b: int, c: int) -> NDArray[np.intp]:
+    return np.concatenate([order[:a], order[b:c], order[a:b], order[c:]])
+
+
+def _swap_gains(
+    order: NDArray[np.intp], links: Float64, pull: Float64, cuts: NDArray[np.intp]
+) -> Float64:
+    """Return what it gains to exchange order[a:b] and order[b:c], for cuts a < b < c (3, moves).
+
+    Three links change. The weights of `pull` are linear in the place, so a block's part changes by
+    its sum times its shift; the first place's 1 instead of 0 is a link from a start before it.
+    """
+    n = len(order)
+    a, b, c = cuts
+    joined = np.zeros((n + 1, n + 1))  # from the goal before a cut to the goal after another
+    joined[0, :n] = pull[order]
+    joined[1:, :n] = links[np.ix_(order, order)]
+    here = joined.diagonal()
+    linked = joined[a, b] + joined[b, c] + joined[c, a] - here[a] - here[b] - here[c]
+    sums = np.concatenate([[0.0], pull[order].cumsum()])
+    shifted = (c - b) * (sums[b] - sums[a]) - (b - a) * (sums[c] - sums[b])
+    gains: Float64 = linked - shifted / (n - 1)
+    return gains

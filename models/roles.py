@@ -1,0 +1,90 @@
+"""Roles: the text prefixes that tell one encoder which part an utterance plays.
+
+The prefixes are those of the public CCL and C3L checkpoints, so that these load unchanged.
+"""
+
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """The part a text plays in a score."""
+
+    AFTER = "after"
+    """Candidate, goal or target."""
+    FIRST = "first"
+    """Context utterance, first of a pair (b1 of C3L eq. 3)."""
+    SECOND = "second"
+    """Context utterance, second of a pair, and alone (b2 of C3L eq. 3; b of CCL)."""
+
+
+class Relation(StrEnum):
+    """Who says a context utterance, relative to who will say the target (CCL eq. 5)."""
+
+    SAME = "E"
+    """The speaker of the target: an even distance when two people alternate."""
+    OTHER = "O"
+    """Anybody else: an odd distance."""
+
+    @property
+    def swapped(self) -> "Relation":
+        """The relation toward a target that the other side would say."""
+        return Relation.OTHER if self is Relation.SAME else Relation.SAME
+
+
+class Kind(StrEnum):
+    """What an encoder was trained to tell apart; read from its vocabulary."""
+
+    TRIPLE = "triple"
+    """C3L: two context roles with speaker tokens, and the target role."""
+    CURVED = "curved"
+    """CCL: one context role with speaker tokens, and the target role."""
+    CURVED_WITHOUT_SPEAKERS = "curved-without-speakers"
+    """CCL: one context role, and the target role."""
+    SINGLE = "single"
+    """A plain sentence encoder: one space, no prefixes."""
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The special tokens that the prefixes of this kind are made of."""
+        return _TOKENS[self]
+
+
+_TOKENS = {
+    Kind.TRIPLE: ("[AFTER]", "[BEFORE]", "[B1]", "[B2]", "[E]", "[O]"),
+    Kind.CURVED: ("[AFTER]", "[BEFORE]", "[E]", "[O]"),
+    Kind.CURVED_WITHOUT_SPEAKERS: ("[AFTER]", "[BEFORE]"),
+    Kind.SINGLE: (),
+}
+
+_POSITION = {Role.FIRST: "[B1]", Role.SECOND: "[B2]"}
+
+
+def kind_of(vocabulary: "set[str] | dict[str, int]") -> Kind:
+    """Return the richest kind whose special tokens a tokenizer's vocabulary holds."""
+    for kind in (Kind.TRIPLE, Kind.CURVED, Kind.CURVED_WITHOUT_SPEAKERS):
+        if all(token in vocabulary for token in kind.tokens):
+            return kind
+    return Kind.SINGLE
+
+
+def relation_to(speaker: str, target_speaker: str) -> Relation:
+    """Return how an utterance's speaker stands to the target's; more than two may take part."""
+    return Relation.SAME if speaker == target_speaker else Relation.OTHER
+
+
+def prefix(kind: Kind, role: Role, relation: Relation | None = None) -> str:
+    """Return what stands before the text, with its trailing space; "" where nothing does.
+
+    Raises:
+        ValueError: A context role of a kind with speaker tokens comes without a relation.
+    """
+    if kind is Kind.SINGLE:
+        return ""
+    if role is Role.AFTER:
+        return "[AFTER] "
+    if kind is Kind.CURVED_WITHOUT_SPEAKERS:
+        return "[BEFORE] "
+    if relation is None:
+        raise ValueError(f"role '{role}' of a '{kind}' encoder needs a relation to the target")
+    speaker = f"[{relation.value}] [BEFORE] "
+    return f"{_POSITION[role]} {speaker}" if kind is Kind.TRIPLE else speaker

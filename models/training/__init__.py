@@ -1,0 +1,1 @@
+"""Training: CCL, C3L and the contrastive objective over the running query."""

@@ -1,0 +1,124 @@
+"""What a run leaves on disk: the best model, a checkpoint to go on from, and its curves."""
+
+import csv
+import json
+import shutil
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from torch import nn
+
+from models.encoder import CARD
+from models.training.config import TrainConfig
+
+Schedule = torch.optim.lr_scheduler.LRScheduler
+
+
+def save_model(model: SentenceTransformer, folder: Path, config: TrainConfig) -> None:
+    """Write a model as a sentence-transformers folder in float16, with its card and recipe."""
+    fresh = folder.with_name(folder.name + ".new")
+    half = deepcopy(model).half()
+    half[0].auto_model.set_attn_implementation("sdpa")
+    half.save_pretrained(str(fresh), create_model_card=False)
+    card = {"aggregation": asdict(config.aggregation), "trained": config.model_dump(mode="json")}
+    (fresh / CARD).write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+    shutil.rmtree(folder, ignore_errors=True)
+    fresh.rename(folder)
+
+
+def save_checkpoint(
+    folder: Path,
+    learner: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    schedule: Schedule,
+    step: int,
+    best: float,
+) -> None:
+    """Write all that a run needs to go on as if it had not stopped; no pickle."""
+    fresh = folder.with_name(folder.name + ".new")
+    fresh.mkdir(parents=True, exist_ok=True)
+    moments = {
+        f"{index}.{name}": value.contiguous()
+        for index, state in optimiser.state_dict()["state"].items()
+        for name, value in state.items()
+    }
+    weights = {name: value.contiguous() for name, value in learner.state_dict().items()}
+    save_file(weights, fresh / "learner.safetensors")
+    save_file(moments, fresh / "moments.safetensors")
+    state = {"step": step, "best": best, "schedule": schedule.state_dict()}
+    (fresh / "state.json").write_text(json.dumps(state), encoding="utf-8")
+    shutil.rmtree(folder, ignore_errors=True)
+    fresh.rename(folder)
+
+
+def load_checkpoint(
+    folder: Path, learner: nn.Module, optimiser: torch.optim.Optimizer, schedule: Schedule
+) -> tuple[int, float]:
+    """Take up a run; return the steps it has done and its best validation score."""
+    learner.load_state_dict(load_file(folder / "learner.safetensors"))
+    moments: dict[int, dict[str, torch.Tensor]] = {}
+    for key, value in load_file(folder / "moments.safetensors").items():
+        index, _, name = key.partition(".")
+        moments.setdefault(int(index), {})[name] = value
+    state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+    schedule.load_state_dict(state["schedule"])
+    groups = optimiser.state_dict()["param_groups"]
+    for group, rate in zip(groups, state["schedule"]["_last_lr"], strict=True):
+        group["lr"] = rate
+    optimiser.load_state_dict({"state": moments, "param_groups": groups})
+    return state["step"], state["best"]
+
+
+class Curves:
+    """Losses and metrics by step, as CSV and, after each validation, as a picture."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._csv, self._png = folder / "curves.csv", folder / "curves.png"
+
+    def add(
+        self,
+        step: int,
+        learning_rate: float,
+        losses: Mapping[str, float],
+        metrics: Mapping[str, float] | None,
+    ) -> None:
+        """Append a step's rows (step, name, value); draw the picture where there are metrics."""
+        rows = {"learning_rate": learning_rate}
+        rows |= {f"loss/{name}": value for name, value in losses.items()}
+        rows |= {f"validation/{name}": value for name, value in (metrics or {}).items()}
+        new = not self._csv.is_file()
+        with self._csv.open("a", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            if new:
+                writer.writerow(("step", "name", "value"))
+            writer.writerows((step, name, f"{value:.6g}") for name, value in rows.items())
+        if metrics is not None:
+            draw_curves(self._csv, self._png)
+
+
+def draw_curves(source: Path, target: Path) -> None:
+    """Draw losses above, validation below, from a `curves.csv`."""
+    from matplotlib.figure import Figure
+
+    series: dict[str, tuple[list[int], list[float]]] = {}
+    with source.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            steps, values = series.setdefault(row["name"], ([], []))
+            steps.append(int(row["step"]))
+            values.append(float(row["value"]))
+    figure = Figure(figsize=(8, 8), layout="constrained")
+    for axes, part in zip(figure.subplots(2, 1, sharex=True), ("loss", "validation"), strict=True):
+        for name, (steps, values) in series.items():
+            if name.startswith(f"{part}/"):
+                axes.plot(steps, values, label=name.removeprefix(f"{part}/"))
+        axes.set(xlabel="step", ylabel=part)
+        if axes.lines:
+            axes.legend()
+    figure.savefig(target, dpi=120)
+

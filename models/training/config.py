@@ -1,0 +1,137 @@
+"""The configuration of a training run: one TOML file, each value with its why beside it."""
+
+import tomllib
+from pathlib import Path
+
+
+from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
+from pydantic.types import NonNegativeFloat, NonNegativeInt
+
+from models.encoder import Aggregation, Precision
+from models.errors import ConfigError
+from models.roles import Kind
+
+
+class Section(BaseModel):
+    """A table of the file; a field that it does not know is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Corpus(Section):
+    """A file of dialogues, and how much of it an epoch sees."""
+
+    path: str
+    views: PositiveInt | None = None
+    """Views (a window from one speaker's side) an epoch; all of the corpus if left out."""
+    spaced: NonNegativeFloat = 0.0
+    """Share of views that are rewritten in the spaced style of tokenised corpora."""
+    leave_out: str | None = None
+    """A JSON file of lists of dialogue ids that must not be trained on."""
+
+
+class Objectives(Section):
+    """The weights of the objectives, 0 for off. The loss is their weighted sum."""
+
+    ccl: NonNegativeFloat = 0.0
+    """CCL, on the single context vectors."""
+    c3l: NonNegativeFloat = 0.0
+    """C3L, on the mixtures of two."""
+    running_query: NonNegativeFloat = 0.0
+    """Contrastive, on the running query that is used at inference."""
+    reach: NonNegativeFloat = 0.0
+    """Contrastive, on single vectors and all targets ahead in the window."""
+    nli: NonNegativeFloat = 0.0
+    """Softmax over three classes of premise and hypothesis."""
+    window: PositiveInt = 5
+    """Utterances of a window of the curved objectives, the target included."""
+    curved: bool = True
+    """Off: every true pair or triple scores 1 (the papers' hard positives)."""
+    directional: bool = True
+    """Whether pairs in the wrong order are negatives of CCL."""
+    directional_triples: bool = False
+    """The same for C3L (an ablation of the paper)."""
+    same_dialogue: bool = True
+    """Whether other turns of the same dialogue are negatives of the running query."""
+    query_rows: tuple[NonNegativeInt, ...] = (2, 0)
+    """Aggregations that the running-query objective trains: last l rows; 0 is all of them."""
+
+
+class Optimiser(Section):
+    """AdamW with a linear warm-up and a linear decay to zero."""
+
+    learning_rate: float = 2e-5
+    scale_learning_rate: float = 1e-3
+    """Of the logarithm of the inverse temperatures, which live on another scale."""
+    weight_decay: float = 0.01
+    warm_up: float = 0.1
+    """Share of all steps."""
+    clip: float = 1.0
+    """Largest norm of the gradient."""
+
+
+class Nli(Section):
+    """Natural-language inference as a second objective."""
+
+    paths: tuple[str, ...]
+    pairs: PositiveInt = 64
+    """Premise-hypothesis pairs a step."""
+
+
+class Validation(Section):
+    """What chooses the best checkpoint: the average rank over these corpora."""
+
+    paths: tuple[str, ...] = ()
+    dialogues: PositiveInt = 300
+    """From the head of each file."""
+    every: PositiveInt = 200
+    """Steps between validations; a checkpoint is written with each."""
+
+
+class TrainConfig(Section):
+    """A training run."""
+
+    kind: Kind
+    base: str
+    """A folder or hub name; the checkpoint of another run where training goes on from it."""
+    data: tuple[Corpus, ...]
+    validation: Validation = Validation()
+    nli: Nli | None = None
+    objectives: Objectives
+    optimiser: Optimiser = Optimiser()
+    epochs: PositiveInt = 1
+    batch_views: PositiveInt = 64
+    """Views of a step; all of one corpus, so that negatives come from the same domain."""
+    turns: PositiveInt = 11
+    """Longest window that is encoded at once: a history of 10 and its answer."""
+    seed: int = 0
+    precision: Precision = "bfloat16"
+    gradient_cache: bool = False
+    """Encode twice, so that memory holds the graph of one small batch only."""
+    aggregation: Aggregation = Aggregation()
+    """What the model's card will recommend."""
+
+
+def read_config(path: str | Path) -> TrainConfig:
+    """Read a training configuration.
+
+    Raises:
+        ConfigError: The file is missing, no TOML, or holds a field that is unknown, missing
+            or of the wrong type.
+    """
+    try:
+        raw = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        config = TrainConfig.model_validate(raw)
+    except OSError as error:
+        raise ConfigError(error.strerror or "cannot be read", str(path)) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(first["msg"], str(path), field) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(str(error), str(path)) from error
+    if config.objectives.nli and config.nli is None:
+        raise ConfigError("the objective is on, but there is no table [nli]", str(path), "nli")
+    return config
+
+

@@ -1,0 +1,290 @@
+"""The objectives, over vectors that were encoded once.
+
+All of them take the vectors of a step, laid out by view and turn as in `views.Batch`:
+`first`, `second` and `after` are (V, T, d) unit vectors; `spoken` and `target` are (V, T).
+"""
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from models.training.views import Batch
+
+MIXTURE_EPSILON = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """The vectors of a step.
+
+    Attributes:
+        first: (V, T, d) float32, [B1].
+        second: (V, T, d) float32, [B2]; for CCL the only context role.
+        after: (V, T, d) float32, [AFTER]; meaningful where `target`.
+        after_text: (V, T) int64, equal where two targets are the same text.
+        spoken: (V, T) bool.
+        target: (V, T) bool.
+    """
+
+    first: Tensor
+    second: Tensor
+    after: Tensor
+    after_text: Tensor
+    spoken: Tensor
+    target: Tensor
+
+    @classmethod
+    def of(cls, encoded: Tensor, batch: Batch) -> Self:
+        """Lay out (U, d) vectors of a batch's distinct texts by view and turn."""
+        first, second, after, spoken, target = (
+            torch.from_numpy(a).to(encoded.device)
+            for a in (batch.first, batch.second, batch.after, batch.spoken, batch.target)
+        )
+        return cls(encoded[first], encoded[second], encoded[after], after, spoken, target)
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """Examples of a curved objective, as places in the flattened (V * T) turns.
+
+    Attributes:
+        first: (N,) int64 places of b1; for pairs equal to `second`.
+        second: (N,) int64 places of b2.
+        after: (N,) int64 places of a.
+        score: (N,) float32 targets of the cosine.
+    """
+
+    first: Tensor
+    second: Tensor
+    after: Tensor
+    score: Tensor
+
+    @classmethod
+    def of(cls, rows: list[tuple[int, int, int, float]]) -> Self:
+        """Make examples of (first, second, after, score)."""
+        places = torch.tensor([row[:3] for row in rows], dtype=torch.int64).reshape(-1, 3)
+        return cls(*places.unbind(1), torch.tensor([row[3] for row in rows]))
+
+
+def pair_score(distance: int, window: int) -> float:
+    """Return CCL's target cosine (CCL eq. 1): (l - i) / l at distance i in a window of l."""
+    return (window - distance) / window
+
+
+def triple_score(first_distance: int, second_distance: int, window: int) -> float:
+    """Return C3L's target cosine: the sum of two CCL targets, min-max scaled.
+
+    The sum 2 - (2k - (i + j)) / w runs from 3/w (the two oldest utterances of a window of w,
+    its last one being the target) to 2 - 3/w (the two newest); it is scaled to [1/w, 1]. A
+    window of 3 holds one pair, whose target is 1.
+    """
+    low, high = 3 / window, 2 - 3 / window
+    if high <= low:
+        return 1.0
+    total = pair_score(first_distance, window) + pair_score(second_distance, window)
+    return (total - low) / (high - low) * (1 - 1 / window) + 1 / window
+
+
+def pair_examples(
+    batch: Batch, window: int, rng: np.random.Generator, *, directional: bool, curved: bool
+) -> Examples:
+    """Form CCL's examples (CCL eq. 1, eq. 5): a cosine for each distance within a window.
+
+    For each target and each utterance less than `window` turns before it: the pair with its
+    curved score; a random negative, in which another view's utterance takes the place of one
+    of the two; and, each with score 0, the pairs of the target with the turns that follow it.
+
+    Args:
+        batch: The step's views.
+        window: Utterances of a window, the target included.
+        rng: Draws the random negatives.
+        directional: Whether the turns after a target count as negatives.
+        curved: Whether scores fall with distance; otherwise positives score 1 (ablation).
+    """
+    rows: list[tuple[int, int, int, float]] = []
+    width = batch.spoken.shape[1]
+    draw = _Draw(batch, rng)
+    for v, k in np.argwhere(batch.target):
+        after = v * width + k
+        for i in range(max(0, k - window + 1), k):
+            before = v * width + i
+            score = pair_score(k - i, window) if curved else 1.0
+            rows.append((before, before, after, score))
+            if rng.random() < 0.5:
+                rows.append((before, before, draw.target(v), 0.0))
+            else:
+                other = draw.utterance(v)
+                rows.append((other, other, after, 0.0))
+        if directional:
+            later = range(k + 1, min(k + window, int(batch.spoken[v].sum())))
+            rows.extend((v * width + p, v * width + p, after, 0.0) for p in later)
+    return Examples.of(rows)
+
+
+def triple_examples(
+    batch: Batch, window: int, rng: np.random.Generator, *, directional: bool, curved: bool
+) -> Examples:
+    """Form C3L's examples: mixtures of two context utterances against the target.
+
+    For each target: every pair i < j less than `window` turns before it, with its curved score;
+    and for each of these context utterances three negatives, with one or two utterances of
+    other views as [B2], as [B1], as both (C3L's hard negatives, target 0).
+
+    Args:
+        batch: The step's views.
+        window: Utterances of a window, the target included.
+        rng: Draws the random utterances.
+        directional: Whether a pair in the wrong order counts as a negative (ablation).
+        curved: Whether scores fall with distance; otherwise positives score 1 (ablation).
+    """
+    rows: list[tuple[int, int, int, float]] = []
+    width = batch.spoken.shape[1]
+    draw = _Draw(batch, rng)
+    for v, k in np.argwhere(batch.target):
+        after, start = v * width + k, v * width
+        context = range(max(0, k - window + 1), k)
+        for i, j in combinations(context, 2):
+            score = triple_score(k - i, k - j, window) if curved else 1.0
+            rows.append((start + i, start + j, after, score))
+            if directional:
+                rows.append((start + j, start + i, after, 0.0))
+        for i in context:
+            rows.append((start + i, draw.utterance(v), after, 0.0))
+            rows.append((draw.utterance(v), start + i, after, 0.0))
+            rows.append((draw.utterance(v), draw.utterance(v), after, 0.0))
+    return Examples.of(rows)
+
+
+def curved_loss(vectors: Vectors, examples: Examples) -> Tensor:
+    """Return the mean squared error of the cosines against their targets.
+
+    With pairs it is CCL's objective (a mixture of a vector with itself is the vector), with
+    triples C3L's: cos((b1_i + b2_j) / 2, a_k).
+    """
+    first, second, after = (
+        x.flatten(0, 1) for x in (vectors.first, vectors.second, vectors.after)
+    )
+    device = after.device
+    score = examples.score.to(device)
+    if torch.equal(examples.first, examples.second):
+        mixture = second[examples.second.to(device)]
+    else:
+        mixed = first[examples.first.to(device)] + second[examples.second.to(device)]
+        mixture = functional.normalize(mixed, dim=-1, eps=MIXTURE_EPSILON)
+    cosine = (mixture * after[examples.after.to(device)]).sum(-1)
+    return functional.mse_loss(cosine, score)
+
+
+def queries(vectors: Vectors, last_rows: int | None, *, triple: bool) -> Tensor:
+    """Return the unit running query before each turn (C3L eq. 3, folded up).
+
+    Args:
+        vectors: The step's vectors.
+        last_rows: Rows that count; None for all.
+        triple: Whether rows are mixtures of pairs; otherwise CCL's plain sum.
+
+    Returns:
+        (V, T, d): at turn t the query of the context u_1..u_(t-1); zero at the first turn.
+    """
+    if triple:
+        pairs = vectors.first[:, :, None] + vectors.second[:, None]
+        mixtures = functional.normalize(pairs, dim=-1, eps=MIXTURE_EPSILON)
+        turns = mixtures.shape[1]
+        earlier = torch.ones(turns, turns, device=mixtures.device).triu(1)
+        rows = torch.einsum("vijd,ij->vjd", mixtures, earlier)
+    else:
+        rows = vectors.second
+    total = rows.cumsum(1)
+    if last_rows is not None:
+        total = total - functional.pad(total, (0, 0, last_rows, 0))[:, : total.shape[1]]
+    if triple:  # a context of one utterance has no pair: its query is its own vector
+        total = torch.cat([vectors.second[:, :1], total[:, 1:]], dim=1)
+    shifted = functional.pad(total, (0, 0, 1, 0))[:, :-1]
+    return functional.normalize(shifted, dim=-1, eps=MIXTURE_EPSILON)
+
+
+def running_query_loss(
+    vectors: Vectors, queries: Tensor, scale: Tensor, *, same_dialogue: bool
+) -> Tensor:
+    """Return the contrastive loss of the running query against all targets of the step.
+
+    InfoNCE in both directions: each query must find its next utterance among the targets of
+    the batch, each target its query. It optimises the sum that is used at inference, which
+    the curved objectives only do pair by pair. Targets with the same text as the right one
+    are left out.
+
+    Args:
+        vectors: The step's vectors.
+        queries: (V, T, d) unit running queries.
+        scale: Inverse temperature, a scalar.
+        same_dialogue: Whether the view's targets at other turns are (hard) negatives.
+    """
+    asked = vectors.target.clone()
+    asked[:, 0] = False
+    logits = scale * queries[asked] @ vectors.after[asked].T
+    text = vectors.after_text[asked]
+    view = asked.nonzero()[:, 0]
+    excluded = text[:, None] == text[None, :]
+    if not same_dialogue:
+        excluded |= view[:, None] == view[None, :]
+    excluded.fill_diagonal_(fill_value=False)
+    logits = logits.masked_fill(excluded, -torch.inf)
+    right = torch.arange(len(logits), device=logits.device)
+    forth = functional.cross_entropy(logits, right)
+    back = functional.cross_entropy(logits.T, right)
+    return (forth + back) / 2
+
+
+def reach_loss(vectors: Vectors, scale: Tensor, window: int) -> Tensor:
+    """Return the contrastive loss of single utterances against the targets ahead of them.
+
+    The counterpart of CCL for planning: an utterance must find the targets of its own dialogue
+    less than `window` turns ahead among those of other dialogues, and a target the utterances
+    that lead to it; each positive weighs CCL's (l - i) / l. What lies nearer in the same
+    dialogue is no negative, so that the curve over distances survives.
+
+    Args:
+        vectors: The step's vectors.
+        scale: Inverse temperature, a scalar.
+        window: Utterances of a window, the target included.
+    """
+    v, t = vectors.spoken.nonzero().unbind(1)
+    w, k = vectors.target.nonzero().unbind(1)
+    logits = scale * vectors.second[v, t] @ vectors.after[w, k].T
+    distance = k[None, :] - t[:, None]
+    same = v[:, None] == w[None, :]
+    positive = same & (distance > 0) & (distance < window)
+    weight = torch.where(positive, (window - distance) / window, 0.0)
+    others = logits.masked_fill(same, -torch.inf)
+    total = logits.new_zeros(())
+    for dim in (0, 1):
+        rivals = others.logsumexp(dim, keepdim=True)
+        log_likelihood = -functional.softplus(rivals - logits)
+        total = total - (weight * log_likelihood).sum() / weight.sum()
+    return total / 2
+
+
+class _Draw:
+    """Random turns of other views."""
+
+    def __init__(self, batch: Batch, rng: np.random.Generator) -> None:
+        self._rng = rng
+        self._width = batch.spoken.shape[1]
+        self._spoken = np.flatnonzero(batch.spoken)
+        self._targets = np.flatnonzero(batch.target)
+
+    def utterance(self, view: int) -> int:
+        return self._other(self._spoken, view)
+
+    def target(self, view: int) -> int:
+        return self._other(self._targets, view)
+
+    def _other(self, places: np.ndarray, view: int) -> int:
+        low, high = np.searchsorted(places, [view * self._width, (view + 1) * self._width])
+        drawn = int(self._rng.integers(len(places) - (high - low)))
+        return int(places[drawn if drawn < low else drawn + high - low])

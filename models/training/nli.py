@@ -1,0 +1,55 @@
+"""Natural-language inference as a second objective, so that sentences keep their meaning."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from models.dialogue import read_jsonl
+from models.errors import DataError
+
+LABELS = ("entailment", "neutral", "contradiction")
+
+
+@dataclass(frozen=True, slots=True)
+class NliPair:
+    """A premise, a hypothesis, and a place in `LABELS`."""
+
+    premise: str
+    hypothesis: str
+    label: int
+
+
+class NliHead(nn.Module):
+    """Softmax over three classes of (u, v, |u - v|), as in Sentence-BERT.
+
+    Texts come without a role. Both papers add NLI to their objective; the published code
+    feeds its three labels to a loss for two classes.
+    """
+
+    def __init__(self, dimension: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3 * dimension, len(LABELS))
+
+    def forward(self, premises: Tensor, hypotheses: Tensor, labels: Tensor) -> Tensor:
+        """Return the cross-entropy of (n, d) premises and hypotheses with (n,) labels."""
+        features = torch.cat([premises, hypotheses, (premises - hypotheses).abs()], dim=-1)
+        return functional.cross_entropy(self.linear(features), labels)
+
+
+def read_nli(path: Path) -> Iterator[NliPair]:
+    """Yield the pairs of a JSONL file of premise, hypothesis and label.
+
+    Raises:
+        DataError: A line lacks a field, or its label is none of the three.
+    """
+    for line, item in read_jsonl(path):
+        for name in ("premise", "hypothesis", "label"):
+            if not isinstance(item.get(name), str):
+                raise DataError("must be a string", str(path), line, name)
+        if item["label"] not in LABELS:
+            raise DataError(f"must be one of {', '.join(LABELS)}", str(path), line, "label")
+        yield NliPair(item["premise"], item["hypothesis"], LABELS.index(item["label"]))

@@ -1,0 +1,69 @@
+"""Fixtures that need a model: tiny ones, randomly initialised, made by code."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Pooling, Transformer
+from transformers import BertConfig, BertModel, BertTokenizerFast
+
+from models.encoder import UtteranceEncoder
+from models.roles import Kind
+
+DIMENSION = 32
+
+
+@pytest.fixture(scope="session")
+def tiny_encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Kind], Path]:
+    """From a kind to a folder of a two-layer BERT of dimension 32; each made once a session."""
+    made: dict[Kind, Path] = {}
+
+    def folder(kind: Kind) -> Path:
+        if kind not in made:
+            made[kind] = _save_encoder(tmp_path_factory.mktemp("encoder"), kind)
+        return made[kind]
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_encoder(
+    tiny_encoder_folder: Callable[[Kind], Path],
+) -> Callable[[Kind], UtteranceEncoder]:
+    """From a kind to an encoder on the CPU; each loaded once a session."""
+    loaded: dict[Kind, UtteranceEncoder] = {}
+
+    def encoder(kind: Kind) -> UtteranceEncoder:
+        if kind not in loaded:
+            loaded[kind] = UtteranceEncoder(tiny_encoder_folder(kind), device="cpu")
+        return loaded[kind]
+
+    return encoder
+
+
+def _save_encoder(folder: Path, kind: Kind) -> Path:
+    characters = [chr(code) for code in range(ord(" ") + 1, 127)]
+    pieces = [*characters, *(f"##{character}" for character in characters)]
+    vocabulary = folder / "vocab.txt"
+    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces]))
+    tokenizer = BertTokenizerFast(vocab=str(vocabulary), do_lower_case=True)
+    tokenizer.add_special_tokens({"additional_special_tokens": list(kind.tokens)})
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=DIMENSION,
+        intermediate_size=2 * DIMENSION,
+        num_attention_heads=2,
+        num_hidden_layers=2,
+        max_position_embeddings=128,
+    )
+    torch.manual_seed(0)
+    plain = folder / "bert"
+    BertModel(config).save_pretrained(plain)
+    tokenizer.save_pretrained(plain)
+    transformer = Transformer(str(plain), max_seq_length=64)
+    model = SentenceTransformer(modules=[transformer, Pooling(DIMENSION)], device="cpu")
+    made = folder / f"tiny-{kind}"
+    model.save(str(made), create_model_card=False)
+    return made

@@ -1,0 +1,289 @@
+"""Plans against brute force over the permutations, scored by loops that transcribe the paper."""
+
+from itertools import combinations, pairwise, permutations
+from math import factorial
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from models.planning import (
+    Plan,
+    _swap_gains,
+    chain_score,
+    plan_chain,
+    plan_greedy,
+    position_weights,
+)
+
+checked = settings(derandomize=True, deadline=None, max_examples=40)
+Float64 = NDArray[np.float64]
+
+
+class Goals(NamedTuple):
+    links: Float64
+    pull: Float64 | None
+
+
+def goals(seed: int, n: int, history: bool = True) -> Goals:
+    rng = np.random.default_rng(seed)
+    return Goals(rng.uniform(-1, 1, (n, n)), rng.normal(size=n) if history else None)
+
+
+problems = st.builds(goals, st.integers(0, 2**32), st.integers(1, 6), st.booleans())
+
+
+@st.composite
+def tied_problems(draw: st.DrawFn) -> Goals:
+    """Goals of few distinct numbers, so that many orders score the same."""
+    n = draw(st.integers(1, 5))
+    tenths = st.integers(-1, 1).map(lambda tenth: tenth / 10)
+    links = draw(st.lists(tenths, min_size=n * n, max_size=n * n))
+    pull = draw(st.none() | st.lists(tenths, min_size=n, max_size=n))
+    return Goals(np.reshape(links, (n, n)), None if pull is None else np.array(pull))
+
+
+def naive_score(order: tuple[int, ...], problem: Goals) -> float:
+    score = sum(float(problem.links[x, y]) for x, y in pairwise(order))
+    if problem.pull is None:
+        return score
+    score += float(problem.pull[order[0]])
+    for p in range(2, len(order) + 1):
+        score -= (p - 1) / (len(order) - 1) * float(problem.pull[order[p - 1]])
+    return score
+
+
+def brute_force(problem: Goals) -> list[tuple[float, tuple[int, ...]]]:
+    """All orders, best first; of equal scores the lexicographically smallest first."""
+    orders = permutations(range(len(problem.links)))
+    return sorted((-round(naive_score(o, problem), 9), o) for o in orders)
+
+
+def assert_is_plan_of(plan: Plan, problem: Goals) -> None:
+    """Distinct permutations, in decreasing order of the scores that they really have."""
+    n = len(problem.links)
+    for order in plan.orders:
+        assert sorted(order.order) == list(range(n))
+        assert order.score == pytest.approx(naive_score(order.order, problem), abs=1e-9)
+    scores = [order.score for order in plan.orders]
+    assert scores == sorted(scores, reverse=True)
+    assert len({order.order for order in plan.orders}) == len(plan.orders)
+
+
+@checked
+@given(problems, st.integers(1, 30))
+def test_the_best_orders_are_those_of_brute_force(problem: Goals, top: int) -> None:
+    plan = plan_chain(*problem, top=top)
+    assert_is_plan_of(plan, problem)
+    expected = [-negative for negative, _ in brute_force(problem)[:top]]
+    assert [order.score for order in plan.orders] == pytest.approx(expected, abs=1e-8)
+    assert plan.optimal
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_seven_goals_are_ordered_as_by_brute_force(history: bool) -> None:
+    problem = goals(1, 7, history)
+    plan = plan_chain(*problem, top=50)
+    assert [order.order for order in plan.orders] == [o for _, o in brute_force(problem)[:50]]
+
+
+@checked
+@given(tied_problems(), st.integers(1, 30))
+def test_of_equal_orders_the_lexicographically_smallest_come_first(
+    problem: Goals, top: int
+) -> None:
+    plan = plan_chain(*problem, top=top)
+    assert [order.order for order in plan.orders] == [o for _, o in brute_force(problem)[:top]]
+
+
+@checked
+@given(problems)
+def test_chain_score_is_the_equation(problem: Goals) -> None:
+    for order in list(permutations(range(len(problem.links))))[:10]:
+        assert chain_score(order, *problem) == pytest.approx(naive_score(order, problem), abs=1e-12)
+
+
+def test_three_goals_with_a_history_score_as_the_paper_states() -> None:
+    links, pull = goals(2, 3)
+    assert pull is not None
+    for order in plan_chain(links, pull, top=6).orders:
+        first, middle, last = order.order
+        chain = links[first, middle] + links[middle, last]
+        curving = pull[first] - 0.5 * pull[middle] - pull[last]
+        assert order.score == pytest.approx(chain + curving, abs=1e-9)
+
+
+def test_position_weights_fall_from_one_to_minus_one() -> None:
+    assert position_weights(1).tolist() == [1]
+    assert position_weights(2).tolist() == [1, -1]
+    assert position_weights(3).tolist() == [1, -0.5, -1]
+    assert position_weights(5).tolist() == [1, -0.25, -0.5, -0.75, -1]
+
+
+def planted(n: int) -> tuple[Float64, tuple[int, ...]]:
+    """Links whose only way to score n - 1 is one known order, amid distractors."""
+    rng = np.random.default_rng(n)
+    path = rng.permutation(n)
+    links = rng.uniform(-1, 0.9, (n, n))
+    links[path[:-1], path[1:]] = 1
+    return links, tuple(path.tolist())
+
+
+@pytest.mark.parametrize("n", [10, 14, 16])
+def test_a_planted_path_of_many_goals_is_found(n: int) -> None:
+    links, path = planted(n)
+    plan = plan_chain(links)
+    assert plan.optimal
+    assert plan.orders[0].order == path
+    assert plan.orders[0].score == pytest.approx(n - 1)
+
+
+def test_fourteen_goals_with_a_history_are_exact() -> None:
+    """Links of one number leave only the curving to win, whose best order is known."""
+    pull = np.random.default_rng(3).normal(size=14)
+    plan = plan_chain(np.full((14, 14), 0.3), pull)
+    assert plan.orders[0].order == plan_greedy(pull).orders[0].order
+    assert plan.orders[0].score == pytest.approx(13 * 0.3 + plan_greedy(pull).orders[0].score)
+
+
+def test_the_diagonal_is_not_read() -> None:
+    links, pull = goals(4, 5)
+    hollow = links.copy()
+    np.fill_diagonal(hollow, np.nan)
+    assert plan_chain(hollow, pull, top=9) == plan_chain(links, pull, top=9)
+    assert plan_chain(hollow, pull, exact_limit=1) == plan_chain(links, pull, exact_limit=1)
+
+
+@pytest.mark.parametrize("exact_limit", [0, 16])
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_a_top_above_the_number_of_orders_gives_them_all(n: int, exact_limit: int) -> None:
+    problem = goals(5, n)
+    plan = plan_chain(*problem, top=10_000, exact_limit=exact_limit)
+    assert_is_plan_of(plan, problem)
+    assert len(plan.orders) == factorial(n)
+
+
+def test_float32_links_are_scored_in_float64() -> None:
+    links, pull = goals(6, 5)
+    assert pull is not None
+    narrow = Goals(links.astype(np.float32), pull.astype(np.float32))
+    assert_is_plan_of(plan_chain(*narrow, top=5), narrow)
+
+
+def test_planning_changes_neither_input() -> None:
+    links, pull = goals(7, 6)
+    assert pull is not None
+    kept = links.copy(), pull.copy()
+    plan_chain(links, pull)
+    plan_chain(links, pull, exact_limit=1)
+    np.testing.assert_array_equal(links, kept[0])
+    np.testing.assert_array_equal(pull, kept[1])
+
+
+@checked
+@given(st.integers(0, 2**32), st.integers(2, 8), st.booleans(), st.integers(1, 20))
+def test_search_past_the_limit_comes_close_and_says_so(
+    seed: int, n: int, history: bool, top: int
+) -> None:
+    problem = goals(seed, n, history)
+    exact = plan_chain(*problem, top=top)
+    found = plan_chain(*problem, top=top, exact_limit=1)
+    assert_is_plan_of(found, problem)
+    assert not found.optimal
+    assert len(found.orders) == len(exact.orders)
+    for best, close in zip(exact.orders, found.orders, strict=True):
+        assert close.score <= best.score + 1e-9
+    assert found.orders[0].score >= exact.orders[0].score - 0.03 * n
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_search_improves_on_greedy_choice_at_the_most_goals(history: bool) -> None:
+    problem = goals(8, 64, history)
+    links, pull = problem
+    chosen = [0 if pull is None else int(pull.argmax())]
+    while len(chosen) < 64:
+        left = [goal for goal in range(64) if goal not in chosen]
+        chosen.append(max(left, key=lambda goal: float(links[chosen[-1], goal])))
+    plan = plan_chain(*problem, top=5)
+    assert_is_plan_of(plan, problem)
+    assert plan.orders[0].score > naive_score(tuple(chosen), problem) + 1
+    assert not plan.optimal
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_exchange_of_blocks_gives_an_order_that_a_search_left_out(seed: int) -> None:
+    problem = goals(seed, 20)
+    plan = plan_chain(*problem, top=5)
+    order = plan.orders[0].order
+    listed = {order.order for order in plan.orders}
+    for a, b, c in combinations(range(21), 3):
+        moved = order[:a] + order[b:c] + order[a:b] + order[c:]
+        assert moved in listed or naive_score(moved, problem) <= plan.orders[-1].score + 1e-9
+
+
+@checked
+@given(st.integers(0, 2**32), st.integers(2, 9))
+def test_the_gain_of_an_exchange_is_the_difference_of_the_scores(seed: int, n: int) -> None:
+    links, pull = goals(seed, n)
+    assert pull is not None
+    order = np.random.default_rng(seed).permutation(n)
+    cuts = np.array(list(combinations(range(n + 1), 3))).T
+    before = naive_score(tuple(order), Goals(links, pull))
+    for (a, b, c), gain in zip(cuts.T, _swap_gains(order, links, pull, cuts), strict=True):
+        moved = (*order[:a], *order[b:c], *order[a:b], *order[c:])
+        assert naive_score(moved, Goals(links, pull)) - before == pytest.approx(gain, abs=1e-9)
+
+
+def test_search_gives_the_same_plan_again() -> None:
+    problem = goals(10, 20)
+    assert plan_chain(*problem, top=7) == plan_chain(*problem, top=7)
+
+
+def test_greedy_curving_takes_the_strongest_pull_next() -> None:
+    greedy = plan_greedy(np.array([0.1, 0.7, -0.2, 0.7]))
+    assert greedy.orders[0].order == (1, 3, 0, 2)
+    assert greedy.orders[0].score == pytest.approx(0.7 - 0.7 / 3 - 0.1 * 2 / 3 + 0.2)
+    assert greedy.optimal
+
+
+@checked
+@given(problems)
+def test_greedy_curving_is_the_best_order_by_history_alone(problem: Goals) -> None:
+    pull = np.arange(3.0) if problem.pull is None else problem.pull
+    greedy = plan_greedy(pull).orders[0]
+    best, _ = brute_force(Goals(np.zeros((len(pull), len(pull))), pull))[0]
+    assert greedy.score == pytest.approx(-best, abs=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("links", "pull", "message"),
+    [
+        (np.zeros((0, 0)), None, "at least one goal"),
+        (np.zeros((2, 3)), None, "square"),
+        (np.zeros(4), None, "square"),
+        (np.full((2, 2), np.nan), None, "links holds a number that is not finite"),
+        (np.full((2, 2), np.inf), None, "links holds a number that is not finite"),
+        (np.zeros((2, 2)), np.zeros(3), "3 goals"),
+        (np.zeros((2, 2)), np.zeros((2, 1)), "vector"),
+        (np.zeros((2, 2)), np.array([0, np.nan]), "pull holds a number that is not finite"),
+    ],
+)
+def test_arrays_that_make_no_sense_are_refused(
+    links: Float64, pull: Float64 | None, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        plan_chain(links, pull)
+
+
+def test_a_top_below_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="top must be at least 1"):
+        plan_chain(np.zeros((2, 2)), top=0)
+
+
+@pytest.mark.parametrize("pull", [np.zeros(0), np.zeros((2, 2)), np.array([1, np.nan])])
+def test_greedy_refuses_what_is_no_finite_vector(pull: Float64) -> None:
+    with pytest.raises(ValueError, match="pull"):
+        plan_greedy(pull)

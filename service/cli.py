@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from typer.core import TyperCommand
@@ -221,7 +222,7 @@ def _report(task: str, data: Iterable[Path], rows: "list[Row]", out: Path | None
     report.write(folder)
     console = Console()
     for table in report.overall():
-        shown = Table(title=table.title, title_justify="left")
+        shown = Table(title=table.title, title_justify="left", box=SIMPLE_HEAD)
         for place, column in enumerate(table.columns):
             shown.add_column(column, justify="right" if place else "left")
         for cells in table.rows:

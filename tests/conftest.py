@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Pooling, Transformer
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
 from models.encoder import UtteranceEncoder
@@ -62,8 +61,8 @@ def _save_encoder(folder: Path, kind: Kind) -> Path:
     plain = folder / "bert"
     BertModel(config).save_pretrained(plain)
     tokenizer.save_pretrained(plain)
-    transformer = Transformer(str(plain), max_seq_length=64)
-    model = SentenceTransformer(modules=[transformer, Pooling(DIMENSION)], device="cpu")
+    model = SentenceTransformer(str(plain), device="cpu")  # adds mean pooling
+    model.max_seq_length = 128
     made = folder / f"tiny-{kind}"
     model.save(str(made), create_model_card=False)
     return made

@@ -6,16 +6,14 @@ permutations, by the chain (IEC), the chain with the history's pull (IEC & CU), 
 where only the next goal is asked for.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
 
-from models.dialogue import Dialogue, Utterance
 from models.encoder import UtteranceEncoder
-from models.errors import TurnwiseError
+from models.evaluation.goals import GOALS, GoalSet, Setting
 from models.evaluation.metrics import (
     Metrics,
     Places,
@@ -31,56 +29,9 @@ from models.evaluation.vectors import Float32, Key, VectorTable, after_keys, con
 from models.planning import chain_score, plan_chain, plan_greedy
 from models.roles import Role, relation_to
 
-GOALS = 3
 ORDERS = tuple(permutations(range(GOALS)))
 """All orders of the goals: the true one stands first, its exact reverse last."""
 _DECIMALS = 6  # of float32 cosines; equal goals tie whatever the order of a sum
-
-
-class Setting(NamedTuple):
-    """History length, distance from goal to goal, and how far off the first goal is."""
-
-    history: int
-    distance: int
-    first_in: int
-
-    def __str__(self) -> str:
-        return f"h={self.history} d={self.distance} f={self.first_in}"
-
-
-SETTINGS = (Setting(2, 2, 0), Setting(2, 2, 1), Setting(2, 2, 2))
-
-
-@dataclass(frozen=True, slots=True)
-class GoalSet:
-    """Goals in their true order, after a context."""
-
-    setting: Setting
-    context: tuple[Utterance, ...]
-    goals: tuple[Utterance, ...]
-
-
-def make_goal_sets(
-    dialogues: Iterable[Dialogue], settings: Iterable[Setting] = SETTINGS
-) -> list[GoalSet]:
-    """Take the goals at `history + first_in + distance * j` from every dialogue long enough.
-
-    Long enough is one goal distance more than the last goal needs, as in CCL's evaluation, so that
-    the same dialogues count.
-
-    Raises:
-        TurnwiseError: No dialogue is long enough for any setting.
-    """
-    dialogues = list(dialogues)
-    sets = [
-        _goal_set(dialogue, setting)
-        for setting in settings
-        for dialogue in dialogues
-        if len(dialogue.utterances) > setting.history + setting.distance * GOALS + setting.first_in
-    ]
-    if not sets:
-        raise TurnwiseError("no dialogue is long enough for these settings")
-    return sets
 
 
 def evaluate_long_term(
@@ -149,13 +100,6 @@ def pull(goals: GoalSet, table: VectorTable) -> Float32:
     queries = [table[keys].sum(axis=0) for keys in _context_keys(goals)]
     pulls: Float32 = np.einsum("gd,gd->g", np.stack(queries), after)
     return pulls
-
-
-def _goal_set(dialogue: Dialogue, setting: Setting) -> GoalSet:
-    said = dialogue.utterances
-    first = setting.history + setting.first_in
-    goals = tuple(said[first + setting.distance * j] for j in range(GOALS))
-    return GoalSet(setting, said[: setting.history], goals)
 
 
 class _Method(NamedTuple):

@@ -34,8 +34,11 @@ def ranks(scores: Scores, true: Places) -> Ranks:
 
 
 def hits(of_true: Ranks, at: Iterable[int], name: str = "hits") -> Metrics:
-    """Return `NAME@k`, the share of ranks that are at most k, for each k."""
-    return {f"{name}@{k}": float(np.mean(of_true <= k)) for k in at}
+    """Return `NAME@k`, the share of ranks that are at most k, for each k.
+
+    A rank of k + 1/2, a tie for the last place that counts, is half a hit.
+    """
+    return {f"{name}@{k}": float(np.clip(k + 1 - of_true, 0, 1).mean()) for k in at}
 
 
 def retrieval_metrics(of_true: Ranks, candidates: int) -> Metrics:

@@ -14,7 +14,6 @@ import numpy as np
 
 from models.dialogue import Dialogue
 from models.encoder import UtteranceEncoder
-from models.errors import TurnwiseError
 from models.evaluation.metrics import (
     Metrics,
     Places,
@@ -26,9 +25,8 @@ from models.evaluation.metrics import (
     sample,
 )
 from models.evaluation.report import FULL_POOL, Row
+from models.evaluation.split import LENGTHS, Split, make_split
 from models.evaluation.systems import (
-    Context,
-    Split,
     System,
     encode_split,
     lexical_systems,
@@ -36,40 +34,8 @@ from models.evaluation.systems import (
     other_systems,
 )
 
-LENGTHS = range(2, 11)
 BLOCK = 256
 TIMED_CANDIDATES = 1000
-
-
-def make_split(
-    dialogues: Iterable[Dialogue], lengths: Sequence[int] = LENGTHS, *, full_pool: bool = True
-) -> Split:
-    """Collect the contexts of all lengths.
-
-    Args:
-        dialogues: The dialogues of a split.
-        lengths: History lengths h; a dialogue longer than h gives a context.
-        full_pool: Put every distinct utterance into the pool, not only those that come next in
-            some context.
-
-    Raises:
-        TurnwiseError: No dialogue is longer than the shortest history.
-    """
-    dialogues = list(dialogues)
-    contexts = tuple(
-        Context(dialogue.utterances[:h], dialogue.utterances[h])
-        for h in lengths
-        for dialogue in dialogues
-        if len(dialogue.utterances) > h
-    )
-    if not contexts:
-        raise TurnwiseError(f"no dialogue is longer than {min(lengths)} utterances")
-    said = [context.target.text for context in contexts]
-    if full_pool:
-        said += [said.text for dialogue in dialogues for said in dialogue.utterances]
-    place = {text: place for place, text in enumerate(dict.fromkeys(said))}
-    true = np.array([place[context.target.text] for context in contexts], np.intp)
-    return Split(contexts, tuple(place), true)
 
 
 def evaluate_next_utterance(

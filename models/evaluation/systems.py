@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from models.dialogue import Utterance
 from models.encoder import UtteranceEncoder
 from models.evaluation.bm25 import BM25
 from models.evaluation.metrics import Places, Scores
+from models.evaluation.split import Context, Split
 from models.evaluation.vectors import (
     Float32,
     Key,
@@ -23,29 +23,6 @@ from models.roles import Kind, Role
 
 SHORT_LIST = 1000
 """MaxSim re-ranks this many, the best by the running query; the rest stay behind in its order."""
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """The first h utterances of a dialogue, and the one that came next."""
-
-    history: tuple[Utterance, ...]
-    target: Utterance
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """Contexts of all lengths, and the distinct texts that they are scored against.
-
-    Attributes:
-        contexts: N contexts.
-        pool: Distinct texts.
-        true: (N,) place in the pool of each context's true next utterance.
-    """
-
-    contexts: tuple[Context, ...]
-    pool: tuple[str, ...]
-    true: Places
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from torch.nn import functional
 from models.training.views import Batch
 
 MIXTURE_EPSILON = 1e-6
+NO_RIVAL = -1e4
+"""A logit that no softmax sees, finite so that gradients stay finite where there is no rival."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,10 +245,13 @@ def running_query_loss(
 def reach_loss(vectors: Vectors, scale: Tensor, window: int) -> Tensor:
     """Return the contrastive loss of single utterances against the targets ahead of them.
 
-    The counterpart of CCL for planning: an utterance must find the targets of its own dialogue
-    less than `window` turns ahead among those of other dialogues, and a target the utterances
-    that lead to it; each positive weighs CCL's (l - i) / l. What lies nearer in the same
-    dialogue is no negative, so that the curve over distances survives.
+    The counterpart of CCL for planning, as a ranking: an utterance must find the target that
+    its own dialogue reaches i turns later (i < window), and that target the utterance. It is
+    asked twice: among the turns of other dialogues, and among those of its own that stand in
+    the wrong order or further apart. Together these rivals would drown the few of its own,
+    from which the order of goals is learned. What lies nearer is no rival, so that closeness
+    falls with distance and stays above that of other dialogues. A positive at distance i
+    weighs CCL's (l - i) / l.
 
     Args:
         vectors: The step's vectors.
@@ -258,15 +263,19 @@ def reach_loss(vectors: Vectors, scale: Tensor, window: int) -> Tensor:
     logits = scale * vectors.second[v, t] @ vectors.after[w, k].T
     distance = k[None, :] - t[:, None]
     same = v[:, None] == w[None, :]
-    positive = same & (distance > 0) & (distance < window)
-    weight = torch.where(positive, (window - distance) / window, 0.0)
-    others = logits.masked_fill(same, -torch.inf)
-    total = logits.new_zeros(())
-    for dim in (0, 1):
-        rivals = others.logsumexp(dim, keepdim=True)
-        log_likelihood = -functional.softplus(rivals - logits)
-        total = total - (weight * log_likelihood).sum() / weight.sum()
-    return total / 2
+    total, weights = logits.new_zeros(()), 0.0
+    for i in range(1, window):
+        positive = same & (distance == i)
+        if not positive.any():
+            continue
+        further = same & ((distance <= 0) | (distance > i))
+        for rivals in (~same, further):
+            rivalling = logits.masked_fill(~rivals, NO_RIVAL)
+            for dim in (0, 1):
+                surprise = functional.softplus(rivalling.logsumexp(dim, keepdim=True) - logits)
+                total = total + pair_score(i, window) * surprise[positive].mean()
+        weights += 4 * pair_score(i, window)
+    return total / max(weights, 1.0)
 
 
 class _Draw:

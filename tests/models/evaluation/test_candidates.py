@@ -1,0 +1,138 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from models.dialogue import Dialogue, Utterance
+from models.encoder import UtteranceEncoder
+from models.errors import DataError, TurnwiseError
+from models.evaluation.candidates import (
+    hard_negatives,
+    make_problems,
+    read_problems,
+    write_problems,
+)
+from models.roles import Kind, Role
+
+RECORD = {
+    "context": ["where is the key", "under the mat"],
+    "candidates": ["thanks", "which mat"],
+    "true": "it is not there",
+    "goal": "then look again",
+    "goal_distance": 1,
+}
+
+
+def write(path: Path, *records: object) -> Path:
+    path.write_text("\n".join(map(json.dumps, records)))
+    return path
+
+
+def propose(dialogue: Dialogue, length: int) -> list[str]:
+    return ["one", dialogue.utterances[length].text, "two"]
+
+
+def test_a_problem_for_every_distance_that_fits(dialogues: list[Dialogue]) -> None:
+    problems = make_problems(dialogues[3:5], [2, 3], [1, 3], propose)
+    made = [(len(p.context), p.goal_distance, p.goal) for p in problems]
+    short, long = dialogues[3].utterances, dialogues[4].utterances
+    assert made == [(2, 1, short[3]), (2, 1, long[3]), (2, 3, long[5]), (3, 1, long[4])]
+
+
+def test_the_true_one_is_not_among_the_candidates(dialogues: list[Dialogue]) -> None:
+    problem = make_problems(dialogues[:1], [2], [1], propose)[0]
+    assert problem.true == dialogues[0].utterances[2]
+    assert problem.candidates == ("one", "two")
+
+
+def test_dialogues_that_are_all_too_short_are_refused(dialogues: list[Dialogue]) -> None:
+    with pytest.raises(TurnwiseError, match="no dialogue is long enough"):
+        make_problems(dialogues[1:2], [2], [1], propose)
+
+
+def test_hard_negatives_are_the_best_of_other_dialogues(
+    tiny_encoder: Callable[[Kind], UtteranceEncoder], dialogues: list[Dialogue]
+) -> None:
+    encoder = tiny_encoder(Kind.SINGLE)
+    found = hard_negatives(encoder, dialogues, [3], count=5)(dialogues[0], 3)
+    history = [said.text for said in dialogues[0].utterances[:3]]
+    own = {said.text for said in dialogues[0].utterances}
+    others = {said.text for d in dialogues for said in d.utterances} - own
+    query = encoder.encode(history, Role.AFTER).astype(np.float64).sum(axis=0)
+    fits = {text: float(encoder.encode([text], Role.AFTER)[0] @ query) for text in others}
+    assert found == sorted(fits, key=fits.__getitem__, reverse=True)[:5]
+
+
+def test_there_are_no_more_hard_negatives_than_other_utterances(
+    tiny_encoder: Callable[[Kind], UtteranceEncoder], dialogues: list[Dialogue]
+) -> None:
+    proposed = hard_negatives(tiny_encoder(Kind.TRIPLE), dialogues[:2], [3])(dialogues[0], 3)
+    assert sorted(proposed) == sorted(said.text for said in dialogues[1].utterances)
+
+
+@pytest.mark.parametrize(("distance", "speaker"), [(1, "B"), (2, "A")])
+def test_speakers_of_plain_texts_alternate(tmp_path: Path, distance: int, speaker: str) -> None:
+    path = write(tmp_path / "problems.jsonl", RECORD | {"goal_distance": distance})
+    (problem,) = read_problems(path)
+    assert [said.speaker for said in problem.context] == ["A", "B"]
+    assert problem.true.speaker == "A"
+    assert problem.goal == Utterance(speaker, "then look again")
+
+
+def test_the_reply_to_a_named_speaker_is_of_the_other(tmp_path: Path) -> None:
+    context = [{"speaker": "guest", "text": "hello"}, {"speaker": "host", "text": "come in"}]
+    (problem,) = read_problems(write(tmp_path / "problems.jsonl", RECORD | {"context": context}))
+    assert (problem.true.speaker, problem.goal.speaker) == ("guest", "host")
+
+
+def test_the_true_text_is_taken_out_of_the_candidates(tmp_path: Path) -> None:
+    record = RECORD | {"candidates": ["thanks", "it is not there"]}
+    (problem,) = read_problems(write(tmp_path / "problems.jsonl", record))
+    assert problem.candidates == ("thanks",)
+
+
+def test_written_problems_are_read_again(tmp_path: Path, dialogues: list[Dialogue]) -> None:
+    problems = make_problems(dialogues, [2, 4], [1, 2], propose)
+    write_problems(problems, tmp_path / "problems.jsonl")
+    assert read_problems(tmp_path / "problems.jsonl") == problems
+
+
+def test_a_limit_reads_the_first_problems(tmp_path: Path) -> None:
+    path = write(tmp_path / "problems.jsonl", RECORD, RECORD | {"true": "second"}, {})
+    assert [problem.true.text for problem in read_problems(path, 2)] == [
+        "it is not there",
+        "second",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"context": []}, "context"),
+        ({"context": ["hello", 3]}, "context[1]"),
+        ({"context": [{"speaker": "A"}]}, "context[0].text"),
+        ({"candidates": "hello"}, "candidates"),
+        ({"candidates": ["hello", " "]}, "candidates[1]"),
+        ({"true": None}, "true"),
+        ({"goal_distance": 0}, "goal_distance"),
+        ({"goal_distance": "2"}, "goal_distance"),
+    ],
+)
+def test_a_bad_field_is_named(tmp_path: Path, change: dict[str, object], field: str) -> None:
+    path = write(tmp_path / "problems.jsonl", RECORD, RECORD | change)
+    with pytest.raises(DataError) as caught:
+        read_problems(path)
+    assert (caught.value.line, caught.value.field) == (2, field)
+
+
+def test_a_missing_field_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "problems.jsonl", {k: v for k, v in RECORD.items() if k != "goal"})
+    with pytest.raises(DataError, match='line 1, field "goal": missing'):
+        read_problems(path)
+
+
+def test_a_file_without_problems_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no problem in it"):
+        read_problems(write(tmp_path / "problems.jsonl"))

@@ -1,0 +1,102 @@
+from collections.abc import Callable
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from models.dialogue import Dialogue
+from models.encoder import UtteranceEncoder
+from models.evaluation.goals import GoalSet, Setting, make_goal_sets
+from models.evaluation.long_term import (
+    ORDERS,
+    evaluate_long_term,
+    greedy_metrics,
+    links,
+    order_metrics,
+    pull,
+)
+from models.evaluation.vectors import VectorTable, after_keys, context_keys
+from models.roles import Kind, Role, relation_to
+
+Encoders = Callable[[Kind], UtteranceEncoder]
+
+
+def table_of(encoder: UtteranceEncoder, goals: GoalSet) -> VectorTable:
+    said = (*goals.context, *goals.goals)
+    after = after_keys(utterance.text for utterance in said)
+    speakers = {utterance.speaker for utterance in said}
+    before = [key for speaker in speakers for key in context_keys(said, speaker, Role.SECOND)]
+    return VectorTable(encoder, [*after, *before])
+
+
+@pytest.fixture
+def goals(dialogues: list[Dialogue]) -> GoalSet:
+    return make_goal_sets(dialogues, [Setting(4, 1, 2)])[0]
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_links_are_those_of_the_speakers(
+    kind: Kind, tiny_encoder: Encoders, goals: GoalSet
+) -> None:
+    encoder = tiny_encoder(kind)
+    found = links(goals, table_of(encoder, goals))
+    for x, before in enumerate(goals.goals):
+        for y, after in enumerate(goals.goals):
+            stands = relation_to(before.speaker, after.speaker)
+            b = encoder.encode([before.text], Role.SECOND, stands)[0]
+            expected = float(b @ encoder.encode([after.text], Role.AFTER)[0])
+            assert found[x, y] == pytest.approx(expected, abs=1e-5)
+
+
+def test_pull_sums_the_history(tiny_encoder: Encoders, goals: GoalSet) -> None:
+    encoder = tiny_encoder(Kind.CURVED)
+    found = pull(goals, table_of(encoder, goals))
+    for place, goal in enumerate(goals.goals):
+        expected = 0.0
+        for said in goals.context:
+            stands = relation_to(said.speaker, goal.speaker)
+            b = encoder.encode([said.text], Role.SECOND, stands)[0]
+            expected += float(b @ encoder.encode([goal.text], Role.AFTER)[0])
+        assert found[place] == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_true_order_stands_first_and_its_reverse_last() -> None:
+    assert ORDERS[0] == (0, 1, 2)
+    assert ORDERS[-1] == (2, 1, 0)
+    assert sorted(ORDERS) == sorted(permutations(range(3)))
+
+
+def test_hits_leave_the_exact_reverse_out() -> None:
+    only_reverse_is_better = np.array([[0.5, 0.1, 0.1, 0.1, 0.1, 0.9]], np.float32)
+    metrics = order_metrics(only_reverse_is_better)
+    assert metrics["hits@1"] == 1
+    assert metrics["hits@1_reverse"] == 0
+    assert metrics["average_rank"] == 2
+
+
+def test_greedy_ranks_the_first_goal() -> None:
+    metrics = greedy_metrics(np.array([[3, 2, 1], [2, 3, 1], [1, 1, 1]], np.float32))
+    assert metrics == pytest.approx({"average_rank": (1 + 2 + 2) / 3, "hits@1": 1 / 3})
+
+
+def test_equal_goals_tie(tiny_encoder: Encoders, dialogues: list[Dialogue]) -> None:
+    goals = make_goal_sets(dialogues[:1], [Setting(2, 2, 0)])[0]
+    same = GoalSet(goals.setting, goals.context, goals.goals[:1] * 3)
+    rows = evaluate_long_term({"x": tiny_encoder(Kind.TRIPLE)}, [same])
+    ranks = [row.metrics["average_rank"] for row in rows[2:]]
+    assert ranks == [3.5, 3.5, 2]
+
+
+def test_rows_of_every_method(tiny_encoder: Encoders, dialogues: list[Dialogue]) -> None:
+    settings = [Setting(2, 2, 0), Setting(2, 2, 1)]
+    goal_sets = make_goal_sets(dialogues, settings)
+    rows = evaluate_long_term({"x": tiny_encoder(Kind.SINGLE)}, goal_sets)
+    assert [row.system for row in rows] == [
+        "random order",
+        "random next goal",
+        "x · chain",
+        "x · chain + curving",
+        "x · greedy",
+    ]
+    assert {"average_rank/h=2 d=2 f=0", "hits@4/h=2 d=2 f=1"} <= rows[2].metrics.keys()
+    assert all(row.ms_per_context > 0 for row in rows[2:])

@@ -1,0 +1,51 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from models.evaluation.report import Report, Row
+
+
+@pytest.fixture
+def report() -> Report:
+    plain = {"average_rank": 2.5, "mrr": 0.25, "average_rank/h=2": 3.0, "average_rank/h=3": 2.0}
+    rows = (Row("random", plain, 0.0), Row("new · mean", plain | {"full_pool_r@1": 0.5}, 1.25))
+    return Report("next-utterance", ("dialogues.jsonl",), rows)
+
+
+def test_the_json_has_the_documented_shape(report: Report, tmp_path: Path) -> None:
+    report.write(tmp_path / "new" / "folder")
+    written = json.loads((tmp_path / "new" / "folder" / "results.json").read_text())
+    assert written.keys() == {"task", "data", "rows"}
+    assert written["task"] == "next-utterance"
+    assert written["data"] == ["dialogues.jsonl"]
+    assert written["rows"][1] == {
+        "system": "new · mean",
+        "metrics": report.rows[1].metrics,
+        "ms_per_context": 1.25,
+    }
+
+
+def test_the_markdown_has_a_table_over_all_and_by_setting(report: Report, tmp_path: Path) -> None:
+    report.write(tmp_path)
+    markdown = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert "| system | average rank | mrr | ms per context |" in markdown
+    assert "| new · mean | 2.50 | 0.250 | 1.25 |" in markdown
+    assert "| system | h=2 | h=3 |\n|---|---:|---:|\n| random | 3.00 | 2.00 |" in markdown
+
+
+def test_the_full_pool_has_a_table_of_its_own(report: Report) -> None:
+    table = report.overall()[1]
+    assert table.columns == ("system", "r@1")
+    assert table.rows == (("random", "-"), ("new · mean", "0.500"))
+
+
+def test_a_metric_lists_the_systems_that_have_it() -> None:
+    rows = (Row("a", {"x": 1.0, "x/h=2": 1.0}, 0.0), Row("b", {"y": 1.0, "y/h=2": 1.0}, 0.0))
+    tables = Report("task", ("f",), rows).by_setting()
+    assert [[line[0] for line in table.rows] for table in tables] == [["a"], ["b"]]
+
+
+def test_the_plot_is_a_png(report: Report, tmp_path: Path) -> None:
+    report.write(tmp_path)
+    assert (tmp_path / "average_rank.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,104 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from models.dialogue import Dialogue
+from models.encoder import UtteranceEncoder
+from models.evaluation.candidates import Problem, make_problems
+from models.evaluation.short_term import (
+    evaluate_short_term,
+    goal_systems,
+    short_term_average_rank,
+)
+from models.evaluation.vectors import VectorTable, after_keys
+from models.roles import Kind, Role, relation_to
+
+Encoders = Callable[[Kind], UtteranceEncoder]
+
+
+@pytest.fixture
+def problems(dialogues: list[Dialogue]) -> list[Problem]:
+    replies = [said.text for said in dialogues[7].utterances]
+    return make_problems(dialogues[:3], [2, 5], [1, 2], lambda _d, _h: replies)
+
+
+def naive(name: str, encoder: UtteranceEncoder, problem: Problem) -> list[float]:
+    goal = encoder.encode([problem.goal.text], Role.AFTER)[0].astype(np.float64)
+    relation = relation_to(problem.true.speaker, problem.goal.speaker)
+    scores = []
+    for text in (problem.true.text, *problem.candidates):
+        candidate = encoder.encode([text], Role.SECOND, relation)[0].astype(np.float64)
+        score = candidate @ goal
+        for said in problem.context if name == "eq. 4" else ():
+            stands = relation_to(said.speaker, problem.goal.speaker)
+            pair = encoder.encode([said.text], Role.FIRST, stands)[0] + candidate
+            score += pair @ goal / np.linalg.norm(pair) / len(problem.context)
+        scores.append(float(score))
+    return scores
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        (Kind.TRIPLE, ["bi-encoder", "eq. 4"]),
+        (Kind.CURVED, ["CCL"]),
+        (Kind.CURVED_WITHOUT_SPEAKERS, ["CCL"]),
+        (Kind.SINGLE, ["cosine to goal"]),
+    ],
+)
+def test_scores_are_those_of_the_equation(
+    kind: Kind, names: list[str], tiny_encoder: Encoders, problems: list[Problem]
+) -> None:
+    encoder, problem = tiny_encoder(kind), problems[-1]
+    systems = goal_systems(kind)
+    assert [system.name for system in systems] == names
+    keys = [
+        (said.text, Role.FIRST, relation_to(said.speaker, problem.goal.speaker))
+        for said in problem.context
+    ]
+    for system in systems:
+        table = VectorTable(encoder, [*system.keys(problem), *keys])
+        expected = naive(system.name, encoder, problem)
+        np.testing.assert_allclose(system.score(problem, table), expected, atol=1e-5)
+
+
+def test_a_problem_brings_its_candidates_its_goal_and_the_last_utterance(
+    problems: list[Problem],
+) -> None:
+    problem = problems[0]
+    bi_encoder, pairs = goal_systems(Kind.TRIPLE)
+    texts = [text for text, _, _ in pairs.keys(problem)]
+    said = [problem.true.text, *problem.candidates, problem.goal.text]
+    assert texts == [*said, problem.context[-1].text]
+    assert bi_encoder.keys(problem)[-1:] == after_keys([problem.goal.text])
+
+
+def test_rows_by_setting_and_parity(tiny_encoder: Encoders, problems: list[Problem]) -> None:
+    rows = evaluate_short_term({"x": tiny_encoder(Kind.TRIPLE)}, problems)
+    assert [row.system for row in rows] == ["random", "x · bi-encoder", "x · eq. 4"]
+    ranks = {
+        key.partition("/")[2]: value
+        for key, value in rows[2].metrics.items()
+        if key.startswith("average_rank")
+    }
+    assert list(ranks) == ["", "h=2 d=1", "h=2 d=2", "h=5 d=1", "h=5 d=2", "even", "odd"]
+    assert ranks["odd"] == pytest.approx((ranks["h=2 d=1"] + ranks["h=5 d=1"]) / 2)
+    assert ranks["even"] == pytest.approx((ranks["h=2 d=2"] + ranks["h=5 d=2"]) / 2)
+    assert ranks[""] == pytest.approx((ranks["odd"] + ranks["even"]) / 2)
+
+
+def test_hits_of_eleven_are_certain_at_twenty_five(
+    tiny_encoder: Encoders, problems: list[Problem]
+) -> None:
+    for row in evaluate_short_term({"x": tiny_encoder(Kind.SINGLE)}, problems):
+        assert row.metrics["hits@25"] == row.metrics["hits@50"] == 1
+
+
+def test_the_quick_average_ranks_are_those_of_the_whole_evaluation(
+    tiny_encoder: Encoders, problems: list[Problem]
+) -> None:
+    encoder = tiny_encoder(Kind.TRIPLE)
+    whole = {row.system: row for row in evaluate_short_term({"x": encoder}, problems)}
+    for name, rank in short_term_average_rank(encoder, problems).items():
+        assert rank == pytest.approx(whole[f"x · {name}"].metrics["average_rank"])

@@ -1,0 +1,160 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from models.dialogue import Dialogue
+from models.encoder import UtteranceEncoder
+from models.evaluation import systems
+from models.evaluation.split import make_split
+from models.evaluation.systems import (
+    EncodedSplit,
+    System,
+    encode_from_left,
+    encode_split,
+    lexical_systems,
+    linear_systems,
+    other_systems,
+)
+from models.mixture import max_sim
+from models.roles import Kind, Role, relation_to
+
+Encoders = Callable[[Kind], UtteranceEncoder]
+NAMES = {
+    Kind.TRIPLE: [
+        "bi-encoder",
+        "mean",
+        "last 1 row",
+        "last 2 rows",
+        "last 3 rows",
+        "last 4 rows",
+        "MaxSim",
+    ],
+    Kind.CURVED: ["CCL"],
+    Kind.CURVED_WITHOUT_SPEAKERS: ["CCL"],
+    Kind.SINGLE: ["mean of the context", "last utterance", "whole history"],
+}
+
+
+def encoded_systems(encoded: EncodedSplit) -> dict[str, System]:
+    return {system.name: system for system in linear_systems(encoded) + other_systems(encoded)}
+
+
+def all_scores(system: System, encoded: EncodedSplit) -> np.ndarray:
+    contexts, pool = len(encoded.split.contexts), len(encoded.split.pool)
+    return system.scores(np.arange(contexts), np.arange(pool))
+
+
+def naive(name: str, encoder: UtteranceEncoder, texts: list[str], relations: list) -> np.ndarray:
+    """Score against unit vectors by the pairs themselves, in float64: returns the query."""
+    second = encoder.encode(texts, Role.SECOND, relations).astype(np.float64)
+    if name in ("bi-encoder", "CCL", "mean of the context"):
+        return second.sum(axis=0)
+    if name == "last utterance":
+        return second[-1]
+    if name == "whole history":
+        return encoder.encode([" ".join(texts)], Role.AFTER)[0]
+    first = encoder.encode(texts, Role.FIRST, relations).astype(np.float64)
+    last = len(texts) if name == "mean" else int(name.split()[1])
+    query = np.zeros(second.shape[1])
+    for j in range(max(1, len(texts) - last), len(texts)):
+        for i in range(j):
+            query += (first[i] + second[j]) / np.linalg.norm(first[i] + second[j])
+    return query
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_the_kind_decides_on_the_systems(
+    kind: Kind, tiny_encoder: Encoders, dialogues: list[Dialogue]
+) -> None:
+    encoded = encode_split(tiny_encoder(kind), make_split(dialogues[:2], [2]))
+    assert list(encoded_systems(encoded)) == NAMES[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(kind, name) for kind, names in NAMES.items() for name in names if name != "MaxSim"],
+)
+def test_scores_are_those_of_the_definition(
+    kind: Kind, name: str, tiny_encoder: Encoders, dialogues: list[Dialogue]
+) -> None:
+    encoder = tiny_encoder(kind)
+    split = make_split(dialogues[1:4], [2, 5], full_pool=False)
+    encoded = encode_split(encoder, split)
+    vectors = encoder.encode(split.pool, Role.AFTER).astype(np.float64)
+    expected = []
+    for context in split.contexts:
+        texts = [said.text for said in context.history]
+        relations = [relation_to(said.speaker, context.target.speaker) for said in context.history]
+        expected.append(vectors @ naive(name, encoder, texts, relations))
+    scores = all_scores(encoded_systems(encoded)[name], encoded)
+    np.testing.assert_allclose(scores, expected, atol=1e-4)
+
+
+def test_max_sim_scores_every_candidate_up_to_the_short_list(
+    tiny_encoder: Encoders, dialogues: list[Dialogue]
+) -> None:
+    encoded = encode_split(tiny_encoder(Kind.TRIPLE), make_split(dialogues[2:4], [3]))
+    scores = all_scores(encoded_systems(encoded)["MaxSim"], encoded)
+    expected = max_sim(encoded.first[1], encoded.second[1], encoded.vectors)
+    np.testing.assert_allclose(scores[1], expected, atol=1e-6)
+
+
+def test_max_sim_keeps_the_order_of_the_query_behind_the_short_list(
+    tiny_encoder: Encoders, dialogues: list[Dialogue], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(systems, "SHORT_LIST", 4)
+    encoded = encode_split(tiny_encoder(Kind.TRIPLE), make_split(dialogues, [5]))
+    found = encoded_systems(encoded)
+    by_query = all_scores(found["mean"], encoded)[0]
+    by_max_sim = all_scores(found["MaxSim"], encoded)[0]
+    order = np.argsort(-by_query)
+    assert set(np.argsort(-by_max_sim)[:4]) == set(order[:4])
+    np.testing.assert_array_equal(np.argsort(-by_max_sim)[4:], order[4:])
+
+
+@pytest.mark.parametrize("kind", [Kind.CURVED, Kind.SINGLE])
+def test_the_timed_turn_works_out_the_query(
+    kind: Kind, tiny_encoder: Encoders, dialogues: list[Dialogue]
+) -> None:
+    encoded = encode_split(tiny_encoder(kind), make_split(dialogues[2:4], [3]))
+    for system in encoded_systems(encoded).values():
+        query = system.turn(1)
+        assert query is not None
+        expected = all_scores(system, encoded)[1]
+        np.testing.assert_allclose(encoded.vectors @ query, expected, atol=1e-4)
+
+
+def test_the_timed_turn_of_a_triple_encoder_works_out_the_new_row(
+    tiny_encoder: Encoders, dialogues: list[Dialogue]
+) -> None:
+    encoded = encode_split(tiny_encoder(Kind.TRIPLE), make_split(dialogues[2:4], [3]))
+    found = encoded_systems(encoded)
+    row = found["mean"].turn(0)
+    assert row is not None
+    expected = all_scores(found["last 1 row"], encoded)[0]
+    np.testing.assert_allclose(encoded.vectors @ row, expected, atol=1e-4)
+
+
+def test_a_long_text_keeps_its_end(tiny_encoder: Encoders) -> None:
+    encoder = tiny_encoder(Kind.SINGLE)
+    end = "x " * 40 + "y " * 100
+    vectors = encode_from_left(encoder, ["a b c d " + end, "e f g h " + end])
+    np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-5)
+    start = encoder.encode(["a b c d " * 40 + "y", "a b c d " * 40 + "z"], Role.AFTER)
+    np.testing.assert_allclose(start[0], start[1], atol=1e-5)
+
+
+def test_random_scores_are_the_same_in_every_run(dialogues: list[Dialogue]) -> None:
+    split = make_split(dialogues, [3])
+    places = np.arange(3)
+    first, again = (lexical_systems(split)[0].scores(places, places) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert len(np.unique(first)) == 9
+
+
+def test_bm25_prefers_the_words_of_the_history(dialogues: list[Dialogue]) -> None:
+    split = make_split(dialogues, [3])
+    said = split.contexts[0].history[1].text
+    scores = lexical_systems(split)[1].scores(np.array([0]), np.arange(len(split.pool)))
+    assert scores[0, split.pool.index(said)] > np.median(scores)

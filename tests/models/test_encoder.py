@@ -1,0 +1,123 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sentence_transformers import SentenceTransformer
+
+from models.encoder import Aggregation, UtteranceEncoder, batches
+from models.errors import ModelError
+from models.roles import Kind, Relation, Role
+
+Folder = Callable[[Kind], Path]
+Encoder = Callable[[Kind], UtteranceEncoder]
+TEXTS = ["good evening", "two rooms please", "good evening", "a very long reply " * 12, ""]
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_the_kind_is_read_from_the_folder(tiny_encoder: Encoder, kind: Kind) -> None:
+    assert tiny_encoder(kind).kind is kind
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("role", list(Role))
+def test_vectors_are_those_of_sentence_transformers_with_the_prefix(
+    tiny_encoder: Encoder, tiny_encoder_folder: Folder, kind: Kind, role: Role
+) -> None:
+    prefixes = {
+        (Kind.TRIPLE, Role.AFTER): "[AFTER] ",
+        (Kind.TRIPLE, Role.FIRST): "[B1] [O] [BEFORE] ",
+        (Kind.TRIPLE, Role.SECOND): "[B2] [O] [BEFORE] ",
+        (Kind.CURVED, Role.AFTER): "[AFTER] ",
+        (Kind.CURVED, Role.FIRST): "[O] [BEFORE] ",
+        (Kind.CURVED, Role.SECOND): "[O] [BEFORE] ",
+        (Kind.CURVED_WITHOUT_SPEAKERS, Role.AFTER): "[AFTER] ",
+        (Kind.CURVED_WITHOUT_SPEAKERS, Role.FIRST): "[BEFORE] ",
+        (Kind.CURVED_WITHOUT_SPEAKERS, Role.SECOND): "[BEFORE] ",
+    }
+    prefixed = [prefixes.get((kind, role), "") + text for text in TEXTS]
+    plain = SentenceTransformer(str(tiny_encoder_folder(kind)), device="cpu")
+    wanted = plain.encode(prefixed, normalize_embeddings=True, show_progress_bar=False)
+    got = tiny_encoder(kind).encode(TEXTS, role, Relation.OTHER)
+    assert got == pytest.approx(wanted, abs=1e-5)
+
+
+def test_vectors_are_unit_float32(tiny_encoder: Encoder) -> None:
+    vectors = tiny_encoder(Kind.TRIPLE).encode(TEXTS, Role.AFTER)
+    assert vectors.dtype == np.float32
+    assert vectors.shape == (len(TEXTS), tiny_encoder(Kind.TRIPLE).dimension)
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx(1, abs=1e-5)
+
+
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(st.text("abc de", min_size=1, max_size=60), min_size=1, max_size=9))
+def test_a_vector_does_not_depend_on_its_batch(tiny_encoder: Encoder, texts: list[str]) -> None:
+    encoder = tiny_encoder(Kind.TRIPLE)
+    together = encoder.encode(texts, Role.SECOND, Relation.SAME)
+    alone = np.concatenate([encoder.encode([t], Role.SECOND, Relation.SAME) for t in texts])
+    assert together == pytest.approx(alone, abs=1e-5)
+
+
+def test_a_relation_a_text(tiny_encoder: Encoder) -> None:
+    encoder = tiny_encoder(Kind.TRIPLE)
+    mixed = encoder.encode(["a", "a"], Role.FIRST, [Relation.SAME, Relation.OTHER])
+    assert mixed[0] == pytest.approx(encoder.encode(["a"], Role.FIRST, Relation.SAME)[0], abs=1e-6)
+    assert not np.allclose(mixed[0], mixed[1], atol=1e-3)
+
+
+def test_as_many_relations_as_texts(tiny_encoder: Encoder) -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        tiny_encoder(Kind.TRIPLE).encode(["a", "b"], Role.FIRST, [Relation.SAME])
+
+
+def test_no_texts_give_no_vectors(tiny_encoder: Encoder) -> None:
+    encoder = tiny_encoder(Kind.TRIPLE)
+    assert encoder.encode([], Role.AFTER).shape == (0, encoder.dimension)
+
+
+def test_long_texts_are_cut_at_the_models_limit(tiny_encoder: Encoder) -> None:
+    encoder = tiny_encoder(Kind.SINGLE)
+    long, longer = "word " * 500, "word " * 900
+    vectors = encoder.encode([long, longer], Role.AFTER)
+    assert vectors[0] == pytest.approx(vectors[1], abs=1e-5)
+
+
+def test_the_fingerprint_tells_models_apart(
+    tiny_encoder: Encoder, tiny_encoder_folder: Folder
+) -> None:
+    again = UtteranceEncoder(tiny_encoder_folder(Kind.TRIPLE), device="cpu")
+    assert again.fingerprint == tiny_encoder(Kind.TRIPLE).fingerprint
+    assert len({tiny_encoder(kind).fingerprint for kind in Kind}) == len(Kind)
+
+
+def test_without_a_card_the_aggregation_is_the_mean(tiny_encoder: Encoder) -> None:
+    assert tiny_encoder(Kind.TRIPLE).aggregation == Aggregation("mean")
+
+
+def test_bfloat16_keeps_the_vectors_close(
+    tiny_encoder: Encoder, tiny_encoder_folder: Folder
+) -> None:
+    half = UtteranceEncoder(tiny_encoder_folder(Kind.TRIPLE), device="cpu", precision="bfloat16")
+    got = half.encode(TEXTS, Role.AFTER)
+    assert got.dtype == np.float32
+    assert got == pytest.approx(tiny_encoder(Kind.TRIPLE).encode(TEXTS, Role.AFTER), abs=0.05)
+
+
+@pytest.mark.parametrize("name", ["absent/folder", "package:no_such_package/model"])
+def test_what_cannot_be_loaded_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ModelError, match=name):
+        UtteranceEncoder(name, device="cpu")
+
+
+@given(st.lists(st.integers(1, 90), max_size=60), st.integers(1, 200))
+def test_batches_hold_each_place_once_within_the_budget(lengths: list[int], budget: int) -> None:
+    grouped = list(batches(lengths, budget))
+    assert sorted(p for places in grouped for p in places) == list(range(len(lengths)))
+    for places in grouped:
+        longest = max(lengths[p] for p in places)
+        assert len(places) == 1 or len(places) * longest <= budget

@@ -1,0 +1,56 @@
+from pathlib import Path
+
+import pytest
+
+from models.errors import ConfigError
+from models.roles import Kind
+from models.training.config import read_config
+
+GOOD = """
+kind = "triple"
+base = "some/model"
+data = [{path = "a.jsonl", views = 10}]
+[objectives]
+c3l = 1.0
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "run.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_minimal_file_is_enough(tmp_path: Path) -> None:
+    config = read_config(write(tmp_path, GOOD))
+    assert config.kind is Kind.TRIPLE
+    assert config.data[0].views == 10
+    assert config.objectives.window == 5
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        ('kind = "triple"', 'kind = "tripel"', "kind"),
+        ('base = "some/model"', "", "base"),
+        ("views = 10", "views = 0", "data.0.views"),
+        ("c3l = 1.0", "c3l = -1.0", "objectives.c3l"),
+        ("c3l = 1.0", "cl3 = 1.0", "objectives.cl3"),
+        ("c3l = 1.0", "nli = 1.0", "nli"),
+    ],
+)
+def test_errors_name_the_file_and_the_field(
+    tmp_path: Path, old: str, new: str, field: str
+) -> None:
+    path = write(tmp_path, GOOD.replace(old, new))
+    with pytest.raises(ConfigError) as caught:
+        read_config(path)
+    assert caught.value.file == str(path)
+    assert caught.value.field == field
+
+
+def test_no_toml_and_no_file_are_errors_too(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"run\.toml"):
+        read_config(write(tmp_path, "kind = "))
+    with pytest.raises(ConfigError, match="absent"):
+        read_config(tmp_path / "absent.toml")

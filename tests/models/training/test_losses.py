@@ -1,0 +1,261 @@
+from itertools import combinations
+from math import exp, log
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from models import mixture
+from models.dialogue import Utterance
+from models.roles import Kind
+from models.training import losses
+from models.training.views import Batch, View, collate
+
+Float64 = NDArray[np.float64]
+WINDOW = 5
+
+
+def dialogue(turns: int, topic: str, responder: str = "B") -> View:
+    texts = tuple(Utterance("AB"[t % 2], f"{topic} turn {t}") for t in range(turns))
+    return View(texts, responder)
+
+
+@pytest.fixture
+def batch() -> Batch:
+    return collate([dialogue(6, "lake"), dialogue(3, "tram"), dialogue(8, "oven", "A")], Kind.TRIPLE)
+
+
+def vectors_of(batch: Batch, seed: int = 0) -> losses.Vectors:
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randn(len(batch.texts), 7, generator=generator)
+    return losses.Vectors.of(torch.nn.functional.normalize(drawn, dim=-1), batch)
+
+
+def unit(vector: Float64) -> Float64:
+    return vector / np.sqrt((vector**2).sum())
+
+
+def double(tensor: torch.Tensor) -> Float64:
+    array: Float64 = tensor.numpy().astype(np.float64)
+    return array
+
+
+def test_pair_scores_are_those_of_ccl() -> None:
+    assert [losses.pair_score(i, 5) for i in (1, 2, 3, 4)] == pytest.approx([0.8, 0.6, 0.4, 0.2])
+
+
+@pytest.mark.parametrize("window", [3, 4, 5, 8])
+def test_triple_scores_run_from_one_down_to_one_over_the_window(window: int) -> None:
+    scores = [losses.triple_score(i, j, window) for j, i in combinations(range(1, window), 2)]
+    assert max(scores) == pytest.approx(losses.triple_score(2, 1, window)) == pytest.approx(1)
+    if window > 3:
+        assert min(scores) == pytest.approx(1 / window)
+        assert min(scores) == pytest.approx(losses.triple_score(window - 1, window - 2, window))
+
+
+def test_triple_score_falls_with_distance() -> None:
+    by_sum = [losses.triple_score(i, j, 5) for i, j in ((2, 1), (3, 1), (4, 1), (4, 2), (4, 3))]
+    assert by_sum == sorted(by_sum, reverse=True)
+    assert len(set(by_sum)) == 5
+
+
+def test_a_full_window_gives_eighteen_triples() -> None:
+    batch = collate([dialogue(5, "lake", "A"), dialogue(5, "tram", "A")], Kind.TRIPLE)
+    only_last = Batch(**{f: getattr(batch, f) for f in batch.__slots__})
+    only_last.target[:, :4] = False
+    examples = losses.triple_examples(
+        only_last, WINDOW, np.random.default_rng(0), directional=False, curved=True
+    )
+    assert len(examples.score) == 2 * 18
+    assert int((examples.score > 0).sum()) == 2 * 6
+
+
+def test_the_last_utterance_is_a_target() -> None:
+    batch = collate([dialogue(6, "lake"), dialogue(6, "tram")], Kind.TRIPLE)
+    examples = losses.triple_examples(
+        batch, WINDOW, np.random.default_rng(0), directional=False, curved=True
+    )
+    assert {5, 11} <= set(examples.after.tolist())
+
+
+def test_positives_are_earlier_turns_of_the_same_view_within_the_window(batch: Batch) -> None:
+    examples = losses.triple_examples(
+        batch, WINDOW, np.random.default_rng(0), directional=False, curved=True
+    )
+    width = batch.spoken.shape[1]
+    wanted = {
+        (v * width + i, v * width + j, v * width + k)
+        for v, k in np.argwhere(batch.target)
+        for i, j in combinations(range(max(0, k - WINDOW + 1), k), 2)
+    }
+    true = examples.score > 0
+    got = zip(examples.first[true], examples.second[true], examples.after[true], strict=True)
+    assert {tuple(int(x) for x in example) for example in got} == wanted
+
+
+@pytest.mark.parametrize("make", [losses.pair_examples, losses.triple_examples])
+def test_negatives_mix_views_or_go_backwards(make: object, batch: Batch) -> None:
+    assert callable(make)
+    examples = make(batch, WINDOW, np.random.default_rng(0), directional=True, curved=True)
+    width = batch.spoken.shape[1]
+    for first, second, after in zip(
+        *(x[examples.score == 0].tolist() for x in (examples.first, examples.second, examples.after)),
+        strict=True,
+    ):
+        views = {place // width for place in (first, second, after)}
+        backwards = first > second or second > after
+        assert len(views) > 1 or backwards
+        assert batch.target.flat[after]
+        assert batch.spoken.flat[first]
+        assert batch.spoken.flat[second]
+
+
+def test_pairs_in_the_wrong_order_score_zero(batch: Batch) -> None:
+    def backward(directional: bool) -> int:
+        examples = losses.pair_examples(
+            batch, WINDOW, np.random.default_rng(0), directional=directional, curved=True
+        )
+        width = batch.spoken.shape[1]
+        same = examples.second // width == examples.after // width
+        wrong = same & (examples.second > examples.after)
+        assert not examples.score[wrong].any()
+        return int(wrong.sum())
+
+    assert backward(True) > 0
+    assert backward(False) == 0
+
+
+def test_hard_positives_all_score_one(batch: Batch) -> None:
+    examples = losses.triple_examples(
+        batch, WINDOW, np.random.default_rng(0), directional=False, curved=False
+    )
+    assert set(examples.score.tolist()) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("make", [losses.pair_examples, losses.triple_examples])
+def test_curved_loss_is_the_mean_over_single_examples(make: object, batch: Batch) -> None:
+    assert callable(make)
+    vectors = vectors_of(batch)
+    examples = make(batch, WINDOW, np.random.default_rng(1), directional=True, curved=True)
+    first, second, after = (
+        double(x.flatten(0, 1)) for x in (vectors.first, vectors.second, vectors.after)
+    )
+    errors = []
+    for i, j, k, score in zip(
+        examples.first, examples.second, examples.after, examples.score, strict=True
+    ):
+        context = second[j] if make is losses.pair_examples else unit((first[i] + second[j]) / 2)
+        errors.append((context @ after[k] - float(score)) ** 2)
+    assert losses.curved_loss(vectors, examples).item() == pytest.approx(np.mean(errors), rel=1e-5)
+
+
+@pytest.mark.parametrize("last_rows", [None, 1, 2, 3])
+def test_queries_are_the_running_queries_of_inference(
+    batch: Batch, last_rows: int | None
+) -> None:
+    vectors = vectors_of(batch)
+    got = losses.queries(vectors, last_rows, triple=True)
+    for v, n in enumerate((6, 3, 8)):
+        first, second = vectors.first[v].numpy(), vectors.second[v].numpy()
+        for t in range(1, n):
+            wanted = mixture.running_query(mixture.rows(first[:t], second[:t]), last_rows)
+            assert got[v, t].numpy() == pytest.approx(unit(wanted.astype(np.float64)), abs=1e-5)
+
+
+def test_queries_of_ccl_sum_the_context(batch: Batch) -> None:
+    vectors = vectors_of(batch)
+    got = losses.queries(vectors, None, triple=False)
+    wanted = unit(double(vectors.second[2, :5]).sum(0))
+    assert got[2, 5].numpy() == pytest.approx(wanted, abs=1e-5)
+
+
+@pytest.mark.parametrize("same_dialogue", [True, False])
+def test_running_query_loss_is_info_nce_both_ways(batch: Batch, same_dialogue: bool) -> None:
+    vectors = vectors_of(batch)
+    queries = losses.queries(vectors, 2, triple=True)
+    asked = [(int(v), int(t)) for v, t in np.argwhere(batch.target) if t > 0]
+    scores = np.array(
+        [[8.0 * double(queries[p]) @ double(vectors.after[q]) for q in asked] for p in asked]
+    )
+    terms = []
+    for logits in (scores, scores.T):
+        for p, (view, _) in enumerate(asked):
+            rivals = [
+                exp(logits[p, q])
+                for q, (other, _) in enumerate(asked)
+                if q == p or same_dialogue or other != view
+            ]
+            terms.append(log(sum(rivals)) - logits[p, p])
+    got = losses.running_query_loss(
+        vectors, queries, torch.tensor(8.0), same_dialogue=same_dialogue
+    )
+    assert got.item() == pytest.approx(np.mean(terms), rel=1e-4)
+
+
+def test_equal_texts_are_no_rivals() -> None:
+    views = [dialogue(4, "lake"), dialogue(4, "lake"), dialogue(4, "tram")]
+    batch = collate(views, Kind.TRIPLE)
+    vectors = vectors_of(batch)
+    queries = losses.queries(vectors, 2, triple=True)
+    alone = collate([views[0], views[2]], Kind.TRIPLE)
+    assert batch.texts == alone.texts
+    scale = torch.tensor(30.0)
+    with_twin = losses.running_query_loss(vectors, queries, scale, same_dialogue=True)
+    vectors_alone = vectors_of(alone)
+    queries_alone = losses.queries(vectors_alone, 2, triple=True)
+    without = losses.running_query_loss(vectors_alone, queries_alone, scale, same_dialogue=True)
+    # each of the twins sees its own target and the tram's, as the lake does alone
+    assert with_twin.item() < without.item() + log(2)
+
+
+def test_reach_loss_ranks_among_other_dialogues_and_within_its_own(batch: Batch) -> None:
+    vectors = vectors_of(batch)
+    scale = 5.0
+    spoken = [(int(v), int(t)) for v, t in np.argwhere(batch.spoken)]
+    targets = [(int(v), int(t)) for v, t in np.argwhere(batch.target)]
+    score = {
+        (p, q): scale * double(vectors.second[p]) @ double(vectors.after[q])
+        for p in spoken
+        for q in targets
+    }
+
+    def surprise(right: tuple[tuple[int, int], tuple[int, int]], reached: int) -> float:
+        (p, q), terms = right, []
+        along = [(p, other) for other in targets]
+        across = [(other, q) for other in spoken]
+        for pairs in (along, across):
+            for own in (True, False):
+                rivals = sum(
+                    exp(score[a, b])
+                    for a, b in pairs
+                    if (a[0] == b[0]) == own and not (own and 0 < b[1] - a[1] <= reached)
+                )
+                terms.append(log(1 + rivals / exp(score[right])))
+        return float(np.mean(terms))
+
+    total = weights = 0.0
+    for i in range(1, WINDOW):
+        pairs = [(p, q) for p, q in score if p[0] == q[0] and q[1] - p[1] == i]
+        weight = (WINDOW - i) / WINDOW
+        total += weight * np.mean([surprise(pair, i) for pair in pairs])
+        weights += weight
+    got = losses.reach_loss(vectors, torch.tensor(scale), WINDOW)
+    assert got.item() == pytest.approx(total / weights, rel=1e-4)
+
+
+def test_short_dialogues_give_a_finite_loss() -> None:
+    batch = collate([dialogue(2, "lake"), dialogue(2, "tram")], Kind.TRIPLE)
+    loss = losses.reach_loss(vectors_of(batch), torch.tensor(20.0), WINDOW)
+    assert bool(torch.isfinite(loss))
+
+
+@pytest.mark.parametrize("triple", [True, False])
+def test_gradients_are_finite_where_views_are_padded(batch: Batch, triple: bool) -> None:
+    encoded = torch.randn(len(batch.texts), 7, requires_grad=True)
+    vectors = losses.Vectors.of(torch.nn.functional.normalize(encoded, dim=-1), batch)
+    queries = losses.queries(vectors, 2, triple=triple)
+    loss = losses.running_query_loss(vectors, queries, torch.tensor(20.0), same_dialogue=False)
+    (loss + losses.reach_loss(vectors, torch.tensor(20.0), WINDOW)).backward()
+    assert encoded.grad is not None
+    assert bool(torch.isfinite(encoded.grad).all())

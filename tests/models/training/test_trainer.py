@@ -1,0 +1,276 @@
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from models.encoder import UtteranceEncoder
+from models.errors import DataError
+from models.roles import Kind
+from models.training.config import TrainConfig
+from models.training.trainer import (
+    Learner,
+    Progress,
+    all_views,
+    backward,
+    learning_rate_schedule,
+    plan_epoch,
+    read_corpus,
+    train,
+)
+from models.training.views import collate
+
+Folder = Callable[[Kind], Path]
+ALL_OBJECTIVES = {"ccl": 1.0, "c3l": 1.0, "running_query": 1.0, "reach": 1.0, "nli": 1.0}
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "dialogues.jsonl"
+    lines = [
+        {
+            "id": f"d{n}",
+            "utterances": [
+                {"speaker": "AB"[t % 2], "text": f"words {n} of turn {t}"} for t in range(3 + n % 4)
+            ],
+        }
+        for n in range(12)
+    ]
+    path.write_text("\n".join(json.dumps(line) for line in lines))
+    return path
+
+
+@pytest.fixture
+def nli(tmp_path: Path) -> Path:
+    path = tmp_path / "nli.jsonl"
+    labels = ("entailment", "neutral", "contradiction")
+    lines = [{"premise": f"p {n}", "hypothesis": f"h {n}", "label": labels[n % 3]} for n in range(9)]
+    path.write_text("\n".join(json.dumps(line) for line in lines))
+    return path
+
+
+def config_of(
+    base: Path, corpus: Path, nli: Path | None = None, *, kind: Kind = Kind.TRIPLE, **more: object
+) -> TrainConfig:
+    raw = {
+        "kind": kind,
+        "base": str(base),
+        "data": [{"path": str(corpus), "spaced": 0.5}],
+        "objectives": {"running_query": 1.0, "c3l": 1.0},
+        "batch_views": 5,
+        "precision": "float32",
+        "optimiser": {"learning_rate": 1e-3},
+    }
+    if nli is not None:
+        raw |= {"nli": {"paths": [str(nli)], "pairs": 4}}
+    return TrainConfig.model_validate(raw | more)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "checkpoint" / "learner.safetensors")
+
+
+def test_a_plain_encoder_becomes_a_triple_encoder(
+    tiny_encoder_folder: Folder, corpus: Path, tmp_path: Path
+) -> None:
+    config = config_of(
+        tiny_encoder_folder(Kind.SINGLE),
+        corpus,
+        aggregation={"name": "last_rows", "last_rows": 3},
+    )
+    encoder = UtteranceEncoder(train(config, tmp_path / "out", device="cpu"), device="cpu")
+    assert encoder.kind is Kind.TRIPLE
+    assert encoder.aggregation.last_rows == 3
+
+
+def test_a_curved_encoder_goes_on_as_a_triple_encoder(
+    tiny_encoder_folder: Folder, corpus: Path
+) -> None:
+    curved = tiny_encoder_folder(Kind.CURVED)
+    learner = Learner(config_of(curved, corpus), "cpu")
+    before = UtteranceEncoder(curved, device="cpu")
+    table = before.model[0].auto_model.get_input_embeddings().weight
+    after = learner.encoder[0].auto_model.get_input_embeddings().weight
+    assert torch.equal(after[: len(table)], table)
+    assert len(after) == len(table) + 2
+
+
+@pytest.mark.parametrize("kind", [Kind.CURVED, Kind.CURVED_WITHOUT_SPEAKERS])
+def test_ccl_trains_with_and_without_speakers(
+    tiny_encoder_folder: Folder, corpus: Path, tmp_path: Path, kind: Kind
+) -> None:
+    config = config_of(
+        tiny_encoder_folder(Kind.SINGLE), corpus, kind=kind, objectives={"ccl": 1.0}
+    )
+    assert UtteranceEncoder(train(config, tmp_path / "out", device="cpu")).kind is kind
+
+
+def test_training_lowers_the_loss(
+    tiny_encoder_folder: Folder, corpus: Path, nli: Path, tmp_path: Path
+) -> None:
+    config = config_of(
+        tiny_encoder_folder(Kind.SINGLE), corpus, nli, objectives=ALL_OBJECTIVES, epochs=15
+    )
+    seen: list[Progress] = []
+    train(config, tmp_path / "out", report=seen.append, device="cpu")
+    total = [sum(progress.losses.values()) for progress in seen]
+    assert set(seen[0].losses) == {
+        "ccl", "c3l", "running_query_2", "running_query_mean", "reach", "nli",
+    }  # fmt: skip
+    assert np.mean(total[-4:]) < 0.9 * np.mean(total[:4])
+
+
+def test_the_gradient_cache_gives_the_same_gradients(
+    tiny_encoder_folder: Folder, corpus: Path
+) -> None:
+    gradients = []
+    for cache in (False, True):
+        config = config_of(tiny_encoder_folder(Kind.TRIPLE), corpus, gradient_cache=cache)
+        learner = Learner(config, "cpu")
+        views = plan_epoch([read_corpus(config.data[0], Path)], config, 0)[0]
+        batch = collate(views, config.kind)
+        rng = np.random.default_rng(0)
+        backward(learner, batch.texts, lambda v, x=learner, b=batch, r=rng: x(v, b, [], r))
+        gradients.append({n: p.grad for n, p in learner.named_parameters() if p.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, gradient in gradients[0].items():
+        assert torch.allclose(gradient, gradients[1][name], atol=1e-5), name
+
+
+def test_each_text_of_a_step_is_encoded_once(tiny_encoder_folder: Folder, corpus: Path) -> None:
+    config = config_of(tiny_encoder_folder(Kind.TRIPLE), corpus)
+    views = next(all_views([read_corpus(config.data[0], Path)], config))
+    batch = collate(views, config.kind)
+    turns = sum(len(view.utterances) for view in views)
+    assert len(batch.texts) == len(set(batch.texts)) <= 3 * turns
+
+
+def test_a_resumed_run_ends_where_an_unbroken_one_does(
+    tiny_encoder_folder: Folder, corpus: Path, nli: Path, tmp_path: Path
+) -> None:
+    config = config_of(
+        tiny_encoder_folder(Kind.SINGLE),
+        corpus,
+        nli,
+        objectives=ALL_OBJECTIVES,
+        epochs=2,
+        validation={"every": 2},
+    )
+    train(config, tmp_path / "unbroken", device="cpu")
+
+    def stop(progress: Progress) -> None:
+        if progress.step == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "broken", report=stop, device="cpu")
+    steps: list[int] = []
+    train(
+        config,
+        tmp_path / "broken",
+        report=lambda progress: steps.append(progress.step),
+        device="cpu",
+        resume=True,
+    )
+    assert steps[0] == 3
+    unbroken = weights(tmp_path / "unbroken")
+    for name, value in weights(tmp_path / "broken").items():
+        assert torch.allclose(value, unbroken[name], atol=1e-6), name
+
+
+def test_the_best_checkpoint_by_validation_is_kept(
+    tiny_encoder_folder: Folder, corpus: Path, tmp_path: Path
+) -> None:
+    ranks = iter([3.0, 2.0, 5.0, 4.0])
+    kept: list[int] = []
+
+    def validate(_model: object) -> dict[str, float]:
+        kept.append((tmp_path / "out" / "model").is_dir())
+        return {"average_rank": next(ranks)}
+
+    config = config_of(
+        tiny_encoder_folder(Kind.SINGLE),
+        corpus,
+        validation={"every": 1},
+        optimiser={"learning_rate": 0.02},
+    )
+    out = train(config, tmp_path / "out", validate=validate, device="cpu")
+    best = UtteranceEncoder(out, device="cpu").model.state_dict()
+    last = weights(tmp_path / "out")
+    different = [
+        name
+        for name, value in best.items()
+        if not torch.allclose(value, last[f"encoder.{name}"], atol=1e-3)
+    ]
+    assert kept == [0, 1, 1, 1]
+    assert different
+
+
+def test_curves_hold_every_step(tiny_encoder_folder: Folder, corpus: Path, tmp_path: Path) -> None:
+    config = config_of(tiny_encoder_folder(Kind.SINGLE), corpus)
+    train(config, tmp_path / "out", validate=lambda _: {"average_rank": 1.5}, device="cpu")
+    with (tmp_path / "out" / "curves.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    steps = {int(row["step"]) for row in rows if row["name"] == "loss/c3l"}
+    assert steps == set(range(1, len(steps) + 1))
+    assert [row["value"] for row in rows if row["name"] == "validation/average_rank"] == ["1.5"]
+    assert (tmp_path / "out" / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_epoch_is_the_same_for_the_same_seed_only(
+    tiny_encoder_folder: Folder, corpus: Path
+) -> None:
+    base = tiny_encoder_folder(Kind.SINGLE)
+    plans = []
+    for seed in (1, 1, 2):
+        config = config_of(base, corpus, seed=seed)
+        plans.append(plan_epoch([read_corpus(config.data[0], Path)], config, 0))
+    assert plans[0] == plans[1]
+    assert plans[0] != plans[2]
+
+
+def test_a_sampled_corpus_is_seen_whole_over_the_epochs(
+    tiny_encoder_folder: Folder, corpus: Path
+) -> None:
+    config = config_of(
+        tiny_encoder_folder(Kind.SINGLE),
+        corpus,
+        epochs=3,
+        batch_views=8,
+        data=[{"path": str(corpus), "views": 8}],
+    )
+    views = read_corpus(config.data[0], Path)
+    seen = [view for batch in all_views([views], config) for view in batch]
+    assert len(views) == len(seen) == 24
+    assert all(view in seen for view in views)
+
+
+def test_dialogues_are_left_out(corpus: Path, tmp_path: Path, tiny_encoder_folder: Folder) -> None:
+    leaks = tmp_path / "leaks.json"
+    leaks.write_text(json.dumps({"exact": ["d0", "d1"], "near": ["d5"]}))
+    data = [{"path": str(corpus), "leave_out": str(leaks)}]
+    config = config_of(tiny_encoder_folder(Kind.SINGLE), corpus, data=data)
+    assert len(read_corpus(config.data[0], Path)) == 2 * 9
+
+
+def test_a_corpus_without_an_answer_is_refused(
+    tmp_path: Path, tiny_encoder_folder: Folder
+) -> None:
+    lonely = tmp_path / "lonely.jsonl"
+    lonely.write_text('{"id": "1", "utterances": [{"speaker": "A", "text": "anybody here"}]}')
+    config = config_of(tiny_encoder_folder(Kind.SINGLE), lonely)
+    with pytest.raises(DataError, match=r"lonely\.jsonl"):
+        read_corpus(config.data[0], Path)
+
+
+def test_the_learning_rate_warms_up_and_decays(tiny_encoder_folder: Folder, corpus: Path) -> None:
+    factor = learning_rate_schedule(config_of(tiny_encoder_folder(Kind.SINGLE), corpus), 100)
+    values = [factor(step) for step in range(100)]
+    assert max(values) == values[9] == pytest.approx(1)
+    assert values[:10] == sorted(values[:10])
+    assert values[9:] == sorted(values[9:], reverse=True)
+    assert 0 < values[-1] < 0.02

@@ -1,0 +1,1 @@
+"""The science of Turnwise: encoding, scores, planning, training and evaluation."""

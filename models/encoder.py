@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, Self, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
+from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from models.errors import ModelError
-from models.roles import Kind, Relation, Role, kind_of, prefix
+from models.roles import Relation, Role, kind_of, prefix
 
 Float32 = NDArray[np.float32]
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -26,7 +27,7 @@ CARD = "turnwise.json"
 MAX_TOKENS = 128
 BATCH_TOKENS = 4096
 
-transformers_logging.disable_progress_bar()
+transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,17 +146,18 @@ def load_sentence_transformer(name: str | Path, device: str | None = None) -> Se
         try:
             where = str(files(package) / folder)
         except ModuleNotFoundError as error:
-            raise ModelError(
-                f"model '{name}': the package '{package}' is not installed"
-            ) from error
+            raise ModelError(f"model '{name}': the package '{package}' is not installed") from error
     try:
-        model = SentenceTransformer(
-            where, device=device, model_kwargs={"dtype": torch.float32}
-        )
+        model = SentenceTransformer(where, device=device, model_kwargs={"dtype": torch.float32})
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"model '{name}' cannot be loaded: {error}") from error
     model.max_seq_length = min(model.max_seq_length or MAX_TOKENS, MAX_TOKENS)
     return model.eval()
+
+
+def transformer_of(model: SentenceTransformer) -> PreTrainedModel:
+    """Return the transformer inside, whose attention and embeddings training changes."""
+    return cast(PreTrainedModel, model[0].auto_model)
 
 
 def tokenize(model: SentenceTransformer, texts: list[str]) -> list[list[int]]:
@@ -207,4 +209,3 @@ def forward(
     with torch.autocast(model.device.type, dtype, enabled=dtype is not torch.float32):
         pooled = model(features)["sentence_embedding"]
     return torch.nn.functional.normalize(pooled.float(), dim=-1)
-

@@ -1,4 +1,4 @@
-"""The command line: `turnwise evaluate`."""
+"""The command line: `turnwise train` and `turnwise evaluate`."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -60,11 +60,6 @@ app = typer.Typer(
 )
 evaluate = typer.Typer(help="Measure models on dialogues.", no_args_is_help=True)
 app.add_typer(evaluate, name="evaluate")
-
-
-@app.callback()
-def _turnwise() -> None:
-    """Keep `evaluate` a command of its own while it is the only one."""
 
 
 _DATA_HELP = "Files of dialogues (.jsonl, .txt, .csv; .gz, .xz); several are taken as one split."
@@ -170,6 +165,34 @@ def long_term(
     goal_sets = evaluation.make_goal_sets(_dialogues(data, limit), settings)
     rows = evaluation.evaluate_long_term(_encoders(model, base, precision), goal_sets)
     _report("long-term", data, rows, out)
+
+
+@app.command(cls=ManyValues)
+def train(
+    config: Annotated[Path, typer.Argument(help="The run's configuration (TOML).")],
+    *,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--data",
+            help="Folders where the configuration's corpora are; or files to train on instead.",
+            metavar="PATH ...",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the run.", show_default="runs/CONFIG")
+    ] = None,
+    resume: Annotated[bool, typer.Option(help="Go on from the last checkpoint.")] = False,
+) -> None:
+    """Train an encoder: CCL, C3L, and the objectives over the running query."""
+    from models.training.run import run  # noqa: PLC0415 - loads torch
+    from service.progress import TrainingProgress  # noqa: PLC0415
+
+    with TrainingProgress() as progress:
+        folder = run(
+            config, data or [], out or Path("runs") / config.stem, resume=resume, report=progress
+        )
+    Console().print(f"best model in {folder}", markup=False, highlight=False)
 
 
 def main() -> None:

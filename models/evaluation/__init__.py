@@ -9,7 +9,7 @@ from models.evaluation.candidates import (
 )
 from models.evaluation.generator import sampled_replies
 from models.evaluation.goals import Setting, make_goal_sets
-from models.evaluation.long_term import evaluate_long_term
+from models.evaluation.long_term import evaluate_long_term, long_term_average_rank
 from models.evaluation.next_utterance import average_ranks, evaluate_next_utterance
 from models.evaluation.report import Report, Row
 from models.evaluation.short_term import evaluate_short_term, short_term_average_rank
@@ -24,6 +24,7 @@ __all__ = [
     "evaluate_next_utterance",
     "evaluate_short_term",
     "hard_negatives",
+    "long_term_average_rank",
     "make_goal_sets",
     "make_problems",
     "read_problems",

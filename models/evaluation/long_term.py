@@ -70,6 +70,13 @@ def evaluate_long_term(
     return result
 
 
+def long_term_average_rank(encoder: UtteranceEncoder, goal_sets: Sequence[GoalSet]) -> float:
+    """Return the average rank of the true order by the chain: quick, for training."""
+    table = VectorTable(encoder, [key for goals in goal_sets for key in _all_keys(goals)])
+    scores = np.stack([_order_scores(links(goals, table)) for goals in goal_sets])
+    return order_metrics(scores)["average_rank"]
+
+
 def order_metrics(scores: Scores) -> Metrics:
     """Return what is reported of (n, n!) scores of `ORDERS`."""
     true = np.zeros(len(scores), np.intp)

@@ -2,10 +2,11 @@
 
 import csv
 import json
+import math
 import shutil
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -13,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
-from models.encoder import CARD
+from models.encoder import CARD, transformer_of
 from models.training.config import TrainConfig
 
 Schedule = torch.optim.lr_scheduler.LRScheduler
@@ -23,7 +24,7 @@ def save_model(model: SentenceTransformer, folder: Path, config: TrainConfig) ->
     """Write a model as a sentence-transformers folder in float16, with its card and recipe."""
     fresh = folder.with_name(folder.name + ".new")
     half = deepcopy(model).half()
-    half[0].auto_model.set_attn_implementation("sdpa")
+    transformer_of(half).set_attn_implementation("sdpa")
     half.save_pretrained(str(fresh), create_model_card=False)
     card = {"aggregation": asdict(config.aggregation), "trained": config.model_dump(mode="json")}
     (fresh / CARD).write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
@@ -31,47 +32,50 @@ def save_model(model: SentenceTransformer, folder: Path, config: TrainConfig) ->
     fresh.rename(folder)
 
 
-def save_checkpoint(
-    folder: Path,
-    learner: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    schedule: Schedule,
-    step: int,
-    best: float,
-) -> None:
-    """Write all that a run needs to go on as if it had not stopped; no pickle."""
+@dataclass(slots=True)
+class State:
+    """What a run must keep to go on as if it had not stopped."""
+
+    learner: nn.Module
+    optimiser: torch.optim.Optimizer
+    schedule: Schedule
+    step: int = 0
+    best: float = math.inf
+    """Of the validations so far; lower is better."""
+
+
+def save_checkpoint(folder: Path, state: State) -> None:
+    """Write a run's state; no pickle."""
     fresh = folder.with_name(folder.name + ".new")
     fresh.mkdir(parents=True, exist_ok=True)
     moments = {
         f"{index}.{name}": value.contiguous()
-        for index, state in optimiser.state_dict()["state"].items()
-        for name, value in state.items()
+        for index, moment in state.optimiser.state_dict()["state"].items()
+        for name, value in moment.items()
     }
-    weights = {name: value.contiguous() for name, value in learner.state_dict().items()}
+    weights = {name: value.contiguous() for name, value in state.learner.state_dict().items()}
     save_file(weights, fresh / "learner.safetensors")
     save_file(moments, fresh / "moments.safetensors")
-    state = {"step": step, "best": best, "schedule": schedule.state_dict()}
-    (fresh / "state.json").write_text(json.dumps(state), encoding="utf-8")
+    rest = {"step": state.step, "best": state.best, "schedule": state.schedule.state_dict()}
+    (fresh / "state.json").write_text(json.dumps(rest), encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)
     fresh.rename(folder)
 
 
-def load_checkpoint(
-    folder: Path, learner: nn.Module, optimiser: torch.optim.Optimizer, schedule: Schedule
-) -> tuple[int, float]:
-    """Take up a run; return the steps it has done and its best validation score."""
-    learner.load_state_dict(load_file(folder / "learner.safetensors"))
+def load_checkpoint(folder: Path, state: State) -> None:
+    """Take up a run where it was saved."""
+    state.learner.load_state_dict(load_file(folder / "learner.safetensors"))
     moments: dict[int, dict[str, torch.Tensor]] = {}
     for key, value in load_file(folder / "moments.safetensors").items():
         index, _, name = key.partition(".")
         moments.setdefault(int(index), {})[name] = value
-    state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-    schedule.load_state_dict(state["schedule"])
-    groups = optimiser.state_dict()["param_groups"]
-    for group, rate in zip(groups, state["schedule"]["_last_lr"], strict=True):
+    rest = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+    state.step, state.best = rest["step"], rest["best"]
+    state.schedule.load_state_dict(rest["schedule"])
+    groups = state.optimiser.state_dict()["param_groups"]
+    for group, rate in zip(groups, rest["schedule"]["_last_lr"], strict=True):
         group["lr"] = rate
-    optimiser.load_state_dict({"state": moments, "param_groups": groups})
-    return state["step"], state["best"]
+    state.optimiser.load_state_dict({"state": moments, "param_groups": groups})
 
 
 class Curves:
@@ -104,7 +108,7 @@ class Curves:
 
 def draw_curves(source: Path, target: Path) -> None:
     """Draw losses above, validation below, from a `curves.csv`."""
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure  # noqa: PLC0415 - an extra, which scoring needs not
 
     series: dict[str, tuple[list[int], list[float]]] = {}
     with source.open(encoding="utf-8", newline="") as file:
@@ -121,4 +125,3 @@ def draw_curves(source: Path, target: Path) -> None:
         if axes.lines:
             axes.legend()
     figure.savefig(target, dpi=120)
-

@@ -3,7 +3,6 @@
 import tomllib
 from pathlib import Path
 
-
 from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 from pydantic.types import NonNegativeFloat, NonNegativeInt
 
@@ -133,5 +132,3 @@ def read_config(path: str | Path) -> TrainConfig:
     if config.objectives.nli and config.nli is None:
         raise ConfigError("the objective is on, but there is no table [nli]", str(path), "nli")
     return config
-
-

@@ -70,7 +70,8 @@ class Examples:
     def of(cls, rows: list[tuple[int, int, int, float]]) -> Self:
         """Make examples of (first, second, after, score)."""
         places = torch.tensor([row[:3] for row in rows], dtype=torch.int64).reshape(-1, 3)
-        return cls(*places.unbind(1), torch.tensor([row[3] for row in rows]))
+        first, second, after = places.unbind(1)
+        return cls(first, second, after, torch.tensor([row[3] for row in rows]))
 
 
 def pair_score(distance: int, window: int) -> float:
@@ -168,9 +169,7 @@ def curved_loss(vectors: Vectors, examples: Examples) -> Tensor:
     With pairs it is CCL's objective (a mixture of a vector with itself is the vector), with
     triples C3L's: cos((b1_i + b2_j) / 2, a_k).
     """
-    first, second, after = (
-        x.flatten(0, 1) for x in (vectors.first, vectors.second, vectors.after)
-    )
+    first, second, after = (x.flatten(0, 1) for x in (vectors.first, vectors.second, vectors.after))
     device = after.device
     score = examples.score.to(device)
     if torch.equal(examples.first, examples.second):

@@ -8,8 +8,10 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -17,11 +19,23 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from models.dialogue import read_dialogues
-from models.encoder import batches, forward, load_sentence_transformer, tokenize
+from models.encoder import (
+    batches,
+    forward,
+    load_sentence_transformer,
+    tokenize,
+    transformer_of,
+)
 from models.errors import DataError
 from models.roles import Kind
 from models.training import losses
-from models.training.checkpoint import Curves, load_checkpoint, save_checkpoint, save_model
+from models.training.checkpoint import (
+    Curves,
+    State,
+    load_checkpoint,
+    save_checkpoint,
+    save_model,
+)
 from models.training.config import Corpus, TrainConfig
 from models.training.nli import NliHead, NliPair, read_nli
 from models.training.views import Batch, View, collate, crop, spaced, views_of
@@ -80,34 +94,36 @@ def train(
     optimiser = make_optimiser(learner, config)
     steps = config.epochs * len(plan_epoch(corpora, config, 0))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, learning_rate_schedule(config, steps))
-    curves, best, start = Curves(out), math.inf, 0
+    state, curves = State(learner, optimiser, schedule), Curves(out)
     if resume and (out / "checkpoint").is_dir():
-        start, best = load_checkpoint(out / "checkpoint", learner, optimiser, schedule)
+        load_checkpoint(out / "checkpoint", state)
 
-    clock = Clock(steps - start)
-    for step, views in enumerate(islice(all_views(corpora, config), start, None), start + 1):
-        rng = np.random.default_rng([config.seed, step])
+    clock = Clock(steps - state.step)
+    for views in islice(all_views(corpora, config), state.step, None):
+        state.step += 1
+        rng = np.random.default_rng([config.seed, state.step])
         batch = collate([crop(view, config.turns, rng) for view in views], config.kind)
         pairs = draw_nli(nli, config, rng)
-        texts = batch.texts + [text for p in pairs for text in (p.premise, p.hypothesis)]
+        texts = batch.texts + [text for pair in pairs for text in (pair.premise, pair.hypothesis)]
 
-        parts = backward(learner, texts, lambda v, b=batch, p=pairs, r=rng: learner(v, b, p, r))
+        parts = backward(learner, texts, partial(learner, batch=batch, pairs=pairs, rng=rng))
         nn.utils.clip_grad_norm_(learner.parameters(), config.optimiser.clip)
+        rate = schedule.get_last_lr()[0]
         optimiser.step()
         optimiser.zero_grad()
         schedule.step()
         learner.bound_scales()
 
         metrics = None
-        if step % config.validation.every == 0 or step == steps:
+        if state.step % config.validation.every == 0 or state.step == steps:
             metrics = validate(learner.encoder) if validate else {}
-            score = next(iter(metrics.values()), -math.inf)
-            if score <= best or not metrics:
-                best = score
+            score = next(iter(metrics.values()), state.best)
+            if score <= state.best:
+                state.best = score
                 save_model(learner.encoder, out / "model", config)
-            save_checkpoint(out / "checkpoint", learner, optimiser, schedule, step, best)
-        curves.add(step, schedule.get_last_lr()[0], parts, metrics)
-        report(Progress(step, steps, parts, *clock.tick(len(texts)), metrics))
+            save_checkpoint(out / "checkpoint", state)
+        curves.add(state.step, float(rate), parts, metrics)
+        report(Progress(state.step, steps, parts, *clock.tick(len(texts)), metrics))
     return out / "model"
 
 
@@ -135,10 +151,10 @@ class Learner(nn.Module):
         add_role_tokens(self.encoder, config.kind)
         if self.encoder.device.type == "cpu":
             # The fused kernel's backward pass is twice as slow as plain matrix products there.
-            self.encoder[0].auto_model.set_attn_implementation("eager")
+            transformer_of(self.encoder).set_attn_implementation("eager")
         self.query_log_scale = nn.Parameter(torch.tensor(LOG_SCALE))
         self.reach_log_scale = nn.Parameter(torch.tensor(LOG_SCALE))
-        dimension = self.encoder[0].auto_model.config.hidden_size
+        dimension = transformer_of(self.encoder).config.hidden_size
         self.nli_head = NliHead(dimension) if config.objectives.nli else None
         # Dropout stays off: it is slow on a CPU, and the batches regularise enough.
         self.to(self.encoder.device).eval()
@@ -179,7 +195,10 @@ class Learner(nn.Module):
             loss = losses.reach_loss(vectors, self.reach_log_scale.exp(), weigh.window)
             parts["reach"] = weigh.reach * loss
         if self.nli_head is not None:
-            premises, hypotheses = encoded[len(batch.texts) :].unflatten(0, (-1, 2)).unbind(1)
+            premises, hypotheses = (
+                encoded[len(batch.texts) :: 2],
+                encoded[len(batch.texts) + 1 :: 2],
+            )
             labels = torch.tensor([pair.label for pair in pairs], device=encoded.device)
             parts["nli"] = weigh.nli * self.nli_head(premises, hypotheses, labels)
         return parts
@@ -204,9 +223,9 @@ def add_role_tokens(model: SentenceTransformer, kind: Kind) -> None:
     if not new:
         return
     model.tokenizer.add_tokens(new, special_tokens=True)
-    transformer = model[0].auto_model
+    transformer = transformer_of(model)
     transformer.resize_token_embeddings(len(model.tokenizer), mean_resizing=False)
-    table = transformer.get_input_embeddings().weight.data
+    table = cast(nn.Embedding, transformer.get_input_embeddings()).weight.data
     for token in new:
         ids = model.tokenizer(words[token], add_special_tokens=False)["input_ids"]
         table[model.tokenizer.convert_tokens_to_ids(token)] = table[ids].mean(0)
@@ -246,8 +265,8 @@ def plan_epoch(
         start = epoch * wanted % len(views)
         chosen = np.roll(order.permutation(len(views)), -start)[:wanted]
         rng.shuffle(chosen)
-        for places in chosen.reshape(-1, size):
-            planned.append([restyle(views[p], corpus, rng) for p in places])
+        batches_of = chosen.reshape(-1, size)
+        planned += [[restyle(views[p], corpus, rng) for p in places] for places in batches_of]
     return [planned[p] for p in rng.permutation(len(planned))]
 
 
@@ -294,10 +313,10 @@ def backward(
     if config.gradient_cache:
         encoded.requires_grad_()
     parts = loss(encoded)
-    torch.stack(list(parts.values())).sum().backward()
+    torch.stack(list(parts.values())).sum().backward()  # type: ignore[no-untyped-call]
     if config.gradient_cache and encoded.grad is not None:
         for places in chunks:
-            (encode(places) * encoded.grad[places]).sum().backward()
+            (encode(places) * encoded.grad[places]).sum().backward()  # type: ignore[no-untyped-call]
     return {name: part.item() for name, part in parts.items()}
 
 

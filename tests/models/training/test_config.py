@@ -39,9 +39,7 @@ def test_a_minimal_file_is_enough(tmp_path: Path) -> None:
         ("c3l = 1.0", "nli = 1.0", "nli"),
     ],
 )
-def test_errors_name_the_file_and_the_field(
-    tmp_path: Path, old: str, new: str, field: str
-) -> None:
+def test_errors_name_the_file_and_the_field(tmp_path: Path, old: str, new: str, field: str) -> None:
     path = write(tmp_path, GOOD.replace(old, new))
     with pytest.raises(ConfigError) as caught:
         read_config(path)

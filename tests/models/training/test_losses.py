@@ -23,7 +23,9 @@ def dialogue(turns: int, topic: str, responder: str = "B") -> View:
 
 @pytest.fixture
 def batch() -> Batch:
-    return collate([dialogue(6, "lake"), dialogue(3, "tram"), dialogue(8, "oven", "A")], Kind.TRIPLE)
+    return collate(
+        [dialogue(6, "lake"), dialogue(3, "tram"), dialogue(8, "oven", "A")], Kind.TRIPLE
+    )
 
 
 def vectors_of(batch: Batch, seed: int = 0) -> losses.Vectors:
@@ -100,7 +102,10 @@ def test_negatives_mix_views_or_go_backwards(make: object, batch: Batch) -> None
     examples = make(batch, WINDOW, np.random.default_rng(0), directional=True, curved=True)
     width = batch.spoken.shape[1]
     for first, second, after in zip(
-        *(x[examples.score == 0].tolist() for x in (examples.first, examples.second, examples.after)),
+        *(
+            x[examples.score == 0].tolist()
+            for x in (examples.first, examples.second, examples.after)
+        ),
         strict=True,
     ):
         views = {place // width for place in (first, second, after)}
@@ -151,9 +156,7 @@ def test_curved_loss_is_the_mean_over_single_examples(make: object, batch: Batch
 
 
 @pytest.mark.parametrize("last_rows", [None, 1, 2, 3])
-def test_queries_are_the_running_queries_of_inference(
-    batch: Batch, last_rows: int | None
-) -> None:
+def test_queries_are_the_running_queries_of_inference(batch: Batch, last_rows: int | None) -> None:
     vectors = vectors_of(batch)
     got = losses.queries(vectors, last_rows, triple=True)
     for v, n in enumerate((6, 3, 8)):

@@ -48,7 +48,9 @@ def corpus(tmp_path: Path) -> Path:
 def nli(tmp_path: Path) -> Path:
     path = tmp_path / "nli.jsonl"
     labels = ("entailment", "neutral", "contradiction")
-    lines = [{"premise": f"p {n}", "hypothesis": f"h {n}", "label": labels[n % 3]} for n in range(9)]
+    lines = [
+        {"premise": f"p {n}", "hypothesis": f"h {n}", "label": labels[n % 3]} for n in range(9)
+    ]
     path.write_text("\n".join(json.dumps(line) for line in lines))
     return path
 
@@ -103,9 +105,7 @@ def test_a_curved_encoder_goes_on_as_a_triple_encoder(
 def test_ccl_trains_with_and_without_speakers(
     tiny_encoder_folder: Folder, corpus: Path, tmp_path: Path, kind: Kind
 ) -> None:
-    config = config_of(
-        tiny_encoder_folder(Kind.SINGLE), corpus, kind=kind, objectives={"ccl": 1.0}
-    )
+    config = config_of(tiny_encoder_folder(Kind.SINGLE), corpus, kind=kind, objectives={"ccl": 1.0})
     assert UtteranceEncoder(train(config, tmp_path / "out", device="cpu")).kind is kind
 
 
@@ -257,9 +257,7 @@ def test_dialogues_are_left_out(corpus: Path, tmp_path: Path, tiny_encoder_folde
     assert len(read_corpus(config.data[0], Path)) == 2 * 9
 
 
-def test_a_corpus_without_an_answer_is_refused(
-    tmp_path: Path, tiny_encoder_folder: Folder
-) -> None:
+def test_a_corpus_without_an_answer_is_refused(tmp_path: Path, tiny_encoder_folder: Folder) -> None:
     lonely = tmp_path / "lonely.jsonl"
     lonely.write_text('{"id": "1", "utterances": [{"speaker": "A", "text": "anybody here"}]}')
     config = config_of(tiny_encoder_folder(Kind.SINGLE), lonely)

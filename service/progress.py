@@ -1,0 +1,45 @@
+"""How a training run shows on a terminal: a bar, the loss, the time left, each validation."""
+
+from typing import TYPE_CHECKING, Self
+
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bar
+
+if TYPE_CHECKING:
+    from models.training.trainer import Progress
+
+
+class TrainingProgress:
+    """Draws each step that training reports."""
+
+    def __init__(self) -> None:
+        self._bar = Bar(
+            TextColumn("training"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[shown]}"),
+        )
+        self._task = self._bar.add_task("training", total=None, shown="reading the corpora")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, progress: "Progress") -> None:
+        """Show where training stands."""
+        minutes = progress.seconds_left / 60
+        self._bar.update(
+            self._task,
+            total=progress.steps,
+            completed=progress.step,
+            shown=f"loss {sum(progress.losses.values()):.3f}  "
+            f"{progress.texts_per_second:.0f} texts/s  {minutes:.0f} min left",
+        )
+        if progress.validation:
+            metrics = "  ".join(
+                f"{name} {value:.2f}" for name, value in progress.validation.items()
+            )
+            self._bar.console.print(f"step {progress.step}: {metrics}", highlight=False)

@@ -121,14 +121,13 @@ class UtteranceEncoder:
         return self._encode(prefixed)
 
     def _encode(self, prefixed: list[str]) -> Float32:
+        if not prefixed:
+            return np.empty((0, self.dimension), np.float32)
         distinct = {text: place for place, text in enumerate(dict.fromkeys(prefixed))}
-        encoded = np.empty((len(distinct), self.dimension), np.float32)
-        tokens = tokenize(self.model, list(distinct))
-        for places in batches([len(ids) for ids in tokens]):
-            with torch.inference_mode():
-                vectors = forward(self.model, [tokens[p] for p in places], self._dtype)
-            encoded[places] = vectors.cpu().numpy()
-        return encoded[[distinct[text] for text in prefixed]]
+        with torch.inference_mode():
+            encoded = encode_texts(self.model, list(distinct), self._dtype).cpu().numpy()
+        vectors: Float32 = encoded[[distinct[text] for text in prefixed]]
+        return vectors
 
 
 def load_sentence_transformer(name: str | Path, device: str | None = None) -> SentenceTransformer:
@@ -162,8 +161,6 @@ def transformer_of(model: SentenceTransformer) -> PreTrainedModel:
 
 def tokenize(model: SentenceTransformer, texts: list[str]) -> list[list[int]]:
     """Return each text's word pieces, special tokens included, cut at the model's limit."""
-    if not texts:
-        return []
     encoded = model.tokenizer(texts, truncation=True, max_length=model.max_seq_length)
     ids: list[list[int]] = encoded["input_ids"]
     return ids
@@ -187,6 +184,15 @@ def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS) -> Iterator[list
         batch.append(place)
     if batch:
         yield batch
+
+
+def encode_texts(model: SentenceTransformer, texts: list[str], dtype: torch.dtype) -> torch.Tensor:
+    """Encode n texts as they stand, at least one, in batches of like length; (n, d) unit rows."""
+    tokens = tokenize(model, texts)
+    grouped = list(batches([len(ids) for ids in tokens]))
+    vectors = torch.cat([forward(model, [tokens[p] for p in places], dtype) for places in grouped])
+    order = torch.tensor([place for places in grouped for place in places], device=vectors.device)
+    return vectors[torch.argsort(order)]
 
 
 def forward(

@@ -2,11 +2,12 @@
 
 import tomllib
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 from pydantic.types import NonNegativeFloat, NonNegativeInt
 
-from models.encoder import Aggregation, Precision
+from models.encoder import Aggregation
 from models.errors import ConfigError
 from models.roles import Kind
 
@@ -104,7 +105,8 @@ class TrainConfig(Section):
     turns: PositiveInt = 11
     """Longest window that is encoded at once: a history of 10 and its answer."""
     seed: int = 0
-    precision: Precision = "bfloat16"
+    precision: Literal["float32", "bfloat16"] = "bfloat16"
+    """Of the transformer's arithmetic; float16 would need its losses scaled."""
     gradient_cache: bool = False
     """Encode twice, so that memory holds the graph of one small batch only."""
     aggregation: Aggregation = Aggregation()

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from models.dialogue import read_dialogues
 from models.encoder import (
     batches,
+    encode_texts,
     forward,
     load_sentence_transformer,
     tokenize,
@@ -40,7 +41,6 @@ from models.training.config import Corpus, TrainConfig
 from models.training.nli import NliHead, NliPair, read_nli
 from models.training.views import Batch, View, collate, crop, spaced, views_of
 
-MICRO_BATCH_TOKENS = 4096
 LOG_SCALE, LARGEST_LOG_SCALE = math.log(20.0), math.log(100.0)
 """Inverse temperatures start at 20; past 100 InfoNCE becomes unstable."""
 
@@ -195,12 +195,9 @@ class Learner(nn.Module):
             loss = losses.reach_loss(vectors, self.reach_log_scale.exp(), weigh.window)
             parts["reach"] = weigh.reach * loss
         if self.nli_head is not None:
-            premises, hypotheses = (
-                encoded[len(batch.texts) :: 2],
-                encoded[len(batch.texts) + 1 :: 2],
-            )
+            sentences = encoded[len(batch.texts) :]
             labels = torch.tensor([pair.label for pair in pairs], device=encoded.device)
-            parts["nli"] = weigh.nli * self.nli_head(premises, hypotheses, labels)
+            parts["nli"] = weigh.nli * self.nli_head(sentences[::2], sentences[1::2], labels)
         return parts
 
     def bound_scales(self) -> None:
@@ -298,25 +295,19 @@ def backward(
     gives the gradient of each vector, and each small batch is encoded again to carry it on:
     a third more arithmetic, for memory that does not grow with the batch.
     """
-    config = learner.config
-    dtype = getattr(torch, config.precision)
-    tokens = tokenize(learner.encoder, texts)
-    chunks = list(batches([len(ids) for ids in tokens], MICRO_BATCH_TOKENS))
-
-    def encode(places: list[int]) -> Tensor:
-        return forward(learner.encoder, [tokens[p] for p in places], dtype)
-
-    order = torch.tensor([p for places in chunks for p in places], device=learner.encoder.device)
-    back = torch.argsort(order)
-    with torch.set_grad_enabled(not config.gradient_cache):
-        encoded = torch.cat([encode(places) for places in chunks])[back]
-    if config.gradient_cache:
+    dtype = getattr(torch, learner.config.precision)
+    cached = learner.config.gradient_cache
+    with torch.set_grad_enabled(not cached):
+        encoded = encode_texts(learner.encoder, texts, dtype)
+    if cached:
         encoded.requires_grad_()
     parts = loss(encoded)
     torch.stack(list(parts.values())).sum().backward()  # type: ignore[no-untyped-call]
-    if config.gradient_cache and encoded.grad is not None:
-        for places in chunks:
-            (encode(places) * encoded.grad[places]).sum().backward()  # type: ignore[no-untyped-call]
+    if cached and encoded.grad is not None:
+        tokens = tokenize(learner.encoder, texts)
+        for places in batches([len(ids) for ids in tokens]):
+            again = forward(learner.encoder, [tokens[p] for p in places], dtype)
+            again.backward(encoded.grad[places])  # type: ignore[no-untyped-call]
     return {name: part.item() for name, part in parts.items()}
 
 

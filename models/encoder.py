@@ -12,6 +12,8 @@ from typing import Literal, Self, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
+from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
@@ -24,7 +26,8 @@ Precision = Literal["float32", "bfloat16", "float16"]
 
 DEFAULT_MODEL = Path(str(files("models"))) / "default"
 CARD = "turnwise.json"
-MAX_TOKENS = 128
+MAX_TOKENS = 256
+"""Where a model states no limit of its own."""
 BATCH_TOKENS = 4096
 
 transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -41,7 +44,13 @@ class Aggregation:
     def of(cls, folder: Path) -> Self:
         """Return what the model's own card recommends; the mean where it says nothing."""
         card = folder / CARD
-        return cls(**json.loads(card.read_text())["aggregation"]) if card.is_file() else cls()
+        if not card.is_file():
+            return cls()
+        try:
+            field = json.loads(card.read_text(encoding="utf-8"))["aggregation"]
+            return TypeAdapter(cls).validate_python(field)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ModelError(f"model '{folder}': {CARD} names no aggregation: {error}") from error
 
 
 class UtteranceEncoder:
@@ -86,9 +95,12 @@ class UtteranceEncoder:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of the weights, the vocabulary and the kind: equal where vectors compare."""
+        """Digest of weights, vocabulary, pooling and kind: equal where vectors compare."""
         digest = hashlib.sha256(self.kind.encode())
         digest.update(json.dumps(self.model.tokenizer.get_vocab(), sort_keys=True).encode())
+        digest.update(
+            f"{self.model}{self.model.max_seq_length}".encode()
+        )  # the modules' settings: pooling, longest text
         for name, weights in sorted(self.model.state_dict().items()):
             digest.update(name.encode())
             digest.update(weights.float().cpu().numpy().tobytes())
@@ -113,8 +125,17 @@ class UtteranceEncoder:
 
         Returns:
             (n, d) float32, unit rows.
+
+        Raises:
+            ValueError: A relation is missing, or there are not as many as texts.
         """
-        relations = relation if isinstance(relation, (list, tuple)) else [relation] * len(texts)
+        if isinstance(texts, str):
+            raise TypeError("texts must be a sequence of texts, not one text")
+        relations: Sequence[Relation | None] = (
+            [relation] * len(texts)
+            if relation is None or isinstance(relation, Relation)
+            else list(relation)
+        )
         prefixed = [
             prefix(self.kind, role, r) + text for text, r in zip(texts, relations, strict=True)
         ]
@@ -148,9 +169,9 @@ def load_sentence_transformer(name: str | Path, device: str | None = None) -> Se
             raise ModelError(f"model '{name}': the package '{package}' is not installed") from error
     try:
         model = SentenceTransformer(where, device=device, model_kwargs={"dtype": torch.float32})
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise ModelError(f"model '{name}' cannot be loaded: {error}") from error
-    model.max_seq_length = min(model.max_seq_length or MAX_TOKENS, MAX_TOKENS)
+    model.max_seq_length = model.max_seq_length or MAX_TOKENS
     return model.eval()
 
 

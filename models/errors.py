@@ -4,6 +4,7 @@
   - DataError: an input file does not hold what it should.
   - ConfigError: a configuration has a field that is unknown, missing or out of range.
   - ModelError: a model folder cannot be loaded.
+  - TrainingError: a training run cannot go on.
 """
 
 
@@ -50,6 +51,10 @@ class ConfigError(TurnwiseError):
 
 class ModelError(TurnwiseError):
     """A model folder cannot be loaded."""
+
+
+class TrainingError(TurnwiseError):
+    """A training run cannot go on."""
 
 
 def _place(file: str, line: int | None, field: str | None) -> str:

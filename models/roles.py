@@ -5,6 +5,8 @@ The prefixes are those of the public CCL and C3L checkpoints, so that these load
 
 from enum import StrEnum
 
+from models.errors import ModelError
+
 
 class Role(StrEnum):
     """The part a text plays in a score."""
@@ -60,7 +62,13 @@ _POSITION = {Role.FIRST: "[B1]", Role.SECOND: "[B2]"}
 
 
 def kind_of(vocabulary: "set[str] | dict[str, int]") -> Kind:
-    """Return the richest kind whose special tokens a tokenizer's vocabulary holds."""
+    """Return the richest kind whose special tokens a tokenizer's vocabulary holds.
+
+    Raises:
+        ModelError: It has two context roles but no speaker tokens, which no kind here has.
+    """
+    if "[B1]" in vocabulary and "[E]" not in vocabulary:
+        raise ModelError("two context roles without speaker tokens are not supported")
     for kind in (Kind.TRIPLE, Kind.CURVED, Kind.CURVED_WITHOUT_SPEAKERS):
         if all(token in vocabulary for token in kind.tokens):
             return kind

@@ -13,6 +13,9 @@ from models.roles import Kind
 
 DIMENSION = 32
 
+# Tests run side by side, and two threads of a tiny model would only wait for each other.
+torch.set_num_threads(1)
+
 
 @pytest.fixture(scope="session")
 def tiny_encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Kind], Path]:

@@ -8,13 +8,14 @@ from models.evaluation.candidates import (
     write_problems,
 )
 from models.evaluation.generator import sampled_replies
-from models.evaluation.goals import Setting, make_goal_sets
+from models.evaluation.goals import GoalSet, Setting, make_goal_sets
 from models.evaluation.long_term import evaluate_long_term, long_term_average_rank
 from models.evaluation.next_utterance import average_ranks, evaluate_next_utterance
 from models.evaluation.report import Report, Row
 from models.evaluation.short_term import evaluate_short_term, short_term_average_rank
 
 __all__ = [
+    "GoalSet",
     "Problem",
     "Report",
     "Row",

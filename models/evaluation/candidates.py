@@ -131,6 +131,7 @@ class _Record:
         candidates = [
             self._text(f"candidates[{place}]", item)
             for place, item in enumerate(self._list("candidates"))
+            if not (isinstance(item, str) and not item.strip())  # as language models sample them
         ]
         others = tuple(text for text in candidates if text != true.text)
         return Problem(context, others, true, goal, distance)

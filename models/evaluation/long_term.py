@@ -50,10 +50,7 @@ def evaluate_long_term(
         By setting and as the mean over settings; with median milliseconds to encode the goals,
         and for the pull the last utterance, and to plan.
     """
-    of_setting = {
-        setting: np.flatnonzero([goals.setting == setting for goals in goal_sets])
-        for setting in dict.fromkeys(goals.setting for goals in goal_sets)
-    }
+    of_setting = _settings(goal_sets)
     random = np.random.default_rng(0)
     by_chance = random.random((len(goal_sets), len(ORDERS)), np.float32)
     pulled = random.random((len(goal_sets), GOALS), np.float32)
@@ -71,10 +68,10 @@ def evaluate_long_term(
 
 
 def long_term_average_rank(encoder: UtteranceEncoder, goal_sets: Sequence[GoalSet]) -> float:
-    """Return the average rank of the true order by the chain: quick, for training."""
+    """Return the average rank of the true order by the chain, mean over settings."""
     table = VectorTable(encoder, [key for goals in goal_sets for key in _all_keys(goals)])
     scores = np.stack([_order_scores(links(goals, table)) for goals in goal_sets])
-    return order_metrics(scores)["average_rank"]
+    return _by_setting(order_metrics, scores, _settings(goal_sets))["average_rank"]
 
 
 def order_metrics(scores: Scores) -> Metrics:
@@ -155,6 +152,13 @@ def _milliseconds(
 def _order_scores(links: Float32, pull: Float32 | None = None) -> Scores:
     scores = [chain_score(order, links, pull) for order in ORDERS]
     return np.round(scores, _DECIMALS).astype(np.float32)
+
+
+def _settings(goal_sets: Sequence[GoalSet]) -> dict[Setting, Places]:
+    return {
+        setting: np.flatnonzero([goals.setting == setting for goals in goal_sets])
+        for setting in dict.fromkeys(goals.setting for goals in goal_sets)
+    }
 
 
 def _by_setting(

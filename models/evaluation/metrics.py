@@ -17,7 +17,8 @@ TIMED = 20
 def ranks(scores: Scores, true: Places) -> Ranks:
     """Return the rank of each row's true one, 1 being best; ties count half.
 
-    rank = 1 + #better + #equal / 2, so that a constant score ranks everything in the middle.
+    rank = 1 + #better + #equal / 2, so that a constant score ranks everything in the middle. A
+    score that is no number ranks last.
 
     Args:
         scores: (n, C), higher is better.
@@ -27,9 +28,9 @@ def ranks(scores: Scores, true: Places) -> Ranks:
         (n,) float64 between 1 and C.
     """
     of_true = np.take_along_axis(scores, true[:, None], axis=1)
-    better = np.count_nonzero(scores > of_true, axis=1)
+    worse = np.count_nonzero(scores < of_true, axis=1)
     equal = np.count_nonzero(scores == of_true, axis=1) - 1
-    of_true_one: Ranks = 1 + better + equal / 2
+    of_true_one: Ranks = scores.shape[1] - worse - np.maximum(equal, 0) / 2
     return of_true_one
 
 

@@ -26,8 +26,6 @@ from models.evaluation.vectors import Key, VectorTable, after_keys, context_keys
 from models.mixture import reachability
 from models.roles import Kind, Role, relation_to
 
-LENGTHS = (2, 5, 10)
-DISTANCES = (1, 2, 3, 4)
 HITS = (5, 10, 25, 50)
 
 Score = Callable[[Problem, VectorTable], Scores]

@@ -28,8 +28,17 @@ def save_model(model: SentenceTransformer, folder: Path, config: TrainConfig) ->
     half.save_pretrained(str(fresh), create_model_card=False)
     card = {"aggregation": asdict(config.aggregation), "trained": config.model_dump(mode="json")}
     (fresh / CARD).write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
-    shutil.rmtree(folder, ignore_errors=True)
+    replace_folder(folder, fresh)
+
+
+def replace_folder(folder: Path, fresh: Path) -> None:
+    """Put a folder in another's place; whenever it is interrupted, a whole one is left."""
+    old = folder.with_name(folder.name + ".old")
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        folder.rename(old)
     fresh.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 @dataclass(slots=True)
@@ -58,12 +67,13 @@ def save_checkpoint(folder: Path, state: State) -> None:
     save_file(moments, fresh / "moments.safetensors")
     rest = {"step": state.step, "best": state.best, "schedule": state.schedule.state_dict()}
     (fresh / "state.json").write_text(json.dumps(rest), encoding="utf-8")
-    shutil.rmtree(folder, ignore_errors=True)
-    fresh.rename(folder)
+    replace_folder(folder, fresh)
 
 
 def load_checkpoint(folder: Path, state: State) -> None:
-    """Take up a run where it was saved."""
+    """Take up a run where it was saved; leave it as it is where nothing was."""
+    if not (folder / "state.json").is_file():
+        return
     state.learner.load_state_dict(load_file(folder / "learner.safetensors"))
     moments: dict[int, dict[str, torch.Tensor]] = {}
     for key, value in load_file(folder / "moments.safetensors").items():
@@ -81,9 +91,18 @@ def load_checkpoint(folder: Path, state: State) -> None:
 class Curves:
     """Losses and metrics by step, as CSV and, after each validation, as a picture."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, step: int) -> None:
+        """Start a folder's curves, or go on with them after a step that a run goes on from."""
         folder.mkdir(parents=True, exist_ok=True)
         self._csv, self._png = folder / "curves.csv", folder / "curves.png"
+        kept = []
+        if step and self._csv.is_file():
+            with self._csv.open(encoding="utf-8", newline="") as file:
+                kept = [row for row in csv.DictReader(file) if int(row["step"]) <= step]
+        with self._csv.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, ("step", "name", "value"))
+            writer.writeheader()
+            writer.writerows(kept)
 
     def add(
         self,
@@ -96,11 +115,8 @@ class Curves:
         rows = {"learning_rate": learning_rate}
         rows |= {f"loss/{name}": value for name, value in losses.items()}
         rows |= {f"validation/{name}": value for name, value in (metrics or {}).items()}
-        new = not self._csv.is_file()
         with self._csv.open("a", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            if new:
-                writer.writerow(("step", "name", "value"))
             writer.writerows((step, name, f"{value:.6g}") for name, value in rows.items())
         if metrics is not None:
             draw_curves(self._csv, self._png)

@@ -2,9 +2,17 @@
 
 import tomllib
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
 from pydantic.types import NonNegativeFloat, NonNegativeInt
 
 from models.encoder import Aggregation
@@ -24,8 +32,6 @@ class Corpus(Section):
     path: str
     views: PositiveInt | None = None
     """Views (a window from one speaker's side) an epoch; all of the corpus if left out."""
-    spaced: NonNegativeFloat = 0.0
-    """Share of views that are rewritten in the spaced style of tokenised corpora."""
     leave_out: str | None = None
     """A JSON file of lists of dialogue ids that must not be trained on."""
 
@@ -43,7 +49,7 @@ class Objectives(Section):
     """Contrastive, on single vectors and all targets ahead in the window."""
     nli: NonNegativeFloat = 0.0
     """Softmax over three classes of premise and hypothesis."""
-    window: PositiveInt = 5
+    window: int = Field(default=5, ge=2)
     """Utterances of a window of the curved objectives, the target included."""
     curved: bool = True
     """Off: every true pair or triple scores 1 (the papers' hard positives)."""
@@ -60,20 +66,20 @@ class Objectives(Section):
 class Optimiser(Section):
     """AdamW with a linear warm-up and a linear decay to zero."""
 
-    learning_rate: float = 2e-5
-    scale_learning_rate: float = 1e-3
+    learning_rate: PositiveFloat = 2e-5
+    scale_learning_rate: NonNegativeFloat = 1e-3
     """Of the logarithm of the inverse temperatures, which live on another scale."""
-    weight_decay: float = 0.01
-    warm_up: float = 0.1
+    weight_decay: NonNegativeFloat = 0.01
+    warm_up: float = Field(default=0.1, ge=0.0, le=1.0)
     """Share of all steps."""
-    clip: float = 1.0
+    clip: PositiveFloat = 1.0
     """Largest norm of the gradient."""
 
 
 class Nli(Section):
     """Natural-language inference as a second objective."""
 
-    paths: tuple[str, ...]
+    paths: tuple[str, ...] = Field(min_length=1)
     pairs: PositiveInt = 64
     """Premise-hypothesis pairs a step."""
 
@@ -94,23 +100,39 @@ class TrainConfig(Section):
     kind: Kind
     base: str
     """A folder or hub name; the checkpoint of another run where training goes on from it."""
-    data: tuple[Corpus, ...]
+    data: tuple[Corpus, ...] = Field(min_length=1)
     validation: Validation = Validation()
     nli: Nli | None = None
     objectives: Objectives
     optimiser: Optimiser = Optimiser()
     epochs: PositiveInt = 1
-    batch_views: PositiveInt = 64
-    """Views of a step; all of one corpus, so that negatives come from the same domain."""
+    batch_views: int = Field(default=64, ge=2)
+    """Views of a step."""
+    spaced: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Share of batches that are rewritten in the spaced style of tokenised corpora."""
     turns: PositiveInt = 11
     """Longest window that is encoded at once: a history of 10 and its answer."""
     seed: int = 0
     precision: Literal["float32", "bfloat16"] = "bfloat16"
     """Of the transformer's arithmetic; float16 would need its losses scaled."""
+    keep_base: float = Field(default=0.0, ge=0.0, lt=1.0)
+    """Share of the base in the weights that are validated and kept (WiSE-FT): what it knows
+    outside the training domains survives."""
     gradient_cache: bool = False
     """Encode twice, so that memory holds the graph of one small batch only."""
     aggregation: Aggregation = Aggregation()
     """What the model's card will recommend."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        weigh = self.objectives
+        if not any((weigh.ccl, weigh.c3l, weigh.running_query, weigh.reach, weigh.nli)):
+            raise ValueError("objectives: none of them has a weight")
+        if weigh.c3l and weigh.window < 3:
+            raise ValueError("objectives.window: a triple needs a window of at least 3")
+        if weigh.nli and self.nli is None:
+            raise ValueError("nli: the objective has a weight, but there is no such table")
+        return self
 
 
 def read_config(path: str | Path) -> TrainConfig:
@@ -127,10 +149,8 @@ def read_config(path: str | Path) -> TrainConfig:
         raise ConfigError(error.strerror or "cannot be read", str(path)) from error
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
+        field = ".".join(str(part) for part in first["loc"]) or None
         raise ConfigError(first["msg"], str(path), field) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(str(error), str(path)) from error
-    if config.objectives.nli and config.nli is None:
-        raise ConfigError("the objective is on, but there is no table [nli]", str(path), "nli")
     return config

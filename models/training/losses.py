@@ -71,7 +71,9 @@ class Examples:
         """Make examples of (first, second, after, score)."""
         places = torch.tensor([row[:3] for row in rows], dtype=torch.int64).reshape(-1, 3)
         first, second, after = places.unbind(1)
-        return cls(first, second, after, torch.tensor([row[3] for row in rows]))
+        return cls(
+            first, second, after, torch.tensor([row[3] for row in rows], dtype=torch.float32)
+        )
 
 
 def pair_score(distance: int, window: int) -> float:
@@ -249,8 +251,8 @@ def reach_loss(vectors: Vectors, scale: Tensor, window: int) -> Tensor:
     asked twice: among the turns of other dialogues, and among those of its own that stand in
     the wrong order or further apart. Together these rivals would drown the few of its own,
     from which the order of goals is learned. What lies nearer is no rival, so that closeness
-    falls with distance and stays above that of other dialogues. A positive at distance i
-    weighs CCL's (l - i) / l.
+    falls with distance and stays above that of other dialogues; nor is a target with the same
+    text. A positive at distance i weighs CCL's (l - i) / l.
 
     Args:
         vectors: The step's vectors.
@@ -262,14 +264,17 @@ def reach_loss(vectors: Vectors, scale: Tensor, window: int) -> Tensor:
     logits = scale * vectors.second[v, t] @ vectors.after[w, k].T
     distance = k[None, :] - t[:, None]
     same = v[:, None] == w[None, :]
+    text = vectors.after_text[w, k]
     total, weights = logits.new_zeros(()), 0.0
     for i in range(1, window):
         positive = same & (distance == i)
         if not positive.any():
             continue
         further = same & ((distance <= 0) | (distance > i))
+        reached = torch.where(positive.any(1), text[positive.int().argmax(1)], -1)
+        twin = reached[:, None] == text[None, :]
         for rivals in (~same, further):
-            rivalling = logits.masked_fill(~rivals, NO_RIVAL)
+            rivalling = logits.masked_fill(~rivals | twin, NO_RIVAL)
             for dim in (0, 1):
                 surprise = functional.softplus(rivalling.logsumexp(dim, keepdim=True) - logits)
                 total = total + pair_score(i, window) * surprise[positive].mean()

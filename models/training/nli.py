@@ -41,11 +41,12 @@ class NliHead(nn.Module):
 
 
 def read_nli(path: Path) -> Iterator[NliPair]:
-    """Yield the pairs of a JSONL file of premise, hypothesis and label.
+    """Yield the pairs of a JSONL file of premise, hypothesis and label, at least one.
 
     Raises:
-        DataError: A line lacks a field, or its label is none of the three.
+        DataError: There is no line, one lacks a field, or its label is none of the three.
     """
+    line = 0
     for line, item in read_jsonl(path):
         for name in ("premise", "hypothesis", "label"):
             if not isinstance(item.get(name), str):
@@ -53,3 +54,5 @@ def read_nli(path: Path) -> Iterator[NliPair]:
         if item["label"] not in LABELS:
             raise DataError(f"must be one of {', '.join(LABELS)}", str(path), line, "label")
         yield NliPair(item["premise"], item["hypothesis"], LABELS.index(item["label"]))
+    if not line:
+        raise DataError("no pair in it", str(path))

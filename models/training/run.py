@@ -1,6 +1,7 @@
 """A training run from its file: where the corpora are, and what validates it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -10,9 +11,21 @@ from sentence_transformers import SentenceTransformer
 from models.dialogue import Dialogue, read_dialogues
 from models.encoder import UtteranceEncoder
 from models.errors import DataError
-from models.evaluation import average_ranks, long_term_average_rank, make_goal_sets
-from models.training.config import Corpus, TrainConfig, Validation, read_config
+from models.evaluation import (
+    GoalSet,
+    Problem,
+    average_ranks,
+    hard_negatives,
+    long_term_average_rank,
+    make_goal_sets,
+    make_problems,
+    short_term_average_rank,
+)
+from models.training.config import Corpus, TrainConfig, read_config
 from models.training.trainer import Progress, train
+
+SHORT_TERM_LENGTHS = (2, 5)
+SHORT_TERM_DISTANCES = (1, 2, 3, 4)
 
 
 def run(
@@ -44,7 +57,7 @@ def run(
         corpora = tuple(Corpus(path=str(path)) for path in files)
         config = config.model_copy(update={"data": corpora})
     find = finder([path for path in data if path.is_dir()])
-    validate = validator(config.validation, find, config)
+    validate = validator(config, find)
     return train(config, out, find=find, validate=validate, report=report, resume=resume)
 
 
@@ -60,39 +73,59 @@ def finder(folders: Sequence[Path]) -> Callable[[str], Path]:
     return find
 
 
+@dataclass(frozen=True, slots=True)
+class ValidationSplit:
+    """Dialogues, and the planning problems that they give."""
+
+    dialogues: list[Dialogue]
+    problems: list[Problem]
+    goal_sets: list[GoalSet]
+
+    def measure(self, encoder: UtteranceEncoder) -> dict[str, float]:
+        """Return the average rank of all three tasks, each by the best system of the encoder."""
+        return {
+            "average_rank": min(average_ranks(encoder, self.dialogues).values()),
+            "short_term_rank": min(short_term_average_rank(encoder, self.problems).values()),
+            "long_term_rank": long_term_average_rank(encoder, self.goal_sets),
+        }
+
+
 def validator(
-    validation: Validation, find: Callable[[str], Path], config: TrainConfig
+    config: TrainConfig, find: Callable[[str], Path]
 ) -> Callable[[SentenceTransformer], dict[str, float]] | None:
     """Return what measures a model while it learns; None without corpora for it.
 
     The first metric chooses the checkpoint: the average rank of the next utterance by the best
     aggregation, mean over the corpora. Planning is watched beside it.
+
+    Raises:
+        TurnwiseError: A corpus has no dialogue that is long enough.
     """
-    splits = {
-        Path(path).parent.name or path: list(
-            islice(read_dialogues(find(path)), validation.dialogues)
-        )
-        for path in validation.paths
-    }
-    if not splits:
+    if not config.validation.paths:
         return None
+    base = UtteranceEncoder(config.base, precision=config.precision)
+    splits = {
+        path: make_validation_split(find(path), config.validation.dialogues, base)
+        for path in config.validation.paths
+    }
 
     def validate(model: SentenceTransformer) -> dict[str, float]:
         encoder = UtteranceEncoder(model, precision=config.precision)
-        measured = {name: _measure(encoder, split) for name, split in splits.items()}
-        names = ("average_rank", "long_term_rank")
+        measured = {path: split.measure(encoder) for path, split in splits.items()}
+        names = next(iter(measured.values()))
         means = {name: fmean(metrics[name] for metrics in measured.values()) for name in names}
         return means | {
-            f"{corpus}/{name}": value
-            for corpus, metrics in measured.items()
+            f"{path}/{name}": value
+            for path, metrics in measured.items()
             for name, value in metrics.items()
         }
 
     return validate
 
 
-def _measure(encoder: UtteranceEncoder, dialogues: Sequence[Dialogue]) -> dict[str, float]:
-    return {
-        "average_rank": min(average_ranks(encoder, dialogues).values()),
-        "long_term_rank": long_term_average_rank(encoder, make_goal_sets(dialogues)),
-    }
+def make_validation_split(path: Path, count: int, base: UtteranceEncoder) -> ValidationSplit:
+    """Read the first dialogues of a file; hard negatives are retrieved with the base."""
+    dialogues = list(islice(read_dialogues(path), count))
+    propose = hard_negatives(base, dialogues, SHORT_TERM_LENGTHS)
+    problems = make_problems(dialogues, SHORT_TERM_LENGTHS, SHORT_TERM_DISTANCES, propose)
+    return ValidationSplit(dialogues, problems, make_goal_sets(dialogues))

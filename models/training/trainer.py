@@ -3,10 +3,10 @@
 Read `train` first; what it calls stands below it, in the order of its use.
 """
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -15,6 +15,7 @@ from typing import cast
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter, ValidationError
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
@@ -27,7 +28,7 @@ from models.encoder import (
     tokenize,
     transformer_of,
 )
-from models.errors import DataError
+from models.errors import DataError, TrainingError
 from models.roles import Kind
 from models.training import losses
 from models.training.checkpoint import (
@@ -85,6 +86,7 @@ def train(
     Raises:
         DataError: A file of the data does not hold what it should.
         ModelError: The base cannot be loaded.
+        TrainingError: The loss is no longer finite.
     """
     torch.manual_seed(config.seed)
     corpora = [read_corpus(corpus, find) for corpus in config.data]
@@ -92,11 +94,13 @@ def train(
 
     learner = Learner(config, device)
     optimiser = make_optimiser(learner, config)
-    steps = config.epochs * len(plan_epoch(corpora, config, 0))
+    seen = sum(views_an_epoch(c, v) for c, v in zip(config.data, corpora, strict=True))
+    steps = config.epochs * (seen // min(config.batch_views, seen))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, learning_rate_schedule(config, steps))
-    state, curves = State(learner, optimiser, schedule), Curves(out)
-    if resume and (out / "checkpoint").is_dir():
+    state = State(learner, optimiser, schedule)
+    if resume:
         load_checkpoint(out / "checkpoint", state)
+    curves = Curves(out, state.step)
 
     clock = Clock(steps - state.step)
     for views in islice(all_views(corpora, config), state.step, None):
@@ -107,7 +111,7 @@ def train(
         texts = batch.texts + [text for pair in pairs for text in (pair.premise, pair.hypothesis)]
 
         parts = backward(learner, texts, partial(learner, batch=batch, pairs=pairs, rng=rng))
-        nn.utils.clip_grad_norm_(learner.parameters(), config.optimiser.clip)
+        limit_gradient(learner, config)
         rate = schedule.get_last_lr()[0]
         optimiser.step()
         optimiser.zero_grad()
@@ -116,11 +120,12 @@ def train(
 
         metrics = None
         if state.step % config.validation.every == 0 or state.step == steps:
-            metrics = validate(learner.encoder) if validate else {}
+            model = learner.blended()
+            metrics = validate(model) if validate else {}
             score = next(iter(metrics.values()), state.best)
             if score <= state.best:
                 state.best = score
-                save_model(learner.encoder, out / "model", config)
+                save_model(model, out / "model", config)
             save_checkpoint(out / "checkpoint", state)
         curves.add(state.step, float(rate), parts, metrics)
         report(Progress(state.step, steps, parts, *clock.tick(len(texts)), metrics))
@@ -130,14 +135,25 @@ def train(
 def read_corpus(corpus: Corpus, find: Callable[[str], Path]) -> list[View]:
     """Return all views of a corpus, less the dialogues that must not be trained on."""
     path = find(corpus.path)
-    left_out: set[str] = set()
-    if corpus.leave_out:
-        left_out.update(*json.loads(find(corpus.leave_out).read_text(encoding="utf-8")).values())
+    left_out = read_left_out(find(corpus.leave_out)) if corpus.leave_out else set()
     dialogues = (d for d in read_dialogues(path) if d.id not in left_out)
     views = [view for dialogue in dialogues for view in views_of(dialogue)]
     if not views:
         raise DataError("no dialogue in it has an answer to learn from", str(path))
     return views
+
+
+def read_left_out(path: Path) -> set[str]:
+    """Return the dialogue ids of a JSON object of lists.
+
+    Raises:
+        DataError: The file holds something else.
+    """
+    try:
+        lists = TypeAdapter(dict[str, list[str]]).validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise DataError("expected an object of lists of dialogue ids", str(path)) from error
+    return {identifier for identifiers in lists.values() for identifier in identifiers}
 
 
 class Learner(nn.Module):
@@ -149,6 +165,7 @@ class Learner(nn.Module):
         self.config = config
         self.encoder = load_sentence_transformer(config.base, device)
         add_role_tokens(self.encoder, config.kind)
+        self._base = deepcopy(self.encoder.state_dict()) if config.keep_base else {}
         if self.encoder.device.type == "cpu":
             # The fused kernel's backward pass is twice as slow as plain matrix products there.
             transformer_of(self.encoder).set_attn_implementation("eager")
@@ -200,6 +217,16 @@ class Learner(nn.Module):
             parts["nli"] = weigh.nli * self.nli_head(sentences[::2], sentences[1::2], labels)
         return parts
 
+    def blended(self) -> SentenceTransformer:
+        """Return the encoder, its weights averaged with the base's (Wortsman et al., 2022)."""
+        if not self.config.keep_base:
+            return self.encoder
+        model = deepcopy(self.encoder)
+        for name, weights in model.state_dict().items():
+            if weights.is_floating_point():
+                weights.lerp_(self._base[name], self.config.keep_base)
+        return model
+
     def bound_scales(self) -> None:
         """Keep the temperatures where InfoNCE is stable."""
         for scale in (self.query_log_scale, self.reach_log_scale):
@@ -242,6 +269,17 @@ def make_optimiser(learner: Learner, config: TrainConfig) -> torch.optim.Optimiz
     return torch.optim.AdamW(groups, lr=rates.learning_rate, fused=True)
 
 
+def limit_gradient(learner: Learner, config: TrainConfig) -> None:
+    """Scale the gradient down to the largest norm.
+
+    Raises:
+        TrainingError: It is not finite: the run has diverged.
+    """
+    norm = nn.utils.clip_grad_norm_(learner.parameters(), config.optimiser.clip)
+    if not torch.isfinite(norm):
+        raise TrainingError("training diverged: try a smaller learning rate")
+
+
 def learning_rate_schedule(config: TrainConfig, steps: int) -> Callable[[int], float]:
     """Return the factor on the learning rate by step: linear warm-up, linear decay."""
     warm_up = max(1, round(config.optimiser.warm_up * steps))
@@ -251,25 +289,35 @@ def learning_rate_schedule(config: TrainConfig, steps: int) -> Callable[[int], f
 def plan_epoch(
     corpora: Sequence[Sequence[View]], config: TrainConfig, epoch: int
 ) -> list[list[View]]:
-    """Return the batches of an epoch, each of one corpus; the same for the same seed."""
+    """Return the batches of an epoch; the same for the same seed.
+
+    A corpus that is sampled goes on where the last epoch stopped, in an order that is drawn
+    anew for each pass. Batches mix the corpora: negatives of one domain alone teach that a
+    common topic says nothing. A batch is spaced as a whole: among its negatives style tells
+    nothing either.
+    """
     rng = np.random.default_rng([config.seed, 2**32 - 1, epoch])
-    planned: list[list[View]] = []
+    chosen: list[View] = []
     for corpus, views in zip(config.data, corpora, strict=True):
-        size = min(config.batch_views, len(views))
-        wanted = min(corpus.views or len(views), len(views)) // size * size
-        # A corpus that is sampled goes on where the last epoch stopped.
-        order = np.random.default_rng([config.seed, epoch * wanted // len(views)])
-        start = epoch * wanted % len(views)
-        chosen = np.roll(order.permutation(len(views)), -start)[:wanted]
-        rng.shuffle(chosen)
-        batches_of = chosen.reshape(-1, size)
-        planned += [[restyle(views[p], corpus, rng) for p in places] for places in batches_of]
-    return [planned[p] for p in rng.permutation(len(planned))]
+        wanted = views_an_epoch(corpus, views)
+        seen = range(epoch * wanted, (epoch + 1) * wanted)
+        orders = {
+            done: np.random.default_rng([config.seed, done]).permutation(len(views))
+            for done in {n // len(views) for n in seen}
+        }
+        chosen += [views[orders[n // len(views)][n % len(views)]] for n in seen]
+    size = min(config.batch_views, len(chosen))
+    order = rng.permutation(len(chosen))[: len(chosen) // size * size]
+    planned = [[chosen[place] for place in places] for places in order.reshape(-1, size)]
+    return [
+        [spaced(view) for view in batch] if rng.random() < config.spaced else batch
+        for batch in planned
+    ]
 
 
-def restyle(view: View, corpus: Corpus, rng: np.random.Generator) -> View:
-    """Return the view, in the spaced style for the corpus's share of views."""
-    return spaced(view) if rng.random() < corpus.spaced else view
+def views_an_epoch(corpus: Corpus, views: Sequence[View]) -> int:
+    """Return how many views of a corpus an epoch sees."""
+    return min(corpus.views or len(views), len(views))
 
 
 def all_views(corpora: Sequence[Sequence[View]], config: TrainConfig) -> Iterator[list[View]]:

@@ -66,7 +66,8 @@ def crop(view: View, length: int, rng: np.random.Generator) -> View:
     if len(view.utterances) <= length:
         end = targets[-1]
     else:
-        end = int(rng.choice([t for t in targets if t >= length - 1] or targets[-1:]))
+        # One turn less than the length may hold, so that the opening is seen from either side.
+        end = int(rng.choice([t for t in targets if t >= length - 2]))
     return View(view.utterances[max(0, end + 1 - length) : end + 1], view.responder)
 
 

@@ -1,5 +1,6 @@
 import pytest
 
+from models.errors import ModelError
 from models.roles import Kind, Relation, Role, kind_of, prefix, relation_to
 
 
@@ -34,6 +35,11 @@ def test_a_context_role_with_speakers_needs_a_relation(kind: Kind) -> None:
 @pytest.mark.parametrize("kind", list(Kind))
 def test_a_kind_is_read_from_its_tokens(kind: Kind) -> None:
     assert kind_of({"hello", *kind.tokens}) is kind
+
+
+def test_context_roles_without_speakers_are_refused() -> None:
+    with pytest.raises(ModelError, match="speaker"):
+        kind_of({"[AFTER]", "[BEFORE]", "[B1]", "[B2]"})
 
 
 def test_anybody_but_the_target_speaker_is_the_other() -> None:

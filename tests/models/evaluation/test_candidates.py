@@ -114,7 +114,7 @@ def test_a_limit_reads_the_first_problems(tmp_path: Path) -> None:
         ({"context": ["hello", 3]}, "context[1]"),
         ({"context": [{"speaker": "A"}]}, "context[0].text"),
         ({"candidates": "hello"}, "candidates"),
-        ({"candidates": ["hello", " "]}, "candidates[1]"),
+        ({"candidates": ["hello", 7]}, "candidates[1]"),
         ({"true": None}, "true"),
         ({"goal_distance": 0}, "goal_distance"),
         ({"goal_distance": "2"}, "goal_distance"),

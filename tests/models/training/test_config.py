@@ -36,7 +36,6 @@ def test_a_minimal_file_is_enough(tmp_path: Path) -> None:
         ("views = 10", "views = 0", "data.0.views"),
         ("c3l = 1.0", "c3l = -1.0", "objectives.c3l"),
         ("c3l = 1.0", "cl3 = 1.0", "objectives.cl3"),
-        ("c3l = 1.0", "nli = 1.0", "nli"),
     ],
 )
 def test_errors_name_the_file_and_the_field(tmp_path: Path, old: str, new: str, field: str) -> None:
@@ -45,6 +44,21 @@ def test_errors_name_the_file_and_the_field(tmp_path: Path, old: str, new: str, 
         read_config(path)
     assert caught.value.file == str(path)
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("c3l = 1.0", "nli = 1.0", "no such table"),
+        ("c3l = 1.0", "c3l = 0.0", "none of them"),
+        ("c3l = 1.0", "c3l = 1.0\nwindow = 2", "window of at least 3"),
+    ],
+)
+def test_fields_that_contradict_each_other_are_refused(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read_config(write(tmp_path, GOOD.replace(old, new)))
 
 
 def test_no_toml_and_no_file_are_errors_too(tmp_path: Path) -> None:

@@ -197,22 +197,30 @@ def test_running_query_loss_is_info_nce_both_ways(batch: Batch, same_dialogue: b
 
 
 def test_equal_texts_are_no_rivals() -> None:
-    views = [dialogue(4, "lake"), dialogue(4, "lake"), dialogue(4, "tram")]
-    batch = collate(views, Kind.TRIPLE)
+    batch = collate([dialogue(4, "lake"), dialogue(4, "lake"), dialogue(4, "tram")], Kind.TRIPLE)
     vectors = vectors_of(batch)
     queries = losses.queries(vectors, 2, triple=True)
-    alone = collate([views[0], views[2]], Kind.TRIPLE)
-    assert batch.texts == alone.texts
-    scale = torch.tensor(30.0)
-    with_twin = losses.running_query_loss(vectors, queries, scale, same_dialogue=True)
-    vectors_alone = vectors_of(alone)
-    queries_alone = losses.queries(vectors_alone, 2, triple=True)
-    without = losses.running_query_loss(vectors_alone, queries_alone, scale, same_dialogue=True)
-    # each of the twins sees its own target and the tram's, as the lake does alone
-    assert with_twin.item() < without.item() + log(2)
+    asked = [(int(v), int(t)) for v, t in np.argwhere(batch.target) if t > 0]
+    scores = np.array(
+        [[8.0 * double(queries[p]) @ double(vectors.after[q]) for q in asked] for p in asked]
+    )
+    terms = []
+    for logits in (scores, scores.T):
+        for p, place in enumerate(asked):
+            rivals = [
+                exp(logits[p, q])
+                for q, other in enumerate(asked)
+                if q == p or batch.after[other] != batch.after[place]
+            ]
+            terms.append(log(sum(rivals)) - logits[p, p])
+    got = losses.running_query_loss(vectors, queries, torch.tensor(8.0), same_dialogue=True)
+    assert got.item() == pytest.approx(np.mean(terms), rel=1e-4)
 
 
-def test_reach_loss_ranks_among_other_dialogues_and_within_its_own(batch: Batch) -> None:
+@pytest.mark.parametrize("topics", [("lake", "tram", "oven"), ("lake", "lake", "oven")])
+def test_reach_loss_ranks_among_other_dialogues_and_within_its_own(topics: list[str]) -> None:
+    views = [dialogue(6, topics[0]), dialogue(3, topics[1]), dialogue(8, topics[2], "A")]
+    batch = collate(views, Kind.TRIPLE)
     vectors = vectors_of(batch)
     scale = 5.0
     spoken = [(int(v), int(t)) for v, t in np.argwhere(batch.spoken)]
@@ -223,6 +231,10 @@ def test_reach_loss_ranks_among_other_dialogues_and_within_its_own(batch: Batch)
         for q in targets
     }
 
+    def twin(p: tuple[int, int], q: tuple[int, int], i: int) -> bool:
+        ahead = (p[0], p[1] + i)
+        return ahead in targets and bool(batch.after[ahead] == batch.after[q])
+
     def surprise(right: tuple[tuple[int, int], tuple[int, int]], reached: int) -> float:
         (p, q), terms = right, []
         along = [(p, other) for other in targets]
@@ -232,7 +244,9 @@ def test_reach_loss_ranks_among_other_dialogues_and_within_its_own(batch: Batch)
                 rivals = sum(
                     exp(score[a, b])
                     for a, b in pairs
-                    if (a[0] == b[0]) == own and not (own and 0 < b[1] - a[1] <= reached)
+                    if (a[0] == b[0]) == own
+                    and not (own and 0 < b[1] - a[1] <= reached)
+                    and not twin(a, b, reached)
                 )
                 terms.append(log(1 + rivals / exp(score[right])))
         return float(np.mean(terms))

@@ -1,5 +1,6 @@
 import csv
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,8 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from models.encoder import UtteranceEncoder
-from models.errors import DataError
+import models.encoder
+from models.encoder import UtteranceEncoder, forward
+from models.errors import DataError, TrainingError
 from models.roles import Kind
 from models.training.config import TrainConfig
 from models.training.trainer import (
@@ -61,7 +63,8 @@ def config_of(
     raw = {
         "kind": kind,
         "base": str(base),
-        "data": [{"path": str(corpus), "spaced": 0.5}],
+        "data": [{"path": str(corpus)}],
+        "spaced": 0.5,
         "objectives": {"running_query": 1.0, "c3l": 1.0},
         "batch_views": 5,
         "precision": "float32",
@@ -141,12 +144,52 @@ def test_the_gradient_cache_gives_the_same_gradients(
         assert torch.allclose(gradient, gradients[1][name], atol=1e-5), name
 
 
-def test_each_text_of_a_step_is_encoded_once(tiny_encoder_folder: Folder, corpus: Path) -> None:
+def test_each_text_of_a_step_is_encoded_once_a_role(
+    tiny_encoder_folder: Folder, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = config_of(tiny_encoder_folder(Kind.TRIPLE), corpus)
     views = next(all_views([read_corpus(config.data[0], Path)], config))
+    wanted = set()
+    for view in views:
+        for utterance in view.utterances:
+            mine = utterance.speaker == view.responder
+            wanted |= {(position, mine, utterance.text) for position in ("[B1]", "[B2]")}
+            if mine:
+                wanted.add(("[AFTER]", mine, utterance.text))
     batch = collate(views, config.kind)
-    turns = sum(len(view.utterances) for view in views)
-    assert len(batch.texts) == len(set(batch.texts)) <= 3 * turns
+    encoded: list[int] = []
+
+    def count(model: object, tokens: list[list[int]], dtype: torch.dtype) -> torch.Tensor:
+        encoded.append(len(tokens))
+        return forward(model, tokens, dtype)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(models.encoder, "forward", count)
+    learner = Learner(config, "cpu")
+    rng = np.random.default_rng(0)
+    backward(learner, batch.texts, lambda v: learner(v, batch, [], rng))
+    assert sum(encoded) == len(wanted)
+
+
+def test_a_diverged_run_stops(tiny_encoder_folder: Folder, corpus: Path, tmp_path: Path) -> None:
+    config = config_of(
+        tiny_encoder_folder(Kind.SINGLE), corpus, optimiser={"learning_rate": 1e30}, epochs=5
+    )
+    with pytest.raises(TrainingError, match="diverged"):
+        train(config, tmp_path / "out", device="cpu")
+
+
+def test_the_base_is_kept_in_part(
+    tiny_encoder_folder: Folder, corpus: Path, tmp_path: Path
+) -> None:
+    base = tiny_encoder_folder(Kind.TRIPLE)
+    config = config_of(base, corpus, keep_base=0.25, optimiser={"learning_rate": 0.02})
+    folder = train(config, tmp_path / "out", device="cpu")
+    before = UtteranceEncoder(base, device="cpu").model.state_dict()
+    learned = weights(tmp_path / "out")
+    for name, value in UtteranceEncoder(folder, device="cpu").model.state_dict().items():
+        if value.is_floating_point():
+            wanted = 0.25 * before[name] + 0.75 * learned[f"encoder.{name}"]
+            assert torch.allclose(value, wanted, atol=2e-3), name
 
 
 def test_a_resumed_run_ends_where_an_unbroken_one_does(
@@ -239,14 +282,14 @@ def test_a_sampled_corpus_is_seen_whole_over_the_epochs(
     config = config_of(
         tiny_encoder_folder(Kind.SINGLE),
         corpus,
-        epochs=3,
+        epochs=6,
         batch_views=8,
-        data=[{"path": str(corpus), "views": 8}],
+        data=[{"path": str(corpus), "views": 16}],
     )
     views = read_corpus(config.data[0], Path)
-    seen = [view for batch in all_views([views], config) for view in batch]
-    assert len(views) == len(seen) == 24
-    assert all(view in seen for view in views)
+    seen = Counter(view for batch in all_views([views], config) for view in batch)
+    assert len(views) == 24
+    assert all(seen[view] == 4 for view in views)
 
 
 def test_dialogues_are_left_out(corpus: Path, tmp_path: Path, tiny_encoder_folder: Folder) -> None:

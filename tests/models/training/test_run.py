@@ -1,0 +1,96 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from models.encoder import UtteranceEncoder
+from models.errors import ConfigError, DataError
+from models.roles import Kind
+from models.training.config import read_config
+from models.training.run import run
+from models.training.trainer import Progress
+
+Folder = Callable[[Kind], Path]
+
+
+@pytest.fixture
+def corpora(tmp_path: Path) -> Path:
+    folder = tmp_path / "corpora" / "desk"
+    folder.mkdir(parents=True)
+    dialogues = [
+        {
+            "id": f"d{n}",
+            "utterances": [
+                {"speaker": "AB"[t % 2], "text": f"matter {n} step {t}"} for t in range(11)
+            ],
+        }
+        for n in range(8)
+    ]
+    for split in ("train", "validation"):
+        lines = "\n".join(json.dumps(dialogue) for dialogue in dialogues)
+        (folder / f"{split}.jsonl").write_text(lines)
+    return tmp_path / "corpora"
+
+
+def write_config(folder: Path, base: Path, data: str = "desk/train.jsonl") -> Path:
+    path = folder / "desk.toml"
+    path.write_text(
+        f"""
+kind = "triple"
+base = "{base}"
+batch_views = 8
+precision = "float32"
+data = [{{path = "{data}"}}]
+[objectives]
+running_query = 1.0
+[validation]
+paths = ["desk/validation.jsonl"]
+every = 2
+"""
+    )
+    return path
+
+
+def test_corpora_are_found_in_the_folders_and_ranks_are_validated(
+    corpora: Path, tmp_path: Path, tiny_encoder_folder: Folder
+) -> None:
+    seen: list[Progress] = []
+    config = write_config(tmp_path, tiny_encoder_folder(Kind.SINGLE))
+    model = run(config, [corpora], tmp_path / "out", report=seen.append)
+    assert UtteranceEncoder(model).kind is Kind.TRIPLE
+    validated = [progress.validation for progress in seen if progress.validation]
+    assert len(validated) == 1
+    assert list(validated[0])[:3] == ["average_rank", "short_term_rank", "long_term_rank"]
+    assert "desk/validation.jsonl/average_rank" in validated[0]
+    assert 1 <= validated[0]["average_rank"] <= 8
+
+
+def test_files_take_the_place_of_the_named_corpora(
+    corpora: Path, tmp_path: Path, tiny_encoder_folder: Folder
+) -> None:
+    config = write_config(tmp_path, tiny_encoder_folder(Kind.SINGLE), data="nowhere.jsonl")
+    own = corpora / "desk" / "train.jsonl"
+    assert run(config, [own, corpora], tmp_path / "out").is_dir()
+
+
+def test_a_corpus_that_is_nowhere_is_named(
+    corpora: Path, tmp_path: Path, tiny_encoder_folder: Folder
+) -> None:
+    config = write_config(tmp_path, tiny_encoder_folder(Kind.SINGLE), data="nowhere.jsonl")
+    with pytest.raises(DataError, match=r"nowhere\.jsonl"):
+        run(config, [corpora], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_shipped_recipes_can_be_read() -> None:
+    recipes = sorted((Path(__file__).parents[3] / "models/training/recipes").glob("*.toml"))
+    assert [recipe.stem for recipe in recipes] == ["c3l", "ccl", "dailydialog", "default"]
+    assert all(read_config(recipe).data for recipe in recipes)
+
+
+def test_a_wrong_configuration_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_text('kind = "triple"\nbase = "x"\ndata = [{path = "y"}]\nobjectives = {epochs = 3}')
+    with pytest.raises(ConfigError, match="epochs"):
+        run(path, [], tmp_path / "out")

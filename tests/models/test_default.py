@@ -1,0 +1,83 @@
+import json
+import re
+import tomllib
+
+import numpy as np
+import pytest
+
+from models.encoder import DEFAULT_MODEL, UtteranceEncoder
+from models.mixture import reachability, rows, running_query
+from models.roles import Kind, Relation, Role
+
+RECIPE = DEFAULT_MODEL.parent / "training" / "recipes" / "default.toml"
+
+
+@pytest.fixture(scope="module")
+def encoder() -> UtteranceEncoder:
+    return UtteranceEncoder(device="cpu")
+
+
+def test_it_is_small_and_holds_no_pickle() -> None:
+    files = [path for path in DEFAULT_MODEL.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= 50_000_000
+    assert {path.suffix for path in files} <= {".safetensors", ".json", ".txt", ".md"}
+
+
+def test_it_is_a_triple_encoder_of_384_dimensions(encoder: UtteranceEncoder) -> None:
+    assert encoder.kind is Kind.TRIPLE
+    assert encoder.dimension == 384
+    assert encoder.encode(["Good morning!"], Role.AFTER).dtype == np.float32
+
+
+def test_the_card_lists_the_corpora_of_the_recipe_that_trained_it() -> None:
+    recipe = tomllib.loads(RECIPE.read_text(encoding="utf-8"))
+    trained = json.loads((DEFAULT_MODEL / "turnwise.json").read_text())["trained"]
+    assert [c["path"] for c in trained["data"]] == [c["path"] for c in recipe["data"]]
+    assert trained["objectives"] | recipe["objectives"] == trained["objectives"]
+    assert trained["optimiser"] | recipe["optimiser"] == trained["optimiser"]
+    card = (DEFAULT_MODEL / "README.md").read_text(encoding="utf-8")
+    rows_of_card = re.findall(r"^\| `([\w]+)` .*?\| ([\d,]+) \|", card, re.MULTILINE)
+    listed = {name: int(views.replace(",", "")) for name, views in rows_of_card}
+    wanted = {c["path"].split("/")[0]: c.get("views") for c in recipe["data"]}
+    assert listed.keys() == wanted.keys()
+    assert all(views in (None, listed[name]) for name, views in wanted.items())
+
+
+def best(encoder: UtteranceEncoder, said: list[str], replies: list[str]) -> str:
+    """The best reply of a bot to a conversation that a user opened."""
+    sides = [Relation.SAME if turn % 2 else Relation.OTHER for turn in range(len(said))]
+    first = encoder.encode(said, Role.FIRST, sides)
+    second = encoder.encode(said, Role.SECOND, sides)
+    query = running_query(rows(first, second), encoder.aggregation.last_rows)
+    return replies[int((encoder.encode(replies, Role.AFTER) @ query).argmax())]
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        (["Hello!"], "Hello, how can I help you today?"),
+        (["Where is my parcel? It should be here by now."], "May I have your tracking number?"),
+        (
+            ["I want to book a hotel room.", "For how many nights?", "Three nights, please."],
+            "Your room is reserved for three nights.",
+        ),
+        (["Thanks a lot for your help!"], "You're welcome! Have a nice day."),
+    ],
+)
+def test_it_picks_replies_that_fit(encoder: UtteranceEncoder, said: list[str], wanted: str) -> None:
+    replies = [
+        "Hello, how can I help you today?",
+        "May I have your tracking number?",
+        "Your room is reserved for three nights.",
+        "You're welcome! Have a nice day.",
+        "The film was directed by a Dane.",
+    ]
+    assert best(encoder, said, replies) == wanted
+
+
+def test_it_tells_which_reply_leads_to_a_goal(encoder: UtteranceEncoder) -> None:
+    context = encoder.encode(["What should we do tonight?"], Role.FIRST, Relation.SAME)
+    candidates = ["There is a new Italian place downtown.", "I have to do my homework first."]
+    second = encoder.encode(candidates, Role.SECOND, Relation.OTHER)
+    goal = encoder.encode(["Let us book a table for two."], Role.AFTER)
+    assert reachability(context, second, goal)[:, 0].argmax() == 0

@@ -75,9 +75,64 @@ def test_it_picks_replies_that_fit(encoder: UtteranceEncoder, said: list[str], w
     assert best(encoder, said, replies) == wanted
 
 
-def test_it_tells_which_reply_leads_to_a_goal(encoder: UtteranceEncoder) -> None:
-    context = encoder.encode(["What should we do tonight?"], Role.FIRST, Relation.SAME)
-    candidates = ["There is a new Italian place downtown.", "I have to do my homework first."]
-    second = encoder.encode(candidates, Role.SECOND, Relation.OTHER)
-    goal = encoder.encode(["Let us book a table for two."], Role.AFTER)
-    assert reachability(context, second, goal)[:, 0].argmax() == 0
+# What A said, two answers of B, and a goal that A would say after the first of them.
+GOALS = [
+    (
+        "What should we do tonight?",
+        "There is a new Italian place downtown.",
+        "I have to do my homework first.",
+        "Let us book a table for two.",
+    ),
+    (
+        "My laptop does not start any more.",
+        "Have you tried another charger?",
+        "I like the colour of it.",
+        "The battery was empty, it works now.",
+    ),
+    (
+        "I would like to travel in June.",
+        "Would you rather fly or take the train?",
+        "My brother was born in June.",
+        "Then please book me a flight to Lisbon.",
+    ),
+    (
+        "How was your weekend?",
+        "We went hiking in the mountains.",
+        "I cleaned the whole flat.",
+        "Was the view from the top worth it?",
+    ),
+    (
+        "I need a present for my mother.",
+        "Does she like to read?",
+        "It is raining again.",
+        "Which novel would you recommend?",
+    ),
+    (
+        "Good morning, what can I get you?",
+        "Do you have anything without milk?",
+        "It is cold outside.",
+        "We have oat and soy drinks.",
+    ),
+    (
+        "I have a headache since yesterday.",
+        "You should see a doctor.",
+        "I watched the match yesterday.",
+        "Can I get an appointment this afternoon?",
+    ),
+    (
+        "Did you see the game last night?",
+        "Yes, the goalkeeper was amazing.",
+        "No, I went to bed early.",
+        "He saved two penalties.",
+    ),
+]
+
+
+def test_it_mostly_tells_which_reply_leads_to_a_goal(encoder: UtteranceEncoder) -> None:
+    right = 0
+    for said, leads, strays, goal in GOALS:
+        context = encoder.encode([said], Role.FIRST, Relation.SAME)
+        candidates = encoder.encode([leads, strays], Role.SECOND, Relation.OTHER)
+        reached = reachability(context, candidates, encoder.encode([goal], Role.AFTER))
+        right += int(reached[:, 0].argmax() == 0)
+    assert right >= 6, "chance is 4 of 8; the figures of the card say how weak this is"

@@ -98,9 +98,8 @@ class UtteranceEncoder:
         """Digest of weights, vocabulary, pooling and kind: equal where vectors compare."""
         digest = hashlib.sha256(self.kind.encode())
         digest.update(json.dumps(self.model.tokenizer.get_vocab(), sort_keys=True).encode())
-        digest.update(
-            f"{self.model}{self.model.max_seq_length}".encode()
-        )  # the modules' settings: pooling, longest text
+        # A module prints its settings: so the pooling counts, as does the longest text.
+        digest.update(f"{self.model}{self.model.max_seq_length}".encode())
         for name, weights in sorted(self.model.state_dict().items()):
             digest.update(name.encode())
             digest.update(weights.float().cpu().numpy().tobytes())
@@ -127,6 +126,7 @@ class UtteranceEncoder:
             (n, d) float32, unit rows.
 
         Raises:
+            TypeError: `texts` is one text.
             ValueError: A relation is missing, or there are not as many as texts.
         """
         if isinstance(texts, str):

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from itertools import combinations
 from math import exp, log
 
@@ -173,33 +174,10 @@ def test_queries_of_ccl_sum_the_context(batch: Batch) -> None:
     assert got[2, 5].numpy() == pytest.approx(wanted, abs=1e-5)
 
 
-@pytest.mark.parametrize("same_dialogue", [True, False])
-def test_running_query_loss_is_info_nce_both_ways(batch: Batch, same_dialogue: bool) -> None:
-    vectors = vectors_of(batch)
-    queries = losses.queries(vectors, 2, triple=True)
-    asked = [(int(v), int(t)) for v, t in np.argwhere(batch.target) if t > 0]
-    scores = np.array(
-        [[8.0 * double(queries[p]) @ double(vectors.after[q]) for q in asked] for p in asked]
-    )
-    terms = []
-    for logits in (scores, scores.T):
-        for p, (view, _) in enumerate(asked):
-            rivals = [
-                exp(logits[p, q])
-                for q, (other, _) in enumerate(asked)
-                if q == p or same_dialogue or other != view
-            ]
-            terms.append(log(sum(rivals)) - logits[p, p])
-    got = losses.running_query_loss(
-        vectors, queries, torch.tensor(8.0), same_dialogue=same_dialogue
-    )
-    assert got.item() == pytest.approx(np.mean(terms), rel=1e-4)
-
-
-def test_equal_texts_are_no_rivals() -> None:
-    batch = collate([dialogue(4, "lake"), dialogue(4, "lake"), dialogue(4, "tram")], Kind.TRIPLE)
-    vectors = vectors_of(batch)
-    queries = losses.queries(vectors, 2, triple=True)
+def info_nce(
+    batch: Batch, vectors: losses.Vectors, queries: torch.Tensor, rivals: Callable[..., bool]
+) -> float:
+    """InfoNCE in both directions at scale 8; `rivals` tells of two places (view, turn)."""
     asked = [(int(v), int(t)) for v, t in np.argwhere(batch.target) if t > 0]
     scores = np.array(
         [[8.0 * double(queries[p]) @ double(vectors.after[q]) for q in asked] for p in asked]
@@ -207,14 +185,31 @@ def test_equal_texts_are_no_rivals() -> None:
     terms = []
     for logits in (scores, scores.T):
         for p, place in enumerate(asked):
-            rivals = [
-                exp(logits[p, q])
-                for q, other in enumerate(asked)
-                if q == p or batch.after[other] != batch.after[place]
+            among = [
+                exp(logits[p, q]) for q, other in enumerate(asked) if q == p or rivals(place, other)
             ]
-            terms.append(log(sum(rivals)) - logits[p, p])
+            terms.append(log(sum(among)) - logits[p, p])
+    return float(np.mean(terms))
+
+
+@pytest.mark.parametrize("same_dialogue", [True, False])
+def test_running_query_loss_is_info_nce_both_ways(batch: Batch, same_dialogue: bool) -> None:
+    vectors = vectors_of(batch)
+    queries = losses.queries(vectors, 2, triple=True)
+    wanted = info_nce(batch, vectors, queries, lambda p, q: same_dialogue or p[0] != q[0])
+    got = losses.running_query_loss(
+        vectors, queries, torch.tensor(8.0), same_dialogue=same_dialogue
+    )
+    assert got.item() == pytest.approx(wanted, rel=1e-4)
+
+
+def test_equal_texts_are_no_rivals() -> None:
+    batch = collate([dialogue(4, "lake"), dialogue(4, "lake"), dialogue(4, "tram")], Kind.TRIPLE)
+    vectors = vectors_of(batch)
+    queries = losses.queries(vectors, 2, triple=True)
+    wanted = info_nce(batch, vectors, queries, lambda p, q: batch.after[p] != batch.after[q])
     got = losses.running_query_loss(vectors, queries, torch.tensor(8.0), same_dialogue=True)
-    assert got.item() == pytest.approx(np.mean(terms), rel=1e-4)
+    assert got.item() == pytest.approx(wanted, rel=1e-4)
 
 
 @pytest.mark.parametrize("topics", [("lake", "tram", "oven"), ("lake", "lake", "oven")])

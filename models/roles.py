@@ -4,6 +4,7 @@ The prefixes are those of the public CCL and C3L checkpoints, so that these load
 """
 
 from enum import StrEnum
+from typing import NamedTuple
 
 from models.errors import ModelError
 
@@ -31,6 +32,14 @@ class Relation(StrEnum):
     def swapped(self) -> "Relation":
         """The relation toward a target that the other side would say."""
         return Relation.OTHER if self is Relation.SAME else Relation.SAME
+
+
+class RoleText(NamedTuple):
+    """A text, the role in which it is to be encoded, and how its speaker stands to the target's."""
+
+    text: str
+    role: Role
+    relation: Relation | None = None
 
 
 class Kind(StrEnum):

@@ -1,0 +1,138 @@
+"""What a request can fail with, one class a problem type (RFC 9457).
+
+- ServiceError: any of them; `status`, `slug` and `title` are the class's, `detail` the instance's.
+  - InvalidRequest 422: fields that do not hold what they should; `errors` names each.
+    - IdempotencyMismatch 422: an Idempotency-Key came again with another body.
+  - Unauthenticated 401: no API key, or one that is not known.
+  - Forbidden 403: the API key lacks the scope.
+  - NotFound 404: nothing of that name.
+    - SessionNotFound, PoolNotFound, CandidateNotFound
+  - Conflict 409: the resource is not in the state that the request expects.
+    - TurnConflict: `expected_turn` is not the next turn.
+    - SessionStarted: the session has turns, so its responder stands.
+    - SessionFull, PoolFull: a limit of size is reached.
+  - BodyTooLarge 413: the body has more bytes than the limit.
+  - Overloaded 429: a queue is full; come back later.
+  - EncoderFailed 500: the model could not encode this batch.
+  - Unavailable 503: not now; come back later.
+    - StateUnavailable: Redis cannot be reached.
+    - PoolNotReady: the pool is being encoded for this model.
+    - DeadlineExceeded: the work would have come too late and was dropped.
+    - Draining: the service is about to stop.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One field that does not hold what it should."""
+
+    loc: tuple[str | int, ...]
+    """Path of the field: `("body", "candidates", 3, "text")`."""
+    msg: str
+
+
+class ServiceError(Exception):
+    """Anything that a request can fail with; see the tree at the top of the module."""
+
+    status: ClassVar[int] = 500
+    slug: ClassVar[str] = "internal-error"
+    title: ClassVar[str] = "Internal error"
+    retry_after: ClassVar[int | None] = None
+    """Seconds after which it is worth trying again."""
+
+    def __init__(self, detail: str, errors: Sequence[FieldError] = ()) -> None:
+        super().__init__(detail)
+        self.detail, self.errors = detail, tuple(errors)
+
+
+class InvalidRequest(ServiceError):
+    status, slug, title = 422, "invalid-request", "Invalid request"
+
+    @classmethod
+    def field(cls, msg: str, *loc: str | int) -> "InvalidRequest":
+        """Return the error of one field, which its detail names."""
+        return cls(f"{'.'.join(map(str, loc))}: {msg}", [FieldError(loc, msg)])
+
+
+class IdempotencyMismatch(InvalidRequest):
+    slug, title = "idempotency-mismatch", "Idempotency-Key used for another body"
+
+
+class Unauthenticated(ServiceError):
+    status, slug, title = 401, "unauthenticated", "API key missing or unknown"
+
+
+class Forbidden(ServiceError):
+    status, slug, title = 403, "forbidden", "API key lacks the scope"
+
+
+class NotFound(ServiceError):
+    status, slug, title = 404, "not-found", "Not found"
+
+
+class SessionNotFound(NotFound):
+    slug, title = "session-not-found", "Session not found"
+
+
+class PoolNotFound(NotFound):
+    slug, title = "pool-not-found", "Pool not found"
+
+
+class CandidateNotFound(NotFound):
+    slug, title = "candidate-not-found", "Candidate not found"
+
+
+class Conflict(ServiceError):
+    status, slug, title = 409, "conflict", "Conflict"
+
+
+class TurnConflict(Conflict):
+    slug, title = "turn-conflict", "Not the next turn"
+
+
+class SessionStarted(Conflict):
+    slug, title = "session-started", "Session has turns already"
+
+
+class SessionFull(Conflict):
+    slug, title = "session-full", "Session has reached its number of turns"
+
+
+class PoolFull(Conflict):
+    slug, title = "pool-full", "Pool has reached its size"
+
+
+class BodyTooLarge(ServiceError):
+    status, slug, title = 413, "body-too-large", "Body too large"
+
+
+class Overloaded(ServiceError):
+    status, slug, title, retry_after = 429, "overloaded", "Too many requests waiting", 1
+
+
+class EncoderFailed(ServiceError):
+    slug, title = "encoder-failed", "Encoder failed"
+
+
+class Unavailable(ServiceError):
+    status, slug, title, retry_after = 503, "unavailable", "Not available now", 1
+
+
+class StateUnavailable(Unavailable):
+    slug, title = "state-unavailable", "Redis cannot be reached"
+
+
+class PoolNotReady(Unavailable):
+    slug, title, retry_after = "pool-not-ready", "Pool is being encoded", 5
+
+
+class DeadlineExceeded(Unavailable):
+    slug, title = "deadline-exceeded", "Deadline exceeded"
+
+
+class Draining(Unavailable):
+    slug, title, retry_after = "draining", "Service is stopping", 5

@@ -1,0 +1,116 @@
+"""Every setting of the service, from `TURNWISE_*` variables, with its default and its reason."""
+
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from models.encoder import DEFAULT_MODEL
+
+Scope = Literal["select", "pools", "admin"]
+
+
+class ApiKey(BaseModel):
+    """An API key: who holds it is the namespace of its sessions and pools."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    scopes: frozenset[Scope] = frozenset({"select"})
+
+
+class Limits(BaseSettings):
+    """What a request may ask for; past each limit stands a problem document that names it."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="TURNWISE_", frozen=True, use_attribute_docstrings=True
+    )
+
+    max_body_bytes: PositiveInt = 1 << 20
+    """Bytes of a request's body; uploads of candidates have their own limit."""
+    max_upload_bytes: PositiveInt = 256 << 20
+    """Bytes of an upload of candidates."""
+    max_text_chars: PositiveInt = 2000
+    """Characters of an utterance, a candidate or a goal; the encoder reads 256 word pieces."""
+    max_metadata_bytes: PositiveInt = 4096
+    """Bytes of one candidate's metadata as JSON."""
+    max_turns: PositiveInt = 500
+    """Posts of a session, or utterances of a context."""
+    max_candidates: PositiveInt = 1000
+    """Candidates given with a call to /rank."""
+    max_goals: PositiveInt = 64
+    """Goals of a call, and utterances to avoid."""
+    max_top_k: PositiveInt = 100
+    """Replies or orders of an answer."""
+    max_pool_size: PositiveInt = 2_000_000
+    """Candidates of a pool."""
+
+
+class Settings(Limits):
+    """All settings. Values that would be unsafe together are refused at the start."""
+
+    host: str = "127.0.0.1"
+    """Address to bind to."""
+    port: int = Field(default=8000, ge=0, le=65535)
+    """Port to bind to; 0 takes a free one."""
+    allow_anonymous: bool = False
+    """Bind to more than loopback although there are no API keys."""
+    api_keys: tuple[ApiKey, ...] = ()
+    """JSON: `[{"name", "sha256", "scopes"}]`; `turnwise key NAME` makes one."""
+
+    redis_url: str | None = None
+    """`redis://`, `rediss://` or `unix://`; without one the service starts a private Redis."""
+    redis_cluster: bool = False
+    """The URL names a node of a Redis Cluster."""
+    redis_timeout: PositiveFloat = 2.0
+    """Seconds that a command or a connection may take."""
+    data_dir: Path = Path(".turnwise")
+    """Folder of the private Redis's files, and of what is worked out from the model once."""
+
+    model: str = str(DEFAULT_MODEL)
+    """A sentence-transformers folder or hub name."""
+    device: str | None = None
+    """A torch device; without one a GPU where there is one, else the CPU."""
+    default_pool: Path | None = None
+    """Candidates (JSONL) for the pool `default`, where there is none of that name yet."""
+
+    session_ttl: PositiveInt = 86_400
+    """Seconds that a session lives after its last turn."""
+    short_list: PositiveInt = 100
+    """Candidates retrieved by the running query that MaxSim re-ranks."""
+    exact_limit: PositiveInt = 200_000
+    """Pool size up to which search is exact."""
+    search_threads: PositiveInt = 1
+    """Threads that search one pool side by side."""
+
+    queue_limit: PositiveInt = 2048
+    """Texts that may wait for the encoder ahead of bulk work."""
+    batch_tokens: PositiveInt = 4096
+    """Tokens of a padded batch."""
+    vector_cache: PositiveInt = 50_000
+    """Vectors of recent texts kept in memory (1.5 KB each with the default model)."""
+    request_timeout: PositiveFloat = 10.0
+    """Seconds after which work on a turn, a ranking or a plan is dropped."""
+    drain_timeout: PositiveFloat = 20.0
+    """Seconds that requests under way have to finish after SIGTERM."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least level that is logged."""
+    log_text: bool = False
+    """Whether logs may hold what people said."""
+    tracing: bool = False
+    """OpenTelemetry traces; needs the extra `tracing`, configured by `OTEL_*`."""
+
+    @model_validator(mode="after")
+    def _safe(self) -> Self:
+        loopback = self.host in {"127.0.0.1", "::1", "localhost"}
+        if not (loopback or self.api_keys or self.allow_anonymous):
+            raise ValueError(
+                f"host {self.host} can be reached by others, and there are no API keys: set "
+                "TURNWISE_API_KEYS, or TURNWISE_ALLOW_ANONYMOUS=true if you mean it"
+            )
+        if len({key.name for key in self.api_keys}) < len(self.api_keys):
+            raise ValueError("two API keys share a name")
+        return self

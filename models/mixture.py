@@ -8,6 +8,8 @@ Arrays come and go as float32; pairs are formed and summed in float64, so that r
 neither how the context arrived nor which other candidates were scored beside one.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,6 +18,9 @@ Float64 = NDArray[np.float64]
 
 # Below the resolution of float32 unit vectors a sum has no direction: the pair counts as opposite.
 _OPPOSITE = 1e-6
+
+_PAIR_SCORES = 1 << 22
+"""Pair scores of a block: some 100 MB of temporaries."""
 
 
 def row(first: Float32, second: Float32) -> Float32:
@@ -108,17 +113,37 @@ def max_sim(first: Float32, second: Float32, candidates: Float32) -> Float32:
     Args:
         first: (n, d) b1 of the context, n ≥ 1.
         second: (n, d) b2 of the context. A context of one utterance is scored b2_1 · a.
-        candidates: (C, d). Memory grows as n² C.
+        candidates: (C, d), taken in blocks, so that memory is bounded whatever C is.
     """
-    n = len(second)
-    if n == 1:
+    if len(second) == 1:
         return np.asarray(candidates @ second[0], dtype=np.float32)
-    scores = _pair_scores(first, second, candidates)
-    partner = scores.argmax(axis=1)
-    best = scores.max(axis=1)
-    mutual = np.take_along_axis(partner, partner, axis=0) == np.arange(n)[:, None]
-    mean = np.average(best, axis=0, weights=np.where(mutual, 0.5, 1.0))
-    return np.asarray(mean, dtype=np.float32)
+    parts = [np.empty(0)]
+    for block in _blocks(len(second), candidates):
+        best, _, weights = _best_pairs(first, second, block)
+        parts.append((weights * best).sum(axis=0))
+    return np.concatenate(parts).astype(np.float32)
+
+
+def max_sim_contributions(first: Float32, second: Float32, candidates: Float32) -> Float32:
+    """Return each utterance's part (n, C) in the MaxSim score; a column sums to it.
+
+    A pair splits between its utterances as in `contributions`. Arguments as in `max_sim`.
+    """
+    b1, b2 = first.astype(np.float64), second.astype(np.float64)
+    if len(b2) == 1:
+        return np.asarray(b2 @ candidates.T, dtype=np.float32)
+    norms = _inverse_norms(b1, b2)
+    parts = [np.empty((len(b2), 0))]
+    for block in _blocks(len(b2), candidates):
+        _, partner, weights = _best_pairs(first, second, block)
+        utterance, column = np.indices(partner.shape)
+        earlier, later = np.minimum(utterance, partner), np.maximum(utterance, partner)
+        scaled = weights * norms[earlier, later]
+        part = np.zeros(partner.shape)
+        np.add.at(part, (earlier, column), scaled * (b1 @ block.T)[earlier, column])
+        np.add.at(part, (later, column), scaled * (b2 @ block.T)[later, column])
+        parts.append(part)
+    return np.concatenate(parts, axis=1).astype(np.float32)
 
 
 def reachability(first: Float32, candidates_second: Float32, goals: Float32) -> Float32:
@@ -161,6 +186,28 @@ def _inverse_norms(first: Float64, second: Float64) -> Float64:
     norms: Float64 = np.sqrt(np.maximum(squares, 0))
     inverse: Float64 = np.divide(1, norms, out=np.zeros_like(norms), where=norms > _OPPOSITE)
     return inverse
+
+
+def _blocks(n: int, candidates: Float32) -> Iterator[Float32]:
+    """Yield candidates in blocks whose pair scores fit a bounded memory."""
+    size = max(1, _PAIR_SCORES // n**2)
+    for begin in range(0, len(candidates), size):
+        yield candidates[begin : begin + size]
+
+
+def _best_pairs(
+    first: Float32, second: Float32, candidates: Float32
+) -> tuple[Float32, NDArray[np.intp], Float64]:
+    """Return of each utterance (n, C) the score of its best pair, the partner, and the weight.
+
+    Weights sum to 1 over the utterances; of a pair that both of its utterances chose, each gets
+    half of what another pair weighs.
+    """
+    scores = _pair_scores(first, second, candidates)
+    partner = scores.argmax(axis=1)
+    mutual = np.take_along_axis(partner, partner, axis=0) == np.arange(len(second))[:, None]
+    weights = np.where(mutual, 0.5, 1.0)
+    return scores.max(axis=1), partner, weights / weights.sum(axis=0)
 
 
 def _pair_scores(first: Float32, second: Float32, candidates: Float32) -> Float32:

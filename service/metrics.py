@@ -1,4 +1,4 @@
-"""What Prometheus scrapes. Every series exists from the start, so that a rate never lacks its zero."""
+"""What Prometheus scrapes: every series exists from the start, so that no rate lacks its zero."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +31,10 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         self.requests = Counter(
-            "turnwise_requests", "Requests answered", ["method", "route", "status"], registry=registry
+            "turnwise_requests",
+            "Requests answered",
+            ["method", "route", "status"],
+            registry=registry,
         )
         self.request_seconds = Histogram(
             "turnwise_request_seconds", "Time to answer", ["method", "route"],

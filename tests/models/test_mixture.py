@@ -1,6 +1,7 @@
 """The mixture against float64 loops that transcribe the equations, and against known defects."""
 
 from collections.abc import Callable
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from models.mixture import (
     Float32,
     contributions,
     max_sim,
+    max_sim_contributions,
     reachability,
     row,
     rows,
@@ -66,9 +68,13 @@ def naive_score(case: Case, candidate: int, last_rows: int | None = None) -> flo
 
 
 def naive_max_sim(case: Case, candidate: int) -> float:
-    first, second, a = case.first, case.second, case.candidates[candidate]
-    if len(first) == 1:
+    if len(case.first) == 1:
         return naive_score(case, candidate)
+    return fmean(score for score, _, _ in naive_counted_pairs(case, candidate))
+
+
+def naive_counted_pairs(case: Case, candidate: int) -> list[tuple[float, int, int]]:
+    first, second, a = case.first, case.second, case.candidates[candidate]
     pairs = [
         (-np.float32(naive_cosine(first[i], second[j], a)), j, i)
         for j in range(len(first))
@@ -78,9 +84,9 @@ def naive_max_sim(case: Case, candidate: int) -> float:
     counted = []
     for negative, j, i in sorted(pairs):
         if i not in used or j not in used:
-            counted.append(-float(negative))
+            counted.append((-float(negative), i, j))
             used |= {i, j}
-    return sum(counted) / len(counted)
+    return counted
 
 
 def naive_reachability(case: Case, candidate: int, goal: Float32) -> float:
@@ -161,6 +167,30 @@ def test_max_sim_breaks_ties_by_newer_then_older_utterance(case: Case, said: lis
     repeated = Case(first, second, case.candidates)
     expected = [naive_max_sim(repeated, c) for c in range(len(case.candidates))]
     assert_allclose(max_sim(*repeated), expected, atol=1e-5)
+
+
+@checked
+@given(cases)
+def test_max_sim_contributions_split_the_counted_pairs(case: Case) -> None:
+    first, second, candidates = (x.astype(np.float64) for x in case)
+    for c, parts in enumerate(max_sim_contributions(*case).T):
+        expected = np.zeros(len(first))
+        counted = naive_counted_pairs(case, c) if len(first) > 1 else []
+        for _, i, j in counted:
+            norm = np.linalg.norm(first[i] + second[j]) * len(counted)
+            expected[i] += first[i] @ candidates[c] / norm
+            expected[j] += second[j] @ candidates[c] / norm
+        if counted:
+            assert_allclose(parts, expected, atol=1e-5)
+        assert parts.sum() == pytest.approx(naive_max_sim(case, c), abs=1e-5)
+
+
+def test_max_sim_is_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = case(seed=3, n=6, c=5)
+    scores, parts = max_sim(*whole), max_sim_contributions(*whole)
+    monkeypatch.setattr("models.mixture._PAIR_SCORES", 2 * 6**2)
+    assert_array_equal(max_sim(*whole), scores)
+    assert_array_equal(max_sim_contributions(*whole), parts)
 
 
 @checked

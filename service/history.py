@@ -1,0 +1,131 @@
+"""What was said before, and its vectors toward whoever will say the target."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.dialogue import Utterance
+from models.encoder import Aggregation
+from models.mixture import row
+from models.roles import Role, RoleText, relation_to
+from service.conversation import Post, utterances
+from service.encoding import CachedEncoder
+from service.errors import SessionNotFound
+from service.requests import RESPONDER, Aggregated, OptionalHistory
+from service.sessions import Session, SessionKey, Sessions
+
+Float32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Utterances of a session or of a context, and who will say what comes next."""
+
+    utterances: tuple[Utterance, ...]
+    responder: str
+    session: Session | None = None
+
+
+class Histories:
+    """Finds what a request means by its history, and encodes it."""
+
+    def __init__(self, sessions: Sessions, encoder: CachedEncoder, *, timeout: float) -> None:
+        self._sessions, self._encoder, self._timeout = sessions, encoder, timeout
+
+    async def find(self, namespace: str, asked: OptionalHistory) -> History:
+        """Return the history that a request names; an empty one where it names none.
+
+        Raises:
+            SessionNotFound: There is no such session.
+        """
+        if asked.session_id is None:
+            posts = [Post(post.speaker, post.text, 0.0) for post in asked.context or ()]
+            return History(utterances(posts), RESPONDER)
+        found, _ = await self._sessions.read(SessionKey(namespace, asked.session_id), second=True)
+        if found is None:
+            raise session_not_found(asked.session_id)
+        return History(utterances(found.posts), found.responder, found)
+
+    async def encode(self, history: History, target_speaker: str) -> tuple[Float32, Float32]:
+        """Return [B1] and [B2], both (n, d), of a history toward a target of one speaker.
+
+        A session keeps those toward its responder; others are encoded with the tokens swapped.
+        """
+        session, first, second = history.session, self.none, self.none
+        if (
+            session
+            and session.fingerprint == self._encoder.fingerprint
+            and session.responder == target_speaker
+        ):
+            first, second = session.first, session.second
+        said = history.utterances
+        return await self.complete(said, said, target_speaker, first, second)
+
+    async def complete(
+        self,
+        as_first: Sequence[Utterance],
+        as_second: Sequence[Utterance],
+        target_speaker: str,
+        first: Float32,
+        second: Float32,
+    ) -> tuple[Float32, Float32]:
+        """Encode what the vectors of the first utterances lack, in one call.
+
+        Args:
+            as_first: m utterances whose [B1] are needed.
+            as_second: n utterances whose [B2] are needed.
+            target_speaker: Who will say the target.
+            first: [B1] of the first of `as_first`.
+            second: [B2] of the first of `as_second`.
+
+        Returns:
+            (m, d) and (n, d), as Redis would return them: rounded to float16, so that a session
+            scores the same whether its vectors were kept or are worked out again.
+        """
+        lack_first, lack_second = as_first[len(first) :], as_second[len(second) :]
+        inputs = context_inputs(lack_first, Role.FIRST, target_speaker)
+        inputs += context_inputs(lack_second, Role.SECOND, target_speaker)
+        if not inputs:
+            return first, second
+        encoded = await self._encoder.encode(inputs, timeout=self._timeout)
+        new = encoded.astype(np.float16).astype(np.float32)
+        border = len(lack_first)
+        return np.concatenate([first, new[:border]]), np.concatenate([second, new[border:]])
+
+    @property
+    def none(self) -> Float32:
+        """(0, d): no vectors."""
+        return np.empty((0, self._encoder.dimension), np.float32)
+
+
+def context_inputs(said: Sequence[Utterance], role: Role, target_speaker: str) -> list[RoleText]:
+    """Return utterances in a context role toward a target of one speaker."""
+    return [
+        RoleText(utterance.text, role, relation_to(utterance.speaker, target_speaker))
+        for utterance in said
+    ]
+
+
+def new_rows(first: Float32, second: Float32, place: int) -> Float32:
+    """Return the rows (k, d) of the utterances from `place` on.
+
+    Args:
+        first: (m, d) [B1], of all utterances but the last at least.
+        second: (k, d) [B2] of the utterances from `place` on.
+        place: How many utterances have their row already.
+    """
+    missing = [row(first[: place + j], new) for j, new in enumerate(second)]
+    return np.array(missing, np.float32).reshape(second.shape)
+
+
+def chosen(asked: Aggregated, card: Aggregation) -> Aggregation:
+    """Return the aggregation that a request asks for; what it leaves out says the model's card."""
+    name = asked.aggregation or ("last_rows" if asked.last_rows else card.name)
+    return Aggregation(name, asked.last_rows or card.last_rows)
+
+
+def session_not_found(session_id: str) -> SessionNotFound:
+    """Return the error that names the session."""
+    return SessionNotFound(f"there is no session '{session_id}': its first turn creates it")

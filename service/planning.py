@@ -1,0 +1,97 @@
+"""The use case of planning: goals in the order in which a dialogue can reach them."""
+
+import asyncio
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.planning import Plan, plan_chain, plan_greedy
+from models.roles import Role, RoleText, relation_to
+from service.encoding import CachedEncoder
+from service.errors import InvalidRequest
+from service.history import Histories, History
+from service.metrics import Metrics
+from service.requests import PlanAnswer, PlannedOrder, PlanRequest
+from service.timings import Timings
+
+Float32 = NDArray[np.float32]
+
+
+class Planning:
+    """Orders goals as CCL section 6 does."""
+
+    def __init__(
+        self, histories: Histories, encoder: CachedEncoder, metrics: Metrics, *, timeout: float
+    ) -> None:
+        self._histories, self._encoder = histories, encoder
+        self._metrics, self._timeout = metrics, timeout
+
+    async def plan(self, namespace: str, request: PlanRequest) -> PlanAnswer:
+        """Order goals.
+
+        Raises:
+            SessionNotFound: There is no such session.
+            InvalidRequest: The method needs a history, and there is none.
+            ServiceError: What reading and encoding raise.
+        """
+        timings = Timings("encode", "state", "plan")
+        with timings.stage("state"):
+            history = await self._histories.find(namespace, request)
+        if request.method != "chain" and not history.utterances:
+            raise InvalidRequest.field(
+                f"'{request.method}' needs a session or a context with an utterance",
+                "body",
+                "method",
+            )
+        with timings.stage("encode"):
+            links, pull = await self._encode(request, history)
+        with timings.stage("plan"), self._metrics.stage("plan"):
+            plan = await asyncio.to_thread(_plan, request, links, pull)
+        names = request.names
+        orders = [
+            PlannedOrder(order=[names[goal] for goal in order.order], score=order.score)
+            for order in plan.orders
+        ]
+        return PlanAnswer(
+            orders=orders,
+            next_goal=orders[0].order[0],
+            method=request.method,
+            optimal=plan.optimal,
+            model=self._encoder.name,
+            timings_ms=timings.milliseconds(),
+        )
+
+    async def _encode(self, request: PlanRequest, history: History) -> tuple[Float32, Float32]:
+        """Return cos(b_x, a_y) of each two goals (n, n), and the pull P of each goal (n,)."""
+        texts = [goal.text for goal in request.goals]
+        speakers = [goal.speaker or history.responder for goal in request.goals]
+        inputs = [RoleText(text, Role.AFTER) for text in texts]
+        inputs += [
+            RoleText(text, Role.SECOND, relation_to(speaker, target))
+            for target in speakers
+            for text, speaker in zip(texts, speakers, strict=True)
+        ]
+        vectors = await self._encoder.encode(inputs, timeout=self._timeout)
+        n = len(texts)
+        after, before = vectors[:n], vectors[n:].reshape(n, n, -1)  # before[y, x] is b_x toward y
+        links = np.einsum("yxd,yd->xy", before, after)
+        pull = np.zeros(n, np.float32)
+        if request.method != "chain":
+            pull = await self._pull(history, speakers, after)
+        return links, pull
+
+    async def _pull(self, history: History, speakers: Sequence[str], after: Float32) -> Float32:
+        """Return P(g) = Σ_i cos(b_i, a_g), b_i with its relation to the speaker of g."""
+        queries = {}
+        for speaker in dict.fromkeys(speakers):
+            _, second = await self._histories.encode(history, speaker)
+            queries[speaker] = second.sum(axis=0)
+        summed = np.stack([queries[speaker] for speaker in speakers])
+        return np.asarray(np.einsum("gd,gd->g", summed, after))
+
+
+def _plan(request: PlanRequest, links: Float32, pull: Float32) -> Plan:
+    if request.method == "greedy":
+        return plan_greedy(pull)
+    return plan_chain(links, pull if request.method == "chain_curved" else None, request.top)

@@ -7,11 +7,13 @@
   - Forbidden 403: the API key lacks the scope.
   - NotFound 404: nothing of that name.
     - SessionNotFound, PoolNotFound, CandidateNotFound
+  - MethodNotAllowed 405: the resource exists, but not this method of it.
   - Conflict 409: the resource is not in the state that the request expects.
     - TurnConflict: `expected_turn` is not the next turn.
     - SessionStarted: the session has turns, so its responder stands.
     - SessionFull, PoolFull: a limit of size is reached.
   - BodyTooLarge 413: the body has more bytes than the limit.
+  - UnsupportedMedia 415: the body is not of a content type that the resource reads.
   - Overloaded 429: a queue is full; come back later.
   - EncoderFailed 500: the model could not encode this batch.
   - Unavailable 503: not now; come back later.
@@ -19,6 +21,7 @@
     - PoolNotReady: the pool is being encoded for this model.
     - DeadlineExceeded: the work would have come too late and was dropped.
     - Draining: the service is about to stop.
+    - NotReady: the service cannot take requests; `errors` names the failed checks.
 """
 
 from collections.abc import Sequence
@@ -86,6 +89,10 @@ class CandidateNotFound(NotFound):
     slug, title = "candidate-not-found", "Candidate not found"
 
 
+class MethodNotAllowed(ServiceError):
+    status, slug, title = 405, "method-not-allowed", "Method not allowed"
+
+
 class Conflict(ServiceError):
     status, slug, title = 409, "conflict", "Conflict"
 
@@ -108,6 +115,10 @@ class PoolFull(Conflict):
 
 class BodyTooLarge(ServiceError):
     status, slug, title = 413, "body-too-large", "Body too large"
+
+
+class UnsupportedMedia(ServiceError):
+    status, slug, title = 415, "unsupported-media-type", "Content type not supported"
 
 
 class Overloaded(ServiceError):
@@ -136,3 +147,7 @@ class DeadlineExceeded(Unavailable):
 
 class Draining(Unavailable):
     slug, title, retry_after = "draining", "Service is stopping", 5
+
+
+class NotReady(Unavailable):
+    slug, title = "not-ready", "Service is not ready"

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from models.encoder import Aggregation
 from models.mixture import max_sim, reachability, running_query
-from models.roles import Role, RoleText, relation_to
+from models.roles import Relation, Role, RoleText, relation_to
 from service.batching import Priority
 from service.encoding import CachedEncoder
 from service.errors import InvalidRequest
@@ -105,7 +105,7 @@ class Ranking:
             PoolNotFound: There is no such pool.
         """
         view = self._pools.view(namespace, pool)
-        inputs = [RoleText(text, Role.SECOND, relation_to("", "other"))]
+        inputs = [RoleText(text, Role.SECOND, Relation.OTHER)]
         vectors = await self._encoder.encode(inputs, timeout=self._timeout)
         return [
             Selected.model_construct(
@@ -190,7 +190,7 @@ def _query(first: Float32, second: Float32, aggregation: Aggregation) -> Float32
 def _scores(first: Float32, second: Float32, after: Float32, aggregation: Aggregation) -> Float32:
     if aggregation.name == "max_sim":
         return max_sim(first, second, after)
-    return after @ _query(first, second, aggregation)
+    return np.asarray(after @ _query(first, second, aggregation))
 
 
 def _ranked(

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+from redis.asyncio import Redis
 
 from service.conversation import Post
 from service.metrics import Metrics
-from service.redis import Redis, redis_errors
+from service.redis import redis_errors
 
 Float32 = NDArray[np.float32]
 
@@ -145,7 +146,7 @@ class Sessions:
         Returns:
             The session, None where there is none; and what was answered to the key before.
         """
-        wanted = [-1 if rows is None else rows, int(second), idempotency_key]
+        wanted: list[str | int] = [-1 if rows is None else rows, int(second), idempotency_key]
         with redis_errors(self._metrics, "read"):
             found = await self._read(keys=_keys(session), args=wanted)
         answered = Answered(*found[8].decode().split("\n", 2)) if found[8] else None
@@ -159,7 +160,7 @@ class Sessions:
             (change.keep_complete, _blobs(change.second, np.float16)),
             (change.keep_complete, _blobs(change.rows, np.float32)),
         )
-        arguments = [
+        arguments: list[str | int | bytes] = [
             base.version if base else "",
             # Never a number that a deleted session of this name had.
             str(int(base.version) + 1 if base else time_ns() // 1000),
@@ -181,7 +182,7 @@ class Sessions:
     async def put_first(self, session: SessionKey, epoch: int, place: int, vector: Float32) -> bool:
         """Add [B1] (d,) of the utterance at `place`, unless it is there or another one is."""
         keys = [key for key in _keys(session) if key.endswith(("meta", "first"))]
-        arguments = [epoch, place, vector.astype(np.float16).tobytes()]
+        arguments: list[int | bytes] = [epoch, place, vector.astype(np.float16).tobytes()]
         with redis_errors(self._metrics, "put_first") as outcome:
             applied = bool(await self._put_first(keys=keys, args=arguments))
             if not applied:

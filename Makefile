@@ -1,23 +1,35 @@
-# Two commands do everything on a fresh machine: `make run` (with the service) and `make test`.
+# Two commands do everything on a fresh machine: `make run` and `make test`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: test lint clean
+.PHONY: run test lint clean
 
-$(VENV)/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
-	touch $@
+# Any setting may be given: `make run TURNWISE_PORT=9000`.
+run: export TURNWISE_DEFAULT_POOL ?= examples/replies.jsonl
+run: $(VENV)/.installed
+	@exec $(BIN)/turnwise serve
 
-test: $(VENV)/.installed lint
+test: $(VENV)/.installed-test lint
 	$(BIN)/pytest
 
-lint: $(VENV)/.installed
+lint: $(VENV)/.installed-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+# A stamp for each set of packages: what is in place is not installed again.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@echo "Installing Turnwise into $(VENV); the first time this takes some minutes."
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	@echo "Installing what the tests need into $(VENV)."
+	@$(PIP) --editable '.[test]'
+	@touch $@
 
 clean:
 	rm -rf $(VENV) build *.egg-info

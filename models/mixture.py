@@ -117,11 +117,11 @@ def max_sim(first: Float32, second: Float32, candidates: Float32) -> Float32:
     """
     if len(second) == 1:
         return np.asarray(candidates @ second[0], dtype=np.float32)
-    parts = [np.empty(0)]
+    parts: list[Float64] = [np.empty((1, 0))]
     for block in _blocks(len(second), candidates):
         best, _, weights = _best_pairs(first, second, block)
-        parts.append((weights * best).sum(axis=0))
-    return np.concatenate(parts).astype(np.float32)
+        parts.append((weights * best).sum(axis=0, keepdims=True))
+    return np.asarray(np.concatenate(parts, axis=1)[0], dtype=np.float32)
 
 
 def max_sim_contributions(first: Float32, second: Float32, candidates: Float32) -> Float32:
@@ -133,17 +133,17 @@ def max_sim_contributions(first: Float32, second: Float32, candidates: Float32) 
     if len(b2) == 1:
         return np.asarray(b2 @ candidates.T, dtype=np.float32)
     norms = _inverse_norms(b1, b2)
-    parts = [np.empty((len(b2), 0))]
+    parts: list[Float64] = [np.empty((len(b2), 0))]
     for block in _blocks(len(b2), candidates):
         _, partner, weights = _best_pairs(first, second, block)
         utterance, column = np.indices(partner.shape)
         earlier, later = np.minimum(utterance, partner), np.maximum(utterance, partner)
         scaled = weights * norms[earlier, later]
-        part = np.zeros(partner.shape)
+        part: Float64 = np.zeros(partner.shape)
         np.add.at(part, (earlier, column), scaled * (b1 @ block.T)[earlier, column])
         np.add.at(part, (later, column), scaled * (b2 @ block.T)[later, column])
         parts.append(part)
-    return np.concatenate(parts, axis=1).astype(np.float32)
+    return np.asarray(np.concatenate(parts, axis=1), dtype=np.float32)
 
 
 def reachability(first: Float32, candidates_second: Float32, goals: Float32) -> Float32:

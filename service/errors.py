@@ -29,11 +29,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 
+Loc = tuple[str | int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class FieldError:
     """One field that does not hold what it should."""
 
-    loc: tuple[str | int, ...]
+    loc: Loc
     """Path of the field: `("body", "candidates", 3, "text")`."""
     msg: str
 

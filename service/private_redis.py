@@ -18,7 +18,9 @@ from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired, run
 from typing import IO, Self
 
 from redis import Redis
+from redis.backoff import NoBackoff
 from redis.exceptions import BusyLoadingError, ConnectionError  # noqa: A004 - Redis's own
+from redis.retry import Retry
 
 from models.errors import TurnwiseError
 
@@ -128,7 +130,8 @@ class PrivateRedis:
     def _answers(self, socket: str) -> bool:
         """Wait for the server's first answer; return False when it exits or is never heard of."""
         end = time.monotonic() + _START_SECONDS
-        with Redis(unix_socket_path=socket, socket_timeout=_START_SECONDS) as client:
+        once = Retry(NoBackoff(), 0)
+        with Redis(unix_socket_path=socket, socket_timeout=_START_SECONDS, retry=once) as client:
             while self._process.poll() is None and time.monotonic() < end:
                 try:
                     return bool(client.ping())

@@ -1,8 +1,8 @@
-"""How a training run shows on a terminal: a bar, the loss, the time left, each validation."""
+"""How long work shows on a terminal: training, and uploads."""
 
 from typing import TYPE_CHECKING, Self
 
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 if TYPE_CHECKING:
@@ -43,3 +43,24 @@ class TrainingProgress:
                 f"{name} {value:.2f}" for name, value in progress.validation.items()
             )
             self._bar.console.print(f"step {progress.step}: {metrics}", highlight=False)
+
+
+class UploadProgress:
+    """Draws how many candidates of an upload are encoded."""
+
+    def __init__(self) -> None:
+        self._bar = Bar(
+            TextColumn("encoding"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+        )
+        self._task = self._bar.add_task("encoding", total=None)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, encoded: int, total: int) -> None:
+        """Show how far it is."""
+        self._bar.update(self._task, completed=encoded, total=total)

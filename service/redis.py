@@ -23,6 +23,8 @@ from redis.exceptions import (
 from service.errors import StateUnavailable
 from service.metrics import Metrics, Operation, Result
 
+__all__ = ["Outcome", "Redis", "connect", "redis_errors"]
+
 _CONNECTIONS = 64
 _IDLE_CHECK = 15
 """Seconds after which an idle connection is tried out before it is used."""

@@ -56,7 +56,7 @@ class Selected(Value):
     text: str
     score: float
     metadata: dict[str, Any]
-    contributions: list[float] | None = None
+    contributions: list[float] | None = Field(default=None, exclude_if=lambda value: value is None)
     """One a context utterance, oldest first; they add up to the score."""
 
 
@@ -135,7 +135,7 @@ class OptionalHistory(Value):
 class RankRequest(OptionalHistory, Aggregated):
     """Candidates to rank after a history, or toward goals."""
 
-    candidates: list[str | Candidate] | None = Field(default=None, min_length=1)
+    candidates: list[Text | Candidate] | None = Field(default=None, min_length=1)
     pool: Name | None = None
     """Instead of candidates: the best of a pool by the next-utterance score."""
     goals: list[Goal] = []

@@ -1,14 +1,30 @@
 """Every setting of the service, from `TURNWISE_*` variables, with its default and its reason."""
 
+import os
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings.exceptions import SettingsError as UnreadableError
 
 from models.encoder import DEFAULT_MODEL
+from models.errors import TurnwiseError
 
 Scope = Literal["select", "pools", "admin"]
+
+_PREFIX = "TURNWISE_"
+_OF_CLIENTS = {"TURNWISE_URL", "TURNWISE_KEY"}
+"""Variables that `turnwise pool` reads."""
 
 
 class ApiKey(BaseModel):
@@ -25,7 +41,7 @@ class Limits(BaseSettings):
     """What a request may ask for; past each limit stands a problem document that names it."""
 
     model_config = SettingsConfigDict(
-        env_prefix="TURNWISE_", frozen=True, use_attribute_docstrings=True
+        env_prefix=_PREFIX, env_ignore_empty=True, frozen=True, use_attribute_docstrings=True
     )
 
     max_body_bytes: PositiveInt = 1 << 20
@@ -114,3 +130,42 @@ class Settings(Limits):
         if len({key.name for key in self.api_keys}) < len(self.api_keys):
             raise ValueError("two API keys share a name")
         return self
+
+
+class SettingsError(TurnwiseError):
+    """A setting is unknown, out of range, or unsafe beside another."""
+
+
+def read_settings(**given: object) -> Settings:
+    """Return the settings of the environment, some of them given here instead.
+
+    Raises:
+        SettingsError: Variables that are unknown or wrong, each by its name.
+    """
+    known = {_PREFIX + name.upper() for name in Settings.model_fields} | _OF_CLIENTS
+    names = (name for name in os.environ if name.upper().startswith(_PREFIX))
+    if unknown := [name for name in sorted(names) if name.upper() not in known]:
+        raise SettingsError("; ".join(_unknown(name, known) for name in unknown))
+    try:
+        return Settings(**given)  # type: ignore[arg-type]
+    except UnreadableError as error:
+        name = str(error).partition('"')[2].partition('"')[0]
+        raise SettingsError(f"{_PREFIX}{name.upper()}: not valid JSON") from None
+    except ValidationError as error:
+        wrong = error.errors(include_input=False, include_url=False)
+        raise SettingsError("; ".join(map(_wrong, wrong))) from None
+
+
+def _unknown(name: str, known: set[str]) -> str:
+    # Without the prefix, which would make any two names look alike.
+    names = [known_name.removeprefix(_PREFIX) for known_name in sorted(known)]
+    close = get_close_matches(name.upper().removeprefix(_PREFIX), names, n=1)
+    return f"{name} is not a setting" + "".join(f"; did you mean {_PREFIX}{n}?" for n in close)
+
+
+def _wrong(error: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails
+    message = error["msg"].removeprefix("Value error, ")
+    if not error["loc"]:
+        return str(message)
+    field, *path = map(str, error["loc"])
+    return f"{'.'.join([_PREFIX + field.upper(), *path])}: {message}"

@@ -1,0 +1,104 @@
+"""ONNX Runtime for one batch of an encoder: on a CPU about twice as fast as torch for one text."""
+
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import onnxruntime
+import torch
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+
+Float32 = NDArray[np.float32]
+
+_INPUTS = ("input_ids", "attention_mask")
+_ERRORS_ONLY = 3
+
+
+class OnnxForward:
+    """Runs one padded batch of an exported encoder, float32."""
+
+    def __init__(self, file: Path, pad: int) -> None:
+        """Load what `export` wrote.
+
+        Args:
+            file: The exported encoder.
+            pad: Word piece that fills a shorter text.
+        """
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = _ERRORS_ONLY
+        self._session = onnxruntime.InferenceSession(
+            file, options, providers=["CPUExecutionProvider"]
+        )
+        self._pad = pad
+
+    def __call__(self, tokens: list[list[int]]) -> Float32:
+        """Return (n, d) unit rows of n texts in word pieces, n ≥ 1."""
+        lengths = [len(ids) for ids in tokens]
+        ids = np.full((len(tokens), max(lengths)), self._pad, np.int64)
+        mask = np.zeros_like(ids)
+        for row, (length, pieces) in enumerate(zip(lengths, tokens, strict=True)):
+            ids[row, :length], mask[row, :length] = pieces, 1
+        (vectors,) = self._session.run(None, dict(zip(_INPUTS, (ids, mask), strict=True)))
+        return cast(Float32, vectors)
+
+
+def export(model: SentenceTransformer, file: Path) -> None:
+    """Write an encoder, from word pieces to unit vectors, as ONNX; whole or not at all.
+
+    Args:
+        model: On the CPU, in float32.
+        file: Where to; an exported encoder takes 4 bytes a parameter.
+
+    Raises:
+        torch.onnx.OnnxExporterError: The model computes something that has no equal in ONNX.
+    """
+    ids = torch.ones(2, 7, dtype=torch.int64)  # no size of 1, which would be taken for a constant
+    dynamic = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    with _quiet(), torch.inference_mode():
+        program = torch.onnx.export(
+            _Forward(model).eval(),
+            (ids, torch.ones_like(ids)),
+            input_names=_INPUTS,
+            dynamic_shapes=(dynamic, dynamic),
+            dynamo=True,
+            verbose=False,
+        )
+    assert program is not None  # noqa: S101 - of dynamo it never is
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+        written = Path(folder) / file.name
+        program.save(written, external_data=False)
+        written.replace(file)
+
+
+class _Forward(torch.nn.Module):
+    """The whole model, pooling and all, as a function of two tensors."""
+
+    def __init__(self, model: SentenceTransformer) -> None:
+        super().__init__()
+        self._model = model
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        features = {"input_ids": input_ids, "attention_mask": attention_mask}
+        pooled = self._model(features)["sentence_embedding"]
+        return torch.nn.functional.normalize(pooled, dim=-1)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the exporter's talk about packages that nobody needs here from the log."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,59 @@
+"""HTTP: routes, errors, security. Only this package knows of it."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from importlib.metadata import version
+from itertools import chain
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.middleware import Middleware
+
+from service.api import ops, plan, pools, rank, sessions
+from service.api.docs import DESCRIPTION, TAGS, add_docs
+from service.api.middleware import BodyLimit, Cancellation, Observation, RequestIds
+from service.api.problems import add_problem_handlers
+from service.metrics import Metrics
+from service.settings import Settings
+from service.tracing import telemetry
+
+_ROUTERS = (sessions.router, rank.router, plan.router, pools.router, ops.router)
+
+
+def create_api(
+    settings: Settings,
+    metrics: Metrics,
+    lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]],
+) -> FastAPI:
+    """Return the ASGI application; `lifespan` puts `Services` into `app.state.services`."""
+    app = FastAPI(
+        title="Turnwise",
+        version=version("turnwise"),
+        description=DESCRIPTION,
+        openapi_tags=TAGS,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+        telemetry=telemetry(enabled=settings.tracing),
+        middleware=[
+            Middleware(RequestIds),
+            Middleware(Observation, metrics=metrics),
+            Middleware(BodyLimit, limits=settings),
+            Middleware(Cancellation),
+        ],
+    )
+    add_problem_handlers(app)
+    for router in _ROUTERS:
+        app.include_router(router)
+    add_docs(app)
+    _create_series(metrics)
+    return app
+
+
+def _create_series(metrics: Metrics) -> None:
+    for route in chain.from_iterable(router.routes for router in _ROUTERS):
+        if isinstance(route, APIRoute):
+            for method in route.methods or ():
+                metrics.requests.labels(method, route.path_format, route.status_code or 200)
+                metrics.request_seconds.labels(method, route.path_format)

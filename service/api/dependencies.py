@@ -1,0 +1,50 @@
+"""What routes ask for, as annotations of their parameters."""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, cast
+
+from fastapi import Depends, Header, Path, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from service.api.security import authorize, identify
+from service.requests import Name
+from service.services import Services
+from service.settings import Scope
+
+_bearer = HTTPBearer(
+    scheme_name="API key",
+    description="Where the service has API keys. Without any, everybody acts in one namespace.",
+    auto_error=False,
+)
+
+
+async def _services(request: Request) -> Services:
+    return cast(Services, request.app.state.services)
+
+
+ServicesDep = Annotated[Services, Depends(_services)]
+Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+NamespaceHeader = Annotated[
+    Name | None,
+    Header(description="Another namespace than the key's own; takes the scope `admin`."),
+]
+
+
+def _acting(scope: Scope) -> Callable[..., Awaitable[str]]:
+    async def namespace(
+        services: ServicesDep, credentials: Credentials, turnwise_namespace: NamespaceHeader = None
+    ) -> str:
+        secret = credentials.credentials if credentials else None
+        caller = identify(services.settings.api_keys, secret)
+        return authorize(caller, scope, turnwise_namespace)
+
+    return namespace
+
+
+Selecting = Annotated[str, Depends(_acting("select"))]
+"""The caller's namespace; the caller may use sessions and read pools."""
+EditingPools = Annotated[str, Depends(_acting("pools"))]
+"""The caller's namespace; the caller may change pools."""
+
+SessionId = Annotated[Name, Path(description="Chosen by the client.", examples=["c-1842"])]
+PoolName = Annotated[Name, Path(description="Chosen by the client.", examples=["default"])]

@@ -1,0 +1,61 @@
+"""The limits of the settings, checked on the values of a request by the names of their fields."""
+
+from collections.abc import Iterator, Sized
+
+from pydantic import BaseModel
+
+from service.errors import FieldError, InvalidRequest, Loc
+from service.settings import Limits
+
+_ITEMS = {
+    "candidates": "max_candidates",
+    "ids": "max_candidates",
+    "goals": "max_goals",
+    "avoid": "max_goals",
+    "context": "max_turns",
+}
+_NUMBERS = {"top_k": "max_top_k", "top": "max_top_k"}
+_CHECKED = {"text", *_ITEMS, *_NUMBERS}
+
+
+def check_limits(limits: Limits, request: BaseModel, place: str = "body") -> None:
+    """Compare a request with the limits.
+
+    Args:
+        limits: The settings.
+        request: A value of `service.requests`, or one like them.
+        place: Where the client wrote it: "body" or "query".
+
+    Raises:
+        InvalidRequest: Something is too long, too many or too large; each is named.
+    """
+    errors = list(_violations(limits, "", request, (place,)))
+    if errors:
+        first = errors[0]
+        raise InvalidRequest(f"{'.'.join(map(str, first.loc))}: {first.msg}", errors)
+
+
+def text_error(limits: Limits, text: str, loc: Loc) -> Iterator[FieldError]:
+    """Yield the error of a text that is too long."""
+    return _too_long(text, limits.max_text_chars, "characters", loc)
+
+
+def _violations(limits: Limits, name: str, value: object, loc: Loc) -> Iterator[FieldError]:
+    if isinstance(value, str):
+        yield from text_error(limits, value, loc)
+    elif isinstance(value, BaseModel):
+        for field, inner in vars(value).items():
+            if field in _CHECKED:
+                yield from _violations(limits, field, inner, (*loc, field))
+    elif isinstance(value, list):
+        most = getattr(limits, _ITEMS[name])
+        yield from _too_long(value, most, "items", loc)
+        for place, item in enumerate(value[:most]):
+            yield from _violations(limits, name, item, (*loc, place))
+    elif isinstance(value, int) and value > (most := getattr(limits, _NUMBERS[name])):
+        yield FieldError(loc, f"{value} is more than the limit of {most}")
+
+
+def _too_long(value: Sized, most: int, unit: str, loc: Loc) -> Iterator[FieldError]:
+    if len(value) > most:
+        yield FieldError(loc, f"{len(value)} {unit} are more than the limit of {most}")

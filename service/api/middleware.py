@@ -1,0 +1,200 @@
+"""Around every request: its id, its metrics and log line, the size of its body, its client's leave.
+
+Pure ASGI, outermost first: `RequestIds`, `Observation`, `BodyLimit`, `Cancellation`.
+"""
+
+import asyncio
+import logging
+import re
+import secrets
+from time import perf_counter
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.api.problems import problem_response
+from service.errors import BodyTooLarge, Forbidden, ServiceError, Unauthenticated
+from service.logs import request_id
+from service.metrics import Metrics, Rejected
+from service.settings import Limits
+
+OTHER = "other"
+"""Route of what the API does not describe: unknown paths and the documentation."""
+CLIENT_LEFT = 499
+"""Status, in logs and metrics, of a request whose client went away before the answer."""
+
+_METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"}
+_PROBES = {"/livez", "/readyz", "/metrics"}
+_REJECTED: dict[int, Rejected] = {
+    Unauthenticated.status: "unauthenticated",
+    Forbidden.status: "forbidden",
+    BodyTooLarge.status: "body_too_large",
+}
+_SANE_ID = re.compile(r"[A-Za-z0-9._~-]{1,128}")
+
+_DISCONNECT: Message = {"type": "http.disconnect"}
+
+_log = logging.getLogger("turnwise.api")
+_access = logging.getLogger("turnwise.access")
+
+
+class _Middleware:
+    """Lets what is not HTTP, the lifespan, pass by."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        http = scope["type"] == "http"
+        await (self._answer if http else self.app)(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise NotImplementedError
+
+
+class RequestIds(_Middleware):
+    """Takes the client's `X-Request-ID`, or makes one; logs, problems and the answer carry it."""
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        given = Headers(scope=scope).get("x-request-id", "")
+        identity = given if _SANE_ID.fullmatch(given) else secrets.token_hex(8)
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["X-Request-ID"] = identity
+            await send(message)
+
+        token = request_id.set(identity)
+        try:
+            await self.app(scope, receive, send_with_id)
+        finally:
+            request_id.reset(token)
+
+
+class Observation(_Middleware):
+    """Counts, times and logs requests by route; what nobody handled becomes a problem document."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        super().__init__(app)
+        self._metrics = metrics
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begin, status = perf_counter(), 0
+
+        async def observed(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, observed)
+        except Exception:
+            _log.exception("a request failed")
+            if status:
+                raise  # the server breaks the connection off, so that no half is taken for whole
+            await problem_response(ServiceError("something went wrong in here"))(
+                scope, receive, observed
+            )
+        finally:
+            self._record(scope, status or CLIENT_LEFT, perf_counter() - begin)
+
+    def _record(self, scope: Scope, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path_format", OTHER)
+        method = scope["method"] if scope["method"] in _METHODS else OTHER
+        self._metrics.requests.labels(method, route, status).inc()
+        self._metrics.request_seconds.labels(method, route).observe(seconds)
+        if status in _REJECTED:
+            self._metrics.rejected.labels(_REJECTED[status]).inc()
+        ms = round(seconds * 1e3, 2)
+        _access.log(
+            logging.DEBUG if route in _PROBES else logging.INFO,
+            "%s %s %d %s ms", method, route, status, ms,
+            extra={"method": method, "route": route, "status": status, "ms": ms},
+        )  # fmt: skip
+
+
+class BodyLimit(_Middleware):
+    """Turns away bodies that are too large, by their declared and by their counted bytes."""
+
+    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+        super().__init__(app)
+        self._limits = limits
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        most, seen = self._most(scope), 0
+        too_large = BodyTooLarge(f"the body has more than the limit of {most} bytes")
+        declared = Headers(scope=scope).get("content-length", "")
+        if declared.isdigit() and int(declared) > most:
+            response = problem_response(too_large, {"Connection": "close"})
+            await response(scope, receive, send)
+            return
+
+        async def counted() -> Message:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > most:
+                raise too_large
+            return message
+
+        await self.app(scope, counted, send)
+
+    def _most(self, scope: Scope) -> int:
+        upload = scope["method"] == "PUT" and scope["path"].endswith("/candidates")
+        return self._limits.max_upload_bytes if upload else self._limits.max_body_bytes
+
+
+class Cancellation(_Middleware):
+    """Cancels the work on a request whose client went away, so that no queue holds it."""
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        client = _Client(receive, send)
+        try:
+            await self.app(scope, client.receive, client.send)
+        except asyncio.CancelledError:
+            if not client.left or client.task.uncancel():
+                raise  # it is not, or not only, about the client
+        finally:
+            client.forget()
+
+
+class _Client:
+    """The client of one request, watched from the end of its body to the end of the answer."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a request runs in a task
+        self.task, self.left = task, False
+        self._receive, self._send = receive, send
+        self._watch: asyncio.Task[None] | None = None
+
+    async def receive(self) -> Message:
+        if self._watch:
+            await asyncio.wait([self._watch])  # raises nothing where the watch was called off
+            return _DISCONNECT
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            self._leave()
+            await asyncio.sleep(0)  # where the cancellation takes effect
+        elif not message.get("more_body", False):
+            self._watch = asyncio.create_task(self._until_left())
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
+            self.forget()
+        await self._send(message)
+
+    def forget(self) -> None:
+        if self._watch:
+            self._watch.cancel()
+
+    async def _until_left(self) -> None:
+        await self._receive()
+        self._leave()
+
+    def _leave(self) -> None:
+        self.left = True
+        self.task.cancel()

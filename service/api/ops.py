@@ -1,0 +1,118 @@
+"""Probes, metrics and version: what runs the service asks for. None of them takes an API key."""
+
+import asyncio
+import logging
+import platform
+from importlib.metadata import version as installed_version
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.responses import PlainTextResponse, Response
+
+from service.api.bodies import answer
+from service.api.dependencies import ServicesDep
+from service.api.docs import failures
+from service.api.schemas import Alive, ModelFacts, Ready, Version
+from service.errors import FieldError, NotReady
+from service.services import Services
+from service.settings import Limits
+
+if TYPE_CHECKING:  # loads torch
+    from models.encoder import UtteranceEncoder
+
+router = APIRouter(tags=["operation"])
+
+_PING_SECONDS = 0.8
+"""Below the one second that a Kubernetes probe waits by default."""
+_FAILURES = {
+    "model": "the model fails batch after batch",
+    "pools": "not every pool is loaded",
+    "redis": "Redis does not answer",
+    "encoder": "a batch does not come back from the device",
+    "not_draining": "the service is stopping",
+}
+_MORE_LIMITS = ("queue_limit", "session_ttl", "request_timeout")
+
+_log = logging.getLogger("turnwise.api")
+
+
+@router.get("/livez", operation_id="livez", summary="Is the process alive?", response_model=Alive)
+async def livez() -> Response:
+    """Yes, while it answers at all."""
+    return answer(Alive())
+
+
+@router.get(
+    "/readyz",
+    operation_id="readyz",
+    summary="Should it get requests?",
+    response_model=Ready,
+    responses=failures(NotReady, keyed=False),
+)
+async def readyz(services: ServicesDep) -> Response:
+    """Yes, where pools are loaded, Redis answers, and batches progress.
+
+    The model is loaded and warm before the service takes its first connection.
+    """
+    checks = await _checks(services)
+    failed = [check for check, passed in checks.items() if not passed]
+    services.metrics.ready.set(not failed)
+    if failed:
+        errors = [FieldError((check,), _FAILURES[check]) for check in failed]
+        raise NotReady("; ".join(error.msg for error in errors), errors)
+    return answer(Ready(ready=True, checks=checks))
+
+
+@router.get(
+    "/metrics", operation_id="metrics", summary="Metrics for Prometheus",
+    response_class=PlainTextResponse,
+)  # fmt: skip
+async def metrics(services: ServicesDep) -> Response:
+    """Every series exists from the start."""
+    text = generate_latest(services.metrics.registry)
+    return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+@router.get("/version", operation_id="version", summary="What runs?", response_model=Version)
+async def version(services: ServicesDep) -> Response:
+    """The version, the model, and every limit in force."""
+    limits = services.settings.model_dump(include={*Limits.model_fields, *_MORE_LIMITS})
+    facts = Version(
+        version=installed_version("turnwise"),
+        python=platform.python_version(),
+        model=_facts(services.encoder),
+        limits=limits,
+    )
+    return answer(facts)
+
+
+def _facts(encoder: "UtteranceEncoder") -> ModelFacts:
+    return ModelFacts(
+        name=encoder.name,
+        fingerprint=encoder.fingerprint,
+        kind=encoder.kind,
+        dimension=encoder.dimension,
+        aggregation=encoder.aggregation.name,
+        runtime=encoder.runtime,
+    )
+
+
+async def _checks(services: Services) -> dict[str, bool]:
+    return {
+        "model": services.queue.healthy,
+        "pools": services.pools.ready,
+        "redis": await _answers(services),
+        "encoder": not services.queue.stalled,
+        "not_draining": not services.draining.is_set(),
+    }
+
+
+async def _answers(services: Services) -> bool:
+    try:
+        async with asyncio.timeout(_PING_SECONDS):
+            await services.ping()
+    except Exception as error:
+        _log.warning("Redis does not answer: %s", type(error).__name__)
+        return False
+    return True

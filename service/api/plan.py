@@ -1,0 +1,49 @@
+"""`/plan`: goals in the order in which a dialogue can reach them."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body
+from starlette.responses import Response
+
+from service.api.bodies import JsonRoute, answer
+from service.api.dependencies import Selecting, ServicesDep
+from service.api.docs import SERVER_TIMING, failures
+from service.api.limits import check_limits
+from service.api.sessions import ENCODING
+from service.errors import SessionNotFound, StateUnavailable
+from service.requests import PlanAnswer, PlanRequest
+
+router = APIRouter(tags=["plan"], route_class=JsonRoute)
+
+_EXAMPLES = {
+    "three goals": {
+        "value": {
+            "goals": [
+                {"id": "pay", "text": "How would you like to pay?"},
+                {"id": "dates", "text": "When would you like to arrive?"},
+                {"id": "room", "text": "We have a double room with a balcony."},
+            ]
+        }
+    }
+}
+
+
+@router.post(
+    "/plan",
+    operation_id="plan",
+    summary="Order goals",
+    response_model=PlanAnswer,
+    responses={
+        200: {"headers": SERVER_TIMING},
+        **failures(SessionNotFound, StateUnavailable, *ENCODING, body=True),
+    },
+)
+async def plan(
+    services: ServicesDep,
+    namespace: Selecting,
+    request: Annotated[PlanRequest, Body(openapi_examples=_EXAMPLES)],
+) -> Response:
+    """The best order, or the best few; `optimal` says whether none can be better."""
+    check_limits(services.settings, request)
+    result = await services.planning.plan(namespace, request)
+    return answer(result, result.timings_ms)

@@ -1,0 +1,157 @@
+"""Errors as problem documents (RFC 9457): the one shape in which every route fails."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from pydantic import Field
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.errors import (
+    FieldError,
+    Forbidden,
+    InvalidRequest,
+    Loc,
+    MethodNotAllowed,
+    NotFound,
+    ServiceError,
+    Unauthenticated,
+    UnsupportedMedia,
+)
+from service.logs import request_id
+from service.requests import Value
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:turnwise:problem:"
+_MOST_ERRORS = 50
+
+_CHALLENGES = {
+    Unauthenticated: 'Bearer realm="turnwise"',
+    Forbidden: 'Bearer realm="turnwise", error="insufficient_scope"',
+}
+
+
+class Problem(Value):
+    """What went wrong (RFC 9457)."""
+
+    type: str = Field(examples=[f"{TYPE_PREFIX}{InvalidRequest.slug}"])
+    """Tells kinds of problems apart; programs should look at this, not at the title."""
+    title: str = Field(examples=[InvalidRequest.title])
+    status: int = Field(examples=[InvalidRequest.status])
+    detail: str = Field(examples=["body.text: Field required"])
+    """What went wrong this time, for people."""
+    errors: tuple[FieldError, ...] = ()
+    """Each field at fault, by its path: `["body", "candidates", 3, "text"]`."""
+    request_id: str | None = None
+    """The request's `X-Request-ID`, for the search through logs."""
+
+
+def problem(error: ServiceError) -> Problem:
+    """Return the document of an error."""
+    return Problem(
+        type=TYPE_PREFIX + error.slug,
+        title=error.title,
+        status=error.status,
+        detail=error.detail,
+        errors=error.errors[:_MOST_ERRORS],
+        request_id=request_id.get("") or None,
+    )
+
+
+def problem_response(error: ServiceError, headers: Mapping[str, str] | None = None) -> Response:
+    """Return the answer of a failed request, with `Retry-After` or a challenge where it is due."""
+    document = problem(error).model_dump(exclude_none=True)
+    if not error.errors:
+        del document["errors"]
+    response = Response(to_json(document), error.status, headers, MEDIA_TYPE)
+    if error.retry_after is not None:
+        response.headers["Retry-After"] = str(error.retry_after)
+    if challenge := _CHALLENGES.get(type(error)):
+        response.headers["WWW-Authenticate"] = challenge
+    return response
+
+
+def add_problem_handlers(app: FastAPI) -> None:
+    """Let every exception of a route come out as a problem document.
+
+    Exceptions that no handler knows are for the outermost middleware, which logs them.
+    """
+
+    @app.exception_handler(ServiceError)
+    async def service_error(_: Request, error: ServiceError) -> Response:
+        return problem_response(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def validation_error(_: Request, error: RequestValidationError) -> Response:
+        if isinstance(error.body, bytes):  # left undecoded: its content type is not JSON's
+            return problem_response(
+                UnsupportedMedia("send JSON, as Content-Type: application/json")
+            )
+        return problem_response(invalid(error.errors(), error.body))
+
+    @app.exception_handler(HTTPException)
+    async def http_exception(request: Request, error: HTTPException) -> Response:
+        return problem_response(_service_error(request, error), error.headers)
+
+
+def invalid(
+    errors: Sequence[Mapping[str, Any]], body: object, place: Loc | None = None
+) -> InvalidRequest:
+    """Return pydantic's errors by the paths of the client's own fields, without their values.
+
+    Args:
+        errors: Of pydantic.
+        body: What they are about, where that is the body or a part of it.
+        place: Where `body` stands; where left out, each `loc` starts with its place itself.
+    """
+    found = [FieldError(_path(error, body, place), _message(error)) for error in errors]
+    inner = {field.loc[:end] for field in found for end in range(len(field.loc))}
+    # Each branch of a union complains; one about the whole yields to one that looked inside.
+    kept = [field for field in found if field.loc not in inner]
+    return InvalidRequest(_summary(kept), kept)
+
+
+def _path(error: Mapping[str, Any], body: object, place: Loc | None) -> Loc:
+    """Leave out the names of union branches, which the body does not hold."""
+    loc: Loc = error["loc"]
+    if place is None:
+        place, loc = loc[:1], loc[1:]
+    if place[:1] != ("body",):
+        return (*place, *loc)
+    path = list(place)
+    missing = len(loc) - 1 if error["type"] == "missing" else None
+    for position, part in enumerate(loc):
+        if isinstance(body, dict) and (part in body or position == missing):
+            body = body.get(part)
+        elif isinstance(body, list) and isinstance(part, int) and part < len(body):
+            body = body[part]
+        else:
+            continue
+        path.append(part)
+    return tuple(path)
+
+
+def _message(error: Mapping[str, Any]) -> str:
+    return str(error["msg"]).removeprefix("Value error, ")
+
+
+def _summary(errors: Sequence[FieldError]) -> str:
+    first = errors[0]
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return f"{'.'.join(map(str, first.loc))}: {first.msg}{more}"
+
+
+def _service_error(request: Request, error: HTTPException) -> ServiceError:
+    """Return what the framework's own exception stands for."""
+    if isinstance(error.__cause__, ServiceError):  # raised while the framework read the body
+        return error.__cause__
+    path = request.url.path
+    if error.status_code == NotFound.status:
+        return NotFound(f"there is nothing at {path}")
+    if error.status_code == MethodNotAllowed.status:
+        return MethodNotAllowed(f"{request.method} is not a method of {path}")
+    return InvalidRequest.field("cannot be read", "body")

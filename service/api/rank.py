@@ -1,0 +1,64 @@
+"""`/rank`: candidates after a history, or toward goals."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body
+from starlette.responses import Response
+
+from service.api.bodies import JsonRoute, answer
+from service.api.dependencies import Selecting, ServicesDep
+from service.api.docs import SERVER_TIMING, failures
+from service.api.limits import check_limits
+from service.api.sessions import ENCODING
+from service.errors import PoolNotFound, PoolNotReady, SessionNotFound, StateUnavailable
+from service.requests import RankAnswer, RankRequest
+
+router = APIRouter(tags=["rank"], route_class=JsonRoute)
+
+_CONTEXT = [{"speaker": "user", "text": "I would like to go away for a few days."}]
+_EXAMPLES = {
+    "next utterance": {
+        "value": {
+            "context": _CONTEXT,
+            "candidates": ["Where would you like to go?", "Your parcel is on its way."],
+        }
+    },
+    "toward a goal": {
+        "value": {
+            "context": _CONTEXT,
+            "candidates": [
+                {"id": "sea", "text": "The seaside is lovely now."},
+                {"id": "city", "text": "How about a city with good museums?"},
+            ],
+            "goals": [{"text": "I would like to book the hotel by the beach.", "speaker": "user"}],
+            "avoid": [{"text": "That is too expensive.", "speaker": "user", "threshold": 0.9}],
+            "fit_weight": 0.2,
+        }
+    },
+}
+
+
+@router.post(
+    "/rank",
+    operation_id="rank",
+    summary="Rank candidates",
+    response_model=RankAnswer,
+    responses={
+        200: {"headers": SERVER_TIMING},
+        **failures(
+            SessionNotFound, PoolNotFound, PoolNotReady, StateUnavailable, *ENCODING, body=True
+        ),
+    },
+)
+async def rank(
+    services: ServicesDep,
+    namespace: Selecting,
+    request: Annotated[RankRequest, Body(openapi_examples=_EXAMPLES)],
+) -> Response:
+    """Without goals by how well each follows; with goals by how far it leads toward them.
+
+    The history is a session's, or given along. Nothing is changed.
+    """
+    check_limits(services.settings, request)
+    result = await services.ranking.rank(namespace, request)
+    return answer(result, result.timings_ms)

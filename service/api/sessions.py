@@ -1,0 +1,171 @@
+"""`/sessions`: conversations."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Header, Query
+from starlette.responses import Response
+
+from service.api.bodies import JsonRoute, answer
+from service.api.dependencies import Selecting, ServicesDep, SessionId
+from service.api.docs import SERVER_TIMING, failures
+from service.api.limits import check_limits
+from service.api.schemas import ScoresQuery
+from service.errors import (
+    CandidateNotFound,
+    Conflict,
+    DeadlineExceeded,
+    Draining,
+    EncoderFailed,
+    IdempotencyMismatch,
+    Overloaded,
+    PoolNotFound,
+    PoolNotReady,
+    SessionFull,
+    SessionNotFound,
+    SessionStarted,
+    StateUnavailable,
+    TurnConflict,
+)
+from service.requests import (
+    ScoreMatrix,
+    SessionRequest,
+    Transcript,
+    TurnAnswer,
+    TurnRequest,
+    Undone,
+)
+
+router = APIRouter(prefix="/sessions/{session_id}", tags=["sessions"], route_class=JsonRoute)
+
+ENCODING = (EncoderFailed, Overloaded, DeadlineExceeded, Draining)
+"""What any route that encodes may fail with."""
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        pattern=r"^[\x21-\x7e]{1,255}$",
+        description="A retry with the same key and body gets the first answer, with `replayed`.",
+    ),
+]
+_SAID = {
+    "said by the user": {"value": {"speaker": "user", "text": "My parcel has not arrived."}},
+    "explained": {
+        "value": {
+            "speaker": "user",
+            "text": "My parcel has not arrived.",
+            "pool": "default",
+            "top_k": 3,
+            "aggregation": "last_rows",
+            "last_rows": 2,
+            "explain": True,
+        }
+    },
+    "said by the bot": {"value": {"speaker": "bot", "text": "Could you tell me its number?"}},
+}
+
+
+@router.post(
+    "/turn",
+    operation_id="post_turn",
+    summary="Post an utterance, get the best replies",
+    response_model=TurnAnswer,
+    responses={
+        200: {"headers": SERVER_TIMING},
+        **failures(
+            IdempotencyMismatch, PoolNotFound, TurnConflict, SessionFull, PoolNotReady,
+            StateUnavailable, *ENCODING, body=True,
+        ),
+    },
+)  # fmt: skip
+async def post_turn(
+    services: ServicesDep,
+    namespace: Selecting,
+    session_id: SessionId,
+    turn: Annotated[TurnRequest, Body(openapi_examples=_SAID)],
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """The first turn creates the session.
+
+    Candidates come back where the speaker is not the responder (`bot`, unless the session says
+    otherwise), or where `respond` says so.
+    """
+    check_limits(services.settings, turn)
+    result = await services.turns.turn(namespace, session_id, turn, idempotency_key)
+    return answer(result, result.timings_ms)
+
+
+@router.put(
+    "",
+    operation_id="put_session",
+    summary="Name the responder before the first turn",
+    response_model=Transcript,
+    responses=failures(SessionStarted, StateUnavailable, body=True),
+)
+async def put_session(
+    services: ServicesDep, namespace: Selecting, session_id: SessionId, session: SessionRequest
+) -> Response:
+    """Not needed where `bot` says the candidates. Once there are turns, the responder stands."""
+    return answer(await services.conversations.open(namespace, session_id, session))
+
+
+@router.get(
+    "",
+    operation_id="get_session",
+    summary="Read the transcript",
+    response_model=Transcript,
+    responses=failures(SessionNotFound, StateUnavailable),
+)
+async def get_session(
+    services: ServicesDep, namespace: Selecting, session_id: SessionId
+) -> Response:
+    """What was said, by whom, and until when the session lives."""
+    return answer(await services.conversations.transcript(namespace, session_id))
+
+
+@router.delete(
+    "",
+    operation_id="delete_session",
+    summary="Forget a session",
+    status_code=204,
+    responses=failures(SessionNotFound, StateUnavailable),
+)
+async def delete_session(
+    services: ServicesDep, namespace: Selecting, session_id: SessionId
+) -> Response:
+    """Everything that is kept of it goes."""
+    await services.conversations.delete(namespace, session_id)
+    return Response(status_code=204)
+
+
+@router.delete(
+    "/turns/last",
+    operation_id="undo_turn",
+    summary="Take the last post back",
+    response_model=Undone,
+    responses=failures(SessionNotFound, Conflict, StateUnavailable),
+)
+async def undo_turn(services: ServicesDep, namespace: Selecting, session_id: SessionId) -> Response:
+    """The session goes on as if it had never been said."""
+    return answer(await services.conversations.undo(namespace, session_id))
+
+
+@router.get(
+    "/scores",
+    operation_id="get_scores",
+    summary="Read the running score matrix",
+    response_model=ScoreMatrix,
+    responses=failures(
+        SessionNotFound, PoolNotFound, CandidateNotFound, PoolNotReady, StateUnavailable, *ENCODING
+    ),
+)
+async def get_scores(
+    services: ServicesDep,
+    namespace: Selecting,
+    session_id: SessionId,
+    query: Annotated[ScoresQuery, Query()],
+) -> Response:
+    """How each candidate's score grew: a line for each utterance, a column for each candidate."""
+    check_limits(services.settings, query, "query")
+    return answer(
+        await services.conversations.scores(namespace, session_id, query.pool, query.ids, query)
+    )

@@ -1,0 +1,162 @@
+"""Uploads of candidates: read as they arrive, and, where asked for, with lines of progress back."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import to_json
+from starlette.requests import Request
+
+from service.api.bodies import parse_json
+from service.api.limits import text_error
+from service.api.problems import invalid, problem
+from service.api.schemas import UploadedCandidate
+from service.errors import FieldError, InvalidRequest, Loc, ServiceError, UnsupportedMedia
+from service.pools import Candidate, Edited
+from service.settings import Limits
+
+NDJSON = "application/x-ndjson"
+_MOST_ERRORS = 20
+
+Progress = Callable[[int, int], None]
+
+_log = logging.getLogger("turnwise.api")
+
+
+async def read_candidates(request: Request, limits: Limits) -> list[Candidate]:
+    """Return the candidates of a JSON array, or of NDJSON, which is read while it arrives.
+
+    Raises:
+        UnsupportedMedia: It says that it is neither.
+        InvalidRequest: Candidates that are not valid, each by its place.
+        BodyTooLarge: It has more bytes than the limit.
+    """
+    upload = _Upload(limits)
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media in {NDJSON, "application/jsonl", "application/ndjson"}:
+        await _read_lines(request, upload)
+    elif media == "application/json":
+        # In a thread, between whose steps the event loop gets its turns.
+        await asyncio.to_thread(_read_array, await request.body(), upload)
+    else:
+        raise UnsupportedMedia(f"send a JSON array as application/json, or lines as {NDJSON}")
+    return upload.candidates()
+
+
+async def progress_lines(work: Callable[[Progress], Awaitable[Edited]]) -> AsyncIterator[bytes]:
+    """Yield a line for each step of the work; the last one holds its result, or its problem.
+
+    Where nobody takes the lines any more, the work is cancelled.
+    """
+    lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+    task = asyncio.ensure_future(
+        work(lambda encoded, total: lines.put_nowait(_line({"encoded": encoded, "total": total})))
+    )
+    task.add_done_callback(lambda _: lines.put_nowait(None))
+    try:
+        while line := await lines.get():
+            yield line
+        yield _line(_outcome(task))
+    finally:
+        task.cancel()
+
+
+def _outcome(task: "asyncio.Future[Edited]") -> object:
+    try:
+        return task.result()
+    except ServiceError as error:
+        return problem(error)
+    except Exception:
+        _log.exception("an upload failed")
+        return problem(ServiceError("something went wrong in here"))
+
+
+def _line(value: object) -> bytes:
+    return to_json(value, exclude_none=True) + b"\n"
+
+
+class _Upload:
+    """Collects candidates and what is wrong with them."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._candidates: list[Candidate] = []
+        self._errors: list[FieldError] = []
+        self._place = 0
+
+    def add(self, item: Any) -> None:  # noqa: ANN401 - whatever the JSON holds
+        """Take the next candidate."""
+        loc = ("body", self._place)
+        self._place += 1
+        try:
+            uploaded = UploadedCandidate.model_validate(item)
+        except ValidationError as error:
+            errors = [e | {"loc": ("body", *e["loc"])} for e in error.errors(include_input=False)]
+            self._fail(
+                *(FieldError((*loc, *f.loc[1:]), f.msg) for f in invalid(errors, item).errors)
+            )
+            return
+        self._fail(*text_error(self.limits, uploaded.text, (*loc, "text")))
+        self._check_metadata(uploaded.metadata, (*loc, "metadata"))
+        self._candidates.append(Candidate.of(uploaded.text, uploaded.id, uploaded.metadata))
+
+    def add_line(self, line: bytes) -> None:
+        """Take a line of NDJSON; blank ones do not count."""
+        if not line.strip():
+            return
+        try:
+            item = parse_json(line)
+        except InvalidRequest as error:
+            self._fail(FieldError(("body", self._place), error.errors[0].msg))
+            self._place += 1
+        else:
+            self.add(item)
+
+    def candidates(self) -> list[Candidate]:
+        """Return them all, or raise what is wrong."""
+        self._stop_at_errors(1)
+        return self._candidates
+
+    def _check_metadata(self, metadata: dict[str, Any], loc: Loc) -> None:
+        if not metadata:
+            return
+        try:
+            size = len(json.dumps(metadata, allow_nan=False, ensure_ascii=False).encode())
+        except ValueError:
+            self._fail(FieldError(loc, "holds a number that JSON cannot"))
+            return
+        most = self.limits.max_metadata_bytes
+        if size > most:
+            self._fail(FieldError(loc, f"{size} bytes are more than the limit of {most}"))
+
+    def _fail(self, *errors: FieldError) -> None:
+        self._errors.extend(errors)
+        self._stop_at_errors(_MOST_ERRORS)
+
+    def _stop_at_errors(self, count: int) -> None:
+        if len(self._errors) >= count:
+            first = self._errors[0]
+            detail = f"{'.'.join(map(str, first.loc))}: {first.msg}; nothing was changed"
+            raise InvalidRequest(detail, self._errors)
+
+
+async def _read_lines(request: Request, upload: _Upload) -> None:
+    rest, most = b"", upload.limits.max_body_bytes
+    async for chunk in request.stream():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            upload.add_line(line)
+        if len(rest) > most:  # before joining chunk after chunk to it takes long
+            raise InvalidRequest.field(f"a line has more than {most} bytes", "body")
+    upload.add_line(rest)
+
+
+def _read_array(body: bytes, upload: _Upload) -> None:
+    items = parse_json(body)
+    if not isinstance(items, list):
+        raise InvalidRequest.field("should be an array of candidates", "body")
+    for item in items:
+        upload.add(item)

@@ -1,0 +1,125 @@
+"""The one place where the parts are wired."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from fastapi import FastAPI
+
+from models.encoder import UtteranceEncoder
+from service.api import create_api
+from service.api.security import NAMESPACE
+from service.batching import EncoderQueue
+from service.conversations import Conversations
+from service.encoding import CachedEncoder
+from service.history import Histories
+from service.metrics import Metrics
+from service.planning import Planning
+from service.pools import Pools, read_candidates
+from service.private_redis import PrivateRedis
+from service.ranking import Ranking
+from service.redis import connect
+from service.selection import Selector
+from service.services import Services
+from service.sessions import Sessions
+from service.settings import Settings
+from service.turns import Turns
+
+DEFAULT_POOL = "default"
+
+_log = logging.getLogger("turnwise")
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """Return the service, which starts and stops its parts with the application's lifespan."""
+    metrics = Metrics()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with _running(settings, metrics) as services:
+            app.state.services = services
+            yield
+
+    return create_api(settings, metrics, lifespan)
+
+
+@asynccontextmanager
+async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Services]:
+    """Start the parts, from the innermost; stop them in the opposite order."""
+    async with AsyncExitStack() as stack:
+        url = settings.redis_url
+        if url is None:
+            private = await stack.enter_async_context(PrivateRedis(settings.data_dir / "redis"))
+            url = private.url
+            _log.info("private Redis started, its data are in %s", settings.data_dir / "redis")
+        redis = await stack.enter_async_context(
+            connect(url, cluster=settings.redis_cluster, timeout=settings.redis_timeout)
+        )
+        encoder = await asyncio.to_thread(
+            UtteranceEncoder.for_serving,
+            settings.model,
+            device=settings.device,
+            cache=settings.data_dir / "models",
+        )
+        _log.info("model %s loaded", encoder.name)
+        queue = EncoderQueue(
+            encoder, metrics, limit=settings.queue_limit, batch_tokens=settings.batch_tokens
+        )
+        await queue.start()
+        stack.push_async_callback(queue.drain, settings.drain_timeout)
+        cached = CachedEncoder(queue, encoder, metrics, size=settings.vector_cache)
+        pools = Pools(
+            redis,
+            cached,
+            metrics,
+            exact_limit=settings.exact_limit,
+            search_threads=settings.search_threads,
+            max_pool_size=settings.max_pool_size,
+        )
+        await pools.start()
+        stack.push_async_callback(pools.close)
+        sessions = Sessions(redis, metrics, dimension=encoder.dimension, ttl=settings.session_ttl)
+        histories = Histories(sessions, cached, timeout=settings.request_timeout)
+        turns = Turns(
+            sessions=sessions,
+            histories=histories,
+            pools=pools,
+            encoder=cached,
+            selector=Selector(metrics, short_list=settings.short_list),
+            metrics=metrics,
+            max_turns=settings.max_turns,
+        )
+        stack.push_async_callback(turns.close)
+        if settings.default_pool:
+            await _fill_default_pool(pools, settings.default_pool)
+        yield Services(
+            settings=settings,
+            metrics=metrics,
+            encoder=encoder,
+            queue=queue,
+            pools=pools,
+            turns=turns,
+            conversations=Conversations(sessions, histories, pools, cached),
+            ranking=Ranking(
+                histories,
+                pools,
+                cached,
+                metrics,
+                short_list=settings.short_list,
+                timeout=settings.request_timeout,
+            ),
+            planning=Planning(histories, cached, metrics, timeout=settings.request_timeout),
+            ping=redis.ping,
+        )
+
+
+async def _fill_default_pool(pools: Pools, file: Path) -> None:
+    """Create the pool `default` of everybody without a key, unless it is there."""
+    if any(pool.name == DEFAULT_POOL for pool in pools.list(NAMESPACE)):
+        return
+    candidates = read_candidates(file)
+    await pools.create(NAMESPACE, DEFAULT_POOL, description=f"From {file.name}")
+    edited = await pools.upsert(NAMESPACE, DEFAULT_POOL, candidates)
+    _log.info("pool %s filled with %d candidates of %s", DEFAULT_POOL, edited.size, file)

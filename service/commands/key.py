@@ -1,0 +1,33 @@
+"""`turnwise key`: make an API key."""
+
+from typing import Annotated
+
+import typer
+
+
+def key(
+    name: Annotated[str, typer.Argument(help="Whose it is: the namespace of its sessions.")],
+    *,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(help="What it may do: select, pools, admin.", show_default="select"),
+    ] = None,
+) -> None:
+    """Make an API key, show it once, and print what TURNWISE_API_KEYS is to hold of it."""
+    import hashlib  # noqa: PLC0415
+    import secrets  # noqa: PLC0415
+
+    from pydantic import ValidationError  # noqa: PLC0415
+
+    from service.settings import ApiKey  # noqa: PLC0415 - loads torch
+
+    secret = secrets.token_urlsafe(32)
+    digest = hashlib.sha256(secret.encode()).hexdigest()
+    fields = {"name": name, "sha256": digest, "scopes": scope or ["select"]}
+    try:
+        made = ApiKey.model_validate(fields)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise typer.BadParameter(f"{wrong['loc'][0]}: {wrong['msg']}") from None
+    typer.echo(f"key, shown only now:     {secret}")
+    typer.echo(f"for TURNWISE_API_KEYS: [{made.model_dump_json()}]")

@@ -1,0 +1,27 @@
+"""`turnwise serve`."""
+
+from typing import Annotated
+
+import typer
+
+
+def serve(
+    *,
+    host: Annotated[
+        str | None, typer.Option(help="Address to bind to.", show_default="TURNWISE_HOST")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port to bind to.", show_default="TURNWISE_PORT")
+    ] = None,
+) -> None:
+    """Serve over HTTP. Every setting is a variable TURNWISE_*, as the README lists them."""
+    from service.logs import configure_logs  # noqa: PLC0415
+    from service.settings import read_settings  # noqa: PLC0415 - loads torch
+
+    given = {"host": host, "port": port}
+    settings = read_settings(**{name: value for name, value in given.items() if value is not None})
+    configure_logs(settings.log_level, text=settings.log_text)
+
+    from service.server import run  # noqa: PLC0415 - loads every part
+
+    run(settings)

@@ -1,0 +1,28 @@
+"""Candidate pools: versioned in Redis, searched in memory."""
+
+from service.pools.candidate import Candidate, read_candidates
+from service.pools.contents import Hit
+from service.pools.pool import Edited, PoolInfo, PoolView
+from service.pools.registry import Pools
+from service.pools.snapshot import (
+    Manifest,
+    Snapshot,
+    SnapshotError,
+    read_snapshot,
+    write_snapshot,
+)
+
+__all__ = [
+    "Candidate",
+    "Edited",
+    "Hit",
+    "Manifest",
+    "PoolInfo",
+    "PoolView",
+    "Pools",
+    "Snapshot",
+    "SnapshotError",
+    "read_candidates",
+    "read_snapshot",
+    "write_snapshot",
+]

@@ -1,0 +1,42 @@
+"""Work that nobody waits for."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from service.errors import ServiceError
+
+Work = Callable[[], Awaitable[None]]
+
+_log = logging.getLogger("turnwise.pools")
+
+
+class Background:
+    """Tasks, each of which is under way at most once."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[object, asyncio.Task[None]] = {}
+
+    def begin(self, what: object, work: Work) -> None:
+        """Begin some work, unless it is under way."""
+        if what not in self._tasks:
+            task = asyncio.create_task(quietly(work))
+            self._tasks[what] = task
+            task.add_done_callback(lambda _: self._tasks.pop(what))
+
+    async def close(self) -> None:
+        """Cancel everything."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def quietly(work: Work) -> None:
+    """Do what will be tried again; what it raises is logged."""
+    try:
+        await work()
+    except ServiceError as error:
+        _log.warning("pools: %s", error)
+    except Exception:
+        _log.exception("pools: unexpected")

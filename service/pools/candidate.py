@@ -1,0 +1,67 @@
+"""What a pool is made of."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from models.dialogue import read_jsonl
+from models.errors import DataError
+from service.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A reply that can be selected."""
+
+    id: str
+    text: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """A JSON object, for whoever gets the reply."""
+
+    @classmethod
+    def of(
+        cls,
+        text: str,
+        id: str | None = None,  # noqa: A002 - the field's name
+        metadata: dict[str, Any] | None = None,
+    ) -> Self:
+        """Return a candidate; one without an id gets the one that its text determines."""
+        derived = id or hashlib.sha256(text.encode()).hexdigest()[:16]
+        return cls(derived, text, metadata or {})
+
+
+def distinct(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates without those that stand there before, alike.
+
+    Raises:
+        InvalidRequest: Two that differ share an id. Both places are named.
+    """
+    places: dict[str, int] = {}
+    for place, candidate in enumerate(candidates):
+        first = places.setdefault(candidate.id, place)
+        if first != place and candidates[first] != candidate:
+            message = f"'{candidate.id}' is the id of candidates {first} and {place}, which differ"
+            raise InvalidRequest.field(message, "body", place, "id")
+    return [candidates[place] for place in places.values()]
+
+
+def read_candidates(path: Path) -> list[Candidate]:
+    """Return the candidates of a JSON Lines file: `text`, and maybe `id` and `metadata`.
+
+    Raises:
+        DataError: The file cannot be read, or a line is not a candidate.
+    """
+    found = []
+    for number, record in read_jsonl(path):
+        text, name, metadata = (record.get(key) for key in ("text", "id", "metadata"))
+        if (
+            not (isinstance(text, str) and text.strip())
+            or not isinstance(name, str | None)
+            or not isinstance(metadata, dict | None)
+        ):
+            message = 'not a candidate: expected {"text": "...", "id": "...", "metadata": {...}}'
+            raise DataError(message, str(path), number)
+        found.append(Candidate.of(text.strip(), name, metadata))
+    return found

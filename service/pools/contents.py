@@ -1,0 +1,202 @@
+"""The candidates of one version of a pool, and how an edit makes the next version out of them.
+
+Contents never change. They are a large base with a small overlay of later candidates on top; of
+the base, bits tell which candidates were not replaced or removed since. The overlay is copied with
+every edit, and becomes part of a new base before that costs much.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from service.errors import CandidateNotFound
+from service.pools.candidate import Candidate
+from service.pools.edit import Edit, joined
+from service.pools.index import Bitmap, FlatIndex, Float16, Float32, Index, Places
+
+MakeFlat = Callable[[Float16], FlatIndex]
+
+_MIN_OVERLAY = 1000
+_OVERLAY_SHARE = 10
+
+
+class Hit(NamedTuple):
+    """A candidate that a search found."""
+
+    candidate: Candidate
+    score: float
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Candidates and, at the same places, their vectors."""
+
+    candidates: tuple[Candidate, ...]
+    index: Index
+
+    def __post_init__(self) -> None:
+        """Look the ids up now, in the thread that edits, not when a request needs them."""
+        _ = self.by_id
+
+    @cached_property
+    def by_id(self) -> dict[str, int]:
+        """Place of each id."""
+        return {candidate.id: place for place, candidate in enumerate(self.candidates)}
+
+    @cached_property
+    def by_text(self) -> dict[str, int]:
+        """A place of each text, be its candidate alive or not: equal texts have equal vectors."""
+        return {candidate.text: place for place, candidate in enumerate(self.candidates)}
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The candidates of one version; see the top of the module.
+
+    Attributes:
+        base: What was put together last.
+        alive: A bit for each place of the base; None where all are.
+        dead: How many are not.
+        overlay: What came since.
+    """
+
+    base: Segment
+    overlay: Segment
+    alive: Bitmap | None = None
+    dead: int = 0
+
+    @classmethod
+    def empty(cls, dimension: int) -> "Contents":
+        """Return those of a new pool, for vectors of d numbers."""
+        nothing = Segment((), FlatIndex(np.empty((0, dimension), np.float16)))
+        return cls(nothing, nothing)
+
+    def __len__(self) -> int:
+        return len(self.base.candidates) - self.dead + len(self.overlay.candidates)
+
+    def __contains__(self, id: object) -> bool:  # noqa: A002 - what it is
+        return isinstance(id, str) and self._locate(id) is not None
+
+    @property
+    def loose(self) -> int:
+        """How much lies beside the base: candidates of the overlay, and dead ones under it."""
+        return self.dead + len(self.overlay.candidates)
+
+    @property
+    def is_loose(self) -> bool:
+        """Whether so much lies beside the base that a new one should be put together."""
+        return self.loose > max(_MIN_OVERLAY, len(self.base.candidates) // _OVERLAY_SHARE)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of vectors and codes."""
+        return self.base.index.bytes + self.overlay.index.bytes
+
+    def get(self, id: str) -> Candidate | None:  # noqa: A002 - what it is
+        """Return the candidate of an id; None where there is none."""
+        found = self._locate(id)
+        return found and found[0].candidates[found[1]]
+
+    def candidates(self) -> list[Candidate]:
+        """Return them all, in the order of `vectors()`."""
+        kept = map(self.base.candidates.__getitem__, self._alive_places().tolist())
+        return [*kept, *self.overlay.candidates]
+
+    def vectors(self) -> Float16:
+        """Return the vectors (n, d) of them all."""
+        overlay = self.overlay.index
+        kept = self.base.index.take(self._alive_places())
+        return np.concatenate([kept, overlay.take(np.arange(len(overlay)))])
+
+    def take(self, ids: Sequence[str]) -> Float16:
+        """Return the vectors (k, d) of k candidates.
+
+        Raises:
+            CandidateNotFound: There is no candidate of such an id.
+        """
+        located = list(map(self._locate, ids))
+        if None in located:
+            raise CandidateNotFound(f"the pool has no candidate '{ids[located.index(None)]}'")
+        taken = np.empty((len(ids), self.base.index.dimension), np.float16)
+        for segment in (self.base, self.overlay):
+            of_segment = [row for row, found in enumerate(located) if found and found[0] is segment]
+            places = [found[1] for found in located if found and found[0] is segment]
+            taken[of_segment] = segment.index.take(np.array(places, np.int64))
+        return taken
+
+    def encoded(self, texts: Iterable[str]) -> dict[str, Float16]:
+        """Return the vectors (d,) of those texts that stand in the pool, or stood there lately."""
+        return {
+            text: segment.index.take(np.array([place]))[0]
+            for text in texts
+            for segment in (self.base, self.overlay)
+            if (place := segment.by_text.get(text)) is not None
+        }
+
+    def search(self, query: Float32, k: int) -> list[Hit]:
+        """Return the k candidates of largest inner product, best first, equal ones by id.
+
+        Raises:
+            ValueError: The query is not a finite vector of d numbers.
+        """
+        hits = []
+        for segment, alive in ((self.base, self.alive), (self.overlay, None)):
+            places, scores = segment.index.search(query, k, alive)
+            hits += [
+                Hit(segment.candidates[place], score)
+                for place, score in zip(places.tolist(), scores.tolist(), strict=True)
+            ]
+        return sorted(hits, key=lambda hit: (-hit.score, hit.candidate.id))[:k]
+
+    def after(self, edits: Sequence[Edit], make_flat: MakeFlat) -> "Contents":
+        """Return the contents after some edits, in their order."""
+        edit = edits[0] if len(edits) == 1 else joined(edits)
+        edited = self._edited(edit, make_flat)
+        if edited.base.index.kind == "flat" and edited.is_loose:
+            return edited.merged(make_flat)
+        return edited
+
+    def merged(self, make_index: Callable[[Float16], Index]) -> "Contents":
+        """Return the same candidates in one base, under an index made of their vectors."""
+        nothing = Contents.empty(self.base.index.dimension)
+        return replace(nothing, base=Segment(tuple(self.candidates()), make_index(self.vectors())))
+
+    def _edited(self, edit: Edit, make_flat: MakeFlat) -> "Contents":
+        touched = {candidate.id for candidate in edit.candidates} | set(edit.removed)
+        kept = [n for n, c in enumerate(self.overlay.candidates) if c.id not in touched]
+        vectors = np.concatenate([self.overlay.index.take(np.array(kept, np.int64)), edit.vectors])
+        candidates = [*(self.overlay.candidates[n] for n in kept), *edit.candidates]
+        overlay = Segment(tuple(candidates), make_flat(vectors))
+        dying = [place for id in touched if (place := self._alive_in_base(id)) is not None]  # noqa: A001
+        return replace(self._without(dying), overlay=overlay)
+
+    def _without(self, dying: list[int]) -> "Contents":
+        if not dying:
+            return self
+        size = -(-len(self.base.candidates) // 8)
+        alive = np.full(size, 255, np.uint8) if self.alive is None else self.alive.copy()
+        places = np.array(dying)
+        np.bitwise_and.at(alive, places // 8, ~(1 << (places % 8)).astype(np.uint8))
+        return replace(self, alive=alive, dead=self.dead + len(dying))
+
+    def _locate(self, id: str) -> tuple[Segment, int] | None:  # noqa: A002 - what it is
+        if (place := self.overlay.by_id.get(id)) is not None:
+            return self.overlay, place
+        if (place := self._alive_in_base(id)) is not None:
+            return self.base, place
+        return None
+
+    def _alive_in_base(self, id: str) -> int | None:  # noqa: A002 - what it is
+        place = self.base.by_id.get(id)
+        if place is None or self.alive is None or self.alive[place // 8] >> (place % 8) & 1:
+            return place
+        return None
+
+    def _alive_places(self) -> Places:
+        size = len(self.base.candidates)
+        if self.alive is None:
+            return np.arange(size)
+        return np.flatnonzero(np.unpackbits(self.alive, count=size, bitorder="little"))

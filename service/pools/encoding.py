@@ -1,0 +1,60 @@
+"""Texts of a pool to vectors, behind whatever else the encoder has to do."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from models.mixture import rows, running_query
+from models.roles import Relation, Role, RoleText
+from service.batching import Priority
+from service.errors import EncoderFailed
+from service.pools.index import Float16, Float32
+
+if TYPE_CHECKING:
+    from service.encoding import CachedEncoder
+
+Progress = Callable[[int, int], None]
+
+_SLICE = 256
+_CONTEXTS = 128
+_UTTERANCES = 4
+
+
+async def encode_candidates(
+    encoder: "CachedEncoder", texts: Sequence[str], progress: Progress | None = None
+) -> Float16:
+    """Return the vectors (n, d) of n texts as candidates; `progress` gets how many are done.
+
+    Raises:
+        EncoderFailed: The model made something else than numbers of a text.
+    """
+    vectors = np.empty((len(texts), encoder.dimension), np.float16)
+    for start in range(0, len(texts), _SLICE):
+        inputs = [RoleText(text, Role.AFTER) for text in texts[start : start + _SLICE]]
+        encoded = await encoder.encode(inputs, Priority.BULK)
+        if not np.isfinite(encoded).all():
+            raise EncoderFailed("the model's vector of a candidate is not finite")
+        vectors[start : start + len(inputs)] = encoded
+        if progress:
+            progress(start + len(inputs), len(texts))
+    return vectors
+
+
+async def sample_queries(encoder: "CachedEncoder", texts: Sequence[str]) -> Float32:
+    """Return running queries (m, d) of contexts that a pool's own texts make up.
+
+    Utterances that were drawn by chance have less to do with one another than those of a
+    conversation, so these queries lie further from the pool: what is measured with them is
+    rather too strict.
+    """
+    drawn = np.random.default_rng(0).integers(len(texts), size=_CONTEXTS * _UTTERANCES)
+    relations = [Relation.OTHER, Relation.SAME]
+    said = [(texts[place], relations[turn % 2]) for turn, place in enumerate(drawn.tolist())]
+    first, second = [
+        await encoder.encode([RoleText(text, role, r) for text, r in said], Priority.BULK)
+        for role in (Role.FIRST, Role.SECOND)
+    ]
+    starts = range(0, len(said), _UTTERANCES)
+    contexts = [slice(start, start + _UTTERANCES) for start in starts]
+    return np.stack([running_query(rows(first[c], second[c])) for c in contexts])

@@ -1,0 +1,125 @@
+"""Approximate search: lists of 4-bit codes (inverted file, product quantiser), exact scores."""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import faiss
+import numpy as np
+
+from service.pools.index import (
+    Bitmap,
+    FlatIndex,
+    Float16,
+    Float32,
+    Index,
+    Places,
+    as_faiss,
+    rescored,
+    selected,
+)
+
+_MAX_LISTS = 1024  # more make building slow, and scanning a list of 4-bit codes is cheap
+_SHORT_LISTS = (200, 800, 3200)
+_TRAINING_POINTS = 40
+_SLICE = 20_000
+
+
+class IvfIndex(Index):
+    """Approximate search over lists of 4-bit codes, whose short list is scored exactly."""
+
+    kind = "ivf"
+
+    def __init__(
+        self, flat: FlatIndex, lists: faiss.IndexIVFPQFastScan, *, probes: int, short_list: int
+    ) -> None:
+        """Put lists beside an index of the same vectors.
+
+        Args:
+            flat: Where the exact scores come from.
+            lists: Trained and filled.
+            probes: How many lists are searched.
+            short_list: How many candidates are scored exactly, at least.
+        """
+        self._flat, self._lists, self.probes, self.short_list = flat, lists, probes, short_list
+        self.recall = None
+        self.dimension = flat.dimension
+        self.bytes = flat.bytes + len(flat) * (lists.code_size + 8)
+
+    def __len__(self) -> int:
+        return len(self._flat)
+
+    def take(self, places: Places) -> Float16:
+        """Take the vectors, not the codes."""
+        return self._flat.take(places)
+
+    def search(self, query: Float32, k: int, alive: Bitmap | None = None) -> tuple[Places, Float32]:
+        """Search the nearest lists; where they hold too little, everything."""
+        found = self._found(query, k, alive)
+        if len(found) < min(k, len(self)):
+            return self._flat.search(query, k, alive)
+        return rescored(self, query, found, k)
+
+    def _found(self, query: Float32, k: int, alive: Bitmap | None) -> Places:
+        """Return the places of the best by their codes, several times k of them."""
+        params: Any = faiss.SearchParametersIVF
+        chosen = params(nprobe=self.probes, sel=None if alive is None else selected(alive))
+        wanted = min(max(self.short_list, 4 * k), len(self))
+        _, places = self._lists.search(as_faiss(query, self.dimension), wanted, params=chosen)
+        found: Places = places[0][places[0] >= 0]
+        return found
+
+
+def build_ivf(flat: FlatIndex, queries: Float32, least_recall: float = 0.99) -> IvfIndex:
+    """Build the approximate index over the same vectors; seconds to minutes of one core.
+
+    Args:
+        flat: At least 16 vectors.
+        queries: (m, d) running queries to measure recall with, m ≥ 1; they lie further from
+            the data than the vectors themselves, so recall of vectors would say too much.
+        least_recall: Recall@10 that the numbers of probed lists and of exact scores are chosen
+            for, the smallest that reach it; of crowds of near-duplicates maybe none do.
+    """
+    lists = _trained(flat)
+    for start in range(0, len(flat), _SLICE):
+        lists.add(flat.take(np.arange(start, min(start + _SLICE, len(flat)))).astype(np.float32))
+    exact = [flat.search(query, 10)[1] for query in queries]
+    for short_list, probes in product(_SHORT_LISTS, _probes(lists.nlist)):
+        index = IvfIndex(flat, lists, probes=probes, short_list=short_list)
+        index.recall = recall_at_10(index, queries, exact)
+        if index.recall >= least_recall:
+            break
+    return index
+
+
+def recall_at_10(index: Index, queries: Float32, exact: Sequence[Float32]) -> float:
+    """Return the share of each query's exact top 10 that the index finds.
+
+    Args:
+        index: What is measured.
+        queries: (m, d), m ≥ 1.
+        exact: The exact scores of each query's top 10. What is found counts by its score: of
+            equal vectors any is right.
+    """
+    found = [index.search(query, 10)[1] for query in queries]
+    shares = [(f >= e[-1] - 1e-6).mean() for e, f in zip(exact, found, strict=True)]
+    return float(np.mean(shares))
+
+
+def _trained(flat: FlatIndex) -> faiss.IndexIVFPQFastScan:
+    n, dimension = len(flat), flat.dimension
+    n_lists = max(1, min(_MAX_LISTS, int(2 * n**0.5)))
+    codes = dimension // 2 if dimension % 2 == 0 else dimension
+    lists = faiss.IndexIVFPQFastScan(
+        faiss.IndexFlatIP(dimension), dimension, n_lists, codes, 4, faiss.METRIC_INNER_PRODUCT
+    )
+    lists.by_residual = False  # one table of distances a query, not one a list
+    lists.cp.niter, lists.cp.spherical = 8, True
+    lists.cp.min_points_per_centroid = 1
+    sample = np.random.default_rng(0).choice(n, min(n, _TRAINING_POINTS * n_lists), replace=False)
+    lists.train(flat.take(np.sort(sample)).astype(np.float32))
+    return lists
+
+
+def _probes(lists: int) -> list[int]:
+    return [*(2**power for power in range(3, 11) if 2**power < lists), lists]

@@ -1,0 +1,233 @@
+"""One pool on this replica: follows the pool's log in Redis, and appends edits to it."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from service.errors import PoolFull, PoolNotReady
+from service.metrics import Metrics
+from service.pools.candidate import Candidate
+from service.pools.contents import Contents
+from service.pools.edit import Edit
+from service.pools.encoding import Progress, encode_candidates
+from service.pools.index import Float16
+from service.pools.log import NOWHERE, Entry, Head, Log, PoolKey, Position
+from service.pools.pool import Edited, PoolInfo, PoolView, State
+from service.pools.replay import Replay
+from service.pools.store import PoolStore
+from service.pools.workers import Workers
+
+if TYPE_CHECKING:
+    from service.encoding import CachedEncoder
+
+Plan = Callable[[Contents], tuple[list[Candidate], list[str]]]
+"""From contents to the candidates that they lack, and the ids that they have and shall not."""
+
+_WHY = {
+    "loading": "being read",
+    "encoding": "being encoded for this replica's model",
+    "damaged": "damaged: a part of it is lost in Redis; delete it and upload it again",
+    "ready": "ready",
+}
+
+
+class LivePool:
+    """Its contents are those of one version, whole; there are none until it was read once."""
+
+    def __init__(
+        self,
+        key: PoolKey,
+        store: PoolStore,
+        encoder: "CachedEncoder",
+        workers: Workers,
+        metrics: Metrics,
+        *,
+        exact_limit: int,
+        max_size: int,
+    ) -> None:
+        self.key, self._store, self._encoder, self._workers = key, store, encoder, workers
+        self._metrics, self._exact_limit, self._max_size = metrics, exact_limit, max_size
+        self._replay = Replay(key, store, encoder, workers, self._is_encoding)
+        self._lock = asyncio.Lock()
+        self._contents: Contents | None = None
+        self._since: list[Edit] | None = None
+        self.log: Log | None = None
+        self.position = NOWHERE
+        self.state: State = "loading"
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is being read or edited."""
+        return self._lock.locked()
+
+    @property
+    def head(self) -> Head | None:
+        """What Redis tells of the version that is here; None before any is."""
+        return Head(self.position.stamp, self.log.description) if self.log else None
+
+    @property
+    def contents(self) -> Contents:
+        """The contents at `position`.
+
+        Raises:
+            PoolNotReady: They are not here yet.
+        """
+        if self._contents is None:
+            raise PoolNotReady(f"pool '{self.key.name}' is {_WHY[self.state]}")
+        return self._contents
+
+    def view(self) -> PoolView:
+        """Return the version that is here now.
+
+        Raises:
+            PoolNotReady: None is, yet.
+        """
+        version = self.position.version
+        return PoolView(self.key.name, version, self.contents, self._workers, self._metrics)
+
+    def info(self) -> PoolInfo:
+        """Return what is known."""
+        contents = self._contents or Contents.empty(self._encoder.dimension)
+        index = contents.base.index
+        return PoolInfo(
+            name=self.key.name,
+            version=self.position.version,
+            size=len(contents),
+            index=index.kind,
+            exact=index.recall is None,
+            recall_at_10=index.recall,
+            model=self._encoder.name,
+            fingerprint=self._encoder.fingerprint,
+            state=self.state,
+            description=self.log.description if self.log else "",
+            created_at=self.log.created_at if self.log else 0.0,
+            bytes=contents.bytes,
+        )
+
+    async def refresh(self) -> None:
+        """Take over what the log has and this replica lacks.
+
+        Raises:
+            PoolNotFound: The pool is gone.
+            PoolNotReady: A part of it is lost.
+            ServiceError: What Redis and the encoder raise.
+        """
+        async with self._lock:
+            await self._catch_up()
+
+    async def edit(
+        self, plan: Plan, vectors: dict[str, Float16], progress: Progress | None = None
+    ) -> Edited:
+        """Bring the pool to where a plan has nothing more to change, in one new version.
+
+        Args:
+            plan: Is asked again where another edit came first. Runs in a thread.
+            vectors: Of texts whose vectors (d,) are known; what is encoded is added.
+            progress: Gets how many texts are encoded, and of how many.
+
+        Raises:
+            PoolFull: The pool would be larger than the limit. Nothing was changed.
+            PoolNotFound: The pool is gone.
+            PoolNotReady: It is not here yet.
+            ServiceError: What Redis, the encoder and the plan raise.
+        """
+        staged: tuple[Edit, Entry] | None = None
+        _ = self.contents  # an edit does not wait until the pool was read
+        while True:
+            async with self._lock:
+                await self._catch_up()
+                candidates, removed = await self._workers.edit(lambda: plan(self.contents))
+                if not candidates and not removed:
+                    return Edited(self.position.version, 0, 0, len(self.contents))
+                self._check_size(candidates, removed)
+                if staged and (staged[0].candidates, staged[0].removed) == (candidates, removed):
+                    outcome = await self._store.commit(self.key, self.position, staged[1])
+                    if outcome == "ok":
+                        return await self._committed(*staged)
+                    if outcome == "conflict":
+                        continue
+            if staged:
+                await self._store.discard(self.key, staged[1].chunks)
+            edit = Edit(candidates, await self._encoded(candidates, vectors, progress), removed)
+            staged = edit, await self._store.stage(self.key, edit)
+
+    async def put_under(self, build: Callable[[Contents], Contents]) -> None:
+        """Put the same candidates under another index; edits go on while it is built."""
+        contents = self.contents
+        since = self._since = []
+        built = await self._workers.build(lambda: build(contents))
+        async with self._lock:
+            if self._since is since:  # else the pool was read anew meanwhile
+                self._contents = await self._after(built, since)
+                self._since = None
+
+    async def _catch_up(self) -> None:
+        try:
+            log, edits = await self._replay.since(self.position)
+        except PoolNotReady:
+            self.state = "ready" if self._contents else "damaged"
+            raise
+        self.log = log
+        if log.position != self.position:
+            await self._take_over(edits, log.position, anew=log.has == 0)
+
+    async def _take_over(self, edits: Sequence[Edit], position: Position, *, anew: bool) -> None:
+        before = self._contents
+        if anew or before is None:
+            before, self._since = Contents.empty(self._encoder.dimension), None
+        contents = await self._after(before, edits)
+        if self._since is not None:
+            self._since += edits
+        self._contents, self.position, self.state = contents, position, "ready"
+        names = self.key
+        self._metrics.pool_vectors.labels(*names).set(len(contents))
+        self._metrics.pool_version.labels(*names).set(position.version)
+
+    async def _after(self, contents: Contents, edits: Sequence[Edit]) -> Contents:
+        def work() -> Contents:
+            after = contents.after(edits, self._workers.flat) if edits else contents
+            if after.base.index.kind == "ivf" and len(after) <= self._exact_limit:
+                return after.merged(self._workers.flat)
+            return after
+
+        return await self._workers.edit(work)
+
+    async def _committed(self, edit: Edit, entry: Entry) -> Edited:
+        version = self.position.version + 1
+        position = self.position._replace(version=version, stamp=entry.stamp)
+        if self.log:
+            self.log = replace(self.log, position=position, stored=self.log.stored + entry.count)
+        await self._take_over([edit], position, anew=False)
+        return Edited(version, entry.count, 0, len(self.contents))
+
+    async def _encoded(
+        self,
+        candidates: Sequence[Candidate],
+        vectors: dict[str, Float16],
+        progress: Progress | None,
+    ) -> Float16:
+        contents, texts = self.contents, {candidate.text: None for candidate in candidates}
+        unknown = [text for text in texts if text not in vectors]
+        vectors |= await self._workers.edit(lambda: contents.encoded(unknown))
+        missing = [text for text in unknown if text not in vectors]
+        encoded = await encode_candidates(self._encoder, missing, progress)
+        vectors |= zip(missing, encoded, strict=True)
+        none = np.empty((0, self._encoder.dimension), np.float16)
+        rows = [vectors[candidate.text] for candidate in candidates]
+        return await self._workers.edit(lambda: np.stack(rows) if rows else none)
+
+    def _check_size(self, candidates: Sequence[Candidate], removed: Sequence[str]) -> None:
+        contents = self.contents
+        new = sum(candidate.id not in contents for candidate in candidates)
+        if new and (size := len(contents) + new - len(removed)) > self._max_size:
+            raise PoolFull(
+                f"pool '{self.key.name}' would have {size} candidates, more than the limit of "
+                f"{self._max_size}; nothing was changed"
+            )
+
+    def _is_encoding(self) -> None:
+        if self._contents is None:
+            self.state = "encoding"

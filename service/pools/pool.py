@@ -1,0 +1,115 @@
+"""A pool as its users see it: the version that a request searches, and what is known of it."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from service.errors import CandidateNotFound
+from service.metrics import Metrics
+from service.pools.candidate import Candidate
+from service.pools.contents import Contents, Hit
+from service.pools.index import Float32
+from service.pools.workers import Workers
+
+INLINE = 4000
+"""Candidates up to which a search is over before another thread would have begun it."""
+
+State = Literal["ready", "loading", "encoding", "damaged"]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolInfo:
+    """What is known of a pool on this replica."""
+
+    name: str
+    version: int
+    size: int
+    index: Literal["flat", "ivf"]
+    """All vectors are compared, or those in the lists that are nearest."""
+    exact: bool
+    recall_at_10: float | None
+    """Share of the exact top 10 that is found, measured; None where search is exact."""
+    model: str
+    fingerprint: str
+    """Of the model whose vectors are searched."""
+    state: State
+    """It is read from Redis, encoded for this model, or a part of it is lost in Redis."""
+    description: str
+    created_at: float
+    """Unix seconds."""
+    bytes: int
+    """Memory of vectors and codes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """What an edit came to."""
+
+    version: int
+    upserted: int
+    unchanged: int
+    """Candidates that the pool had already, alike."""
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """One version of a pool: who holds it sees no later one."""
+
+    name: str
+    version: int
+    contents: Contents
+    workers: Workers
+    metrics: Metrics
+
+    @property
+    def size(self) -> int:
+        """Number of candidates."""
+        return len(self.contents)
+
+    async def search(self, query: Float32, top_k: int) -> list[Hit]:
+        """Return the candidates of largest inner product, best first; all where there are fewer.
+
+        Args:
+            query: (d,).
+            top_k: How many, at least 1.
+
+        Raises:
+            ValueError: The query is not a finite vector of d numbers.
+        """
+        with self.metrics.stage("search"):
+            if self.size <= INLINE:
+                return self.contents.search(query, top_k)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(
+                self.workers.search, self.contents.search, query, top_k
+            )
+
+    def vectors(self, ids: Sequence[str]) -> Float32:
+        """Return the vectors (k, d) of k candidates.
+
+        Raises:
+            CandidateNotFound: There is no candidate of such an id.
+        """
+        return self.contents.take(ids).astype(np.float32)
+
+    def get(self, id: str) -> Candidate:  # noqa: A002 - what it is
+        """Return a candidate.
+
+        Raises:
+            CandidateNotFound: There is none of this id.
+        """
+        if (candidate := self.contents.get(id)) is None:
+            raise CandidateNotFound(f"pool '{self.name}' has no candidate '{id}'")
+        return candidate
+
+    def candidates(self) -> list[Candidate]:
+        """Return all candidates, in the order of `all_vectors`."""
+        return self.contents.candidates()
+
+    def all_vectors(self) -> Float32:
+        """Return the vectors (n, d) of all candidates."""
+        return self.contents.vectors().astype(np.float32)

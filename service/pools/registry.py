@@ -1,0 +1,241 @@
+"""All pools, as this replica has them."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from service.errors import CandidateNotFound, PoolNotFound
+from service.metrics import Metrics
+from service.pools.background import Background, quietly
+from service.pools.candidate import Candidate, distinct
+from service.pools.contents import Contents
+from service.pools.encoding import Progress
+from service.pools.live import LivePool
+from service.pools.log import Head, PoolKey
+from service.pools.pool import Edited, PoolInfo, PoolView
+from service.pools.snapshot import Snapshot
+from service.pools.store import PoolStore
+from service.pools.upkeep import build_index, fold, log_is_long, needs_index
+from service.pools.workers import Workers
+from service.redis import Redis
+
+if TYPE_CHECKING:
+    from service.encoding import CachedEncoder
+
+POLL_SECONDS = 0.5
+
+
+class Pools:
+    """Follows every pool of Redis. Searching goes on from memory where Redis is away."""
+
+    def __init__(
+        self,
+        redis: Redis,
+        encoder: "CachedEncoder",
+        metrics: Metrics,
+        *,
+        exact_limit: int,
+        search_threads: int,
+        max_pool_size: int,
+    ) -> None:
+        """Take what pools are made with.
+
+        Args:
+            redis: Where their logs are.
+            encoder: Encodes candidates.
+            metrics: Gets sizes and versions.
+            exact_limit: Candidates up to which search is exact.
+            search_threads: Threads that search one pool side by side.
+            max_pool_size: Candidates of a pool.
+        """
+        self._encoder, self._metrics = encoder, metrics
+        self._exact_limit, self._max_size = exact_limit, max_pool_size
+        self._store = PoolStore(redis, metrics, fingerprint=encoder.fingerprint)
+        self._workers = Workers(search_threads)
+        self._pools: dict[PoolKey, LivePool] = {}
+        self._at_start: list[LivePool] | None = None
+        self._background = Background()
+
+    async def start(self) -> None:
+        """Find the pools, and begin to read them; where Redis is away, later."""
+        await quietly(self._poll)
+        self._background.begin("poll", self._poll_forever)
+
+    async def close(self) -> None:
+        """Stop following."""
+        await self._background.close()
+        self._workers.close()
+
+    @property
+    def ready(self) -> bool:
+        """Whether every pool that was there at the start is loaded, or cannot be."""
+        pools = self._at_start
+        return pools is not None and all(pool.state in {"ready", "damaged"} for pool in pools)
+
+    def view(self, namespace: str, name: str) -> PoolView:
+        """Return the version of a pool that is here now.
+
+        Raises:
+            PoolNotFound: There is no such pool.
+            PoolNotReady: It is not here yet.
+        """
+        return self._pool(namespace, name).view()
+
+    def info(self, namespace: str, name: str) -> PoolInfo:
+        """Return what is known of a pool.
+
+        Raises:
+            PoolNotFound: There is no such pool.
+        """
+        return self._pool(namespace, name).info()
+
+    def list(self, namespace: str) -> list[PoolInfo]:
+        """Return what is known of the pools of a namespace, by name."""
+        return [
+            pool.info() for key, pool in sorted(self._pools.items()) if key.namespace == namespace
+        ]
+
+    async def create(self, namespace: str, name: str, description: str) -> PoolInfo:
+        """Create an empty pool; where there is one of this name, describe it anew.
+
+        Raises:
+            StateUnavailable: Redis is away.
+        """
+        key = PoolKey(namespace, name)
+        await self._store.create(key, description)
+        pool = self._known(key)
+        if pool.state == "ready" or not pool.busy:  # else it is being read, which takes long
+            await pool.refresh()
+        return pool.info()
+
+    async def upsert(
+        self,
+        namespace: str,
+        name: str,
+        candidates: Sequence[Candidate],
+        progress: Progress | None = None,
+    ) -> Edited:
+        """Add candidates, or replace those of the same ids: all in one new version, or none.
+
+        Raises:
+            InvalidRequest: Two that differ share an id.
+            PoolFull: The pool would be larger than the limit.
+            PoolNotFound: There is no such pool.
+            PoolNotReady: It is not here yet.
+            ServiceError: What Redis and the encoder raise.
+        """
+        pool = self._pool(namespace, name)
+        wanted = await asyncio.to_thread(distinct, candidates)
+
+        def plan(contents: Contents) -> tuple[list[Candidate], list[str]]:
+            return _changed(contents, wanted), []
+
+        edited = await pool.edit(plan, {}, progress)
+        return replace(edited, unchanged=len(wanted) - edited.upserted)
+
+    async def remove(self, namespace: str, name: str, id: str) -> Edited:  # noqa: A002
+        """Remove a candidate.
+
+        Raises:
+            CandidateNotFound: There is none of this id.
+            PoolNotFound: There is no such pool.
+            PoolNotReady: It is not here yet.
+            StateUnavailable: Redis is away.
+        """
+
+        def plan(contents: Contents) -> tuple[list[Candidate], list[str]]:
+            if id not in contents:
+                raise CandidateNotFound(f"pool '{name}' has no candidate '{id}'")
+            return [], [id]
+
+        return await self._pool(namespace, name).edit(plan, {})
+
+    async def restore(
+        self, namespace: str, name: str, snapshot: Snapshot, progress: Progress | None = None
+    ) -> Edited:
+        """Make a pool's candidates those of a snapshot, in one new version.
+
+        Texts are encoded again where the snapshot's vectors are another model's.
+
+        Raises:
+            ServiceError: As `upsert`.
+        """
+        wanted = {candidate.id: candidate for candidate in snapshot.candidates}
+
+        def plan(contents: Contents) -> tuple[list[Candidate], list[str]]:
+            gone = [c.id for c in contents.candidates() if c.id not in wanted]
+            return _changed(contents, snapshot.candidates), gone
+
+        vectors = snapshot.vectors_of(self._encoder.fingerprint, self._encoder.dimension)
+        edited = await self._pool(namespace, name).edit(plan, vectors, progress)
+        return replace(edited, unchanged=len(wanted) - edited.upserted)
+
+    async def drop(self, namespace: str, name: str) -> None:
+        """Remove a pool.
+
+        Raises:
+            PoolNotFound: There is no such pool.
+            StateUnavailable: Redis is away.
+        """
+        key = self._pool(namespace, name).key
+        while (log := await self._store.read(key)) and (
+            await self._store.drop(key, log) == "conflict"
+        ):
+            pass
+        self._forget(key)
+
+    async def _poll_forever(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            await quietly(self._poll)
+
+    async def _poll(self) -> None:
+        """Compare with Redis, and begin what has to be done: one slow pool keeps up no other."""
+        names = await self._store.names()
+        keys = sorted(names)
+        for key, head in zip(keys, await self._store.heads(keys), strict=True):
+            if head is None:
+                await self._store.forget(key, names[key])
+                self._forget(key)
+            elif not (pool := self._known(key)).busy:
+                self._background.begin(("read", key), partial(self._follow, pool, head))
+        for key in self._pools.keys() - names.keys():
+            self._forget(key)
+        if self._at_start is None:
+            self._at_start = list(self._pools.values())
+
+    async def _follow(self, pool: LivePool, head: Head) -> None:
+        if pool.head != head:
+            await pool.refresh()
+        if log_is_long(pool):
+            self._background.begin(
+                ("fold", pool.key), partial(fold, pool, self._store, self._workers)
+            )
+        if needs_index(pool, self._exact_limit):
+            self._background.begin(
+                ("index", pool.key), partial(build_index, pool, self._encoder, self._workers)
+            )
+
+    def _pool(self, namespace: str, name: str) -> LivePool:
+        if (pool := self._pools.get(PoolKey(namespace, name))) is None:
+            raise PoolNotFound(f"there is no pool '{name}'")
+        return pool
+
+    def _known(self, key: PoolKey) -> LivePool:
+        if key not in self._pools:
+            self._pools[key] = LivePool(
+                key, self._store, self._encoder, self._workers, self._metrics,
+                exact_limit=self._exact_limit, max_size=self._max_size,
+            )  # fmt: skip
+        return self._pools[key]
+
+    def _forget(self, key: PoolKey) -> None:
+        if self._pools.pop(key, None):
+            for gauge in (self._metrics.pool_vectors, self._metrics.pool_version):
+                gauge.remove(*key)
+
+
+def _changed(contents: Contents, wanted: Sequence[Candidate]) -> list[Candidate]:
+    return [candidate for candidate in wanted if contents.get(candidate.id) != candidate]

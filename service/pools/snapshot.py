@@ -1,0 +1,170 @@
+"""Pools in a folder: candidates as JSON Lines, vectors as a plain array, and a manifest."""
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
+
+from models.errors import TurnwiseError
+from service.pools.candidate import Candidate, distinct, read_candidates
+from service.pools.index import Float16
+from service.pools.pool import PoolView
+
+FORMAT = 1
+_MANIFEST, _CANDIDATES, _VECTORS = "manifest.json", "candidates.jsonl", "vectors.npy"
+_BLOCK = 1 << 20
+
+
+class SnapshotError(TurnwiseError):
+    """A folder does not hold a snapshot that is whole."""
+
+
+class File(BaseModel):
+    """A file of a snapshot."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    bytes: NonNegativeInt
+    sha256: str
+
+
+class Manifest(BaseModel):
+    """What a snapshot says of itself."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: int
+    pool: str
+    version: NonNegativeInt
+    size: NonNegativeInt
+    model: str
+    fingerprint: str
+    """Of the model whose vectors these are."""
+    dimension: PositiveInt
+    files: dict[str, File]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot as it was read: whole, and as its manifest says."""
+
+    manifest: Manifest
+    candidates: list[Candidate]
+    vectors: Float16
+    """(n, d)."""
+
+    def vectors_of(self, fingerprint: str, dimension: int) -> dict[str, Float16]:
+        """Return the vector (d,) of each text; none where they are another model's."""
+        if (self.manifest.fingerprint, self.manifest.dimension) != (fingerprint, dimension):
+            return {}
+        texts = (candidate.text for candidate in self.candidates)
+        return dict(zip(texts, self.vectors, strict=True))
+
+
+def write_snapshot(view: PoolView, folder: Path, *, model: str, fingerprint: str) -> Manifest:
+    """Write one version of a pool; the folder is there whole, or not at all.
+
+    Args:
+        view: What is written.
+        folder: Must not exist, or be empty.
+        model: Name of the model whose vectors the pool has.
+        fingerprint: Its fingerprint.
+
+    Raises:
+        SnapshotError: Something stands in the folder, or it cannot be written.
+    """
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            raise SnapshotError(f"'{folder}' is not empty")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _made_whole(folder) as made:
+            return _write(view, made, model, fingerprint)
+    except OSError as error:
+        raise SnapshotError(f"'{folder}' cannot be written: {error}") from error
+
+
+def read_snapshot(folder: Path) -> Snapshot:
+    """Read a snapshot.
+
+    Raises:
+        SnapshotError: It is not there, or something in it is not as its manifest says.
+    """
+    try:
+        manifest = Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
+        _check_files(folder, manifest)
+        vectors = np.load(folder / _VECTORS, allow_pickle=False)
+        candidates = read_candidates(folder / _CANDIDATES)
+        distinct(candidates)
+    except (OSError, ValueError, TurnwiseError) as error:
+        raise SnapshotError(f"'{folder}' holds no whole snapshot: {_told(error)}") from error
+    expected = (manifest.size, manifest.dimension)
+    if vectors.dtype != np.float16 or vectors.shape != expected or len(candidates) != expected[0]:
+        raise SnapshotError(
+            f"'{folder}' holds {len(candidates)} candidates and {vectors.dtype} vectors of shape "
+            f"{vectors.shape}; its manifest says {manifest.size} and {expected}"
+        )
+    return Snapshot(manifest, candidates, vectors)
+
+
+def _write(view: PoolView, folder: Path, model: str, fingerprint: str) -> Manifest:
+    candidates, vectors = view.candidates(), view.contents.vectors()
+    with (folder / _CANDIDATES).open("w", encoding="utf-8") as lines:
+        for candidate in candidates:
+            fields = {"id": candidate.id, "text": candidate.text, "metadata": candidate.metadata}
+            lines.write(json.dumps(fields, ensure_ascii=False) + "\n")
+    np.save(folder / _VECTORS, vectors, allow_pickle=False)
+    manifest = Manifest(
+        format=FORMAT,
+        pool=view.name,
+        version=view.version,
+        size=len(candidates),
+        model=model,
+        fingerprint=fingerprint,
+        dimension=vectors.shape[1],
+        files={name: _described(folder / name) for name in (_CANDIDATES, _VECTORS)},
+    )
+    (folder / _MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    return manifest
+
+
+@contextmanager
+def _made_whole(folder: Path) -> Iterator[Path]:
+    """Give a folder beside, which takes its name when the block ends well."""
+    made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
+    try:
+        yield made
+        made.chmod(0o755)
+        made.replace(folder)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _check_files(folder: Path, manifest: Manifest) -> None:
+    if manifest.format != FORMAT:
+        raise SnapshotError(f"format {manifest.format} is not {FORMAT}")
+    for name in (_CANDIDATES, _VECTORS):
+        if manifest.files.get(name) != _described(folder / name):
+            raise SnapshotError(f"{name} is not the file that the manifest describes")
+
+
+def _described(path: Path) -> File:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return File(bytes=path.stat().st_size, sha256=digest.hexdigest())
+
+
+def _told(error: Exception) -> Any:  # noqa: ANN401 - what is formatted
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"manifest: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return error

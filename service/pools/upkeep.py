@@ -1,0 +1,62 @@
+"""What a replica does for a pool beside answering: folding its log, indexing what is large."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from service.pools.edit import Edit
+from service.pools.encoding import sample_queries
+from service.pools.ivf import build_ivf
+from service.pools.live import LivePool
+from service.pools.store import CHUNK, PoolStore
+from service.pools.workers import Workers
+
+if TYPE_CHECKING:
+    from service.encoding import CachedEncoder
+
+_WORTH_INDEXING = 1000
+_MIN_ENTRIES = 64
+_ENTRY_SHARE = 200
+"""A fold writes the whole pool; so few times that an edit's part is 200 candidates at most."""
+
+
+def log_is_long(pool: LivePool) -> bool:
+    """Say whether reading the log takes much more than reading the pool's candidates."""
+    log, size = pool.log, len(pool.contents)
+    if log is None:
+        return False
+    entries = pool.position.version - log.base
+    return entries > _MIN_ENTRIES + size // _ENTRY_SHARE or log.stored > 2 * size + CHUNK
+
+
+async def fold(pool: LivePool, store: PoolStore, workers: Workers) -> None:
+    """Put one entry in the place of a long log, of which one replica does it; the version stays."""
+    await pool.refresh()
+    if not (log_is_long(pool) and await store.may_fold(pool.key)):
+        return
+    position, contents = pool.position, pool.contents
+    log = await store.read(pool.key)
+    if log is None or (known := log.until(position)) is None:
+        return
+    edit = await workers.edit(lambda: Edit(contents.candidates(), contents.vectors()))
+    staged = await store.stage(pool.key, edit)
+    if await store.fold(pool.key, known, replace(staged, stamp=position.stamp)) != "ok":
+        await store.discard(pool.key, staged.chunks)
+    await pool.refresh()
+
+
+def needs_index(pool: LivePool, exact_limit: int) -> bool:
+    """Say whether search is exact where that is no longer cheap, or goes beside the index."""
+    contents = pool.contents
+    if len(contents) <= max(exact_limit, _WORTH_INDEXING):
+        return False
+    return contents.base.index.kind == "flat" or contents.is_loose
+
+
+async def build_index(pool: LivePool, encoder: "CachedEncoder", workers: Workers) -> None:
+    """Put the pool under an approximate index; up to minutes, in which the old one answers."""
+    texts: Sequence[str] = [candidate.text for candidate in pool.contents.candidates()]
+    queries = await sample_queries(encoder, texts)
+    await pool.put_under(
+        lambda contents: contents.merged(lambda v: build_ivf(workers.flat(v), queries))
+    )

@@ -1,0 +1,134 @@
+"""The process: a port, the parts, uvicorn in front of them, and an orderly end."""
+
+import asyncio
+import logging
+import math
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import typer
+import uvicorn
+import uvloop
+from fastapi import FastAPI
+
+from models.errors import TurnwiseError
+from service.app import create_app
+from service.services import Services
+from service.settings import Settings
+
+_log = logging.getLogger("turnwise")
+
+
+def run(settings: Settings) -> None:
+    """Serve until SIGTERM or Ctrl-C, then answer what is under way and stop every part.
+
+    Raises:
+        TurnwiseError: The port cannot be had, or a part does not start; the text says why.
+    """
+    with _bound(settings.host, settings.port) as listener, suppress(asyncio.CancelledError):
+        uvloop.run(_serve(settings, listener))
+    _log.info("stopped")
+
+
+async def _serve(settings: Settings, listener: socket.socket) -> None:
+    app = create_app(settings)
+    server = _Server(app, settings)
+    with _signals(server):
+        async with app.router.lifespan_context(app):
+            await server.serve(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """Serves an application whose parts have been started."""
+
+    def __init__(self, app: FastAPI, settings: Settings) -> None:
+        config = uvicorn.Config(
+            app,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=math.ceil(settings.drain_timeout),
+        )
+        super().__init__(config)
+        self._app, self._settings = app, settings
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave them to `_signals`, which has them also while the parts start and stop."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, and say so."""
+        await super().startup(sockets)
+        for listener in sockets or ():
+            _announce(_url(listener), keys=bool(self._settings.api_keys))
+
+    def stop(self) -> None:
+        """Turn readiness off and drain; the second time, wait for nobody."""
+        services: Services = self._app.state.services
+        services.draining.set()
+        self.force_exit, self.should_exit = self.should_exit, True
+
+
+@contextmanager
+def _signals(server: _Server) -> Iterator[None]:
+    """Stop the server on SIGTERM and Ctrl-C; before it serves, give its start up."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine runs in a task
+
+    def stop() -> None:
+        _log.info("stopping")
+        if server.started:
+            server.stop()
+        else:
+            task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """Take the port before anything else is done; it is listened to when all is ready."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise TurnwiseError(
+            f"cannot listen on {host} port {port}: {error.strerror}; --port or TURNWISE_PORT "
+            "names another, and 0 takes a free one"
+        ) from None
+    return listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port, *_ = listener.getsockname()
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - only to show
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _announce(url: str, *, keys: bool) -> None:
+    _log.info("ready on %s", url, extra={"url": url})
+    if not sys.stderr.isatty():
+        return
+    key = " -H 'authorization: Bearer KEY'" if keys else ""
+    body = '{"speaker": "user", "text": "Hello, can I change the date of my booking?"}'
+    typer.echo(
+        f"\nTry this in another terminal:\n\n"
+        f"  curl {url}/sessions/me/turn -H 'content-type: application/json'{key} \\\n"
+        f"    -d '{body}'\n\n"
+        f"The whole API: {url}/docs\nCtrl-C stops the service.\n",
+        err=True,
+    )

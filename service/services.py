@@ -1,0 +1,37 @@
+"""The running parts of the service, as the HTTP routes find them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from service.metrics import Metrics
+from service.settings import Settings
+
+if TYPE_CHECKING:  # loads torch, of which no route needs to know
+    from models.encoder import UtteranceEncoder
+    from service.batching import EncoderQueue
+    from service.conversations import Conversations
+    from service.planning import Planning
+    from service.pools import Pools
+    from service.ranking import Ranking
+    from service.turns import Turns
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything that a route may need; it lives in `app.state.services`."""
+
+    settings: Settings
+    metrics: Metrics
+    encoder: "UtteranceEncoder"
+    turns: "Turns"
+    conversations: "Conversations"
+    ranking: "Ranking"
+    planning: "Planning"
+    pools: "Pools"
+    queue: "EncoderQueue"
+    ping: Callable[[], Awaitable[object]]
+    """Asks Redis for a sign of life; raises where there is none."""
+    draining: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set from SIGTERM on: `/readyz` says no, while requests are still answered."""

@@ -1,0 +1,188 @@
+"""The HTTP shell over parts that only remember how they were called."""
+
+# ruff: noqa: ANN401 - a stand-in takes and gives anything
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from models.roles import Kind
+from service.api import create_api
+from service.metrics import Metrics
+from service.pools import Candidate, Edited, PoolInfo
+from service.requests import (
+    PlanAnswer,
+    PlannedOrder,
+    PoolVersion,
+    RankAnswer,
+    Ranked,
+    ScoreMatrix,
+    Selected,
+    Transcript,
+    TranscriptPost,
+    TurnAnswer,
+    Undone,
+)
+from service.services import Services
+from service.settings import ApiKey, Scope, Settings
+
+POST = TranscriptPost(turn=1, speaker="user", text="Hello.", at=1.5)
+TRANSCRIPT = Transcript(
+    session_id="s", responder="bot", turns=1, transcript=[POST], model="f", expires_at=2.5
+)
+SELECTED = Selected(id="c", text="Good day.", score=0.5, metadata={"intent": "greeting"})
+TIMINGS = {"encode": 5.25, "total": 7.5}
+POOL = PoolInfo(
+    name="p", version=3, size=2, index="flat", exact=True, recall_at_10=None, model="tiny",
+    fingerprint="f", state="ready", description="", created_at=1.0, bytes=128,
+)  # fmt: skip
+ENCODER: Any = SimpleNamespace(
+    name="tiny", fingerprint="f", kind=Kind.TRIPLE, dimension=32,
+    aggregation=SimpleNamespace(name="mean"), runtime="torch on cpu",
+)  # fmt: skip
+EDITED = Edited(version=4, upserted=2, unchanged=0, size=4)
+
+
+class Parts:
+    """Stands in for every part: remembers calls, and answers or raises what the test says."""
+
+    turn: Any
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.ready = self.healthy = True
+        self.stalled = False
+        self.outcomes: dict[str, Any] = {
+            "turn": TurnAnswer(
+                session_id="s", turn=1, candidates=[SELECTED], model="tiny",
+                pool=PoolVersion(name="default", version=3), timings_ms=TIMINGS,
+            ),
+            "open": TRANSCRIPT,
+            "transcript": TRANSCRIPT,
+            "undo": Undone(session_id="s", turn=0, removed=POST),
+            "delete": None,
+            "scores": ScoreMatrix(
+                session_id="s", pool=PoolVersion(name="p", version=3), ids=["c"], turns=[1],
+                scores=[[0.5]],
+            ),
+            "rank": RankAnswer(
+                ranking=[Ranked(index=0, id=None, text="Hi.", score=1.0, fit=None, goals=[])],
+                rejected=[], pool=None, model="tiny", timings_ms=TIMINGS,
+            ),
+            "search": [SELECTED],
+            "plan": PlanAnswer(
+                orders=[PlannedOrder(order=["0", "1"], score=1.0)], next_goal="0",
+                method="chain", optimal=True, model="tiny", timings_ms=TIMINGS,
+            ),
+            "list": [POOL],
+            "info": POOL,
+            "create": POOL,
+            "upsert": EDITED,
+            "remove": EDITED,
+            "drop": None,
+            "ping": True,
+        }  # fmt: skip
+
+    def info(self, *args: object) -> Any:
+        return self._outcome("info", *args)
+
+    def list(self, *args: object) -> Any:
+        return self._outcome("list", *args)
+
+    async def upsert(
+        self,
+        namespace: str,
+        name: str,
+        candidates: Sequence[Candidate],
+        progress: Callable[[int, int], None] | None,
+    ) -> Any:
+        if progress:
+            progress(1, 2)
+            await asyncio.sleep(0)
+            progress(2, 2)
+        return self._outcome("upsert", namespace, name, list(candidates))
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self.__dict__.get("outcomes", {}):
+            raise AttributeError(name)
+
+        async def call(*args: object) -> Any:
+            return self._outcome(name, *args)
+
+        return call
+
+    def _outcome(self, name: str, *args: object) -> Any:
+        self.calls.append((name, *args))
+        outcome = self.outcomes[name]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+def api_key(name: str, *scopes: Scope) -> ApiKey:
+    """A key whose secret is its name."""
+    return ApiKey(
+        name=name, sha256=hashlib.sha256(name.encode()).hexdigest(), scopes=frozenset(scopes)
+    )
+
+
+def make_app(parts: Parts, **settings: Any) -> FastAPI:
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+
+    metrics, values = Metrics(), Settings(**settings)
+    app = create_api(values, metrics, lifespan)
+    stub: Any = parts
+    app.state.services = Services(
+        settings=values,
+        metrics=metrics,
+        encoder=ENCODER,
+        turns=stub, conversations=stub, ranking=stub, planning=stub, pools=stub, queue=stub,
+        ping=stub.ping,
+    )  # fmt: skip
+    return app
+
+
+def connect(app: FastAPI, **kwargs: Any) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://test", **kwargs)
+
+
+def request_scope(method: str, path: str, **headers: str) -> dict[str, Any]:
+    """The ASGI scope of a request, for tests that play the server."""
+    return {
+        "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1",
+        "method": method, "path": path, "raw_path": path.encode(), "root_path": "",
+        "scheme": "http", "query_string": b"", "client": None, "server": None, "state": {},
+        "headers": [
+            (name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()
+        ],
+    }  # fmt: skip
+
+
+@pytest.fixture
+def parts() -> Parts:
+    return Parts()
+
+
+Connect = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]
+
+
+@pytest.fixture
+def client_of(parts: Parts) -> Connect:
+    """From settings to a client of an API with them."""
+    return lambda **settings: connect(make_app(parts, **settings))
+
+
+@pytest.fixture
+async def client(client_of: Connect) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of() as client:
+        yield client

@@ -1,0 +1,54 @@
+import re
+
+import httpx
+import pytest
+
+from tests.service.api.conftest import Parts, make_app
+
+pytestmark = pytest.mark.anyio
+
+OPERATIONS = [
+    operation
+    for methods in make_app(Parts()).openapi()["paths"].values()
+    for operation in methods.values()
+]
+
+
+async def test_page_loads_nothing_from_elsewhere(client: httpx.AsyncClient) -> None:
+    page = (await client.get("/docs")).text
+    sources = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert not any("//" in source for source in sources)
+    for source in sources:
+        if not source.startswith("data:"):
+            asset = await client.get(f"/{source}")
+            assert asset.status_code == 200
+            assert len(asset.content) > 1000
+
+
+async def test_schema_is_served(client: httpx.AsyncClient) -> None:
+    schema = (await client.get("/openapi.json")).json()
+    assert "Problem" in schema["components"]["schemas"]
+    assert "HTTPValidationError" not in schema["components"]["schemas"]
+
+
+async def test_every_reference_resolves(client: httpx.AsyncClient) -> None:
+    response = await client.get("/openapi.json")
+    references = set(re.findall(r'"#/components/schemas/([^"]+)"', response.text))
+    assert references <= set(response.json()["components"]["schemas"])
+
+
+def test_operation_ids_are_stable() -> None:
+    assert sorted(operation["operationId"] for operation in OPERATIONS) == [
+        "delete_candidate", "delete_pool", "delete_session", "get_pool", "get_scores",
+        "get_session", "list_pools", "livez", "metrics", "plan", "post_turn", "put_candidates",
+        "put_pool", "put_session", "rank", "readyz", "search_pool", "undo_turn", "version",
+    ]  # fmt: skip
+
+
+def test_every_operation_has_words_a_tag_and_an_answer() -> None:
+    for operation in OPERATIONS:
+        assert operation["summary"]
+        assert operation["description"]
+        assert len(operation["tags"]) == 1
+        success = operation["responses"].get("200") or operation["responses"]["204"]
+        assert success.get("content") or "204" in operation["responses"]

@@ -1,0 +1,114 @@
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.service.api.conftest import Connect, Parts
+
+pytestmark = pytest.mark.anyio
+
+LIMITS = {
+    "max_text_chars": 10,
+    "max_candidates": 2,
+    "max_goals": 2,
+    "max_turns": 2,
+    "max_top_k": 5,
+}
+LONG = "x" * 11
+POST = {"speaker": "user", "text": "x"}
+RANK: dict[str, Any] = {"context": [POST], "candidates": ["x"]}
+PLAN: dict[str, Any] = {"goals": [{"text": "x"}, {"text": "y"}]}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "loc"),
+    [
+        ("/sessions/s/turn", {**POST, "text": LONG}, ["text"]),
+        ("/sessions/s/turn", {**POST, "top_k": 6}, ["top_k"]),
+        ("/rank", {**RANK, "context": [POST] * 3}, ["context"]),
+        ("/rank", {**RANK, "context": [POST, {**POST, "text": LONG}]}, ["context", 1, "text"]),
+        ("/rank", {**RANK, "candidates": ["x"] * 3}, ["candidates"]),
+        ("/rank", {**RANK, "candidates": ["x", LONG]}, ["candidates", 1]),
+        ("/rank", {**RANK, "candidates": ["x", {"text": LONG}]}, ["candidates", 1, "text"]),
+        ("/rank", {**RANK, "goals": [{"text": "x"}] * 3}, ["goals"]),
+        ("/rank", {**RANK, "goals": [{"text": LONG}]}, ["goals", 0, "text"]),
+        ("/rank", {**RANK, "avoid": [{"text": "x", "threshold": 1}] * 3}, ["avoid"]),
+        ("/rank", {**RANK, "avoid": [{"text": LONG, "threshold": 1}]}, ["avoid", 0, "text"]),
+        ("/rank", {**RANK, "top_k": 6}, ["top_k"]),
+        ("/plan", {"goals": [{"text": str(place)} for place in range(3)]}, ["goals"]),
+        ("/plan", {**PLAN, "top": 6}, ["top"]),
+        ("/pools/p/search", {"text": LONG}, ["text"]),
+        ("/pools/p/search", {"text": "x", "top_k": 6}, ["top_k"]),
+    ],
+)
+async def test_excess_is_named(
+    client_of: Connect, parts: Parts, path: str, body: dict[str, Any], loc: list[object]
+) -> None:
+    async with client_of(**LIMITS) as client:
+        response = await client.post(path, json=body)
+    assert response.status_code == 422
+    assert [error["loc"] for error in response.json()["errors"]] == [["body", *loc]]
+    assert LONG not in response.text
+    assert parts.calls == []
+
+
+async def test_every_excess_is_named(client_of: Connect) -> None:
+    async with client_of(**LIMITS) as client:
+        body = {**RANK, "candidates": [LONG, LONG], "top_k": 6}
+        errors = (await client.post("/rank", json=body)).json()["errors"]
+    assert [error["loc"][1:] for error in errors] == [
+        ["candidates", 0],
+        ["candidates", 1],
+        ["top_k"],
+    ]
+
+
+async def test_columns_of_scores_are_limited(client_of: Connect) -> None:
+    async with client_of(**LIMITS) as client:
+        response = await client.get("/sessions/s/scores", params={"ids": ["a", "b", "c"]})
+    assert [error["loc"] for error in response.json()["errors"]] == [["query", "ids"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/sessions/s/turn", {"speaker": "user", "text": "x" * 10, "top_k": 5}),
+        ("/rank", {**RANK, "context": [POST] * 2, "candidates": ["x" * 10] * 2, "top_k": 5}),
+        ("/plan", {**PLAN, "top": 5}),
+    ],
+)
+async def test_what_is_at_the_limit_passes(
+    client_of: Connect, path: str, body: dict[str, Any]
+) -> None:
+    async with client_of(**LIMITS) as client:
+        assert (await client.post(path, json=body)).status_code == 200
+
+
+async def test_body_over_the_limit_is_refused_by_its_declared_length(
+    client_of: Connect, parts: Parts
+) -> None:
+    async with client_of(max_body_bytes=100) as client:
+        response = await client.post("/rank", content=b"x" * 101)
+        metrics = (await client.get("/metrics")).text
+    assert response.status_code == 413
+    assert response.json()["type"] == "urn:turnwise:problem:body-too-large"
+    assert 'turnwise_rejected_total{reason="body_too_large"} 1.0' in metrics
+    assert parts.calls == []
+
+
+async def test_body_over_the_limit_is_refused_by_its_counted_length(client_of: Connect) -> None:
+    async def chunks() -> Any:  # noqa: ANN401 - an async generator has no length to declare
+        for _ in range(10):
+            yield b" " * 20
+
+    headers = {"Content-Type": "application/json"}
+    async with client_of(max_body_bytes=100) as client:
+        response = await client.post("/rank", content=chunks(), headers=headers)
+        metrics = (await client.get("/metrics")).text
+    assert response.status_code == 413
+    assert 'turnwise_rejected_total{reason="body_too_large"} 1.0' in metrics
+
+
+async def test_defaults_admit_a_thousand_candidates(client: httpx.AsyncClient) -> None:
+    body = {**RANK, "candidates": [f"candidate {place}" for place in range(1000)]}
+    assert (await client.post("/rank", json=body)).status_code == 200

@@ -1,0 +1,141 @@
+import asyncio
+import json
+import logging
+
+import httpx
+import pytest
+from starlette.types import Message
+
+from tests.service.api.conftest import Connect, Parts, connect, make_app, request_scope
+
+pytestmark = pytest.mark.anyio
+
+TURN = {"speaker": "user", "text": "a secret utterance"}
+
+
+async def test_sane_request_id_is_echoed(client: httpx.AsyncClient) -> None:
+    response = await client.get("/livez", headers={"X-Request-ID": "trace-1.2~3"})
+    assert response.headers["x-request-id"] == "trace-1.2~3"
+
+
+@pytest.mark.parametrize("given", ["", "a b", 'x"y', "x" * 129, "ü"])
+async def test_other_request_ids_are_replaced(client: httpx.AsyncClient, given: str) -> None:
+    response = await client.get("/livez", headers={b"X-Request-ID": given.encode("latin-1")})
+    assert response.headers["x-request-id"] not in {"", given}
+
+
+async def test_request_ids_differ(client: httpx.AsyncClient) -> None:
+    ids = {(await client.get("/livez")).headers["x-request-id"] for _ in range(5)}
+    assert len(ids) == 5
+
+
+async def test_problem_carries_the_request_id(client: httpx.AsyncClient) -> None:
+    response = await client.get("/nowhere", headers={"X-Request-ID": "abc"})
+    assert response.json()["request_id"] == "abc"
+
+
+async def test_access_is_logged_without_text(
+    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "turnwise.access"):
+        await client.post("/sessions/private/turn", json=TURN)
+        await client.get("/livez")
+    (line,) = [record for record in caplog.records if record.name == "turnwise.access"]
+    told = vars(line)
+    assert (told["method"], told["route"]) == ("POST", "/sessions/{session_id}/turn")
+    assert told["status"] == 200
+    assert told["ms"] > 0
+    assert "secret" not in line.getMessage()
+
+
+async def test_what_nobody_handles_is_logged_and_hidden(
+    client: httpx.AsyncClient, parts: Parts, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts.outcomes["turn"] = RuntimeError("internals")
+    response = await client.post("/sessions/s/turn", json=TURN, headers={"X-Request-ID": "abc"})
+    assert response.status_code == 500
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.headers["x-request-id"] == "abc"
+    assert "internals" not in response.text
+    assert "a request failed" in caplog.messages
+    metrics = (await client.get("/metrics")).text
+    assert 'route="/sessions/{session_id}/turn",status="500"} 1.0' in metrics
+
+
+class Client:
+    """Sends a turn, and leaves once it is told to."""
+
+    def __init__(self, *bodies: bytes) -> None:
+        self.scope = request_scope("POST", "/sessions/s/turn", content_type="application/json")
+        self.leave = asyncio.Event()
+        self.got: list[Message] = []
+        self._bodies = list(bodies)
+
+    async def receive(self) -> Message:
+        if self._bodies:
+            body = self._bodies.pop(0)
+            more = not body.endswith(b"}")
+            return {"type": "http.request", "body": body, "more_body": more}
+        await self.leave.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        self.got.append(message)
+
+
+class Work:
+    """A turn that takes for ever."""
+
+    def __init__(self) -> None:
+        self.began, self.ended = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, *_: object) -> None:
+        self.began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended.set()
+
+
+async def test_work_is_cancelled_when_the_client_leaves(parts: Parts) -> None:
+    parts.turn = work = Work()
+    app, client = make_app(parts), Client(json.dumps(TURN).encode())
+    request = asyncio.create_task(app(client.scope, client.receive, client.send))
+    async with asyncio.timeout(10):
+        await work.began.wait()
+        client.leave.set()
+        await request
+    assert work.ended.is_set()
+    assert client.got == []
+    async with connect(app) as other:
+        metrics = (await other.get("/metrics")).text
+    assert 'route="/sessions/{session_id}/turn",status="499"} 1.0' in metrics
+
+
+async def test_client_may_leave_in_the_middle_of_its_body(
+    parts: Parts, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = Client(b'{"speaker":')
+    client.leave.set()
+    async with asyncio.timeout(10):
+        await make_app(parts)(client.scope, client.receive, client.send)
+    assert client.got == []
+    assert parts.calls == []
+    assert "a request failed" not in caplog.messages
+
+
+async def test_shutdown_is_not_taken_for_a_client_that_left(parts: Parts) -> None:
+    parts.turn = work = Work()
+    client = Client(json.dumps(TURN).encode())
+    request = asyncio.create_task(make_app(parts)(client.scope, client.receive, client.send))
+    async with asyncio.timeout(10):
+        await work.began.wait()
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+
+
+async def test_malformed_content_length_is_left_to_the_counting(client_of: Connect) -> None:
+    async with client_of(max_body_bytes=10) as client:
+        response = await client.post("/rank", content=b"x" * 11, headers={"Content-Length": "?"})
+    assert response.status_code in {413, 415}

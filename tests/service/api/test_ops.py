@@ -1,0 +1,117 @@
+import asyncio
+import platform
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from service.settings import Limits
+from tests.service.api.conftest import Connect, Parts, connect, make_app
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_alive_whatever_else_is_not(client: httpx.AsyncClient, parts: Parts) -> None:
+    parts.ready = parts.healthy = False
+    response = await client.get("/livez")
+    assert (response.status_code, response.json()) == (200, {"alive": True})
+
+
+async def test_ready_with_every_check(client: httpx.AsyncClient) -> None:
+    response = await client.get("/readyz")
+    checks = dict.fromkeys(["model", "pools", "redis", "encoder", "not_draining"], True)
+    assert (response.status_code, response.json()) == (200, {"ready": True, "checks": checks})
+    assert "turnwise_ready 1.0" in (await client.get("/metrics")).text
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "check"),
+    [("ready", False, "pools"), ("healthy", False, "model"), ("stalled", True, "encoder")],
+)
+async def test_unready_part_is_named(
+    client: httpx.AsyncClient, parts: Parts, part: str, value: bool, check: str
+) -> None:
+    await client.get("/readyz")
+    setattr(parts, part, value)
+    response = await client.get("/readyz")
+    assert response.status_code == 503
+    assert response.headers["content-type"] == "application/problem+json"
+    assert [error["loc"] for error in response.json()["errors"]] == [[check]]
+    assert "turnwise_ready 0.0" in (await client.get("/metrics")).text
+
+
+async def test_not_ready_without_redis(client: httpx.AsyncClient, parts: Parts) -> None:
+    parts.outcomes["ping"] = ConnectionError("refused")
+    problem = (await client.get("/readyz")).json()
+    assert problem["type"] == "urn:turnwise:problem:not-ready"
+    assert [error["loc"] for error in problem["errors"]] == [["redis"]]
+
+
+async def test_not_ready_while_draining_but_answering(parts: Parts) -> None:
+    app = make_app(parts)
+    app.state.services.draining.set()
+    async with connect(app) as client:
+        problem = (await client.get("/readyz")).json()
+        turn = await client.post("/sessions/s/turn", json={"speaker": "user", "text": "Hi."})
+    assert [error["loc"] for error in problem["errors"]] == [["not_draining"]]
+    assert turn.status_code == 200
+
+
+async def test_redis_that_hangs_is_not_waited_for(
+    client: httpx.AsyncClient, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang() -> None:
+        await asyncio.sleep(60)
+
+    parts.outcomes["ping"] = None
+    monkeypatch.setattr("service.api.ops._PING_SECONDS", 0.01)
+    object.__setattr__(client._transport.app.state.services, "ping", hang)  # type: ignore[attr-defined]
+    async with asyncio.timeout(10):
+        assert (await client.get("/readyz")).status_code == 503
+
+
+async def test_metrics_parse_and_count_by_route_template(client: httpx.AsyncClient) -> None:
+    await client.get("/sessions/first")
+    await client.get("/sessions/second")
+    await client.get("/sessions/-bad")
+    await client.get("/nowhere")
+    await client.request("INVENTED", "/nowhere")
+    response = await client.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=")
+    families = {family.name: family for family in text_string_to_metric_families(response.text)}
+    counted = {
+        (sample.labels["method"], sample.labels["route"], sample.labels["status"])
+        for sample in families["turnwise_requests"].samples
+        if sample.name.endswith("_total") and sample.value
+    }
+    assert counted == {
+        ("GET", "/sessions/{session_id}", "200"),
+        ("GET", "/sessions/{session_id}", "422"),
+        ("GET", "other", "404"),
+        ("other", "other", "404"),
+    }
+
+
+async def test_series_of_routes_exist_from_the_start(client: httpx.AsyncClient) -> None:
+    text = (await client.get("/metrics")).text
+    route = 'route="/sessions/{session_id}/turn"'
+    assert f'turnwise_requests_total{{method="POST",{route},status="200"}} 0.0' in text
+    assert f'turnwise_request_seconds_count{{method="POST",{route}}} 0.0' in text
+
+
+async def test_version_tells_model_and_every_limit(client_of: Connect) -> None:
+    async with client_of(max_top_k=7, queue_limit=5) as client:
+        body = (await client.get("/version")).json()
+    assert body["python"] == platform.python_version()
+    assert body["model"] == {
+        "name": "tiny",
+        "fingerprint": "f",
+        "kind": "triple",
+        "dimension": 32,
+        "aggregation": "mean",
+        "runtime": "torch on cpu",
+    }
+    more = {"queue_limit", "session_ttl", "request_timeout"}
+    assert set(body["limits"]) == {*Limits.model_fields, *more}
+    assert isinstance(body["limits"]["max_top_k"], int)
+    assert (body["limits"]["max_top_k"], body["limits"]["queue_limit"]) == (7, 5)

@@ -1,0 +1,261 @@
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from service.api.uploads import Progress
+from service.errors import CandidateNotFound, PoolFull, PoolNotFound
+from service.pools import Candidate
+from tests.service.api.conftest import EDITED, Connect, Parts, connect, make_app, request_scope
+
+pytestmark = pytest.mark.anyio
+
+CANDIDATES = [
+    {"id": "a", "text": " Good day. ", "metadata": {"intent": "greeting", "rank": 1.5}},
+    {"text": "Goodbye."},
+]
+READ = [
+    Candidate.of("Good day.", "a", {"intent": "greeting", "rank": 1.5}),
+    Candidate.of("Goodbye."),
+]
+NDJSON = {"Content-Type": "application/x-ndjson"}
+LINES = {"Accept": "application/x-ndjson"}
+
+
+def lines_of(*items: object) -> bytes:
+    return b"\n".join(json.dumps(item).encode() for item in items)
+
+
+async def upload(client: httpx.AsyncClient, lines: bytes) -> httpx.Response:
+    return await client.put("/pools/p/candidates", content=lines, headers=NDJSON)
+
+
+async def test_pools_are_listed(client: httpx.AsyncClient, parts: Parts) -> None:
+    body = (await client.get("/pools")).json()
+    assert parts.calls == [("list", "default")]
+    assert [pool["name"] for pool in body["pools"]] == ["p"]
+
+
+async def test_pool_is_created_with_its_description(
+    client: httpx.AsyncClient, parts: Parts
+) -> None:
+    response = await client.put("/pools/p", json={"description": "replies"})
+    assert parts.calls == [("create", "default", "p", "replies")]
+    assert (response.status_code, response.json()["version"]) == (200, 3)
+
+
+async def test_pool_is_looked_at(client: httpx.AsyncClient, parts: Parts) -> None:
+    body = (await client.get("/pools/p")).json()
+    assert parts.calls == [("info", "default", "p")]
+    assert (body["index"], body["recall_at_10"], body["state"]) == ("flat", None, "ready")
+
+
+async def test_pool_is_deleted_without_content(client: httpx.AsyncClient, parts: Parts) -> None:
+    response = await client.delete("/pools/p")
+    assert parts.calls == [("drop", "default", "p")]
+    assert (response.status_code, response.content) == (204, b"")
+
+
+async def test_candidates_come_as_an_array(client: httpx.AsyncClient, parts: Parts) -> None:
+    response = await client.put("/pools/p/candidates", json=CANDIDATES)
+    assert parts.calls[-1] == ("upsert", "default", "p", READ)
+    assert response.json()["version"] == EDITED.version
+
+
+async def test_candidates_come_as_lines(client: httpx.AsyncClient, parts: Parts) -> None:
+    response = await upload(client, lines_of(*CANDIDATES) + b"\r\n\n")
+    assert response.status_code == 200
+    assert parts.calls[-1] == ("upsert", "default", "p", READ)
+
+
+async def test_lines_may_be_cut_anywhere(client: httpx.AsyncClient, parts: Parts) -> None:
+    async def bytewise() -> AsyncIterator[bytes]:
+        for byte in lines_of(*CANDIDATES):
+            yield bytes([byte])
+
+    await client.put("/pools/p/candidates", content=bytewise(), headers=NDJSON)
+    assert parts.calls[-1] == ("upsert", "default", "p", READ)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "loc"),
+    [
+        ({"id": "a"}, ["text"]),
+        ({"text": "  "}, ["text"]),
+        ({"text": "x" * 11}, ["text"]),
+        ({"text": "x", "id": ""}, ["id"]),
+        ({"text": "x", "id": "a\nb"}, ["id"]),
+        ({"text": "x", "metadata": ["no object"]}, ["metadata"]),
+        ({"text": "x", "metadata": {"long": "y" * 20}}, ["metadata"]),
+        ({"text": "x", "other": 1}, ["other"]),
+        ("no object", []),
+    ],
+)
+@pytest.mark.parametrize("as_lines", [False, True])
+async def test_bad_candidate_is_named_by_its_place(
+    client_of: Connect, parts: Parts, candidate: object, loc: list[str], as_lines: bool
+) -> None:
+    items = [{"text": "fine"}, candidate]
+    async with client_of(max_text_chars=10, max_metadata_bytes=20) as client:
+        if as_lines:
+            response = await upload(client, lines_of(*items))
+        else:
+            response = await client.put("/pools/p/candidates", json=items)
+    assert response.status_code == 422
+    assert [error["loc"] for error in response.json()["errors"]] == [["body", 1, *loc]]
+    assert "upsert" not in [call[0] for call in parts.calls]
+
+
+@pytest.mark.parametrize(
+    ("line", "loc"),
+    [
+        (b'{"text": NaN}', ["body", 1]),
+        (b'{"text": "x", "metadata": {"n": 1e999}}', ["body", 1, "metadata"]),
+        (b'{"text": "\\ud800"}', ["body", 1]),
+        (b'{"text": "x", "metadata": {"deep": ' + b"[" * 300 + b"]" * 300 + b"}}", ["body", 1]),
+        (b"not json", ["body", 1]),
+        (b"\xff\xfe", ["body", 1]),
+    ],
+)
+async def test_line_that_is_not_json_is_named(
+    client: httpx.AsyncClient, line: bytes, loc: list[object]
+) -> None:
+    response = await upload(client, b'{"text": "fine"}\n' + line)
+    assert response.status_code == 422
+    assert response.json()["errors"][0]["loc"] == loc
+
+
+async def test_reading_ends_after_many_bad_lines(client: httpx.AsyncClient) -> None:
+    response = await upload(client, b"{}\n" * 10_000)
+    assert len(response.json()["errors"]) == 20
+
+
+async def test_endless_line_is_refused(client_of: Connect) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(20):
+            yield b"x" * 100
+
+    async with client_of(max_body_bytes=1000) as client:
+        response = await client.put("/pools/p/candidates", content=chunks(), headers=NDJSON)
+    assert response.status_code == 422
+    assert "1000 bytes" in response.json()["detail"]
+
+
+async def test_object_is_no_array(client: httpx.AsyncClient) -> None:
+    response = await client.put("/pools/p/candidates", json={"text": "x"})
+    assert response.json()["errors"] == [
+        {"loc": ["body"], "msg": "should be an array of candidates"}
+    ]
+
+
+async def test_other_content_type_is_refused(client: httpx.AsyncClient) -> None:
+    headers = {"Content-Type": "text/csv"}
+    response = await client.put("/pools/p/candidates", content=b"a,b", headers=headers)
+    assert response.status_code == 415
+
+
+async def test_nothing_is_read_for_an_unknown_pool(client: httpx.AsyncClient, parts: Parts) -> None:
+    parts.outcomes["info"] = PoolNotFound("there is no pool 'p'")
+    response = await upload(client, b"not even json")
+    assert response.status_code == 404
+
+
+async def test_progress_comes_line_by_line(client: httpx.AsyncClient) -> None:
+    response = await client.put("/pools/p/candidates", json=CANDIDATES, headers=LINES)
+    assert response.headers["content-type"] == "application/x-ndjson"
+    first, second, last = map(json.loads, response.text.splitlines())
+    assert first == {"encoded": 1, "total": 2}
+    assert second == {"encoded": 2, "total": 2}
+    assert last == {"version": 4, "upserted": 2, "unchanged": 0, "size": 4}
+
+
+async def test_progress_ends_in_the_problem(client: httpx.AsyncClient, parts: Parts) -> None:
+    parts.outcomes["upsert"] = PoolFull("the pool holds all it may")
+    response = await client.put("/pools/p/candidates", json=CANDIDATES, headers=LINES)
+    last = json.loads(response.text.splitlines()[-1])
+    assert (response.status_code, last["status"]) == (200, 409)
+    assert last["type"] == "urn:turnwise:problem:pool-full"
+
+
+async def test_progress_hides_what_nobody_foresaw(client: httpx.AsyncClient, parts: Parts) -> None:
+    parts.outcomes["upsert"] = RuntimeError("secret")
+    response = await client.put("/pools/p/candidates", json=CANDIDATES, headers=LINES)
+    assert json.loads(response.text.splitlines()[-1])["status"] == 500
+    assert "secret" not in response.text
+
+
+async def test_bad_upload_fails_before_the_stream(client: httpx.AsyncClient) -> None:
+    response = await client.put("/pools/p/candidates", json=[{}], headers=LINES)
+    assert response.status_code == 422
+
+
+@pytest.mark.parametrize("accept", ["*/*", "application/x-ndjson"])
+async def test_client_that_leaves_cancels_the_upload(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, accept: str
+) -> None:
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    async def upsert(
+        _namespace: str, _name: str, _candidates: object, progress: Progress | None
+    ) -> None:
+        if progress:
+            progress(1, 2)
+        began.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(parts, "upsert", upsert)
+    app = make_app(parts)
+    messages = iter([{"type": "http.request", "body": lines_of(*CANDIDATES), "more_body": False}])
+
+    async def receive() -> dict[str, Any]:
+        if message := next(messages, None):
+            return message
+        await began.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(_: object) -> None:
+        pass
+
+    scope = request_scope(
+        "PUT", "/pools/p/candidates", content_type="application/x-ndjson", accept=accept
+    )
+    async with asyncio.timeout(10):
+        await app(scope, receive, send)
+        await ended.wait()
+
+
+async def test_candidate_is_deleted(client: httpx.AsyncClient, parts: Parts) -> None:
+    response = await client.delete("/pools/p/candidates/a")
+    assert parts.calls == [("remove", "default", "p", "a")]
+    assert (response.status_code, response.json()["version"]) == (200, 4)
+
+
+async def test_candidate_ids_may_hold_slashes(client: httpx.AsyncClient, parts: Parts) -> None:
+    await client.delete("/pools/p/candidates/faq%2Flate parcel")
+    assert parts.calls == [("remove", "default", "p", "faq/late parcel")]
+
+
+async def test_unknown_candidate_is_not_found(client: httpx.AsyncClient, parts: Parts) -> None:
+    parts.outcomes["remove"] = CandidateNotFound("there is no candidate 'a'")
+    assert (await client.delete("/pools/p/candidates/a")).status_code == 404
+
+
+async def test_search_is_passed_on(client: httpx.AsyncClient, parts: Parts) -> None:
+    response = await client.post("/pools/p/search", json={"text": "Hello.", "top_k": 2})
+    assert parts.calls == [("search", "default", "p", "Hello.", 2)]
+    assert [candidate["id"] for candidate in response.json()["candidates"]] == ["c"]
+
+
+async def test_upload_may_be_larger_than_other_bodies(parts: Parts) -> None:
+    app = make_app(parts, max_body_bytes=100, max_upload_bytes=1000)
+    many = [{"text": f"candidate {place}"} for place in range(10)]
+    async with connect(app) as client:
+        assert (await client.put("/pools/p/candidates", json=many)).status_code == 200
+        response = await client.put("/pools/p/candidates", json=many * 10)
+    assert response.status_code == 413

@@ -1,0 +1,231 @@
+import re
+from typing import Any
+
+import httpx
+import pytest
+
+from service import errors
+from service.errors import Overloaded, PoolNotReady, ServiceError, StateUnavailable
+from tests.service.api.conftest import Connect, Parts, api_key, make_app
+
+pytestmark = pytest.mark.anyio
+
+SAMPLES = {"session_id": "s", "name": "p", "candidate_id": "c"}
+BAD_NAMES = {"session_id": "-bad", "name": "b@d", "candidate_id": "x" * 129}
+SCHEMA = make_app(Parts()).openapi()
+OPERATIONS = [
+    (method.upper(), path, operation)
+    for path, methods in SCHEMA["paths"].items()
+    for method, operation in methods.items()
+]
+ALL = [(method, path) for method, path, _ in OPERATIONS]
+WITH_BODY = [(method, path) for method, path, operation in OPERATIONS if "requestBody" in operation]
+WITH_NAME = [(method, path) for method, path in ALL if "{" in path]
+KEYED = [(method, path) for method, path, operation in OPERATIONS if "security" in operation]
+ERRORS = [
+    value
+    for value in vars(errors).values()
+    if isinstance(value, type) and issubclass(value, ServiceError)
+]
+UTTERANCE = "a secret utterance"
+
+
+def url(path: str, names: dict[str, str] = SAMPLES) -> str:
+    return path.format(**names)
+
+
+def check_problem(response: httpx.Response, *statuses: int) -> dict[str, Any]:
+    assert response.status_code in statuses
+    assert response.headers["content-type"] == "application/problem+json"
+    problem: dict[str, Any] = response.json()
+    assert problem["status"] == response.status_code
+    assert problem["type"].startswith("urn:turnwise:problem:")
+    assert problem["title"]
+    assert problem["detail"]
+    assert problem["request_id"] == response.headers["x-request-id"]
+    assert set(problem) <= {"type", "title", "status", "detail", "errors", "request_id"}
+    assert response.status_code != 422 or problem["errors"]
+    return problem
+
+
+def test_walk_covers_the_contract() -> None:
+    assert set(ALL) == {
+        ("POST", "/sessions/{session_id}/turn"),
+        ("PUT", "/sessions/{session_id}"),
+        ("GET", "/sessions/{session_id}"),
+        ("DELETE", "/sessions/{session_id}"),
+        ("DELETE", "/sessions/{session_id}/turns/last"),
+        ("GET", "/sessions/{session_id}/scores"),
+        ("POST", "/rank"),
+        ("POST", "/plan"),
+        ("GET", "/pools"),
+        ("PUT", "/pools/{name}"),
+        ("GET", "/pools/{name}"),
+        ("DELETE", "/pools/{name}"),
+        ("PUT", "/pools/{name}/candidates"),
+        ("DELETE", "/pools/{name}/candidates/{candidate_id}"),
+        ("POST", "/pools/{name}/search"),
+        ("GET", "/livez"),
+        ("GET", "/readyz"),
+        ("GET", "/metrics"),
+        ("GET", "/version"),
+    }
+
+
+async def test_wrong_method(client: httpx.AsyncClient) -> None:
+    for path in [*SCHEMA["paths"], "/docs", "/openapi.json"]:
+        response = await client.patch(url(path))
+        check_problem(response, 405)
+        assert response.headers["allow"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/nowhere", "/sessions", "/sessions/", "/pools/", "/docs/x", "/sessions/s/turn/"]
+)
+async def test_unknown_path(client: httpx.AsyncClient, path: str) -> None:
+    check_problem(await client.get(path), 404)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"not json", b"[1", b"NaN", b'{"text": NaN}', b"\xff\xfe\x00", b"null", b"7",
+        b'{"text": "\\ud800", "speaker": "user"}', b"[" * 100_000, b'{"a":' * 100_000,
+        b"9" * 10_000, b"[[]]", b'{"": 1}',
+    ],
+)  # fmt: skip
+async def test_garbage_body(client: httpx.AsyncClient, parts: Parts, body: bytes) -> None:
+    headers = {"Content-Type": "application/json"}
+    for method, path in WITH_BODY:
+        response = await client.request(method, url(path), content=body, headers=headers)
+        check_problem(response, 422)
+    assert {call[0] for call in parts.calls} <= {"info"}
+
+
+async def test_body_that_is_no_json_by_its_type(client: httpx.AsyncClient) -> None:
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    for method, path in WITH_BODY:
+        response = await client.request(method, url(path), content=b"{}", headers=headers)
+        problem = check_problem(response, 415)
+        assert "application/json" in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [None, 1, True, [], {}, [UTTERANCE], {"text": UTTERANCE}, 1e308, -1]
+)
+async def test_wrong_types(client: httpx.AsyncClient, wrong: object) -> None:
+    fields = ("text", "speaker", "candidates", "goals", "context", "description", "responder")
+    for method, path in WITH_BODY:
+        response = await client.request(method, url(path), json=dict.fromkeys(fields, wrong))
+        check_problem(response, 422)
+        assert UTTERANCE not in response.text
+
+
+async def test_bad_names(client: httpx.AsyncClient, parts: Parts) -> None:
+    for method, path in WITH_NAME:
+        problem = check_problem(await client.request(method, url(path, BAD_NAMES)), 422)
+        assert "path" in [error["loc"][0] for error in problem["errors"]]
+    assert parts.calls == []
+
+
+async def test_no_key(client_of: Connect, parts: Parts) -> None:
+    headers = {"Authorization": "Bearer useless"}
+    async with client_of(api_keys=(api_key("useless"),)) as client:
+        for method, path in KEYED:
+            check_problem(await client.request(method, url(path)), 401)
+            check_problem(await client.request(method, url(path), headers=headers), 403)
+    assert parts.calls == []
+
+
+def test_all_but_the_operations_take_keys() -> None:
+    assert set(ALL) - set(KEYED) == {
+        ("GET", path) for path in ("/livez", "/readyz", "/metrics", "/version")
+    }
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.slug)
+async def test_every_error_comes_out_as_its_own_problem(
+    client: httpx.AsyncClient, parts: Parts, error: type[ServiceError]
+) -> None:
+    parts.outcomes["transcript"] = error("this time", [errors.FieldError(("body", "x"), "bad")])
+    response = await client.get("/sessions/s")
+    problem = check_problem(response, error.status)
+    assert problem["type"] == f"urn:turnwise:problem:{error.slug}"
+    assert (problem["title"], problem["detail"]) == (error.title, "this time")
+    assert problem["errors"] == [{"loc": ["body", "x"], "msg": "bad"}]
+
+
+@pytest.mark.parametrize("error", [Overloaded, StateUnavailable, PoolNotReady])
+async def test_retry_after_is_said_where_it_helps(
+    client: httpx.AsyncClient, parts: Parts, error: type[ServiceError]
+) -> None:
+    parts.outcomes["transcript"] = error("later")
+    response = await client.get("/sessions/s")
+    assert response.headers["retry-after"] == str(error.retry_after)
+
+
+def test_slugs_are_distinct_and_safe() -> None:
+    slugs = [error.slug for error in ERRORS]
+    assert len(set(slugs)) == len(slugs)
+    assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", slug) for slug in slugs)
+
+
+def test_tree_names_every_error_with_its_status() -> None:
+    tree = errors.__doc__ or ""
+    assert {error.__name__ for error in ERRORS} <= set(re.findall(r"\b[A-Z]\w+", tree))
+    for name, status in re.findall(r"- (\w+) (\d{3}):", tree):
+        assert vars(errors)[name].status == int(status)
+
+
+def test_documented_problems_are_those_of_the_tree() -> None:
+    documented: dict[str, int] = {}
+    for _, _, operation in OPERATIONS:
+        for status, response in operation["responses"].items():
+            content = response.get("content", {}).get("application/problem+json")
+            if content:
+                assert content["schema"] == {"$ref": "#/components/schemas/Problem"}
+                documented |= dict.fromkeys(content["examples"], int(status))
+            else:
+                assert int(status) < 400
+    abstract = {"not-found", "unavailable"}  # a route fails with one of their kinds
+    everywhere = {"method-not-allowed"}
+    known = {error.slug: error.status for error in ERRORS}
+    assert documented == {
+        slug: status for slug, status in known.items() if slug not in abstract | everywhere
+    }
+
+
+async def test_union_branches_do_not_show(client: httpx.AsyncClient) -> None:
+    context = [{"speaker": "user", "text": "Hi."}]
+    candidates = ["fine", {"id": "no text"}, 7, " ", {"text": ""}]
+    body = {"context": context, "candidates": candidates}
+    problem = check_problem(await client.post("/rank", json=body), 422)
+    places = [tuple(error["loc"]) for error in problem["errors"]]
+    assert set(places) == {
+        ("body", "candidates", 1, "text"),
+        ("body", "candidates", 2),
+        ("body", "candidates", 3),
+        ("body", "candidates", 4, "text"),
+    }
+
+
+async def test_rules_between_fields_are_told_plainly(client: httpx.AsyncClient) -> None:
+    problem = check_problem(await client.post("/rank", json={"candidates": ["x"]}), 422)
+    assert problem["errors"] == [{"loc": ["body"], "msg": "give either session_id or context"}]
+    assert problem["detail"] == "body: give either session_id or context"
+
+
+async def test_number_that_is_not_finite_is_refused(client: httpx.AsyncClient) -> None:
+    body = b'{"context": [], "candidates": ["x"], "fit_weight": 1e999}'
+    response = await client.post(
+        "/rank", content=body, headers={"Content-Type": "application/json"}
+    )
+    problem = check_problem(response, 422)
+    assert problem["errors"][0]["loc"] == ["body", "fit_weight"]
+
+
+async def test_many_errors_are_cut_short(client: httpx.AsyncClient) -> None:
+    body: dict[str, object] = {"context": [], "candidates": [{}] * 1000}
+    problem = check_problem(await client.post("/rank", json=body), 422)
+    assert len(problem["errors"]) == 50
+    assert "(and 999 more)" in problem["detail"]

@@ -1,0 +1,94 @@
+import httpx
+import pytest
+
+from service.requests import TurnRequest
+from tests.service.api.conftest import Connect, Parts, api_key
+
+pytestmark = pytest.mark.anyio
+
+KEYS = (
+    api_key("reader", "select"),
+    api_key("editor", "select", "pools"),
+    api_key("boss", "admin"),
+)
+TURN = {"speaker": "user", "text": "Hello."}
+
+
+def holder(name: str, **headers: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {name}", **headers}
+
+
+async def post_turn(client: httpx.AsyncClient, headers: dict[str, str]) -> httpx.Response:
+    return await client.post("/sessions/s/turn", json=TURN, headers=headers)
+
+
+async def test_namespace_is_the_name_of_the_key(client_of: Connect, parts: Parts) -> None:
+    async with client_of(api_keys=KEYS) as client:
+        response = await post_turn(client, holder("reader"))
+    assert response.status_code == 200
+    assert parts.calls == [("turn", "reader", "s", TurnRequest.model_validate(TURN), None)]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {"Authorization": "Bearer nobody"}, {"Authorization": "Basic reader"}, holder("")],
+)
+async def test_without_a_known_key_nothing_is_done(
+    client_of: Connect, parts: Parts, headers: dict[str, str]
+) -> None:
+    async with client_of(api_keys=KEYS) as client:
+        response = await post_turn(client, headers)
+    assert response.status_code == 401
+    assert response.json()["type"] == "urn:turnwise:problem:unauthenticated"
+    assert response.headers["www-authenticate"].startswith("Bearer ")
+    assert parts.calls == []
+
+
+async def test_scope_is_needed_to_edit_pools(client_of: Connect, parts: Parts) -> None:
+    async with client_of(api_keys=KEYS) as client:
+        refused = await client.put("/pools/p", json={}, headers=holder("reader"))
+        allowed = await client.put("/pools/p", json={}, headers=holder("editor"))
+    assert (refused.status_code, allowed.status_code) == (403, 200)
+    assert "insufficient_scope" in refused.headers["www-authenticate"]
+    assert parts.calls == [("create", "editor", "p", "")]
+
+
+async def test_admin_may_do_all_and_act_elsewhere(client_of: Connect, parts: Parts) -> None:
+    headers = holder("boss", **{"Turnwise-Namespace": "reader"})
+    async with client_of(api_keys=KEYS) as client:
+        await client.delete("/pools/p", headers=headers)
+        await client.delete("/pools/p", headers=holder("boss"))
+    assert parts.calls == [("drop", "reader", "p"), ("drop", "boss", "p")]
+
+
+async def test_others_may_not_act_elsewhere(client_of: Connect, parts: Parts) -> None:
+    async with client_of(api_keys=KEYS) as client:
+        elsewhere = holder("editor", **{"Turnwise-Namespace": "reader"})
+        own = holder("editor", **{"Turnwise-Namespace": "editor"})
+        assert (await client.delete("/pools/p", headers=elsewhere)).status_code == 403
+        assert (await client.delete("/pools/p", headers=own)).status_code == 204
+    assert parts.calls == [("drop", "editor", "p")]
+
+
+async def test_without_keys_everybody_acts_in_one_namespace(
+    client: httpx.AsyncClient, parts: Parts
+) -> None:
+    assert (await post_turn(client, {})).status_code == 200
+    elsewhere = {"Turnwise-Namespace": "reader"}
+    assert (await post_turn(client, elsewhere)).status_code == 403
+    assert [call[1] for call in parts.calls] == ["default"]
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics", "/version", "/docs"])
+async def test_operations_take_no_key(client_of: Connect, path: str) -> None:
+    async with client_of(api_keys=KEYS) as client:
+        assert (await client.get(path)).status_code == 200
+
+
+async def test_turned_away_callers_are_counted(client_of: Connect) -> None:
+    async with client_of(api_keys=KEYS) as client:
+        await post_turn(client, {})
+        await client.put("/pools/p", json={}, headers=holder("reader"))
+        text = (await client.get("/metrics")).text
+    assert 'turnwise_rejected_total{reason="unauthenticated"} 1.0' in text
+    assert 'turnwise_rejected_total{reason="forbidden"} 1.0' in text

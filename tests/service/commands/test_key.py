@@ -1,0 +1,42 @@
+import hashlib
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from service.cli import app
+from service.settings import Settings
+
+run = CliRunner().invoke
+
+
+def made(*arguments: str) -> tuple[str, str]:
+    """The key, and the value for TURNWISE_API_KEYS."""
+    result = run(app, ["key", *arguments])
+    assert result.exit_code == 0, result.output
+    shown, configured = result.output.splitlines()
+    return shown.split()[-1], configured.partition(": ")[2]
+
+
+def test_the_printed_value_configures_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    key, value = made("ada", "--scope", "select", "pools")
+    monkeypatch.setenv("TURNWISE_API_KEYS", value)
+    (configured,) = Settings().api_keys
+    assert configured.name == "ada"
+    assert configured.sha256 == hashlib.sha256(key.encode()).hexdigest()
+    assert configured.scopes == {"select", "pools"}
+
+
+def test_a_key_may_select_and_is_kept_nowhere_but_where_it_is_shown() -> None:
+    key, value = made("ada")
+    assert json.loads(value)[0]["scopes"] == ["select"]
+    assert key not in value
+
+
+def test_each_key_is_another() -> None:
+    assert made("ada") != made("ada")
+
+
+@pytest.mark.parametrize("arguments", [["a b"], ["ada", "--scope", "root"]])
+def test_a_bad_name_or_scope_is_refused(arguments: list[str]) -> None:
+    assert run(app, ["key", *arguments]).exit_code == 2

@@ -1,0 +1,143 @@
+"""Real Redis servers: the bundled binary on unix sockets in a short folder, without any files."""
+
+import secrets
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from pathlib import Path
+from subprocess import DEVNULL, Popen
+from typing import Any
+
+import pytest
+import redis as blocking
+from redis.asyncio import Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from service.private_redis import bundled_server
+from service.redis import connect
+
+
+class RedisServer:
+    """A Redis that a test may kill and start again; it forgets its data, and leaves nothing."""
+
+    def __init__(self, *options: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="tw-"))
+        self.socket = self.folder / "s"
+        self.url = f"unix://{self.socket}"
+        self._options = options
+        self.start()
+
+    def start(self) -> None:
+        self._process = Popen(  # noqa: S603 - our own words
+            [
+                str(bundled_server()), "--port", "0", "--unixsocket", str(self.socket),
+                "--dir", str(self.folder), "--save", "", "--appendonly", "no",
+                "--loglevel", "warning", *self._options,
+            ],
+            stdin=DEVNULL, stdout=DEVNULL,
+        )  # fmt: skip
+        while True:
+            try:
+                self.command("INFO")
+            except blocking.ConnectionError:
+                assert self._process.poll() is None, "redis-server did not start"
+                time.sleep(0.01)
+            else:
+                return
+
+    def command(self, *args: str) -> Any:  # noqa: ANN401 - whatever Redis answers
+        once = Retry(NoBackoff(), 0)
+        with blocking.Redis(unix_socket_path=str(self.socket), retry=once) as client:
+            return client.execute_command(*args)
+
+    def wait_for(self, command: str, what: bytes) -> None:
+        while what not in self.command(*command.split()):
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self.socket.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        self.kill()
+        shutil.rmtree(self.folder)
+
+
+@pytest.fixture(scope="session")
+def _shared_server() -> Iterator[RedisServer]:
+    server = RedisServer()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def redis_url(_shared_server: RedisServer) -> str:
+    """URL of an empty Redis, which the tests of a worker use one after the other."""
+    _shared_server.command("FLUSHALL")
+    return _shared_server.url
+
+
+@pytest.fixture
+def redis_server() -> Iterator[RedisServer]:
+    """A server of the test's own, to kill."""
+    server = RedisServer()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Redis]:
+    """A client of an empty Redis, for async tests."""
+    async with connect(redis_url, cluster=False, timeout=5.0) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def _shared_cluster() -> Iterator[RedisServer]:
+    server = _cluster()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def cluster_url(_shared_cluster: RedisServer) -> str:
+    """URL of an empty Redis Cluster of one node, which owns every slot."""
+    _shared_cluster.command("FLUSHALL")
+    return _shared_cluster.url
+
+
+@pytest.fixture
+def redis_cluster() -> Iterator[RedisServer]:
+    """A cluster of the test's own, to kill."""
+    server = _cluster()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def _cluster() -> RedisServer:
+    port = _free_port()
+    server = RedisServer("--port", str(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes")
+    server.url = f"redis://127.0.0.1:{port}"
+    server.command("CLUSTER", "ADDSLOTS", *map(str, range(16384)))
+    server.wait_for("CLUSTER INFO", b"cluster_state:ok")
+    return server
+
+
+def _free_port() -> int:
+    """Return a port that is free, as is that of its cluster bus, 10,000 above it."""
+    while True:
+        port = 12_000 + secrets.randbelow(10_000)  # systems hand out neither by themselves
+        with socket.socket() as client, socket.socket() as bus, suppress(OSError):
+            client.bind(("127.0.0.1", port))
+            bus.bind(("127.0.0.1", port + 10_000))
+            return port

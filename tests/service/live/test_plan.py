@@ -1,0 +1,84 @@
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from models.roles import Role, relation_to
+from tests.service.live.conftest import DIALOGUE, Live, Oracle
+
+CONTEXT = [{"speaker": speaker, "text": text} for speaker, text in DIALOGUE]
+GOALS = [("bot", "What is your name?"), ("user", "My name is Ada."), ("bot", "Here is your key.")]
+
+
+def goals() -> list[dict[str, str]]:
+    return [
+        {"id": f"g{place}", "speaker": speaker, "text": text}
+        for place, (speaker, text) in enumerate(GOALS)
+    ]
+
+
+def link(oracle: Oracle, x: int, y: int) -> float:
+    (speaker, text), (target, goal) = GOALS[x], GOALS[y]
+    before = oracle.encoder.encode([text], Role.SECOND, relation_to(speaker, target))[0]
+    return float(before @ oracle.after(goal))
+
+
+def pull(oracle: Oracle, goal: int) -> float:
+    speaker, text = GOALS[goal]
+    _, second = oracle.context(DIALOGUE, speaker)
+    return sum(float(b @ oracle.after(text)) for b in second)
+
+
+def naive(oracle: Oracle, weights: tuple[float, float, float]) -> dict[tuple[str, ...], float]:
+    return {
+        tuple(f"g{goal}" for goal in order): sum(link(oracle, *order[t : t + 2]) for t in range(2))
+        + sum(w * pull(oracle, goal) for w, goal in zip(weights, order, strict=True))
+        for order in permutations(range(3))
+    }
+
+
+def scores(answer: dict[str, Any]) -> dict[tuple[str, ...], float]:
+    return {tuple(order["order"]): order["score"] for order in answer["orders"]}
+
+
+def test_a_chain_is_the_sum_of_its_links(live: Live, oracle: Oracle) -> None:
+    answer = live.post("/plan", goals=goals(), top=10)
+    assert scores(answer) == pytest.approx(naive(oracle, (0, 0, 0)), abs=1e-3)
+    values = list(scores(answer).values())
+    assert values == sorted(values, reverse=True)
+    assert answer["next_goal"] == answer["orders"][0]["order"][0]
+    assert answer["optimal"] is True
+
+
+def test_curving_adds_the_pull_of_the_history(live: Live, oracle: Oracle) -> None:
+    live.say("s", DIALOGUE)
+    expected = naive(oracle, (1.0, -0.5, -1.0))
+    for history in ({"context": CONTEXT}, {"session_id": "s"}):
+        answer = live.post("/plan", **history, goals=goals(), method="chain_curved", top=6)
+        assert scores(answer) == pytest.approx(expected, abs=2e-3)
+
+
+def test_greedy_takes_what_the_history_pulls_at_most(live: Live, oracle: Oracle) -> None:
+    answer = live.post("/plan", context=CONTEXT, goals=goals(), method="greedy")
+    pulls = [pull(oracle, goal) for goal in range(3)]
+    order = sorted(range(3), key=lambda goal: -pulls[goal])
+    assert answer["orders"][0]["order"] == [f"g{goal}" for goal in order]
+
+
+def test_more_goals_than_can_be_solved_exactly_say_so(live: Live) -> None:
+    many = [{"text": f"Goal number {number}"} for number in range(20)]
+    answer = live.post("/plan", goals=many)
+    assert answer["optimal"] is False
+    assert sorted(answer["orders"][0]["order"], key=int) == [str(n) for n in range(20)]
+
+
+@pytest.mark.parametrize("method", ["chain_curved", "greedy"])
+def test_methods_of_the_history_need_one(live: Live, method: str) -> None:
+    answer = live.http.post("/plan", json={"goals": goals(), "method": method})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["loc"] == ["body", "method"]
+
+
+def test_two_goals_of_one_id_are_refused(live: Live) -> None:
+    twice = [{"id": "g", "text": "One"}, {"id": "g", "text": "Two"}]
+    assert live.http.post("/plan", json={"goals": twice}).status_code == 422

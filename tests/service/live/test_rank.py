@@ -1,0 +1,152 @@
+from typing import Any
+
+import pytest
+
+from tests.service.live.conftest import DIALOGUE, REPLIES, Live, Oracle
+
+CONTEXT = [{"speaker": speaker, "text": text} for speaker, text in DIALOGUE]
+GOALS = [("bot", "I have booked it for you."), ("user", "Perfect, thank you!")]
+
+
+def by_text(answer: dict[str, Any], field: str = "score") -> dict[str, Any]:
+    return {item["text"]: item[field] for item in answer["ranking"]}
+
+
+def test_without_goals_it_is_the_next_utterance_score(live: Live, oracle: Oracle) -> None:
+    answer = live.post("/rank", context=CONTEXT, candidates=REPLIES, aggregation="mean")
+    naive = {text: oracle.score(DIALOGUE, text) for text in REPLIES}
+    assert by_text(answer) == pytest.approx(naive, abs=1e-3)
+    assert by_text(answer) == by_text(answer, "fit")
+    scores = [item["score"] for item in answer["ranking"]]
+    assert scores == sorted(scores, reverse=True)
+    assert [REPLIES[item["index"]] for item in answer["ranking"]] == list(by_text(answer))
+
+
+def test_a_session_ranks_as_its_transcript_does(live: Live) -> None:
+    live.say("s", DIALOGUE)
+    stored = live.post("/rank", session_id="s", candidates=REPLIES, aggregation="mean")
+    given = live.post("/rank", context=CONTEXT, candidates=REPLIES, aggregation="mean")
+    assert by_text(stored) == pytest.approx(by_text(given), abs=1e-3)
+
+
+def test_max_sim_and_last_rows(live: Live, oracle: Oracle) -> None:
+    pairs = live.post("/rank", context=CONTEXT, candidates=REPLIES, aggregation="max_sim")
+    naive = {text: oracle.max_sim(DIALOGUE, text) for text in REPLIES}
+    assert by_text(pairs) == pytest.approx(naive, abs=1e-3)
+    newest = live.post("/rank", context=CONTEXT, candidates=REPLIES, last_rows=1)
+    naive = {text: oracle.score(DIALOGUE, text, 1) for text in REPLIES}
+    assert by_text(newest) == pytest.approx(naive, abs=1e-3)
+
+
+def test_a_candidate_is_ranked_for_who_would_say_it(live: Live, oracle: Oracle) -> None:
+    given = [{"text": REPLIES[0], "speaker": "user", "id": "a"}, {"text": REPLIES[1]}]
+    live.say("s", DIALOGUE)
+    for history in ({"context": CONTEXT}, {"session_id": "s"}):
+        answer = live.post("/rank", **history, candidates=given, aggregation="mean")
+        naive = {
+            REPLIES[0]: oracle.score(DIALOGUE, REPLIES[0], target="user"),
+            REPLIES[1]: oracle.score(DIALOGUE, REPLIES[1], target="bot"),
+        }
+        assert by_text(answer) == pytest.approx(naive, abs=1e-3)
+        assert by_text(answer, "id") == {REPLIES[0]: "a", REPLIES[1]: None}
+
+
+def test_goals_are_equation_4_weighted_plus_fit(live: Live, oracle: Oracle) -> None:
+    weights = (1.0, -0.5)
+    goals = [
+        {"speaker": speaker, "text": text, "weight": weight}
+        for (speaker, text), weight in zip(GOALS, weights, strict=True)
+    ]
+    answer = live.post(
+        "/rank", context=CONTEXT, candidates=REPLIES, goals=goals, fit_weight=0.1,
+        aggregation="mean",
+    )  # fmt: skip
+    for item in answer["ranking"]:
+        reach = [oracle.reachability(DIALOGUE, ("bot", item["text"]), goal) for goal in GOALS]
+        fit = oracle.score(DIALOGUE, item["text"])
+        assert item["goals"] == pytest.approx(reach, abs=1e-3)
+        assert item["fit"] == pytest.approx(fit, abs=1e-3)
+        total = reach[0] - 0.5 * reach[1] + 0.1 * fit
+        assert item["score"] == pytest.approx(total, abs=1e-3)
+
+
+def test_a_goal_without_a_context_is_the_first_term_alone(live: Live, oracle: Oracle) -> None:
+    goal = {"text": GOALS[0][1]}
+    answer = live.post("/rank", context=[], candidates=REPLIES, goals=[goal])
+    naive = {text: oracle.reachability([], ("bot", text), GOALS[0]) for text in REPLIES}
+    assert by_text(answer) == pytest.approx(naive, abs=1e-3)
+    assert set(by_text(answer, "fit").values()) == {None}
+
+
+def test_what_leads_to_an_utterance_to_avoid_is_rejected_with_the_reason(
+    live: Live, oracle: Oracle
+) -> None:
+    bad = ("user", "This is outrageous.")
+    reach = {text: oracle.reachability(DIALOGUE, ("bot", text), bad) for text in REPLIES}
+    ordered = sorted(reach.values())
+    threshold = (ordered[2] + ordered[3]) / 2
+    avoid = [{"speaker": bad[0], "text": bad[1], "threshold": threshold}]
+    answer = live.post("/rank", context=CONTEXT, candidates=REPLIES, avoid=avoid)
+    rejected = {item["text"]: item["reachability"] for item in answer["rejected"]}
+    assert rejected == pytest.approx({t: r for t, r in reach.items() if r > threshold}, abs=1e-3)
+    assert set(by_text(answer)) == set(REPLIES) - set(rejected)
+    assert all("avoid.0" in item["reason"] for item in answer["rejected"])
+
+
+def test_a_pool_gives_the_candidates(live: Live, oracle: Oracle) -> None:
+    answer = live.post("/rank", context=CONTEXT, pool="default", top_k=3, aggregation="mean")
+    assert answer["pool"]["name"] == "default"
+    naive = {text: oracle.score(DIALOGUE, text) for text in REPLIES}
+    best = sorted(naive, key=lambda text: -naive[text])[:3]
+    assert list(by_text(answer)) == best
+    toward = live.post("/rank", context=CONTEXT, pool="default", goals=[{"text": "Goodbye"}])
+    assert {item["text"] for item in toward["ranking"]} == set(REPLIES)
+    assert all(item["id"].startswith("r") for item in toward["ranking"])
+
+
+def test_equal_candidates_keep_their_order(live: Live) -> None:
+    answer = live.post("/rank", context=CONTEXT, candidates=[REPLIES[0]] * 3)
+    assert [item["index"] for item in answer["ranking"]] == [0, 1, 2]
+
+
+def test_a_thousand_candidates_and_none_encoded_twice(live: Live) -> None:
+    candidates = [f"Reply number {number}" for number in range(1000)]
+    request = {"context": CONTEXT, "candidates": candidates, "top_k": 5}
+    first = live.post("/rank", **request)
+
+    def encoded() -> float:
+        return live.metric("turnwise_encoded_total", role="after", path="critical")
+
+    before = encoded()
+    again = live.post("/rank", **request)
+    assert again["ranking"] == first["ranking"]
+    assert len(again["ranking"]) == 5
+    assert encoded() == before
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"candidates": REPLIES},
+        {"context": [], "candidates": REPLIES},
+        {"context": CONTEXT},
+        {"context": CONTEXT, "candidates": []},
+        {"context": CONTEXT, "candidates": REPLIES, "pool": "default"},
+        {"context": CONTEXT, "session_id": "s", "candidates": REPLIES},
+        {"context": [], "pool": "default", "goals": [{"text": "x"}]},
+        {"context": CONTEXT, "candidates": ["x"] * 1001},
+    ],
+)
+def test_what_cannot_be_ranked_is_invalid(live: Live, body: dict[str, Any]) -> None:
+    answer = live.http.post("/rank", json=body)
+    assert (answer.status_code, answer.json()["type"]) == (
+        422,
+        "urn:turnwise:problem:invalid-request",
+    )
+
+
+def test_search_finds_what_follows_a_text(live: Live, oracle: Oracle) -> None:
+    answer = live.post("/pools/default/search", text="Hello there", top_k=len(REPLIES))
+    found = {item["text"]: item["score"] for item in answer["candidates"]}
+    naive = {text: oracle.score([("user", "Hello there")], text) for text in REPLIES}
+    assert found == pytest.approx(naive, abs=1e-3)

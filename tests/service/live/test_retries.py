@@ -1,0 +1,85 @@
+"""Idempotency-Key, expected_turn, replicas."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from service.sessions import Sessions
+from tests.service.live.conftest import Launch, Live
+
+HELLO = {"speaker": "user", "text": "Hello"}
+
+
+def post(live: Live, body: dict[str, Any], key: str | None = None) -> httpx.Response:
+    headers = {"Idempotency-Key": key} if key else {}
+    return live.http.post("/sessions/s/turn", json=body, headers=headers)
+
+
+def test_a_retry_gets_the_first_answer_and_changes_nothing(live: Live) -> None:
+    first = live.ok(post(live, HELLO, "k1"))
+    live.turn("s", "bot", "Hi")
+    again = live.ok(post(live, HELLO, "k1"))
+    assert again["replayed"] is True
+    same = ("turn", "candidates", "pool", "model")
+    assert [again[name] for name in same] == [first[name] for name in same]
+    assert live.get("/sessions/s")["turns"] == 2
+
+
+def test_the_same_key_with_another_body_is_refused(live: Live) -> None:
+    live.ok(post(live, HELLO, "k1"))
+    other = post(live, HELLO | {"text": "Good morning"}, "k1")
+    kind = "urn:turnwise:problem:idempotency-mismatch"
+    assert (other.status_code, other.json()["type"]) == (422, kind)
+    assert live.get("/sessions/s")["turns"] == 1
+
+
+def test_a_retry_on_another_replica_gets_the_first_answer(launch: Launch) -> None:
+    one = launch()
+    one.fill()
+    two = launch()
+    first = one.ok(post(one, HELLO, "k1"))
+    again = two.ok(post(two, HELLO, "k1"))
+    assert (again["replayed"], again["candidates"]) == (True, first["candidates"])
+
+
+def test_an_answer_lost_after_the_commit_is_not_a_second_turn(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = Sessions.commit
+
+    async def lost(self: Sessions, *arguments: Any) -> bool:  # noqa: ANN401
+        await commit(self, *arguments)
+        raise ConnectionError("the answer never came")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Sessions, "commit", lost)
+        assert post(live, HELLO, "k1").status_code == 500
+    again = live.ok(post(live, HELLO, "k1"))
+    assert (again["replayed"], again["turn"]) == (True, 1)
+    assert again["candidates"]
+
+
+def test_an_expected_turn_that_is_not_the_next_is_a_conflict(live: Live) -> None:
+    live.ok(post(live, HELLO | {"expected_turn": 1}))
+    late = post(live, HELLO | {"expected_turn": 1})
+    assert (late.status_code, late.json()["type"]) == (409, "urn:turnwise:problem:turn-conflict")
+    assert live.get("/sessions/s")["turns"] == 1
+    live.ok(post(live, HELLO | {"expected_turn": 2}))
+
+
+def test_of_two_that_expect_the_same_turn_one_lands(launch: Launch) -> None:
+    one = launch()
+    one.fill()
+    two = launch()
+    statuses = [post(live, HELLO | {"expected_turn": 1}).status_code for live in (one, two)]
+    assert statuses == [200, 409]
+
+
+def test_a_session_goes_on_on_any_replica(launch: Launch) -> None:
+    one = launch()
+    one.fill()
+    two = launch()
+    one.turn("s", "user", "Hello")
+    two.turn("s", "bot", "Hi")
+    assert one.turn("s", "user", "A room, please")["turn"] == 3

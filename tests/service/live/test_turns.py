@@ -1,0 +1,202 @@
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live, Oracle, Said, eventually
+
+ALL = len(REPLIES)
+
+
+def scores_of(answer: dict[str, Any]) -> dict[str, float]:
+    return {candidate["text"]: candidate["score"] for candidate in answer["candidates"]}
+
+
+def expected(oracle: Oracle, said: Said, aggregation: str, last_rows: int) -> dict[str, float]:
+    if aggregation == "max_sim":
+        return {text: oracle.max_sim(said, text) for text in REPLIES}
+    rows = last_rows if aggregation == "last_rows" else None
+    return {text: oracle.score(said, text, rows) for text in REPLIES}
+
+
+def test_the_first_turn_creates_a_session(live: Live) -> None:
+    answer = live.turn("s", "user", "Hello there")
+    assert answer["session_id"] == "s"
+    assert answer["turn"] == 1
+    assert answer["pool"]["name"] == "default"
+    assert answer["replayed"] is False
+    assert set(answer["timings_ms"]) == {"encode", "state", "retrieve", "rerank", "total"}
+    assert len(answer["candidates"]) == 5
+    assert set(answer["candidates"][0]) == {"id", "text", "score", "metadata"}
+    scores = [candidate["score"] for candidate in answer["candidates"]]
+    assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "last_rows"), [("mean", 1), ("last_rows", 1), ("last_rows", 2), ("max_sim", 1)]
+)
+def test_scores_are_the_papers_after_every_turn(
+    live: Live, oracle: Oracle, aggregation: str, last_rows: int
+) -> None:
+    asked = {"aggregation": aggregation, "last_rows": last_rows, "top_k": ALL, "respond": True}
+    for count, (speaker, text) in enumerate(DIALOGUE, 1):
+        answer = live.turn("s", speaker, text, **asked, explain=count % 2 == 0)
+        naive = expected(oracle, DIALOGUE[:count], aggregation, last_rows)
+        assert scores_of(answer) == pytest.approx(naive, abs=1e-3)
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "last_rows", "max_sim"])
+def test_contributions_add_up_to_the_score(live: Live, aggregation: str) -> None:
+    for count, (speaker, text) in enumerate(DIALOGUE, 1):
+        answer = live.turn("s", speaker, text, aggregation=aggregation, explain=True, respond=True)
+        utterances = (1, 2, 3, 3, 4, 5)[count - 1]
+        for candidate in answer["candidates"]:
+            assert len(candidate["contributions"]) == utterances
+            assert sum(candidate["contributions"]) == pytest.approx(candidate["score"], abs=1e-3)
+
+
+def test_what_the_request_leaves_out_says_the_models_card(live: Live) -> None:
+    live.say("s", DIALOGUE[:4])
+    left_out = live.turn("s", *DIALOGUE[4], respond=True)
+    live.say("t", DIALOGUE[:4])
+    said = live.turn("t", *DIALOGUE[4], respond=True, aggregation="mean")  # the tiny card is silent
+    assert scores_of(left_out) == pytest.approx(scores_of(said), abs=1e-6)
+
+
+def test_a_turn_of_the_responder_returns_candidates_only_on_request(live: Live) -> None:
+    live.turn("s", "user", "Hello")
+    quiet = live.turn("s", "bot", "Hi, how can I help?")
+    assert quiet["candidates"] == []
+    assert quiet["pool"] is None
+    assert live.turn("s", "bot", "Are you there?", respond=True)["candidates"]
+    assert live.turn("s", "user", "Yes", respond=False)["candidates"] == []
+
+
+def test_posts_of_one_speaker_are_one_utterance_and_two_in_the_transcript(
+    live: Live, oracle: Oracle
+) -> None:
+    live.turn("s", "user", "Hello.")
+    answer = live.turn("s", "user", "I am at the desk.", top_k=ALL)
+    naive = {text: oracle.score([("user", "Hello. I am at the desk.")], text) for text in REPLIES}
+    assert answer["turn"] == 2
+    assert scores_of(answer) == pytest.approx(naive, abs=1e-3)
+    posts = live.get("/sessions/s")["transcript"]
+    assert [(post["turn"], post["text"]) for post in posts] == [
+        (1, "Hello."),
+        (2, "I am at the desk."),
+    ]
+
+
+def test_another_responder_is_fixed_before_the_first_turn(live: Live, oracle: Oracle) -> None:
+    put = live.http.put("/sessions/s", json={"responder": "agent"})
+    assert put.is_success
+    assert put.json()["turns"] == 0
+    said = [("guest", "Hello"), ("agent", "Welcome!"), ("guest", "A room, please.")]
+    assert live.say("s", said[:2])["candidates"] == []
+    answer = live.turn("s", *said[2], top_k=ALL, aggregation="mean")
+    naive = {text: oracle.score(said, text, target="agent") for text in REPLIES}
+    assert scores_of(answer) == pytest.approx(naive, abs=1e-3)
+    assert live.http.put("/sessions/s", json={"responder": "agent"}).is_success
+    late = live.http.put("/sessions/s", json={"responder": "guest"})
+    assert (late.status_code, late.json()["type"]) == (409, "urn:turnwise:problem:session-started")
+
+
+def test_undo_takes_the_last_post_back_as_if_it_had_never_been(live: Live, oracle: Oracle) -> None:
+    live.say("s", DIALOGUE[:4])
+    undone = live.ok(live.http.delete("/sessions/s/turns/last"))
+    assert (undone["turn"], undone["removed"]["text"]) == (3, DIALOGUE[3][1])
+    answer = live.say("s", DIALOGUE[4:], top_k=ALL, respond=True, aggregation="mean")
+    said = [*DIALOGUE[:3], *DIALOGUE[4:]]
+    assert scores_of(answer) == pytest.approx(expected(oracle, said, "mean", 1), abs=1e-3)
+
+
+def test_undo_goes_back_to_the_empty_session_and_no_further(live: Live) -> None:
+    live.turn("s", "user", "Hello")
+    assert live.http.delete("/sessions/s/turns/last").json()["turn"] == 0
+    assert live.http.delete("/sessions/s/turns/last").status_code == 409
+    assert live.get("/sessions/s")["turns"] == 0
+    assert live.turn("s", "user", "Hello again")["turn"] == 1
+
+
+def test_a_deleted_session_is_gone(live: Live) -> None:
+    live.turn("s", "user", "Hello")
+    assert live.http.delete("/sessions/s").is_success
+    for answer in (live.http.get("/sessions/s"), live.http.delete("/sessions/s")):
+        assert answer.json()["type"] == "urn:turnwise:problem:session-not-found"
+    assert live.turn("s", "user", "Hello")["turn"] == 1
+
+
+def test_the_score_matrix_is_the_score_after_each_utterance(live: Live, oracle: Oracle) -> None:
+    live.say("s", DIALOGUE)
+    ids = ["r6", "r1"]
+    matrix = live.get("/sessions/s/scores", ids=ids, aggregation="last_rows", last_rows=2)
+    assert matrix["ids"] == ids
+    assert matrix["turns"] == [1, 2, 4, 5, 6]
+    for turn, line in zip(matrix["turns"], matrix["scores"], strict=True):
+        naive = [oracle.score(DIALOGUE[:turn], REPLIES[place], 2) for place in (6, 1)]
+        assert line == pytest.approx(naive, abs=1e-3)
+
+
+def test_the_score_matrix_names_what_is_not_there(live: Live) -> None:
+    live.turn("s", "user", "Hello")
+    unknown = live.http.get("/sessions/s/scores", params={"ids": "nobody"})
+    assert unknown.json()["type"] == "urn:turnwise:problem:candidate-not-found"
+    assert live.http.get("/sessions/none/scores", params={"ids": "r1"}).status_code == 404
+
+
+def test_the_critical_path_of_a_turn_encodes_one_text(live: Live) -> None:
+    def encoded(role: str, path: str) -> float:
+        return live.metric("turnwise_encoded_total", role=role, path=path)
+
+    for turns, (speaker, text) in enumerate(
+        [("user", "One"), ("bot", "Two"), ("user", "Three"), ("bot", "Four")], 1
+    ):
+        critical = encoded("second", "critical") + encoded("first", "critical")
+        live.turn("s", speaker, text)
+        assert encoded("second", "critical") + encoded("first", "critical") == critical + 1
+        eventually(
+            lambda done=turns: (
+                live.metric("turnwise_state_operations_total", operation="put_first", result="ok")
+                == done
+            )
+        )
+        assert encoded("first", "idle") == turns
+
+
+def test_two_clients_on_one_session_both_land(live: Live, oracle: Oracle) -> None:
+    def post(number: int) -> dict[str, Any]:
+        return live.turn("s", f"guest-{number % 2}", f"Sentence {number}")
+
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(post, range(16)))
+    assert sorted(answer["turn"] for answer in answers) == list(range(1, 17))
+    posts = live.get("/sessions/s")["transcript"]
+    said = [(post["speaker"], post["text"]) for post in posts]
+    assert sorted(said) == sorted((f"guest-{n % 2}", f"Sentence {n}") for n in range(16))
+    final = live.turn("s", "bot", "Thanks", respond=True, aggregation="mean", top_k=ALL)
+    naive = expected(oracle, [*said, ("bot", "Thanks")], "mean", 1)
+    assert scores_of(final) == pytest.approx(naive, rel=2e-4)  # float16 vectors, sums of 35
+
+
+def test_the_hard_maximum_of_turns(launch: Launch) -> None:
+    live = launch(max_turns=2)
+    live.fill()
+    live.say("s", DIALOGUE[:2])
+    full = live.http.post("/sessions/s/turn", json={"speaker": "user", "text": "More"})
+    assert (full.status_code, full.json()["type"]) == (409, "urn:turnwise:problem:session-full")
+    assert live.get("/sessions/s")["turns"] == 2
+
+
+def test_sessions_expire_after_their_last_turn(launch: Launch) -> None:
+    live = launch(session_ttl=1)
+    live.fill()
+    live.turn("s", "user", "Hello")
+    eventually(lambda: live.http.get("/sessions/s").status_code == 404)
+
+
+def test_a_pool_that_is_not_there_leaves_the_session_as_it_was(live: Live) -> None:
+    missing = live.http.post(
+        "/sessions/s/turn", json={"speaker": "user", "text": "Hello", "pool": "none"}
+    )
+    assert missing.json()["type"] == "urn:turnwise:problem:pool-not-found"
+    assert live.http.get("/sessions/s").status_code == 404

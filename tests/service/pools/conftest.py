@@ -1,0 +1,96 @@
+"""Replicas in one process: each with its own connection, over an encoder without a queue."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from models.encoder import UtteranceEncoder
+from models.roles import Kind, Role, RoleText
+from service.encoding import CachedEncoder
+from service.metrics import Metrics
+from service.pools import Candidate, Pools
+from service.redis import connect
+
+Float32 = NDArray[np.float32]
+
+
+class DirectEncoder:
+    """Encodes at once, and remembers which texts it was given as candidates."""
+
+    name = "tiny"
+
+    def __init__(self, encoder: UtteranceEncoder, fingerprint: str = "tiny") -> None:
+        self._encoder, self.fingerprint = encoder, fingerprint
+        self.dimension = encoder.dimension
+        self.candidates: list[str] = []
+
+    async def opened(self) -> None:
+        """For tests that hold the encoder up."""
+
+    async def encode(
+        self, items: Sequence[RoleText], priority: object = None, timeout: object = None
+    ) -> Float32:
+        await self.opened()
+        self.candidates += [text for text, role, _ in items if role is Role.AFTER]
+        vectors = [self._encoder.encode([text], role, r)[0] for text, role, r in items]
+        return np.stack(vectors)
+
+
+class Replica:
+    """A replica of the service, as far as pools go."""
+
+    def __init__(self, pools: Pools, encoder: DirectEncoder, metrics: Metrics) -> None:
+        self.pools, self.encoder, self.metrics = pools, encoder, metrics
+
+    def contents(self, name: str = "p") -> dict[str, tuple[str, dict[str, Any]]]:
+        candidates = self.pools.view("n", name).candidates()
+        return {c.id: (c.text, c.metadata) for c in candidates}
+
+    def version(self, name: str = "p") -> int:
+        return self.pools.view("n", name).version
+
+
+StartReplica = Callable[..., Awaitable[Replica]]
+
+
+@pytest.fixture
+async def start(
+    redis_url: str, tiny_encoder: Callable[[Kind], UtteranceEncoder]
+) -> AsyncIterator[StartReplica]:
+    """Starts replicas, which the test's end stops."""
+    async with AsyncExitStack() as stack:
+
+        async def start_replica(
+            url: str = redis_url, *, fingerprint: str = "tiny", cluster: bool = False, **limits: int
+        ) -> Replica:
+            redis = await stack.enter_async_context(connect(url, cluster=cluster, timeout=5.0))
+            encoder = DirectEncoder(tiny_encoder(Kind.TRIPLE), fingerprint)
+            metrics = Metrics()
+            defaults = {"exact_limit": 10_000, "search_threads": 1, "max_pool_size": 10_000}
+            pools = Pools(redis, cast(CachedEncoder, encoder), metrics, **(defaults | limits))
+            await pools.start()
+            stack.push_async_callback(pools.close)
+            return Replica(pools, encoder, metrics)
+
+        yield start_replica
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until something holds; the test's own time is the limit."""
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def some(*texts: str) -> list[Candidate]:
+    return [Candidate.of(text) for text in texts]
+
+
+def unit_vectors(n: int, d: int, seed: int = 0) -> Float32:
+    vectors = np.random.default_rng(seed).standard_normal((n, d), dtype=np.float32)
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))

@@ -1,0 +1,120 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.errors import CandidateNotFound
+from service.pools import Candidate
+from service.pools.contents import Contents
+from service.pools.edit import Edit
+from service.pools.index import FlatIndex, Float16
+from service.pools.ivf import build_ivf
+from tests.service.pools.conftest import unit_vectors
+
+D = 8
+VECTORS = unit_vectors(50, D).astype(np.float16)
+QUERY = unit_vectors(1, D, seed=1)[0] * 3
+
+Model = dict[str, int]
+"""From an id to which of VECTORS it has."""
+
+
+def edit_of(upserts: Model, removed: list[str]) -> Edit:
+    candidates = [Candidate(id, str(number)) for id, number in upserts.items()]  # noqa: A001
+    return Edit(candidates, VECTORS[list(upserts.values())], removed)
+
+
+def contents_of(upserts: Model) -> Contents:
+    return Contents.empty(D).after([edit_of(upserts, [])], FlatIndex)
+
+
+def agree(contents: Contents, model: Model) -> None:
+    """The contents are the model's, by every way that leads to them."""
+    assert {c.id: int(c.text) for c in contents.candidates()} == model
+    assert len(contents) == len(model)
+    rows = contents.vectors()
+    for candidate, vector in zip(contents.candidates(), rows, strict=True):
+        assert contents.get(candidate.id) == candidate
+        assert vector.tobytes() == VECTORS[model[candidate.id]].tobytes()
+    assert contents.take(list(model)).tobytes() == VECTORS[list(model.values())].tobytes()
+    scores = {name: float(VECTORS[n].astype(float) @ QUERY) for name, n in model.items()}
+    hits = contents.search(QUERY, 1000)
+    expected = sorted(model, key=lambda name: (-np.float32(scores[name]), name))
+    assert [hit.candidate.id for hit in hits] == expected
+    assert [hit.score for hit in hits] == pytest.approx([scores[name] for name in expected])
+    few = [hit.score for hit in contents.search(QUERY, 3)]  # of equal ones, any
+    assert few == [hit.score for hit in hits[:3]]
+
+
+ids = st.integers(0, 12).map(str)
+edits = st.tuples(st.dictionaries(ids, st.integers(0, 49), max_size=6), st.lists(ids, max_size=4))
+
+
+@given(st.lists(st.tuples(edits, st.sampled_from(["edit", "merge", "join"])), max_size=12))
+def test_any_sequence_of_edits_and_merges_gives_what_a_dict_gives(
+    steps: list[tuple[tuple[Model, list[str]], str]],
+) -> None:
+    contents, model, waiting = Contents.empty(D), Model(), list[Edit]()
+    for (upserts, removed), how in steps:
+        removed = [name for name in removed if name not in upserts]  # noqa: PLW2901
+        waiting.append(edit_of(upserts, removed))
+        model = {name: n for name, n in model.items() if name not in removed} | upserts
+        if how != "join":  # with the next one
+            contents, waiting = contents.after(waiting, FlatIndex), []
+            contents = contents.merged(FlatIndex) if how == "merge" else contents
+            agree(contents, model)
+
+
+def test_earlier_contents_do_not_change() -> None:
+    before = contents_of({"a": 1, "b": 2}).merged(FlatIndex)
+    middle = before.after([edit_of({"a": 3}, [])], FlatIndex)
+    after = middle.after([edit_of({"c": 4}, ["a"])], FlatIndex)
+    agree(before, {"a": 1, "b": 2})
+    agree(middle, {"a": 3, "b": 2})
+    agree(after, {"b": 2, "c": 4})
+
+
+def test_what_lies_beside_the_base_becomes_part_of_one() -> None:
+    many = {str(number): number % 50 for number in range(1001)}
+    contents = contents_of(many)
+    assert (contents.loose, len(contents.base.candidates)) == (0, 1001)
+    agree(contents.after([edit_of({}, list(map(str, range(900))))], FlatIndex), {
+        name: n for name, n in many.items() if int(name) >= 900
+    })  # fmt: skip
+
+
+def test_few_edits_leave_the_base_as_it_is() -> None:
+    before = contents_of({str(number): number % 50 for number in range(1001)})
+    after = before.after([edit_of({"new": 1}, ["0"])], FlatIndex)
+    assert after.base is before.base
+    assert after.loose == 2
+
+
+def test_an_approximate_index_stays_until_another_is_built() -> None:
+    queries = unit_vectors(8, D, seed=5)
+
+    def build(vectors: Float16) -> object:
+        return build_ivf(FlatIndex(vectors), queries)
+
+    contents = contents_of({str(n): n % 50 for n in range(1500)}).merged(build)  # type: ignore[arg-type]
+    after = contents.after([edit_of({}, list(map(str, range(1400))))], FlatIndex)
+    assert after.base.index.kind == "ivf"
+    assert after.is_loose
+    agree(after, {str(n): n % 50 for n in range(1400, 1500)})
+
+
+def test_an_unknown_id_is_told() -> None:
+    contents = contents_of({"a": 1})
+    assert contents.get("b") is None
+    assert "b" not in contents
+    with pytest.raises(CandidateNotFound, match="'b'"):
+        contents.take(["a", "b"])
+
+
+def test_texts_of_the_pool_have_vectors() -> None:
+    contents = contents_of({"a": 1, "b": 2}).merged(FlatIndex)
+    contents = contents.after([edit_of({"c": 3}, [])], FlatIndex)
+    encoded = contents.encoded(["3", "1", "7"])
+    assert {text: vector.tobytes() for text, vector in encoded.items()} == {
+        text: VECTORS[int(text)].tobytes() for text in ("3", "1")
+    }

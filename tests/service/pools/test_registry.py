@@ -1,0 +1,309 @@
+import asyncio
+
+import numpy as np
+import pytest
+from redis.asyncio import Redis
+
+from models.roles import Role, RoleText
+from service.errors import (
+    CandidateNotFound,
+    InvalidRequest,
+    PoolFull,
+    PoolNotFound,
+    PoolNotReady,
+    StateUnavailable,
+)
+from service.pools import Candidate
+from tests.service.conftest import RedisServer
+from tests.service.pools.conftest import Replica, StartReplica, some, until
+
+pytestmark = pytest.mark.anyio
+
+
+async def with_pool(start: StartReplica, *texts: str) -> Replica:
+    replica = await start()
+    await replica.pools.create("n", "p", "replies")
+    await replica.pools.upsert("n", "p", some(*texts))
+    return replica
+
+
+async def test_a_new_pool_is_empty_and_says_so(start: StartReplica) -> None:
+    replica = await start()
+    info = await replica.pools.create("n", "p", "replies")
+    assert (info.name, info.version, info.size, info.state) == ("p", 0, 0, "ready")
+    assert (info.index, info.exact, info.recall_at_10) == ("flat", True, None)
+    assert (info.description, info.fingerprint, info.model) == ("replies", "tiny", "tiny")
+    view = replica.pools.view("n", "p")
+    assert await view.search(np.ones(32, np.float32), 5) == []
+
+
+async def test_creating_a_pool_again_keeps_its_candidates_and_describes_it_anew(
+    start: StartReplica,
+) -> None:
+    replica = await with_pool(start, "Hello.")
+    again = await replica.pools.create("n", "p", "other words")
+    assert (again.size, again.description) == (1, "other words")
+
+
+async def test_search_ranks_by_the_inner_product_of_encoded_texts(start: StartReplica) -> None:
+    texts = [f"Reply {number}." for number in range(9)]
+    replica = await with_pool(start, *texts)
+    encoder = replica.encoder
+    query = (await encoder.encode([RoleText("Which?", Role.AFTER)]))[0] * 5
+    expected = await encoder.encode([RoleText(text, Role.AFTER) for text in texts]) @ query
+    hits = await replica.pools.view("n", "p").search(query, 20)
+    assert [hit.candidate.text for hit in hits] == [texts[n] for n in np.argsort(-expected)]
+    assert [hit.score for hit in hits] == pytest.approx(np.sort(expected)[::-1], abs=5e-3)
+    view = replica.pools.view("n", "p")
+    vectors = view.vectors([hit.candidate.id for hit in hits])
+    assert [hit.score for hit in hits] == pytest.approx(vectors @ query, abs=1e-5)
+
+
+async def test_an_upsert_counts_what_it_changed(start: StartReplica) -> None:
+    replica = await with_pool(start)
+    candidates = [Candidate("a", "One."), Candidate("b", "Two.", {"tag": 1})]
+    first = await replica.pools.upsert("n", "p", candidates)
+    assert (first.version, first.upserted, first.unchanged, first.size) == (1, 2, 0, 2)
+    again = await replica.pools.upsert("n", "p", candidates)
+    assert (again.version, again.upserted, again.unchanged, again.size) == (1, 0, 2, 2)
+    changed = [Candidate("b", "Two.", {"tag": 2}), Candidate("c", "Three."), candidates[0]]
+    edited = await replica.pools.upsert("n", "p", changed)
+    assert (edited.version, edited.upserted, edited.unchanged, edited.size) == (2, 2, 1, 3)
+    assert replica.contents() == {
+        "a": ("One.", {}), "b": ("Two.", {"tag": 2}), "c": ("Three.", {})
+    }  # fmt: skip
+
+
+async def test_each_distinct_text_is_encoded_once(start: StartReplica) -> None:
+    replica = await with_pool(start, "One.", "Two.")
+    more = [Candidate("x", "Two."), Candidate("y", "Three."), Candidate("z", "Three.")]
+    await replica.pools.upsert("n", "p", more)
+    assert sorted(replica.encoder.candidates) == ["One.", "Three.", "Two."]
+
+
+async def test_two_that_differ_under_one_id_are_refused(start: StartReplica) -> None:
+    replica = await with_pool(start)
+    with pytest.raises(InvalidRequest) as refused:
+        await replica.pools.upsert(
+            "n", "p", [Candidate("a", "One."), Candidate("b", "Two."), Candidate("a", "Three.")]
+        )
+    assert refused.value.errors[0].loc == ("body", 2, "id")
+    assert "candidates 0 and 2" in refused.value.detail
+    assert replica.contents() == {}
+
+
+async def test_a_removed_candidate_is_gone(start: StartReplica) -> None:
+    replica = await with_pool(start, "One.", "Two.")
+    gone = some("One.")[0]
+    edited = await replica.pools.remove("n", "p", gone.id)
+    assert (edited.version, edited.size) == (2, 1)
+    view = replica.pools.view("n", "p")
+    with pytest.raises(CandidateNotFound):
+        view.get(gone.id)
+    with pytest.raises(CandidateNotFound):
+        await replica.pools.remove("n", "p", gone.id)
+
+
+async def test_a_view_keeps_its_version(start: StartReplica) -> None:
+    replica = await with_pool(start, "One.")
+    before = replica.pools.view("n", "p")
+    await replica.pools.upsert("n", "p", some("Two."))
+    assert (before.version, before.size) == (1, 1)
+    assert (replica.version(), len(replica.contents())) == (2, 2)
+
+
+async def test_a_pool_past_its_limit_is_refused_whole(start: StartReplica) -> None:
+    replica = await start(max_pool_size=3)
+    await replica.pools.create("n", "p", "")
+    await replica.pools.upsert("n", "p", some("1", "2"))
+    with pytest.raises(PoolFull, match="limit of 3"):
+        await replica.pools.upsert("n", "p", some("3", "4"))
+    assert len(replica.contents()) == 2
+    await replica.pools.upsert("n", "p", some("1", "2", "3"))
+    assert len(replica.contents()) == 3
+
+
+async def test_namespaces_do_not_see_one_another(start: StartReplica) -> None:
+    replica = await with_pool(start, "One.")
+    with pytest.raises(PoolNotFound):
+        replica.pools.view("other", "p")
+    assert replica.pools.list("other") == []
+    assert [info.name for info in replica.pools.list("n")] == ["p"]
+
+
+async def test_edits_show_on_every_replica(start: StartReplica) -> None:
+    one = await with_pool(start, "One.", "Two.")
+    two = await start()
+    await until(lambda: two.pools.ready)
+    assert two.contents() == one.contents()
+    await two.pools.remove("n", "p", some("One.")[0].id)
+    await two.pools.upsert("n", "p", some("Three."))
+    await until(lambda: one.version() == 3)
+    assert one.contents() == two.contents()
+    assert sorted(text for text, _ in one.contents().values()) == ["Three.", "Two."]
+    assert two.encoder.candidates == ["Three."]
+
+
+async def test_pools_are_as_they_were_after_a_restart_of_all(start: StartReplica) -> None:
+    one = await with_pool(start, "One.", "Two.")
+    await one.pools.upsert("n", "p", [Candidate("m", "Three.", {"a": [1, {"b": None}]})])
+    before = one.contents(), one.version(), one.pools.view("n", "p").vectors(["m"]).tobytes()
+    await one.pools.close()
+    two = await start()
+    await until(lambda: two.pools.ready)
+    view = two.pools.view("n", "p")
+    assert (two.contents(), view.version, view.vectors(["m"]).tobytes()) == before
+    assert two.encoder.candidates == []
+
+
+async def test_edits_of_two_replicas_at_once_all_land(start: StartReplica) -> None:
+    one = await with_pool(start)
+    two = await start()
+    await until(lambda: two.pools.ready)
+    await asyncio.gather(
+        *(
+            replica.pools.upsert("n", "p", [Candidate(f"{place}{n}", f"{place} {n}")])
+            for place, replica in enumerate((one, two))
+            for n in range(8)
+        )
+    )
+    await until(lambda: one.version() == two.version() == 16)
+    assert one.contents() == two.contents()
+    assert len(one.contents()) == 16
+
+
+async def test_what_is_unchanged_is_so_in_the_newest_version(start: StartReplica) -> None:
+    one = await with_pool(start, "One.")
+    two = await start()
+    await until(lambda: two.pools.ready)
+    await one.pools.remove("n", "p", some("One.")[0].id)
+    edited = await two.pools.upsert("n", "p", some("One."))
+    assert edited.upserted == 1
+
+
+async def test_a_dropped_pool_vanishes_everywhere(start: StartReplica, redis: Redis) -> None:
+    one = await with_pool(start, "One.")
+    two = await start()
+    await until(lambda: two.pools.ready)
+    await one.pools.drop("n", "p")
+    assert one.pools.list("n") == []
+    await until(lambda: two.pools.list("n") == [])
+    with pytest.raises(PoolNotFound):
+        await one.pools.upsert("n", "p", some("Two."))
+    assert await redis.keys() == []
+    for replica in (one, two):
+        labels = {"namespace": "n", "pool": "p"}
+        registry = replica.metrics.registry
+        assert registry.get_sample_value("turnwise_pool_vectors", labels) is None
+
+
+async def test_a_pool_of_the_same_name_is_another_one(start: StartReplica) -> None:
+    one = await with_pool(start, "One.")
+    two = await start()
+    await until(lambda: two.pools.ready)
+    held = two.pools.view("n", "p")
+    await one.pools.drop("n", "p")
+    await one.pools.create("n", "p", "new")
+    await one.pools.upsert("n", "p", some("Two."))
+    await until(lambda: two.contents() == one.contents())
+    assert two.pools.info("n", "p").description == "new"
+    assert held.candidates() == some("One.")
+
+
+async def test_metrics_tell_size_and_version(start: StartReplica) -> None:
+    replica = await with_pool(start, "One.", "Two.")
+    await replica.pools.remove("n", "p", some("One.")[0].id)
+    labels = {"namespace": "n", "pool": "p"}
+    registry = replica.metrics.registry
+    assert registry.get_sample_value("turnwise_pool_vectors", labels) == 1
+    assert registry.get_sample_value("turnwise_pool_version", labels) == 2
+    await replica.pools.view("n", "p").search(np.ones(32, np.float32), 1)
+    searches = registry.get_sample_value("turnwise_stage_seconds_count", {"stage": "search"})
+    assert searches == 1
+
+
+async def test_search_goes_on_without_redis_and_edits_come_back_with_it(
+    start: StartReplica, redis_server: RedisServer
+) -> None:
+    replica = await start(redis_server.url)
+    await replica.pools.create("n", "p", "")
+    await replica.pools.upsert("n", "p", some("One."))
+    redis_server.kill()
+    hits = await replica.pools.view("n", "p").search(np.ones(32, np.float32), 1)
+    assert [hit.candidate.text for hit in hits] == ["One."]
+    for edit in (
+        replica.pools.upsert("n", "p", some("Two.")),
+        replica.pools.remove("n", "p", some("One.")[0].id),
+        replica.pools.create("n", "q", ""),
+        replica.pools.drop("n", "p"),
+    ):
+        with pytest.raises(StateUnavailable):
+            await edit
+    redis_server.start()  # which comes back empty
+    await until(lambda: replica.pools.list("n") == [])
+    await replica.pools.create("n", "p", "")
+    await replica.pools.upsert("n", "p", some("Three."))
+    assert len(replica.contents()) == 1
+
+
+async def test_a_service_that_starts_without_redis_becomes_ready_with_it(
+    start: StartReplica, redis_server: RedisServer
+) -> None:
+    redis_server.kill()
+    replica = await start(redis_server.url)
+    assert not replica.pools.ready
+    redis_server.start()
+    await until(lambda: replica.pools.ready)
+
+
+async def test_pools_live_in_a_cluster(start: StartReplica, cluster_url: str) -> None:
+    one = await start(cluster_url, cluster=True)
+    for name in ("p", "q"):  # of different slots, most likely
+        await one.pools.create("n", name, "")
+        await one.pools.upsert("n", name, some("One.", name))
+    await one.pools.remove("n", "p", some("One.")[0].id)
+    two = await start(cluster_url, cluster=True)
+    await until(lambda: two.pools.ready)
+    for name in ("p", "q"):
+        assert two.contents(name) == one.contents(name)
+    await one.pools.drop("n", "p")
+    await until(lambda: [info.name for info in two.pools.list("n")] == ["q"])
+
+
+async def test_scripts_survive_script_flush(start: StartReplica, redis: Redis) -> None:
+    replica = await with_pool(start, "One.")
+    await redis.script_flush()
+    await replica.pools.upsert("n", "p", some("Two."))
+    assert len(replica.contents()) == 2
+
+
+async def test_a_pool_of_another_model_is_encoded_again(start: StartReplica) -> None:
+    one = await with_pool(start, "One.", "Two.")
+    two = await start(fingerprint="other", max_pool_size=5)
+    await until(lambda: two.pools.ready)
+    assert two.contents() == one.contents()
+    assert sorted(two.encoder.candidates) == ["One.", "Two."]
+    three = await start(fingerprint="other")
+    await until(lambda: three.pools.ready)
+    assert three.encoder.candidates == []
+    await one.pools.upsert("n", "p", some("Three."))
+    await until(lambda: two.version() == 2)
+    assert two.contents() == one.contents()
+
+
+async def test_a_pool_that_is_being_encoded_is_not_half_there(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await with_pool(start, "One.", "Two.")
+    closed = asyncio.Event()
+    monkeypatch.setattr("tests.service.pools.conftest.DirectEncoder.opened", closed.wait)
+    two = await start(fingerprint="other")
+    await until(lambda: two.pools.info("n", "p").state == "encoding")
+    assert not two.pools.ready
+    with pytest.raises(PoolNotReady, match="encoded for this replica's model"):
+        two.pools.view("n", "p")
+    with pytest.raises(PoolNotReady):
+        await two.pools.upsert("n", "p", some("Three."))
+    closed.set()
+    await until(lambda: two.pools.ready)
+    assert len(two.contents()) == 2

@@ -1,0 +1,139 @@
+"""`turnwise serve` as a process: what it says, how it stops, what it leaves."""
+
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import PIPE, Popen
+from typing import Any
+
+import httpx
+import pytest
+
+from models.errors import TurnwiseError
+from models.roles import Kind
+from service.server import run
+from service.settings import Settings
+
+
+class Process:
+    """A service with a private Redis, and the events that it logs."""
+
+    def __init__(self, folder: Path, model: Path) -> None:
+        replies = folder / "replies.jsonl"
+        replies.write_text('{"id": "a", "text": "Good day!"}\n{"id": "b", "text": "Bye."}\n')
+        self.data = folder / "data"
+        variables = {
+            "TURNWISE_MODEL": str(model),
+            "TURNWISE_DATA_DIR": str(self.data),
+            "TURNWISE_DEFAULT_POOL": str(replies),
+            "TMPDIR": str(folder),
+        }
+        self.events: list[dict[str, Any]] = []
+        self.popen = Popen(  # noqa: S603 - our own words
+            [sys.executable, "-c", "from service.cli import main; main()", "serve", "--port", "0"],
+            env=os.environ | variables, stderr=PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def until(self, message: str) -> dict[str, Any]:
+        """Read events up to one with this message."""
+        assert self.popen.stderr is not None
+        for line in self.popen.stderr:
+            self.events.append(json.loads(line))
+            if re.search(message, self.events[-1]["message"]):
+                return self.events[-1]
+        raise AssertionError(f"it ended before it said '{message}': {self.events}")
+
+    def ended(self) -> int:
+        """Read what it says to the end, and return its exit status."""
+        assert self.popen.stderr is not None
+        self.events += map(json.loads, self.popen.stderr)
+        return self.popen.wait()
+
+
+Start = Callable[[], Process]
+
+
+@pytest.fixture
+def start(tmp_path: Path, tiny_encoder_folder: Callable[[Kind], Path]) -> Iterator[Start]:
+    started: list[Process] = []
+
+    def begin() -> Process:
+        started.append(Process(tmp_path, tiny_encoder_folder(Kind.TRIPLE)))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.popen.kill()
+        process.popen.communicate()
+
+
+def left_behind(tmp_path: Path) -> list[Path]:
+    """Folders of the private Redis's socket: it removes its own when it stops."""
+    return list(tmp_path.glob("turnwise-*"))
+
+
+def test_it_serves_from_nothing_stops_on_ctrl_c_and_leaves_nothing(
+    start: Start, tmp_path: Path
+) -> None:
+    process = start()
+    url = process.until("^ready on")["url"]
+    said = [event["message"] for event in process.events]
+    assert re.search("private Redis started", said[0])
+    assert any("model tiny-triple loaded" in message for message in said)
+    body = {"speaker": "user", "text": "Hello"}
+    answer = httpx.post(f"{url}/sessions/s/turn", json=body).raise_for_status()
+    assert {candidate["id"] for candidate in answer.json()["candidates"]} == {"a", "b"}
+    assert "server" not in answer.headers
+    assert len(left_behind(tmp_path)) == 1
+    os.killpg(process.popen.pid, signal.SIGINT)  # as a terminal does
+    assert process.ended() == 0
+    assert process.events[-1]["message"] == "stopped"
+    assert not any(event["level"] in {"warning", "error"} for event in process.events)
+    assert "Hello" not in json.dumps(process.events)
+    assert left_behind(tmp_path) == []
+
+
+def test_what_is_under_way_at_sigterm_is_answered(start: Start) -> None:
+    process = start()
+    url = httpx.URL(process.until("^ready on")["url"])
+    body = b'{"speaker": "user", "text": "Hello"}'
+    head = (
+        f"POST /sessions/s/turn HTTP/1.1\r\nhost: {url.host}\r\ncontent-length: {len(body)}\r\n"
+        "content-type: application/json\r\nexpect: 100-continue\r\n\r\n"
+    )
+    with socket.create_connection((url.host, url.port or 0)) as client:
+        client.sendall(head.encode())
+        assert client.recv(1000).startswith(b"HTTP/1.1 100")
+        process.popen.terminate()
+        process.until("^stopping")
+        client.sendall(body)
+        answer = b"".join(iter(lambda: client.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b'"turn":1' in answer
+    assert process.ended() == 0
+
+
+def test_sigterm_while_it_starts_ends_it(start: Start, tmp_path: Path) -> None:
+    process = start()
+    process.until("private Redis started")
+    process.popen.terminate()
+    assert process.ended() == 0
+    assert not any("ready" in event["message"] for event in process.events)
+    end = time.monotonic() + 30
+    while left_behind(tmp_path):  # a watchdog may do it, after the process
+        assert time.monotonic() < end, "the private Redis stays"
+        time.sleep(0.02)
+
+
+def test_a_port_that_is_taken_is_told_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(TurnwiseError, match=f"cannot listen on 127.0.0.1 port {port}: "):
+            run(Settings(port=port, data_dir=tmp_path / "data"))
+    assert not (tmp_path / "data").exists()

@@ -1,0 +1,90 @@
+import json
+import os
+
+import pytest
+
+from service.settings import Settings, SettingsError, read_settings
+
+KEY = {"name": "ada", "sha256": "0" * 64}
+
+
+@pytest.fixture(autouse=True)
+def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("TURNWISE_"):
+            monkeypatch.delenv(name)
+
+
+def test_variables_are_read_and_what_is_given_counts_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TURNWISE_PORT", "9000")
+    monkeypatch.setenv("TURNWISE_MAX_TURNS", "7")
+    monkeypatch.setenv("TURNWISE_API_KEYS", json.dumps([KEY]))
+    settings = read_settings(port=9001)
+    assert (settings.port, settings.max_turns) == (9001, 7)
+    assert settings.api_keys[0].name == "ada"
+
+
+def test_an_empty_variable_is_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TURNWISE_REDIS_URL", "")
+    monkeypatch.setenv("TURNWISE_PORT", "")
+    settings = read_settings()
+    assert (settings.redis_url, settings.port) == (None, 8000)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("TURNWISE_HOTS", "TURNWISE_HOTS is not a setting; did you mean TURNWISE_HOST?"),
+        ("turnwise_redis", "turnwise_redis is not a setting; did you mean TURNWISE_REDIS_URL?"),
+        ("TURNWISE_XYZZY", "TURNWISE_XYZZY is not a setting"),
+    ],
+)
+def test_an_unknown_variable_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, message: str
+) -> None:
+    monkeypatch.setenv(name, "1")
+    with pytest.raises(SettingsError) as caught:
+        read_settings()
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("name", ["TURNWISE_KEY", "TURNWISE_URL"])
+def test_variables_of_clients_are_none_of_the_services_business(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "1")
+    read_settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("PORT", "many", "TURNWISE_PORT: "),
+        ("LOG_LEVEL", "loud", "TURNWISE_LOG_LEVEL: "),
+        ("MAX_TURNS", "0", "TURNWISE_MAX_TURNS: "),
+        ("API_KEYS", "[{", "TURNWISE_API_KEYS: not valid JSON"),
+        ("API_KEYS", '[{"name": "ada"}]', "TURNWISE_API_KEYS.0.sha256: "),
+        ("API_KEYS", json.dumps([KEY, KEY]), "two API keys share a name"),
+        ("HOST", "0.0.0.0", "host 0.0.0.0 can be reached by others"),  # noqa: S104
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_variables_name(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
+) -> None:
+    monkeypatch.setenv(f"TURNWISE_{name}", value)
+    with pytest.raises(SettingsError) as caught:
+        read_settings()
+    assert str(caught.value).startswith(message)
+
+
+def test_what_is_wrong_is_not_quoted_for_it_may_be_a_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TURNWISE_API_KEYS", json.dumps([{"name": "ada", "sha256": "my-own-key"}]))
+    with pytest.raises(SettingsError) as caught:
+        read_settings()
+    assert "my-own-key" not in str(caught.value)
+
+
+def test_every_setting_says_what_it_is_for() -> None:
+    assert [name for name, field in Settings.model_fields.items() if not field.description] == []

@@ -1,0 +1,266 @@
+"""Images, compose and manifests agree with the code, and with each other."""
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.metrics_core import Metric
+
+from service.metrics import Metrics
+from service.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+COMPOSE = ROOT / "docker-compose.yml"
+DASHBOARD = ROOT / "docker" / "grafana" / "dashboards" / "turnwise.json"
+RULES = ROOT / "docker" / "rules.yml"
+BASE = ROOT / "k8s" / "base"
+MONITORING = ROOT / "k8s" / "monitoring"
+OVERLAYS = [ROOT / "k8s" / "overlays" / name for name in ("cpu", "gpu")]
+IMAGES = [ROOT / "docker" / name for name in ("Dockerfile", "Dockerfile.cuda")]
+YAML = sorted([COMPOSE, *ROOT.glob("docker/**/*.yml"), *ROOT.glob("k8s/**/*.yaml")])
+
+# Labels that Prometheus adds to those of the metric.
+ADDED = {"instance", "job", "le", "namespace", "pod"}
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@cache
+def load(path: Path) -> Any:  # noqa: ANN401 - whatever the YAML holds
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def compose(service: str) -> dict[str, Any]:
+    definition: dict[str, Any] = load(COMPOSE)["services"][service]
+    return definition
+
+
+def pod() -> dict[str, Any]:
+    spec: dict[str, Any] = load(BASE / "deployment.yaml")["spec"]["template"]["spec"]
+    return spec
+
+
+def container() -> dict[str, Any]:
+    (only,) = pod()["containers"]
+    assert isinstance(only, dict)
+    return only
+
+
+def config() -> dict[str, str]:
+    (generator,) = load(BASE / "kustomization.yaml")["configMapGenerator"]
+    return dict(literal.split("=", 1) for literal in generator["literals"])
+
+
+def image_environment(image: Path) -> dict[str, str]:
+    return dict(re.findall(r"\b([A-Z_]+)=(\S+)", image.read_text(encoding="utf-8")))
+
+
+@cache
+def series() -> dict[str, set[str]]:
+    """From each name that Prometheus stores to its labels."""
+    metrics = Metrics()
+    metrics.requests.labels("POST", "/rank", 200)
+    metrics.request_seconds.labels("POST", "/rank")
+    metrics.pool_vectors.labels("default", "default")
+    metrics.pool_version.labels("default", "default")
+    metrics.build.info({"version": "", "model": ""})
+    families: Iterator[Metric] = iter(metrics.registry.collect())
+    return {
+        sample.name: set(sample.labels) | ADDED for family in families for sample in family.samples
+    }
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    for panel in json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]:
+        for target in panel.get("targets", []):
+            yield f"panel '{panel['title']}'", target["expr"]
+    for group in load(RULES)["groups"]:
+        for rule in group["rules"]:
+            yield rule["alert"], rule["expr"]
+    for rule in load(MONITORING / "adapter-rule.yaml")["rules"]["custom"]:
+        yield "adapter", rule["seriesQuery"]
+        filled = rule["metricsQuery"].replace("<<.Series>>", rule["seriesQuery"].split("{")[0])
+        yield "adapter", filled.replace(", <<.LabelMatchers>>", "").replace("<<.GroupBy>>", "pod")
+
+
+@pytest.mark.parametrize("path", YAML, ids=relative)
+def test_yaml_parses(path: Path) -> None:
+    assert load(path)
+
+
+@pytest.mark.parametrize(("place", "expression"), list(expressions()))
+def test_expressions_name_series_and_labels_that_exist(place: str, expression: str) -> None:
+    names = re.findall(r"turnwise_\w+", expression)
+    assert names, place
+    assert [name for name in names if name not in series()] == []
+    bare = re.sub(r'"[^"]*"', "", expression)
+    for name, matchers in re.findall(r"(turnwise_\w+)\{(.*?)\}", bare):
+        assert set(re.findall(r"(\w+)\s*(?:=|!)", matchers)) <= series()[name]
+    grouped = re.findall(r"\w+", " ".join(re.findall(r"\bby \(([^)]*)\)", bare)))
+    assert set(grouped) <= set.union(*(series()[name] for name in names))
+
+
+def test_matched_values_are_values_of_their_label() -> None:
+    values: dict[str, set[str]] = {}
+    for family in Metrics().registry.collect():
+        for sample in family.samples:
+            for label, value in sample.labels.items():
+                values.setdefault(label, set()).add(value)
+    text = "\n".join(expression for _, expression in expressions())
+    for label in ("reason", "result", "path"):
+        matched = set(re.findall(rf'\b{label}="(\w+)"', text))
+        assert matched
+        assert matched <= values[label]
+
+
+def test_every_metric_stands_on_the_dashboard() -> None:
+    shown = " ".join(expr for place, expr in expressions() if place.startswith("panel"))
+    families = {family.name for family in Metrics().registry.collect()}
+    assert {name for name in families if not re.search(rf"\b{name}(_|\b)", shown)} == set()
+
+
+def test_alerts_of_compose_and_kubernetes_are_the_same() -> None:
+    assert load(MONITORING / "prometheusrule.yaml")["spec"]["groups"] == load(RULES)["groups"]
+
+
+def test_the_autoscaler_scales_on_what_the_adapter_serves() -> None:
+    pods, cpu = load(BASE / "hpa.yaml")["spec"]["metrics"]
+    (rule,) = load(MONITORING / "adapter-rule.yaml")["rules"]["custom"]
+    assert rule["seriesQuery"].startswith(pods["pods"]["metric"]["name"] + "{")
+    assert pods["pods"]["metric"]["name"] in series()
+    assert cpu["resource"]["name"] == "cpu"
+
+
+@pytest.mark.parametrize("path", [*YAML, *IMAGES], ids=relative)
+def test_variables_are_settings(path: Path) -> None:
+    named = set(re.findall(r"\bTURNWISE_([A-Z_]+)", path.read_text(encoding="utf-8")))
+    assert {name for name in named if name.lower() not in Settings.model_fields} == set()
+
+
+@pytest.mark.parametrize("folder", [BASE, MONITORING, *OVERLAYS], ids=relative)
+def test_what_a_kustomization_names_exists_and_nothing_lies_beside_it(folder: Path) -> None:
+    kustomization = load(folder / "kustomization.yaml")
+    patches = [patch["path"] for patch in kustomization.get("patches", [])]
+    named = [*kustomization["resources"], *kustomization.get("components", []), *patches]
+    assert [name for name in named if not (folder / name).exists()] == []
+    beside = {path.name for path in folder.glob("*.yaml")} - {"kustomization.yaml"}
+    assert beside - {"adapter-rule.yaml"} <= set(named)
+
+
+def test_files_that_compose_and_images_use_exist() -> None:
+    build = compose("turnwise")["build"]
+    assert (ROOT / build["context"] / build["dockerfile"]).is_file()
+    mounted = [
+        volume.split(":")[0] for name in load(COMPOSE)["services"]
+        for volume in compose(name).get("volumes", []) if volume.startswith(".")
+    ]  # fmt: skip
+    assert mounted
+    assert [path for path in mounted if not (ROOT / path).exists()] == []
+    let_in = re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
+    assert [path for path in let_in if not (ROOT / path).exists()] == []
+    assert set(re.findall(r"(?<=COPY )[\w.]+", IMAGES[0].read_text())) <= {
+        ".", "constraints.txt", "examples",
+    }  # fmt: skip
+
+
+def test_the_default_pool_of_compose_lies_in_its_image() -> None:
+    pool = Path(compose("turnwise")["environment"]["TURNWISE_DEFAULT_POOL"])
+    assert "COPY examples /opt/turnwise/examples" in IMAGES[0].read_text(encoding="utf-8")
+    assert (ROOT / pool.relative_to("/opt/turnwise")).is_file()
+
+
+def test_ports_agree() -> None:
+    (port,) = container()["ports"]
+    number = port["containerPort"]
+    for image in IMAGES:
+        assert image_environment(image)["TURNWISE_PORT"] == str(number)
+        assert f"EXPOSE {number}\n" in image.read_text(encoding="utf-8")
+    assert compose("turnwise")["ports"] == [f"127.0.0.1:{number}:{number}"]
+    (job,) = load(ROOT / "docker" / "prometheus.yml")["scrape_configs"]
+    assert job["static_configs"] == [{"targets": [f"turnwise:{number}"]}]
+    (ingress,) = load(BASE / "networkpolicy.yaml")["spec"]["ingress"]
+    assert ingress == {"ports": [{"protocol": "TCP", "port": number}]}
+    (service,) = load(BASE / "service.yaml")["spec"]["ports"]
+    (endpoint,) = load(MONITORING / "servicemonitor.yaml")["spec"]["endpoints"]
+    probes = [container()[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness")]
+    names = [service["targetPort"], *(probe["httpGet"]["port"] for probe in probes)]
+    assert {*names, endpoint["port"], service["name"]} == {port["name"]}
+
+
+def test_what_stops_has_the_time_to_drain() -> None:
+    drain = float(config()["TURNWISE_DRAIN_TIMEOUT"])
+    command, seconds = container()["lifecycle"]["preStop"]["exec"]["command"]
+    assert command == "sleep"
+    assert pod()["terminationGracePeriodSeconds"] > drain + float(seconds)
+    assert "TURNWISE_DRAIN_TIMEOUT" not in compose("turnwise")["environment"]
+    grace = compose("turnwise")["stop_grace_period"].removesuffix("s")
+    assert float(grace) > Settings.model_fields["drain_timeout"].default
+
+
+def test_selectors_meet_the_labels_of_the_pods() -> None:
+    deployment = load(BASE / "deployment.yaml")["spec"]
+    labels = deployment["template"]["metadata"]["labels"]
+    selectors = [
+        deployment["selector"]["matchLabels"],
+        load(BASE / "service.yaml")["spec"]["selector"],
+        load(BASE / "pdb.yaml")["spec"]["selector"]["matchLabels"],
+        load(BASE / "networkpolicy.yaml")["spec"]["podSelector"]["matchLabels"],
+        *(c["labelSelector"]["matchLabels"] for c in pod()["topologySpreadConstraints"]),
+    ]
+    assert all(selector == labels for selector in selectors)
+    monitor = load(MONITORING / "servicemonitor.yaml")["spec"]["selector"]["matchLabels"]
+    assert monitor == load(BASE / "service.yaml")["metadata"]["labels"]
+
+
+def test_containers_have_no_rights_that_they_do_not_need() -> None:
+    users = {tuple(re.findall(r"^USER (\d+):(\d+)$", i.read_text(), re.M)) for i in IMAGES}
+    security = pod()["securityContext"]
+    assert users == {((str(security["runAsUser"]), str(security["runAsGroup"])),)}
+    assert security["runAsNonRoot"]
+    assert container()["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert compose("turnwise")["read_only"]
+    assert compose("turnwise")["cap_drop"] == ["ALL"]
+
+
+@pytest.mark.parametrize("service", ["turnwise", "redis", "prometheus", "grafana"])
+def test_compose_publishes_on_loopback_only(service: str) -> None:
+    ports = compose(service).get("ports", [])
+    assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
+
+
+def test_secrets_come_by_reference_only() -> None:
+    references = {
+        env["name"]: env["valueFrom"]["secretKeyRef"]
+        for env in container()["env"] if env["name"].startswith("TURNWISE_")
+    }  # fmt: skip
+    assert references == {
+        name: {"name": "turnwise", "key": name}
+        for name in ("TURNWISE_REDIS_URL", "TURNWISE_API_KEYS")
+    }
+    generated = [load(folder / "kustomization.yaml") for folder in (BASE, *OVERLAYS)]
+    literals = " ".join(
+        literal for kustomization in generated
+        for generator in kustomization.get("configMapGenerator", [])
+        for literal in generator["literals"]
+    )  # fmt: skip
+    assert not set(references) & set(re.findall(r"TURNWISE_\w+", literals))
+
+
+def test_images_tagged_in_overlays_are_the_version_of_the_package() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    version = re.search(r'^version = "(.+)"$', project, re.MULTILINE)
+    assert version
+    tags = [load(folder / "kustomization.yaml")["images"][0]["newTag"] for folder in OVERLAYS]
+    assert tags == [version[1], f"{version[1]}-cuda"]
+    assert compose("turnwise")["image"] == f"turnwise:{version[1]}"

@@ -21,7 +21,7 @@ from transformers.utils import logging as transformers_logging
 
 from models.errors import ModelError
 from models.roles import Relation, Role, RoleText, kind_of, prefix
-from models.runtime import OnnxForward, export
+from models.runtime import OPSET, OnnxForward, export
 
 Float32 = NDArray[np.float32]
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -100,7 +100,12 @@ class UtteranceEncoder:
 
     @classmethod
     def for_serving(
-        cls, name: str | Path = DEFAULT_MODEL, *, device: str | None = None, cache: Path
+        cls,
+        name: str | Path = DEFAULT_MODEL,
+        *,
+        device: str | None = None,
+        cache: Path,
+        threads: int | None = None,
     ) -> Self:
         """Load a model for one small batch at a time: float16 on a GPU, ONNX Runtime on a CPU.
 
@@ -108,6 +113,7 @@ class UtteranceEncoder:
             name: A folder or a hub name.
             device: As in the constructor.
             cache: Folder of exported models, by fingerprint; a model is exported once.
+            threads: Of one batch on a CPU; as many as the process may use cores where left out.
 
         Raises:
             ModelError: Nothing that can be loaded stands there.
@@ -116,15 +122,22 @@ class UtteranceEncoder:
         if encoder.model.device.type != "cpu":
             encoder._dtype = torch.float16
             return encoder
-        exported = cache / f"{encoder.fingerprint}.onnx"
         try:
-            if not exported.exists():
-                export(encoder.model, exported)
-        except torch.onnx.OnnxExporterError as error:
-            _log.warning("%s runs in torch, since ONNX cannot hold it: %s", encoder.name, error)
-            return encoder
-        encoder._forward = OnnxForward(exported, encoder.model.tokenizer.pad_token_id)
+            encoder._forward = encoder._exported(cache, threads)
+        except Exception as error:  # whatever it is, torch computes the same
+            _log.warning("%s runs in torch, not in ONNX Runtime: %r", encoder.name, error)
         return encoder
+
+    def _exported(self, cache: Path, threads: int | None) -> OnnxForward:
+        folder = cache / f"{self.fingerprint}-opset{OPSET}"
+        if not folder.exists():
+            _log.info("exporting %s to ONNX, once, into %s", self.name, folder)
+            export(self.model, folder)
+        exported = OnnxForward(folder, self.model.tokenizer.pad_token_id, threads)
+        probe = self.tokenize([RoleText(text, Role.AFTER) for text in ("a", "one that is longer")])
+        if not np.allclose(exported(probe), self._torch_forward(probe), atol=1e-4):
+            raise ModelError(f"what is in '{folder}' computes something else; delete it")
+        return exported
 
     @property
     def runtime(self) -> str:

@@ -9,6 +9,7 @@ from service.commands.many_values import ManyValues
 from service.commands.pool import pool
 from service.commands.serve import serve
 from service.commands.train import train
+from service.errors import ServiceError
 
 app = typer.Typer(
     help="Online response selection for conversations.",
@@ -27,6 +28,6 @@ def main() -> None:
     """Run the command line; what a user can mend ends in one line and exit status 2."""
     try:
         app()
-    except (TurnwiseError, OSError) as error:
+    except (TurnwiseError, ServiceError, OSError) as error:
         typer.echo(f"error: {' '.join(str(error).split())}", err=True)
         raise SystemExit(2) from None

@@ -58,6 +58,19 @@ def bundled_server() -> Path:
     )
 
 
+def running_url(folder: Path) -> str | None:
+    """Return the URL of the server that another process has on a folder, if there is one."""
+    try:
+        with (folder / "redis.lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return None
+    except BlockingIOError:
+        _, _, url = (folder / "redis.lock").read_text().partition("\n")
+        return url.strip() or None
+    return None
+
+
 class PrivateRedis:
     """Redis on a unix socket, with its data in a folder; an async context manager.
 
@@ -92,6 +105,7 @@ class PrivateRedis:
                 log = self.folder / "redis.log"
                 last = (log.read_text().splitlines() or ["it says nothing"])[-1]
                 raise PrivateRedisError(f"the private Redis does not start; {log} ends in: {last}")
+            lock.write(f"{self.url}\n")
 
     def stop(self) -> None:
         """Stop the server, which writes what it holds; it does nothing to one that has stopped."""
@@ -173,7 +187,7 @@ def _locked(path: Path) -> IO[str]:
         except BlockingIOError:
             if time.monotonic() > end:
                 lock.seek(0)
-                holder = lock.read().strip() or "unknown"
+                holder = lock.readline().strip()
                 lock.close()
                 raise PrivateRedisError(
                     f"{path.parent} is in use by another process ({holder}): stop it, or set "
@@ -181,6 +195,6 @@ def _locked(path: Path) -> IO[str]:
                 ) from None
             time.sleep(0.05)
     lock.truncate(0)
-    lock.write(f"{getpid()}")
+    lock.write(f"{getpid()}\n")
     lock.flush()
     return lock

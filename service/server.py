@@ -3,11 +3,12 @@
 import asyncio
 import logging
 import math
+import os
 import signal
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import typer
 import uvicorn
@@ -28,7 +29,7 @@ def run(settings: Settings) -> None:
     Raises:
         TurnwiseError: The port cannot be had, or a part does not start; the text says why.
     """
-    with _bound(settings.host, settings.port) as listener, suppress(asyncio.CancelledError):
+    with _bound(settings.host, settings.port) as listener:
         uvloop.run(_serve(settings, listener))
     _log.info("stopped")
 
@@ -36,9 +37,15 @@ def run(settings: Settings) -> None:
 async def _serve(settings: Settings, listener: socket.socket) -> None:
     app = create_app(settings)
     server = _Server(app, settings)
-    with _signals(server):
-        async with app.router.lifespan_context(app):
-            await server.serve(sockets=[listener])
+    try:
+        with _signals(server):
+            async with app.router.lifespan_context(app):
+                await server.serve(sockets=[listener])
+    except asyncio.CancelledError:
+        # Every part is stopped, but a thread that loads or converts the model cannot be: a
+        # proper end of the process would wait for it.
+        _log.info("stopped")
+        os._exit(0)
 
 
 class _Server(uvicorn.Server):

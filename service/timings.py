@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
+from service.tracing import tracer
+
 
 class Timings:
     """Adds up the milliseconds of each stage; a stage may come more than once."""
@@ -14,10 +16,13 @@ class Timings:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Time a part of a stage."""
+        """Time a part of a stage, and trace it."""
         begin = perf_counter()
         try:
-            yield
+            with tracer.start_as_current_span(
+                name, record_exception=False, set_status_on_exception=False
+            ):
+                yield
         finally:
             self._milliseconds[name] += (perf_counter() - begin) * 1e3
 

@@ -8,6 +8,8 @@ from service.errors import ServiceError
 
 Work = Callable[[], Awaitable[None]]
 
+_PATIENCE = 0.5
+
 _log = logging.getLogger("turnwise.pools")
 
 
@@ -25,11 +27,12 @@ class Background:
             task.add_done_callback(lambda _: self._tasks.pop(what))
 
     async def close(self) -> None:
-        """Cancel everything."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """Cancel everything, until it ends: a cancellation can get lost in what awaits a lock."""
+        while self._tasks:
+            tasks = set(self._tasks.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=_PATIENCE)
 
 
 async def quietly(work: Work) -> None:

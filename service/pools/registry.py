@@ -97,6 +97,20 @@ class Pools:
             pool.info() for key, pool in sorted(self._pools.items()) if key.namespace == namespace
         ]
 
+    async def load(self, namespace: str, name: str) -> None:
+        """Read one pool, and wait for it: for who works on one and follows none.
+
+        Raises:
+            PoolNotFound: There is no such pool.
+            ServiceError: What Redis and the encoder raise.
+        """
+        key = PoolKey(namespace, name)
+        try:
+            await self._known(key).refresh()
+        except PoolNotFound:
+            self._forget(key)
+            raise
+
     async def create(self, namespace: str, name: str, description: str) -> PoolInfo:
         """Create an empty pool; where there is one of this name, describe it anew.
 

@@ -9,7 +9,7 @@ from subprocess import PIPE, Popen
 import pytest
 from redis import Redis
 
-from service.private_redis import PrivateRedis, PrivateRedisError
+from service.private_redis import PrivateRedis, PrivateRedisError, running_url
 
 # A process that starts a server, says where, and waits.
 HOLDER = """
@@ -158,3 +158,13 @@ def test_a_server_that_does_not_start_says_why_and_frees_the_folder(tmp_path: Pa
         PrivateRedis(tmp_path).start()
     (tmp_path / "appendonly.aof").rmdir()
     assert keys(tmp_path) == 0
+
+
+def test_another_process_can_find_the_server_while_it_runs(tmp_path: Path) -> None:
+    assert running_url(tmp_path) is None
+    server = started(tmp_path)
+    try:
+        assert running_url(tmp_path) == server.url
+    finally:
+        server.stop()
+    assert running_url(tmp_path) is None

@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Any
@@ -19,6 +20,8 @@ from models.errors import TurnwiseError
 from models.roles import Kind
 from service.server import run
 from service.settings import Settings
+
+SAID = "Is the garden open?"
 
 
 class Process:
@@ -35,7 +38,7 @@ class Process:
             "TMPDIR": str(folder),
         }
         self.events: list[dict[str, Any]] = []
-        self.popen = Popen(  # noqa: S603 - our own words
+        self.popen = Popen(
             [sys.executable, "-c", "from service.cli import main; main()", "serve", "--port", "0"],
             env=os.environ | variables, stderr=PIPE, text=True, start_new_session=True,
         )  # fmt: skip
@@ -73,36 +76,10 @@ def start(tmp_path: Path, tiny_encoder_folder: Callable[[Kind], Path]) -> Iterat
         process.popen.communicate()
 
 
-def left_behind(tmp_path: Path) -> list[Path]:
-    """Folders of the private Redis's socket: it removes its own when it stops."""
-    return list(tmp_path.glob("turnwise-*"))
-
-
-def test_it_serves_from_nothing_stops_on_ctrl_c_and_leaves_nothing(
-    start: Start, tmp_path: Path
-) -> None:
-    process = start()
-    url = process.until("^ready on")["url"]
-    said = [event["message"] for event in process.events]
-    assert re.search("private Redis started", said[0])
-    assert any("model tiny-triple loaded" in message for message in said)
-    body = {"speaker": "user", "text": "Hello"}
-    answer = httpx.post(f"{url}/sessions/s/turn", json=body).raise_for_status()
-    assert {candidate["id"] for candidate in answer.json()["candidates"]} == {"a", "b"}
-    assert "server" not in answer.headers
-    assert len(left_behind(tmp_path)) == 1
-    os.killpg(process.popen.pid, signal.SIGINT)  # as a terminal does
-    assert process.ended() == 0
-    assert process.events[-1]["message"] == "stopped"
-    assert not any(event["level"] in {"warning", "error"} for event in process.events)
-    assert "Hello" not in json.dumps(process.events)
-    assert left_behind(tmp_path) == []
-
-
-def test_what_is_under_way_at_sigterm_is_answered(start: Start) -> None:
-    process = start()
-    url = httpx.URL(process.until("^ready on")["url"])
-    body = b'{"speaker": "user", "text": "Hello"}'
+@contextmanager
+def request_under_way(url: httpx.URL) -> Iterator[Callable[[], str]]:
+    """Begin to post a turn; what is given sends the rest, and returns all of the answer."""
+    body = json.dumps({"speaker": "user", "text": SAID})
     head = (
         f"POST /sessions/s/turn HTTP/1.1\r\nhost: {url.host}\r\ncontent-length: {len(body)}\r\n"
         "content-type: application/json\r\nexpect: 100-continue\r\n\r\n"
@@ -110,13 +87,40 @@ def test_what_is_under_way_at_sigterm_is_answered(start: Start) -> None:
     with socket.create_connection((url.host, url.port or 0)) as client:
         client.sendall(head.encode())
         assert client.recv(1000).startswith(b"HTTP/1.1 100")
-        process.popen.terminate()
+
+        def finish() -> str:
+            client.sendall(body.encode())
+            return b"".join(iter(lambda: client.recv(65536), b"")).decode()
+
+        yield finish
+
+
+def left_behind(tmp_path: Path) -> list[Path]:
+    """Folders of the private Redis's socket: it removes its own when it stops."""
+    return list(tmp_path.glob("turnwise-*"))
+
+
+def test_it_serves_from_nothing_answers_what_is_under_way_at_ctrl_c_and_leaves_nothing(
+    start: Start, tmp_path: Path
+) -> None:
+    process = start()
+    url = httpx.URL(process.until("^ready on")["url"])
+    said = [event["message"] for event in process.events]
+    assert re.search("private Redis started", said[0])
+    assert any("model tiny-triple loaded" in message for message in said)
+    assert len(left_behind(tmp_path)) == 1
+    with request_under_way(url) as finish:
+        os.killpg(process.popen.pid, signal.SIGINT)  # as a terminal does
         process.until("^stopping")
-        client.sendall(body)
-        answer = b"".join(iter(lambda: client.recv(65536), b""))
-    assert answer.startswith(b"HTTP/1.1 200")
-    assert b'"turn":1' in answer
+        answer = finish()
+    assert answer.startswith("HTTP/1.1 200")
+    assert "Good day!" in answer
+    assert "\r\nserver:" not in answer.lower()
     assert process.ended() == 0
+    assert process.events[-1]["message"] == "stopped"
+    assert not any(event["level"] in {"warning", "error"} for event in process.events)
+    assert SAID not in json.dumps(process.events)
+    assert left_behind(tmp_path) == []
 
 
 def test_sigterm_while_it_starts_ends_it(start: Start, tmp_path: Path) -> None:

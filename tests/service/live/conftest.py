@@ -1,5 +1,7 @@
 """The whole service over real HTTP and a real Redis, with a tiny model; and a naive oracle."""
 
+import asyncio
+import gc
 import socket
 import threading
 import time
@@ -143,9 +145,15 @@ def serve(settings: Settings) -> Live:
     def stop() -> None:
         http.close()
         server.should_exit = True
-        thread.join()
+        thread.join(60)
+        assert not thread.is_alive(), f"the service did not stop: {_unfinished()}"
 
     return Live(http, app.state.services, stop)
+
+
+def _unfinished() -> list[str]:
+    tasks = [item for item in gc.get_objects() if isinstance(item, asyncio.Task)]
+    return [str(task) for task in tasks if not task.done()]
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> None:

@@ -1,0 +1,262 @@
+"""One new turn, encoding included, against the published library: time, memory, agreement.
+
+Both get the same model, context, candidates and text, in turn, in the same process. Ours is the
+whole use case behind `/sessions/{id}/turn`: Redis, encoder queue, search, append; only HTTP is left
+out. The library encodes, scores and sorts; its state stays in memory. Candidates are vectors made
+like a pool's: those of example replies, mixed and blurred, so that millions need no encoding.
+
+    pip install --no-deps triple-encoders; pip install pandas
+    python benchmarks/turn.py [--sizes 1000 10000 100000 1000000] [--contexts 2 10 50] [--turns 15]
+"""
+
+import argparse
+import asyncio
+import copy
+import json
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from redis.asyncio import Redis
+from sayings import sayings
+
+from models.encoder import DEFAULT_MODEL, UtteranceEncoder
+from models.mixture import rows, running_query
+from models.roles import Relation, Role
+from service.batching import EncoderQueue
+from service.conversations import Conversations
+from service.encoding import CachedEncoder
+from service.history import Histories
+from service.metrics import Metrics
+from service.pools import Candidate, PoolView
+from service.pools.contents import Contents, Segment
+from service.pools.index import FlatIndex, Index
+from service.pools.ivf import build_ivf
+from service.pools.workers import Workers
+from service.private_redis import PrivateRedis
+from service.redis import connect
+from service.requests import TurnRequest
+from service.selection import Selector
+from service.sessions import Sessions
+from service.turns import Turns
+
+Float32 = NDArray[np.float32]
+
+
+class FixedPool:
+    """A pool that never changes, where the use case looks for it."""
+
+    shown: PoolView
+
+    def view(self, _namespace: str, _name: str) -> PoolView:
+        return self.shown
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000, 100_000, 1_000_000])
+    parser.add_argument("--contexts", type=int, nargs="+", default=[2, 10, 50])
+    parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--replies", type=Path, default=Path("examples/replies.jsonl"))
+    parser.add_argument("--approximate", type=int, default=1_000_000, help="size from which on")
+    asyncio.run(measure(parser.parse_args()))
+
+
+async def measure(options: argparse.Namespace) -> None:
+    library, plain = Library(), UtteranceEncoder(device="cpu")
+    with tempfile.TemporaryDirectory() as folder:
+        encoder = UtteranceEncoder.for_serving(device="cpu", cache=Path(folder))
+        lines = options.replies.read_text(encoding="utf-8").splitlines()
+        seeds = plain.encode([json.loads(line)["text"] for line in lines], Role.AFTER)
+        queue = EncoderQueue(encoder, Metrics(), limit=4096, batch_tokens=4096)
+        await queue.start()
+        async with (
+            PrivateRedis(Path(folder) / "redis") as private,
+            connect(private.url, cluster=False, timeout=10) as redis,
+        ):
+            ours = Ours(redis, encoder, queue)
+            print("candidates context | library ms  ours ms  ratio | library KB  ours KB | top 10")
+            for size in options.sizes:
+                vectors = pool_like(seeds, size)
+                library.load(vectors)
+                flat = ours.flat(vectors)
+                await compare(library, ours, plain, vectors, flat, options)
+                if size >= options.approximate:
+                    await compare(
+                        library, ours, plain, vectors, build_ivf(flat, queries_like(plain)), options
+                    )
+        await queue.drain(10)
+
+
+async def compare(  # noqa: PLR0917
+    library: "Library",
+    ours: "Ours",
+    plain: UtteranceEncoder,
+    vectors: Float32,
+    index: Index,
+    options: argparse.Namespace,
+) -> None:
+    ours.search(index)
+    name = "exact" if index.recall is None else f"approximate, recall@10 {index.recall:.3f}"
+    for context in options.contexts:
+        said = list(islice(sayings(context), context + options.turns))
+        before, news = said[: context - 1], said[context - 1 :]
+        state = library.begin(before)
+        await ours.begin(before)
+        peer, own, overlaps = [], [], []
+        for text in news:
+            peer.append(library.turn(state, text))
+            seconds, found = await ours.turn(text)
+            own.append(seconds)
+            overlaps.append(len({*found} & exact_top(plain, [*before, text], vectors)) / 10)
+        p, o = median(peer[1:]) * 1e3, median(own[1:]) * 1e3
+        print(
+            f"{len(vectors):10} {context:7} | {p:10.1f} {o:8.1f} {p / o:6.1f} | "
+            f"{library.kilobytes(state):10.0f} {await ours.kilobytes():8.0f} | "
+            f"{np.mean(overlaps):.3f} {name}",
+            flush=True,
+        )
+
+
+def exact_top(plain: UtteranceEncoder, said: Sequence[str], vectors: Float32) -> set[int]:
+    """Return the best ten by eq. 3 in float32 throughout, torch's encoder, every candidate."""
+    scores = vectors @ running_query(rows(*context_vectors(plain, said)))
+    return set(np.argsort(-scores)[:10].tolist())
+
+
+def pool_like(seeds: Float32, size: int) -> Float32:
+    """Return unit vectors (size, d): each mostly one seed, partly another, and noise."""
+    rng = np.random.default_rng(0)
+    vectors = np.empty((size, seeds.shape[1]), np.float32)
+    for start in range(0, size, 50_000):
+        count = min(50_000, size - start)
+        one, other = rng.integers(len(seeds), size=(2, count))
+        share = rng.uniform(0.2, 0.6, (count, 1)).astype(np.float32)
+        noise = rng.normal(scale=0.5 / seeds.shape[1] ** 0.5, size=(count, seeds.shape[1]))
+        mixed = (1 - share) * seeds[one] + share * seeds[other] + noise.astype(np.float32)
+        vectors[start : start + count] = mixed / np.linalg.norm(mixed, axis=1, keepdims=True)
+    return vectors
+
+
+def queries_like(encoder: UtteranceEncoder, count: int = 64) -> Float32:
+    """Return running queries (count, d) of contexts of four utterances."""
+    queries = []
+    for number in range(count):
+        first, second = context_vectors(encoder, list(islice(sayings(1000 + number), 4)))
+        queries.append(running_query(rows(first, second)))
+    return np.stack(queries)
+
+
+def context_vectors(encoder: UtteranceEncoder, said: Sequence[str]) -> tuple[Float32, Float32]:
+    sides = [Relation.OTHER if turn % 2 == 0 else Relation.SAME for turn in range(len(said))]
+    first, second = (encoder.encode(said, role, sides) for role in (Role.FIRST, Role.SECOND))
+    return first, second
+
+
+class Library:
+    """The published implementation, as its README uses it."""
+
+    def __init__(self) -> None:
+        from triple_encoders.TripleEncodersForConversationalSequenceModeling import (  # noqa: PLC0415
+            TripleEncodersForConversationalSequenceModeling as Peer,
+        )
+
+        self._peer = Peer(str(DEFAULT_MODEL))
+
+    def load(self, vectors: Float32) -> None:
+        self._peer.candidates = range(len(vectors))
+        self._peer.candidates_embeddings = torch.from_numpy(vectors)
+
+    def begin(self, said: Sequence[str]) -> Any:  # noqa: ANN401 - the library's own type
+        state: Any = None
+        for turn, text in enumerate(said):
+            state = self._peer.contextualize_utterance(text, state, dialog_partner=turn % 2 == 0)
+        state.sum_computed_scores = torch.zeros(len(self._peer.candidates_embeddings))
+        return state
+
+    def turn(self, state: Any, text: str) -> float:  # noqa: ANN401
+        state = copy.deepcopy(state)
+        begin = time.perf_counter()
+        state = self._peer.contextualize_utterance(text, state, dialog_partner=True)
+        self._peer.retrieve_candidates(self._peer.sequence_modeling(state), 10)
+        return time.perf_counter() - begin
+
+    @staticmethod
+    def kilobytes(state: Any) -> float:  # noqa: ANN401
+        tensors = [value for value in vars(state).values() if isinstance(value, torch.Tensor)]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors) / 1024
+
+
+class Ours:
+    """The use case of a turn with everything under it."""
+
+    def __init__(self, redis: Redis, encoder: UtteranceEncoder, queue: EncoderQueue) -> None:
+        metrics = Metrics()
+        self._redis, self._queue, self._metrics = redis, queue, metrics
+        cached = CachedEncoder(queue, encoder, metrics, size=10_000)
+        sessions = Sessions(redis, metrics, dimension=encoder.dimension, ttl=3600)
+        histories = Histories(sessions, cached, timeout=60)
+        self._workers = Workers(os.cpu_count() or 1)
+        self._pool = FixedPool()
+        pools: Any = self._pool
+        self._turns = Turns(
+            sessions=sessions,
+            histories=histories,
+            pools=pools,
+            encoder=cached,
+            selector=Selector(metrics, short_list=100),
+            metrics=metrics,
+            max_turns=1000,
+        )
+        self._conversations = Conversations(sessions, histories, pools, cached)
+        self._said = 0
+
+    def search(self, index: Index) -> None:
+        candidates = tuple(Candidate(str(place), "") for place in range(len(index)))
+        nothing = Contents.empty(index.dimension)
+        contents = Contents(Segment(candidates, index), nothing.overlay)
+        self._pool.shown = PoolView("default", 1, contents, self._workers, self._metrics)
+
+    def flat(self, vectors: Float32) -> FlatIndex:
+        return self._workers.flat(vectors.astype(np.float16))
+
+    async def begin(self, said: Sequence[str]) -> None:
+        await self._redis.flushall()
+        self._said = 0
+        for text in said:
+            await self._post(text, respond=False)
+            self._said += 1
+
+    async def turn(self, text: str) -> tuple[float, list[int]]:
+        begin = time.perf_counter()
+        found = await self._post(text, respond=True)
+        seconds = time.perf_counter() - begin
+        await self._turns.close()  # the idle work
+        await self._conversations.undo("benchmark", "s")
+        return seconds, found
+
+    async def kilobytes(self) -> float:
+        keys = await self._redis.keys("*")
+        return sum([await self._redis.memory_usage(key, samples=0) for key in keys]) / 1024
+
+    async def _post(self, text: str, *, respond: bool) -> list[int]:
+        speaker = "user" if self._said % 2 == 0 else "bot"
+        request = TurnRequest(
+            speaker=speaker, text=text, respond=respond, top_k=10, aggregation="mean"
+        )
+        answer = await self._turns.turn("benchmark", "s", request)
+        return [int(candidate.id) for candidate in answer.candidates]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Pools between Redis and folders, for the command line: a replica that follows no pool."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from models.encoder import UtteranceEncoder
+from service.batching import EncoderQueue
+from service.encoding import CachedEncoder
+from service.errors import PoolNotFound
+from service.metrics import Metrics
+from service.pools import Edited, Manifest, Pools, read_snapshot, write_snapshot
+from service.private_redis import PrivateRedis, running_url
+from service.redis import connect
+from service.settings import Settings
+
+Progress = Callable[[int, int], None]
+
+
+async def save(settings: Settings, namespace: str, name: str, folder: Path) -> Manifest:
+    """Write a pool's version of now to a folder, which must not exist or be empty.
+
+    Raises:
+        SnapshotError: The folder cannot be written.
+        ServiceError: There is no such pool, or Redis cannot be reached.
+    """
+    async with _replica(settings) as (pools, encoder):
+        await pools.load(namespace, name)
+        view = pools.view(namespace, name)
+        return await asyncio.to_thread(
+            write_snapshot, view, folder, model=encoder.name, fingerprint=encoder.fingerprint
+        )
+
+
+async def restore(
+    settings: Settings, namespace: str, name: str | None, folder: Path, progress: Progress
+) -> tuple[str, Edited]:
+    """Make a pool what a folder holds, in one new version; return its name and that.
+
+    Args:
+        settings: Which Redis, and which model; texts are encoded again for another than the
+            snapshot's.
+        namespace: Whose pool.
+        name: Of the pool, which may be there or not; that of the snapshot where there is none.
+        folder: A snapshot.
+        progress: Gets how many texts are encoded, and of how many.
+
+    Raises:
+        SnapshotError: The folder holds no whole snapshot.
+        ServiceError: Redis cannot be reached, or the encoder fails.
+    """
+    snapshot = await asyncio.to_thread(read_snapshot, folder)
+    name = name or snapshot.manifest.pool
+    async with _replica(settings) as (pools, _):
+        try:
+            await pools.load(namespace, name)
+        except PoolNotFound:
+            await pools.create(namespace, name, description="")
+        return name, await pools.restore(namespace, name, snapshot, progress)
+
+
+@asynccontextmanager
+async def _replica(settings: Settings) -> AsyncIterator[tuple[Pools, UtteranceEncoder]]:
+    metrics = Metrics()
+    async with AsyncExitStack() as stack:
+        url = await _url(settings, stack)
+        redis = await stack.enter_async_context(
+            connect(url, cluster=settings.redis_cluster, timeout=settings.redis_timeout)
+        )
+        encoder = await asyncio.to_thread(
+            UtteranceEncoder.for_serving,
+            settings.model,
+            device=settings.device,
+            cache=settings.data_dir / "models",
+        )
+        queue = EncoderQueue(
+            encoder, metrics, limit=settings.queue_limit, batch_tokens=settings.batch_tokens
+        )
+        await queue.start()
+        stack.push_async_callback(queue.drain, settings.drain_timeout)
+        pools = Pools(
+            redis,
+            CachedEncoder(queue, encoder, metrics, size=settings.vector_cache),
+            metrics,
+            exact_limit=settings.exact_limit,
+            search_threads=settings.search_threads,
+            max_pool_size=settings.max_pool_size,
+        )
+        stack.push_async_callback(pools.close)
+        yield pools, encoder
+
+
+async def _url(settings: Settings, stack: AsyncExitStack) -> str:
+    """Return the Redis of the settings; else a service's private one, or one started for this."""
+    folder = settings.data_dir / "redis"
+    if url := settings.redis_url or running_url(folder):
+        return url
+    return (await stack.enter_async_context(PrivateRedis(folder))).url

@@ -1,0 +1,182 @@
+"""`turnwise pool` against a running service and its Redis."""
+
+import gzip
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from models.errors import DataError
+from models.roles import Kind
+from service.cli import main
+from service.client import RefusedError, upload
+from tests.service.live.conftest import REPLIES, Launch, Live, eventually
+
+KEY = "a-key-of-the-tests"
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    redis_url: str,
+    model_cache: Path,
+    tiny_encoder_folder: Callable[[Kind], Path],
+) -> Callable[..., str]:
+    """Run `turnwise pool`; return what it says, or raise SystemExit."""
+    monkeypatch.setenv("TURNWISE_REDIS_URL", redis_url)
+    monkeypatch.setenv("TURNWISE_DATA_DIR", str(model_cache))
+    monkeypatch.setenv("TURNWISE_MODEL", str(tiny_encoder_folder(Kind.TRIPLE)))
+
+    def run(*words: object) -> str:
+        monkeypatch.setattr("sys.argv", ["turnwise", "pool", *map(str, words)])
+        try:
+            main()
+        except SystemExit as end:
+            if end.code:
+                raise
+        return capsys.readouterr().out
+
+    return run
+
+
+def written(path: Path, *candidates: dict[str, object]) -> Path:
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps(candidate) + "\n\n" for candidate in candidates)
+    return path
+
+
+def nothing(_: int, __: int) -> None:
+    pass
+
+
+def test_load_makes_a_pool_of_a_file_with_progress(live: Live, tmp_path: Path) -> None:
+    file = written(
+        tmp_path / "replies.jsonl.gz",
+        *({"text": f"reply {n}", "metadata": {"n": n}} for n in range(300)),
+    )
+    seen: list[tuple[int, int]] = []
+    url = str(live.http.base_url)
+    edited = upload(file, "new", url=url, progress=lambda *counts: seen.append(counts))
+    assert (edited["upserted"], edited["size"]) == (300, 300)
+    assert seen[-1] == (300, 300)
+    assert seen == sorted(seen)
+    assert len(seen) > 1
+    found = live.post("/pools/new/search", text="reply 7", top_k=1)["candidates"]
+    assert found[0]["metadata"].keys() == {"n"}
+
+
+def test_load_changes_what_differs_and_keeps_the_description(
+    live: Live, tmp_path: Path, command: Callable[..., str]
+) -> None:
+    live.ok(live.http.put("/pools/p", json={"description": "ours"}))
+    url = live.http.base_url
+    one, two = {"id": "1", "text": "Hello"}, {"id": "2", "text": "Bye"}
+    said = command("load", written(tmp_path / "a.jsonl", one, two), "--pool", "p", "--url", url)
+    assert "version 1, 2 candidates (2 new or changed, 0 as before)" in said
+    file = written(tmp_path / "b.jsonl", one, two | {"text": "Goodbye"})
+    said = command("load", file, "--pool", "p", "--url", url)
+    assert "version 2, 2 candidates (1 new or changed, 1 as before)" in said
+    assert live.get("/pools/p")["description"] == "ours"
+
+
+@pytest.mark.parametrize(
+    ("candidate", "field"),
+    [
+        ({"text": "x" * 5000}, "text"),
+        ({"text": "x", "metadata": {"n": "x" * 5000}}, "metadata"),
+        ({"text": "x", "id": "a\nb"}, "id"),
+        ({"text": "x", "id": "1"}, "id"),
+    ],
+)
+def test_what_the_service_refuses_is_named_by_its_line(
+    live: Live, tmp_path: Path, candidate: dict[str, object], field: str
+) -> None:
+    file = written(tmp_path / "a.jsonl", {"text": "Hello", "id": "1"}, candidate)
+    with pytest.raises(DataError) as caught:
+        upload(file, "p", url=str(live.http.base_url), progress=nothing)
+    assert (caught.value.file, caught.value.line) == (str(file), 3)
+    assert caught.value.field == field
+    assert live.get("/pools/p")["size"] == 0
+
+
+def test_a_bad_line_is_named_before_anything_is_sent(tmp_path: Path) -> None:
+    file = written(tmp_path / "a.jsonl", {"text": "Hello"}, {"words": "Hello"})
+    with pytest.raises(DataError) as caught:
+        upload(file, "p", url="http://127.0.0.1:1", progress=nothing)
+    assert caught.value.line == 3
+
+
+def test_load_needs_a_key_where_the_service_does(launch: Launch, tmp_path: Path) -> None:
+    digest = hashlib.sha256(KEY.encode()).hexdigest()
+    live = launch(api_keys=[{"name": "ada", "sha256": digest, "scopes": ["select", "pools"]}])
+    file, url = written(tmp_path / "a.jsonl", {"text": "Hello"}), str(live.http.base_url)
+    with pytest.raises(RefusedError, match="API key"):
+        upload(file, "p", url=url, progress=nothing)
+    assert upload(file, "p", url=url, key=KEY, progress=nothing)["size"] == 1
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "127.0.0.1", "http://[", ""])
+def test_a_service_that_cannot_be_reached_is_one_line(tmp_path: Path, url: str) -> None:
+    file = written(tmp_path / "a.jsonl", {"text": "Hello"})
+    with pytest.raises(RefusedError, match="cannot be reached"):
+        upload(file, "p", url=url, progress=nothing)
+
+
+def test_a_snapshot_can_be_restored_under_another_name(
+    live: Live, tmp_path: Path, command: Callable[..., str]
+) -> None:
+    folder = tmp_path / "saved"
+    assert f"{len(REPLIES)} candidates" in command("snapshot", "default", folder)
+    encoded = live.metric("turnwise_encoded_total", role="after", path="bulk")
+    assert f"pool copy: version 1, {len(REPLIES)} candidates" in command(
+        "restore", folder, "--pool", "copy"
+    )
+    eventually(lambda: live.http.get("/pools/copy").is_success)
+    eventually(lambda: live.get("/pools/copy")["size"] == len(REPLIES))
+    search = {"text": "Where is my parcel?", "top_k": 8}
+    copy = live.post("/pools/copy/search", **search)["candidates"]
+    assert copy == live.post("/pools/default/search", **search)["candidates"]
+    assert live.metric("turnwise_encoded_total", role="after", path="bulk") == encoded
+
+
+def test_restoring_takes_a_pool_back(
+    live: Live, tmp_path: Path, command: Callable[..., str]
+) -> None:
+    command("snapshot", "default", tmp_path / "saved")
+    live.ok(live.http.delete("/pools/default/candidates/r0"))
+    live.ok(live.http.put("/pools/default/candidates", json=[{"id": "new", "text": "New"}]))
+    command("restore", tmp_path / "saved")
+    eventually(lambda: live.get("/pools/default")["version"] == 4)
+    found = live.post("/pools/default/search", text="x", top_k=50)["candidates"]
+    assert {candidate["id"] for candidate in found} == {f"r{n}" for n in range(len(REPLIES))}
+
+
+def test_a_damaged_snapshot_is_refused(
+    live: Live,
+    tmp_path: Path,
+    command: Callable[..., str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command("snapshot", "default", tmp_path / "saved")
+    with (tmp_path / "saved" / "candidates.jsonl").open("a") as file:
+        file.write('{"id": "more", "text": "More"}\n')
+    with pytest.raises(SystemExit):
+        command("restore", tmp_path / "saved", "--pool", "copy")
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line]
+    assert line.startswith("error: ")
+    assert "candidates.jsonl is not the file that the manifest describes" in line
+    assert live.http.get("/pools/copy").status_code == httpx.codes.NOT_FOUND
+
+
+def test_a_pool_that_is_not_there_cannot_be_saved(
+    tmp_path: Path, command: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        command("snapshot", "nowhere", tmp_path / "saved")
+    assert "error: there is no pool 'nowhere'" in capsys.readouterr().err
+    assert not (tmp_path / "saved").exists()

@@ -172,6 +172,7 @@ class Library:
         )
 
         self._peer = Peer(str(DEFAULT_MODEL))
+        self._peer.model.float()  # as ours computes; the weights are stored in float16
 
     def load(self, vectors: Float32) -> None:
         self._peer.candidates = range(len(vectors))

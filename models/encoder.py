@@ -32,7 +32,7 @@ MAX_TOKENS = 256
 """Where a model states no limit of its own."""
 BATCH_TOKENS = 4096
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("turnwise.encoder")
 
 transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 

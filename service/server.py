@@ -1,6 +1,7 @@
 """The process: a port, the parts, uvicorn in front of them, and an orderly end."""
 
 import asyncio
+import gc
 import logging
 import math
 import os

@@ -1,8 +1,15 @@
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+from fastapi import FastAPI
+
+from service.api import create_api
+from service.metrics import Metrics
+from service.settings import Settings
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
@@ -24,3 +31,29 @@ def test_every_recipe_and_module_that_it_names_exists() -> None:
     paths = re.findall(r"\b(?:models|service|benchmarks)/[\w/]+(?:\.py|\.toml|\.md|/)", README)
     assert paths
     assert [path for path in paths if not (root / path).exists()] == []
+
+
+def test_every_setting_stands_in_the_table_with_its_default() -> None:
+    table = dict(re.findall(r"^\| `TURNWISE_(\w+)` \| (.*?) \|", README, re.MULTILINE))
+    fields = {name.upper(): field.default for name, field in Settings.model_fields.items()}
+    assert list(table) == list(fields)
+    for name, default in fields.items():
+        if name != "MODEL":
+            shown = "" if default in {None, ()} else f"`{default}`"
+            assert table[name].lower() == shown.lower()
+
+
+def test_every_path_of_the_api_stands_in_it() -> None:
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+
+    paths = create_api(Settings(), Metrics(), lifespan).openapi()["paths"]
+    last = {path.split("}")[-1] or path.rsplit("/", 1)[0] for path in paths}
+    assert "/turn" in last
+    assert [part for part in last if part not in README] == []
+
+
+def test_every_variable_that_it_names_is_a_setting() -> None:
+    named = set(re.findall(r"TURNWISE_([A-Z_]+[A-Z])", README))
+    assert named - {name.upper() for name in Settings.model_fields} == set()

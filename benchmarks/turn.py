@@ -50,6 +50,10 @@ from service.turns import Turns
 
 Float32 = NDArray[np.float32]
 
+_REST = 0.3
+"""Seconds between two measurements: idle threads of torch and ONNX Runtime spin for a while, and
+would take the cores from whatever is measured next."""
+
 
 class FixedPool:
     """A pool that never changes, where the use case looks for it."""
@@ -115,7 +119,9 @@ async def compare(  # noqa: PLR0917
         await ours.begin(before)
         peer, own, overlaps = [], [], []
         for text in news:
+            await asyncio.sleep(_REST)
             peer.append(library.turn(state, text))
+            await asyncio.sleep(_REST)
             seconds, found = await ours.turn(text)
             own.append(seconds)
             overlaps.append(len({*found} & exact_top(plain, [*before, text], vectors)) / 10)

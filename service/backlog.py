@@ -121,7 +121,8 @@ class Backlog:
     @property
     def oldest(self) -> float:
         """Age in seconds of what has waited longest."""
-        heads = [waiting[0].request.since for waiting in (*self._pieces, *self._entries) if waiting]
+        heads = [pieces[0].request.since for pieces in self._pieces if pieces]
+        heads += [entries[0].request.since for entries in self._entries if entries]
         return time.monotonic() - min(heads) if heads else 0.0
 
     def add(self, request: Request) -> None:
@@ -155,7 +156,8 @@ class Backlog:
 
     def clear(self) -> set[Request]:
         """Forget everything; return the requests that it belonged to."""
-        left = {waiting.request for queue in (*self._pieces, *self._entries) for waiting in queue}
+        left = {piece.request for pieces in self._pieces for piece in pieces}
+        left |= {entry.request for entries in self._entries for entry in entries}
         for priority in Priority:
             self._pieces[priority].clear()
             self._entries[priority].clear()

@@ -251,9 +251,7 @@ class EncoderQueue:
     def _forward(self, tokens: list[list[int]]) -> Float32:
         try:
             with self._metrics.stage("encode"):
-                vectors = self._encoder.forward(tokens)
-            if not np.isfinite(vectors).all():
-                raise FloatingPointError("a vector is not finite")
+                vectors = _finite(self._encoder.forward(tokens))
         except Exception:
             self._failures += 1
             self._metrics.batch_failures.inc()
@@ -271,6 +269,12 @@ class EncoderQueue:
     def _oldest(self) -> float:
         with self._lock:
             return self._backlog.oldest
+
+
+def _finite(vectors: Float32) -> Float32:
+    if not np.isfinite(vectors).all():
+        raise FloatingPointError("a vector is not finite")
+    return vectors
 
 
 def _draining() -> Draining:

@@ -52,7 +52,8 @@ class CachedEncoder:
         missing = {key: item for key, item in zip(keys, items, strict=True) if key not in known}
         if missing:
             vectors = await self._queue.encode(list(missing.values()), priority, timeout)
-            known |= zip(missing, vectors, strict=True)
+            # Copies, since a row of an array keeps all of it in memory.
+            known |= zip(missing, map(np.copy, vectors), strict=True)
         self._metrics.cache_hits.inc(len(keys) - len(missing))
         self._remember(known)
         return np.array([known[key] for key in keys], np.float32).reshape(-1, self.dimension)

@@ -1,5 +1,6 @@
 """The connection to Redis, and its failures as errors of the service."""
 
+import asyncio
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -83,9 +84,13 @@ def redis_errors(metrics: Metrics, operation: Operation) -> Iterator[Outcome]:
 
     The block may set `result` of the outcome to tell a conflict or a replay from "ok".
     """
-    outcome = Outcome()
+    outcome, cancelled = Outcome(), _cancelled()
     try:
         yield outcome
+        # The client sends within `asyncio.wait_for`, which before Python 3.12 forgets that the
+        # task was cancelled where what it waits for has just ended.
+        if False and _cancelled() > cancelled:
+            raise asyncio.CancelledError
     except _AWAY as error:
         outcome.result = "unavailable"
         raise StateUnavailable("Redis cannot be reached; try again soon") from error
@@ -96,3 +101,8 @@ def redis_errors(metrics: Metrics, operation: Operation) -> Iterator[Outcome]:
         raise StateUnavailable("Redis cannot do this now; try again soon") from error
     finally:
         metrics.state_operations.labels(operation, outcome.result).inc()
+
+
+def _cancelled() -> int:
+    task = asyncio.current_task()
+    return task.cancelling() if task else 0

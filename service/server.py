@@ -41,6 +41,9 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
     try:
         with _signals(server):
             async with app.router.lifespan_context(app):
+                # What is loaded by now stays: a full collection over it would stall every turn.
+                gc.collect()
+                gc.freeze()
                 await server.serve(sockets=[listener])
     except asyncio.CancelledError:
         # Every part is stopped, but a thread that loads or converts the model cannot be: a

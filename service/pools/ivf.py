@@ -49,6 +49,11 @@ class IvfIndex(Index):
     def __len__(self) -> int:
         return len(self._flat)
 
+    @property
+    def lists(self) -> int:
+        """How many lists there are to probe."""
+        return int(self._lists.nlist)
+
     def take(self, places: Places) -> Float16:
         """Take the vectors, not the codes."""
         return self._flat.take(places)

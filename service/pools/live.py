@@ -139,10 +139,9 @@ class LivePool:
         while True:
             async with self._lock:
                 await self._catch_up()
-                candidates, removed = await self._workers.edit(lambda: plan(self.contents))
+                candidates, removed = await self._workers.edit(lambda: self._planned(plan))
                 if not candidates and not removed:
                     return Edited(self.position.version, 0, 0, len(self.contents))
-                self._check_size(candidates, removed)
                 if staged and (staged[0].candidates, staged[0].removed) == (candidates, removed):
                     outcome = await self._store.commit(self.key, self.position, staged[1])
                     if outcome == "ok":
@@ -203,30 +202,40 @@ class LivePool:
         await self._take_over([edit], position, anew=False)
         return Edited(version, entry.count, 0, len(self.contents))
 
-    async def _encoded(
-        self,
-        candidates: Sequence[Candidate],
-        vectors: dict[str, Float16],
-        progress: Progress | None,
-    ) -> Float16:
-        contents, texts = self.contents, {candidate.text: None for candidate in candidates}
-        unknown = [text for text in texts if text not in vectors]
-        vectors |= await self._workers.edit(lambda: contents.encoded(unknown))
-        missing = [text for text in unknown if text not in vectors]
-        encoded = await encode_candidates(self._encoder, missing, progress)
-        vectors |= zip(missing, encoded, strict=True)
-        none = np.empty((0, self._encoder.dimension), np.float16)
-        rows = [vectors[candidate.text] for candidate in candidates]
-        return await self._workers.edit(lambda: np.stack(rows) if rows else none)
-
-    def _check_size(self, candidates: Sequence[Candidate], removed: Sequence[str]) -> None:
+    def _planned(self, plan: Plan) -> tuple[list[Candidate], list[str]]:
         contents = self.contents
+        candidates, removed = plan(contents)
         new = sum(candidate.id not in contents for candidate in candidates)
         if new and (size := len(contents) + new - len(removed)) > self._max_size:
             raise PoolFull(
                 f"pool '{self.key.name}' would have {size} candidates, more than the limit of "
                 f"{self._max_size}; nothing was changed"
             )
+        return candidates, removed
+
+    async def _encoded(
+        self,
+        candidates: Sequence[Candidate],
+        vectors: dict[str, Float16],
+        progress: Progress | None,
+    ) -> Float16:
+        contents = self.contents
+
+        def missing() -> list[str]:
+            unknown = {c.text: None for c in candidates if c.text not in vectors}
+            vectors.update(contents.encoded(unknown))
+            return [text for text in unknown if text not in vectors]
+
+        def together(texts: list[str], encoded: Float16) -> Float16:
+            vectors.update(zip(texts, encoded, strict=True))
+            made = np.empty((len(candidates), self._encoder.dimension), np.float16)
+            for row, candidate in enumerate(candidates):
+                made[row] = vectors[candidate.text]
+            return made
+
+        texts = await self._workers.edit(missing)
+        encoded = await encode_candidates(self._encoder, texts, progress)
+        return await self._workers.edit(lambda: together(texts, encoded))
 
     def _is_encoding(self) -> None:
         if self._contents is None:

@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
 from models.errors import TurnwiseError
+from service.errors import InvalidRequest
 from service.pools.candidate import Candidate, distinct, read_candidates
 from service.pools.index import Float16
 from service.pools.pool import PoolView
@@ -103,7 +104,7 @@ def read_snapshot(folder: Path) -> Snapshot:
         vectors = np.load(folder / _VECTORS, allow_pickle=False)
         candidates = read_candidates(folder / _CANDIDATES)
         distinct(candidates)
-    except (OSError, ValueError, TurnwiseError) as error:
+    except (OSError, ValueError, TurnwiseError, InvalidRequest) as error:
         raise SnapshotError(f"'{folder}' holds no whole snapshot: {_told(error)}") from error
     expected = (manifest.size, manifest.dimension)
     if vectors.dtype != np.float16 or vectors.shape != expected or len(candidates) != expected[0]:

@@ -112,6 +112,24 @@ async def test_errors_that_are_not_of_the_moment_pass(redis: Redis) -> None:
         await redis.evalsha("0" * 40, 0)
 
 
+async def test_an_operation_that_is_cancelled_ends_at_any_step_of_it(redis: Redis) -> None:
+    async def operation() -> None:
+        with redis_errors(Metrics(), "commit"):
+            await redis.set("key", "value")
+            await redis.get("key")
+
+    ended = []
+    for steps in range(40):
+        task = asyncio.create_task(operation())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        if task.cancel():
+            await asyncio.wait([task])
+            ended.append(task.cancelled())
+    assert all(ended)
+    assert len(ended) > 5
+
+
 async def test_a_cluster_knows_the_same_commands(cluster_url: str) -> None:
     async with connect(cluster_url, cluster=True, timeout=5.0) as client:
         for number in range(20):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from models.encoder import UtteranceEncoder
 from models.roles import Kind, Role, RoleText
+from service.batching import Priority
 from service.encoding import CachedEncoder
 from service.metrics import Metrics
 from service.pools import Candidate, Pools
@@ -33,7 +34,7 @@ class DirectEncoder:
         """For tests that hold the encoder up."""
 
     async def encode(
-        self, items: Sequence[RoleText], priority: object = None, timeout: object = None
+        self, items: Sequence[RoleText], _priority: Priority = Priority.TURN
     ) -> Float32:
         await self.opened()
         self.candidates += [text for text, role, _ in items if role is Role.AFTER]

@@ -1,0 +1,31 @@
+from pathlib import Path
+
+import pytest
+
+from models.errors import DataError
+from service.pools import Candidate, read_candidates
+
+
+def test_an_id_that_is_left_out_follows_from_the_text() -> None:
+    one, same, other = (Candidate.of(text) for text in ("Hello.", "Hello.", "Bye."))
+    assert one == same
+    assert one.id != other.id
+    assert len(one.id) == 16
+    assert Candidate.of("Hello.", "mine", {"a": 1}) == Candidate("mine", "Hello.", {"a": 1})
+
+
+def test_candidates_are_read_from_lines(tmp_path: Path) -> None:
+    path = tmp_path / "replies.jsonl"
+    path.write_text('{"id": "a", "text": "One.", "metadata": {"tag": 1}}\n\n{"text": " Two. "}\n')
+    assert read_candidates(path) == [Candidate("a", "One.", {"tag": 1}), Candidate.of("Two.")]
+
+
+@pytest.mark.parametrize(
+    "line", ['{"id": "a"}', '{"text": " "}', '{"text": 1}', '{"text": "x", "id": 1}',
+             '{"text": "x", "metadata": []}', "[]"],
+)  # fmt: skip
+def test_a_line_that_is_no_candidate_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "replies.jsonl"
+    path.write_text('{"text": "One."}\n' + line)
+    with pytest.raises(DataError, match=r"replies\.jsonl.*2"):
+        read_candidates(path)

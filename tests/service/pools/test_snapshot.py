@@ -1,0 +1,163 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service.pools import Candidate, Manifest, SnapshotError, read_snapshot, write_snapshot
+from tests.service.pools.conftest import Replica, StartReplica, until
+
+pytestmark = pytest.mark.anyio
+
+CANDIDATES = [Candidate("a", "One.", {"tag": ["ü", None]}), Candidate("b", "Two.\nLines.")]
+
+
+async def pool_of(start: StartReplica, *candidates: Candidate) -> Replica:
+    replica = await start()
+    await replica.pools.create("n", "p", "")
+    await replica.pools.upsert("n", "p", candidates)
+    return replica
+
+
+async def written(start: StartReplica, folder: Path) -> Manifest:
+    replica = await pool_of(start, *CANDIDATES)
+    view = replica.pools.view("n", "p")
+    return write_snapshot(view, folder, model="tiny", fingerprint="tiny")
+
+
+async def test_a_snapshot_comes_back_as_it_was(start: StartReplica, tmp_path: Path) -> None:
+    replica = await pool_of(start, *CANDIDATES)
+    view = replica.pools.view("n", "p")
+    manifest = write_snapshot(view, tmp_path / "s", model="tiny", fingerprint="tiny")
+    snapshot = read_snapshot(tmp_path / "s")
+    assert snapshot.manifest == manifest
+    assert (manifest.pool, manifest.version, manifest.size, manifest.dimension) == ("p", 1, 2, 32)
+    assert snapshot.candidates == CANDIDATES
+    assert snapshot.vectors.tobytes() == view.contents.vectors().tobytes()
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+async def test_an_empty_pool_can_be_written(start: StartReplica, tmp_path: Path) -> None:
+    replica = await pool_of(start)
+    view = replica.pools.view("n", "p")
+    write_snapshot(view, tmp_path / "s", model="tiny", fingerprint="tiny")
+    assert read_snapshot(tmp_path / "s").vectors.shape == (0, 32)
+
+
+async def test_restoring_makes_the_pool_what_it_was_without_encoding(
+    start: StartReplica, tmp_path: Path
+) -> None:
+    await written(start, tmp_path / "s")
+    other = await start()
+    await until(lambda: other.pools.ready)
+    await other.pools.upsert("n", "p", [Candidate("c", "Three."), Candidate("a", "Changed.")])
+    other.encoder.candidates.clear()
+    edited = await other.pools.restore("n", "p", read_snapshot(tmp_path / "s"))
+    assert (edited.version, edited.upserted, edited.unchanged, edited.size) == (3, 1, 1, 2)
+    assert other.contents() == {c.id: (c.text, c.metadata) for c in CANDIDATES}
+    assert other.encoder.candidates == []
+
+
+async def test_vectors_of_another_model_are_encoded_again(
+    start: StartReplica, tmp_path: Path
+) -> None:
+    await written(start, tmp_path / "s")
+    other = await start(fingerprint="other")
+    await other.pools.create("n", "q", "")
+    other.encoder.candidates.clear()
+    await other.pools.restore("n", "q", read_snapshot(tmp_path / "s"))
+    assert set(other.encoder.candidates) >= {"One.", "Two.\nLines."}
+
+
+async def test_a_folder_that_is_not_empty_is_left_alone(
+    start: StartReplica, tmp_path: Path
+) -> None:
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(SnapshotError, match="not empty"):
+        await written(start, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+async def test_what_cannot_be_written_leaves_nothing(
+    start: StartReplica, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(SnapshotError, match="No space left"):
+        await written(start, tmp_path / "s")
+    assert list(tmp_path.iterdir()) == []
+
+
+def change_manifest(**fields: Any) -> Callable[[Path], None]:  # noqa: ANN401
+    def change(folder: Path) -> None:
+        path = folder / "manifest.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+    return change
+
+
+def append(name: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        with (folder / name).open("ab") as file:
+            file.write(b"\n")
+
+    return change
+
+
+def redescribed(folder: Path) -> dict[str, Any]:
+    from service.pools.snapshot import _described  # noqa: PLC0415
+
+    names = ("candidates.jsonl", "vectors.npy")
+    return {name: _described(folder / name).model_dump() for name in names}
+
+
+def fewer_vectors(folder: Path) -> None:
+    np.save(folder / "vectors.npy", np.load(folder / "vectors.npy")[:1])
+    change_manifest(files=redescribed(folder))(folder)
+
+
+def pickled_vectors(folder: Path) -> None:
+    np.save(folder / "vectors.npy", np.array([{"a": 1}, {}], object), allow_pickle=True)
+    change_manifest(files=redescribed(folder))(folder)
+
+
+def same_ids(folder: Path) -> None:
+    lines = [json.dumps({"id": "a", "text": text}) for text in ("One.", "Two.")]
+    (folder / "candidates.jsonl").write_text("\n".join(lines))
+    change_manifest(files=redescribed(folder))(folder)
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda folder: (folder / "manifest.json").unlink(), "manifest.json"),
+        (lambda folder: (folder / "vectors.npy").unlink(), "vectors.npy"),
+        (append("candidates.jsonl"), "candidates.jsonl is not the file"),
+        (append("vectors.npy"), "vectors.npy is not the file"),
+        (append("manifest.json"), None),
+        (lambda folder: (folder / "manifest.json").write_text("{"), "manifest"),
+        (change_manifest(format=2), "format 2 is not 1"),
+        (change_manifest(size=3), "manifest says 3"),
+        (change_manifest(dimension=16), r"\(2, 16\)"),
+        (change_manifest(files={}), "is not the file"),
+        (change_manifest(size="many"), "manifest: size"),
+        (fewer_vectors, r"shape \(1, 32\)"),
+        (pickled_vectors, "allow_pickle"),
+        (same_ids, "'a' is the id of candidates 0 and 1"),
+    ],
+)
+async def test_what_does_not_match_is_refused(
+    start: StartReplica, tmp_path: Path, damage: Callable[[Path], None], told: str | None
+) -> None:
+    folder = tmp_path / "s"
+    await written(start, folder)
+    damage(folder)
+    if told is None:  # white space behind the manifest means nothing
+        assert read_snapshot(folder).candidates == CANDIDATES
+        return
+    with pytest.raises(SnapshotError, match=told):
+        read_snapshot(folder)

@@ -1,0 +1,294 @@
+"""What happens beside edits and searches: uploads that stop, folds, lost chunks, indexing."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from redis.asyncio import Redis
+
+from service.errors import PoolNotReady
+from service.pools import Candidate, store, upkeep
+from service.pools.log import PoolKey
+from service.pools.store import PoolStore
+from service.pools.workers import Workers
+from tests.service.pools.conftest import DirectEncoder, Replica, StartReplica, some, until
+
+pytestmark = pytest.mark.anyio
+
+KEY = PoolKey("n", "p")
+META, LOG = "tw:pool:{n/p}:meta", "tw:pool:{n/p}:log"
+
+
+async def chunks_of(redis: Redis) -> list[bytes]:
+    return [key async for key in redis.scan_iter("tw:pool:{n/p}:chunk:*")]
+
+
+async def expiring(redis: Redis) -> int:
+    return sum([await redis.ttl(key) > 0 for key in await chunks_of(redis)])
+
+
+@pytest.fixture
+def short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "CHUNK", 3)
+
+
+@pytest.fixture
+def early_folds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "_MIN_ENTRIES", 5)
+
+
+async def edited(replica: Replica, edits: int) -> None:
+    """A pool with a history: replaced, removed and added candidates."""
+    await replica.pools.create("n", "p", "")
+    for number in range(edits):
+        upserts = [Candidate(str(number % 4), f"Reply {number}."), Candidate("same", "Same.")]
+        await replica.pools.upsert("n", "p", upserts)
+    await replica.pools.remove("n", "p", "1")
+
+
+@pytest.mark.usefixtures("short_chunks")
+async def test_an_upload_of_many_chunks_is_one_version(start: StartReplica, redis: Redis) -> None:
+    one = await start()
+    await one.pools.create("n", "p", "")
+    steps: list[tuple[int, int]] = []
+    candidates = some(*(f"Reply {number}." for number in range(10)))
+    await one.pools.upsert("n", "p", candidates, lambda *step: steps.append(step))
+    assert one.version() == 1
+    assert steps == [(10, 10)]
+    assert len(await chunks_of(redis)) == 4
+    assert await expiring(redis) == 0
+    two = await start()
+    await until(lambda: two.pools.ready)
+    assert two.pools.view("n", "p").candidates() == candidates
+
+
+async def test_progress_counts_distinct_texts(start: StartReplica) -> None:
+    one = await start()
+    await one.pools.create("n", "p", "")
+    steps: list[tuple[int, int]] = []
+    candidates = [Candidate(str(number), f"Reply {number % 300}.") for number in range(400)]
+    await one.pools.upsert("n", "p", candidates, lambda *step: steps.append(step))
+    assert steps == [(256, 300), (300, 300)]
+
+
+@pytest.mark.usefixtures("short_chunks")
+async def test_what_was_staged_and_never_committed_is_seen_by_nobody_and_expires(
+    start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def die(*_: object) -> None:
+        raise asyncio.CancelledError
+
+    one = await start()
+    await one.pools.create("n", "p", "")
+    monkeypatch.setattr(PoolStore, "commit", die)
+    with pytest.raises(asyncio.CancelledError):
+        await one.pools.upsert("n", "p", some(*map(str, range(10))))
+    assert len(await chunks_of(redis)) == await expiring(redis) == 4
+    two = await start()
+    await until(lambda: two.pools.ready)
+    assert one.contents() == two.contents() == {}
+    assert one.version() == 0
+
+
+async def test_a_cancelled_upload_leaves_nothing(
+    start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await start()
+    await one.pools.create("n", "p", "")
+    held = asyncio.Event()
+    monkeypatch.setattr(DirectEncoder, "opened", lambda _: held.wait())
+    upload = asyncio.create_task(one.pools.upsert("n", "p", some("1", "2")))
+    await asyncio.sleep(0.05)
+    upload.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await upload
+    assert await chunks_of(redis) == []
+    held.set()
+    await one.pools.upsert("n", "p", some("3"))
+    assert len(one.contents()) == 1
+
+
+@pytest.mark.usefixtures("short_chunks")
+async def test_staged_chunks_that_expired_are_staged_again(
+    start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await start()
+    await one.pools.create("n", "p", "")
+    stage = PoolStore.stage
+    staged = 0
+
+    async def stage_and_lose(self: PoolStore, *args: object) -> object:
+        nonlocal staged
+        entry = await stage(self, *args)  # type: ignore[arg-type]
+        staged += 1
+        if staged == 1:
+            await redis.unlink(*await chunks_of(redis))
+        return entry
+
+    monkeypatch.setattr(PoolStore, "stage", stage_and_lose)
+    await one.pools.upsert("n", "p", some("1", "2"))
+    assert (staged, one.version()) == (2, 1)
+    two = await start()
+    await until(lambda: two.pools.ready)
+    assert two.contents() == one.contents()
+
+
+@pytest.mark.usefixtures("early_folds")
+async def test_a_fold_shortens_the_log_and_changes_nothing(
+    start: StartReplica, redis: Redis
+) -> None:
+    one, two = await start(), await start()
+    await edited(one, 12)
+    before, version = one.contents(), one.version()
+    while await redis.llen(LOG) > 1:
+        await asyncio.sleep(0.01)
+    assert one.version() == version
+    stored = await redis.hmget(META, "version", "stored")
+    assert stored == [str(number).encode() for number in (version, len(before))]
+    late = await start()
+    await until(lambda: late.pools.ready and two.version() == version)
+    assert one.contents() == two.contents() == late.contents() == before
+    await two.pools.upsert("n", "p", some("After the fold."))
+    await until(lambda: one.version() == late.version() == version + 1)
+    assert one.contents() == late.contents() == two.contents()
+    assert len(await chunks_of(redis)) - await expiring(redis) == 2
+
+
+async def test_edits_during_a_fold_stay(
+    start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await start()
+    await edited(one, 12)
+    fold = PoolStore.fold
+
+    async def edit_first(self: PoolStore, *args: object) -> object:
+        await one.pools.upsert("n", "p", some("Meanwhile."))
+        return await fold(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(PoolStore, "fold", edit_first)
+    monkeypatch.setattr(upkeep, "_MIN_ENTRIES", 5)
+    while await redis.llen(LOG) != 2:
+        await asyncio.sleep(0.01)
+    two = await start()
+    await until(lambda: two.pools.ready)
+    assert "Meanwhile." in {text for text, _ in two.contents().values()}
+    assert (two.contents(), two.version()) == (one.contents(), 14)
+
+
+@pytest.mark.usefixtures("early_folds")
+async def test_one_replica_folds(start: StartReplica, redis: Redis) -> None:
+    await redis.set("tw:pool:{n/p}:fold", b"")
+    one = await start()
+    await edited(one, 12)
+    await asyncio.sleep(1)
+    assert await redis.llen(LOG) == 13
+
+
+async def test_a_reader_whose_chunk_was_folded_away_reads_again(
+    start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await start()
+    await edited(one, 12)
+    read = PoolStore.read
+    reads = 0
+
+    async def read_before_the_fold(self: PoolStore, key: PoolKey, *has: object) -> object:
+        nonlocal reads
+        log = await read(self, key, *has)  # type: ignore[arg-type]
+        reads += 1
+        if reads == 1:
+            monkeypatch.setattr(upkeep, "_MIN_ENTRIES", 5)
+            old = await chunks_of(redis)
+            while await redis.llen(LOG) > 1:
+                await asyncio.sleep(0.01)
+            await redis.unlink(*old)
+        return log
+
+    two = await start()
+    await until(lambda: two.pools.ready)
+    monkeypatch.setattr(PoolStore, "read", read_before_the_fold)
+    three = await start()
+    await until(lambda: three.pools.ready)
+    assert three.contents() == one.contents()
+
+
+async def test_a_pool_of_which_a_part_is_lost_says_so_and_can_be_dropped(
+    start: StartReplica, redis: Redis
+) -> None:
+    one = await start()
+    await edited(one, 3)
+    await redis.unlink((await chunks_of(redis))[0])
+    two = await start()
+    await until(lambda: two.pools.info("n", "p").state == "damaged")
+    assert two.pools.ready
+    with pytest.raises(PoolNotReady, match="damaged"):
+        two.pools.view("n", "p")
+    await two.pools.drop("n", "p")
+    await two.pools.create("n", "p", "")
+    await two.pools.upsert("n", "p", some("Again."))
+    await until(lambda: one.contents() == two.contents())
+
+
+async def test_versions_that_redis_lost_are_forgotten(start: StartReplica, redis: Redis) -> None:
+    """Of an append-only file that is written once a second, the last second may be gone."""
+    one = await start()
+    await edited(one, 3)
+    meta: Any = await redis.hgetall(META)
+    log = await redis.lrange(LOG, 0, -1)
+    await one.pools.upsert("n", "p", some("Lost."))
+    await redis.hset(META, mapping=meta)
+    await redis.delete(LOG)
+    await redis.rpush(LOG, *log)
+    two = await start()
+    await until(lambda: two.pools.ready)
+    await two.pools.upsert("n", "p", some("Kept."))
+    await until(lambda: one.contents() == two.contents())
+    assert "Lost." not in {text for text, _ in one.contents().values()}
+
+
+async def test_a_large_pool_gets_an_approximate_index_that_follows_edits(
+    start: StartReplica,
+) -> None:
+    one = await start(exact_limit=1000)
+    await one.pools.create("n", "p", "")
+    await one.pools.upsert("n", "p", some(*(f"Reply {number}." for number in range(1100))))
+    await until(lambda: one.pools.info("n", "p").index == "ivf")
+    info = one.pools.info("n", "p")
+    assert not info.exact
+    assert info.recall_at_10 is not None
+    assert info.recall_at_10 >= 0.99
+    query = one.pools.view("n", "p").vectors([some("Reply 7.")[0].id])[0]
+    assert (await one.pools.view("n", "p").search(query, 1))[0].candidate.text == "Reply 7."
+    await one.pools.remove("n", "p", some("Reply 7.")[0].id)
+    added = Candidate("new", "Reply 7.")
+    await one.pools.upsert("n", "p", [added])
+    assert (await one.pools.view("n", "p").search(query, 1))[0].candidate == added
+    assert one.pools.info("n", "p").index == "ivf"
+
+
+async def test_edits_while_an_index_is_built_are_in_it(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await start(exact_limit=1000)
+    await one.pools.create("n", "p", "")
+    sampled, go_on = asyncio.Event(), asyncio.Event()
+    build = Workers.build
+
+    async def build_late(self: Workers, work: Callable[[], object]) -> object:
+        sampled.set()
+        await go_on.wait()
+        return await build(self, work)
+
+    monkeypatch.setattr(Workers, "build", build_late)
+    await one.pools.upsert("n", "p", some(*(f"Reply {number}." for number in range(1100))))
+    await sampled.wait()
+    await one.pools.upsert("n", "p", [Candidate("new", "Reply 7.")])
+    await one.pools.remove("n", "p", some("Reply 8.")[0].id)
+    before = one.contents()
+    go_on.set()
+    await until(lambda: one.pools.info("n", "p").index == "ivf")
+    assert one.contents() == before
+    hits = await one.pools.view("n", "p").search(np.ones(32, np.float32), 1100)
+    assert {hit.candidate.id for hit in hits} == before.keys()

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import version
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -63,7 +64,10 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
             device=settings.device,
             cache=settings.data_dir / "models",
         )
-        _log.info("model %s loaded", encoder.name)
+        metrics.build.info(
+            {"version": version("turnwise"), "model": encoder.name, "runtime": encoder.runtime}
+        )
+        _log.info("model %s loaded: %s", encoder.name, encoder.runtime)
         queue = EncoderQueue(
             encoder, metrics, limit=settings.queue_limit, batch_tokens=settings.batch_tokens
         )

@@ -105,6 +105,7 @@ class Backlog:
         """
         self._metrics, self._budgets = metrics, budgets
         self._sizes = dict.fromkeys(Priority, 0)
+        self._in_hand = dict.fromkeys(Priority, 0)
         self._pieces: list[deque[Piece]] = [deque() for _ in Priority]
         self._entries: list[deque[Entry]] = [deque() for _ in Priority]
 
@@ -132,12 +133,16 @@ class Backlog:
         self._pieces[request.priority].extend(Piece(request, start) for start in starts)
 
     def take(self) -> list[Entry] | Piece | None:
-        """Return what the device's thread is to do next: run a batch, or first cut texts up."""
+        """Return what the device's thread is to do next: run a batch, or first cut texts up.
+
+        None where nothing waits, or somebody else has what comes next in hand: that takes less time
+        than a batch of something less urgent would.
+        """
         for priority in Priority:
-            if batch := self._take_batch(priority):
-                return batch
-            if piece := self._take_piece(priority):
-                return piece
+            if work := self._take_batch(priority) or self._take_piece(priority):
+                return work
+            if self._in_hand[priority]:
+                return None
         return None
 
     def take_piece(self) -> Piece | None:
@@ -145,13 +150,15 @@ class Backlog:
         return next(filter(None, map(self._take_piece, Priority)), None)
 
     def put(self, piece: Piece, tokens: Sequence[list[int]]) -> None:
-        """Take back the texts of a piece, cut into word pieces."""
+        """Take back the texts of a piece that was taken, cut into word pieces."""
+        self._in_hand[piece.request.priority] -= 1
         self._entries[piece.request.priority].extend(
             Entry(piece.request, piece.start + n, ids) for n, ids in enumerate(tokens)
         )
 
     def forget(self, piece: Piece) -> None:
         """Give up the texts of a piece that was taken."""
+        self._in_hand[piece.request.priority] -= 1
         self._resize(piece.request.priority, -len(piece.items))
 
     def clear(self) -> set[Request]:
@@ -169,6 +176,7 @@ class Backlog:
         while waiting:
             piece = waiting.popleft()
             if not piece.request.gone:
+                self._in_hand[priority] += 1
                 return piece
             self._drop(piece.request, len(piece.items))
         return None

@@ -7,20 +7,19 @@ batch at most that is not of turns, and such batches are small.
 """
 
 import asyncio
-import logging
 import math
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
 
 from models.encoder import UtteranceEncoder
-from models.roles import Role, RoleText
+from models.roles import RoleText
 from service.backlog import Backlog, Entry, Piece, Priority, Request
-from service.errors import DeadlineExceeded, Draining, EncoderFailed, Overloaded, ServiceError
+from service.device import Device, fail, settle
+from service.errors import DeadlineExceeded, Draining, Overloaded
 from service.metrics import Metrics
 
 __all__ = ["EncoderQueue", "Priority"]
@@ -30,12 +29,8 @@ Float32 = NDArray[np.float32]
 BACKGROUND_TOKENS = 256
 """Of a batch on a CPU that no turn waits for: about 30 ms, with hardly less throughput."""
 
-_FAILURES = 3
 _PROBE_SECONDS = 1.0
 _STALLED_SECONDS = 60.0
-_PROBE = RoleText("Hello", Role.AFTER)
-
-_log = logging.getLogger("turnwise.batching")
 
 
 class EncoderQueue:
@@ -57,11 +52,11 @@ class EncoderQueue:
         background = min(batch_tokens, BACKGROUND_TOKENS) if on_cpu else batch_tokens
         budgets = {**dict.fromkeys(Priority, background), Priority.TURN: batch_tokens}
         self._backlog = Backlog(metrics, budgets)
+        self._device = Device(encoder, metrics)
         self._lock = threading.Lock()
         self._for_device = threading.Condition(self._lock)
         self._for_tokenizer = threading.Condition(self._lock)
         self._tokenizer_lock = threading.Lock()
-        self._failures = 0
         self._busy_since: float | None = None
         self._draining = self._stopped = False
         self._threads = [
@@ -73,7 +68,7 @@ class EncoderQueue:
     @property
     def healthy(self) -> bool:
         """False after repeated failures, until a batch succeeds again."""
-        return self._failures < _FAILURES
+        return self._device.healthy
 
     @property
     def stalled(self) -> bool:
@@ -83,8 +78,7 @@ class EncoderQueue:
 
     async def start(self) -> None:
         """Warm the model up and start to work; raises what the model raises."""
-        self._probe = self._encoder.tokenize([_PROBE])
-        await asyncio.to_thread(self._encoder.forward, self._probe)
+        await asyncio.to_thread(self._device.warm_up)
         for thread in self._threads:
             thread.start()
 
@@ -143,7 +137,7 @@ class EncoderQueue:
             self._wake_all()
             left = self._backlog.clear()
         for request in left:
-            _settle(request.answer, _draining())
+            settle(request, _draining())
 
     def _admit(self, request: Request) -> None:
         with self._lock:
@@ -162,10 +156,9 @@ class EncoderQueue:
             if isinstance(work, Piece):
                 self._tokenize(work)
             elif work:
-                self._run(work)
+                self._device.run(work)
             else:
-                with suppress(Exception):  # counted already, and tried again soon
-                    self._forward(self._probe)
+                self._device.probe()
 
     def _tokenize_all(self) -> None:
         while piece := self._next_piece():
@@ -175,16 +168,17 @@ class EncoderQueue:
         """Wait for work. No entries: see whether the model works again. None: stop."""
         with self._lock:
             self._busy_since = None
-            while not self._over:
+            while True:
                 if work := self._backlog.take():
                     if not isinstance(work, Piece):
                         self._busy_since = time.monotonic()
                         self._for_tokenizer.notify()
                     return work
+                if self._over:  # only now: what takes may drop the last that waited
+                    self._wake_all()
+                    return None
                 if not self._for_device.wait(None if self.healthy else _PROBE_SECONDS):
                     return []
-            self._wake_all()
-        return None
 
     def _next_piece(self) -> Piece | None:
         with self._lock:
@@ -207,7 +201,7 @@ class EncoderQueue:
             with self._tokenizer_lock, self._metrics.stage("tokenize"):
                 tokens = self._encoder.tokenize(piece.items)
         except Exception as error:
-            self._fail(piece.request, error)
+            fail(piece.request, error)
             with self._lock:
                 self._backlog.forget(piece)
                 self._wake_all()
@@ -216,81 +210,10 @@ class EncoderQueue:
                 self._backlog.put(piece, tokens)
                 self._for_device.notify()
 
-    def _run(self, batch: list[Entry]) -> None:
-        now = time.monotonic()
-        for entry in batch:
-            self._metrics.stage_seconds.labels("queue").observe(now - entry.request.since)
-        try:
-            self._encode(batch)
-        except Exception as error:
-            if len(batch) == 1:
-                self._fail(batch[0].request, error)
-            else:
-                self._run_one_by_one(batch)
-
-    def _run_one_by_one(self, batch: list[Entry]) -> None:
-        """Encode each alone, so that one text cannot fail its company."""
-        for entry in batch:
-            if not entry.request.gone:
-                try:
-                    self._encode([entry])
-                except Exception as error:
-                    self._fail(entry.request, error)
-
-    def _encode(self, batch: list[Entry]) -> None:
-        vectors = self._forward([entry.tokens for entry in batch])
-        for entry, vector in zip(batch, vectors, strict=True):
-            request = entry.request
-            request.vectors[entry.place] = vector
-            request.encoded += 1
-            role = request.items[entry.place].role
-            self._metrics.encoded.labels(role, request.priority.path).inc()
-            if request.encoded == len(request.items):
-                _settle(request.answer, request.vectors)
-
-    def _forward(self, tokens: list[list[int]]) -> Float32:
-        try:
-            with self._metrics.stage("encode"):
-                vectors = _finite(self._encoder.forward(tokens))
-        except Exception:
-            self._failures += 1
-            self._metrics.batch_failures.inc()
-            raise
-        self._failures = 0
-        self._metrics.batch_items.observe(len(tokens))
-        self._metrics.batch_tokens.observe(len(tokens) * max(map(len, tokens)))
-        return vectors
-
-    def _fail(self, request: Request, error: Exception) -> None:
-        _log.error("the encoder failed", exc_info=error)
-        request.failed = True
-        _settle(request.answer, EncoderFailed("the model failed on a text of this request"))
-
     def _oldest(self) -> float:
         with self._lock:
             return self._backlog.oldest
 
 
-def _finite(vectors: Float32) -> Float32:
-    if not np.isfinite(vectors).all():
-        raise FloatingPointError("a vector is not finite")
-    return vectors
-
-
 def _draining() -> Draining:
     return Draining("the service is about to stop")
-
-
-def _settle(answer: asyncio.Future[Float32], result: Float32 | ServiceError) -> None:
-    """Give a future its result or error from another thread, unless nobody waits any more."""
-
-    def settle() -> None:
-        if answer.done():
-            return
-        if isinstance(result, ServiceError):
-            answer.set_exception(result)
-        else:
-            answer.set_result(result)
-
-    with suppress(RuntimeError):  # the loop is closed: nobody waits
-        answer.get_loop().call_soon_threadsafe(settle)

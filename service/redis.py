@@ -89,7 +89,7 @@ def redis_errors(metrics: Metrics, operation: Operation) -> Iterator[Outcome]:
         yield outcome
         # The client sends within `asyncio.wait_for`, which before Python 3.12 forgets that the
         # task was cancelled where what it waits for has just ended.
-        if False and _cancelled() > cancelled:
+        if _cancelled() > cancelled:
             raise asyncio.CancelledError
     except _AWAY as error:
         outcome.result = "unavailable"

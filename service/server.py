@@ -80,11 +80,13 @@ class _Server(uvicorn.Server):
         for listener in sockets or ():
             _announce(_url(listener), keys=bool(self._settings.api_keys))
 
-    def stop(self) -> None:
-        """Turn readiness off and drain; the second time, wait for nobody."""
+    def stop(self, number: int) -> None:
+        """Turn readiness off and drain; wait for nobody after a second Ctrl-C."""
         services: Services = self._app.state.services
         services.draining.set()
-        self.force_exit, self.should_exit = self.should_exit, True
+        # SIGTERM may come twice at once: to the process, and to the group that it is in.
+        self.force_exit = self.should_exit and number == signal.SIGINT
+        self.should_exit = True
 
 
 @contextmanager
@@ -93,15 +95,16 @@ def _signals(server: _Server) -> Iterator[None]:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine runs in a task
 
-    def stop() -> None:
-        _log.info("stopping")
+    def stop(number: int) -> None:
+        if not server.should_exit:
+            _log.info("stopping")
         if server.started:
-            server.stop()
+            server.stop(number)
         else:
             task.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
+        loop.add_signal_handler(number, stop, number)
     try:
         yield
     finally:

@@ -57,7 +57,6 @@ async def readyz(services: ServicesDep) -> Response:
     """
     checks = await _checks(services)
     failed = [check for check, passed in checks.items() if not passed]
-    services.metrics.ready.set(not failed)
     if failed:
         errors = [FieldError((check,), _FAILURES[check]) for check in failed]
         raise NotReady("; ".join(error.msg for error in errors), errors)
@@ -69,7 +68,8 @@ async def readyz(services: ServicesDep) -> Response:
     response_class=PlainTextResponse,
 )  # fmt: skip
 async def metrics(services: ServicesDep) -> Response:
-    """Every series exists from the start."""
+    """Every series exists from the start; `turnwise_ready` is found out anew."""
+    await _checks(services)
     text = generate_latest(services.metrics.registry)
     return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
@@ -99,13 +99,15 @@ def _facts(encoder: "UtteranceEncoder") -> ModelFacts:
 
 
 async def _checks(services: Services) -> dict[str, bool]:
-    return {
+    checks = {
         "model": services.queue.healthy,
         "pools": services.pools.ready,
         "redis": await _answers(services),
         "encoder": not services.queue.stalled,
         "not_draining": not services.draining.is_set(),
     }
+    services.metrics.ready.set(all(checks.values()))
+    return checks
 
 
 async def _answers(services: Services) -> bool:

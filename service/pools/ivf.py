@@ -127,4 +127,5 @@ def _trained(flat: FlatIndex) -> faiss.IndexIVFPQFastScan:
 
 
 def _probes(lists: int) -> list[int]:
-    return [*(2**power for power in range(3, 11) if 2**power < lists), lists]
+    steps = [step << power for power in range(2, 9) for step in (2, 3)]
+    return [*(step for step in steps if step < lists), lists]

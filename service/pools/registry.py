@@ -207,6 +207,7 @@ class Pools:
 
     async def _poll(self) -> None:
         """Compare with Redis, and begin what has to be done: one slow pool keeps up no other."""
+        known = set(self._pools)  # of a pool that is created from here on, the names may lack it
         names = await self._store.names()
         keys = sorted(names)
         for key, head in zip(keys, await self._store.heads(keys), strict=True):
@@ -215,7 +216,7 @@ class Pools:
                 self._forget(key)
             elif not (pool := self._known(key)).busy:
                 self._background.begin(("read", key), partial(self._follow, pool, head))
-        for key in self._pools.keys() - names.keys():
+        for key in known - names.keys():
             self._forget(key)
         if self._at_start is None:
             self._at_start = list(self._pools.values())

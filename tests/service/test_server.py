@@ -112,6 +112,7 @@ def test_it_serves_from_nothing_answers_what_is_under_way_at_ctrl_c_and_leaves_n
     with request_under_way(url) as finish:
         os.killpg(process.popen.pid, signal.SIGINT)  # as a terminal does
         process.until("^stopping")
+        process.popen.terminate()  # comes on top where a supervisor sends its own
         answer = finish()
     assert answer.startswith("HTTP/1.1 200")
     assert "Good day!" in answer

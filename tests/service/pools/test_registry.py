@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from service.errors import (
     PoolNotReady,
     StateUnavailable,
 )
-from service.pools import Candidate
+from service.pools import Candidate, pool
+from service.pools.log import PoolKey
+from service.pools.store import PoolStore
 from tests.service.conftest import RedisServer
 from tests.service.pools.conftest import Replica, StartReplica, some, until
 
@@ -307,3 +310,35 @@ async def test_a_pool_that_is_being_encoded_is_not_half_there(
     closed.set()
     await until(lambda: two.pools.ready)
     assert len(two.contents()) == 2
+
+
+async def test_a_pool_that_is_created_during_a_poll_stays(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads = PoolStore.heads
+    polled = asyncio.Event()
+
+    async def create_first(self: PoolStore, keys: Sequence[PoolKey]) -> object:
+        if not replica.pools.list("n"):
+            await replica.pools.create("n", "p", "")
+            found = await heads(self, keys)
+            asyncio.get_running_loop().call_soon(polled.set)
+            return found
+        return await heads(self, keys)
+
+    replica = await start()
+    monkeypatch.setattr(PoolStore, "heads", create_first)
+    await polled.wait()
+    assert [info.name for info in replica.pools.list("n")] == ["p"]
+
+
+async def test_a_search_in_another_thread_finds_the_same(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = await with_pool(start, "One.", "Two.", "Three.")
+    view, query = replica.pools.view("n", "p"), np.ones(32, np.float32)
+    here = await view.search(query, 2)
+    monkeypatch.setattr(pool, "INLINE", 0)
+    assert await view.search(query, 2) == here
+    with pytest.raises(ValueError, match="finite"):
+        await view.search(query * np.nan, 2)

@@ -96,7 +96,7 @@ class Settings(Limits):
     """Seconds that a session lives after its last turn."""
     short_list: PositiveInt = 100
     """Candidates retrieved by the running query that MaxSim re-ranks."""
-    exact_limit: PositiveInt = 200_000
+    exact_limit: PositiveInt = 50_000
     """Pool size up to which search is exact."""
     search_threads: PositiveInt = 1
     """Threads that search one pool side by side."""

@@ -17,7 +17,7 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -49,6 +49,9 @@ from service.sessions import Sessions
 from service.turns import Turns
 
 Float32 = NDArray[np.float32]
+
+_SEEDS = count()
+"""No two measurements share a text, which a cache would know."""
 
 _REST = 0.3
 """Seconds between two measurements: idle threads of torch and ONNX Runtime spin for a while, and
@@ -113,7 +116,7 @@ async def compare(  # noqa: PLR0917
     ours.search(index)
     name = "exact" if index.recall is None else f"approximate, recall@10 {index.recall:.3f}"
     for context in options.contexts:
-        said = list(islice(sayings(context), context + options.turns))
+        said = list(islice(sayings(next(_SEEDS)), context + options.turns))
         before, news = said[: context - 1], said[context - 1 :]
         state = library.begin(before)
         await ours.begin(before)
@@ -154,11 +157,11 @@ def pool_like(seeds: Float32, size: int) -> Float32:
     return vectors
 
 
-def queries_like(encoder: UtteranceEncoder, count: int = 64) -> Float32:
-    """Return running queries (count, d) of contexts of four utterances."""
+def queries_like(encoder: UtteranceEncoder) -> Float32:
+    """Return running queries (64, d) of contexts of four utterances."""
     queries = []
-    for number in range(count):
-        first, second = context_vectors(encoder, list(islice(sayings(1000 + number), 4)))
+    for _ in range(64):
+        first, second = context_vectors(encoder, list(islice(sayings(next(_SEEDS)), 4)))
         queries.append(running_query(rows(first, second)))
     return np.stack(queries)
 

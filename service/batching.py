@@ -142,7 +142,8 @@ class EncoderQueue:
     def _admit(self, request: Request) -> None:
         with self._lock:
             waiting, more = self._backlog.bounded, len(request.items)
-            if request.priority is not Priority.BULK and waiting + more > self._limit:
+            full = waiting and waiting + more > self._limit  # so that a large one can be served
+            if full and request.priority is not Priority.BULK:
                 self._metrics.rejected.labels("queue_full").inc()
                 raise Overloaded(f"{waiting} texts wait for the encoder already")
             self._backlog.add(request)

@@ -45,6 +45,21 @@ def tiny_encoder(
     return encoder
 
 
+@pytest.fixture(scope="session")
+def onnx_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for exported models, since to export even a tiny one takes seconds."""
+    return tmp_path_factory.mktemp("onnx")
+
+
+@pytest.fixture(scope="session")
+def served_encoder(
+    tiny_encoder_folder: Callable[[Kind], Path], onnx_cache: Path
+) -> UtteranceEncoder:
+    """A tiny triple encoder in ONNX Runtime."""
+    folder = tiny_encoder_folder(Kind.TRIPLE)
+    return UtteranceEncoder.for_serving(folder, device="cpu", cache=onnx_cache, threads=1)
+
+
 def _save_encoder(folder: Path, kind: Kind) -> Path:
     characters = [chr(code) for code in range(ord(" ") + 1, 127)]
     pieces = [*characters, *(f"##{character}" for character in characters)]

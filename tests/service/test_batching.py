@@ -88,7 +88,7 @@ def metrics() -> Metrics:
 
 @asynccontextmanager
 async def running(
-    stub: StubEncoder, metrics: Metrics, *, limit: int = 100, batch_tokens: int = 1000
+    stub: StubEncoder, metrics: Metrics, *, limit: int = 1000, batch_tokens: int = 1000
 ) -> AsyncIterator[EncoderQueue]:
     encoder = cast(UtteranceEncoder, stub)
     queue = EncoderQueue(encoder, metrics, limit=limit, batch_tokens=batch_tokens)
@@ -143,7 +143,7 @@ async def test_what_came_while_the_device_was_busy_is_one_batch(
 
 
 async def test_the_next_texts_are_cut_up_while_the_device_works(
-    queue: EncoderQueue, stub: StubEncoder, metrics: Metrics
+    queue: EncoderQueue, stub: StubEncoder
 ) -> None:
     held = await stub.hold(queue)
     stub.cannot_cut = lambda text: text == "next"
@@ -193,10 +193,21 @@ async def test_past_the_bound_it_says_so(stub: StubEncoder, metrics: Metrics) ->
         assert (await queue.encode(items("c", "d", "e"))).shape == (3, 3)
 
 
+async def test_what_is_larger_than_the_bound_is_taken_alone(
+    stub: StubEncoder, metrics: Metrics
+) -> None:
+    async with running(stub, metrics, limit=2) as queue:
+        assert (await queue.encode(items("a", "b", "c"))).shape == (3, 3)
+
+
 async def test_uploads_wait_instead(stub: StubEncoder, metrics: Metrics) -> None:
     async with running(stub, metrics, limit=1) as queue:
-        vectors = await queue.encode(items("a", "b", "c"), Priority.BULK)
-        assert vectors.shape == (3, 3)
+        held = await stub.hold(queue)
+        bulk = asyncio.create_task(queue.encode(items("a", "b", "c"), Priority.BULK))
+        await admitted(bulk)
+        stub.open.set()
+        await held
+        assert (await bulk).shape == (3, 3)
 
 
 async def test_what_a_client_gave_up_is_not_encoded(

@@ -1,0 +1,185 @@
+import logging
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sentence_transformers import SentenceTransformer
+
+from models import encoder as encoder_module
+from models.encoder import UtteranceEncoder
+from models.roles import Kind, Relation, Role, RoleText
+from models.runtime import FILE, OPSET, OnnxForward, export
+
+Folder = Callable[[Kind], Path]
+Encoder = Callable[[Kind], UtteranceEncoder]
+TEXTS = ["good evening", "two rooms please", "a very long reply " * 12, "", "ok"]
+
+
+def pieces(encoder: UtteranceEncoder, texts: list[str] = TEXTS) -> list[list[int]]:
+    return encoder.tokenize([RoleText(text, Role.SECOND, Relation.OTHER) for text in texts])
+
+
+def serve(folder: Path, cache: Path) -> UtteranceEncoder:
+    return UtteranceEncoder.for_serving(folder, device="cpu", cache=cache, threads=1)
+
+
+def forbid_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("exported again")
+
+    monkeypatch.setattr(encoder_module, "export", fail)
+
+
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(st.text("abc de", max_size=60), min_size=1, max_size=9))
+def test_vectors_are_those_of_torch(
+    served_encoder: UtteranceEncoder, tiny_encoder: Encoder, texts: list[str]
+) -> None:
+    got = served_encoder.forward(pieces(served_encoder, texts))
+    wanted = tiny_encoder(Kind.TRIPLE).encode(texts, Role.SECOND, Relation.OTHER)
+    assert got.dtype == np.float32
+    assert got == pytest.approx(wanted, abs=1e-5)
+
+
+def test_what_computes_is_named(served_encoder: UtteranceEncoder, tiny_encoder: Encoder) -> None:
+    assert served_encoder.runtime == "onnxruntime float32 on cpu"
+    assert tiny_encoder(Kind.TRIPLE).runtime == "torch float32 on cpu"
+
+
+def test_encoding_for_evaluation_stays_as_it_is(
+    served_encoder: UtteranceEncoder, tiny_encoder: Encoder
+) -> None:
+    plain = tiny_encoder(Kind.TRIPLE).encode(TEXTS, Role.AFTER)
+    assert served_encoder.encode(TEXTS, Role.AFTER).tolist() == plain.tolist()
+    assert served_encoder.fingerprint == tiny_encoder(Kind.TRIPLE).fingerprint
+
+
+def test_attention_is_one_operator(served_encoder: UtteranceEncoder, onnx_cache: Path) -> None:
+    (file,) = onnx_cache.glob(f"{served_encoder.fingerprint}-*/{FILE}")
+    operators = [node.op_type for node in onnx.load(file, load_external_data=False).graph.node]
+    assert operators.count("Attention") == 2  # layers of the tiny model
+    assert "Softmax" not in operators
+
+
+def test_a_model_is_exported_once(
+    served_encoder: UtteranceEncoder,
+    tiny_encoder_folder: Folder,
+    onnx_cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forbid_export(monkeypatch)
+    again = serve(tiny_encoder_folder(Kind.TRIPLE), onnx_cache)
+    assert again.runtime == served_encoder.runtime
+
+
+def test_exporting_says_nothing_and_leaves_the_loggers_alone(
+    tiny_encoder: Encoder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    logging.getLogger("onnxscript").setLevel(logging.DEBUG)
+    with warnings.catch_warnings(record=True, action="always") as caught:
+        export(tiny_encoder(Kind.TRIPLE).model, tmp_path / "model")
+        OnnxForward(tmp_path / "model", 0, 1)(pieces(tiny_encoder(Kind.TRIPLE)))
+    assert logging.getLogger("onnxscript").level == logging.DEBUG
+    logging.getLogger("onnxscript").setLevel(logging.NOTSET)
+    assert not caught
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_export_that_fails_leaves_nothing(
+    tiny_encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half_way(_: object, file: Path, **__: object) -> None:
+        file.write_bytes(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(torch.onnx.ONNXProgram, "save", half_way)
+    with pytest.raises(OSError, match="disk full"):
+        export(tiny_encoder(Kind.TRIPLE).model, tmp_path / "cache" / "model")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_what_another_process_exported_meanwhile_stays(
+    tiny_encoder: Encoder, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / FILE).write_bytes(b"theirs")
+    export(tiny_encoder(Kind.TRIPLE).model, folder)
+    assert (folder / FILE).read_bytes() == b"theirs"
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "absent", "of another model"])
+def test_what_is_damaged_is_not_used(
+    tiny_encoder_folder: Folder,
+    tiny_encoder: Encoder,
+    served_encoder: UtteranceEncoder,
+    onnx_cache: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    damage: str,
+) -> None:
+    kind = Kind.CURVED if damage == "of another model" else Kind.TRIPLE
+    name = f"{tiny_encoder(kind).fingerprint}-opset{OPSET}"
+    shutil.copytree(onnx_cache / f"{served_encoder.fingerprint}-opset{OPSET}", tmp_path / name)
+    if damage == "truncated":
+        (tmp_path / name / FILE).write_bytes(b"half")
+    elif damage == "absent":
+        (tmp_path / name / FILE).unlink()
+    encoder = serve(tiny_encoder_folder(kind), tmp_path)
+    assert encoder.runtime == "torch float32 on cpu"
+    assert encoder.forward(pieces(encoder)) == pytest.approx(
+        tiny_encoder(kind).encode(TEXTS, Role.SECOND, Relation.OTHER), abs=1e-5
+    )
+    assert "runs in torch" in caplog.text
+
+
+def test_a_model_that_cannot_be_exported_runs_in_torch(
+    tiny_encoder_folder: Folder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise torch.onnx.OnnxExporterError("no such operator")
+
+    monkeypatch.setattr(encoder_module, "export", refuse)
+    assert serve(tiny_encoder_folder(Kind.TRIPLE), tmp_path).runtime == "torch float32 on cpu"
+    assert "no such operator" in caplog.text
+
+
+def test_a_cache_that_cannot_be_written_leaves_torch(
+    tiny_encoder_folder: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    encoder = serve(tiny_encoder_folder(Kind.TRIPLE), tmp_path / "file")
+    assert encoder.runtime == "torch float32 on cpu"
+    assert "runs in torch" in caplog.text
+
+
+def test_other_pooling_and_a_dense_layer_are_exported_too(
+    tiny_encoder: Encoder, tmp_path: Path
+) -> None:
+    from sentence_transformers import models as modules
+
+    transformer = tiny_encoder(Kind.SINGLE).model[0]
+    pooling = modules.Pooling(32, pooling_mode="cls")
+    torch.manual_seed(0)
+    model = SentenceTransformer(
+        modules=[transformer, pooling, modules.Dense(32, 16)], device="cpu"
+    ).eval()
+    wanted = UtteranceEncoder(model)
+    tokens = pieces(wanted)
+    export(model, tmp_path / "model")
+    got = OnnxForward(tmp_path / "model", model.tokenizer.pad_token_id, 1)(tokens)
+    assert got.shape == (len(TEXTS), 16)
+    assert got == pytest.approx(wanted.forward(tokens), abs=1e-5)

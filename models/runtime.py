@@ -69,6 +69,19 @@ def export(model: SentenceTransformer, folder: Path) -> None:
         torch.onnx.OnnxExporterError: The model computes something that has no equal in ONNX.
         OSError: The folder cannot be written.
     """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".export-") as scratch:
+        written = Path(scratch) / folder.name
+        written.mkdir()
+        _convert(model).save(written / FILE, external_data=True)  # one file holds at most 2 GB
+        try:
+            written.rename(folder)
+        except OSError:
+            if not (folder / FILE).is_file():
+                raise
+
+
+def _convert(model: SentenceTransformer) -> torch.onnx.ONNXProgram:
     ids = torch.ones(2, 7, dtype=torch.int64)  # no size of 1, which would be taken for a constant
     dynamic = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     with _quiet(), torch.inference_mode():
@@ -81,17 +94,7 @@ def export(model: SentenceTransformer, folder: Path) -> None:
             dynamo=True,
             verbose=False,
         )
-    assert program is not None  # noqa: S101 - of dynamo it never is
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".export-") as scratch:
-        written = Path(scratch) / folder.name
-        written.mkdir()
-        program.save(written / FILE, external_data=True)  # one file holds at most 2 GB
-        try:
-            written.rename(folder)
-        except OSError:
-            if not (folder / FILE).is_file():
-                raise
+    return cast(torch.onnx.ONNXProgram, program)  # of dynamo it is never None
 
 
 class _Forward(torch.nn.Module):

@@ -1,27 +1,23 @@
 """The one place where the parts are wired."""
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from importlib.metadata import version
 from pathlib import Path
 
 from fastapi import FastAPI
 
-from models.encoder import UtteranceEncoder
 from service.api import create_api
 from service.api.security import NAMESPACE
-from service.batching import EncoderQueue
 from service.conversations import Conversations
-from service.encoding import CachedEncoder
+from service.errors import PoolNotFound
 from service.history import Histories
 from service.metrics import Metrics
 from service.planning import Planning
 from service.pools import Pools, read_candidates
 from service.private_redis import PrivateRedis
 from service.ranking import Ranking
-from service.redis import connect
+from service.replica import running_replica
 from service.selection import Selector
 from service.services import Services
 from service.sessions import Sessions
@@ -55,36 +51,10 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
             private = await stack.enter_async_context(PrivateRedis(settings.data_dir / "redis"))
             url = private.url
             _log.info("private Redis started, its data are in %s", settings.data_dir / "redis")
-        redis = await stack.enter_async_context(
-            connect(url, cluster=settings.redis_cluster, timeout=settings.redis_timeout)
-        )
-        encoder = await asyncio.to_thread(
-            UtteranceEncoder.for_serving,
-            settings.model,
-            device=settings.device,
-            cache=settings.data_dir / "models",
-        )
-        metrics.build.info(
-            {"version": version("turnwise"), "model": encoder.name, "runtime": encoder.runtime}
-        )
-        _log.info("model %s loaded: %s", encoder.name, encoder.runtime)
-        queue = EncoderQueue(
-            encoder, metrics, limit=settings.queue_limit, batch_tokens=settings.batch_tokens
-        )
-        await queue.start()
-        stack.push_async_callback(queue.drain, settings.drain_timeout)
-        cached = CachedEncoder(queue, encoder, metrics, size=settings.vector_cache)
-        pools = Pools(
-            redis,
-            cached,
-            metrics,
-            exact_limit=settings.exact_limit,
-            search_threads=settings.search_threads,
-            max_pool_size=settings.max_pool_size,
-        )
+        replica = await stack.enter_async_context(running_replica(settings, url, metrics))
+        redis, cached, pools = replica.redis, replica.cached, replica.pools
         await pools.start()
-        stack.push_async_callback(pools.close)
-        sessions = Sessions(redis, metrics, dimension=encoder.dimension, ttl=settings.session_ttl)
+        sessions = Sessions(redis, metrics, dimension=cached.dimension, ttl=settings.session_ttl)
         histories = Histories(sessions, cached, timeout=settings.request_timeout)
         turns = Turns(
             sessions=sessions,
@@ -101,8 +71,8 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
         yield Services(
             settings=settings,
             metrics=metrics,
-            encoder=encoder,
-            queue=queue,
+            encoder=replica.encoder,
+            queue=replica.queue,
             pools=pools,
             turns=turns,
             conversations=Conversations(sessions, histories, pools, cached),
@@ -121,9 +91,12 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
 
 async def _fill_default_pool(pools: Pools, file: Path) -> None:
     """Create the pool `default` of everybody without a key, unless it is there."""
-    if any(pool.name == DEFAULT_POOL for pool in pools.list(NAMESPACE)):
-        return
     candidates = read_candidates(file)
-    await pools.create(NAMESPACE, DEFAULT_POOL, description=f"From {file.name}")
+    try:
+        await pools.load(NAMESPACE, DEFAULT_POOL)
+        if pools.view(NAMESPACE, DEFAULT_POOL).version:
+            return  # one without a version was created by a start that was broken off
+    except PoolNotFound:
+        await pools.create(NAMESPACE, DEFAULT_POOL, description=f"From {file.name}")
     edited = await pools.upsert(NAMESPACE, DEFAULT_POOL, candidates)
     _log.info("pool %s filled with %d candidates of %s", DEFAULT_POOL, edited.size, file)

@@ -114,10 +114,9 @@ class Backlog:
         """Texts that wait, those included that are being cut into word pieces."""
         return sum(self._sizes.values())
 
-    @property
-    def bounded(self) -> int:
-        """Texts that wait, without those of uploads."""
-        return self.size - self._sizes[Priority.BULK]
+    def before(self, priority: Priority) -> int:
+        """Texts that wait and come before what comes now, so that idle work turns none away."""
+        return sum(self._sizes[other] for other in Priority if other <= priority)
 
     @property
     def oldest(self) -> float:

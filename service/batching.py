@@ -44,7 +44,7 @@ class EncoderQueue:
         Args:
             encoder: What encodes.
             metrics: Counts and times.
-            limit: Texts that may wait, without those of uploads.
+            limit: Texts that may wait before one, those of uploads left out.
             batch_tokens: Tokens of a padded batch.
         """
         self._encoder, self._metrics, self._limit = encoder, metrics, limit
@@ -141,7 +141,7 @@ class EncoderQueue:
 
     def _admit(self, request: Request) -> None:
         with self._lock:
-            waiting, more = self._backlog.bounded, len(request.items)
+            waiting, more = self._backlog.before(request.priority), len(request.items)
             full = waiting and waiting + more > self._limit  # so that a large one can be served
             if full and request.priority is not Priority.BULK:
                 self._metrics.rejected.labels("queue_full").inc()

@@ -1,8 +1,10 @@
 """What else is asked of a session: its responder, transcript, undo, end, and score matrix."""
 
+import asyncio
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from models.mixture import score_matrix
 from service.conversation import Post, last_turns
@@ -22,6 +24,8 @@ from service.requests import (
 from service.sessions import Session, SessionKey, Sessions
 from service.step import NewVectors, Step
 from service.turns import ATTEMPTS
+
+Float32 = NDArray[np.float32]
 
 
 class Conversations:
@@ -118,7 +122,7 @@ class Conversations:
             pool=PoolVersion(name=view.name, version=view.version),
             ids=list(ids),
             turns=last_turns(base.posts),
-            scores=score_matrix(rows, vectors, last_rows).tolist() if len(rows) else [],
+            scores=await asyncio.to_thread(_matrix, rows, vectors, last_rows),
         )
 
     async def _found(self, namespace: str, session_id: str, rows: int | None = 0) -> Session:
@@ -131,6 +135,10 @@ class Conversations:
     def _nothing(self) -> NewVectors:
         none = self._histories.none
         return NewVectors(none, none, none)
+
+
+def _matrix(rows: Float32, vectors: Float32, last_rows: int | None) -> list[list[float]]:
+    return score_matrix(rows, vectors, last_rows).tolist() if len(rows) else []
 
 
 def _transcript(session_id: str, session: Session) -> Transcript:

@@ -10,6 +10,7 @@ from models.dialogue import Utterance
 from models.encoder import Aggregation
 from models.mixture import row
 from models.roles import Role, RoleText, relation_to
+from service.batching import Priority
 from service.conversation import Post, utterances
 from service.encoding import CachedEncoder
 from service.errors import SessionNotFound
@@ -17,6 +18,9 @@ from service.requests import RESPONDER, Aggregated, OptionalHistory
 from service.sessions import Session, SessionKey, Sessions
 
 Float32 = NDArray[np.float32]
+
+_OF_A_TURN = 8
+"""Texts that go before everything else; a whole context to work out again does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,8 @@ class Histories:
         inputs += context_inputs(lack_second, Role.SECOND, target_speaker)
         if not inputs:
             return first, second
-        encoded = await self._encoder.encode(inputs, timeout=self._timeout)
+        priority = Priority.TURN if len(inputs) <= _OF_A_TURN else Priority.LIST
+        encoded = await self._encoder.encode(inputs, priority, self._timeout)
         new = encoded.astype(np.float16).astype(np.float32)
         border = len(lack_first)
         return np.concatenate([first, new[:border]]), np.concatenate([second, new[border:]])

@@ -77,7 +77,7 @@ class Metrics:
             registry=registry,
         )  # fmt: skip
         self.sessions_created = Counter(
-            "turnwise_sessions_created", "Sessions begun by a first turn", registry=registry
+            "turnwise_sessions_created", "Sessions created", registry=registry
         )
         self.pool_vectors = Gauge(
             "turnwise_pool_vectors", "Candidates of a pool", ["namespace", "pool"],

@@ -33,6 +33,10 @@ Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
 
+_MOST_PAIRS = 1 << 24
+"""Pairs of utterances times candidates that MaxSim may score: about two seconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Candidate:
     """A candidate under consideration, by whom it would be said."""
@@ -76,6 +80,8 @@ class Ranking:
         if not history.utterances and (request.pool or not request.goals):
             raise InvalidRequest.field("needs at least one utterance", "body", "context")
         aggregation = chosen(request, self._encoder.aggregation)
+        if aggregation.name == "max_sim":
+            _check_pairs(len(history.utterances), len(request.candidates or ()))
         view = self._pools.view(namespace, request.pool) if request.pool else None
         if view:
             count = max(self._short_list, request.top_k or 0)
@@ -85,7 +91,7 @@ class Ranking:
                 _candidate(given, history.responder) for given in request.candidates or ()
             ]
         with timings.stage("encode"):
-            fit = await self._fit(candidates, history, request, aggregation)
+            fit = await self._fit(candidates, history, request, aggregation, view)
             goals = await self._reach(candidates, history, request.goals)
             avoid = await self._reach(candidates, history, request.avoid)
         with timings.stage("rerank"), self._metrics.stage("rerank"):
@@ -129,7 +135,8 @@ class Ranking:
         with timings.stage("encode"):
             first, second = await self._histories.encode(history, history.responder)
         with timings.stage("retrieve"):
-            hits = await view.search(_query(first, second, aggregation), count)
+            query = await asyncio.to_thread(_query, first, second, aggregation)
+            hits = await view.search(query, count)
         return [_Candidate(hit.candidate.id, hit.candidate.text, history.responder) for hit in hits]
 
     async def _fit(
@@ -138,11 +145,15 @@ class Ranking:
         history: History,
         request: RankRequest,
         aggregation: Aggregation,
+        view: PoolView | None,
     ) -> Float32 | None:
         """Return the next-utterance score (C,); None where there is no context or no use for it."""
         if not history.utterances or (request.goals and not request.fit_weight):
             return None
-        after = await self._encode([RoleText(c.text, Role.AFTER) for c in candidates])
+        if view:
+            after = view.vectors([candidate.id or "" for candidate in candidates])
+        else:
+            after = await self._encode([RoleText(c.text, Role.AFTER) for c in candidates])
         scores = np.empty(len(candidates), np.float32)
         for speaker in dict.fromkeys(candidate.speaker for candidate in candidates):
             said = [place for place, c in enumerate(candidates) if c.speaker == speaker]
@@ -171,6 +182,16 @@ class Ranking:
 
     async def _encode(self, inputs: Sequence[RoleText]) -> Float32:
         return await self._encoder.encode(inputs, Priority.LIST, timeout=self._timeout)
+
+
+def _check_pairs(utterances: int, candidates: int) -> None:
+    most = _MOST_PAIRS // utterances**2 if utterances else candidates
+    if candidates > most:
+        raise InvalidRequest.field(
+            f"max_sim over {utterances} utterances takes at most {most} candidates",
+            "body",
+            "candidates",
+        )
 
 
 def _candidate(given: str | Candidate, responder: str) -> _Candidate:

@@ -27,6 +27,7 @@ from service.metrics import Metrics, Operation, Result
 __all__ = ["Outcome", "Redis", "connect", "redis_errors"]
 
 _CONNECTIONS = 64
+_CLUSTER_CONNECTIONS = 4096  # to a node: the cluster's client fails at its limit, it does not wait
 _IDLE_CHECK = 15
 """Seconds after which an idle connection is tried out before it is used."""
 
@@ -55,7 +56,7 @@ def connect(url: str, *, cluster: bool, timeout: float) -> Redis:
             socket_timeout=timeout,
             socket_connect_timeout=timeout,
             health_check_interval=_IDLE_CHECK,
-            max_connections=_CONNECTIONS,
+            max_connections=_CLUSTER_CONNECTIONS,
             retry=once,
         )
         return cast(Redis, client)

@@ -265,8 +265,8 @@ class Transcript(Value):
     responder: str
     turns: int
     transcript: list[TranscriptPost]
-    model: str | None
-    """Fingerprint of the model whose vectors are stored; None before the first turn."""
+    model: str
+    """Fingerprint of the model whose vectors are stored."""
     expires_at: float
     """Unix seconds."""
 

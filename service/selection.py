@@ -15,6 +15,10 @@ from service.timings import Timings
 
 Float32 = NDArray[np.float32]
 
+_PAIRS = 1 << 21
+"""Pairs of utterances times candidates that MaxSim scores for a turn: about a fifth of a second.
+The short list is shorter where a conversation has more than some 140 utterances."""
+
 
 @dataclass(frozen=True, slots=True)
 class Context:
@@ -66,7 +70,10 @@ class Selector:
     ) -> list[Selected]:
         """Return the best candidates, best first."""
         by_pairs = choice.aggregation.name == "max_sim"
-        count = max(choice.top_k, self._short_list) if by_pairs else choice.top_k
+        count = choice.top_k
+        if by_pairs:
+            affordable = min(self._short_list, _PAIRS // len(context.second) ** 2)
+            count = max(choice.top_k, affordable)
         with timings.stage("retrieve"):
             hits = await view.search(running_query(context.rows, choice.last_rows), count)
         if not choice.pairs_read or not hits:

@@ -24,7 +24,7 @@ from service.redis import redis_errors
 
 Float32 = NDArray[np.float32]
 
-ANSWERS_KEPT = 32
+ANSWERS_KEPT = 8
 """Answers to idempotency keys that a session remembers."""
 
 _LISTS = ("meta", "posts", "first", "second", "rows", "answers")
@@ -45,7 +45,7 @@ class Session:
         version: Changes with every mutation.
         epoch: Changes when an utterance that had vectors changes.
         responder: Who says the candidates.
-        fingerprint: Of the model whose vectors these are; "" before any.
+        fingerprint: Of the model whose vectors these are.
         posts: All of them.
         first: (m, d) [B1] of the first m utterances.
         second: (k, d) [B2] of the first k utterances; (0, d) where it was not asked for.
@@ -147,8 +147,10 @@ class Sessions:
             The session, None where there is none; and what was answered to the key before.
         """
         wanted: list[str | int] = [-1 if rows is None else rows, int(second), idempotency_key]
-        with redis_errors(self._metrics, "read"):
+        with redis_errors(self._metrics, "read") as outcome:
             found = await self._read(keys=_keys(session), args=wanted)
+            if found[8]:
+                outcome.result = "replayed"
         answered = Answered(*found[8].decode().split("\n", 2)) if found[8] else None
         return self._session(found), answered
 
@@ -177,6 +179,8 @@ class Sessions:
             applied = bool(await self._commit(keys=_keys(session), args=arguments))
             if not applied:
                 outcome.result = "conflict"
+        if applied and base is None:
+            self._metrics.sessions_created.inc()
         return applied
 
     async def put_first(self, session: SessionKey, epoch: int, place: int, vector: Float32) -> bool:

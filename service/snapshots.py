@@ -5,14 +5,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from models.encoder import UtteranceEncoder
-from service.batching import EncoderQueue
-from service.encoding import CachedEncoder
 from service.errors import PoolNotFound
 from service.metrics import Metrics
-from service.pools import Edited, Manifest, Pools, read_snapshot, write_snapshot
+from service.pools import Edited, Manifest, read_snapshot, write_snapshot
 from service.private_redis import PrivateRedis, running_url
-from service.redis import connect
+from service.replica import Replica, running_replica
 from service.settings import Settings
 
 Progress = Callable[[int, int], None]
@@ -25,9 +22,9 @@ async def save(settings: Settings, namespace: str, name: str, folder: Path) -> M
         SnapshotError: The folder cannot be written.
         ServiceError: There is no such pool, or Redis cannot be reached.
     """
-    async with _replica(settings) as (pools, encoder):
-        await pools.load(namespace, name)
-        view = pools.view(namespace, name)
+    async with _replica(settings) as replica:
+        await replica.pools.load(namespace, name)
+        view, encoder = replica.pools.view(namespace, name), replica.encoder
         return await asyncio.to_thread(
             write_snapshot, view, folder, model=encoder.name, fingerprint=encoder.fingerprint
         )
@@ -52,7 +49,8 @@ async def restore(
     """
     snapshot = await asyncio.to_thread(read_snapshot, folder)
     name = name or snapshot.manifest.pool
-    async with _replica(settings) as (pools, _):
+    async with _replica(settings) as replica:
+        pools = replica.pools
         try:
             await pools.load(namespace, name)
         except PoolNotFound:
@@ -61,34 +59,10 @@ async def restore(
 
 
 @asynccontextmanager
-async def _replica(settings: Settings) -> AsyncIterator[tuple[Pools, UtteranceEncoder]]:
-    metrics = Metrics()
+async def _replica(settings: Settings) -> AsyncIterator[Replica]:
     async with AsyncExitStack() as stack:
         url = await _url(settings, stack)
-        redis = await stack.enter_async_context(
-            connect(url, cluster=settings.redis_cluster, timeout=settings.redis_timeout)
-        )
-        encoder = await asyncio.to_thread(
-            UtteranceEncoder.for_serving,
-            settings.model,
-            device=settings.device,
-            cache=settings.data_dir / "models",
-        )
-        queue = EncoderQueue(
-            encoder, metrics, limit=settings.queue_limit, batch_tokens=settings.batch_tokens
-        )
-        await queue.start()
-        stack.push_async_callback(queue.drain, settings.drain_timeout)
-        pools = Pools(
-            redis,
-            CachedEncoder(queue, encoder, metrics, size=settings.vector_cache),
-            metrics,
-            exact_limit=settings.exact_limit,
-            search_threads=settings.search_threads,
-            max_pool_size=settings.max_pool_size,
-        )
-        stack.push_async_callback(pools.close)
-        yield pools, encoder
+        yield await stack.enter_async_context(running_replica(settings, url, Metrics()))
 
 
 async def _url(settings: Settings, stack: AsyncExitStack) -> str:

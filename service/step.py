@@ -1,7 +1,9 @@
 """From a session as it was read to one with other posts: what holds, and what is encoded."""
 
+import asyncio
 from dataclasses import dataclass
 from functools import cached_property
+from time import time_ns
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +14,9 @@ from service.history import Histories, new_rows
 from service.sessions import Answered, Change, Session
 
 Float32 = NDArray[np.float32]
+
+_AT_ONCE = 8
+"""Rows that are worked out before another thread would have begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +72,14 @@ class Step:
         """How many [B2] and rows are kept."""
         return min(self.base.complete, self.same) if self.base else 0
 
-    @property
+    @cached_property
     def epoch(self) -> int:
-        """The epoch after: another one where an utterance that may have vectors changed."""
+        """The epoch after: another one where an utterance that may have vectors changed.
+
+        A new session never begins with one that a deleted session of its name had.
+        """
         if self.base is None:
-            return 0
+            return time_ns() // 1000
         return self.base.epoch + int(self.same < len(utterances(self.base.posts)))
 
     async def encode(self, histories: Histories) -> NewVectors:
@@ -85,7 +93,9 @@ class Step:
             self.base.first[: self.keep_first] if self.base else none,
             none,
         )
-        return NewVectors(first, second, new_rows(first, second, keep))
+        if len(second) <= _AT_ONCE:
+            return NewVectors(first, second, new_rows(first, second, keep))
+        return NewVectors(first, second, await asyncio.to_thread(new_rows, first, second, keep))
 
     def change(self, new: NewVectors, answered: Answered | None = None) -> Change:
         """Return what makes the session before into the one after."""

@@ -32,6 +32,10 @@ ATTEMPTS = 200
 """Of w writers at once one lands each time round."""
 
 
+_IDLE_SECONDS = 30.0
+_PATIENCE = 1.0
+
+
 class Turns:
     """Adds utterances to sessions and selects candidates."""
 
@@ -113,8 +117,11 @@ class Turns:
         raise StateUnavailable(f"too many turns of session '{session_id}' at once; try again")
 
     async def close(self) -> None:
-        """Wait for the encodings that nobody else waits for."""
-        await asyncio.gather(*self._idle)
+        """Let the encodings that nobody waits for come to their end, but not for long."""
+        if self._idle:
+            _, late = await asyncio.wait(self._idle, timeout=_PATIENCE)
+            for task in late:
+                task.cancel()
 
     def _step(self, session_id: str, base: Session | None, request: TurnRequest) -> Step:
         posts = base.posts if base else ()
@@ -136,8 +143,6 @@ class Turns:
         return self._pools.view(namespace, request.pool) if respond else None
 
     def _landed(self, session: SessionKey, step: Step) -> None:
-        if step.base is None or not step.base.posts:
-            self._metrics.sessions_created.inc()
         task = asyncio.create_task(self._encode_first(session, step))
         self._idle.add(task)
         task.add_done_callback(self._idle.discard)
@@ -146,7 +151,7 @@ class Turns:
         """Encode [B1] of the newest utterance; what fails here is work for the next turn."""
         inputs = context_inputs(step.said[-1:], Role.FIRST, step.responder)
         with suppress(ServiceError):
-            vectors = await self._encoder.encode(inputs, Priority.IDLE)
+            vectors = await self._encoder.encode(inputs, Priority.IDLE, _IDLE_SECONDS)
             await self._sessions.put_first(session, step.epoch, len(step.said) - 1, vectors[0])
 
 

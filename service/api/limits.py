@@ -14,7 +14,7 @@ _ITEMS = {
     "avoid": "max_goals",
     "context": "max_turns",
 }
-_NUMBERS = {"top_k": "max_top_k", "top": "max_top_k"}
+_NUMBERS = {"top_k": "max_top_k", "top": "max_top_k", "last_rows": "max_turns"}
 _CHECKED = {"text", *_ITEMS, *_NUMBERS}
 
 

@@ -11,6 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Pooling
 
 from models import encoder as encoder_module
 from models.encoder import UtteranceEncoder
@@ -82,34 +83,52 @@ def test_a_model_is_exported_once(
 
 
 def test_exporting_says_nothing_and_leaves_the_loggers_alone(
-    tiny_encoder: Encoder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tiny_encoder: Encoder,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    logging.getLogger("onnxscript").setLevel(logging.DEBUG)
+    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG, "onnxscript")
     with warnings.catch_warnings(record=True, action="always") as caught:
         export(tiny_encoder(Kind.TRIPLE).model, tmp_path / "model")
         OnnxForward(tmp_path / "model", 0, 1)(pieces(tiny_encoder(Kind.TRIPLE)))
-    assert logging.getLogger("onnxscript").level == logging.DEBUG
-    logging.getLogger("onnxscript").setLevel(logging.NOTSET)
     assert not caught
+    assert not [said for said in caplog.records if "onnx" in said.name]
     assert capfd.readouterr() == ("", "")
+    assert logging.getLogger("onnxscript").level == logging.DEBUG
+
+
+class Program:
+    """What torch exports, without the time that it takes."""
+
+    def save(self, file: Path, **_: object) -> None:
+        file.write_bytes(b"ours")
+
+
+class FailingProgram(Program):
+    def save(self, file: Path, **_: object) -> None:
+        super().save(file)
+        raise OSError("disk full")
+
+
+def convert_to(monkeypatch: pytest.MonkeyPatch, program: Program) -> None:
+    monkeypatch.setattr(torch.onnx, "export", lambda *_, **__: program)
 
 
 def test_an_export_that_fails_leaves_nothing(
     tiny_encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def half_way(_: object, file: Path, **__: object) -> None:
-        file.write_bytes(b"half")
-        raise OSError("disk full")
-
-    monkeypatch.setattr(torch.onnx.ONNXProgram, "save", half_way)
+    convert_to(monkeypatch, FailingProgram())
     with pytest.raises(OSError, match="disk full"):
         export(tiny_encoder(Kind.TRIPLE).model, tmp_path / "cache" / "model")
     assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_what_another_process_exported_meanwhile_stays(
-    tiny_encoder: Encoder, tmp_path: Path
+    tiny_encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    convert_to(monkeypatch, Program())
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / FILE).write_bytes(b"theirs")
@@ -118,29 +137,32 @@ def test_what_another_process_exported_meanwhile_stays(
     assert list(tmp_path.iterdir()) == [folder]
 
 
-@pytest.mark.parametrize("damage", ["truncated", "absent", "of another model"])
+@pytest.fixture
+def exported(served_encoder: UtteranceEncoder, onnx_cache: Path, tmp_path: Path) -> Path:
+    """A copy of an exported model, to be damaged."""
+    name = f"{served_encoder.fingerprint}-opset{OPSET}"
+    return Path(shutil.copytree(onnx_cache / name, tmp_path / name))
+
+
+@pytest.mark.parametrize("content", [b"", b"half"])
 def test_what_is_damaged_is_not_used(
-    tiny_encoder_folder: Folder,
-    tiny_encoder: Encoder,
-    served_encoder: UtteranceEncoder,
-    onnx_cache: Path,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    damage: str,
+    exported: Path, tiny_encoder_folder: Folder, caplog: pytest.LogCaptureFixture, content: bytes
 ) -> None:
-    kind = Kind.CURVED if damage == "of another model" else Kind.TRIPLE
-    name = f"{tiny_encoder(kind).fingerprint}-opset{OPSET}"
-    shutil.copytree(onnx_cache / f"{served_encoder.fingerprint}-opset{OPSET}", tmp_path / name)
-    if damage == "truncated":
-        (tmp_path / name / FILE).write_bytes(b"half")
-    elif damage == "absent":
-        (tmp_path / name / FILE).unlink()
-    encoder = serve(tiny_encoder_folder(kind), tmp_path)
+    (exported / FILE).write_bytes(content)
+    encoder = serve(tiny_encoder_folder(Kind.TRIPLE), exported.parent)
     assert encoder.runtime == "torch float32 on cpu"
-    assert encoder.forward(pieces(encoder)) == pytest.approx(
-        tiny_encoder(kind).encode(TEXTS, Role.SECOND, Relation.OTHER), abs=1e-5
-    )
     assert "runs in torch" in caplog.text
+
+
+def test_what_computes_something_else_is_not_used(
+    exported: Path, tiny_encoder_folder: Folder, tiny_encoder: Encoder
+) -> None:
+    other = tiny_encoder(Kind.CURVED)
+    exported.rename(exported.with_name(f"{other.fingerprint}-opset{OPSET}"))
+    encoder = serve(tiny_encoder_folder(Kind.CURVED), exported.parent)
+    assert encoder.runtime == "torch float32 on cpu"
+    wanted = other.encode(TEXTS, Role.SECOND, Relation.OTHER)
+    assert encoder.forward(pieces(encoder)) == pytest.approx(wanted, abs=1e-5)
 
 
 def test_a_model_that_cannot_be_exported_runs_in_torch(
@@ -169,14 +191,10 @@ def test_a_cache_that_cannot_be_written_leaves_torch(
 def test_other_pooling_and_a_dense_layer_are_exported_too(
     tiny_encoder: Encoder, tmp_path: Path
 ) -> None:
-    from sentence_transformers import models as modules
-
     transformer = tiny_encoder(Kind.SINGLE).model[0]
-    pooling = modules.Pooling(32, pooling_mode="cls")
+    pooling = Pooling(32, pooling_mode="cls")
     torch.manual_seed(0)
-    model = SentenceTransformer(
-        modules=[transformer, pooling, modules.Dense(32, 16)], device="cpu"
-    ).eval()
+    model = SentenceTransformer(modules=[transformer, pooling, Dense(32, 16)], device="cpu").eval()
     wanted = UtteranceEncoder(model)
     tokens = pieces(wanted)
     export(model, tmp_path / "model")

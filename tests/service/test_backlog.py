@@ -172,7 +172,7 @@ def test_the_rest_of_a_failed_request_is_no_drop(backlog: Backlog, metrics: Metr
 def test_uploads_do_not_count_toward_the_bound(backlog: Backlog) -> None:
     backlog.add(asked("a", "b", priority=Priority.BULK))
     backlog.add(asked("c", priority=Priority.IDLE))
-    assert (backlog.size, backlog.bounded) == (3, 1)
+    assert (backlog.size, backlog.before(Priority.IDLE)) == (3, 1)
 
 
 def test_depth_is_told_by_path(backlog: Backlog, metrics: Metrics) -> None:

@@ -104,6 +104,23 @@ def test_a_pool_gives_the_candidates(live: Live, oracle: Oracle) -> None:
     assert all(item["id"].startswith("r") for item in toward["ranking"])
 
 
+def test_candidates_of_a_pool_are_not_encoded_again(live: Live) -> None:
+    def encoded() -> float:
+        return live.metric("turnwise_encoded_total", role="after", path="critical")
+
+    before = encoded()
+    assert live.post("/rank", context=CONTEXT, pool="default")["ranking"]
+    assert encoded() == before
+
+
+def test_max_sim_of_more_pairs_than_it_can_score_is_refused(live: Live) -> None:
+    context = [{"speaker": f"s{n % 2}", "text": f"Word {n}"} for n in range(200)]
+    body = {"context": context, "candidates": ["x"] * 600, "aggregation": "max_sim"}
+    answer = live.http.post("/rank", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["loc"] == ["body", "candidates"]
+
+
 def test_equal_candidates_keep_their_order(live: Live) -> None:
     answer = live.post("/rank", context=CONTEXT, candidates=[REPLIES[0]] * 3)
     assert [item["index"] for item in answer["ranking"]] == [0, 1, 2]

@@ -1,4 +1,5 @@
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -200,3 +201,24 @@ def test_a_pool_that_is_not_there_leaves_the_session_as_it_was(live: Live) -> No
     )
     assert missing.json()["type"] == "urn:turnwise:problem:pool-not-found"
     assert live.http.get("/sessions/s").status_code == 404
+
+
+def test_a_default_pool_whose_filling_was_broken_off_is_filled(
+    launch: Launch, tmp_path: Path
+) -> None:
+    file = tmp_path / "replies.jsonl"
+    file.write_text('{"text": "Good morning"}\n')
+    launch().ok(launch().http.put("/pools/default", json={}))
+    live = launch(default_pool=file)
+    assert live.turn("s", "user", "Hello")["candidates"][0]["text"] == "Good morning"
+    live.fill()
+    again = launch(default_pool=file)
+    eventually(lambda: again.http.get("/readyz").is_success)
+    assert again.get("/pools/default")["size"] == 1 + len(REPLIES)
+
+
+def test_a_number_of_rows_beyond_every_session_is_refused(live: Live) -> None:
+    body = {"speaker": "user", "text": "Hello", "last_rows": 10**20}
+    answer = live.http.post("/sessions/s/turn", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["loc"] == ["body", "last_rows"]

@@ -13,8 +13,7 @@ import asyncio
 import os
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -32,8 +31,9 @@ from service.batching import EncoderQueue, Priority
 from service.metrics import Metrics
 
 Float32 = NDArray[np.float32]
-Way = Callable[[list[RoleText]], object]
+Way = Callable[[list[RoleText]], Awaitable[Float32]]
 
+EXACT = "torch float32"
 ROUNDS = 7
 LENGTHS = (10, 20, 40)
 BATCHES = (1, 4, 10, 32, 64)
@@ -51,52 +51,63 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, help="folder of the exported model, to keep it")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    with ExitStack() as stack:
-        cache = options.cache or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    with tempfile.TemporaryDirectory() as folder:
+        cache = options.cache or Path(folder)
         served = UtteranceEncoder.for_serving(options.model, cache=cache, threads=options.threads)
-        loop = stack.enter_context(asyncio.Runner())
-        queue = EncoderQueue(served, Metrics(), limit=10_000, batch_tokens=4096)
-        loop.run(queue.start())
-        stack.callback(lambda: loop.run(queue.drain(5.0)))
-        report(options, served, ways(served, options.model, queue, loop))
+    asyncio.run(compare(options, served))
 
 
-def ways(
-    served: UtteranceEncoder, model: str, queue: EncoderQueue, loop: asyncio.Runner
-) -> dict[str, Way]:
+async def compare(options: argparse.Namespace, served: UtteranceEncoder) -> None:
+    queue = EncoderQueue(served, Metrics(), limit=10_000, batch_tokens=4096)
+    await queue.start()
+    await report(options, served, ways(served, options.model, queue))
+    await queue.drain(5.0)
+
+
+def ways(served: UtteranceEncoder, model: str, queue: EncoderQueue) -> dict[str, Way]:
     """From a name to what encodes a batch of texts."""
     exact = UtteranceEncoder(model, device=str(served.model.device))
     half = UtteranceEncoder(exact.model, precision="bfloat16")
 
-    def sentence_transformers(items: list[RoleText]) -> object:
+    async def sentence_transformers(items: list[RoleText]) -> Float32:
         texts = [exact.prefixed(item) for item in items]
-        return exact.model.encode(texts, normalize_embeddings=True, show_progress_bar=False)
+        vectors = exact.model.encode(texts, normalize_embeddings=True, show_progress_bar=False)
+        return np.asarray(vectors, np.float32)
 
     return {
         "sentence-transformers": sentence_transformers,
-        "torch float32": lambda items: exact.forward(exact.tokenize(items)),
-        "torch bfloat16": lambda items: half.forward(half.tokenize(items)),
-        served.runtime.partition(" on ")[0]: lambda items: served.forward(served.tokenize(items)),
-        "queue": lambda items: loop.run(queue.encode(items)),
-        "queue, bulk": lambda items: loop.run(queue.encode(items, Priority.BULK)),
+        EXACT: direct(exact),
+        "torch bfloat16": direct(half),
+        served.runtime.partition(" on ")[0]: direct(served),
+        "queue": queue.encode,
+        "queue, as an upload": lambda items: queue.encode(items, Priority.BULK),
     }
 
 
-def report(options: argparse.Namespace, served: UtteranceEncoder, every: dict[str, Way]) -> None:
+def direct(encoder: UtteranceEncoder) -> Way:
+    async def encode(items: list[RoleText]) -> Float32:
+        return encoder.forward(encoder.tokenize(items))
+
+    return encode
+
+
+async def report(
+    options: argparse.Namespace, served: UtteranceEncoder, every: dict[str, Way]
+) -> None:
     console = Console(width=120)
     console.print(f"{served.name}, {options.threads} threads; the service: {served.runtime}")
-    table = Table("ms (least)", *every)
+    table = Table("ms, median (least)", *every)
     for length in LENGTHS:
         items = of_length(served, length)
-        table.add_row(f"1 text, {length} word pieces", *cells(timed(every, [items])))
+        table.add_row(f"1 text, {length} word pieces", *cells(await timed(every, items)))
     for size in BATCHES[1:]:
         items = of_length(served, 26) * size
-        table.add_row(f"{size} texts, 26 word pieces", *cells(timed(every, [items])))
+        table.add_row(f"{size} texts, 26 word pieces", *cells(await timed(every, items)))
     console.print(table)
-    texts = list(islice(sayings(), 2000))
+    texts = list(islice(sayings(), 600))
     if options.texts:
         texts = list(dict.fromkeys(options.texts.read_text(encoding="utf-8").splitlines()))
-    console.print(agreement(every, texts, served))
+    console.print(await agreement(every, texts, served))
 
 
 def of_length(encoder: UtteranceEncoder, length: int) -> list[RoleText]:
@@ -106,18 +117,17 @@ def of_length(encoder: UtteranceEncoder, length: int) -> list[RoleText]:
     return [max(cut, key=lambda item: -abs(len(encoder.tokenize([item])[0]) - length))]
 
 
-def timed(every: dict[str, Way], calls: list[list[RoleText]]) -> dict[str, list[float]]:
+async def timed(every: dict[str, Way], items: list[RoleText]) -> dict[str, list[float]]:
     """Milliseconds of each call of each way, in rounds."""
     times: dict[str, list[float]] = {name: [] for name in every}
     for _ in range(ROUNDS):
         for name, way in every.items():
-            time.sleep(REST)
-            for items in calls:
-                way(items)  # what came before has left the caches cold
-                for _ in range(max(1, 12 // len(items))):
-                    begin = time.perf_counter()
-                    way(items)
-                    times[name].append((time.perf_counter() - begin) * 1e3)
+            await asyncio.sleep(REST)
+            await way(items)  # what came before has left the caches cold
+            for _ in range(max(1, 12 // len(items))):
+                begin = time.perf_counter()
+                await way(items)
+                times[name].append((time.perf_counter() - begin) * 1e3)
     return times
 
 
@@ -125,15 +135,13 @@ def cells(times: dict[str, list[float]]) -> list[str]:
     return [f"{median(of_one):.2f} ({min(of_one):.2f})" for of_one in times.values()]
 
 
-def agreement(every: dict[str, Way], texts: list[str], encoder: UtteranceEncoder) -> Table:
+async def agreement(every: dict[str, Way], texts: list[str], encoder: UtteranceEncoder) -> Table:
     """Share of queries with the same best candidate, and overlap of the ten best."""
-    table = Table(
-        f"against torch float32, {len(texts):,} texts", "same top 1", "top 10", "max diff"
-    )
-    wanted = vectors(every["torch float32"], texts, encoder)
+    table = Table(f"against {EXACT}, {len(texts):,} texts", "same top 1", "top 10", "max diff")
+    wanted = await vectors(every[EXACT], texts, encoder)
     best = top_10(*wanted)
     for name, way in every.items():
-        got = vectors(way, texts, encoder)
+        got = await vectors(way, texts, encoder)
         found = top_10(*got)
         first = float((found[:, 0] == best[:, 0]).mean())
         pairs = zip(found, best, strict=True)
@@ -143,18 +151,20 @@ def agreement(every: dict[str, Way], texts: list[str], encoder: UtteranceEncoder
     return table
 
 
-def vectors(way: Way, texts: list[str], encoder: UtteranceEncoder) -> tuple[Float32, Float32]:
+async def vectors(way: Way, texts: list[str], encoder: UtteranceEncoder) -> tuple[Float32, Float32]:
     """Of every text as a candidate and as an utterance of the other speaker."""
     return (
-        encoded(way, [RoleText(text, Role.AFTER) for text in texts], encoder),
-        encoded(way, [RoleText(text, Role.SECOND, Relation.OTHER) for text in texts], encoder),
+        await encoded(way, [RoleText(text, Role.AFTER) for text in texts], encoder),
+        await encoded(
+            way, [RoleText(text, Role.SECOND, Relation.OTHER) for text in texts], encoder
+        ),
     )
 
 
-def encoded(way: Way, items: list[RoleText], encoder: UtteranceEncoder) -> Float32:
+async def encoded(way: Way, items: list[RoleText], encoder: UtteranceEncoder) -> Float32:
     found = np.empty((len(items), encoder.dimension), np.float32)
     for places in batches([len(ids) for ids in encoder.tokenize(items)], 1024):
-        found[places] = way([items[place] for place in places])
+        found[places] = await way([items[place] for place in places])
     return found
 
 

@@ -79,10 +79,10 @@ async def one_client(port: int, turns: int) -> None:
     connection = await Connection.open(port)
     totals, overheads = [], []
     for number, text in enumerate(islice(sayings(), turns + 20)):
+        speaker = "user" if number % 2 == 0 else "bot"  # runs of one would be one long utterance
+        body = {"speaker": speaker, "text": text, "respond": True}
         begin = time.perf_counter()
-        answer = await connection.post(
-            f"/sessions/one-{number // 10}/turn", {"speaker": "user", "text": text, "respond": True}
-        )
+        answer = await connection.post(f"/sessions/one-{number // 10}/turn", body)
         total = (time.perf_counter() - begin) * 1e3
         stages = answer["timings_ms"]
         if number >= 20:
@@ -131,7 +131,7 @@ def served(pool: Path, **settings: str) -> Iterator[int]:
             "TURNWISE_DEFAULT_POOL": str(pool),
             "TURNWISE_LOG_LEVEL": "warning",
         }
-        command = [sys.executable, "-m", "service.cli", "serve"]
+        command = [Path(sys.executable).with_name("turnwise"), "serve"]
         process = subprocess.Popen(  # noqa: S603 - our own command
             command, env=os.environ | named | settings, stdout=subprocess.DEVNULL
         )

@@ -32,6 +32,8 @@ ATTEMPTS = 200
 """Of w writers at once one lands each time round."""
 
 
+_HEAD_START = 0.01
+"""Seconds for the answer to leave before the encoder takes every core again."""
 _IDLE_SECONDS = 30.0
 _PATIENCE = 1.0
 
@@ -150,6 +152,7 @@ class Turns:
     async def _encode_first(self, session: SessionKey, step: Step) -> None:
         """Encode [B1] of the newest utterance; what fails here is work for the next turn."""
         inputs = context_inputs(step.said[-1:], Role.FIRST, step.responder)
+        await asyncio.sleep(_HEAD_START)
         with suppress(ServiceError):
             vectors = await self._encoder.encode(inputs, Priority.IDLE, _IDLE_SECONDS)
             await self._sessions.put_first(session, step.epoch, len(step.said) - 1, vectors[0])

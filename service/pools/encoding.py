@@ -8,8 +8,8 @@ import numpy as np
 from models.mixture import rows, running_query
 from models.roles import Relation, Role, RoleText
 from service.batching import Priority
-from service.errors import EncoderFailed
 from service.pools.index import Float16, Float32
+from service.pools.workers import Workers
 
 if TYPE_CHECKING:
     from service.encoding import CachedEncoder
@@ -24,21 +24,46 @@ _UTTERANCES = 4
 async def encode_candidates(
     encoder: "CachedEncoder", texts: Sequence[str], progress: Progress | None = None
 ) -> Float16:
-    """Return the vectors (n, d) of n texts as candidates; `progress` gets how many are done.
-
-    Raises:
-        EncoderFailed: The model made something else than numbers of a text.
-    """
+    """Return the vectors (n, d) of n texts as candidates; `progress` gets how many are done."""
     vectors = np.empty((len(texts), encoder.dimension), np.float16)
     for start in range(0, len(texts), _SLICE):
         inputs = [RoleText(text, Role.AFTER) for text in texts[start : start + _SLICE]]
         encoded = await encoder.encode(inputs, Priority.BULK)
-        if not np.isfinite(encoded).all():
-            raise EncoderFailed("the model's vector of a candidate is not finite")
         vectors[start : start + len(inputs)] = encoded
         if progress:
             progress(start + len(inputs), len(texts))
     return vectors
+
+
+async def encode_unknown(
+    encoder: "CachedEncoder",
+    workers: Workers,
+    texts: Sequence[str],
+    known: dict[str, Float16],
+    progress: Progress | None = None,
+) -> Float16:
+    """Return the vectors (n, d) of n texts, of which each distinct one is encoded at most once.
+
+    Args:
+        encoder: Encodes those that are not known.
+        workers: The threads in which the vectors are put together.
+        texts: May repeat.
+        known: Vectors (d,) by text; those of what is encoded are added.
+        progress: Gets how many texts are encoded, and of how many.
+    """
+
+    def together(encoded: Float16) -> Float16:
+        known.update(zip(unknown, encoded, strict=True))
+        made = np.empty((len(texts), encoder.dimension), np.float16)
+        for row, text in enumerate(texts):
+            made[row] = known[text]
+        return made
+
+    unknown = await workers.edit(
+        lambda: [text for text in dict.fromkeys(texts) if text not in known]
+    )
+    encoded = await encode_candidates(encoder, unknown, progress)
+    return await workers.edit(lambda: together(encoded))
 
 
 async def sample_queries(encoder: "CachedEncoder", texts: Sequence[str]) -> Float32:

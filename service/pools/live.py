@@ -3,16 +3,15 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from time import monotonic
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from service.errors import PoolFull, PoolNotReady
+from service.errors import PoolFull, PoolNotFound, PoolNotReady, StateUnavailable
 from service.metrics import Metrics
 from service.pools.candidate import Candidate
 from service.pools.contents import Contents
 from service.pools.edit import Edit
-from service.pools.encoding import Progress, encode_candidates
+from service.pools.encoding import Progress, encode_unknown
 from service.pools.index import Float16
 from service.pools.log import NOWHERE, Entry, Head, Log, PoolKey, Position
 from service.pools.pool import Edited, PoolInfo, PoolView, State
@@ -25,6 +24,9 @@ if TYPE_CHECKING:
 
 Plan = Callable[[Contents], tuple[list[Candidate], list[str]]]
 """From contents to the candidates that they lack, and the ids that they have and shall not."""
+
+RETRY_SECONDS = 30.0
+"""Until a version that could not be read is tried again: each try may read the whole pool."""
 
 _WHY = {
     "loading": "being read",
@@ -54,6 +56,7 @@ class LivePool:
         self._lock = asyncio.Lock()
         self._contents: Contents | None = None
         self._since: list[Edit] | None = None
+        self._failed: tuple[Head, float] | None = None
         self.log: Log | None = None
         self.position = NOWHERE
         self.state: State = "loading"
@@ -90,7 +93,9 @@ class LivePool:
 
     def info(self) -> PoolInfo:
         """Return what is known."""
-        contents = self._contents or Contents.empty(self._encoder.dimension)
+        contents = self._contents
+        if contents is None:
+            contents = Contents.empty(self._encoder.dimension)
         index = contents.base.index
         return PoolInfo(
             name=self.key.name,
@@ -117,6 +122,26 @@ class LivePool:
         """
         async with self._lock:
             await self._catch_up()
+
+    async def follow(self, head: Head) -> bool:
+        """Refresh where Redis tells of another version; False where that one failed lately.
+
+        Raises:
+            ServiceError: What `refresh` raises.
+        """
+        if self.head == head:
+            return True
+        failed, since = self._failed or (None, 0.0)
+        if failed == head and monotonic() - since < RETRY_SECONDS:
+            return False
+        try:
+            await self.refresh()
+        except (PoolNotFound, StateUnavailable):  # which cost nothing
+            raise
+        except Exception:
+            self._failed = head, monotonic()
+            raise
+        return True
 
     async def edit(
         self, plan: Plan, vectors: dict[str, Float16], progress: Progress | None = None
@@ -167,7 +192,7 @@ class LivePool:
         try:
             log, edits = await self._replay.since(self.position)
         except PoolNotReady:
-            self.state = "ready" if self._contents else "damaged"
+            self.state = "damaged" if self._contents is None else "ready"
             raise
         self.log = log
         if log.position != self.position:
@@ -220,22 +245,13 @@ class LivePool:
         progress: Progress | None,
     ) -> Float16:
         contents = self.contents
+        texts = [candidate.text for candidate in candidates]
 
-        def missing() -> list[str]:
-            unknown = {c.text: None for c in candidates if c.text not in vectors}
-            vectors.update(contents.encoded(unknown))
-            return [text for text in unknown if text not in vectors]
+        def look_up() -> None:
+            vectors.update(contents.encoded({text for text in texts if text not in vectors}))
 
-        def together(texts: list[str], encoded: Float16) -> Float16:
-            vectors.update(zip(texts, encoded, strict=True))
-            made = np.empty((len(candidates), self._encoder.dimension), np.float16)
-            for row, candidate in enumerate(candidates):
-                made[row] = vectors[candidate.text]
-            return made
-
-        texts = await self._workers.edit(missing)
-        encoded = await encode_candidates(self._encoder, texts, progress)
-        return await self._workers.edit(lambda: together(texts, encoded))
+        await self._workers.edit(look_up)
+        return await encode_unknown(self._encoder, self._workers, texts, vectors, progress)
 
     def _is_encoding(self) -> None:
         if self._contents is None:

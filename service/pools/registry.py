@@ -71,8 +71,11 @@ class Pools:
     @property
     def ready(self) -> bool:
         """Whether every pool that was there at the start is loaded, or cannot be."""
-        pools = self._at_start
-        return pools is not None and all(pool.state in {"ready", "damaged"} for pool in pools)
+        return self._at_start is not None and all(
+            pool.state in {"ready", "damaged"}
+            for pool in self._at_start
+            if self._pools.get(pool.key) is pool  # else it was removed meanwhile
+        )
 
     def view(self, namespace: str, name: str) -> PoolView:
         """Return the version of a pool that is here now.
@@ -222,8 +225,8 @@ class Pools:
             self._at_start = list(self._pools.values())
 
     async def _follow(self, pool: LivePool, head: Head) -> None:
-        if pool.head != head:
-            await pool.refresh()
+        if not await pool.follow(head):
+            return
         if log_is_long(pool):
             self._background.begin(
                 ("fold", pool.key), partial(fold, pool, self._store, self._workers)

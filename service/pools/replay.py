@@ -1,17 +1,19 @@
 """From a pool's log in Redis to edits of its contents."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from service.errors import PoolNotFound, PoolNotReady
+from service.pools.candidate import Candidate
 from service.pools.chunk import loaded
 from service.pools.edit import Edit
-from service.pools.encoding import encode_candidates
-from service.pools.log import NOWHERE, Entry, Log, PoolKey, Position
+from service.pools.encoding import encode_unknown
+from service.pools.index import Float16
+from service.pools.log import NOWHERE, Log, PoolKey, Position
 from service.pools.store import PoolStore
 from service.pools.workers import Workers
 
@@ -60,26 +62,32 @@ class Replay:
         log = await self.store.read(self.key, has)
         if log is None:
             raise PoolNotFound(f"there is no pool '{self.key.name}'")
-        parts = [(entry, name) for entry in log.entries for name in entry.chunks or (None,)]
+        parts = [(entry, name) for entry in log.entries for name in entry.chunks or ("",)]
         edits: list[Edit] = []
+        encoded: dict[str, Float16] = {}
         for start in range(0, len(parts), _READ_AHEAD):
-            edits += await asyncio.gather(
-                *(self._edit(entry, name) for entry, name in parts[start : start + _READ_AHEAD])
-            )
+            some = parts[start : start + _READ_AHEAD]
+            read = await asyncio.gather(*(self._read(name) for _, name in some))
+            for (entry, name), (candidates, vectors) in zip(some, read, strict=True):
+                if vectors is None:
+                    vectors = await self._encode(name, candidates, encoded)  # noqa: PLW2901
+                edits.append(Edit(candidates, vectors, entry.removed))
         return log, edits
 
-    async def _edit(self, entry: Entry, name: str | None) -> Edit:
-        """Return what one chunk of an entry brings; what the entry removes goes with each."""
-        if name is None:
-            return Edit((), np.empty((0, self.encoder.dimension), np.float16), entry.removed)
-        stored = await self.store.chunk(self.key, name)
-        if stored is None:
-            raise ChunkGone
+    async def _read(self, name: str) -> tuple[list[Candidate], Float16 | None]:
+        """Return the candidates of a chunk, and their vectors where it has this model's."""
         dimension = self.encoder.dimension
-        candidates, vectors = await self.workers.edit(lambda: loaded(*stored, dimension))
-        if vectors is None:
-            self.on_encoding()
-            texts = [candidate.text for candidate in candidates]
-            vectors = await encode_candidates(self.encoder, texts)
-            await self.store.put_vectors(self.key, name, vectors)
-        return Edit(candidates, vectors, entry.removed)
+        if not name:
+            return [], np.empty((0, dimension), np.float16)
+        if (stored := await self.store.chunk(self.key, name)) is None:
+            raise ChunkGone
+        return await self.workers.edit(lambda: loaded(*stored, dimension))
+
+    async def _encode(
+        self, name: str, candidates: Sequence[Candidate], encoded: dict[str, Float16]
+    ) -> Float16:
+        self.on_encoding()
+        texts = [candidate.text for candidate in candidates]
+        vectors = await encode_unknown(self.encoder, self.workers, texts, encoded)
+        await self.store.put_vectors(self.key, name, vectors)
+        return vectors

@@ -124,7 +124,7 @@ class PoolStore:
             log.position.stamp,
             entry.dumped(),
             len(entry.chunks),
-            sum(folded.count for folded in log.entries) - entry.count,
+            entry.count - sum(folded.count for folded in log.entries),
             _GRACE_SECONDS,
         ]
         return await self._mutate("fold", keys, arguments)

@@ -49,7 +49,7 @@ async def test_excess_is_named(
     assert response.status_code == 422
     assert [error["loc"] for error in response.json()["errors"]] == [["body", *loc]]
     assert LONG not in response.text
-    assert parts.calls == []
+    assert [call for call in parts.calls if call[0] != "ping"] == []
 
 
 async def test_every_excess_is_named(client_of: Connect) -> None:

@@ -14,7 +14,7 @@ from service.errors import (
     PoolNotReady,
     StateUnavailable,
 )
-from service.pools import Candidate, pool
+from service.pools import Candidate, pool, store
 from service.pools.log import PoolKey
 from service.pools.store import PoolStore
 from tests.service.conftest import RedisServer
@@ -294,6 +294,23 @@ async def test_a_pool_of_another_model_is_encoded_again(start: StartReplica) -> 
     assert two.contents() == one.contents()
 
 
+async def test_another_model_encodes_each_distinct_text_once(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "CHUNK", 3)
+    one = await with_pool(start)
+    ids = [str(number) for number in range(14)]
+    for part in (ids[:9], ids[9:]):
+        await one.pools.upsert("n", "p", [Candidate(id, f"Reply {int(id) % 4}.") for id in part])  # noqa: A001
+    two = await start(fingerprint="other")
+    await until(lambda: two.pools.ready)
+    assert sorted(two.encoder.candidates) == [f"Reply {number}." for number in range(4)]
+    three = await start(fingerprint="other")  # which reads what two wrote
+    await until(lambda: three.pools.ready)
+    vectors = [r.pools.view("n", "p").vectors(ids).tobytes() for r in (one, two, three)]
+    assert vectors == [vectors[0]] * 3
+
+
 async def test_a_pool_that_is_being_encoded_is_not_half_there(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,6 +327,18 @@ async def test_a_pool_that_is_being_encoded_is_not_half_there(
     closed.set()
     await until(lambda: two.pools.ready)
     assert len(two.contents()) == 2
+
+
+async def test_a_pool_that_is_dropped_while_it_is_read_holds_up_nobody(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await with_pool(start, "One.")
+    monkeypatch.setattr("tests.service.pools.conftest.DirectEncoder.opened", asyncio.Event().wait)
+    two = await start(fingerprint="other")
+    await until(lambda: two.pools.info("n", "p").state == "encoding")
+    assert not two.pools.ready
+    await one.pools.drop("n", "p")
+    await until(lambda: two.pools.ready)
 
 
 async def test_a_pool_that_is_created_during_a_poll_stays(

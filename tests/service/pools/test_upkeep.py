@@ -1,16 +1,17 @@
 """What happens beside edits and searches: uploads that stop, folds, lost chunks, indexing."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 
-from service.errors import PoolNotReady
-from service.pools import Candidate, store, upkeep
-from service.pools.log import PoolKey
+from service.errors import EncoderFailed, PoolNotReady
+from service.pools import Candidate, live, registry, store, upkeep
+from service.pools.log import NOWHERE, PoolKey, Position
 from service.pools.store import PoolStore
 from service.pools.workers import Workers
 from tests.service.pools.conftest import DirectEncoder, Replica, StartReplica, some, until
@@ -156,6 +157,43 @@ async def test_a_fold_shortens_the_log_and_changes_nothing(
     assert len(await chunks_of(redis)) - await expiring(redis) == 2
 
 
+@pytest.mark.usefixtures("early_folds")
+async def test_a_history_of_additions_is_folded(start: StartReplica, redis: Redis) -> None:
+    one = await start()
+    await one.pools.create("n", "p", "")
+    for number in range(7):
+        await one.pools.upsert("n", "p", some(f"Reply {number}."))
+    async with asyncio.timeout(20):
+        while await redis.hmget(META, "version", "base", "stored") != [b"7", b"6", b"7"]:
+            await asyncio.sleep(0.01)
+    assert await redis.llen(LOG) == 1
+    assert len(await chunks_of(redis)) - await expiring(redis) == 1
+
+
+@pytest.mark.usefixtures("early_folds")
+async def test_a_fold_that_fails_changes_nothing(
+    start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fold = PoolStore.fold
+    found: list[object] = []
+
+    async def fail(self: PoolStore, *args: object) -> str:
+        log, stored = await redis.lrange(LOG, 0, -1), await redis.hget(META, "stored")
+        await redis.hset(META, "stored", "no number")
+        with pytest.raises(ResponseError, match="not an integer"):
+            await fold(self, *args)  # type: ignore[arg-type]
+        await redis.hset(META, "stored", str(stored and stored.decode()))
+        found[:] = [await redis.lrange(LOG, 0, -1) == log, await redis.hget(META, "base")]
+        found.append(await expiring(redis))
+        return "conflict"
+
+    monkeypatch.setattr(PoolStore, "fold", fail)
+    one = await start()
+    await edited(one, 12)
+    await until(lambda: len(found) == 3)
+    assert found == [True, b"0", 1]
+
+
 async def test_edits_during_a_fold_stay(
     start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,6 +267,91 @@ async def test_a_pool_of_which_a_part_is_lost_says_so_and_can_be_dropped(
     await two.pools.create("n", "p", "")
     await two.pools.upsert("n", "p", some("Again."))
     await until(lambda: one.contents() == two.contents())
+
+
+class Polls:
+    """Counts polls, and reads of whole logs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.polls = self.whole = 0
+        heads, read = PoolStore.heads, PoolStore.read
+
+        async def count_poll(store: PoolStore, keys: Sequence[PoolKey]) -> object:
+            self.polls += 1
+            return await heads(store, keys)
+
+        async def count_read(store: PoolStore, key: PoolKey, has: Position = NOWHERE) -> object:
+            self.whole += has == NOWHERE
+            return await read(store, key, has)
+
+        monkeypatch.setattr(PoolStore, "heads", count_poll)
+        monkeypatch.setattr(PoolStore, "read", count_read)
+        monkeypatch.setattr(registry, "POLL_SECONDS", 0.01)
+
+    async def some_more(self) -> None:
+        enough = self.polls + 20
+        await until(lambda: self.polls >= enough)
+
+
+async def test_a_damaged_version_is_read_again_when_it_changes_and_after_a_while(
+    start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await start()
+    await edited(one, 3)
+    lost = (await chunks_of(redis))[0]
+    await redis.rename(lost, "{n/p}:away")
+    counted = Polls(monkeypatch)
+    two = await start()
+    await until(lambda: two.pools.info("n", "p").state == "damaged")
+    await counted.some_more()
+    assert counted.whole == 2  # the second one, for the pool may have been folded meanwhile
+    await one.pools.upsert("n", "p", some("Later."))
+    await until(lambda: counted.whole == 4)
+    await counted.some_more()
+    assert counted.whole == 4
+    await redis.rename("{n/p}:away", lost)
+    monkeypatch.setattr(live, "RETRY_SECONDS", 0)
+    await until(lambda: two.pools.info("n", "p").state == "ready")
+    assert two.contents() == one.contents()
+
+
+async def test_a_pool_on_which_the_model_fails_is_not_tried_at_every_poll(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await start()
+    await edited(one, 3)
+    tries = 0
+
+    async def fail(_: DirectEncoder) -> None:
+        nonlocal tries
+        tries += 1
+        raise EncoderFailed("the model failed")
+
+    monkeypatch.setattr(DirectEncoder, "opened", fail)
+    counted = Polls(monkeypatch)
+    await start(fingerprint="other")
+    await until(lambda: tries > 0)
+    await counted.some_more()
+    assert (tries, counted.whole) == (1, 1)
+
+
+async def test_an_empty_pool_stays_ready_when_its_next_version_cannot_be_read(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await start(), await start()
+    await one.pools.create("n", "p", "")
+    await until(lambda: bool(two.pools.list("n")) and two.pools.info("n", "p").state == "ready")
+
+    async def lost(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr(PoolStore, "chunk", lost)
+    counted = Polls(monkeypatch)
+    await one.pools.upsert("n", "p", some("Lost."))
+    await until(lambda: counted.whole > 0)
+    await counted.some_more()
+    assert two.pools.info("n", "p").state == "ready"
+    assert two.contents() == {}
 
 
 async def test_versions_that_redis_lost_are_forgotten(start: StartReplica, redis: Redis) -> None:

@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--contexts", type=int, nargs="+", default=[2, 10, 50])
     parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--replies", type=Path, default=Path("examples/replies.jsonl"))
-    parser.add_argument("--approximate", type=int, default=1_000_000, help="size from which on")
+    parser.add_argument("--approximate", type=int, default=100_000, help="size from which on")
     asyncio.run(measure(parser.parse_args()))
 
 

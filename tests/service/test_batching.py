@@ -261,6 +261,7 @@ async def test_a_failed_request_is_not_encoded_any_further(
     with pytest.raises(EncoderFailed):
         await queue.encode(items(POISON, "x" * 300, "y" * 300, "z" * 600))
     await queue.encode(items("after"))
+    assert ["x" * 300] not in stub.batches  # alone, after the batch with the poison in it
     assert "z" * 600 not in stub.encoded
 
 

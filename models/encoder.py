@@ -44,6 +44,11 @@ class Aggregation:
     name: Literal["mean", "last_rows", "max_sim"] = "mean"
     last_rows: int = 2
 
+    @property
+    def summed(self) -> int | None:
+        """Rows that the running query sums; None for all."""
+        return self.last_rows if self.name == "last_rows" else None
+
     @classmethod
     def of(cls, folder: Path) -> Self:
         """Return what the model's own card recommends; the mean where it says nothing."""

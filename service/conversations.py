@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from models.mixture import score_matrix
 from service.conversation import Post, last_turns
 from service.encoding import CachedEncoder
-from service.errors import Conflict, InvalidRequest, SessionStarted, StateUnavailable
+from service.errors import Conflict, InvalidRequest, SessionStarted
 from service.history import Histories, chosen, session_not_found
 from service.pools import Pools
 from service.requests import (
@@ -23,7 +23,7 @@ from service.requests import (
 )
 from service.sessions import Session, SessionKey, Sessions
 from service.step import NewVectors, Step
-from service.turns import ATTEMPTS
+from service.turns import ATTEMPTS, too_busy
 
 Float32 = NDArray[np.float32]
 
@@ -54,7 +54,7 @@ class Conversations:
                 )
             step = Step(base, (), request.responder, self._encoder.fingerprint)
             await self._sessions.commit(session, base, step.change(self._nothing))
-        raise _too_busy(session_id)
+        raise too_busy(session_id)
 
     async def transcript(self, namespace: str, session_id: str) -> Transcript:
         """Return what was said.
@@ -80,7 +80,7 @@ class Conversations:
             if await self._sessions.commit(SessionKey(namespace, session_id), base, change):
                 removed = _transcript_post(len(base.posts), base.posts[-1])
                 return Undone(session_id=session_id, turn=len(step.posts), removed=removed)
-        raise _too_busy(session_id)
+        raise too_busy(session_id)
 
     async def delete(self, namespace: str, session_id: str) -> None:
         """Forget a session.
@@ -116,13 +116,12 @@ class Conversations:
         step = Step(base, base.posts, base.responder, self._encoder.fingerprint)
         new = await step.encode(self._histories)
         rows = np.concatenate([base.rows[: step.keep_complete], new.rows])
-        last_rows = aggregation.last_rows if aggregation.name == "last_rows" else None
         return ScoreMatrix(
             session_id=session_id,
             pool=PoolVersion(name=view.name, version=view.version),
             ids=list(ids),
             turns=last_turns(base.posts),
-            scores=await asyncio.to_thread(_matrix, rows, vectors, last_rows),
+            scores=await asyncio.to_thread(_matrix, rows, vectors, aggregation.summed),
         )
 
     async def _found(self, namespace: str, session_id: str, rows: int | None = 0) -> Session:
@@ -154,7 +153,3 @@ def _transcript(session_id: str, session: Session) -> Transcript:
 
 def _transcript_post(turn: int, post: Post) -> TranscriptPost:
     return TranscriptPost(turn=turn, speaker=post.speaker, text=post.text, at=post.at)
-
-
-def _too_busy(session_id: str) -> StateUnavailable:
-    return StateUnavailable(f"too many changes of session '{session_id}' at once; try again")

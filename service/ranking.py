@@ -27,11 +27,11 @@ from service.requests import (
     Rejected,
     Selected,
 )
+from service.selection import selected
 from service.timings import Timings
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
-
 
 _MOST_PAIRS = 1 << 24
 """Pairs of utterances times candidates that MaxSim may score: about two seconds."""
@@ -80,16 +80,20 @@ class Ranking:
         if not history.utterances and (request.pool or not request.goals):
             raise InvalidRequest.field("needs at least one utterance", "body", "context")
         aggregation = chosen(request, self._encoder.aggregation)
-        if aggregation.name == "max_sim":
-            _check_pairs(len(history.utterances), len(request.candidates or ()))
         view = self._pools.view(namespace, request.pool) if request.pool else None
+        most = _most_candidates(len(history.utterances), aggregation)
         if view:
-            count = max(self._short_list, request.top_k or 0)
+            count = min(max(self._short_list, request.top_k or 0), most)
             candidates = await self._of_pool(view, history, aggregation, count, timings)
         else:
-            candidates = [
-                _candidate(given, history.responder) for given in request.candidates or ()
-            ]
+            given = request.candidates or []
+            if len(given) > most:
+                raise InvalidRequest.field(
+                    f"max_sim over {len(history.utterances)} utterances takes at most {most}",
+                    "body",
+                    "candidates",
+                )
+            candidates = [_candidate(one, history.responder) for one in given]
         with timings.stage("encode"):
             fit = await self._fit(candidates, history, request, aggregation, view)
             goals = await self._reach(candidates, history, request.goals)
@@ -113,16 +117,7 @@ class Ranking:
         view = self._pools.view(namespace, pool)
         inputs = [RoleText(text, Role.SECOND, Relation.OTHER)]
         vectors = await self._encoder.encode(inputs, timeout=self._timeout)
-        return [
-            Selected.model_construct(
-                id=hit.candidate.id,
-                text=hit.candidate.text,
-                score=hit.score,
-                metadata=hit.candidate.metadata,
-                contributions=None,
-            )
-            for hit in await view.search(vectors[0], top_k)
-        ]
+        return [selected(hit, hit.score) for hit in await view.search(vectors[0], top_k)]
 
     async def _of_pool(
         self,
@@ -184,14 +179,9 @@ class Ranking:
         return await self._encoder.encode(inputs, Priority.LIST, timeout=self._timeout)
 
 
-def _check_pairs(utterances: int, candidates: int) -> None:
-    most = _MOST_PAIRS // utterances**2 if utterances else candidates
-    if candidates > most:
-        raise InvalidRequest.field(
-            f"max_sim over {utterances} utterances takes at most {most} candidates",
-            "body",
-            "candidates",
-        )
+def _most_candidates(utterances: int, aggregation: Aggregation) -> int:
+    by_pairs = aggregation.name == "max_sim"
+    return _MOST_PAIRS // max(utterances, 1) ** 2 if by_pairs else _MOST_PAIRS
 
 
 def _candidate(given: str | Candidate, responder: str) -> _Candidate:
@@ -203,9 +193,9 @@ def _candidate(given: str | Candidate, responder: str) -> _Candidate:
 def _query(first: Float32, second: Float32, aggregation: Aggregation) -> Float32:
     """Return the running query that the aggregation, or the retrieval for MaxSim, sums."""
     n = len(second)
-    last_rows = aggregation.last_rows if aggregation.name == "last_rows" else None
-    place = 0 if last_rows is None else max(0, n - last_rows - 1)
-    return running_query(new_rows(first, second[place:], place), last_rows)
+    summed = aggregation.summed
+    place = 0 if summed is None else max(0, n - summed - 1)
+    return running_query(new_rows(first, second[place:], place), summed)
 
 
 def _scores(first: Float32, second: Float32, after: Float32, aggregation: Aggregation) -> Float32:

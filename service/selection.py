@@ -44,14 +44,10 @@ class Choice:
     explain: bool = False
 
     @property
-    def last_rows(self) -> int | None:
-        """Rows that the running query sums; None for all."""
-        return self.aggregation.last_rows if self.aggregation.name == "last_rows" else None
-
-    @property
     def rows_read(self) -> int | None:
         """Rows of the state that it takes; None for all. One more tells the oldest row apart."""
-        return None if self.last_rows is None else self.last_rows + 1
+        summed = self.aggregation.summed
+        return None if summed is None else summed + 1
 
     @property
     def pairs_read(self) -> bool:
@@ -75,9 +71,9 @@ class Selector:
             affordable = min(self._short_list, _PAIRS // len(context.second) ** 2)
             count = max(choice.top_k, affordable)
         with timings.stage("retrieve"):
-            hits = await view.search(running_query(context.rows, choice.last_rows), count)
+            hits = await view.search(running_query(context.rows, choice.aggregation.summed), count)
         if not choice.pairs_read or not hits:
-            return [_selected(hit, hit.score) for hit in hits]
+            return [selected(hit, hit.score) for hit in hits]
         with timings.stage("rerank"), self._metrics.stage("rerank"):
             vectors = view.vectors([hit.candidate.id for hit in hits])
             return await asyncio.to_thread(_by_pairs, hits, vectors, context, choice)
@@ -97,7 +93,7 @@ def _by_pairs(
     if choice.explain:
         parts = _contributions(first, context.second, vectors[best], choice).T.tolist()
     return [
-        _selected(hits[place], float(scores[place]), part)
+        selected(hits[place], float(scores[place]), part)
         for place, part in zip(best, parts, strict=True)
     ]
 
@@ -105,10 +101,11 @@ def _by_pairs(
 def _contributions(first: Float32, second: Float32, vectors: Float32, choice: Choice) -> Float32:
     if choice.aggregation.name == "max_sim":
         return max_sim_contributions(first, second, vectors)
-    return contributions(first, second, vectors, choice.last_rows)
+    return contributions(first, second, vectors, choice.aggregation.summed)
 
 
-def _selected(hit: Hit, score: float, parts: list[float] | None = None) -> Selected:
+def selected(hit: Hit, score: float, parts: list[float] | None = None) -> Selected:
+    """Return a hit as it is answered, without validating what the pool has checked."""
     candidate = hit.candidate
     return Selected.model_construct(
         id=candidate.id,

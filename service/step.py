@@ -56,11 +56,15 @@ class Step:
         return utterances(self.posts)
 
     @cached_property
+    def _said_before(self) -> tuple[Utterance, ...]:
+        return utterances(self.base.posts) if self.base else ()
+
+    @cached_property
     def same(self) -> int:
         """How many leading utterances have vectors, if any, that still hold."""
         if self.base is None or self.base.fingerprint != self.fingerprint:
             return 0
-        return unchanged(utterances(self.base.posts), self.said)
+        return unchanged(self._said_before, self.said)
 
     @property
     def keep_first(self) -> int:
@@ -80,7 +84,7 @@ class Step:
         """
         if self.base is None:
             return time_ns() // 1000
-        return self.base.epoch + int(self.same < len(utterances(self.base.posts)))
+        return self.base.epoch + int(self.same < len(self._said_before))
 
     async def encode(self, histories: Histories) -> NewVectors:
         """Encode what the utterances lack: of a plain turn, [B2] of the newest."""

@@ -31,7 +31,6 @@ from service.timings import Timings
 ATTEMPTS = 200
 """Of w writers at once one lands each time round."""
 
-
 _HEAD_START = 0.01
 """Seconds for the answer to leave before the encoder takes every core again."""
 _IDLE_SECONDS = 30.0
@@ -116,7 +115,7 @@ class Turns:
             if landed:
                 self._landed(session, step)
                 return answer.model_copy(update={"timings_ms": timings.milliseconds()})
-        raise StateUnavailable(f"too many turns of session '{session_id}' at once; try again")
+        raise too_busy(session_id)
 
     async def close(self) -> None:
         """Let the encodings that nobody waits for come to their end, but not for long."""
@@ -156,6 +155,11 @@ class Turns:
         with suppress(ServiceError):
             vectors = await self._encoder.encode(inputs, Priority.IDLE, _IDLE_SECONDS)
             await self._sessions.put_first(session, step.epoch, len(step.said) - 1, vectors[0])
+
+
+def too_busy(session_id: str) -> StateUnavailable:
+    """Return the error of one that never came first."""
+    return StateUnavailable(f"too many changes of session '{session_id}' at once; try again")
 
 
 @dataclass(frozen=True, slots=True)

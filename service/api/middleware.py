@@ -7,6 +7,7 @@ import asyncio
 import logging
 import re
 import secrets
+from abc import ABC, abstractmethod
 from time import perf_counter
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -38,7 +39,7 @@ _log = logging.getLogger("turnwise.api")
 _access = logging.getLogger("turnwise.access")
 
 
-class _Middleware:
+class _Middleware(ABC):
     """Lets what is not HTTP, the lifespan, pass by."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -49,8 +50,8 @@ class _Middleware:
         http = scope["type"] == "http"
         await (self._answer if http else self.app)(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
 
 class RequestIds(_Middleware):

@@ -19,6 +19,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
+from models import DEFAULT_MODEL
 from models.errors import ModelError
 from models.roles import Relation, Role, RoleText, kind_of, prefix
 from models.runtime import OPSET, OnnxForward, export
@@ -26,7 +27,6 @@ from models.runtime import OPSET, OnnxForward, export
 Float32 = NDArray[np.float32]
 Precision = Literal["float32", "bfloat16", "float16"]
 
-DEFAULT_MODEL = Path(str(files("models"))) / "default"
 CARD = "turnwise.json"
 MAX_TOKENS = 256
 """Where a model states no limit of its own."""

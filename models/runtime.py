@@ -36,15 +36,11 @@ class OnnxForward:
             pad: Word piece that fills a shorter text.
             threads: Of one batch; as many as the process may use cores where left out.
         """
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = _ERRORS_ONLY
-        options.intra_op_num_threads = threads or len(os.sched_getaffinity(0))
         # Threads that spin between operators save a fifth of the time of one text; those that go
-        # on after the last one would only take the cores from the rest of the service.
-        options.add_session_config_entry("session.force_spinning_stop", "1")
-        self._session = onnxruntime.InferenceSession(
-            folder / FILE, options, providers=["CPUExecutionProvider"]
-        )
+        # on after the last one would only take the cores from the rest of the service. Where
+        # there is more than one text the service is busy, and needs its cores itself.
+        self._alone = _session(folder, threads, "session.force_spinning_stop", "1")
+        self._together = _session(folder, threads, "session.intra_op.allow_spinning", "0")
         self._pad = pad
 
     def __call__(self, tokens: list[list[int]]) -> Float32:
@@ -54,8 +50,20 @@ class OnnxForward:
         mask = np.zeros_like(ids)
         for row, (length, pieces) in enumerate(zip(lengths, tokens, strict=True)):
             ids[row, :length], mask[row, :length] = pieces, 1
-        (vectors,) = self._session.run(None, dict(zip(_INPUTS, (ids, mask), strict=True)))
+        session = self._alone if len(tokens) == 1 else self._together
+        (vectors,) = session.run(None, dict(zip(_INPUTS, (ids, mask), strict=True)))
         return cast(Float32, vectors)
+
+
+def _session(
+    folder: Path, threads: int | None, option: str, value: str
+) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = _ERRORS_ONLY
+    options.intra_op_num_threads = threads or len(os.sched_getaffinity(0))
+    options.add_session_config_entry(option, value)
+    providers = ["CPUExecutionProvider"]
+    return onnxruntime.InferenceSession(folder / FILE, options, providers=providers)
 
 
 def export(model: SentenceTransformer, folder: Path) -> None:

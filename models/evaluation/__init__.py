@@ -1,4 +1,4 @@
-"""Evaluation: next-utterance selection, short-term and long-term planning."""
+"""Evaluation: selection and ranking of responses, planning, and similarity in conversations."""
 
 from models.evaluation.candidates import (
     Problem,

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from models.dialogue import Dialogue, Utterance, read_jsonl
+from models.dialogue import Dialogue, Utterance
 from models.encoder import UtteranceEncoder
 from models.errors import DataError, TurnwiseError
+from models.evaluation.records import Record, next_speaker, read_records
 from models.evaluation.vectors import Key, VectorTable, after_keys, context_keys
 from models.roles import Role
 
@@ -102,8 +102,7 @@ def read_problems(path: str | Path, limit: int | None = None) -> list[Problem]:
     Raises:
         DataError: The file cannot be read, or does not hold such problems, or holds none.
     """
-    lines = islice(read_jsonl(path), limit)
-    problems = [_Record(record, str(path), number).problem() for number, record in lines]
+    problems = [_problem(record) for record in islice(read_records(path), limit)]
     if not problems:
         raise DataError("no problem in it", str(path))
     return problems
@@ -116,60 +115,26 @@ def write_problems(problems: Iterable[Problem], path: str | Path) -> None:
             file.write(json.dumps(asdict(problem), ensure_ascii=False) + "\n")
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
-    fields: dict[str, Any]
-    file: str
-    line: int
+def _problem(record: Record) -> Problem:
+    context = record.utterances("context")
+    distance = _distance(record)
+    true = record.as_utterance("true", record.get("true"), next_speaker(context))
+    goal_speaker = context[-1].speaker if distance % 2 else true.speaker
+    goal = record.as_utterance("goal", record.get("goal"), goal_speaker)
+    candidates = [
+        record.as_text(f"candidates[{place}]", item)
+        for place, item in enumerate(record.items("candidates"))
+        if not (isinstance(item, str) and not item.strip())  # as language models sample them
+    ]
+    others = tuple(text for text in candidates if text != true.text)
+    return Problem(context, others, true, goal, distance)
 
-    def problem(self) -> Problem:
-        context = self._context()
-        distance = self._distance()
-        true = self._utterance("true", self._get("true"), _next_speaker(context))
-        goal_speaker = context[-1].speaker if distance % 2 else true.speaker
-        goal = self._utterance("goal", self._get("goal"), goal_speaker)
-        candidates = [
-            self._text(f"candidates[{place}]", item)
-            for place, item in enumerate(self._list("candidates"))
-            if not (isinstance(item, str) and not item.strip())  # as language models sample them
-        ]
-        others = tuple(text for text in candidates if text != true.text)
-        return Problem(context, others, true, goal, distance)
 
-    def _context(self) -> tuple[Utterance, ...]:
-        items = enumerate(self._list("context"))
-        return tuple(self._utterance(f"context[{n}]", item, "AB"[n % 2]) for n, item in items)
-
-    def _distance(self) -> int:
-        value = self._get("goal_distance")
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise self._error("goal_distance", "expected a whole number from 1")
-        return value
-
-    def _list(self, field: str) -> list[Any]:
-        value = self._get(field)
-        if not isinstance(value, list) or not value:
-            raise self._error(field, "expected a list that is not empty")
-        return value
-
-    def _utterance(self, field: str, value: object, speaker: str) -> Utterance:
-        if isinstance(value, dict):
-            named = self._text(f"{field}.speaker", value.get("speaker"))
-            return Utterance(named, self._text(f"{field}.text", value.get("text")))
-        return Utterance(speaker, self._text(field, value))
-
-    def _text(self, field: str, value: object) -> str:
-        if not isinstance(value, str) or not value.strip():
-            raise self._error(field, "expected a text that is not empty")
-        return " ".join(value.split())
-
-    def _get(self, field: str) -> object:
-        if field not in self.fields:
-            raise self._error(field, "missing")
-        return self.fields[field]
-
-    def _error(self, field: str, what: str) -> DataError:
-        return DataError(what, self.file, self.line, field)
+def _distance(record: Record) -> int:
+    value = record.get("goal_distance")
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise record.error("goal_distance", "expected a whole number from 1")
+    return value
 
 
 def _problems_of(
@@ -187,10 +152,3 @@ def _problems_of(
 def _query_keys(dialogue: Dialogue, length: int) -> list[Key]:
     said = dialogue.utterances
     return context_keys(said[:length], said[length].speaker, Role.SECOND)
-
-
-def _next_speaker(context: Sequence[Utterance]) -> str:
-    """Return who last spoke before the last speaker, or a name for someone new."""
-    last = context[-1].speaker
-    others = (said.speaker for said in reversed(context) if said.speaker != last)
-    return next(others, "A" if last == "B" else "B")

@@ -8,6 +8,7 @@ import torch
 from models.dialogue import Dialogue
 from models.errors import ModelError
 from models.evaluation.candidates import CANDIDATES, Propose
+from models.evaluation.causal import load_causal, room
 
 TOP_P = 0.8
 TEMPERATURE = 0.8
@@ -32,7 +33,9 @@ def sampled_replies(
     Raises:
         ModelError: Nothing that can be loaded stands there.
     """
-    tokenizer, model = _load(name, device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    tokenizer, model = load_causal(name, device)
+    if tokenizer.eos_token_id is None:
+        raise ModelError(f"language model '{name}' has no end-of-sequence token")
 
     def propose(dialogue: Dialogue, length: int) -> list[str]:
         prompt = _prompt(tokenizer, [said.text for said in dialogue.utterances[:length]], model)
@@ -55,22 +58,9 @@ def sampled_replies(
     return propose
 
 
-def _load(name: str, device: str) -> tuple[Any, Any]:
-    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 - slow to load
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
-        model: Any = AutoModelForCausalLM.from_pretrained(name)
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"generator '{name}' cannot be loaded: {error}") from error
-    if tokenizer.eos_token_id is None:
-        raise ModelError(f"generator '{name}' has no end-of-sequence token")
-    return tokenizer, model.to(device).eval()
-
-
 def _prompt(tokenizer: Any, texts: Sequence[str], model: Any) -> torch.Tensor:  # noqa: ANN401
     tokens: list[int] = []
     for text in texts:
         tokens += [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
-    room = getattr(model.config, "max_position_embeddings", 1024) - NEW_TOKENS
-    return torch.tensor([tokens[-room:]], device=model.device)
+    longest = room(model) - NEW_TOKENS
+    return torch.tensor([tokens[-longest:]], device=model.device)

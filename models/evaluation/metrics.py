@@ -12,6 +12,10 @@ Places = NDArray[np.intp]
 Metrics = dict[str, float]
 
 TIMED = 20
+ENOUGH = 10.0
+
+SPANS = ((0, 0), (1, 1), (2, 2), (3, 4), (5, 8), (9, None))
+"""Lengths of contexts that stand together in a table."""
 
 
 def ranks(scores: Scores, true: Places) -> Ranks:
@@ -79,16 +83,47 @@ def average_settings(by_setting: Mapping[str, Metrics]) -> Metrics:
     return overall | single
 
 
+def spans(lengths: Places) -> dict[str, NDArray[np.bool_]]:
+    """Return which of n contexts fall into each span of lengths, of the spans that occur.
+
+    Args:
+        lengths: (n,) utterances of each context.
+
+    Returns:
+        From `turns=1`, `turns=3-4`, ... to (n,).
+    """
+    inside = {
+        _span(first, last): (lengths >= first)
+        & (lengths <= (lengths.max() if last is None else last))
+        for first, last in SPANS
+    }
+    return {name: those for name, those in inside.items() if those.any()}
+
+
 def sample(count: int, size: int = TIMED) -> list[int]:
     """Return at most `size` places evenly spread over `count`."""
     return [int(place) for place in np.linspace(0, count - 1, min(count, size))]
 
 
 def median_ms(work: Callable[[int], object], places: Iterable[int]) -> float:
-    """Return the median milliseconds of `work` over places; a first, untimed call warms up."""
+    """Return the median milliseconds of `work` over places; a first, untimed call warms up.
+
+    What takes long is timed at fewer places: once `ENOUGH` seconds are spent, no more follow.
+    """
     places = list(places)
     work(places[0])
-    return float(np.median([_seconds(work, place) for place in places])) * 1000
+    seconds: list[float] = []
+    for place in places:
+        seconds.append(_seconds(work, place))
+        if sum(seconds) > ENOUGH:
+            break
+    return float(np.median(seconds)) * 1000
+
+
+def _span(first: int, last: int | None) -> str:
+    if last is None:
+        return f"turns={first}+"
+    return f"turns={first}" if first == last else f"turns={first}-{last}"
 
 
 def _seconds(work: Callable[[int], object], place: int) -> float:

@@ -1,19 +1,45 @@
 """What an evaluation hands out: a table for people, JSON for programs, and a plot."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from models.evaluation.metrics import Metrics
 
-AXES = {
-    "next-utterance": "history length h",
-    "short-term": "history length h, goal distance d",
-    "long-term": "history length h, goal distance d, first goal in f",
-}
-PLOTTED = "average_rank"
 FULL_POOL = "full_pool_"
+TIMES = "ms_"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How a task is shown.
+
+    Attributes:
+        overall: What the table of all contexts is called.
+        metric: What is drawn, which names the file.
+        settings: How the names of the settings on the x axis start.
+        x: What these are.
+        y: What the metric is.
+    """
+
+    overall: str = "Mean over all settings"
+    metric: str = "average_rank"
+    settings: str = "h="
+    x: str = "setting"
+    y: str = "average rank (lower is better)"
+
+
+TURNS = "utterances of context"
+VIEWS = {
+    "next-utterance": View(x="history length h"),
+    "short-term": View(x="history length h, goal distance d"),
+    "long-term": View(x="history length h, goal distance d, first goal in f"),
+    "ranking": View("All contexts", "p@1", "turns=", TURNS, "P@1 (higher is better)"),
+    "similarity": View("All pairs", "spearman", "turns=", TURNS, "Spearman (higher is better)"),
+    "multiple-choice": View("All questions", "accuracy", "turns=", TURNS, "accuracy"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +81,17 @@ class Report:
     data: tuple[str, ...]
     rows: tuple[Row, ...]
 
+    @property
+    def view(self) -> View:
+        """How the task is shown."""
+        return VIEWS.get(self.task, View())
+
     def overall(self) -> list[Table]:
         """Return the means over all settings, and the full pool where the task has one."""
         names = [name for name in self.names() if "/" not in name]
         full_pool = [name for name in names if name.startswith(FULL_POOL)]
         means = [name for name in names if not name.startswith(FULL_POOL)]
-        table = self._table("Mean over all settings", means, self.rows)
-        timed = tuple(
-            (*cells, f"{row.ms_per_context:.2f}")
-            for cells, row in zip(table.rows, self.rows, strict=True)
-        )
-        tables = [Table(table.title, (*table.columns, "ms per context"), timed)]
+        tables = [self._timed(self._table(self.view.overall, means, self.rows))]
         if full_pool:
             tables.append(self._table("Full pool", full_pool, self.rows))
         return tables
@@ -83,7 +109,7 @@ class Report:
         ]
 
     def write(self, folder: Path) -> None:
-        """Write `results.md`, `results.json` and `PLOTTED.png` into a folder, made if need be."""
+        """Write `results.md`, `results.json` and a plot, `METRIC.png`, into a folder."""
         folder.mkdir(parents=True, exist_ok=True)
         markdown = "\n".join(table.markdown() for table in self.overall() + self.by_setting())
         (folder / "results.md").write_text(
@@ -92,7 +118,7 @@ class Report:
         (folder / "results.json").write_text(
             json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
         )
-        plot(self, folder / f"{PLOTTED}.png")
+        plot(self, folder / f"{self.view.metric}.png")
 
     def to_json(self) -> dict[str, object]:
         """Return `{"task", "data", "rows": [{"system", "metrics", "ms_per_context"}]}`."""
@@ -106,6 +132,14 @@ class Report:
         """Return the names of all metrics, in the order of their first appearance."""
         return list(dict.fromkeys(name for row in self.rows for name in row.metrics))
 
+    def _timed(self, table: Table) -> Table:
+        """Add the milliseconds of a context, where they do not stand among the metrics."""
+        if any(name.startswith(TIMES) for name in self.names()):
+            return table
+        rows = zip(table.rows, self.rows, strict=True)
+        timed = tuple((*cells, f"{row.ms_per_context:.2f}") for cells, row in rows)
+        return Table(table.title, (*table.columns, "ms per context"), timed)
+
     def _table(self, title: str, names: list[str], rows: Sequence[Row]) -> Table:
         columns = tuple(_words(name.partition("/")[2] or name) for name in names)
         lines = tuple(
@@ -115,22 +149,23 @@ class Report:
 
 
 def plot(report: Report, path: Path) -> None:
-    """Draw the average rank of every system over the settings of the task."""
+    """Draw a metric of every system over the settings of the task."""
     import matplotlib as mpl  # noqa: PLC0415 - slow to load, and needed here alone
     from matplotlib.figure import Figure  # noqa: PLC0415
 
-    names = [name for name in report.names() if name.startswith(f"{PLOTTED}/h=")]
-    ticks = [name.partition("/")[2] for name in names]
+    view = report.view
+    names = [name for name in report.names() if name.startswith(f"{view.metric}/{view.settings}")]
+    ticks = [name.partition("/")[2].removeprefix("turns=") for name in names]
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.subplots()
     colours = mpl.colormaps["tab20"]
-    for place, row in enumerate(row for row in report.rows if PLOTTED in row.metrics):
+    for place, row in enumerate(row for row in report.rows if view.metric in row.metrics):
         marker = "os^D"[place % 4]
-        heights = [row.metrics[name] for name in names]
+        heights = [row.metrics.get(name, math.nan) for name in names]
         axes.plot(ticks, heights, marker=marker, color=colours(place % 20), label=row.system)
-    axes.set_xlabel(AXES.get(report.task, "setting"))
-    axes.set_ylabel("average rank (lower is better)")
-    axes.set_ylim(bottom=0)
+    axes.set_xlabel(view.x)
+    axes.set_ylabel(view.y)
+    axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
     axes.tick_params(axis="x", rotation=30 if len(ticks) > 9 else 0)
     axes.grid(alpha=0.3)
     figure.legend(loc="outside right upper", fontsize="small")
@@ -140,8 +175,9 @@ def plot(report: Report, path: Path) -> None:
 def _number(name: str, value: float | None) -> str:
     if value is None:
         return "-"
-    return f"{value:.2f}" if "average_rank" in name else f"{value:.3f}"
+    return f"{value:.2f}" if "average_rank" in name or name.startswith(TIMES) else f"{value:.3f}"
 
 
 def _words(metric: str) -> str:
-    return metric.removeprefix(FULL_POOL).replace("_", " ")
+    name = metric.removeprefix(FULL_POOL)
+    return name if "@" in name else name.replace("_", " ")

@@ -85,7 +85,7 @@ def lexical_systems(split: Split, seed: int = 0) -> list[System]:
         return generator.random((len(contexts), len(candidates)), np.float32)
 
     def bm25(contexts: Places, candidates: Places) -> Scores:
-        histories = (_joined(split.contexts[place]) for place in contexts)
+        histories = (joined(split.contexts[place]) for place in contexts)
         return np.stack([index.scores(history)[candidates] for history in histories])
 
     return [System("random", random, _nothing), System("BM25", bm25, _nothing)]
@@ -102,7 +102,7 @@ def linear_systems(encoded: EncodedSplit) -> list[System]:
         return [_summed(encoded, "bi-encoder"), *_row_systems(encoded)]
     if encoded.encoder.kind is Kind.SINGLE:
         last = np.stack([second[-1] for second in encoded.second])
-        alone = _linear(encoded, "last utterance", last, _encode_last(encoded, Role.SECOND))
+        alone = linear("last utterance", last, encoded.vectors, _encode_last(encoded, Role.SECOND))
         return [_summed(encoded, "mean of the context"), alone]
     return [_summed(encoded, "CCL")]
 
@@ -116,6 +116,16 @@ def other_systems(encoded: EncodedSplit) -> list[System]:
     return []
 
 
+def linear(name: str, queries: Float32, vectors: Float32, turn: Callable[[int], Float32]) -> System:
+    """Return a system that scores by dot products of queries (n, d) and the pool's (pool, d)."""
+
+    def scores(contexts: Places, candidates: Places) -> Scores:
+        product: Scores = queries[contexts] @ vectors[candidates].T
+        return product
+
+    return System(name, scores, turn)
+
+
 def encode_from_left(encoder: UtteranceEncoder, texts: Sequence[str]) -> Float32:
     """Encode texts without a role, keeping the last tokens of one that is too long; (n, d)."""
     tokenizer = encoder.model.tokenizer
@@ -127,16 +137,6 @@ def encode_from_left(encoder: UtteranceEncoder, texts: Sequence[str]) -> Float32
         tokenizer.truncation_side = side
 
 
-def _linear(
-    encoded: EncodedSplit, name: str, queries: Float32, turn: Callable[[int], Float32]
-) -> System:
-    def scores(contexts: Places, candidates: Places) -> Scores:
-        product: Scores = queries[contexts] @ encoded.vectors[candidates].T
-        return product
-
-    return System(name, scores, turn)
-
-
 def _summed(encoded: EncodedSplit, name: str) -> System:
     queries = np.stack([second.sum(axis=0) for second in encoded.second])
     encode = _encode_last(encoded, Role.SECOND)
@@ -145,7 +145,7 @@ def _summed(encoded: EncodedSplit, name: str) -> System:
         before: Float32 = encoded.second[place][:-1].sum(axis=0)
         return before + encode(place)
 
-    return _linear(encoded, name, queries, turn)
+    return linear(name, queries, encoded.vectors, turn)
 
 
 def _row_systems(encoded: EncodedSplit) -> list[System]:
@@ -154,7 +154,7 @@ def _row_systems(encoded: EncodedSplit) -> list[System]:
 
     def system(name: str, last_rows: int | None) -> System:
         queries = np.stack([running_query(rows, last_rows) for rows in of_contexts])
-        return _linear(encoded, name, queries, turn)
+        return linear(name, queries, encoded.vectors, turn)
 
     last = [system(f"last {n} row{'s' * (n > 1)}", n) for n in (1, 2, 3, 4)]
     return [system("mean", None), *last]
@@ -179,14 +179,14 @@ def _max_sim(first: Float32, second: Float32, vectors: Float32) -> Float32:
 
 
 def _whole_history(encoded: EncodedSplit) -> System:
-    texts = [_joined(context) for context in encoded.split.contexts]
+    texts = [joined(context) for context in encoded.split.contexts]
 
     def turn(place: int) -> Float32:
         vector: Float32 = encode_from_left(encoded.encoder, [texts[place]])[0]
         return vector
 
     queries = encode_from_left(encoded.encoder, texts)
-    return _linear(encoded, "whole history", queries, turn)
+    return linear("whole history", queries, encoded.vectors, turn)
 
 
 def _encode_last(encoded: EncodedSplit, role: Role) -> Callable[[int], Float32]:
@@ -214,7 +214,8 @@ def _keys(context: Context, role: Role) -> list[Key]:
     return context_keys(context.history, context.target.speaker, role)
 
 
-def _joined(context: Context) -> str:
+def joined(context: Context) -> str:
+    """Return a history as one text."""
     return " ".join(said.text for said in context.history)
 
 

@@ -23,12 +23,17 @@ Schedule = torch.optim.lr_scheduler.LRScheduler
 def save_model(model: SentenceTransformer, folder: Path, config: TrainConfig) -> None:
     """Write a model as a sentence-transformers folder in float16, with its card and recipe."""
     fresh = folder.with_name(folder.name + ".new")
-    half = deepcopy(model).half()
-    transformer_of(half).set_attn_implementation("sdpa")
-    half.save_pretrained(str(fresh), create_model_card=False)
+    save_encoder(model, fresh)
     card = {"aggregation": asdict(config.aggregation), "trained": config.model_dump(mode="json")}
     (fresh / CARD).write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
     replace_folder(folder, fresh)
+
+
+def save_encoder(model: SentenceTransformer, folder: Path) -> None:
+    """Write a model that is being trained as a sentence-transformers folder in float16."""
+    half = deepcopy(model).half()
+    transformer_of(half).set_attn_implementation("sdpa")
+    half.save_pretrained(str(folder), create_model_card=False)
 
 
 def replace_folder(folder: Path, fresh: Path) -> None:

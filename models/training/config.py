@@ -2,7 +2,7 @@
 
 import tomllib
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -19,6 +19,8 @@ from models.encoder import Aggregation
 from models.errors import ConfigError
 from models.roles import Kind
 
+Schema = TypeVar("Schema", bound="Section")
+
 
 class Section(BaseModel):
     """A table of the file; a field that it does not know is an error."""
@@ -26,14 +28,19 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
-class Corpus(Section):
-    """A file of dialogues, and how much of it an epoch sees."""
+class Source(Section):
+    """A file of dialogues."""
 
     path: str
-    views: PositiveInt | None = None
-    """Views (a window from one speaker's side) an epoch; all of the corpus if left out."""
     leave_out: str | None = None
     """A JSON file of lists of dialogue ids that must not be trained on."""
+
+
+class Corpus(Source):
+    """A file of dialogues, and how much of it an epoch sees."""
+
+    views: PositiveInt | None = None
+    """Views (a window from one speaker's side) an epoch; all of the corpus if left out."""
 
 
 class Objectives(Section):
@@ -135,22 +142,34 @@ class TrainConfig(Section):
         return self
 
 
-def read_config(path: str | Path) -> TrainConfig:
+def read_config(path: str | Path, schema: type[Schema]) -> Schema:
     """Read a training configuration.
+
+    Args:
+        path: The file.
+        schema: What it should hold, such as `TrainConfig`.
 
     Raises:
         ConfigError: The file is missing, no TOML, or holds a field that is unknown, missing
             or of the wrong type.
     """
     try:
-        raw = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        config = TrainConfig.model_validate(raw)
-    except OSError as error:
-        raise ConfigError(error.strerror or "cannot be read", str(path)) from error
+        return schema.model_validate(read_toml(path))
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or None
         raise ConfigError(first["msg"], str(path), field) from error
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Read a file of TOML.
+
+    Raises:
+        ConfigError: The file is missing or no TOML.
+    """
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(error.strerror or "cannot be read", str(path)) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(str(error), str(path)) from error
-    return config

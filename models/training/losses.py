@@ -235,8 +235,19 @@ def running_query_loss(
     excluded = text[:, None] == text[None, :]
     if not same_dialogue:
         excluded |= view[:, None] == view[None, :]
-    excluded.fill_diagonal_(fill_value=False)
-    logits = logits.masked_fill(excluded, -torch.inf)
+    return contrastive_loss(logits, excluded)
+
+
+def contrastive_loss(logits: Tensor, excluded: Tensor) -> Tensor:
+    """Return InfoNCE in both directions: row and column i belong together.
+
+    Args:
+        logits: (n, n).
+        excluded: (n, n) bool, what is no rival, such as another copy of the right text; the
+            diagonal is always kept.
+    """
+    rivals = excluded.clone().fill_diagonal_(fill_value=False)
+    logits = logits.masked_fill(rivals, -torch.inf)
     right = torch.arange(len(logits), device=logits.device)
     forth = functional.cross_entropy(logits, right)
     back = functional.cross_entropy(logits.T, right)

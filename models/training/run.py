@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 
 from models.dialogue import Dialogue, read_dialogues
 from models.encoder import UtteranceEncoder
-from models.errors import DataError
+from models.errors import ConfigError
 from models.evaluation import (
     GoalSet,
     Problem,
@@ -21,11 +21,19 @@ from models.evaluation import (
     make_problems,
     short_term_average_rank,
 )
-from models.training.config import Corpus, TrainConfig, read_config
-from models.training.trainer import Progress, train
+from models.roles import Kind
+from models.training.config import Corpus, TrainConfig, read_config, read_toml
+from models.training.corpora import Find, finder
+from models.training.ioi import train_ioi
+from models.training.loop import Report, silent
+from models.training.pairwise import train_pairwise
+from models.training.reranker_config import IoIConfig, PairCorpus, PairwiseConfig
+from models.training.trainer import train
 
 SHORT_TERM_LENGTHS = (2, 5)
 SHORT_TERM_DISTANCES = (1, 2, 3, 4)
+
+Config = TrainConfig | PairwiseConfig | IoIConfig
 
 
 def run(
@@ -34,12 +42,12 @@ def run(
     out: Path,
     *,
     resume: bool = False,
-    report: Callable[[Progress], None] = lambda _: None,
+    report: Report = silent,
 ) -> Path:
     """Train as a configuration says; return the folder of the best model.
 
     Args:
-        config_file: The configuration.
+        config_file: The configuration; its `kind` tells what is trained.
         data: Folders where the corpora that it names are looked up; or files of dialogues,
             which take the place of the corpora that it names.
         out: Folder for all that the run writes.
@@ -51,26 +59,38 @@ def run(
         DataError: A corpus is not there, or does not hold what it should.
         ModelError: The base cannot be loaded.
     """
-    config = read_config(config_file)
-    files = [path for path in data if not path.is_dir()]
-    if files:
-        corpora = tuple(Corpus(path=str(path)) for path in files)
-        config = config.model_copy(update={"data": corpora})
+    config = read_any_config(config_file)
+    files = [str(path) for path in data if not path.is_dir()]
     find = finder([path for path in data if path.is_dir()])
-    validate = validator(config, find)
-    return train(config, out, find=find, validate=validate, report=report, resume=resume)
+    if isinstance(config, TrainConfig):
+        if files:
+            corpora = tuple(Corpus(path=path) for path in files)
+            config = config.model_copy(update={"data": corpora})
+        validate = validator(config, find)
+        return train(config, out, find=find, validate=validate, report=report, resume=resume)
+    if files:
+        of_pairs = tuple(PairCorpus(path=path) for path in files)
+        config = config.model_copy(update={"data": of_pairs})
+    if isinstance(config, PairwiseConfig):
+        return train_pairwise(config, out, find=find, report=report, resume=resume)
+    return train_ioi(config, out, find=find, report=report, resume=resume)
 
 
-def finder(folders: Sequence[Path]) -> Callable[[str], Path]:
-    """Return how to find a file that a configuration names: as it stands, or in a folder."""
+def read_any_config(path: Path) -> Config:
+    """Read the configuration of whatever kind a file names.
 
-    def find(name: str) -> Path:
-        for path in (Path(name), *(folder / name for folder in folders)):
-            if path.is_file():
-                return path
-        raise DataError("no such file, here or in a folder given with --data", name)
-
-    return find
+    Raises:
+        ConfigError: The kind is not known, or the file does not hold what that kind needs.
+    """
+    kind = read_toml(path).get("kind")
+    if kind == "pairwise":
+        return read_config(path, PairwiseConfig)
+    if kind == "ioi":
+        return read_config(path, IoIConfig)
+    known = [*map(str, Kind), "pairwise", "ioi"]
+    if isinstance(kind, str) and kind not in known:
+        raise ConfigError(f"must be one of {', '.join(known)}", str(path), "kind")
+    return read_config(path, TrainConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +111,7 @@ class ValidationSplit:
 
 
 def validator(
-    config: TrainConfig, find: Callable[[str], Path]
+    config: TrainConfig, find: Find
 ) -> Callable[[SentenceTransformer], dict[str, float]] | None:
     """Return what measures a model while it learns; None without corpora for it.
 

@@ -1,13 +1,11 @@
-"""The training loop, from top to bottom: data, model, steps, validation, checkpoint.
+"""The training of an encoder, from top to bottom: data, model, gradients.
 
 Read `train` first; what it calls stands below it, in the order of its use.
 """
 
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -15,11 +13,9 @@ from typing import cast
 
 import numpy as np
 import torch
-from pydantic import TypeAdapter, ValidationError
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from models.dialogue import read_dialogues
 from models.encoder import (
     batches,
     encode_texts,
@@ -28,17 +24,13 @@ from models.encoder import (
     tokenize,
     transformer_of,
 )
-from models.errors import DataError, TrainingError
+from models.errors import DataError
 from models.roles import Kind
 from models.training import losses
-from models.training.checkpoint import (
-    Curves,
-    State,
-    load_checkpoint,
-    save_checkpoint,
-    save_model,
-)
+from models.training.checkpoint import save_model
 from models.training.config import Corpus, TrainConfig
+from models.training.corpora import Find, count_steps, draw_batches, read_source
+from models.training.loop import Report, Run, fit, silent, warm_up_and_decay
 from models.training.nli import NliHead, NliPair, read_nli
 from models.training.views import Batch, View, collate, crop, spaced, views_of
 
@@ -46,25 +38,13 @@ LOG_SCALE, LARGEST_LOG_SCALE = math.log(20.0), math.log(100.0)
 """Inverse temperatures start at 20; past 100 InfoNCE becomes unstable."""
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What a caller may show after a step: where training stands, and how fast it is."""
-
-    step: int
-    steps: int
-    losses: dict[str, float]
-    seconds_left: float
-    texts_per_second: float
-    validation: dict[str, float] | None
-
-
 def train(
     config: TrainConfig,
     out: Path,
     *,
-    find: Callable[[str], Path] = Path,
+    find: Find = Path,
     validate: Callable[[SentenceTransformer], dict[str, float]] | None = None,
-    report: Callable[[Progress], None] = lambda _: None,
+    report: Report = silent,
     device: str | None = None,
     resume: bool = False,
 ) -> Path:
@@ -91,69 +71,41 @@ def train(
     torch.manual_seed(config.seed)
     corpora = [read_corpus(corpus, find) for corpus in config.data]
     nli = [pair for path in config.nli.paths for pair in read_nli(find(path))] if config.nli else []
-
     learner = Learner(config, device)
-    optimiser = make_optimiser(learner, config)
-    seen = sum(views_an_epoch(c, v) for c, v in zip(config.data, corpora, strict=True))
-    steps = config.epochs * (seen // min(config.batch_views, seen))
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, learning_rate_schedule(config, steps))
-    state = State(learner, optimiser, schedule)
-    if resume:
-        load_checkpoint(out / "checkpoint", state)
-    curves = Curves(out, state.step)
 
-    clock = Clock(steps - state.step)
-    for views in islice(all_views(corpora, config), state.step, None):
-        state.step += 1
-        rng = np.random.default_rng([config.seed, state.step])
-        batch = collate([crop(view, config.turns, rng) for view in views], config.kind)
-        pairs = draw_nli(nli, config, rng)
-        texts = batch.texts + [text for pair in pairs for text in (pair.premise, pair.hypothesis)]
+    def gradients(done: int) -> Iterator[tuple[dict[str, float], int]]:
+        for step, views in enumerate(islice(all_views(corpora, config), done, None), done + 1):
+            rng = np.random.default_rng([config.seed, step])
+            learner.bound_scales()
+            batch = collate([crop(view, config.turns, rng) for view in views], config.kind)
+            pairs = draw_nli(nli, config, rng)
+            nli_texts = [text for pair in pairs for text in (pair.premise, pair.hypothesis)]
+            texts = batch.texts + nli_texts
+            loss = partial(learner, batch=batch, pairs=pairs, rng=rng)
+            yield backward(learner, texts, loss), len(texts)
 
-        parts = backward(learner, texts, partial(learner, batch=batch, pairs=pairs, rng=rng))
-        limit_gradient(learner, config)
-        rate = schedule.get_last_lr()[0]
-        optimiser.step()
-        optimiser.zero_grad()
-        schedule.step()
-        learner.bound_scales()
-
-        metrics = None
-        if state.step % config.validation.every == 0 or state.step == steps:
-            model = learner.blended()
-            metrics = validate(model) if validate else {}
-            score = next(iter(metrics.values()), state.best)
-            if score <= state.best:
-                state.best = score
-                save_model(model, out / "model", config)
-            save_checkpoint(out / "checkpoint", state)
-        curves.add(state.step, float(rate), parts, metrics)
-        report(Progress(state.step, steps, parts, *clock.tick(len(texts)), metrics))
+    steps = count_steps(sampled(corpora, config), config.batch_views, config.epochs)
+    run = Run(
+        learner=learner,
+        optimiser=make_optimiser(learner, config),
+        rate=warm_up_and_decay(steps, config.optimiser.warm_up),
+        steps=steps,
+        every=config.validation.every,
+        gradients=gradients,
+        validate=lambda: validate(learner.blended()) if validate else {},
+        save=lambda: save_model(learner.blended(), out / "model", config),
+        clip=config.optimiser.clip,
+    )
+    fit(run, out, resume=resume, report=report)
     return out / "model"
 
 
-def read_corpus(corpus: Corpus, find: Callable[[str], Path]) -> list[View]:
+def read_corpus(corpus: Corpus, find: Find) -> list[View]:
     """Return all views of a corpus, less the dialogues that must not be trained on."""
-    path = find(corpus.path)
-    left_out = read_left_out(find(corpus.leave_out)) if corpus.leave_out else set()
-    dialogues = (d for d in read_dialogues(path) if d.id not in left_out)
-    views = [view for dialogue in dialogues for view in views_of(dialogue)]
+    views = [view for dialogue in read_source(corpus, find) for view in views_of(dialogue)]
     if not views:
-        raise DataError("no dialogue in it has an answer to learn from", str(path))
+        raise DataError("no dialogue in it has an answer to learn from", str(find(corpus.path)))
     return views
-
-
-def read_left_out(path: Path) -> set[str]:
-    """Return the dialogue ids of a JSON object of lists.
-
-    Raises:
-        DataError: The file holds something else.
-    """
-    try:
-        lists = TypeAdapter(dict[str, list[str]]).validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise DataError("expected an object of lists of dialogue ids", str(path)) from error
-    return {identifier for identifiers in lists.values() for identifier in identifiers}
 
 
 class Learner(nn.Module):
@@ -269,55 +221,27 @@ def make_optimiser(learner: Learner, config: TrainConfig) -> torch.optim.Optimiz
     return torch.optim.AdamW(groups, lr=rates.learning_rate, fused=True)
 
 
-def limit_gradient(learner: Learner, config: TrainConfig) -> None:
-    """Scale the gradient down to the largest norm.
-
-    Raises:
-        TrainingError: It is not finite: the run has diverged.
-    """
-    norm = nn.utils.clip_grad_norm_(learner.parameters(), config.optimiser.clip)
-    if not torch.isfinite(norm):
-        raise TrainingError("training diverged: try a smaller learning rate")
-
-
-def learning_rate_schedule(config: TrainConfig, steps: int) -> Callable[[int], float]:
-    """Return the factor on the learning rate by step: linear warm-up, linear decay."""
-    warm_up = max(1, round(config.optimiser.warm_up * steps))
-    return lambda step: min((step + 1) / warm_up, max(0.0, (steps - step) / (steps - warm_up + 1)))
-
-
 def plan_epoch(
     corpora: Sequence[Sequence[View]], config: TrainConfig, epoch: int
 ) -> list[list[View]]:
     """Return the batches of an epoch; the same for the same seed.
 
-    A corpus that is sampled goes on where the last epoch stopped, in an order that is drawn
-    anew for each pass. Batches mix the corpora: negatives of one domain alone teach that a
-    common topic says nothing. A batch is spaced as a whole: among its negatives style tells
-    nothing either.
+    Batches mix the corpora: negatives of one domain alone teach that a common topic says
+    nothing. A batch is spaced as a whole: among its negatives style tells nothing either.
     """
     rng = np.random.default_rng([config.seed, 2**32 - 1, epoch])
-    chosen: list[View] = []
-    for corpus, views in zip(config.data, corpora, strict=True):
-        wanted = views_an_epoch(corpus, views)
-        seen = range(epoch * wanted, (epoch + 1) * wanted)
-        orders = {
-            done: np.random.default_rng([config.seed, done]).permutation(len(views))
-            for done in {n // len(views) for n in seen}
-        }
-        chosen += [views[orders[n // len(views)][n % len(views)]] for n in seen]
-    size = min(config.batch_views, len(chosen))
-    order = rng.permutation(len(chosen))[: len(chosen) // size * size]
-    planned = [[chosen[place] for place in places] for places in order.reshape(-1, size)]
+    planned = draw_batches(sampled(corpora, config), config.batch_views, config.seed, epoch, rng)
     return [
         [spaced(view) for view in batch] if rng.random() < config.spaced else batch
         for batch in planned
     ]
 
 
-def views_an_epoch(corpus: Corpus, views: Sequence[View]) -> int:
-    """Return how many views of a corpus an epoch sees."""
-    return min(corpus.views or len(views), len(views))
+def sampled(
+    corpora: Sequence[Sequence[View]], config: TrainConfig
+) -> list[tuple[Sequence[View], int | None]]:
+    """Return each corpus with the number of views that an epoch wants of it."""
+    return [(views, corpus.views) for corpus, views in zip(config.data, corpora, strict=True)]
 
 
 def all_views(corpora: Sequence[Sequence[View]], config: TrainConfig) -> Iterator[list[View]]:
@@ -357,17 +281,3 @@ def backward(
             again = forward(learner.encoder, [tokens[p] for p in places], dtype)
             again.backward(encoded.grad[places])  # type: ignore[no-untyped-call]
     return {name: part.item() for name, part in parts.items()}
-
-
-class Clock:
-    """Time left and texts a second, since training began or was taken up again."""
-
-    def __init__(self, steps: int) -> None:
-        self._left, self._done, self._texts = steps, 0, 0
-        self._start = time.monotonic()
-
-    def tick(self, texts: int) -> tuple[float, float]:
-        """Count a step; return the seconds left and the texts a second."""
-        self._left, self._done, self._texts = self._left - 1, self._done + 1, self._texts + texts
-        seconds = time.monotonic() - self._start
-        return seconds / self._done * self._left, self._texts / seconds

@@ -5,7 +5,8 @@ import tomllib
 import numpy as np
 import pytest
 
-from models.encoder import DEFAULT_MODEL, UtteranceEncoder
+from models import DEFAULT_MODEL
+from models.encoder import UtteranceEncoder
 from models.mixture import reachability, rows, running_query
 from models.roles import Kind, Relation, Role
 

@@ -1,11 +1,25 @@
-"""Dialogues of made-up sentences."""
+"""Dialogues of made-up sentences, tokenizers of their words, and tiny re-rankers."""
 
+from collections.abc import Callable
 from itertools import cycle
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import BertProcessing
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from models.dialogue import Dialogue, Utterance
+from models.encoder import UtteranceEncoder
+from models.rerankers import IoI, PairwiseModel
+from models.rerankers.interaction import InteractionNetwork, Sizes
+from models.rerankers.pairwise import Projectors
+from models.rerankers.words import Vocabulary
+from models.roles import Kind
 
 WORDS = ["bread", "rain", "train", "music", "garden", "letter", "winter", "river", "window", "lamp"]
 
@@ -20,3 +34,69 @@ def dialogues() -> list[Dialogue]:
         texts = (" ".join(generator.choice(WORDS, 3)) for _ in range(length))
         made.append(Dialogue(str(number), tuple(map(Utterance, speakers, texts))))
     return made
+
+
+@pytest.fixture(scope="session")
+def word_tokenizer() -> PreTrainedTokenizerFast:
+    """As language models have: an end-of-sequence token, and neither padding nor separator."""
+    special = {"eos_token": "<eos>", "unk_token": "<unk>"}
+    return PreTrainedTokenizerFast(tokenizer_object=_words(special), **special)
+
+
+@pytest.fixture(scope="session")
+def pair_tokenizer() -> PreTrainedTokenizerFast:
+    """As BERT has: texts and pairs with separators."""
+    special = {
+        "pad_token": "[PAD]",
+        "unk_token": "<unk>",
+        "cls_token": "[CLS]",
+        "sep_token": "[SEP]",
+    }
+    words = _words(special)
+    words.post_processor = BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]
+    return PreTrainedTokenizerFast(tokenizer_object=words, model_input_names=inputs, **special)
+
+
+@pytest.fixture(scope="session")
+def small_language_model(
+    tmp_path_factory: pytest.TempPathFactory, word_tokenizer: PreTrainedTokenizerFast
+) -> Path:
+    """A folder with a random GPT-2 over ten words, with room for 16 of them."""
+    folder = tmp_path_factory.mktemp("language-model")
+    word_tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=len(word_tokenizer),
+        n_positions=16,
+        n_embd=16,
+        n_layer=1,
+        n_head=2,
+        eos_token_id=0,
+        bos_token_id=0,
+        initializer_range=0.5,
+    )
+    GPT2LMHeadModel(config).save_pretrained(folder)
+    return folder
+
+
+def _words(special: dict[str, str]) -> Tokenizer:
+    vocabulary = {word: place for place, word in enumerate([*special.values(), *WORDS])}
+    words = Tokenizer(WordLevel(vocabulary, unk_token=special["unk_token"]))
+    words.pre_tokenizer = Whitespace()
+    return words
+
+
+@pytest.fixture(scope="session")
+def pairwise(tiny_encoder: Callable[[Kind], UtteranceEncoder]) -> PairwiseModel:
+    torch.manual_seed(0)
+    projectors = Projectors(embedding=32, projection=16, context_length=3)
+    return PairwiseModel(tiny_encoder(Kind.SINGLE), projectors)
+
+
+@pytest.fixture(scope="session")
+def ioi() -> IoI:
+    torch.manual_seed(0)
+    vocabulary = Vocabulary(tuple(WORDS))
+    sizes = Sizes(len(vocabulary), dimension=8, blocks=1, words=6, turns=3)
+    return IoI(InteractionNetwork(sizes).eval(), vocabulary)

@@ -2,9 +2,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from models.dialogue import Dialogue
@@ -16,21 +13,15 @@ WORDS = ["bread", "rain", "train", "music", "garden", "letter", "winter", "river
 
 
 @pytest.fixture(scope="module")
-def language_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+def language_model(
+    tmp_path_factory: pytest.TempPathFactory, word_tokenizer: PreTrainedTokenizerFast
+) -> str:
     """A random GPT-2 over ten words, with room for few tokens of context."""
     folder = tmp_path_factory.mktemp("gpt2")
-    vocabulary = {word: place for place, word in enumerate(["<eos>", "<unk>", *WORDS])}
-    words = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))  # noqa: S106
-    words.pre_tokenizer = Whitespace()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=words,
-        eos_token="<eos>",  # noqa: S106
-        unk_token="<unk>",  # noqa: S106
-    )
-    tokenizer.save_pretrained(folder)
+    word_tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
     config = GPT2Config(
-        vocab_size=len(vocabulary),
+        vocab_size=len(word_tokenizer),
         n_positions=NEW_TOKENS + ROOM,
         n_embd=16,
         n_layer=1,
@@ -68,5 +59,5 @@ def test_a_context_longer_than_the_model_keeps_its_end(
 
 
 def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"generator '.*nowhere' cannot be loaded"):
+    with pytest.raises(ModelError, match=r"language model '.*nowhere' cannot be loaded"):
         sampled_replies(str(tmp_path / "nowhere"))

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from models.evaluation import metrics
 from models.evaluation.metrics import (
     average_settings,
     hits,
@@ -11,6 +12,7 @@ from models.evaluation.metrics import (
     ranks,
     retrieval_metrics,
     sample,
+    spans,
 )
 
 
@@ -72,3 +74,22 @@ def test_the_first_timed_call_warms_up() -> None:
     called: list[int] = []
     assert median_ms(called.append, [4, 7]) >= 0
     assert called == [4, 4, 7]
+
+
+def test_spans_of_lengths_hold_each_context_once() -> None:
+    lengths = np.array([0, 1, 2, 3, 4, 5, 8, 9, 40])
+    found = spans(lengths)
+    assert list(found) == [f"turns={span}" for span in ("0", "1", "2", "3-4", "5-8", "9+")]
+    assert sum(those.astype(int) for those in found.values()).tolist() == [1] * 9
+    assert lengths[found["turns=5-8"]].tolist() == [5, 8]
+
+
+def test_spans_that_do_not_occur_are_left_out() -> None:
+    assert list(spans(np.array([3, 3]))) == ["turns=3-4"]
+
+
+def test_what_takes_long_is_timed_at_fewer_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "ENOUGH", 0.0)
+    worked: list[int] = []
+    median_ms(worked.append, [4, 5, 6])
+    assert worked == [4, 4]  # the first call warms up

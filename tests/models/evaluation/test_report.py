@@ -49,3 +49,13 @@ def test_a_metric_lists_the_systems_that_have_it() -> None:
 def test_the_plot_is_a_png(report: Report, tmp_path: Path) -> None:
     report.write(tmp_path)
     assert (tmp_path / "average_rank.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_times_among_the_metrics_stand_for_the_time_of_a_context(tmp_path: Path) -> None:
+    measured = {"r_10@1": 0.25, "p@1/turns=1": 0.5, "p@1": 0.25, "ms_10_candidates": 1.5}
+    report = Report("ranking", ("f",), (Row("a", measured, 7.0), Row("b", {"p@1": 1.0}, 8.0)))
+    (table,) = report.overall()
+    assert table.columns == ("system", "r_10@1", "p@1", "ms 10 candidates")
+    assert table.rows == (("a", "0.250", "0.250", "1.50"), ("b", "-", "1.000", "-"))
+    report.write(tmp_path)
+    assert (tmp_path / "p@1.png").is_file()

@@ -4,7 +4,7 @@ import pytest
 
 from models.errors import ConfigError
 from models.roles import Kind
-from models.training.config import read_config
+from models.training.config import TrainConfig, read_config
 
 GOOD = """
 kind = "triple"
@@ -22,7 +22,7 @@ def write(folder: Path, text: str) -> Path:
 
 
 def test_a_minimal_file_is_enough(tmp_path: Path) -> None:
-    config = read_config(write(tmp_path, GOOD))
+    config = read_config(write(tmp_path, GOOD), TrainConfig)
     assert config.kind is Kind.TRIPLE
     assert config.data[0].views == 10
     assert config.objectives.window == 5
@@ -41,7 +41,7 @@ def test_a_minimal_file_is_enough(tmp_path: Path) -> None:
 def test_errors_name_the_file_and_the_field(tmp_path: Path, old: str, new: str, field: str) -> None:
     path = write(tmp_path, GOOD.replace(old, new))
     with pytest.raises(ConfigError) as caught:
-        read_config(path)
+        read_config(path, TrainConfig)
     assert caught.value.file == str(path)
     assert caught.value.field == field
 
@@ -58,11 +58,11 @@ def test_fields_that_contradict_each_other_are_refused(
     tmp_path: Path, old: str, new: str, said: str
 ) -> None:
     with pytest.raises(ConfigError, match=said):
-        read_config(write(tmp_path, GOOD.replace(old, new)))
+        read_config(write(tmp_path, GOOD.replace(old, new)), TrainConfig)
 
 
 def test_no_toml_and_no_file_are_errors_too(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"run\.toml"):
-        read_config(write(tmp_path, "kind = "))
+        read_config(write(tmp_path, "kind = "), TrainConfig)
     with pytest.raises(ConfigError, match="absent"):
-        read_config(tmp_path / "absent.toml")
+        read_config(tmp_path / "absent.toml", TrainConfig)

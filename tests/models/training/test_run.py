@@ -6,10 +6,10 @@ import pytest
 
 from models.encoder import UtteranceEncoder
 from models.errors import ConfigError, DataError
+from models.rerankers import kind_of
 from models.roles import Kind
-from models.training.config import read_config
-from models.training.run import run
-from models.training.trainer import Progress
+from models.training.loop import Progress
+from models.training.run import read_any_config, run
 
 Folder = Callable[[Kind], Path]
 
@@ -85,8 +85,10 @@ def test_a_corpus_that_is_nowhere_is_named(
 
 def test_the_shipped_recipes_can_be_read() -> None:
     recipes = sorted((Path(__file__).parents[3] / "models/training/recipes").glob("*.toml"))
-    assert [recipe.stem for recipe in recipes] == ["c3l", "ccl", "dailydialog", "default"]
-    assert all(read_config(recipe).data for recipe in recipes)
+    assert [recipe.stem for recipe in recipes] == [
+        "c3l", "ccl", "dailydialog", "default", "ioi-small", "ioi", "pairwise-small", "pairwise",
+    ]  # fmt: skip
+    assert all(read_any_config(recipe).data for recipe in recipes)
 
 
 def test_a_wrong_configuration_is_refused_before_anything_is_read(tmp_path: Path) -> None:
@@ -94,3 +96,53 @@ def test_a_wrong_configuration_is_refused_before_anything_is_read(tmp_path: Path
     path.write_text('kind = "triple"\nbase = "x"\ndata = [{path = "y"}]\nobjectives = {epochs = 3}')
     with pytest.raises(ConfigError, match="epochs"):
         run(path, [], tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ('kind = "pairwise"\ndata = [{path = "y"}]', "base"),
+        ('kind = "pairwise"\nbase = "x"\ndata = [{path = "y", views = 3}]', "data.0.views"),
+        ('kind = "pairwise"\nbase = "x"\ndata = []', "data"),
+        ('kind = "ioi"\ndata = [{path = "y"}]\n[network]\nblocks = 0', "network.blocks"),
+        ('kind = "ioi"\ndata = [{path = "y"}]\n[network]\nmatrices = [4]', "network.matrices.0"),
+        ('kind = "ioi"\ndata = [{path = "y"}]\n[negatives]\nhard = 2', "negatives.hard"),
+        ('kind = "dse"', "kind"),
+        ('base = "x"', "kind"),
+    ],
+)
+def test_a_wrong_configuration_of_a_reranker_names_its_field(
+    tmp_path: Path, text: str, field: str
+) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_any_config(path)
+    assert (caught.value.file, caught.value.field) == (str(path), field)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("batch = 5", "even"), ("network = {matrices = [1, 1]}", "named twice")]
+)
+def test_what_contradicts_itself_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_text(f'kind = "ioi"\ndata = [{{path = "y"}}]\n{text}')
+    with pytest.raises(ConfigError, match=said):
+        read_any_config(path)
+
+
+def test_the_kind_of_a_configuration_decides_what_is_trained(
+    corpora: Path, tmp_path: Path, tiny_encoder_folder: Folder
+) -> None:
+    network = "network = {blocks = 1, dimension = 4, words = 5, turns = 2}"
+    texts = {
+        "pairwise": f'base = "{tiny_encoder_folder(Kind.SINGLE)}"\nbatch_pairs = 40',
+        "ioi": f"batch = 80\nword_vectors = {{epochs = 1}}\n{network}",
+    }
+    own = corpora / "desk" / "train.jsonl"
+    for kind, text in texts.items():
+        path = tmp_path / f"{kind}.toml"
+        path.write_text(f'kind = "{kind}"\ndata = [{{path = "nowhere.jsonl"}}]\n{text}')
+        with pytest.raises(DataError, match=r"nowhere\.jsonl"):
+            run(path, [corpora], tmp_path / kind)
+        assert kind_of(run(path, [own, corpora], tmp_path / kind)) == kind

@@ -2,6 +2,7 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,11 @@ from models.encoder import UtteranceEncoder, forward
 from models.errors import DataError, TrainingError
 from models.roles import Kind
 from models.training.config import TrainConfig
+from models.training.loop import Progress, warm_up_and_decay
 from models.training.trainer import (
     Learner,
-    Progress,
     all_views,
     backward,
-    learning_rate_schedule,
     plan_epoch,
     read_corpus,
     train,
@@ -193,7 +193,10 @@ def test_the_base_is_kept_in_part(
 
 
 def test_a_resumed_run_ends_where_an_unbroken_one_does(
-    tiny_encoder_folder: Folder, corpus: Path, nli: Path, tmp_path: Path
+    tiny_encoder_folder: Folder,
+    corpus: Path,
+    nli: Path,
+    check_resuming: Callable[[Callable[..., object]], None],
 ) -> None:
     config = config_of(
         tiny_encoder_folder(Kind.SINGLE),
@@ -203,26 +206,7 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(
         epochs=2,
         validation={"every": 2},
     )
-    train(config, tmp_path / "unbroken", device="cpu")
-
-    def stop(progress: Progress) -> None:
-        if progress.step == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(config, tmp_path / "broken", report=stop, device="cpu")
-    steps: list[int] = []
-    train(
-        config,
-        tmp_path / "broken",
-        report=lambda progress: steps.append(progress.step),
-        device="cpu",
-        resume=True,
-    )
-    assert steps[0] == 3
-    unbroken = weights(tmp_path / "unbroken")
-    for name, value in weights(tmp_path / "broken").items():
-        assert torch.allclose(value, unbroken[name], atol=1e-6), name
+    check_resuming(partial(train, config, device="cpu"))
 
 
 def test_the_best_checkpoint_by_validation_is_kept(
@@ -308,8 +292,8 @@ def test_a_corpus_without_an_answer_is_refused(tmp_path: Path, tiny_encoder_fold
         read_corpus(config.data[0], Path)
 
 
-def test_the_learning_rate_warms_up_and_decays(tiny_encoder_folder: Folder, corpus: Path) -> None:
-    factor = learning_rate_schedule(config_of(tiny_encoder_folder(Kind.SINGLE), corpus), 100)
+def test_the_learning_rate_warms_up_and_decays() -> None:
+    factor = warm_up_and_decay(100, 0.1)
     values = [factor(step) for step in range(100)]
     assert max(values) == values[9] == pytest.approx(1)
     assert values[:10] == sorted(values[:10])

@@ -1,0 +1,75 @@
+"""Cross-encoders: one transformer reads the context and a candidate together."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+
+from models.errors import ModelError
+from models.evaluation.limits import too_long
+from models.evaluation.metrics import Scores
+
+BATCH = 32
+
+
+class CrossEncoderScorer:
+    """Scores candidates by a sequence classifier that sentence-transformers loads.
+
+    A classifier with one output scores with it, one of two classes with the difference of the
+    second and the first. A tokenizer with a separator of its own, such as BERT's, gets the
+    utterances joined by spaces and the candidate as the second text; one without, such as that of
+    the GPT-2 of DialogRPT, gets an end-of-text token after every utterance. What is too long
+    loses its start.
+
+    Attributes:
+        name: The folder's name, or the hub name.
+    """
+
+    def __init__(self, name: str | Path, device: str | None = None) -> None:
+        """Load a folder or a hub name.
+
+        Raises:
+            ModelError: Nothing that can be loaded stands there, or a classifier of more classes.
+        """
+        self.name = Path(name).resolve().name if Path(name).is_dir() else str(name)
+        self._model = _load(str(name), device)
+        tokenizer = self._model.tokenizer
+        tokenizer.truncation_side = "left"
+        if tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token
+        self._model.model.config.pad_token_id = tokenizer.pad_token_id
+        self._end = "" if tokenizer.sep_token else tokenizer.eos_token
+
+    def scores(self, context: Sequence[str], candidates: Sequence[str]) -> Scores:
+        """Return the scores (C,) of candidates after a context, higher is better."""
+        logits: Scores = self._model.predict(
+            [self.pair(context, candidate) for candidate in candidates],
+            batch_size=BATCH,
+            show_progress_bar=False,
+            activation_fn=torch.nn.Identity(),
+        )
+        return logits[:, 1] - logits[:, 0] if logits.ndim == 2 else logits
+
+    def pair(self, context: Sequence[str], candidate: str) -> tuple[str, str]:
+        """Return the two texts that the tokenizer is given."""
+        if self._end:
+            return self._end.join([*context, ""]), candidate
+        return " ".join(context), candidate
+
+    def too_long(self, pairs: Sequence[tuple[str, str]]) -> list[int]:
+        """Return the places of the pairs that are longer than the model reads."""
+        return too_long(self._model.tokenizer, self._model.max_seq_length, pairs)
+
+
+def _load(name: str, device: str | None) -> Any:  # noqa: ANN401 - a CrossEncoder has no types
+    from sentence_transformers import CrossEncoder  # noqa: PLC0415 - slow to load
+
+    try:
+        model = CrossEncoder(name, device=device)
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise ModelError(f"cross-encoder '{name}' cannot be loaded: {error}") from error
+    if model.num_labels > 2:
+        raise ModelError(f"cross-encoder '{name}' tells {model.num_labels} classes apart, not two")
+    return model

@@ -1,0 +1,41 @@
+"""A dialogue's conversational similarity as a picture, in which its stages can be seen."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+LABEL = 40
+"""Characters of an utterance that are shown."""
+INCHES = 0.28
+"""Of one utterance."""
+
+
+def draw_heat_map(similarity: NDArray[np.float32], texts: Sequence[str], path: Path) -> None:
+    """Draw a square of similarities between the utterances of a dialogue as a PNG.
+
+    Args:
+        similarity: (n, n), as `models.rerankers.dialogue_heat_map` gives it.
+        texts: n utterances.
+        path: Where to; its folder is made if need be.
+    """
+    from matplotlib.figure import Figure  # noqa: PLC0415 - an extra, which scoring needs not
+
+    side = 4 + INCHES * len(texts)
+    figure = Figure(figsize=(side + 1, side), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(similarity, cmap="viridis")
+    labels = [f"{place}  {_short(text)}" for place, text in enumerate(texts, 1)]
+    axes.set_yticks(range(len(texts)), labels, fontsize=8)
+    axes.set_xticks(range(len(texts)), range(1, len(texts) + 1), fontsize=8)
+    axes.set(ylabel="context up to this utterance", xlabel="response")
+    figure.colorbar(image, label="cosine", shrink=0.7)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+
+
+def _short(text: str) -> str:
+    # A dollar sign would start mathematics.
+    shown = text if len(text) <= LABEL else text[: LABEL - 1] + "…"
+    return shown.replace("$", r"\$")

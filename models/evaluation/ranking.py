@@ -1,0 +1,155 @@
+"""Response selection: rank given candidates of which one or several are right (R10, Douban)."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from models.encoder import UtteranceEncoder
+from models.evaluation.cross_encoder import CrossEncoderScorer
+from models.evaluation.limits import first_places, warn_of_cut, warn_of_long_texts
+from models.evaluation.metrics import Metrics, Places, Scores, median_ms, sample, spans
+from models.evaluation.ranking_files import RankingSet
+from models.evaluation.ranking_metrics import ranking_metrics
+from models.evaluation.report import Row
+from models.evaluation.reranking import (
+    combine,
+    pairwise_system,
+    recommended,
+    scorer_system,
+    texts_of,
+)
+from models.evaluation.split import Context, Split
+from models.evaluation.systems import (
+    System,
+    encode_split,
+    joined,
+    lexical_systems,
+    linear_systems,
+    other_systems,
+)
+from models.rerankers import IoI, PairwiseModel
+from models.roles import Kind
+
+Model = UtteranceEncoder | PairwiseModel | IoI | CrossEncoderScorer
+Progress = Callable[[str, int, int], None]
+"""Is told a system's name, the contexts that it has ranked, and their number."""
+
+TIMED_CANDIDATES = (10, 1000)
+
+
+def evaluate_ranking(
+    models: Mapping[str, Model], data: RankingSet, progress: Progress = lambda *_: None
+) -> Iterator[Row]:
+    """Evaluate all systems that the models give, random and BM25 first.
+
+    Args:
+        models: By their names in the table. Every IoI network also re-ranks the short list of
+            every triple encoder.
+        data: The problems.
+        progress: Is told how far each system is.
+
+    Yields:
+        A row a system: the metrics of `ranking_metrics`, P@1 by the length of the context, and the
+        median milliseconds of one more turn with 10 candidates and with 1,000. That is what is new
+        with the last utterance, as in next-utterance selection: the vectors of candidates are
+        known, whereas re-rankers read each candidate with the context.
+    """
+    for label, model in models.items():
+        warn_of_limits(label, model, data)
+    for name, system in systems_of(models, data.split):
+        metrics = _metrics(name, system, data, progress)
+        cost = {
+            f"ms_{count}_candidates": _ms(system, data.split, count) for count in TIMED_CANDIDATES
+        }
+        yield Row(name, metrics | cost, cost["ms_1000_candidates"])
+
+
+def systems_of(models: Mapping[str, Model], split: Split) -> Iterator[tuple[str, System]]:
+    """Yield all systems with their names in the table; a model encodes when its turn comes."""
+    for system in lexical_systems(split):
+        yield system.name, system
+    networks = {n: scorer_system(m, split) for n, m in models.items() if isinstance(m, IoI)}
+    for label, model in models.items():
+        if isinstance(model, UtteranceEncoder):
+            encoded = encode_split(model, split)
+            systems = linear_systems(encoded) + other_systems(encoded)
+            yield from ((f"{label} · {system.name}", system) for system in systems)
+            if model.kind is Kind.TRIPLE:
+                first = recommended(systems, model.aggregation)
+                for name, network in networks.items():
+                    yield f"{label} · {first.name} + {name}", combine(first, network)
+        elif isinstance(model, PairwiseModel):
+            yield f"{label} · pairwise", pairwise_system(model, split)
+        else:
+            kind = "IoI" if isinstance(model, IoI) else "cross-encoder"
+            yield f"{label} · {kind}", networks.get(label) or scorer_system(model, split)
+
+
+def warn_of_limits(label: str, model: Model, data: RankingSet) -> None:
+    """Warn of what is longer than a model reads."""
+    if isinstance(model, CrossEncoderScorer):
+        pairs = first_places(_pairs(model, data))
+        warn_of_cut(label, model.too_long(list(pairs)), list(pairs.values()))
+    elif not isinstance(model, IoI):
+        encoder = model if isinstance(model, UtteranceEncoder) else model.encoder
+        warn_of_long_texts(label, encoder, first_places(_texts(data)))
+        if model is encoder and encoder.kind is Kind.SINGLE:
+            whole = (
+                (joined(each), f'{where}, field "context"') for each, _, where in _places(data)
+            )
+            warn_of_long_texts(f"{label} · whole history", encoder, first_places(whole))
+
+
+def _texts(data: RankingSet) -> Iterator[tuple[str, str]]:
+    for context, candidates, where in _places(data):
+        yield from ((text, f'{where}, field "context"') for text in texts_of(context))
+        yield from ((text, f'{where}, field "candidates"') for text in candidates)
+
+
+def _pairs(model: CrossEncoderScorer, data: RankingSet) -> Iterator[tuple[tuple[str, str], str]]:
+    for context, candidates, where in _places(data):
+        said = texts_of(context)
+        yield from ((model.pair(said, text), f'{where}, field "candidates"') for text in candidates)
+
+
+def _places(data: RankingSet) -> Iterator[tuple[Context, list[str], str]]:
+    """Yield each context, its candidates' texts, and where they stand."""
+    pool = data.split.pool
+    for context, places, where in zip(
+        data.split.contexts, data.candidates, data.where, strict=True
+    ):
+        yield context, [pool[place] for place in places], where
+
+
+def _metrics(name: str, system: System, data: RankingSet, progress: Progress) -> Metrics:
+    by_name: defaultdict[str, list[float]] = defaultdict(list)
+    sizes = {len(places) for places in data.candidates}
+    n = str(*sizes) if len(sizes) == 1 else "n"
+    total = len(data.candidates)
+    for place, relevant in enumerate(data.relevant):
+        scores = _scores(system, place, data.candidates[place])
+        for metric, value in ranking_metrics(scores, relevant, n).items():
+            by_name[metric].append(value)
+        progress(name, place + 1, total)
+    overall = {metric: float(np.mean(values)) for metric, values in by_name.items()}
+    first = np.array(by_name["p@1"])
+    by_length = {f"p@1/{s}": float(first[those].mean()) for s, those in spans(data.lengths).items()}
+    return overall | by_length
+
+
+def _scores(system: System, context: int, candidates: Places) -> Scores:
+    # Scoring each text once makes equal texts exact ties.
+    texts, column = np.unique(candidates, return_inverse=True)
+    scores: Scores = system.scores(np.array([context]), texts)[0, column]
+    return scores
+
+
+def _ms(system: System, split: Split, count: int) -> float:
+    candidates = np.resize(np.arange(len(split.pool)), count)
+
+    def turn(place: int) -> None:
+        system.turn(place)
+        system.scores(np.array([place]), candidates)
+
+    return median_ms(turn, sample(len(split.contexts)))

@@ -1,0 +1,99 @@
+"""Systems beside the encoders' own: pairwise retrieval, re-rankers, and both together."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from models.encoder import Aggregation
+from models.evaluation.metrics import Places, Scores
+from models.evaluation.split import Context, Split
+from models.evaluation.systems import System, linear
+from models.evaluation.vectors import Float32
+from models.rerankers import PairwiseModel
+
+SHORT_LIST = 100
+"""A combination re-ranks this many, the best of its first system, as the service does."""
+
+
+class Scorer(Protocol):
+    """A model that reads the context with each candidate: IoI, or a cross-encoder."""
+
+    @property
+    def name(self) -> str:
+        """As the table shows it."""
+
+    def scores(self, context: Sequence[str], candidates: Sequence[str]) -> Scores:
+        """Return (C,), higher is better."""
+
+
+def pairwise_system(model: PairwiseModel, split: Split) -> System:
+    """Return the pairwise model as a system; a turn embeds the newest utterance alone."""
+    said = dict.fromkeys(text for context in split.contexts for text in texts_of(context))
+    place = {text: number for number, text in enumerate(said)}
+    embedded = model.embed(list(said))
+
+    def history(context: Context) -> Float32:
+        return embedded[[place[text] for text in texts_of(context)]]
+
+    def turn(number: int) -> Float32:
+        context = split.contexts[number]
+        newest = model.embed(texts_of(context)[-1:])
+        return model.contexts(np.concatenate([history(context)[:-1], newest]))
+
+    queries = np.stack([model.contexts(history(context)) for context in split.contexts])
+    return linear("pairwise", queries, model.encode_responses(split.pool), turn)
+
+
+def scorer_system(scorer: Scorer, split: Split) -> System:
+    """Return a model that reads the context anew with each candidate as a system."""
+
+    def scores(contexts: Places, candidates: Places) -> Scores:
+        texts = [split.pool[place] for place in candidates]
+        histories = (texts_of(split.contexts[place]) for place in contexts)
+        return np.stack([scorer.scores(history, texts) for history in histories])
+
+    return System(scorer.name, scores, lambda _: None)
+
+
+def combine(first: System, second: System, short_list: int = SHORT_LIST) -> System:
+    """Return a system that re-ranks the short list of a first one by both.
+
+    Within the best `short_list` candidates of the first system the score is z(first) + z(second),
+    z(x) = (x - mean x) / standard deviation of x over these candidates: the two have no common
+    scale, and neither is tuned against the other. The rest stays behind, as the first ranks it.
+    """
+
+    def scores(contexts: Places, candidates: Places) -> Scores:
+        by_first = first.scores(contexts, candidates)
+        return np.stack(
+            [one(c, candidates, row) for c, row in zip(contexts, by_first, strict=True)]
+        )
+
+    def one(context: np.intp, candidates: Places, by_first: Scores) -> Scores:
+        short = np.argsort(-by_first, kind="stable")[:short_list]
+        by_second = second.scores(np.array([context]), candidates[short])[0]
+        both = _standardised(by_first[short]) + _standardised(by_second)
+        behind: Scores = by_first - by_first[short].min() + both.min() - 1
+        behind[short] = both
+        return behind
+
+    return System(f"{first.name} + {second.name}", scores, first.turn)
+
+
+def recommended(systems: Sequence[System], aggregation: Aggregation) -> System:
+    """Return the system of a triple encoder that its model card recommends, or else the mean."""
+    rows = aggregation.last_rows
+    names = {"mean": "mean", "max_sim": "MaxSim", "last_rows": f"last {rows} row{'s' * (rows > 1)}"}
+    by_name = {system.name: system for system in systems}
+    return by_name.get(names[aggregation.name], by_name["mean"])
+
+
+def texts_of(context: Context) -> list[str]:
+    """Return the texts of a history, oldest first."""
+    return [said.text for said in context.history]
+
+
+def _standardised(scores: Scores) -> Scores:
+    deviation = scores.std()
+    return (scores - scores.mean()) / deviation if deviation else np.zeros_like(scores)

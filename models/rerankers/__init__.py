@@ -1,0 +1,29 @@
+"""Re-rankers: models that go beside, or deeper than, the triple encoder.
+
+`PairwiseModel` is an alternative retriever, whose vectors fit a pool; `IoI` scores a short list.
+"""
+
+from pathlib import Path
+
+from models.errors import ModelError
+from models.rerankers.folder import kind_of
+from models.rerankers.ioi import IoI
+from models.rerankers.pairwise import PairwiseModel, dialogue_heat_map
+
+__all__ = ["IoI", "PairwiseModel", "dialogue_heat_map", "kind_of", "load"]
+
+
+def load(folder: str | Path, device: str | None = None) -> PairwiseModel | IoI:
+    """Load a re-ranker of whichever kind the folder holds.
+
+    Args:
+        folder: What `turnwise train` left as the best model.
+        device: A torch device; without one a GPU where there is one, else the CPU.
+
+    Raises:
+        ModelError: The folder holds none, or a broken one.
+    """
+    kind = kind_of(folder)
+    if kind is None:
+        raise ModelError(f"'{folder}' holds neither a pairwise model nor an IoI network")
+    return (PairwiseModel if kind == "pairwise" else IoI).load(folder, device)

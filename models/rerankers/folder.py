@@ -1,0 +1,84 @@
+"""The folder of a trained re-ranker: sizes as JSON and weights as safetensors, no pickle.
+
+reranker.json         {"kind", "sizes": {...}, "trained": the recipe}
+reranker.safetensors  the weights
+encoder/              (pairwise) an ordinary sentence-transformers folder
+words.json            (ioi) the vocabulary, most frequent first
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from models.errors import ModelError
+
+Kind = Literal["pairwise", "ioi"]
+CARD = "reranker.json"
+WEIGHTS = "reranker.safetensors"
+
+
+def kind_of(folder: str | Path) -> Kind | None:
+    """Return which re-ranker a folder holds; None where it holds none."""
+    try:
+        kind = json.loads((Path(folder) / CARD).read_text(encoding="utf-8"))["kind"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return kind if kind in ("pairwise", "ioi") else None
+
+
+def save_reranker(
+    folder: Path, kind: Kind, network: nn.Module, sizes: Mapping[str, Any], trained: object = None
+) -> None:
+    """Write what every kind has: the card and the weights, float32."""
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {name: value.float().contiguous() for name, value in network.state_dict().items()}
+    save_file(weights, folder / WEIGHTS)
+    card = {"kind": kind, "sizes": dict(sizes), "trained": trained}
+    (folder / CARD).write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+
+
+def read_sizes(folder: Path, kind: Kind) -> dict[str, Any]:
+    """Return the sizes of a network of a kind.
+
+    Raises:
+        ModelError: The folder holds no such re-ranker.
+    """
+    if kind_of(folder) != kind:
+        raise ModelError(f"'{folder}' holds no {kind} re-ranker")
+    card = json.loads((folder / CARD).read_text(encoding="utf-8"))
+    if not isinstance(card.get("sizes"), dict):
+        raise ModelError(f"'{folder}': {CARD} names no sizes")
+    return dict(card["sizes"])
+
+
+def load_weights(network: nn.Module, folder: Path) -> None:
+    """Fill a network with a folder's weights.
+
+    Raises:
+        ModelError: They are missing, broken, or those of other sizes.
+    """
+    try:
+        network.load_state_dict(load_file(folder / WEIGHTS))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise ModelError(f"'{folder}': {WEIGHTS} cannot be loaded: {error}") from error
+
+
+def digest(seed: str, weights: Mapping[str, Tensor]) -> str:
+    """Return 16 hexadecimal digits, equal where seed and weights are."""
+    hashed = hashlib.sha256(seed.encode())
+    for name, value in sorted(weights.items()):
+        hashed.update(name.encode())
+        hashed.update(value.to("cpu", torch.float32).numpy().tobytes())
+    return hashed.hexdigest()[:16]
+
+
+def default_device(device: str | None) -> str:
+    """Return the device asked for; without one a GPU where there is one, else the CPU."""
+    return device or ("cuda" if torch.cuda.is_available() else "cpu")

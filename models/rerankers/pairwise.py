@@ -1,0 +1,164 @@
+"""DSE-P: a pairwise context-response model over a sentence encoder.
+
+The embeddings of the last k utterances are concatenated and projected, the response's embedding
+is projected by itself, and the score is the cosine of the two. Utterances are encoded one by
+one, so that a server that keeps their embeddings encodes only the newest.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from models.dialogue import Dialogue
+from models.encoder import UtteranceEncoder
+from models.errors import ModelError
+from models.rerankers.folder import digest, load_weights, read_sizes
+from models.rerankers.projectors import Projectors
+from models.roles import Role
+
+Float32 = NDArray[np.float32]
+
+ENCODER = "encoder"
+
+
+class PairwiseModel:
+    """A trained context-response model.
+
+    Attributes:
+        name: The folder's name, or what it was given.
+        encoder: Embeds utterances, all in the role of a candidate.
+        context_length: Utterances k of a context that count.
+        dimension: Length of the vectors that are compared.
+    """
+
+    def __init__(
+        self, encoder: UtteranceEncoder, projectors: Projectors, name: str = "pairwise"
+    ) -> None:
+        self.encoder, self.projectors, self.name = encoder, projectors.eval(), name
+        self.context_length, embedding = projectors.padding.shape
+        if embedding != encoder.dimension:
+            raise ModelError(
+                f"the projectors take embeddings of {embedding}, not of {encoder.dimension}"
+            )
+        self.dimension = projectors.projection
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        device: str | None = None,
+        encoder: UtteranceEncoder | None = None,
+    ) -> Self:
+        """Load what training wrote.
+
+        Args:
+            folder: The model's folder.
+            device: Of the encoder, as there. The projectors, which are small, stay on the CPU.
+            encoder: The folder's encoder, where it is loaded already, say for serving.
+
+        Raises:
+            ModelError: The folder holds no such model.
+        """
+        folder = Path(folder)
+        sizes = read_sizes(folder, "pairwise")
+        try:
+            projectors = Projectors(**sizes)
+        except TypeError as error:
+            raise ModelError(f"'{folder}' names sizes that do not fit: {error}") from error
+        load_weights(projectors, folder)
+        encoder = encoder or UtteranceEncoder(folder / ENCODER, device=device)
+        return cls(encoder, projectors, folder.resolve().name)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of encoder and projectors: equal where vectors compare."""
+        return digest(self.encoder.fingerprint, self.projectors.state_dict())
+
+    def embed(self, texts: Sequence[str]) -> Float32:
+        """Embed n utterances, (n, h) unit rows: the same vector in a context and as a response."""
+        return self.encoder.encode(texts, Role.AFTER)
+
+    def contexts(self, embeddings: Float32) -> Float32:
+        """Project one context.
+
+        Args:
+            embeddings: (n, h) of its utterances, n ≥ 1, the newest last; the last k count.
+
+        Returns:
+            (dimension,) unit vector.
+
+        Raises:
+            ValueError: There is no utterance.
+        """
+        vector: Float32 = self._contexts([embeddings])[0]
+        return vector
+
+    def responses(self, embeddings: Float32) -> Float32:
+        """Project (n, h) embeddings of responses to (n, dimension) unit rows."""
+        with torch.inference_mode():
+            projected: Float32 = self.projectors.responses(self._tensor(embeddings)).cpu().numpy()
+        return projected
+
+    def encode_contexts(self, contexts: Sequence[Sequence[str]]) -> Float32:
+        """Encode n contexts, each of at least one utterance, to (n, dimension) unit rows."""
+        recent = [list(context)[-self.context_length :] for context in contexts]
+        embeddings = self.embed([text for texts in recent for text in texts])
+        ends = np.cumsum([len(texts) for texts in recent], dtype=np.intp)
+        return self._contexts(np.split(embeddings, ends[:-1])) if recent else self._none()
+
+    def encode_responses(self, texts: Sequence[str]) -> Float32:
+        """Encode n responses to (n, dimension) unit rows."""
+        return self.responses(self.embed(texts))
+
+    def _contexts(self, contexts: Sequence[Float32]) -> Float32:
+        k = self.context_length
+        filled = np.zeros((len(contexts), k, self.encoder.dimension), np.float32)
+        missing = np.ones((len(contexts), k), np.bool_)
+        for place, embeddings in enumerate(contexts):
+            recent = embeddings[-k:]
+            if not len(recent):
+                raise ValueError("a context needs at least one utterance")
+            filled[place, k - len(recent) :], missing[place, k - len(recent) :] = recent, False
+        with torch.inference_mode():
+            masked = self._tensor(missing)
+            projected: Float32 = (
+                self.projectors.contexts(self._tensor(filled), masked).cpu().numpy()
+            )
+        return projected
+
+    def _tensor(self, values: NDArray[np.float32] | NDArray[np.bool_]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self.projectors.padding.device)
+
+    def _none(self) -> Float32:
+        return np.empty((0, self.dimension), np.float32)
+
+
+def dialogue_heat_map(model: PairwiseModel, dialogue: Dialogue | Sequence[str]) -> Float32:
+    """Return how well each utterance fits behind each point of a dialogue.
+
+    Blocks of warm cells along the diagonal are stages of the dialogue: what is said in one
+    fits whatever else was said in it.
+
+    Args:
+        model: The model.
+        dialogue: A dialogue or its texts, n ≥ 1.
+
+    Returns:
+        (n, n): at [i, j] the cosine of the context that ends with utterance i and of
+        utterance j as its response.
+    """
+    texts = (
+        [said.text for said in dialogue.utterances]
+        if isinstance(dialogue, Dialogue)
+        else list(dialogue)
+    )
+    embeddings = model.embed(texts)
+    ends = [model.contexts(embeddings[: end + 1]) for end in range(len(texts))]
+    similarity: Float32 = np.stack(ends) @ model.responses(embeddings).T
+    return similarity

@@ -1,0 +1,97 @@
+"""Words of a text, the vocabulary of a corpus, and vectors for it by word2vec."""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.errors import ModelError
+
+Float32 = NDArray[np.float32]
+
+PADDING, UNKNOWN, FIRST = 0, 1, 2
+"""Places of what is no word, of words that the vocabulary lacks, and of the first of its own."""
+
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+def split_words(text: str) -> list[str]:
+    """Return lower-cased words and single signs: the same for "don't" and the spaced "don ' t"."""
+    return _WORD.findall(text.lower())
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Words by place; two places stand before them, for padding and for the unknown."""
+
+    words: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return FIRST + len(self.words)
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {word: place for place, word in enumerate(self.words, FIRST)}
+
+    def places(self, text: str, limit: int) -> list[int]:
+        """Return the places of a text's first words; a text without any is one unknown word."""
+        found = [self._places.get(word, UNKNOWN) for word in split_words(text)[:limit]]
+        return found or [UNKNOWN]
+
+    def save(self, path: Path) -> None:
+        """Write the words as JSON."""
+        path.write_text(json.dumps(self.words, ensure_ascii=False), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            ModelError: The file does not hold that.
+        """
+        try:
+            words = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ModelError(f"'{path}' cannot be read: {error}") from error
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise ModelError(f"'{path}' is no list of words")
+        return cls(tuple(words))
+
+
+def word_vectors(
+    texts: Iterable[str], dimension: int, *, min_count: int, epochs: int, seed: int
+) -> tuple[Vocabulary, Float32]:
+    """Learn a vocabulary and its vectors by word2vec (skip-gram with negative sampling).
+
+    Args:
+        texts: The corpus; each text is a sentence.
+        dimension: Length of a vector.
+        min_count: Times that a word must occur to have a place.
+        epochs: Passes over the corpus.
+        seed: The same seed gives the same vectors.
+
+    Returns:
+        The vocabulary, most frequent word first, and its (V, dimension) vectors. Padding is
+        zero, and so is at first the unknown word, which training moves.
+    """
+    from gensim.models import (  # type: ignore[import-untyped] # noqa: PLC0415 - an extra
+        Word2Vec,
+    )
+
+    sentences = [split_words(text) for text in texts]
+    model = Word2Vec(
+        vector_size=dimension, min_count=min_count, sg=1, seed=seed, workers=1, epochs=epochs
+    )
+    model.build_vocab(sentences)
+    if not model.wv.index_to_key:
+        return Vocabulary(()), np.zeros((FIRST, dimension), np.float32)
+    model.train(sentences, total_examples=model.corpus_count, epochs=epochs)
+    learned: Float32 = model.wv.vectors
+    padded = np.concatenate([np.zeros((FIRST, dimension), np.float32), learned])
+    return Vocabulary(tuple(model.wv.index_to_key)), padded

@@ -1,0 +1,91 @@
+"""Where a configuration's corpora are, what they hold, and what an epoch sees of them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from models.dialogue import Dialogue, read_dialogues
+from models.errors import DataError
+from models.training.config import Source
+
+T = TypeVar("T")
+
+Find = Callable[[str], Path]
+"""From a path as a configuration names it to where the file is."""
+
+
+def finder(folders: Sequence[Path]) -> Find:
+    """Return how to find a file that a configuration names: as it stands, or in a folder."""
+
+    def find(name: str) -> Path:
+        for path in (Path(name), *(folder / name for folder in folders)):
+            if path.is_file():
+                return path
+        raise DataError("no such file, here or in a folder given with --data", name)
+
+    return find
+
+
+def read_source(source: Source, find: Find) -> Iterator[Dialogue]:
+    """Yield a corpus's dialogues, less those that must not be trained on."""
+    left_out = read_left_out(find(source.leave_out)) if source.leave_out else set()
+    return (d for d in read_dialogues(find(source.path)) if d.id not in left_out)
+
+
+def read_left_out(path: Path) -> set[str]:
+    """Return the dialogue ids of a JSON object of lists.
+
+    Raises:
+        DataError: The file holds something else.
+    """
+    try:
+        lists = TypeAdapter(dict[str, list[str]]).validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise DataError("expected an object of lists of dialogue ids", str(path)) from error
+    return {identifier for identifiers in lists.values() for identifier in identifiers}
+
+
+def an_epoch(wanted: int | None, items: Sequence[T]) -> int:
+    """Return how many items of a corpus an epoch sees."""
+    return min(wanted or len(items), len(items))
+
+
+def draw_epoch(corpora: Sequence[tuple[Sequence[T], int | None]], seed: int, epoch: int) -> list[T]:
+    """Return what an epoch sees of each corpus and the number wanted of it; the same for a seed.
+
+    A corpus that is sampled goes on where the last epoch stopped, in an order that is drawn
+    anew for each pass.
+    """
+    chosen: list[T] = []
+    for items, number in corpora:
+        wanted = an_epoch(number, items)
+        seen = range(epoch * wanted, (epoch + 1) * wanted)
+        orders = {
+            done: np.random.default_rng([seed, done]).permutation(len(items))
+            for done in {n // len(items) for n in seen}
+        }
+        chosen += [items[orders[n // len(items)][n % len(items)]] for n in seen]
+    return chosen
+
+
+def draw_batches(
+    corpora: Sequence[tuple[Sequence[T], int | None]],
+    size: int,
+    seed: int,
+    epoch: int,
+    rng: np.random.Generator,
+) -> list[list[T]]:
+    """Return what an epoch sees in full batches that mix the corpora."""
+    chosen = draw_epoch(corpora, seed, epoch)
+    size = min(size, len(chosen))
+    order = rng.permutation(len(chosen))[: len(chosen) // size * size]
+    return [[chosen[place] for place in places] for places in order.reshape(-1, size)]
+
+
+def count_steps(corpora: Sequence[tuple[Sequence[T], int | None]], size: int, epochs: int) -> int:
+    """Return the steps of all epochs."""
+    seen = sum(an_epoch(wanted, items) for items, wanted in corpora)
+    return epochs * (seen // min(size, seen))

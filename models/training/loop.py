@@ -1,0 +1,130 @@
+"""What all training runs do alike: steps, validation, the best model, checkpoints, curves."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from models.errors import TrainingError
+from models.training.checkpoint import Curves, State, load_checkpoint, save_checkpoint
+
+Losses = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a caller may show after a step: where training stands, and how fast it is."""
+
+    step: int
+    steps: int
+    losses: Losses
+    seconds_left: float
+    texts_per_second: float
+    validation: dict[str, float] | None
+
+
+Report = Callable[[Progress], None]
+
+
+def silent(_: Progress) -> None:
+    """Show nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What is particular to a run.
+
+    Attributes:
+        learner: All that has weights.
+        optimiser: Of the weights that are learned.
+        rate: Factor on the learning rates by step, from 0.
+        steps: Of the whole run.
+        every: Steps between validations; the last step has one too.
+        gradients: From the steps that are done to what goes on from there: for each step it adds
+            the gradients, then yields the losses and how many texts were read. A step must not
+            depend on those before it but through the weights, so that a run can be taken up.
+        validate: Metrics of the model as it stands, lower being better for the first; may be none.
+        save: Writes the model as it stands, which is the best so far.
+        clip: Largest norm of the gradient.
+    """
+
+    learner: nn.Module
+    optimiser: torch.optim.Optimizer
+    rate: Callable[[int], float]
+    steps: int
+    every: int
+    gradients: Callable[[int], Iterator[tuple[Losses, int]]]
+    validate: Callable[[], dict[str, float]]
+    save: Callable[[], None]
+    clip: float = 1.0
+
+
+def fit(run: Run, out: Path, *, resume: bool = False, report: Report = silent) -> None:
+    """Take all steps of a run.
+
+    Args:
+        run: The run.
+        out: Folder for `checkpoint/`, `curves.csv` and `curves.png`.
+        resume: Whether to go on from `out/checkpoint`, where there is one.
+        report: Called after every step.
+
+    Raises:
+        TrainingError: The loss is no longer finite.
+    """
+    schedule = torch.optim.lr_scheduler.LambdaLR(run.optimiser, run.rate)
+    state = State(run.learner, run.optimiser, schedule)
+    if resume:
+        load_checkpoint(out / "checkpoint", state)
+    curves = Curves(out, state.step)
+    clock = Clock(run.steps - state.step)
+    for losses, texts in run.gradients(state.step):
+        state.step += 1
+        limit_gradient(run.learner, run.clip)
+        rate = schedule.get_last_lr()[0]
+        run.optimiser.step()
+        run.optimiser.zero_grad()
+        schedule.step()
+        metrics = None
+        if state.step % run.every == 0 or state.step == run.steps:
+            metrics = run.validate()
+            score = next(iter(metrics.values()), state.best)
+            if score <= state.best:
+                state.best = score
+                run.save()
+            save_checkpoint(out / "checkpoint", state)
+        curves.add(state.step, float(rate), losses, metrics)
+        report(Progress(state.step, run.steps, losses, *clock.tick(texts), metrics))
+
+
+def limit_gradient(learner: nn.Module, largest: float) -> None:
+    """Scale the gradient down to the largest norm.
+
+    Raises:
+        TrainingError: It is not finite: the run has diverged.
+    """
+    norm = nn.utils.clip_grad_norm_(learner.parameters(), largest)
+    if not torch.isfinite(norm):
+        raise TrainingError("training diverged: try a smaller learning rate")
+
+
+def warm_up_and_decay(steps: int, warm_up: float) -> Callable[[int], float]:
+    """Return the factor on the learning rate by step: linear warm-up, linear decay."""
+    first = max(1, round(warm_up * steps))
+    return lambda step: min((step + 1) / first, max(0.0, (steps - step) / (steps - first + 1)))
+
+
+class Clock:
+    """Time left and texts a second, since training began or was taken up again."""
+
+    def __init__(self, steps: int) -> None:
+        self._left, self._done, self._texts = steps, 0, 0
+        self._start = time.monotonic()
+
+    def tick(self, texts: int) -> tuple[float, float]:
+        """Count a step; return the seconds left and the texts a second."""
+        self._left, self._done, self._texts = self._left - 1, self._done + 1, self._texts + texts
+        seconds = time.monotonic() - self._start
+        return seconds / self._done * self._left, self._texts / seconds

@@ -1,0 +1,116 @@
+"""Contexts and their responses, and the wrong responses that they are trained beside."""
+
+import logging
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.dialogue import Dialogue, read_dialogues
+from models.encoder import UtteranceEncoder
+from models.errors import DataError
+from models.evaluation.split import Context, Split
+from models.evaluation.systems import EncodedSplit, encode_split
+from models.mixture import rows, running_query
+from models.roles import Kind
+from models.training.config import Validation
+from models.training.corpora import Find, read_source
+from models.training.reranker_config import PairCorpus
+
+BLOCK = 512
+
+_log = logging.getLogger("turnwise.training")
+
+
+def pairs_of(dialogue: Dialogue, turns: int) -> list[Context]:
+    """Return a pair for each utterance but the first, with at most `turns` before it."""
+    said = dialogue.utterances
+    return [Context(said[max(0, t - turns) : t], said[t]) for t in range(1, len(said))]
+
+
+def read_pairs(
+    corpus: PairCorpus, find: Find, turns: int, cuts: Callable[[str], bool]
+) -> list[Context]:
+    """Return all pairs of a corpus; warn where it has texts that the model cuts.
+
+    Args:
+        corpus: The corpus.
+        find: Where its files are.
+        turns: Utterances of a context at most.
+        cuts: Whether a text is longer than what the model reads.
+
+    Raises:
+        DataError: The file does not hold dialogues, or all its responses are the same.
+    """
+    dialogues = list(read_source(corpus, find))
+    warn_of_cut_texts(str(find(corpus.path)), dialogues, cuts)
+    pairs = [pair for dialogue in dialogues for pair in pairs_of(dialogue, turns)]
+    if len({pair.target.text for pair in pairs}) < 2:
+        raise DataError("no two different responses in it", str(find(corpus.path)))
+    return pairs
+
+
+def warn_of_cut_texts(
+    file: str, dialogues: Sequence[Dialogue], cuts: Callable[[str], bool]
+) -> None:
+    """Warn once a file of utterances that a model reads only a part of."""
+    cut = [
+        f'dialogue "{dialogue.id}", utterance {number}'
+        for dialogue in dialogues
+        for number, said in enumerate(dialogue.utterances, 1)
+        if cuts(said.text)
+    ]
+    if cut:
+        _log.warning("%s, %s: longer than the model reads, and cut, as are %d utterances in all",
+                     file, cut[0], len(cut))  # fmt: skip
+
+
+def validation_dialogues(validation: Validation, find: Find) -> dict[str, list[Dialogue]]:
+    """Return the dialogues at the head of each validation file.
+
+    Raises:
+        DataError: A file does not hold dialogues, or none that has an answer.
+    """
+    files = {
+        path: list(islice(read_dialogues(find(path)), validation.dialogues))
+        for path in validation.paths
+    }
+    for path, dialogues in files.items():
+        if all(len(dialogue.utterances) < 2 for dialogue in dialogues):
+            raise DataError("no dialogue in it has an answer", str(find(path)))
+    return files
+
+
+def hard_negatives(
+    encoder: UtteranceEncoder, pairs: Sequence[Context], among: int
+) -> list[tuple[str, ...]]:
+    """Return for each pair the responses to others that an encoder finds best for its context.
+
+    Args:
+        encoder: Its running query retrieves, with the aggregation that its card recommends.
+        pairs: N pairs.
+        among: Responses for each, less those that are the true one, word for word.
+    """
+    pool = tuple(dict.fromkeys(pair.target.text for pair in pairs))
+    place = {text: index for index, text in enumerate(pool)}
+    true = np.array([place[pair.target.text] for pair in pairs], np.intp)
+    encoded = encode_split(encoder, Split(tuple(pairs), pool, true))
+    asked = _queries(encoded)
+    found: list[tuple[str, ...]] = []
+    for start in range(0, len(pairs), BLOCK):
+        scores = asked[start : start + BLOCK] @ encoded.vectors.T
+        scores[np.arange(len(scores)), true[start : start + BLOCK]] = -np.inf
+        count = min(among, len(pool) - 1)
+        best = np.argpartition(-scores, count - 1)[:, :count]
+        found += [tuple(pool[index] for index in places) for places in best]
+    return found
+
+
+def _queries(encoded: EncodedSplit) -> NDArray[np.float32]:
+    if encoded.encoder.kind is not Kind.TRIPLE:
+        return np.stack([second.sum(axis=0) for second in encoded.second])
+    aggregation = encoded.encoder.aggregation
+    last_rows = aggregation.last_rows if aggregation.name == "last_rows" else None
+    both = zip(encoded.first, encoded.second, strict=True)
+    return np.stack([running_query(rows(b1, b2), last_rows) for b1, b2 in both])

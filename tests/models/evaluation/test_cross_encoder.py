@@ -1,0 +1,107 @@
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    GPT2Config,
+    GPT2ForSequenceClassification,
+    PreTrainedTokenizerFast,
+)
+
+from models.errors import ModelError
+from models.evaluation.cross_encoder import CrossEncoderScorer
+
+CONTEXT = ["bread rain", "train music", "garden"]
+CANDIDATES = ["letter winter", "river", "letter winter"]
+
+
+def classifier(folder: Path, tokenizer: PreTrainedTokenizerFast, classes: int) -> Path:
+    """A random BERT that reads pairs."""
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=32,
+        num_labels=classes,
+        initializer_range=0.5,
+    )
+    BertForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def naive(folder: Path, text: tuple[str, ...]) -> torch.Tensor:
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    kind = GPT2ForSequenceClassification if len(text) == 1 else BertForSequenceClassification
+    with torch.inference_mode():
+        model = kind.from_pretrained(folder).eval()
+        return model(**tokenizer(*text, return_tensors="pt")).logits[0]
+
+
+def test_a_classifier_with_one_output_reads_the_history_and_the_candidate(
+    tmp_path: Path, pair_tokenizer: PreTrainedTokenizerFast
+) -> None:
+    folder = classifier(tmp_path, pair_tokenizer, 1)
+    scores = CrossEncoderScorer(folder, device="cpu").scores(CONTEXT, CANDIDATES)
+    expected = [naive(folder, (" ".join(CONTEXT), text)).item() for text in CANDIDATES]
+    assert scores.tolist() == pytest.approx(expected, abs=1e-5)
+    assert scores[0] == scores[2] != scores[1]
+
+
+def test_of_two_classes_the_second_counts_against_the_first(
+    tmp_path: Path, pair_tokenizer: PreTrainedTokenizerFast
+) -> None:
+    folder = classifier(tmp_path, pair_tokenizer, 2)
+    scores = CrossEncoderScorer(folder, device="cpu").scores(CONTEXT, CANDIDATES[:1])
+    no, yes = naive(folder, (" ".join(CONTEXT), CANDIDATES[0])).tolist()
+    assert scores.tolist() == pytest.approx([yes - no], abs=1e-5)
+
+
+def test_a_classifier_of_more_classes_is_refused(
+    tmp_path: Path, pair_tokenizer: PreTrainedTokenizerFast
+) -> None:
+    with pytest.raises(ModelError, match="tells 3 classes apart, not two"):
+        CrossEncoderScorer(classifier(tmp_path, pair_tokenizer, 3), device="cpu")
+
+
+def test_a_language_model_reads_an_end_after_every_utterance(
+    tmp_path: Path, word_tokenizer: PreTrainedTokenizerFast
+) -> None:
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=len(word_tokenizer),
+        n_positions=32,
+        n_embd=16,
+        n_layer=1,
+        n_head=2,
+        num_labels=1,
+        initializer_range=0.5,
+        pad_token_id=0,
+    )
+    GPT2ForSequenceClassification(config).save_pretrained(tmp_path)
+    word_tokenizer.save_pretrained(tmp_path)
+    scores = CrossEncoderScorer(tmp_path, device="cpu").scores(CONTEXT, CANDIDATES)
+    texts = ["<eos>".join([*CONTEXT, candidate]) for candidate in CANDIDATES]
+    expected = [naive(tmp_path, (text,)).item() for text in texts]
+    assert scores.tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_what_is_too_long_loses_its_start(
+    tmp_path: Path, pair_tokenizer: PreTrainedTokenizerFast
+) -> None:
+    scorer = CrossEncoderScorer(classifier(tmp_path, pair_tokenizer, 1), device="cpu")
+    end = ["rain " * 40]
+    one, other = (scorer.scores([start, *end], ["river"]) for start in ("bread", "train"))
+    assert one.tolist() == pytest.approx(other.tolist(), abs=1e-6)
+    pairs = [scorer.pair(context, "river") for context in (CONTEXT, end)]
+    assert scorer.too_long(pairs) == [1]
+
+
+def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"cross-encoder '.*nowhere' cannot be loaded"):
+        CrossEncoderScorer(tmp_path / "nowhere")

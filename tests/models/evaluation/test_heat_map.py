@@ -1,0 +1,26 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from models.evaluation.heat_map import draw_heat_map
+
+
+@pytest.mark.parametrize("count", [1, 2, 30])
+def test_a_picture_grows_with_the_dialogue(tmp_path: Path, count: int) -> None:
+    texts = [f"it costs ${n} or ${n + 1} and this goes on for rather long" for n in range(count)]
+    path = tmp_path / "new" / "heat.png"
+    draw_heat_map(np.eye(count, dtype=np.float32), texts, path)
+    height, width, _ = imread(path).shape
+    assert height == pytest.approx(120 * (4 + 0.28 * count), abs=2)
+    assert width > height
+
+
+def test_the_picture_shows_the_similarities(tmp_path: Path) -> None:
+    texts = ["one", "two", "three"]
+    pictures = []
+    for similarity in (np.eye(3, dtype=np.float32), 1 - np.eye(3, dtype=np.float32)):
+        draw_heat_map(similarity, texts, tmp_path / "heat.png")
+        pictures.append(imread(tmp_path / "heat.png"))
+    assert not np.array_equal(*pictures)

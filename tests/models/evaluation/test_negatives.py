@@ -1,0 +1,120 @@
+from collections.abc import Callable
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from models.dialogue import Dialogue, Utterance
+from models.errors import TurnwiseError
+from models.evaluation.bm25 import words
+from models.evaluation.negatives import Building, Source, build_ranking, places
+from models.evaluation.ranking_files import RankingProblem
+
+Texts = Callable[[Dialogue], set[str]]
+
+
+def texts(dialogue: Dialogue) -> set[str]:
+    return {said.text for said in dialogue.utterances}
+
+
+def built(dialogues: list[Dialogue], *sources: Source, **how: int) -> list[RankingProblem]:
+    return list(build_ranking(dialogues, Building(sources, candidates=4, **how)))
+
+
+def wrong(problem: RankingProblem) -> list[str]:
+    pairs = zip(problem.candidates, problem.labels, strict=True)
+    return [text for text, label in pairs if not label]
+
+
+def test_a_reply_is_drawn_from_each_dialogue_that_is_long_enough(
+    dialogues: list[Dialogue],
+) -> None:
+    drawn = places(dialogues, Building(history=4, replies=3))
+    lengths = [len(dialogue.utterances) for dialogue in dialogues]
+    assert [sum(p.dialogue is d for p in drawn) for d in dialogues] == [
+        min(3, max(length - 4, 0)) for length in lengths
+    ]
+    assert min(place.length for place in drawn) >= 4
+
+
+@pytest.mark.parametrize("source", ["random", "bm25", "same-dialogue"])
+def test_the_one_right_candidate_is_what_was_said(
+    dialogues: list[Dialogue], source: Source
+) -> None:
+    for problem, place in zip(built(dialogues, source), places(dialogues, Building()), strict=True):
+        said = place.dialogue.utterances
+        assert problem.context == said[: place.length]
+        assert problem.speaker == said[place.length].speaker
+        assert len(set(problem.candidates)) == 4
+        assert sum(problem.labels) == 1
+        assert problem.candidates[problem.labels.index(1)] == place.reply
+
+
+@pytest.mark.parametrize("source", ["random", "bm25"])
+def test_negatives_come_from_other_dialogues(dialogues: list[Dialogue], source: Source) -> None:
+    own = [texts(place.dialogue) for place in places(dialogues, Building())]
+    for problem, said in zip(built(dialogues, source), own, strict=True):
+        assert not set(wrong(problem)) & said
+
+
+def test_negatives_of_the_same_dialogue_come_from_it(dialogues: list[Dialogue]) -> None:
+    for problem, dialogue in zip(
+        built(dialogues[3:], "same-dialogue", history=1), dialogues[3:], strict=True
+    ):
+        assert set(wrong(problem)) <= texts(dialogue)
+
+
+def test_what_a_dialogue_cannot_give_is_random(dialogues: list[Dialogue]) -> None:
+    short = dialogues[1]  # three utterances: two besides the reply
+    (problem,) = islice(built([short, *dialogues], "same-dialogue"), 1)
+    assert len(set(wrong(problem)) & texts(short)) == 2
+    assert len(wrong(problem)) == 3
+
+
+def test_sources_share_the_negatives(dialogues: list[Dialogue]) -> None:
+    how = Building(("same-dialogue", "random"), candidates=5)
+    chosen = [d for d in dialogues if len(d.utterances) > 3]
+    for problem, dialogue in zip(build_ranking(chosen, how), chosen, strict=True):
+        assert len(set(wrong(problem)) & texts(dialogue)) == 2
+
+
+def test_bm25_takes_what_shares_words_with_the_last_utterance() -> None:
+    def dialogue(*said: str) -> Dialogue:
+        return Dialogue(said[0], tuple(map(Utterance, "ABAB", said)))
+
+    asked = dialogue("hello there", "is the museum open", "yes it is")
+    others = [dialogue("the museum is far", "we like rain", "no tram today", "open the door")]
+    others.append(dialogue("good morning", "buy bread"))
+    (first, *_) = build_ranking([asked, *others], Building(("bm25",), candidates=3))
+    assert set(wrong(first)) == {"the museum is far", "open the door"}
+    assert all(set(words("is the museum open")) & set(words(text)) for text in wrong(first))
+
+
+def test_a_text_that_differs_by_case_only_is_no_negative() -> None:
+    said = [Utterance("A", "hello"), Utterance("B", "hi"), Utterance("A", "Yes")]
+    other = [Utterance("A", "yes"), Utterance("B", "YES"), Utterance("A", "no")]
+    dialogues = [Dialogue("1", tuple(said)), Dialogue("2", tuple(other))]
+    (first, *_) = build_ranking(dialogues, Building(candidates=2))
+    assert wrong(first) == ["no"]
+
+
+def test_the_seed_decides(dialogues: list[Dialogue]) -> None:
+    first, again, other = (built(dialogues, "random", seed=seed) for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+
+
+def test_the_right_one_stands_anywhere(dialogues: list[Dialogue]) -> None:
+    problems = built(dialogues * 8, "random", replies=4)
+    found = np.bincount([problem.labels.index(1) for problem in problems], minlength=4)
+    assert found.min() > 0
+
+
+def test_too_few_utterances_are_refused(dialogues: list[Dialogue]) -> None:
+    with pytest.raises(TurnwiseError, match="too few distinct utterances for 4 candidates"):
+        built(dialogues[:1], "random")
+
+
+def test_dialogues_that_are_all_too_short_are_refused(dialogues: list[Dialogue]) -> None:
+    with pytest.raises(TurnwiseError, match="no dialogue is longer than 3 utterances"):
+        built(dialogues[1:2], "random", history=3)

@@ -1,0 +1,137 @@
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from models.dialogue import Dialogue
+from models.encoder import UtteranceEncoder
+from models.evaluation import metrics
+from models.evaluation.negatives import Building, build_ranking
+from models.evaluation.ranking import evaluate_ranking
+from models.evaluation.ranking_files import RankingSet, ranking_set, read_ranking
+from models.evaluation.report import Row
+from models.evaluation.systems import encode_split, linear_systems
+from models.rerankers import IoI, PairwiseModel
+from models.roles import Kind
+
+Encoders = Callable[[Kind], UtteranceEncoder]
+CANDIDATES = 6
+
+
+@pytest.fixture(scope="module")
+def data(dialogues: list[Dialogue]) -> RankingSet:
+    problems = list(build_ranking(dialogues, Building(candidates=CANDIDATES, replies=2)))
+    return ranking_set(problems, [f"file, line {n}" for n in range(1, len(problems) + 1)])
+
+
+@pytest.fixture(scope="module")
+def rows(
+    data: RankingSet, tiny_encoder: Encoders, pairwise: PairwiseModel, ioi: IoI
+) -> dict[str, Row]:
+    models = {"t": tiny_encoder(Kind.TRIPLE), "s": tiny_encoder(Kind.SINGLE)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metrics, "ENOUGH", 0.0)  # no time to spend on timing
+        evaluated = evaluate_ranking({**models, "net": ioi, "pair": pairwise}, data)
+        return {row.system: row for row in evaluated}
+
+
+def test_every_model_has_its_rows(rows: dict[str, Row]) -> None:
+    assert list(rows) == [
+        "random",
+        "BM25",
+        "t · bi-encoder",
+        "t · mean",
+        "t · last 1 row",
+        "t · last 2 rows",
+        "t · last 3 rows",
+        "t · last 4 rows",
+        "t · MaxSim",
+        "t · mean + net",
+        "s · mean of the context",
+        "s · last utterance",
+        "s · whole history",
+        "net · IoI",
+        "pair · pairwise",
+    ]
+
+
+def test_a_row_has_the_metrics_of_the_field(rows: dict[str, Row]) -> None:
+    names = {"r_2@1", "r_6@1", "r_6@2", "r_6@5", "map", "mrr", "p@1"}
+    costs = {"ms_10_candidates", "ms_1000_candidates"}
+    for row in rows.values():
+        assert {name for name in row.metrics if "/" not in name} == names | costs
+        assert row.ms_per_context == row.metrics["ms_1000_candidates"]
+        assert all(0 <= row.metrics[name] <= 1 for name in names)
+
+
+def test_recall_is_that_of_the_systems_scores(
+    rows: dict[str, Row], data: RankingSet, tiny_encoder: Encoders
+) -> None:
+    systems = linear_systems(encode_split(tiny_encoder(Kind.TRIPLE), data.split))
+    (mean,) = (system for system in systems if system.name == "mean")
+    found = []
+    for place, (candidates, relevant) in enumerate(
+        zip(data.candidates, data.relevant, strict=True)
+    ):
+        scores = mean.scores(np.array([place]), candidates)[0]
+        found.append(relevant[np.argsort(-scores)[:2]].any())
+    assert rows["t · mean"].metrics["r_6@2"] == pytest.approx(np.mean(found))
+
+
+def test_lengths_of_contexts_have_columns_of_their_own(
+    rows: dict[str, Row], data: RankingSet
+) -> None:
+    by_length = {n: v for n, v in rows["t · mean"].metrics.items() if n.startswith("p@1/")}
+    assert set(by_length) <= {f"p@1/turns={span}" for span in ("2", "3-4", "5-8", "9+")}
+    assert len(by_length) > 1
+    two = [len(context.history) == 2 for context in data.split.contexts]
+    assert ("p@1/turns=2" in by_length) == any(two)
+
+
+def test_equal_texts_tie(tmp_path: Path, tiny_encoder: Encoders) -> None:
+    record = {"context": ["bread"], "candidates": ["rain"] * 4, "labels": [1, 0, 0, 0]}
+    (tmp_path / "same.jsonl").write_text(json.dumps(record))
+    data = read_ranking([tmp_path / "same.jsonl"])
+    for row in evaluate_ranking({"t": tiny_encoder(Kind.TRIPLE)}, data):
+        if row.system != "random":
+            assert row.metrics["r_4@1"] == 0.25, row.system
+
+
+def test_sizes_that_differ_are_named_n(tmp_path: Path) -> None:
+    records = [
+        {"context": ["bread"], "candidates": [f"rain {n}" for n in range(size)],
+         "labels": [1] + [0] * (size - 1)}
+        for size in (3, 4)
+    ]  # fmt: skip
+    path = tmp_path / "sizes.jsonl"
+    path.write_text("\n".join(map(json.dumps, records)))
+    random, _ = evaluate_ranking({}, read_ranking([path]))
+    assert {"r_n@1", "r_n@2"} <= random.metrics.keys()
+
+
+def test_progress_is_told_of_every_context(data: RankingSet) -> None:
+    told: list[tuple[str, int, int]] = []
+    list(evaluate_ranking({}, data, lambda *step: told.append(step)))
+    total = len(data.candidates)
+    assert told == [(name, n, total) for name in ("random", "BM25") for n in range(1, total + 1)]
+
+
+def test_texts_that_are_cut_are_said_with_their_place(
+    tmp_path: Path, tiny_encoder: Encoders, caplog: pytest.LogCaptureFixture
+) -> None:
+    records = [
+        {"context": ["bread"], "candidates": ["rain", "sun"], "labels": [1, 0]},
+        {"context": ["x " * 70, "y " * 70], "candidates": ["z " * 200, "sun"], "labels": [1, 0]},
+    ]
+    path = tmp_path / "long.jsonl"
+    path.write_text("\n".join(map(json.dumps, records)))
+    with caplog.at_level(logging.WARNING, "turnwise.evaluation"):
+        next(iter(evaluate_ranking({"s": tiny_encoder(Kind.SINGLE)}, read_ranking([path]))))
+    place = f"{path}, line 2, field"
+    assert [record.getMessage() for record in caplog.records] == [
+        f'{place} "candidates": longer than s reads, and cut, as are 1 of 6 in all',
+        f'{place} "context": longer than s · whole history reads, and cut, as are 1 of 2 in all',
+    ]

@@ -1,0 +1,18 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from models.rerankers.ioi import IoI
+from models.roles import Kind
+from tests.rerankers import save_tiny_pairwise, tiny_ioi
+
+
+@pytest.fixture
+def ioi() -> IoI:
+    return tiny_ioi()
+
+
+@pytest.fixture
+def pairwise_folder(tmp_path: Path, tiny_encoder_folder: Callable[[Kind], Path]) -> Path:
+    return save_tiny_pairwise(tmp_path / "pairwise", tiny_encoder_folder(Kind.SINGLE))

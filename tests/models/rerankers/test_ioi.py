@@ -1,0 +1,96 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import models.rerankers.ioi
+from models.errors import ModelError
+from models.rerankers import load
+from models.rerankers.interaction import final_score
+from models.rerankers.ioi import IoI, match
+
+CONTEXT = ["a b c", "d", "e f"]
+CANDIDATES = ["g h", "i", "j k l m n o p q r", "b c"]
+
+
+def test_one_score_a_candidate(ioi: IoI) -> None:
+    scores = ioi.scores(CONTEXT, CANDIDATES)
+    assert scores.shape == (4,)
+    assert scores.dtype == np.float32
+    assert len(set(scores.tolist())) == 4
+    assert ioi.scores(CONTEXT, []).shape == (0,)
+
+
+def test_a_score_does_not_depend_on_the_other_candidates(ioi: IoI) -> None:
+    together = ioi.scores(CONTEXT, CANDIDATES)
+    alone = [ioi.scores(CONTEXT, [text])[0] for text in CANDIDATES]
+    assert np.allclose(together, alone, atol=1e-6)
+    assert np.allclose(ioi.scores(CONTEXT, CANDIDATES[::-1])[::-1], together, atol=1e-6)
+
+
+def test_groups_of_pairs_give_the_same_as_all_at_once(
+    ioi: IoI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = ioi.scores(CONTEXT, CANDIDATES)
+    monkeypatch.setattr(models.rerankers.ioi, "PAIR_WORDS", 4)
+    assert np.allclose(ioi.scores(CONTEXT, CANDIDATES), together, atol=1e-6)
+
+
+def test_contexts_of_different_lengths_share_a_batch(ioi: IoI) -> None:
+    contexts = [CONTEXT, CONTEXT[-1:], CONTEXT[:2]]
+    with torch.inference_mode():
+        examples = [(ioi.words(context), ioi.places("g h")) for context in contexts]
+        together = final_score(match(ioi.network, examples), "local").numpy()
+    alone = [ioi.scores(context, ["g h"])[0] for context in contexts]
+    assert np.allclose(together, alone, atol=1e-6)
+
+
+def test_the_order_of_utterances_counts(ioi: IoI) -> None:
+    assert not np.allclose(
+        ioi.scores(CONTEXT, CANDIDATES), ioi.scores(CONTEXT[::-1], CANDIDATES), atol=1e-6
+    )
+
+
+def test_only_the_newest_utterances_count(ioi: IoI) -> None:
+    longer = ["x y", "z", *CONTEXT]
+    assert np.array_equal(ioi.scores(longer, CANDIDATES), ioi.scores(CONTEXT, CANDIDATES))
+
+
+def test_only_the_first_words_of_a_text_count(ioi: IoI) -> None:
+    long = "a b c d e f g h i j k l"
+    assert np.allclose(ioi.scores(CONTEXT, [long]), ioi.scores(CONTEXT, [long + " m n"]))
+
+
+def test_unknown_words_and_signs_have_a_score(ioi: IoI) -> None:
+    assert np.isfinite(ioi.scores(["zebra crossing", " "], ["", "?!", "äöü"])).all()
+
+
+def test_an_empty_context_is_refused(ioi: IoI) -> None:
+    with pytest.raises(ValueError, match="at least one utterance"):
+        ioi.scores([], CANDIDATES)
+
+
+def test_a_network_comes_back_from_its_folder(ioi: IoI, tmp_path: Path) -> None:
+    ioi.save(tmp_path / "mine")
+    loaded = load(tmp_path / "mine", "cpu")
+    assert isinstance(loaded, IoI)
+    assert loaded.name == "mine"
+    assert loaded.fingerprint == ioi.fingerprint
+    assert np.array_equal(loaded.scores(CONTEXT, CANDIDATES), ioi.scores(CONTEXT, CANDIDATES))
+
+
+def test_other_weights_have_another_fingerprint(ioi: IoI, tmp_path: Path) -> None:
+    ioi.save(tmp_path)
+    before = IoI.load(tmp_path, "cpu").fingerprint
+    with torch.no_grad():
+        ioi.network.embedding.weight[5, 0] += 1
+    ioi.save(tmp_path)
+    assert IoI.load(tmp_path, "cpu").fingerprint != before
+
+
+def test_words_that_do_not_fit_the_weights_are_refused(ioi: IoI, tmp_path: Path) -> None:
+    ioi.save(tmp_path)
+    (tmp_path / "words.json").write_text('["a"]')
+    with pytest.raises(ModelError, match=r"words\.json"):
+        IoI.load(tmp_path, "cpu")

@@ -1,0 +1,137 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from models.dialogue import Dialogue, Utterance
+from models.encoder import UtteranceEncoder
+from models.errors import ModelError
+from models.rerankers import dialogue_heat_map, kind_of, load
+from models.rerankers.pairwise import PairwiseModel
+from models.roles import Kind, Role
+
+TEXTS = ["one", "two words", "and three", "four"]
+
+
+@pytest.fixture
+def model(pairwise_folder: Path) -> PairwiseModel:
+    return PairwiseModel.load(pairwise_folder, "cpu")
+
+
+def unit(vector: np.ndarray) -> np.ndarray:
+    return vector / np.linalg.norm(vector)
+
+
+def projected(weights: dict[str, np.ndarray], name: str, given: np.ndarray) -> np.ndarray:
+    hidden = np.maximum(weights[f"{name}.0.weight"] @ given + weights[f"{name}.0.bias"], 0)
+    return unit(weights[f"{name}.2.weight"] @ hidden + weights[f"{name}.2.bias"])
+
+
+@pytest.mark.parametrize("said", [1, 2, 3, 4])
+def test_vectors_are_their_formula(model: PairwiseModel, pairwise_folder: Path, said: int) -> None:
+    stored = load_file(pairwise_folder / "reranker.safetensors")
+    weights = {name: value.astype(np.float64) for name, value in stored.items()}
+    embeddings = model.embed(TEXTS[:said])
+    recent = embeddings[-3:]
+    filled = np.concatenate([weights["padding"][: 3 - len(recent)], recent]).reshape(-1)
+    context = projected(weights, "context", filled)
+    response = projected(weights, "response", embeddings[0].astype(np.float64))
+    assert np.allclose(model.contexts(embeddings), context, atol=1e-5)
+    assert np.allclose(model.responses(embeddings)[0], response, atol=1e-5)
+
+
+def test_shapes_and_unit_length(model: PairwiseModel) -> None:
+    assert (model.name, model.context_length, model.dimension) == ("pairwise", 3, 16)
+    contexts = model.encode_contexts([TEXTS, TEXTS[:1]])
+    responses = model.encode_responses(TEXTS)
+    assert contexts.shape == (2, 16)
+    assert responses.shape == (4, 16)
+    assert contexts.dtype == responses.dtype == np.float32
+    for vectors in (contexts, responses):
+        assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    assert model.encode_contexts([]).shape == model.encode_responses([]).shape == (0, 16)
+
+
+def test_cached_embeddings_give_the_context_of_the_texts(model: PairwiseModel) -> None:
+    cached = np.concatenate([model.embed([text]) for text in TEXTS])
+    for end in range(1, len(TEXTS) + 1):
+        by_text = model.encode_contexts([TEXTS[:end]])[0]
+        assert np.allclose(model.contexts(cached[:end]), by_text, atol=1e-5)
+
+
+def test_what_is_older_than_k_does_not_count(model: PairwiseModel) -> None:
+    long, short = model.encode_contexts([TEXTS, TEXTS[1:]])
+    assert np.array_equal(long, short)
+
+
+def test_a_short_context_is_not_one_that_repeats_itself(model: PairwiseModel) -> None:
+    short, repeated = model.encode_contexts([["one"], ["one", "one", "one"]])
+    assert not np.allclose(short, repeated, atol=1e-3)
+
+
+def test_an_empty_context_is_refused(model: PairwiseModel) -> None:
+    with pytest.raises(ValueError, match="at least one utterance"):
+        model.contexts(np.empty((0, 32), np.float32))
+    with pytest.raises(ValueError, match="at least one utterance"):
+        model.encode_contexts([["one"], []])
+
+
+def test_the_role_of_candidates_embeds_through_any_encoder(
+    model: PairwiseModel, pairwise_folder: Path
+) -> None:
+    encoder = UtteranceEncoder(pairwise_folder / "encoder", device="cpu")
+    shared = PairwiseModel.load(pairwise_folder, encoder=encoder)
+    assert shared.encoder is encoder
+    assert np.allclose(encoder.encode(TEXTS, Role.AFTER), model.embed(TEXTS), atol=1e-6)
+    assert shared.fingerprint == model.fingerprint
+
+
+def test_fingerprints_tell_models_apart(model: PairwiseModel) -> None:
+    before = model.fingerprint
+    model.projectors.padding.data[0, 0] += 1
+    assert PairwiseModel(model.encoder, model.projectors).fingerprint != before
+
+
+def test_a_heat_map_compares_each_context_with_each_response(model: PairwiseModel) -> None:
+    dialogue = Dialogue("d", tuple(Utterance("AB"[n % 2], text) for n, text in enumerate(TEXTS)))
+    heat = dialogue_heat_map(model, dialogue)
+    assert heat.shape == (4, 4)
+    wanted = model.encode_contexts([TEXTS[:3]])[0] @ model.encode_responses([TEXTS[3]])[0]
+    assert heat[2, 3] == pytest.approx(wanted, abs=1e-5)
+    assert np.array_equal(heat, dialogue_heat_map(model, TEXTS))
+
+
+def test_a_folder_tells_its_kind(
+    pairwise_folder: Path, tmp_path: Path, tiny_encoder_folder: Callable[[Kind], Path]
+) -> None:
+    assert kind_of(pairwise_folder) == "pairwise"
+    assert isinstance(load(pairwise_folder, "cpu"), PairwiseModel)
+    for other in (tmp_path, tmp_path / "absent", tiny_encoder_folder(Kind.TRIPLE)):
+        assert kind_of(other) is None
+        with pytest.raises(ModelError):
+            load(other)
+
+
+@pytest.mark.parametrize(
+    "change", [{"embedding": 16}, {"context_length": 2}, {"widths": 3}, {"kind": "ioi"}]
+)
+def test_a_card_that_does_not_fit_is_refused(
+    pairwise_folder: Path, change: dict[str, object]
+) -> None:
+    card = json.loads((pairwise_folder / "reranker.json").read_text())
+    if "kind" in change:
+        card |= change
+    else:
+        card["sizes"] |= change
+    (pairwise_folder / "reranker.json").write_text(json.dumps(card))
+    with pytest.raises(ModelError, match="pairwise"):
+        PairwiseModel.load(pairwise_folder, "cpu")
+
+
+def test_missing_weights_are_named(pairwise_folder: Path) -> None:
+    (pairwise_folder / "reranker.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"reranker\.safetensors"):
+        PairwiseModel.load(pairwise_folder, "cpu")

@@ -1,0 +1,56 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from models.errors import ModelError
+from models.rerankers.words import FIRST, UNKNOWN, Vocabulary, split_words, word_vectors
+
+TEXTS = ["The cat sat .", "the dog sat", "The cat ran"] * 20
+
+
+def test_both_styles_of_tokenisation_split_alike() -> None:
+    assert split_words("I don't know.") == split_words("i don ' t know .")
+
+
+def test_unknown_words_and_texts_without_words_have_a_place() -> None:
+    vocabulary = Vocabulary(("cat",))
+    assert vocabulary.places("cat zebra", 9) == [FIRST, UNKNOWN]
+    assert vocabulary.places("  ", 9) == [UNKNOWN]
+
+
+def test_a_text_is_cut_at_the_limit() -> None:
+    assert len(Vocabulary(()).places("a b c d", 3)) == 3
+
+
+def test_frequent_words_come_first_and_rare_ones_not_at_all() -> None:
+    vocabulary, vectors = word_vectors([*TEXTS, "zebra"], 8, min_count=2, epochs=1, seed=0)
+    assert vocabulary.words[0] == "the"
+    assert "zebra" not in vocabulary.words
+    assert vectors.shape == (len(vocabulary), 8)
+    assert not vectors[:FIRST].any()
+
+
+def test_the_same_seed_gives_the_same_vectors() -> None:
+    one, two, other = (
+        word_vectors(TEXTS, 8, min_count=1, epochs=2, seed=seed)[1] for seed in (3, 3, 4)
+    )
+    assert np.array_equal(one, two)
+    assert not np.allclose(one, other)
+
+
+def test_a_corpus_without_frequent_words_gives_the_unknown_alone() -> None:
+    vocabulary, vectors = word_vectors(["one", "two"], 4, min_count=2, epochs=1, seed=0)
+    assert len(vocabulary) == len(vectors) == FIRST
+
+
+def test_a_vocabulary_comes_back_from_its_file(tmp_path: Path) -> None:
+    Vocabulary(("cät", "dog")).save(tmp_path / "words.json")
+    assert Vocabulary.load(tmp_path / "words.json").words == ("cät", "dog")
+
+
+@pytest.mark.parametrize("content", ["{", '{"a": 1}', "[1]"])
+def test_a_broken_vocabulary_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "words.json").write_text(content)
+    with pytest.raises(ModelError, match=r"words\.json"):
+        Vocabulary.load(tmp_path / "words.json")

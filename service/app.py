@@ -1,5 +1,6 @@
 """The one place where the parts are wired."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -7,6 +8,7 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
+from models.rerankers import IoI
 from service.api import create_api
 from service.api.security import NAMESPACE
 from service.conversations import Conversations
@@ -18,6 +20,7 @@ from service.pools import Pools, read_candidates
 from service.private_redis import PrivateRedis
 from service.ranking import Ranking
 from service.replica import running_replica
+from service.reranking import Reranking
 from service.selection import Selector
 from service.services import Services
 from service.sessions import Sessions
@@ -56,12 +59,22 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
         await pools.start()
         sessions = Sessions(redis, metrics, dimension=cached.dimension, ttl=settings.session_ttl)
         histories = Histories(sessions, cached, timeout=settings.request_timeout)
+        reranking = Reranking(
+            await asyncio.to_thread(IoI.load, settings.reranker, settings.device)
+            if settings.reranker
+            else None,
+            metrics,
+            short_list=settings.short_list,
+            timeout=settings.request_timeout,
+        )
+        stack.callback(reranking.close)
         turns = Turns(
             sessions=sessions,
             histories=histories,
             pools=pools,
             encoder=cached,
-            selector=Selector(metrics, short_list=settings.short_list),
+            selector=Selector(metrics, reranking, replica.pairwise),
+            reranking=reranking,
             metrics=metrics,
             max_turns=settings.max_turns,
         )
@@ -72,16 +85,17 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
             settings=settings,
             metrics=metrics,
             encoder=replica.encoder,
-            queue=replica.queue,
+            queues=replica.queues,
             pools=pools,
             turns=turns,
             conversations=Conversations(sessions, histories, pools, cached),
             ranking=Ranking(
-                histories,
-                pools,
-                cached,
-                metrics,
-                short_list=settings.short_list,
+                histories=histories,
+                pools=pools,
+                encoder=cached,
+                pairwise=replica.pairwise,
+                reranking=reranking,
+                metrics=metrics,
                 timeout=settings.request_timeout,
             ),
             planning=Planning(histories, cached, metrics, timeout=settings.request_timeout),

@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -96,14 +96,14 @@ class Entry:
 class Backlog:
     """Texts by priority, first as they came, then as word pieces. Its user holds a lock."""
 
-    def __init__(self, metrics: Metrics, budgets: Mapping[Priority, int]) -> None:
+    def __init__(self, metrics: Metrics, budget: int) -> None:
         """Start empty.
 
         Args:
             metrics: Gets the depth of each path, and what is dropped.
-            budgets: Tokens of a padded batch.
+            budget: Tokens of a padded batch.
         """
-        self._metrics, self._budgets = metrics, budgets
+        self._metrics, self._budget = metrics, budget
         self._sizes = dict.fromkeys(Priority, 0)
         self._in_hand = dict.fromkeys(Priority, 0)
         self._pieces: list[deque[Piece]] = [deque() for _ in Priority]
@@ -195,7 +195,7 @@ class Backlog:
         longest = length
         for entry in sorted(others, key=lambda entry: abs(len(entry.tokens) - length)):
             longest = max(longest, len(entry.tokens))
-            if (len(batch) + 1) * longest > self._budgets[priority]:
+            if (len(batch) + 1) * longest > self._budget:
                 break
             if not entry.request.gone:
                 batch.append(entry)

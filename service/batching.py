@@ -10,7 +10,9 @@ import asyncio
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +28,11 @@ __all__ = ["EncoderQueue", "Priority"]
 
 Float32 = NDArray[np.float32]
 
-BACKGROUND_TOKENS = 256
-"""Of a batch on a CPU that no turn waits for: about 30 ms, with hardly less throughput."""
+CPU_TOKENS = 256
+"""Of a batch on a CPU at most: about 40 ms. Larger ones get no more done, only later."""
 
+_OF_LATE = 32
+"""Batches whose median tells how long a text takes."""
 _PROBE_SECONDS = 1.0
 _STALLED_SECONDS = 60.0
 
@@ -37,7 +41,13 @@ class EncoderQueue:
     """Encodes for many at once, on one device."""
 
     def __init__(
-        self, encoder: UtteranceEncoder, metrics: Metrics, *, limit: int, batch_tokens: int
+        self,
+        encoder: UtteranceEncoder,
+        metrics: Metrics,
+        *,
+        limit: int,
+        batch_tokens: int,
+        patience: float = math.inf,
     ) -> None:
         """Take an encoder, which nobody else may use from now on.
 
@@ -46,12 +56,16 @@ class EncoderQueue:
             metrics: Counts and times.
             limit: Texts that may wait before one, those of uploads left out.
             batch_tokens: Tokens of a padded batch.
+            patience: Seconds that a text may have to wait: where it would take longer at the
+                pace of late, it is refused at once, which costs nothing.
         """
-        self._encoder, self._metrics, self._limit = encoder, metrics, limit
+        self._encoder, self._metrics = encoder, metrics
+        self._limit, self._patience = limit, patience
+        self._paces: deque[float] = deque(maxlen=_OF_LATE)
+        self._pace = 0.0
         on_cpu = encoder.model.device.type == "cpu"
-        background = min(batch_tokens, BACKGROUND_TOKENS) if on_cpu else batch_tokens
-        budgets = {**dict.fromkeys(Priority, background), Priority.TURN: batch_tokens}
-        self._backlog = Backlog(metrics, budgets)
+        tokens = min(batch_tokens, CPU_TOKENS) if on_cpu else batch_tokens
+        self._backlog = Backlog(metrics, tokens)
         self._device = Device(encoder, metrics)
         self._lock = threading.Lock()
         self._for_device = threading.Condition(self._lock)
@@ -63,7 +77,7 @@ class EncoderQueue:
             threading.Thread(target=self._run_all, name="encoder", daemon=True),
             threading.Thread(target=self._tokenize_all, name="tokenizer", daemon=True),
         ]
-        metrics.queue_oldest_seconds.set_function(self._oldest)
+        metrics.watch_oldest(self._oldest)
 
     @property
     def healthy(self) -> bool:
@@ -123,6 +137,15 @@ class EncoderQueue:
         except TimeoutError:
             raise DeadlineExceeded(f"not encoded within {timeout:g} s") from None
 
+    def check(self, priority: Priority = Priority.TURN) -> None:
+        """See whether one more text would be taken, before anything else is done for it.
+
+        Raises:
+            Overloaded: It would not.
+        """
+        with self._lock:
+            self._refuse(self._backlog.before(priority), 1)
+
     async def drain(self, timeout: float) -> None:
         """Take nothing new, finish what waits within some seconds, and stop."""
         with self._lock:
@@ -141,23 +164,29 @@ class EncoderQueue:
 
     def _admit(self, request: Request) -> None:
         with self._lock:
-            waiting, more = self._backlog.before(request.priority), len(request.items)
-            full = waiting and waiting + more > self._limit  # so that a large one can be served
-            if full and request.priority is not Priority.BULK:
-                self._metrics.rejected.labels("queue_full").inc()
-                raise Overloaded(f"{waiting} texts wait for the encoder already")
+            if request.priority is not Priority.BULK:
+                self._refuse(self._backlog.before(request.priority), len(request.items))
             self._backlog.add(request)
             if self._busy_since is None:
                 self._for_device.notify()
             else:
                 self._for_tokenizer.notify()
 
+    def _refuse(self, waiting: int, more: int) -> None:
+        full = waiting + more > self._limit or waiting * self._pace > self._patience
+        if waiting and full:  # so that a large one can be served
+            self._metrics.rejected.labels("queue_full").inc()
+            raise Overloaded(f"{waiting} texts wait for the encoder already")
+
     def _run_all(self) -> None:
         while (work := self._next_work()) is not None:
             if isinstance(work, Piece):
                 self._tokenize(work)
             elif work:
+                begin = time.monotonic()
                 self._device.run(work)
+                self._paces.append((time.monotonic() - begin) / len(work))
+                self._pace = median(self._paces)
             else:
                 self._device.probe()
 

@@ -1,8 +1,12 @@
-"""The command line: `turnwise serve`, `pool`, `key`, `train` and `evaluate`."""
+"""The command line: `turnwise serve`, `chat`, `doctor`, `key`, `pool`, `train` and `evaluate`."""
+
+from typing import Annotated
 
 import typer
 
 from models.errors import TurnwiseError
+from service.commands.chat import chat
+from service.commands.doctor import doctor
 from service.commands.evaluate import evaluate
 from service.commands.key import key
 from service.commands.many_values import ManyValues
@@ -11,17 +15,43 @@ from service.commands.serve import serve
 from service.commands.train import train
 from service.errors import ServiceError
 
+_SERVICE, _MODELS = "The service", "Models"
+
 app = typer.Typer(
-    help="Online response selection for conversations.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich",
 )
-app.command()(serve)
-app.add_typer(pool, name="pool")
-app.command(cls=ManyValues)(key)
-app.command(cls=ManyValues)(train)
-app.add_typer(evaluate, name="evaluate")
+app.command(rich_help_panel=_SERVICE)(serve)
+app.command(rich_help_panel=_SERVICE)(chat)
+app.command(rich_help_panel=_SERVICE)(doctor)
+app.add_typer(pool, name="pool", rich_help_panel=_SERVICE)
+app.command(cls=ManyValues, rich_help_panel=_SERVICE)(key)
+app.command(cls=ManyValues, rich_help_panel=_MODELS)(train)
+app.add_typer(evaluate, name="evaluate", rich_help_panel=_MODELS)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version  # noqa: PLC0415
+
+        typer.echo(f"turnwise {version('turnwise')}")
+        raise typer.Exit
+
+
+@app.callback()
+def turnwise(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Online response selection for conversations.
+
+    Begin with `turnwise serve`, then `turnwise chat` in another terminal.
+    """
 
 
 def main() -> None:

@@ -105,12 +105,18 @@ class Conversations:
             SessionNotFound: There is no such session.
             PoolNotFound: There is no such pool.
             CandidateNotFound: It lacks one of the candidates.
-            InvalidRequest: MaxSim, which is no sum over rows.
+            InvalidRequest: MaxSim or a pairwise pool, whose scores are no sums over rows.
         """
         aggregation = chosen(aggregated, self._encoder.aggregation)
         if aggregation.name == "max_sim":
             raise InvalidRequest.field("max_sim has no running matrix", "query", "aggregation")
         view = self._pools.view(namespace, pool)
+        if view.retrieval == "pairwise":
+            raise InvalidRequest.field(
+                f"pool '{pool}' is of the pairwise model, which has no running matrix",
+                "query",
+                "pool",
+            )
         vectors = view.vectors(ids)
         base = await self._found(namespace, session_id, rows=None)
         step = Step(base, base.posts, base.responder, self._encoder.fingerprint)

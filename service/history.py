@@ -13,7 +13,7 @@ from models.roles import Role, RoleText, relation_to
 from service.batching import Priority
 from service.conversation import Post, utterances
 from service.encoding import CachedEncoder
-from service.errors import SessionNotFound
+from service.errors import Conflict, InvalidRequest, ServiceError, SessionNotFound
 from service.requests import RESPONDER, Aggregated, OptionalHistory
 from service.sessions import Session, SessionKey, Sessions
 
@@ -30,6 +30,11 @@ class History:
     utterances: tuple[Utterance, ...]
     responder: str
     session: Session | None = None
+
+    @property
+    def texts(self) -> list[str]:
+        """Of the utterances."""
+        return [utterance.text for utterance in self.utterances]
 
 
 class Histories:
@@ -129,6 +134,13 @@ def chosen(asked: Aggregated, card: Aggregation) -> Aggregation:
     """Return the aggregation that a request asks for; what it leaves out says the model's card."""
     name = asked.aggregation or ("last_rows" if asked.last_rows else card.name)
     return Aggregation(name, asked.last_rows or card.last_rows)
+
+
+def nothing_said(asked: OptionalHistory) -> ServiceError:
+    """Return the error of a history without an utterance, where it takes one."""
+    if asked.session_id is None:
+        return InvalidRequest.field("needs at least one utterance", "body", "context")
+    return Conflict(f"session '{asked.session_id}' has no utterance yet")
 
 
 def session_not_found(session_id: str) -> SessionNotFound:

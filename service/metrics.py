@@ -1,6 +1,6 @@
 """What Prometheus scrapes: every series exists from the start, so that no rate lacks its zero."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import product
 from time import perf_counter
@@ -88,7 +88,13 @@ class Metrics:
         )
         self.ready = Gauge("turnwise_ready", "1 while /readyz says yes", registry=registry)
         self.build = Info("turnwise_build", "Version and model", registry=registry)
+        self._ages: list[Callable[[], float]] = []
         self._create_series()
+
+    def watch_oldest(self, age: Callable[[], float]) -> None:
+        """Take what tells the age in seconds of the oldest text that waits in one more queue."""
+        self._ages.append(age)
+        self.queue_oldest_seconds.set_function(lambda: max(age() for age in self._ages))
 
     @contextmanager
     def stage(self, stage: Stage) -> Iterator[None]:

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from models.planning import Plan, plan_chain, plan_greedy
 from models.roles import Role, RoleText, relation_to
 from service.encoding import CachedEncoder
-from service.errors import InvalidRequest
-from service.history import Histories, History
+from service.history import Histories, History, nothing_said
 from service.metrics import Metrics
 from service.requests import PlanAnswer, PlannedOrder, PlanRequest
 from service.timings import Timings
@@ -33,17 +32,14 @@ class Planning:
         Raises:
             SessionNotFound: There is no such session.
             InvalidRequest: The method needs a history, and there is none.
+            Conflict: The method needs one, and the session has no utterance.
             ServiceError: What reading and encoding raise.
         """
         timings = Timings("encode", "state", "plan")
         with timings.stage("state"):
             history = await self._histories.find(namespace, request)
         if request.method != "chain" and not history.utterances:
-            raise InvalidRequest.field(
-                f"'{request.method}' needs a session or a context with an utterance",
-                "body",
-                "method",
-            )
+            raise nothing_said(request)
         with timings.stage("encode"):
             links, pull = await self._encode(request, history)
         with timings.stage("plan"), self._metrics.stage("plan"):

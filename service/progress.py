@@ -6,7 +6,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 if TYPE_CHECKING:
-    from models.training.trainer import Progress
+    from models.training.loop import Progress
 
 
 class TrainingProgress:

@@ -8,14 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.encoder import Aggregation
-from models.mixture import max_sim, reachability, running_query
+from models.mixture import reachability
 from models.roles import Relation, Role, RoleText, relation_to
 from service.batching import Priority
 from service.encoding import CachedEncoder
 from service.errors import InvalidRequest
-from service.history import Histories, History, chosen, new_rows
+from service.fit import Fit, encoder_fit, running_query_of
+from service.history import Histories, History, chosen, nothing_said
 from service.metrics import Metrics
-from service.pools import Pools, PoolView
+from service.pairwise import Pairwise
+from service.pools import Hit, Pools, PoolView
 from service.requests import (
     Avoided,
     Candidate,
@@ -27,7 +29,8 @@ from service.requests import (
     Rejected,
     Selected,
 )
-from service.selection import selected
+from service.reranking import Reranking
+from service.selection import check_explained, selected
 from service.timings import Timings
 
 Float32 = NDArray[np.float32]
@@ -47,55 +50,71 @@ class _Candidate:
 
 
 class Ranking:
-    """Ranks candidates by eq. 3 and eq. 4 of C3L."""
+    """Ranks candidates by eq. 3 and eq. 4 of C3L, or by a re-ranker."""
 
     def __init__(
         self,
+        *,
         histories: Histories,
         pools: Pools,
         encoder: CachedEncoder,
+        pairwise: Pairwise | None,
+        reranking: Reranking,
         metrics: Metrics,
-        *,
-        short_list: int,
         timeout: float,
     ) -> None:
         self._histories, self._pools, self._encoder = histories, pools, encoder
-        self._metrics, self._short_list, self._timeout = metrics, short_list, timeout
+        self._pairwise, self._reranking = pairwise, reranking
+        self._metrics, self._timeout = metrics, timeout
 
     async def rank(self, namespace: str, request: RankRequest) -> RankAnswer:
         """Rank candidates; with goals by Σ weight · eq. 4 + fit_weight · next-utterance score.
 
-        Of a pool the best by the next-utterance score are considered, as many as MaxSim re-ranks
-        or as `top_k` asks for.
+        Of a pool the best by the next-utterance score are considered: the short list, or as many
+        as `top_k` asks for.
 
         Raises:
             SessionNotFound: There is no such session.
             PoolNotFound: There is no such pool.
-            InvalidRequest: There is nothing to rank by: neither a context nor a goal.
+            InvalidRequest: There is nothing to rank by: neither a context nor a goal. Or there is
+                no such re-ranker, nothing that could be explained, or too much to compare.
+            Conflict: The session has no utterance, and there is no goal.
             ServiceError: What reading, encoding and searching raise.
         """
         timings = Timings("encode", "state", "retrieve", "rerank")
+        self._reranking.check(request.rerank, explain=request.explain)
         with timings.stage("state"):
             history = await self._histories.find(namespace, request)
         if not history.utterances and (request.pool or not request.goals):
-            raise InvalidRequest.field("needs at least one utterance", "body", "context")
+            raise nothing_said(request)
         aggregation = chosen(request, self._encoder.aggregation)
         view = self._pools.view(namespace, request.pool) if request.pool else None
-        most = _most_candidates(len(history.utterances), aggregation)
+        most = self._most(request, len(history.utterances), aggregation)
+        hits: list[Hit] = []
         if view:
-            count = min(max(self._short_list, request.top_k or 0), most)
-            candidates = await self._of_pool(view, history, aggregation, count, timings)
+            count = min(max(self._reranking.short_list, request.top_k or 0), most)
+            query = await self._query(view, history, aggregation, timings)
+            with timings.stage("retrieve"):
+                hits = await view.search(query, count)
+            candidates = [
+                _Candidate(hit.candidate.id, hit.candidate.text, history.responder) for hit in hits
+            ]
         else:
             given = request.candidates or []
             if len(given) > most:
                 raise InvalidRequest.field(
-                    f"max_sim over {len(history.utterances)} utterances takes at most {most}",
+                    f"{request.rerank or aggregation.name} over {len(history.utterances)} "
+                    f"utterances takes at most {most} candidates",
                     "body",
                     "candidates",
                 )
             candidates = [_candidate(one, history.responder) for one in given]
+        if view and view.retrieval == "pairwise" and not request.rerank:
+            check_explained(view, explain=request.explain)
+            fit: Fit | None = Fit(np.array([hit.score for hit in hits], np.float32))
+        else:
+            fit = await self._fit(candidates, history, request, view, timings)
         with timings.stage("encode"):
-            fit = await self._fit(candidates, history, request, aggregation, view)
             goals = await self._reach(candidates, history, request.goals)
             avoid = await self._reach(candidates, history, request.avoid)
         with timings.stage("rerank"), self._metrics.stage("rerank"):
@@ -115,46 +134,58 @@ class Ranking:
             PoolNotFound: There is no such pool.
         """
         view = self._pools.view(namespace, pool)
-        inputs = [RoleText(text, Role.SECOND, Relation.OTHER)]
-        vectors = await self._encoder.encode(inputs, timeout=self._timeout)
-        return [selected(hit, hit.score) for hit in await view.search(vectors[0], top_k)]
+        if view.retrieval == "pairwise" and self._pairwise:
+            query = await self._pairwise.query([text])
+        else:
+            inputs = [RoleText(text, Role.SECOND, Relation.OTHER)]
+            (query,) = await self._encoder.encode(inputs, timeout=self._timeout)
+        return [selected(hit, hit.score) for hit in await view.search(query, top_k)]
 
-    async def _of_pool(
-        self,
-        view: PoolView,
-        history: History,
-        aggregation: Aggregation,
-        count: int,
-        timings: Timings,
-    ) -> list[_Candidate]:
+    def _most(self, request: RankRequest, utterances: int, aggregation: Aggregation) -> int:
+        """Return how many candidates can be scored."""
+        if request.rerank:
+            return self._reranking.short_list
+        by_pairs = aggregation.name == "max_sim"
+        return _MOST_PAIRS // max(utterances, 1) ** 2 if by_pairs else _MOST_PAIRS
+
+    async def _query(
+        self, view: PoolView, history: History, aggregation: Aggregation, timings: Timings
+    ) -> Float32:
+        """Return the vector (d,) with which a pool is searched."""
         with timings.stage("encode"):
+            if view.retrieval == "pairwise" and self._pairwise:
+                return await self._pairwise.query(history.texts)
             first, second = await self._histories.encode(history, history.responder)
-        with timings.stage("retrieve"):
-            query = await asyncio.to_thread(_query, first, second, aggregation)
-            hits = await view.search(query, count)
-        return [_Candidate(hit.candidate.id, hit.candidate.text, history.responder) for hit in hits]
+            return await asyncio.to_thread(running_query_of, first, second, aggregation)
 
     async def _fit(
         self,
         candidates: Sequence[_Candidate],
         history: History,
         request: RankRequest,
-        aggregation: Aggregation,
         view: PoolView | None,
-    ) -> Float32 | None:
-        """Return the next-utterance score (C,); None where there is no context or no use for it."""
-        if not history.utterances or (request.goals and not request.fit_weight):
+        timings: Timings,
+    ) -> Fit | None:
+        """Return the next-utterance scores; None where there is no context or no use for them."""
+        wanted = request.explain or request.fit_weight or not request.goals
+        if not history.utterances or not wanted:
             return None
-        if view:
-            after = view.vectors([candidate.id or "" for candidate in candidates])
-        else:
-            after = await self._encode([RoleText(c.text, Role.AFTER) for c in candidates])
-        scores = np.empty(len(candidates), np.float32)
-        for speaker in dict.fromkeys(candidate.speaker for candidate in candidates):
-            said = [place for place, c in enumerate(candidates) if c.speaker == speaker]
-            first, second = await self._histories.encode(history, speaker)
-            scores[said] = await asyncio.to_thread(_scores, first, second, after[said], aggregation)
-        return scores
+        texts = [candidate.text for candidate in candidates]
+        if request.rerank:
+            return Fit(await self._reranking.scores(history.texts, texts, timings))
+        with timings.stage("encode"):
+            if view:
+                after = view.vectors([candidate.id or "" for candidate in candidates])
+            else:
+                after = await self._encode([RoleText(text, Role.AFTER) for text in texts])
+            return await encoder_fit(
+                self._histories,
+                history,
+                [candidate.speaker for candidate in candidates],
+                after,
+                chosen(request, self._encoder.aggregation),
+                explain=request.explain,
+            )
 
     async def _reach(
         self,
@@ -179,35 +210,16 @@ class Ranking:
         return await self._encoder.encode(inputs, Priority.LIST, timeout=self._timeout)
 
 
-def _most_candidates(utterances: int, aggregation: Aggregation) -> int:
-    by_pairs = aggregation.name == "max_sim"
-    return _MOST_PAIRS // max(utterances, 1) ** 2 if by_pairs else _MOST_PAIRS
-
-
 def _candidate(given: str | Candidate, responder: str) -> _Candidate:
     if isinstance(given, str):
         return _Candidate(None, given, responder)
     return _Candidate(given.id, given.text, given.speaker or responder)
 
 
-def _query(first: Float32, second: Float32, aggregation: Aggregation) -> Float32:
-    """Return the running query that the aggregation, or the retrieval for MaxSim, sums."""
-    n = len(second)
-    summed = aggregation.summed
-    place = 0 if summed is None else max(0, n - summed - 1)
-    return running_query(new_rows(first, second[place:], place), summed)
-
-
-def _scores(first: Float32, second: Float32, after: Float32, aggregation: Aggregation) -> Float32:
-    if aggregation.name == "max_sim":
-        return max_sim(first, second, after)
-    return np.asarray(after @ _query(first, second, aggregation))
-
-
 def _ranked(
     request: RankRequest,
     candidates: Sequence[_Candidate],
-    fit: Float32 | None,
+    fit: Fit | None,
     goals: Float32,
     avoid: Float32,
 ) -> tuple[list[Ranked], list[Rejected]]:
@@ -215,7 +227,7 @@ def _ranked(
     weights = np.array([goal.weight for goal in request.goals])
     scores: Float64 = goals @ weights if request.goals else np.zeros(len(candidates))
     if fit is not None:
-        scores = scores + (request.fit_weight if request.goals else 1.0) * fit
+        scores = scores + (request.fit_weight if request.goals else 1.0) * fit.scores
     thresholds = np.array([avoided.threshold for avoided in request.avoid])
     over = avoid >= thresholds if request.avoid else np.zeros((len(candidates), 0), bool)
     kept = [place for place in np.argsort(-scores, kind="stable") if not over[place].any()]
@@ -225,8 +237,9 @@ def _ranked(
             id=candidates[place].id,
             text=candidates[place].text,
             score=float(scores[place]),
-            fit=None if fit is None else float(fit[place]),
+            fit=None if fit is None else float(fit.scores[place]),
             goals=goals[place].tolist(),
+            contributions=fit.parts[place].tolist() if fit and fit.parts is not None else None,
         )
         for place in kept[: request.top_k]
     ]

@@ -6,14 +6,20 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
 
 from redis.asyncio import Redis
 
 from models.encoder import UtteranceEncoder
+from models.rerankers import PairwiseModel
+from models.rerankers.pairwise import ENCODER
 from service.batching import EncoderQueue
+from service.catalogue import Retrieval
 from service.encoding import CachedEncoder
 from service.metrics import Metrics
-from service.pools import Pools
+from service.pairwise import Pairwise
+from service.pools import PoolEncoder, Pools, RunningQueries
 from service.redis import connect
 from service.settings import Settings
 
@@ -29,9 +35,11 @@ class Replica:
 
     redis: Redis
     encoder: UtteranceEncoder
-    queue: EncoderQueue
+    queues: tuple[EncoderQueue, ...]
+    """That of the encoder, and that of the pairwise model where there is one."""
     cached: CachedEncoder
     pools: Pools
+    pairwise: Pairwise | None
 
 
 @asynccontextmanager
@@ -43,29 +51,56 @@ async def running_replica(
         redis = await stack.enter_async_context(
             connect(redis_url, cluster=settings.redis_cluster, timeout=settings.redis_timeout)
         )
-        encoder = await asyncio.to_thread(
-            UtteranceEncoder.for_serving,
-            settings.model,
-            device=settings.device,
-            cache=settings.data_dir / "models",
-        )
+        main = await _start(settings, settings.model, metrics, stack)
+        encoder = main.encoder
         metrics.build.info(
             {"version": version("turnwise"), "model": encoder.name, "runtime": encoder.runtime}
         )
-        _log.info("model %s loaded: %s", encoder.name, encoder.runtime)
-        queue = EncoderQueue(
-            encoder, metrics, limit=settings.queue_limit, batch_tokens=settings.batch_tokens
-        )
-        await queue.start()
-        stack.push_async_callback(queue.drain, _LAST_BATCH)
-        cached = CachedEncoder(queue, encoder, metrics, size=settings.vector_cache)
+        encoders: dict[Retrieval, PoolEncoder] = {"default": RunningQueries(main.cached)}
+        queues, pairwise = [main.queue], None
+        if folder := settings.pairwise:
+            part = await _start(settings, folder / ENCODER, metrics, stack)
+            model = await asyncio.to_thread(PairwiseModel.load, folder, encoder=part.encoder)
+            pairwise = Pairwise(model, part.cached, timeout=settings.request_timeout)
+            encoders["pairwise"] = pairwise
+            queues.append(part.queue)
         pools = Pools(
             redis,
-            cached,
+            encoders,
             metrics,
             exact_limit=settings.exact_limit,
             search_threads=settings.search_threads,
             max_pool_size=settings.max_pool_size,
         )
         stack.push_async_callback(pools.close)
-        yield Replica(redis, encoder, queue, cached, pools)
+        yield Replica(redis, encoder, tuple(queues), main.cached, pools, pairwise)
+
+
+class _Encoding(NamedTuple):
+    encoder: UtteranceEncoder
+    queue: EncoderQueue
+    cached: CachedEncoder
+
+
+async def _start(
+    settings: Settings, model: str | Path, metrics: Metrics, stack: AsyncExitStack
+) -> _Encoding:
+    """Load an encoder and start its queue, which the stack drains."""
+    encoder = await asyncio.to_thread(
+        UtteranceEncoder.for_serving,
+        model,
+        device=settings.device,
+        cache=settings.data_dir / "models",
+    )
+    _log.info("model %s loaded: %s", encoder.name, encoder.runtime)
+    queue = EncoderQueue(
+        encoder,
+        metrics,
+        limit=settings.queue_limit,
+        batch_tokens=settings.batch_tokens,
+        patience=settings.queue_seconds,
+    )
+    await queue.start()
+    stack.push_async_callback(queue.drain, _LAST_BATCH)
+    cached = CachedEncoder(queue, encoder, metrics, size=settings.vector_cache)
+    return _Encoding(encoder, queue, cached)

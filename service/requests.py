@@ -2,17 +2,40 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    model_validator,
+)
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~-]{0,127}$")]
 """A session or a pool: safe in a URL, a file name and a key."""
-Speaker = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=64)]
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+_SOMETHING = r"\S"
+Speaker = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=64, pattern=_SOMETHING),
+]
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=_SOMETHING)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 AggregationName = Literal["mean", "last_rows", "max_sim"]
 
+RerankerName = Literal["ioi"]
+
 RESPONDER = "bot"
+
+
+def _given(*names: str) -> dict[str, JsonValue]:
+    """Return the JSON schema of an object in which these fields are there and not null."""
+    return {"required": [*names], "properties": {n: {"not": {"type": "null"}} for n in names}}
+
+
+def _either(one: str, other: str) -> dict[str, JsonValue]:
+    """Return the JSON schema of an object in which one of two fields is given, and not both."""
+    return {"oneOf": [_given(one), _given(other)]}
 
 
 class Value(BaseModel):
@@ -39,8 +62,8 @@ class TurnRequest(Aggregated):
     """Where the candidates come from."""
     top_k: Count = 5
     """Candidates to return."""
-    rerank: None = None
-    """No re-ranker is installed."""
+    rerank: RerankerName | None = None
+    """What puts the best candidates in their final order, where the service has it."""
     respond: bool | None = None
     """Whether candidates are returned; left out: when the responder did not say this."""
     explain: bool = False
@@ -122,6 +145,8 @@ class Avoided(Value):
 class OptionalHistory(Value):
     """A session, a context, or neither."""
 
+    model_config = ConfigDict(json_schema_extra={"not": _given("session_id", "context")})
+
     session_id: Name | None = None
     context: list[Post] | None = None
 
@@ -132,8 +157,29 @@ class OptionalHistory(Value):
         return self
 
 
+_SOMETHING_TO_RANK_BY: dict[str, JsonValue] = {
+    "anyOf": [
+        {"properties": {"context": {"minItems": 1}}},
+        {
+            "required": ["goals"],
+            "properties": {"goals": {"minItems": 1}, "pool": {"type": "null"}},
+        },
+    ]
+}
+
+
 class RankRequest(OptionalHistory, Aggregated):
     """Candidates to rank after a history, or toward goals."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "allOf": [
+                _either("session_id", "context"),
+                _either("candidates", "pool"),
+                _SOMETHING_TO_RANK_BY,
+            ]
+        }
+    )
 
     candidates: list[Text | Candidate] | None = Field(default=None, min_length=1)
     pool: Name | None = None
@@ -142,8 +188,12 @@ class RankRequest(OptionalHistory, Aggregated):
     avoid: list[Avoided] = []
     fit_weight: Finite = 0.0
     """With goals: weight of the next-utterance score beside eq. 4."""
+    rerank: RerankerName | None = None
+    """What gives the next-utterance scores, instead of the encoder."""
     top_k: Count | None = None
     """Best candidates to return; all where left out."""
+    explain: bool = False
+    """Whether each candidate tells its `fit`, and what each utterance contributes to it."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -166,6 +216,8 @@ class Ranked(Value):
     """Next-utterance score; None without an utterance of context."""
     goals: list[float]
     """Reachability of each goal (eq. 4 of C3L)."""
+    contributions: list[float] | None = Field(default=None, exclude_if=lambda value: value is None)
+    """One a context utterance, oldest first; they add up to `fit`."""
 
 
 class Rejected(Value):
@@ -200,8 +252,21 @@ class PlanGoal(Value):
     """Who would say it; the responder where left out."""
 
 
+_HISTORY_IF_NEEDED: dict[str, JsonValue] = {
+    "anyOf": [
+        {"properties": {"method": {"const": "chain"}}},
+        _given("session_id"),
+        {"required": ["context"], "properties": {"context": {"type": "array", "minItems": 1}}},
+    ]
+}
+
+
 class PlanRequest(OptionalHistory):
     """Goals to put into the order in which a dialogue can reach them."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"allOf": [{"not": _given("session_id", "context")}, _HISTORY_IF_NEEDED]}
+    )
 
     goals: list[PlanGoal] = Field(min_length=2)
     method: Literal["chain", "chain_curved", "greedy"] = "chain"

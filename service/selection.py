@@ -1,6 +1,7 @@
 """The candidates of a pool that fit best after a context."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,9 +9,12 @@ from numpy.typing import NDArray
 
 from models.encoder import Aggregation
 from models.mixture import contributions, max_sim, max_sim_contributions, running_query
+from service.errors import InvalidRequest
 from service.metrics import Metrics
+from service.pairwise import Pairwise
 from service.pools import Hit, PoolView
-from service.requests import Selected
+from service.requests import RerankerName, Selected
+from service.reranking import Reranking
 from service.timings import Timings
 
 Float32 = NDArray[np.float32]
@@ -25,11 +29,13 @@ class Context:
     """A context of n utterances in vectors.
 
     Attributes:
+        texts: Of its utterances.
         first: (n or n - 1, d) [B1].
         second: (n, d) [B2]; read only by MaxSim and explanations.
         rows: The newest rows, at least one more than the aggregation sums where there are more.
     """
 
+    texts: Sequence[str]
     first: Float32
     second: Float32
     rows: Float32
@@ -37,11 +43,12 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How to select: aggregation, how many, and whether to explain."""
+    """How to select: aggregation, how many, whether to explain, and what re-ranks."""
 
     aggregation: Aggregation
     top_k: int
     explain: bool = False
+    rerank: RerankerName | None = None
 
     @property
     def rows_read(self) -> int | None:
@@ -56,27 +63,80 @@ class Choice:
 
 
 class Selector:
-    """Retrieves with the running query; MaxSim re-ranks a short list (C3L appendix A)."""
+    """Retrieves with the running query, or as the pool's encoder does; orders a short list anew.
 
-    def __init__(self, metrics: Metrics, *, short_list: int) -> None:
-        self._metrics, self._short_list = metrics, short_list
+    That is done by MaxSim (C3L appendix A), or by the re-ranker that was asked for.
+    """
+
+    def __init__(self, metrics: Metrics, reranking: Reranking, pairwise: Pairwise | None) -> None:
+        self._metrics, self._reranking, self._pairwise = metrics, reranking, pairwise
 
     async def select(
         self, view: PoolView, context: Context, choice: Choice, timings: Timings
     ) -> list[Selected]:
-        """Return the best candidates, best first."""
-        by_pairs = choice.aggregation.name == "max_sim"
-        count = choice.top_k
-        if by_pairs:
-            affordable = min(self._short_list, _PAIRS // len(context.second) ** 2)
-            count = max(choice.top_k, affordable)
-        with timings.stage("retrieve"):
-            hits = await view.search(running_query(context.rows, choice.aggregation.summed), count)
-        if not choice.pairs_read or not hits:
+        """Return the best candidates, best first.
+
+        Raises:
+            InvalidRequest: The scores of such a pool cannot be explained, or are no MaxSim.
+            ServiceError: What encoding and re-ranking raise.
+        """
+        if view.retrieval == "pairwise":
+            hits = await self._by_pairwise(view, context, choice, timings)
+        else:
+            query = running_query(context.rows, choice.aggregation.summed)
+            hits = await _found(view, query, self._count(choice, len(context.second)), timings)
+        if not hits:
+            return []
+        if choice.rerank:
+            texts = [hit.candidate.text for hit in hits]
+            scores = await self._reranking.scores(context.texts, texts, timings)
+            return _best(hits, scores, choice.top_k)
+        if not choice.pairs_read or view.retrieval == "pairwise":
             return [selected(hit, hit.score) for hit in hits]
         with timings.stage("rerank"), self._metrics.stage("rerank"):
             vectors = view.vectors([hit.candidate.id for hit in hits])
             return await asyncio.to_thread(_by_pairs, hits, vectors, context, choice)
+
+    def _count(self, choice: Choice, utterances: int) -> int:
+        """Return how many candidates are retrieved."""
+        if choice.rerank:
+            return max(choice.top_k, self._reranking.short_list)
+        if choice.aggregation.name == "max_sim":
+            affordable = min(self._reranking.short_list, _PAIRS // utterances**2)
+            return max(choice.top_k, affordable)
+        return choice.top_k
+
+    async def _by_pairwise(
+        self, view: PoolView, context: Context, choice: Choice, timings: Timings
+    ) -> list[Hit]:
+        assert self._pairwise is not None  # noqa: S101 - else there were no such view
+        check_explained(view, explain=choice.explain)
+        with timings.stage("encode"):
+            query = await self._pairwise.query(context.texts)
+        count = self._count(choice, 1) if choice.rerank else choice.top_k
+        return await _found(view, query, count, timings)
+
+
+async def _found(view: PoolView, query: Float32, count: int, timings: Timings) -> list[Hit]:
+    with timings.stage("retrieve"):
+        return await view.search(query, count)
+
+
+def check_explained(view: PoolView, *, explain: bool) -> None:
+    """See whether the scores of a pool can be explained where they are to be.
+
+    Raises:
+        InvalidRequest: They cannot.
+    """
+    if explain and view.retrieval == "pairwise":
+        raise InvalidRequest.field(
+            f"the scores of pool '{view.name}' are no sums over utterances", "body", "explain"
+        )
+
+
+def _best(hits: list[Hit], scores: Float32, top_k: int) -> list[Selected]:
+    best = np.argsort(-scores, kind="stable")[:top_k]
+    return [selected(hits[place], float(scores[place])) for place in best]
 
 
 def _by_pairs(

@@ -1,7 +1,7 @@
 """The running parts of the service, as the HTTP routes find them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -30,8 +30,16 @@ class Services:
     ranking: "Ranking"
     planning: "Planning"
     pools: "Pools"
-    queue: "EncoderQueue"
+    queues: Sequence["EncoderQueue"]
     ping: Callable[[], Awaitable[object]]
     """Asks Redis for a sign of life; raises where there is none."""
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     """Set from SIGTERM on: `/readyz` says no, while requests are still answered."""
+
+    def check(self) -> None:
+        """See whether a turn would be encoded soon, before anything is done for it.
+
+        Raises:
+            Overloaded: It would not.
+        """
+        self.queues[0].check()

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+from pydantic_core import from_json
 from redis.asyncio import Redis
 
 from service.conversation import Post
@@ -209,7 +210,7 @@ class Sessions:
             epoch=int(epoch),
             responder=responder.decode(),
             fingerprint=fingerprint.decode(),
-            posts=tuple(Post(*json.loads(post)) for post in posts),
+            posts=tuple(Post(*post) for post in from_json(b"[" + b",".join(posts) + b"]")),
             first=self._vectors(vectors[0], np.float16),
             second=self._vectors(vectors[1], np.float16),
             rows=rows if whole else rows[:0],

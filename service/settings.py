@@ -17,7 +17,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError as UnreadableError
 
-from models.encoder import DEFAULT_MODEL
+from models import DEFAULT_MODEL
 from models.errors import TurnwiseError
 
 Scope = Literal["select", "pools", "admin"]
@@ -89,13 +89,17 @@ class Settings(Limits):
     """A sentence-transformers folder or hub name."""
     device: str | None = None
     """A torch device; without one a GPU where there is one, else the CPU."""
+    pairwise: Path | None = None
+    """A trained pairwise model, for pools with `"encoder": "pairwise"`."""
+    reranker: Path | None = None
+    """A trained IoI network, for requests with `"rerank": "ioi"`."""
     default_pool: Path | None = None
     """Candidates (JSONL) for the pool `default`, where there is none of that name yet."""
 
     session_ttl: PositiveInt = 86_400
     """Seconds that a session lives after its last turn."""
     short_list: PositiveInt = 100
-    """Candidates retrieved by the running query that MaxSim re-ranks."""
+    """Candidates retrieved that MaxSim or a re-ranker puts in order."""
     exact_limit: PositiveInt = 50_000
     """Pool size up to which search is exact."""
     search_threads: PositiveInt = 1
@@ -103,8 +107,10 @@ class Settings(Limits):
 
     queue_limit: PositiveInt = 2048
     """Texts that may wait for the encoder ahead of bulk work."""
+    queue_seconds: PositiveFloat = 1.0
+    """Seconds that a text may have to wait for the encoder; past that, requests are refused."""
     batch_tokens: PositiveInt = 4096
-    """Tokens of a padded batch."""
+    """Tokens of a padded batch; on a CPU 256 at most."""
     vector_cache: PositiveInt = 50_000
     """Vectors of recent texts kept in memory (1.5 KB each with the default model)."""
     request_timeout: PositiveFloat = 10.0

@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from service.catalogue import Edited
 from service.errors import PoolNotFound
 from service.metrics import Metrics
-from service.pools import Edited, Manifest, read_snapshot, write_snapshot
+from service.pools import Manifest, read_snapshot, write_snapshot
 from service.private_redis import PrivateRedis, running_url
 from service.replica import Replica, running_replica
 from service.settings import Settings
@@ -24,9 +25,9 @@ async def save(settings: Settings, namespace: str, name: str, folder: Path) -> M
     """
     async with _replica(settings) as replica:
         await replica.pools.load(namespace, name)
-        view, encoder = replica.pools.view(namespace, name), replica.encoder
+        view, info = replica.pools.view(namespace, name), replica.pools.info(namespace, name)
         return await asyncio.to_thread(
-            write_snapshot, view, folder, model=encoder.name, fingerprint=encoder.fingerprint
+            write_snapshot, view, folder, model=info.model, fingerprint=info.fingerprint
         )
 
 
@@ -54,7 +55,7 @@ async def restore(
         try:
             await pools.load(namespace, name)
         except PoolNotFound:
-            await pools.create(namespace, name, description="")
+            await pools.create(namespace, name, "", snapshot.manifest.encoder)
         return name, await pools.restore(namespace, name, snapshot, progress)
 
 

@@ -23,6 +23,7 @@ from service.history import Histories, chosen, context_inputs
 from service.metrics import Metrics
 from service.pools import Pools, PoolView
 from service.requests import RESPONDER, PoolVersion, TurnAnswer, TurnRequest
+from service.reranking import Reranking
 from service.selection import Choice, Context, Selector
 from service.sessions import Answered, Session, SessionKey, Sessions
 from service.step import NewVectors, Step
@@ -48,12 +49,13 @@ class Turns:
         pools: Pools,
         encoder: CachedEncoder,
         selector: Selector,
+        reranking: Reranking,
         metrics: Metrics,
         max_turns: int,
     ) -> None:
         self._sessions, self._histories, self._pools = sessions, histories, pools
         self._encoder, self._selector, self._metrics = encoder, selector, metrics
-        self._max_turns = max_turns
+        self._reranking, self._max_turns = reranking, max_turns
         self._idle: set[asyncio.Task[None]] = set()
 
     async def turn(
@@ -74,13 +76,16 @@ class Turns:
             IdempotencyMismatch: The key came with another request before.
             TurnConflict: `expected_turn` is not the next turn.
             SessionFull: The session has as many posts as it may.
+            InvalidRequest: There is no such re-ranker, or nothing that could be explained.
             PoolNotFound: There is no such pool.
             ServiceError: What reading, encoding, searching and writing raise.
         """
         timings = Timings("encode", "state", "retrieve", "rerank")
         session = SessionKey(namespace, session_id)
         retry = _Retry.of(key, request) if key else None
-        choice = Choice(chosen(request, self._encoder.aggregation), request.top_k, request.explain)
+        self._reranking.check(request.rerank, explain=request.explain)
+        aggregation = chosen(request, self._encoder.aggregation)
+        choice = Choice(aggregation, request.top_k, request.explain, request.rerank)
         for _ in range(ATTEMPTS):
             with timings.stage("state"), self._metrics.stage("state_read"):
                 base, answered = await self._sessions.read(
@@ -188,11 +193,13 @@ def _digest(text: str) -> str:
 
 
 def _context(step: Step, new: NewVectors) -> Context:
+    texts = [said.text for said in step.said]
     if step.base is None:
-        return Context(new.first, new.second, new.rows)
+        return Context(texts, new.first, new.second, new.rows)
     dropped = step.base.complete - step.keep_complete
     kept = step.base.rows[: max(len(step.base.rows) - dropped, 0)]
     return Context(
+        texts=texts,
         first=new.first,
         second=np.concatenate([step.base.second[: step.keep_complete], new.second]),
         rows=np.concatenate([kept, new.rows]),

@@ -9,15 +9,24 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.middleware import Middleware
 
-from service.api import ops, plan, pools, rank, sessions
+from service.api import console, ops, plan, pools, rank, sessions
 from service.api.docs import DESCRIPTION, TAGS, add_docs
 from service.api.middleware import BodyLimit, Cancellation, Observation, RequestIds
+from service.api.openapi import add_openapi
 from service.api.problems import add_problem_handlers
+from service.api.shedding import Shedding
 from service.metrics import Metrics
 from service.settings import Settings
 from service.tracing import telemetry
 
-_ROUTERS = (sessions.router, rank.router, plan.router, pools.router, ops.router)
+_ROUTERS = (
+    sessions.router,
+    rank.router,
+    plan.router,
+    pools.router,
+    ops.router,
+    console.router,
+)
 
 
 def create_api(
@@ -39,6 +48,7 @@ def create_api(
         middleware=[
             Middleware(RequestIds),
             Middleware(Observation, metrics=metrics),
+            Middleware(Shedding),
             Middleware(BodyLimit, limits=settings),
             Middleware(Cancellation),
         ],
@@ -47,6 +57,7 @@ def create_api(
     for router in _ROUTERS:
         app.include_router(router)
     add_docs(app)
+    add_openapi(app, settings)
     _create_series(metrics)
     return app
 

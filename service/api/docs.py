@@ -6,10 +6,8 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
-from fastapi.openapi.utils import get_openapi
 from starlette.responses import FileResponse, HTMLResponse, Response
 
-from service.api.problems import MEDIA_TYPE, TYPE_PREFIX, Problem
 from service.errors import (
     BodyTooLarge,
     Forbidden,
@@ -19,6 +17,7 @@ from service.errors import (
     Unauthenticated,
     UnsupportedMedia,
 )
+from service.schemas import PROBLEM_JSON, PROBLEM_PREFIX
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -73,7 +72,7 @@ def failures(*errors: type[ServiceError], body: bool = False, keyed: bool = True
 
 
 def add_docs(app: FastAPI) -> None:
-    """Serve `/docs`, and describe problem documents in `/openapi.json`."""
+    """Serve `/docs`."""
     router = APIRouter(include_in_schema=False)
 
     @router.get("/docs")
@@ -94,23 +93,6 @@ def add_docs(app: FastAPI) -> None:
         return FileResponse(path, media_type=_ASSETS[asset])
 
     app.include_router(router)
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign] # FastAPI's documented way
-
-
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    if app.openapi_schema is None:
-        app.openapi_schema = get_openapi(
-            title=app.title,
-            version=app.version,
-            description=app.description,
-            tags=app.openapi_tags,
-            routes=app.routes,
-        )
-        template = "#/components/schemas/{model}"
-        schema = Problem.model_json_schema(ref_template=template)
-        schemas = app.openapi_schema.setdefault("components", {}).setdefault("schemas", {})
-        schemas |= schema.pop("$defs") | {"Problem": schema}
-    return app.openapi_schema
 
 
 def _response(errors: Iterable[type[ServiceError]]) -> dict[str, Any]:
@@ -118,14 +100,14 @@ def _response(errors: Iterable[type[ServiceError]]) -> dict[str, Any]:
     return {
         "description": "; ".join(dict.fromkeys(error.title for error in errors)),
         "content": {
-            MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "examples": examples}
+            PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}, "examples": examples}
         },
     }
 
 
 def _example(error: type[ServiceError]) -> dict[str, Any]:
     return {
-        "type": TYPE_PREFIX + error.slug,
+        "type": PROBLEM_PREFIX + error.slug,
         "title": error.title,
         "status": error.status,
         "detail": "what went wrong this time",

@@ -7,15 +7,15 @@ from pydantic import BaseModel
 from service.errors import FieldError, InvalidRequest, Loc
 from service.settings import Limits
 
-_ITEMS = {
+ITEMS = {
     "candidates": "max_candidates",
     "ids": "max_candidates",
     "goals": "max_goals",
     "avoid": "max_goals",
     "context": "max_turns",
 }
-_NUMBERS = {"top_k": "max_top_k", "top": "max_top_k", "last_rows": "max_turns"}
-_CHECKED = {"text", *_ITEMS, *_NUMBERS}
+NUMBERS = {"top_k": "max_top_k", "top": "max_top_k", "last_rows": "max_turns"}
+_CHECKED = {"text", *ITEMS, *NUMBERS}
 
 
 def check_limits(limits: Limits, request: BaseModel, place: str = "body") -> None:
@@ -48,11 +48,11 @@ def _violations(limits: Limits, name: str, value: object, loc: Loc) -> Iterator[
             if field in _CHECKED:
                 yield from _violations(limits, field, inner, (*loc, field))
     elif isinstance(value, list):
-        most = getattr(limits, _ITEMS[name])
+        most = getattr(limits, ITEMS[name])
         yield from _too_long(value, most, "items", loc)
         for place, item in enumerate(value[:most]):
             yield from _violations(limits, name, item, (*loc, place))
-    elif isinstance(value, int) and value > (most := getattr(limits, _NUMBERS[name])):
+    elif isinstance(value, int) and value > (most := getattr(limits, NUMBERS[name])):
         yield FieldError(loc, f"{value} is more than the limit of {most}")
 
 

@@ -1,6 +1,7 @@
 """Around every request: its id, its metrics and log line, the size of its body, its client's leave.
 
-Pure ASGI, outermost first: `RequestIds`, `Observation`, `BodyLimit`, `Cancellation`.
+Pure ASGI, outermost first: `RequestIds`, `Observation`, `Shedding` (a module of its own),
+`BodyLimit`, `Cancellation`.
 """
 
 import asyncio
@@ -24,6 +25,9 @@ OTHER = "other"
 CLIENT_LEFT = 499
 """Status, in logs and metrics, of a request whose client went away before the answer."""
 
+SHED = "turnwise.shed"
+"""In the scope of a request that was refused before it was routed: where it would have gone."""
+
 _METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"}
 _PROBES = {"/livez", "/readyz", "/metrics"}
 _REJECTED: dict[int, Rejected] = {
@@ -39,7 +43,7 @@ _log = logging.getLogger("turnwise.api")
 _access = logging.getLogger("turnwise.access")
 
 
-class _Middleware(ABC):
+class HttpMiddleware(ABC):
     """Lets what is not HTTP, the lifespan, pass by."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -54,7 +58,7 @@ class _Middleware(ABC):
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
 
-class RequestIds(_Middleware):
+class RequestIds(HttpMiddleware):
     """Takes the client's `X-Request-ID`, or makes one; logs, problems and the answer carry it."""
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,7 +77,7 @@ class RequestIds(_Middleware):
             request_id.reset(token)
 
 
-class Observation(_Middleware):
+class Observation(HttpMiddleware):
     """Counts, times and logs requests by route; what nobody handled becomes a problem document."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
@@ -102,7 +106,7 @@ class Observation(_Middleware):
             self._record(scope, status or CLIENT_LEFT, perf_counter() - begin)
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path_format", OTHER)
+        route = scope.get(SHED) or getattr(scope.get("route"), "path_format", OTHER)
         method = scope["method"] if scope["method"] in _METHODS else OTHER
         self._metrics.requests.labels(method, route, status).inc()
         self._metrics.request_seconds.labels(method, route).observe(seconds)
@@ -116,7 +120,7 @@ class Observation(_Middleware):
         )  # fmt: skip
 
 
-class BodyLimit(_Middleware):
+class BodyLimit(HttpMiddleware):
     """Turns away bodies that are too large, by their declared and by their counted bytes."""
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
@@ -147,7 +151,7 @@ class BodyLimit(_Middleware):
         return self._limits.max_upload_bytes if upload else self._limits.max_body_bytes
 
 
-class Cancellation(_Middleware):
+class Cancellation(HttpMiddleware):
     """Cancels the work on a request whose client went away, so that no queue holds it."""
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:

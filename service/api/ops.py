@@ -13,8 +13,8 @@ from starlette.responses import PlainTextResponse, Response
 from service.api.bodies import answer
 from service.api.dependencies import ServicesDep
 from service.api.docs import failures
-from service.api.schemas import Alive, ModelFacts, Ready, Version
 from service.errors import FieldError, NotReady
+from service.schemas import Alive, ModelFacts, Ready, Version
 from service.services import Services
 from service.settings import Limits
 
@@ -100,10 +100,10 @@ def _facts(encoder: "UtteranceEncoder") -> ModelFacts:
 
 async def _checks(services: Services) -> dict[str, bool]:
     checks = {
-        "model": services.queue.healthy,
+        "model": all(queue.healthy for queue in services.queues),
         "pools": services.pools.ready,
         "redis": await _answers(services),
-        "encoder": not services.queue.stalled,
+        "encoder": not any(queue.stalled for queue in services.queues),
         "not_draining": not services.draining.is_set(),
     }
     services.metrics.ready.set(all(checks.values()))

@@ -10,7 +10,7 @@ from service.api.dependencies import Selecting, ServicesDep
 from service.api.docs import SERVER_TIMING, failures
 from service.api.limits import check_limits
 from service.api.sessions import ENCODING
-from service.errors import SessionNotFound, StateUnavailable
+from service.errors import Conflict, SessionNotFound, StateUnavailable
 from service.requests import PlanAnswer, PlanRequest
 
 router = APIRouter(tags=["plan"], route_class=JsonRoute)
@@ -35,7 +35,7 @@ _EXAMPLES = {
     response_model=PlanAnswer,
     responses={
         200: {"headers": SERVER_TIMING},
-        **failures(SessionNotFound, StateUnavailable, *ENCODING, body=True),
+        **failures(SessionNotFound, Conflict, StateUnavailable, *ENCODING, body=True),
     },
 )
 async def plan(

@@ -9,18 +9,12 @@ from service.api.bodies import JsonRoute, answer
 from service.api.dependencies import EditingPools, PoolName, Selecting, ServicesDep
 from service.api.docs import failures
 from service.api.limits import check_limits
-from service.api.schemas import (
-    CandidateId,
-    PoolList,
-    PoolRequest,
-    SearchAnswer,
-    SearchRequest,
-    UploadedCandidate,
-)
 from service.api.sessions import ENCODING
-from service.api.uploads import NDJSON, progress_lines, read_candidates
+from service.api.uploads import progress_lines, read_candidates
+from service.catalogue import CandidateId, Edited, PoolInfo, UploadedCandidate
 from service.errors import (
     CandidateNotFound,
+    Conflict,
     Draining,
     EncoderFailed,
     PoolFull,
@@ -28,7 +22,7 @@ from service.errors import (
     PoolNotReady,
     StateUnavailable,
 )
-from service.pools import Edited, PoolInfo
+from service.schemas import NDJSON, PoolList, PoolRequest, SearchAnswer, SearchRequest
 
 router = APIRouter(prefix="/pools", tags=["pools"], route_class=JsonRoute)
 
@@ -74,13 +68,13 @@ async def list_pools(services: ServicesDep, namespace: Selecting) -> Response:
     operation_id="put_pool",
     summary="Create a pool, or describe it anew",
     response_model=PoolInfo,
-    responses=failures(StateUnavailable, body=True),
+    responses=failures(Conflict, StateUnavailable, body=True),
 )
 async def put_pool(
     services: ServicesDep, namespace: EditingPools, name: PoolName, pool: PoolRequest
 ) -> Response:
     """It begins without candidates; where there is one of this name, its candidates stay."""
-    return answer(await services.pools.create(namespace, name, pool.description))
+    return answer(await services.pools.create(namespace, name, pool.description, pool.encoder))
 
 
 @router.get(

@@ -5,11 +5,11 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from pydantic import Field
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from service.errors import (
     FieldError,
@@ -23,10 +23,8 @@ from service.errors import (
     UnsupportedMedia,
 )
 from service.logs import request_id
-from service.requests import Value
+from service.schemas import PROBLEM_JSON, PROBLEM_PREFIX, Problem
 
-MEDIA_TYPE = "application/problem+json"
-TYPE_PREFIX = "urn:turnwise:problem:"
 _MOST_ERRORS = 50
 
 _CHALLENGES = {
@@ -35,25 +33,10 @@ _CHALLENGES = {
 }
 
 
-class Problem(Value):
-    """What went wrong (RFC 9457)."""
-
-    type: str = Field(examples=[f"{TYPE_PREFIX}{InvalidRequest.slug}"])
-    """Tells kinds of problems apart; programs should look at this, not at the title."""
-    title: str = Field(examples=[InvalidRequest.title])
-    status: int = Field(examples=[InvalidRequest.status])
-    detail: str = Field(examples=["body.text: Field required"])
-    """What went wrong this time, for people."""
-    errors: tuple[FieldError, ...] = ()
-    """Each field at fault, by its path: `["body", "candidates", 3, "text"]`."""
-    request_id: str | None = None
-    """The request's `X-Request-ID`, for the search through logs."""
-
-
 def problem(error: ServiceError) -> Problem:
     """Return the document of an error."""
     return Problem(
-        type=TYPE_PREFIX + error.slug,
+        type=PROBLEM_PREFIX + error.slug,
         title=error.title,
         status=error.status,
         detail=error.detail,
@@ -67,7 +50,7 @@ def problem_response(error: ServiceError, headers: Mapping[str, str] | None = No
     document = problem(error).model_dump(exclude_none=True)
     if not error.errors:
         del document["errors"]
-    response = Response(to_json(document), error.status, headers, MEDIA_TYPE)
+    response = Response(to_json(document), error.status, headers, PROBLEM_JSON)
     if error.retry_after is not None:
         response.headers["Retry-After"] = str(error.retry_after)
     if challenge := _CHALLENGES.get(type(error)):
@@ -95,7 +78,12 @@ def add_problem_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http_exception(request: Request, error: HTTPException) -> Response:
-        return problem_response(_service_error(request, error), error.headers)
+        headers = dict(error.headers or {})
+        route: Route | None = request.scope.get("route")
+        documented = app.openapi()["paths"].get(route.path_format) if route else None
+        if "Allow" in headers and documented:  # the framework names the methods of one route only
+            headers["Allow"] = ", ".join(map(str.upper, documented))
+        return problem_response(_service_error(request, error), headers)
 
 
 def invalid(

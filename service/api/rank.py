@@ -10,7 +10,7 @@ from service.api.dependencies import Selecting, ServicesDep
 from service.api.docs import SERVER_TIMING, failures
 from service.api.limits import check_limits
 from service.api.sessions import ENCODING
-from service.errors import PoolNotFound, PoolNotReady, SessionNotFound, StateUnavailable
+from service.errors import Conflict, PoolNotFound, PoolNotReady, SessionNotFound, StateUnavailable
 from service.requests import RankAnswer, RankRequest
 
 router = APIRouter(tags=["rank"], route_class=JsonRoute)
@@ -46,10 +46,11 @@ _EXAMPLES = {
     responses={
         200: {"headers": SERVER_TIMING},
         **failures(
-            SessionNotFound, PoolNotFound, PoolNotReady, StateUnavailable, *ENCODING, body=True
+            SessionNotFound, Conflict, PoolNotFound, PoolNotReady, StateUnavailable, *ENCODING,
+            body=True,
         ),
     },
-)
+)  # fmt: skip
 async def rank(
     services: ServicesDep,
     namespace: Selecting,

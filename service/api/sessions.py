@@ -9,7 +9,6 @@ from service.api.bodies import JsonRoute, answer
 from service.api.dependencies import Selecting, ServicesDep, SessionId
 from service.api.docs import SERVER_TIMING, failures
 from service.api.limits import check_limits
-from service.api.schemas import ScoresQuery
 from service.errors import (
     CandidateNotFound,
     Conflict,
@@ -34,6 +33,7 @@ from service.requests import (
     TurnRequest,
     Undone,
 )
+from service.schemas import ScoresQuery
 
 router = APIRouter(prefix="/sessions/{session_id}", tags=["sessions"], route_class=JsonRoute)
 

@@ -13,12 +13,12 @@ from starlette.requests import Request
 from service.api.bodies import parse_json
 from service.api.limits import text_error
 from service.api.problems import invalid, problem
-from service.api.schemas import UploadedCandidate
+from service.catalogue import Edited, UploadedCandidate
 from service.errors import FieldError, InvalidRequest, Loc, ServiceError, UnsupportedMedia
-from service.pools import Candidate, Edited
+from service.pools import Candidate
+from service.schemas import NDJSON, UploadStep
 from service.settings import Limits
 
-NDJSON = "application/x-ndjson"
 _MOST_ERRORS = 20
 
 Progress = Callable[[int, int], None]
@@ -53,7 +53,7 @@ async def progress_lines(work: Callable[[Progress], Awaitable[Edited]]) -> Async
     """
     lines: asyncio.Queue[bytes | None] = asyncio.Queue()
     task = asyncio.ensure_future(
-        work(lambda encoded, total: lines.put_nowait(_line({"encoded": encoded, "total": total})))
+        work(lambda encoded, total: lines.put_nowait(_line(UploadStep(encoded, total))))
     )
     task.add_done_callback(lambda _: lines.put_nowait(None))
     try:

@@ -13,13 +13,16 @@ def key(
         typer.Option(help="What it may do: select, pools, admin.", show_default="select"),
     ] = None,
 ) -> None:
-    """Make an API key, show it once, and print what TURNWISE_API_KEYS is to hold of it."""
+    """Make an API key.
+
+    It is shown once, beside what TURNWISE_API_KEYS is to hold of it.
+    """
     import hashlib  # noqa: PLC0415
     import secrets  # noqa: PLC0415
 
     from pydantic import ValidationError  # noqa: PLC0415
 
-    from service.settings import ApiKey  # noqa: PLC0415 - loads torch
+    from service.settings import ApiKey  # noqa: PLC0415
 
     secret = secrets.token_urlsafe(32)
     digest = hashlib.sha256(secret.encode()).hexdigest()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from service.commands.connected import LOCAL, Key, Url, connected
+
 if TYPE_CHECKING:
     from service.settings import Settings
 
@@ -27,22 +29,27 @@ def load(
     ],
     *,
     pool: Annotated[str, typer.Option(help="Name of the pool; made where there is none.")],
-    url: Annotated[
-        str, typer.Option(envvar="TURNWISE_URL", help="Of the service.")
-    ] = "http://127.0.0.1:8000",
-    key: Annotated[
-        str | None, typer.Option(envvar="TURNWISE_KEY", help="API key with the scope pools.")
-    ] = None,
+    url: Url = LOCAL,
+    key: Key = None,
 ) -> None:
-    """Upload candidates to a running service, as one version: all of them or none."""
-    from service.client import upload  # noqa: PLC0415
+    """Upload candidates to a running service.
+
+    They become one version of the pool: all of them, or none.
+    """
+    from service.client import NotFoundError  # noqa: PLC0415
     from service.progress import UploadProgress  # noqa: PLC0415
 
-    with UploadProgress() as progress:
-        edited = upload(file, pool, url=url, key=key, progress=progress)
+    with connected(url, key) as client:
+        target = client.pool(pool)
+        try:
+            target.info()
+        except NotFoundError:
+            target.create()
+        with UploadProgress() as progress:
+            edited = target.upsert(file, progress)
     _say(
-        f"pool {pool}: version {edited['version']}, {edited['size']} candidates "
-        f"({edited['upserted']} new or changed, {edited['unchanged']} as before)"
+        f"pool {pool}: version {edited.version}, {edited.size} candidates "
+        f"({edited.upserted} new or changed, {edited.unchanged} as before)"
     )
 
 
@@ -54,10 +61,14 @@ def snapshot(
     namespace: Namespace = "default",
     redis_url: RedisUrl = None,
 ) -> None:
-    """Write a pool to a folder: candidates, vectors, and a manifest with their checksums."""
+    """Write a pool to a folder.
+
+    Candidates, vectors, and a manifest with their checksums.
+    """
     from service.snapshots import save  # noqa: PLC0415 - loads torch
 
-    made = asyncio.run(save(_settings(redis_url), namespace, name, folder))
+    with Console().status(f"reading pool {name}"):
+        made = asyncio.run(save(_settings(redis_url), namespace, name, folder))
     _say(f"pool {name}: version {made.version}, {made.size} candidates, written to {folder}")
 
 
@@ -71,7 +82,10 @@ def restore(
     namespace: Namespace = "default",
     redis_url: RedisUrl = None,
 ) -> None:
-    """Make a pool what a folder holds, as one version; refuse a folder that is not whole."""
+    """Make a pool what a folder holds.
+
+    In one version; a folder that is not whole is refused.
+    """
     from service.progress import UploadProgress  # noqa: PLC0415
     from service.snapshots import restore  # noqa: PLC0415 - loads torch
 
@@ -82,7 +96,7 @@ def restore(
 
 
 def _settings(redis_url: str | None) -> "Settings":
-    from service.settings import read_settings  # noqa: PLC0415 - loads torch
+    from service.settings import read_settings  # noqa: PLC0415
 
     return read_settings(redis_url=redis_url) if redis_url else read_settings()
 

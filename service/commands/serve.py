@@ -14,9 +14,12 @@ def serve(
         int | None, typer.Option(help="Port to bind to.", show_default="TURNWISE_PORT")
     ] = None,
 ) -> None:
-    """Serve over HTTP. Every setting is a variable TURNWISE_*, as the README lists them."""
+    """Serve over HTTP.
+
+    Every setting is a variable TURNWISE_*, as the README lists them.
+    """
     from service.logs import configure_logs  # noqa: PLC0415
-    from service.settings import read_settings  # noqa: PLC0415 - loads torch
+    from service.settings import read_settings  # noqa: PLC0415
 
     given = {"host": host, "port": port}
     settings = read_settings(**{name: value for name, value in given.items() if value is not None})

@@ -23,7 +23,7 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option(help="Go on from the last checkpoint.")] = False,
 ) -> None:
-    """Train an encoder: CCL, C3L, and the objectives over the running query."""
+    """Train what the configuration's kind says: an encoder, a pairwise model, an IoI network."""
     from models.training.run import run  # noqa: PLC0415 - loads torch
     from service.progress import TrainingProgress  # noqa: PLC0415
 

@@ -2,7 +2,8 @@
 
 from service.pools.candidate import Candidate, read_candidates
 from service.pools.contents import Hit
-from service.pools.pool import Edited, PoolInfo, PoolView
+from service.pools.encoding import PoolEncoder, RunningQueries
+from service.pools.pool import PoolView
 from service.pools.registry import Pools
 from service.pools.snapshot import (
     Manifest,
@@ -14,12 +15,12 @@ from service.pools.snapshot import (
 
 __all__ = [
     "Candidate",
-    "Edited",
     "Hit",
     "Manifest",
-    "PoolInfo",
+    "PoolEncoder",
     "PoolView",
     "Pools",
+    "RunningQueries",
     "Snapshot",
     "SnapshotError",
     "read_candidates",

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from models.dialogue import read_jsonl
-from models.errors import DataError
+from service.catalogue import candidate_lines
 from service.errors import InvalidRequest
 
 
@@ -53,15 +52,4 @@ def read_candidates(path: Path) -> list[Candidate]:
     Raises:
         DataError: The file cannot be read, or a line is not a candidate.
     """
-    found = []
-    for number, record in read_jsonl(path):
-        text, name, metadata = (record.get(key) for key in ("text", "id", "metadata"))
-        if (
-            not (isinstance(text, str) and text.strip())
-            or not isinstance(name, str | None)
-            or not isinstance(metadata, dict | None)
-        ):
-            message = 'not a candidate: expected {"text": "...", "id": "...", "metadata": {...}}'
-            raise DataError(message, str(path), number)
-        found.append(Candidate.of(text.strip(), name, metadata))
-    return found
+    return [Candidate.of(c.text, c.id, c.metadata) for c in candidate_lines(path)]

@@ -1,7 +1,7 @@
 """Texts of a pool to vectors, behind whatever else the encoder has to do."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -16,27 +16,86 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 
+
+class PoolEncoder(Protocol):
+    """Gives the candidates of a pool their vectors, behind whatever else it has to do."""
+
+    @property
+    def name(self) -> str:
+        """Of the model."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal where vectors compare."""
+
+    @property
+    def dimension(self) -> int:
+        """Length d of a vector."""
+
+    async def candidates(self, texts: Sequence[str]) -> Float32:
+        """Return (n, d) unit rows of n candidates."""
+
+    async def sample_queries(self, texts: Sequence[str]) -> Float32:
+        """Return queries (m, d) of contexts that a pool's own texts make up.
+
+        Utterances that were drawn by chance have less to do with one another than those of a
+        conversation, so these queries lie further from the pool: what is measured with them is
+        rather too strict.
+        """
+
+
+class RunningQueries:
+    """Of pools that are searched with the running query: the model of the sessions itself."""
+
+    def __init__(self, encoder: "CachedEncoder") -> None:
+        self._encoder = encoder
+        self.name, self.fingerprint = encoder.name, encoder.fingerprint
+        self.dimension = encoder.dimension
+
+    async def candidates(self, texts: Sequence[str]) -> Float32:
+        """Encode texts in the candidates' role."""
+        inputs = [RoleText(text, Role.AFTER) for text in texts]
+        return await self._encoder.encode(inputs, Priority.BULK)
+
+    async def sample_queries(self, texts: Sequence[str]) -> Float32:
+        """Return running queries of contexts of utterances drawn by chance."""
+        drawn = drawn_contexts(texts)
+        relations = [Relation.OTHER, Relation.SAME]
+        said = [(text, relations[turn % 2]) for each in drawn for turn, text in enumerate(each)]
+        first, second = [
+            await self._encoder.encode([RoleText(text, role, r) for text, r in said], Priority.BULK)
+            for role in (Role.FIRST, Role.SECOND)
+        ]
+        contexts = [slice(start, start + _UTTERANCES) for start in range(0, len(said), _UTTERANCES)]
+        return np.stack([running_query(rows(first[c], second[c])) for c in contexts])
+
+
+def drawn_contexts(texts: Sequence[str]) -> list[list[str]]:
+    """Return contexts of texts drawn by chance, the same ones each time."""
+    drawn = np.random.default_rng(0).integers(len(texts), size=(_CONTEXTS, _UTTERANCES))
+    return [[texts[place] for place in places] for places in drawn.tolist()]
+
+
 _SLICE = 256
 _CONTEXTS = 128
 _UTTERANCES = 4
 
 
 async def encode_candidates(
-    encoder: "CachedEncoder", texts: Sequence[str], progress: Progress | None = None
+    encoder: PoolEncoder, texts: Sequence[str], progress: Progress | None = None
 ) -> Float16:
     """Return the vectors (n, d) of n texts as candidates; `progress` gets how many are done."""
     vectors = np.empty((len(texts), encoder.dimension), np.float16)
     for start in range(0, len(texts), _SLICE):
-        inputs = [RoleText(text, Role.AFTER) for text in texts[start : start + _SLICE]]
-        encoded = await encoder.encode(inputs, Priority.BULK)
-        vectors[start : start + len(inputs)] = encoded
+        some = texts[start : start + _SLICE]
+        vectors[start : start + len(some)] = await encoder.candidates(some)
         if progress:
-            progress(start + len(inputs), len(texts))
+            progress(start + len(some), len(texts))
     return vectors
 
 
 async def encode_unknown(
-    encoder: "CachedEncoder",
+    encoder: PoolEncoder,
     workers: Workers,
     texts: Sequence[str],
     known: dict[str, Float16],
@@ -64,22 +123,3 @@ async def encode_unknown(
     )
     encoded = await encode_candidates(encoder, unknown, progress)
     return await workers.edit(lambda: together(encoded))
-
-
-async def sample_queries(encoder: "CachedEncoder", texts: Sequence[str]) -> Float32:
-    """Return running queries (m, d) of contexts that a pool's own texts make up.
-
-    Utterances that were drawn by chance have less to do with one another than those of a
-    conversation, so these queries lie further from the pool: what is measured with them is
-    rather too strict.
-    """
-    drawn = np.random.default_rng(0).integers(len(texts), size=_CONTEXTS * _UTTERANCES)
-    relations = [Relation.OTHER, Relation.SAME]
-    said = [(texts[place], relations[turn % 2]) for turn, place in enumerate(drawn.tolist())]
-    first, second = [
-        await encoder.encode([RoleText(text, role, r) for text, r in said], Priority.BULK)
-        for role in (Role.FIRST, Role.SECOND)
-    ]
-    starts = range(0, len(said), _UTTERANCES)
-    contexts = [slice(start, start + _UTTERANCES) for start in starts]
-    return np.stack([running_query(rows(first[c], second[c])) for c in contexts])

@@ -4,23 +4,21 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
+from service.catalogue import Edited, PoolInfo, Retrieval, State
 from service.errors import PoolFull, PoolNotFound, PoolNotReady, StateUnavailable
 from service.metrics import Metrics
 from service.pools.candidate import Candidate
 from service.pools.contents import Contents
 from service.pools.edit import Edit
-from service.pools.encoding import Progress, encode_unknown
+from service.pools.encoding import PoolEncoder, Progress, encode_unknown
 from service.pools.index import Float16
 from service.pools.log import NOWHERE, Entry, Head, Log, PoolKey, Position
-from service.pools.pool import Edited, PoolInfo, PoolView, State
+from service.pools.pool import PoolView
 from service.pools.replay import Replay
 from service.pools.store import PoolStore
 from service.pools.workers import Workers
-
-if TYPE_CHECKING:
-    from service.encoding import CachedEncoder
 
 Plan = Callable[[Contents], tuple[list[Candidate], list[str]]]
 """From contents to the candidates that they lack, and the ids that they have and shall not."""
@@ -36,23 +34,31 @@ _WHY = {
 }
 
 
+class Means(NamedTuple):
+    """What the vectors of a pool are made with, and where they lie."""
+
+    retrieval: Retrieval
+    encoder: PoolEncoder
+    store: PoolStore
+
+
 class LivePool:
     """Its contents are those of one version, whole; there are none until it was read once."""
 
     def __init__(
         self,
         key: PoolKey,
-        store: PoolStore,
-        encoder: "CachedEncoder",
+        means: Means,
         workers: Workers,
         metrics: Metrics,
         *,
         exact_limit: int,
         max_size: int,
     ) -> None:
-        self.key, self._store, self._encoder, self._workers = key, store, encoder, workers
+        self.key, self._workers = key, workers
+        self.retrieval, self.encoder, self.store = means
         self._metrics, self._exact_limit, self._max_size = metrics, exact_limit, max_size
-        self._replay = Replay(key, store, encoder, workers, self._is_encoding)
+        self._replay = Replay(key, self.store, self.encoder, workers, self._is_encoding)
         self._lock = asyncio.Lock()
         self._contents: Contents | None = None
         self._since: list[Edit] | None = None
@@ -69,7 +75,9 @@ class LivePool:
     @property
     def head(self) -> Head | None:
         """What Redis tells of the version that is here; None before any is."""
-        return Head(self.position.stamp, self.log.description) if self.log else None
+        if self.log is None:
+            return None
+        return Head(self.position.stamp, self.log.description, self.retrieval)
 
     @property
     def contents(self) -> Contents:
@@ -89,13 +97,15 @@ class LivePool:
             PoolNotReady: None is, yet.
         """
         version = self.position.version
-        return PoolView(self.key.name, version, self.contents, self._workers, self._metrics)
+        return PoolView(
+            self.key.name, version, self.retrieval, self.contents, self._workers, self._metrics
+        )
 
     def info(self) -> PoolInfo:
         """Return what is known."""
         contents = self._contents
         if contents is None:
-            contents = Contents.empty(self._encoder.dimension)
+            contents = Contents.empty(self.encoder.dimension)
         index = contents.base.index
         return PoolInfo(
             name=self.key.name,
@@ -104,8 +114,9 @@ class LivePool:
             index=index.kind,
             exact=index.recall is None,
             recall_at_10=index.recall,
-            model=self._encoder.name,
-            fingerprint=self._encoder.fingerprint,
+            encoder=self.retrieval,
+            model=self.encoder.name,
+            fingerprint=self.encoder.fingerprint,
             state=self.state,
             description=self.log.description if self.log else "",
             created_at=self.log.created_at if self.log else 0.0,
@@ -168,15 +179,15 @@ class LivePool:
                 if not candidates and not removed:
                     return Edited(self.position.version, 0, 0, len(self.contents))
                 if staged and (staged[0].candidates, staged[0].removed) == (candidates, removed):
-                    outcome = await self._store.commit(self.key, self.position, staged[1])
+                    outcome = await self.store.commit(self.key, self.position, staged[1])
                     if outcome == "ok":
                         return await self._committed(*staged)
                     if outcome == "conflict":
                         continue
             if staged:
-                await self._store.discard(self.key, staged[1].chunks)
+                await self.store.discard(self.key, staged[1].chunks)
             edit = Edit(candidates, await self._encoded(candidates, vectors, progress), removed)
-            staged = edit, await self._store.stage(self.key, edit)
+            staged = edit, await self.store.stage(self.key, edit)
 
     async def put_under(self, build: Callable[[Contents], Contents]) -> None:
         """Put the same candidates under another index; edits go on while it is built."""
@@ -201,7 +212,7 @@ class LivePool:
     async def _take_over(self, edits: Sequence[Edit], position: Position, *, anew: bool) -> None:
         before = self._contents
         if anew or before is None:
-            before, self._since = Contents.empty(self._encoder.dimension), None
+            before, self._since = Contents.empty(self.encoder.dimension), None
         contents = await self._after(before, edits)
         if self._since is not None:
             self._since += edits
@@ -251,7 +262,7 @@ class LivePool:
             vectors.update(contents.encoded({text for text in texts if text not in vectors}))
 
         await self._workers.edit(look_up)
-        return await encode_unknown(self._encoder, self._workers, texts, vectors, progress)
+        return await encode_unknown(self.encoder, self._workers, texts, vectors, progress)
 
     def _is_encoding(self) -> None:
         if self._contents is None:

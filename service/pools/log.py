@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Self
 
+from service.catalogue import Retrieval
+
 Outcome = Literal["ok", "conflict", "expired"]
 """Of a script: done; somebody else was first; staged chunks are gone."""
 
@@ -32,6 +34,7 @@ class Head(NamedTuple):
 
     stamp: str
     description: str
+    retrieval: Retrieval
 
 
 NOWHERE = Position("", 0, "")

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
+from service.catalogue import Retrieval
 from service.errors import CandidateNotFound
 from service.metrics import Metrics
 from service.pools.candidate import Candidate
@@ -17,43 +17,6 @@ from service.pools.workers import Workers
 INLINE = 4000
 """Candidates up to which a search is over before another thread would have begun it."""
 
-State = Literal["ready", "loading", "encoding", "damaged"]
-
-
-@dataclass(frozen=True, slots=True)
-class PoolInfo:
-    """What is known of a pool on this replica."""
-
-    name: str
-    version: int
-    size: int
-    index: Literal["flat", "ivf"]
-    """All vectors are compared, or those in the lists that are nearest."""
-    exact: bool
-    recall_at_10: float | None
-    """Share of the exact top 10 that is found, measured; None where search is exact."""
-    model: str
-    fingerprint: str
-    """Of the model whose vectors are searched."""
-    state: State
-    """It is read from Redis, encoded for this model, or a part of it is lost in Redis."""
-    description: str
-    created_at: float
-    """Unix seconds."""
-    bytes: int
-    """Memory of vectors and codes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Edited:
-    """What an edit came to."""
-
-    version: int
-    upserted: int
-    unchanged: int
-    """Candidates that the pool had already, alike."""
-    size: int
-
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
@@ -61,6 +24,7 @@ class PoolView:
 
     name: str
     version: int
+    retrieval: Retrieval
     contents: Contents
     workers: Workers
     metrics: Metrics

@@ -1,28 +1,25 @@
 """All pools, as this replica has them."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
-from service.errors import CandidateNotFound, PoolNotFound
+from service.catalogue import Edited, PoolInfo, Retrieval
+from service.errors import CandidateNotFound, Conflict, InvalidRequest, PoolNotFound, PoolNotReady
 from service.metrics import Metrics
 from service.pools.background import Background, quietly
 from service.pools.candidate import Candidate, distinct
 from service.pools.contents import Contents
-from service.pools.encoding import Progress
-from service.pools.live import LivePool
+from service.pools.encoding import PoolEncoder, Progress
+from service.pools.live import LivePool, Means
 from service.pools.log import Head, PoolKey
-from service.pools.pool import Edited, PoolInfo, PoolView
+from service.pools.pool import PoolView
 from service.pools.snapshot import Snapshot
 from service.pools.store import PoolStore
 from service.pools.upkeep import build_index, fold, log_is_long, needs_index
 from service.pools.workers import Workers
 from service.redis import Redis
-
-if TYPE_CHECKING:
-    from service.encoding import CachedEncoder
 
 POLL_SECONDS = 0.5
 
@@ -33,7 +30,7 @@ class Pools:
     def __init__(
         self,
         redis: Redis,
-        encoder: "CachedEncoder",
+        encoders: Mapping[Retrieval, PoolEncoder],
         metrics: Metrics,
         *,
         exact_limit: int,
@@ -44,15 +41,20 @@ class Pools:
 
         Args:
             redis: Where their logs are.
-            encoder: Encodes candidates.
+            encoders: Encode candidates, each those of the pools that name it. There is a default.
             metrics: Gets sizes and versions.
             exact_limit: Candidates up to which search is exact.
             search_threads: Threads that search one pool side by side.
             max_pool_size: Candidates of a pool.
         """
-        self._encoder, self._metrics = encoder, metrics
+        self._metrics = metrics
         self._exact_limit, self._max_size = exact_limit, max_pool_size
-        self._store = PoolStore(redis, metrics, fingerprint=encoder.fingerprint)
+        self._means = {
+            name: Means(name, encoder, PoolStore(redis, metrics, fingerprint=encoder.fingerprint))
+            for name, encoder in encoders.items()
+        }
+        self._store = self._means["default"].store
+        self._lacking: set[PoolKey] = set()
         self._workers = Workers(search_threads)
         self._pools: dict[PoolKey, LivePool] = {}
         self._at_start: list[LivePool] | None = None
@@ -109,20 +111,38 @@ class Pools:
         """
         key = PoolKey(namespace, name)
         try:
-            await self._known(key).refresh()
+            (head,) = await self._store.heads([key])
+            if head is None:
+                raise _not_found(name)
+            if pool := self._known(key, head.retrieval):
+                await pool.refresh()
         except PoolNotFound:
             self._forget(key)
             raise
 
-    async def create(self, namespace: str, name: str, description: str) -> PoolInfo:
+    async def create(
+        self, namespace: str, name: str, description: str, retrieval: Retrieval | None = None
+    ) -> PoolInfo:
         """Create an empty pool; where there is one of this name, describe it anew.
 
+        Args:
+            namespace: Whose pool.
+            name: Of the pool.
+            description: For people.
+            retrieval: What it is encoded with: where left out, the default, or what it has.
+
         Raises:
+            Conflict: There is one that is encoded with something else.
+            InvalidRequest: This service has no such encoder.
             StateUnavailable: Redis is away.
         """
+        if retrieval and retrieval not in self._means:
+            raise InvalidRequest.field(_lacks(retrieval), "body", "encoder")
         key = PoolKey(namespace, name)
-        await self._store.create(key, description)
-        pool = self._known(key)
+        found = await self._store.create(key, description, retrieval)
+        if retrieval not in {None, found}:
+            raise Conflict(f"pool '{name}' is there, with the encoder '{found}'")
+        pool = self._known(key, found) or self._pool(namespace, name)
         if pool.state == "ready" or not pool.busy:  # else it is being read, which takes long
             await pool.refresh()
         return pool.info()
@@ -185,8 +205,9 @@ class Pools:
             gone = [c.id for c in contents.candidates() if c.id not in wanted]
             return _changed(contents, snapshot.candidates), gone
 
-        vectors = snapshot.vectors_of(self._encoder.fingerprint, self._encoder.dimension)
-        edited = await self._pool(namespace, name).edit(plan, vectors, progress)
+        pool = self._pool(namespace, name)
+        vectors = snapshot.vectors_of(pool.encoder.fingerprint, pool.encoder.dimension)
+        edited = await pool.edit(plan, vectors, progress)
         return replace(edited, unchanged=len(wanted) - edited.upserted)
 
     async def drop(self, namespace: str, name: str) -> None:
@@ -217,7 +238,7 @@ class Pools:
             if head is None:
                 await self._store.forget(key, names[key])
                 self._forget(key)
-            elif not (pool := self._known(key)).busy:
+            elif (pool := self._known(key, head.retrieval)) and not pool.busy:
                 self._background.begin(("read", key), partial(self._follow, pool, head))
         for key in known - names.keys():
             self._forget(key)
@@ -228,31 +249,46 @@ class Pools:
         if not await pool.follow(head):
             return
         if log_is_long(pool):
-            self._background.begin(
-                ("fold", pool.key), partial(fold, pool, self._store, self._workers)
-            )
+            self._background.begin(("fold", pool.key), partial(fold, pool, self._workers))
         if needs_index(pool, self._exact_limit):
-            self._background.begin(
-                ("index", pool.key), partial(build_index, pool, self._encoder, self._workers)
-            )
+            self._background.begin(("index", pool.key), partial(build_index, pool, self._workers))
 
     def _pool(self, namespace: str, name: str) -> LivePool:
-        if (pool := self._pools.get(PoolKey(namespace, name))) is None:
-            raise PoolNotFound(f"there is no pool '{name}'")
+        key = PoolKey(namespace, name)
+        if key in self._lacking:
+            raise PoolNotReady(f"pool '{name}' cannot be served: {_lacks('pairwise')}")
+        if (pool := self._pools.get(key)) is None:
+            raise _not_found(name)
         return pool
 
-    def _known(self, key: PoolKey) -> LivePool:
-        if key not in self._pools:
-            self._pools[key] = LivePool(
-                key, self._store, self._encoder, self._workers, self._metrics,
-                exact_limit=self._exact_limit, max_size=self._max_size,
-            )  # fmt: skip
+    def _known(self, key: PoolKey, retrieval: Retrieval) -> LivePool | None:
+        """Return a pool as it is made now; None where this replica lacks its encoder."""
+        known = self._pools.get(key)
+        if known and known.retrieval == retrieval:
+            return known
+        self._forget(key)  # another pool of this name
+        if (means := self._means.get(retrieval)) is None:
+            self._lacking.add(key)
+            return None
+        self._pools[key] = LivePool(
+            key, means, self._workers, self._metrics,
+            exact_limit=self._exact_limit, max_size=self._max_size,
+        )  # fmt: skip
         return self._pools[key]
 
     def _forget(self, key: PoolKey) -> None:
+        self._lacking.discard(key)
         if self._pools.pop(key, None):
             for gauge in (self._metrics.pool_vectors, self._metrics.pool_version):
                 gauge.remove(*key)
+
+
+def _lacks(retrieval: Retrieval) -> str:
+    return f"this service has no encoder '{retrieval}': TURNWISE_PAIRWISE names its folder"
+
+
+def _not_found(name: str) -> PoolNotFound:
+    return PoolNotFound(f"there is no pool '{name}'")
 
 
 def _changed(contents: Contents, wanted: Sequence[Candidate]) -> list[Candidate]:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,14 +10,11 @@ from service.errors import PoolNotFound, PoolNotReady
 from service.pools.candidate import Candidate
 from service.pools.chunk import loaded
 from service.pools.edit import Edit
-from service.pools.encoding import encode_unknown
+from service.pools.encoding import PoolEncoder, encode_unknown
 from service.pools.index import Float16
 from service.pools.log import NOWHERE, Log, PoolKey, Position
 from service.pools.store import PoolStore
 from service.pools.workers import Workers
-
-if TYPE_CHECKING:
-    from service.encoding import CachedEncoder
 
 _READ_AHEAD = 4
 """Chunks read at once: 1.7 MB each."""
@@ -39,7 +35,7 @@ class Replay:
 
     key: PoolKey
     store: PoolStore
-    encoder: "CachedEncoder"
+    encoder: PoolEncoder
     workers: Workers
     on_encoding: Callable[[], None]
 

@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
 from models.errors import TurnwiseError
+from service.catalogue import Retrieval
 from service.errors import InvalidRequest
 from service.pools.candidate import Candidate, distinct, read_candidates
 from service.pools.index import Float16
@@ -46,6 +47,7 @@ class Manifest(BaseModel):
     pool: str
     version: NonNegativeInt
     size: NonNegativeInt
+    encoder: Retrieval = "default"
     model: str
     fingerprint: str
     """Of the model whose vectors these are."""
@@ -127,6 +129,7 @@ def _write(view: PoolView, folder: Path, model: str, fingerprint: str) -> Manife
         pool=view.name,
         version=view.version,
         size=len(candidates),
+        encoder=view.retrieval,
         model=model,
         fingerprint=fingerprint,
         dimension=vectors.shape[1],

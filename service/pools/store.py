@@ -14,8 +14,9 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from importlib.resources import files
 from time import time
-from typing import Any
+from typing import Any, cast
 
+from service.catalogue import Retrieval
 from service.metrics import Metrics, Operation
 from service.pools.candidate import Candidate
 from service.pools.chunk import dumped
@@ -57,18 +58,25 @@ class PoolStore:
         """Return what tells each pool's newest version; None where there is no pool."""
         pipeline = self._redis.pipeline(transaction=False)
         for key in keys:
-            pipeline.hmget(_key(key, "meta"), "stamp", "description")
+            pipeline.hmget(_key(key, "meta"), "stamp", "description", "encoder")
         found = await self._do("pool_read", pipeline.execute) if keys else []
-        return [
-            Head(*map(bytes.decode, fields)) if all(f is not None for f in fields) else None
-            for fields in found
-        ]
+        return [_head(*fields) for fields in found]
 
-    async def create(self, key: PoolKey, description: str) -> None:
-        """Create a pool, or describe the one that is there."""
-        arguments = [secrets.token_hex(8), description, time()]
-        incarnation = await self._run("pool_commit", "create", [_key(key, "meta")], arguments)
+    async def create(
+        self, key: PoolKey, description: str, retrieval: Retrieval | None
+    ) -> Retrieval:
+        """Create a pool, or describe the one that is there.
+
+        Returns:
+            What it is encoded with; of one that was there, that need not be what was asked for,
+            and it was left alone then.
+        """
+        arguments = [secrets.token_hex(8), description, time(), retrieval or ""]
+        incarnation, found = await self._run(
+            "pool_commit", "create", [_key(key, "meta")], arguments
+        )
         await self._do("pool_commit", lambda: self._redis.hset(_NAMES, str(key), incarnation))
+        return _retrieval(found)
 
     async def read(self, key: PoolKey, has: Position = NOWHERE) -> Log | None:
         """Return what a reader at a position lacks; None where there is no pool."""
@@ -83,6 +91,11 @@ class PoolStore:
         fields = ["candidates", self._field]
         found = await self._do("pool_read", lambda: self._redis.hmget(_chunk(key, name), fields))
         return (found[0], found[1]) if found[0] is not None else None
+
+    async def has_vectors(self, key: PoolKey, name: str) -> bool | None:
+        """Return whether a chunk has this model's vectors; None where the chunk is gone."""
+        fields = await self._do("pool_read", lambda: self._redis.hkeys(_chunk(key, name)))
+        return self._field.encode() in fields if fields else None
 
     async def put_vectors(self, key: PoolKey, name: str, vectors: Float16) -> None:
         """Add this model's vectors to a chunk."""
@@ -174,6 +187,16 @@ class PoolStore:
     async def _do(self, operation: Operation, command: Callable[[], Any]) -> Any:  # noqa: ANN401
         with redis_errors(self._metrics, operation):
             return await command()
+
+
+def _head(stamp: bytes | None, description: bytes | None, encoder: bytes | None) -> Head | None:
+    if stamp is None or description is None:
+        return None
+    return Head(stamp.decode(), description.decode(), _retrieval(encoder))
+
+
+def _retrieval(encoder: bytes | None) -> Retrieval:
+    return cast(Retrieval, encoder.decode()) if encoder else "default"
 
 
 def _key(key: PoolKey, name: str) -> str:

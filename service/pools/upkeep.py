@@ -2,17 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from service.pools.edit import Edit
-from service.pools.encoding import sample_queries
 from service.pools.ivf import build_ivf
 from service.pools.live import LivePool
-from service.pools.store import CHUNK, PoolStore
+from service.pools.store import CHUNK
 from service.pools.workers import Workers
-
-if TYPE_CHECKING:
-    from service.encoding import CachedEncoder
 
 _WORTH_INDEXING = 1000
 _MIN_ENTRIES = 64
@@ -29,8 +24,9 @@ def log_is_long(pool: LivePool) -> bool:
     return entries > _MIN_ENTRIES + size // _ENTRY_SHARE or log.stored > 2 * size + CHUNK
 
 
-async def fold(pool: LivePool, store: PoolStore, workers: Workers) -> None:
+async def fold(pool: LivePool, workers: Workers) -> None:
     """Put one entry in the place of a long log, of which one replica does it; the version stays."""
+    store = pool.store
     await pool.refresh()
     if not (log_is_long(pool) and await store.may_fold(pool.key)):
         return
@@ -53,10 +49,10 @@ def needs_index(pool: LivePool, exact_limit: int) -> bool:
     return contents.base.index.kind == "flat" or contents.is_loose
 
 
-async def build_index(pool: LivePool, encoder: "CachedEncoder", workers: Workers) -> None:
+async def build_index(pool: LivePool, workers: Workers) -> None:
     """Put the pool under an approximate index; up to minutes, in which the old one answers."""
     texts: Sequence[str] = [candidate.text for candidate in pool.contents.candidates()]
-    queries = await sample_queries(encoder, texts)
+    queries = await pool.encoder.sample_queries(texts)
     await pool.put_under(
         lambda contents: contents.merged(lambda v: build_ivf(workers.flat(v), queries))
     )

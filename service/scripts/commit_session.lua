@@ -10,6 +10,9 @@ for list = 0, 3 do
   local kept = tonumber(ARGV[9 + 2 * list])
   if redis.call('LLEN', KEYS[2 + list]) < kept then return 0 end
 end
+-- The first write is one that a Redis without memory refuses; a later one it would let through.
+redis.call('HSET', KEYS[1], 'version', ARGV[2], 'epoch', ARGV[3], 'responder', ARGV[4],
+  'fingerprint', ARGV[5])
 local place = 17
 for list = 0, 3 do
   local key = KEYS[2 + list]
@@ -22,7 +25,5 @@ if ARGV[7] ~= '' then
   redis.call('RPUSH', KEYS[6], ARGV[7])
   redis.call('LTRIM', KEYS[6], -tonumber(ARGV[8]), -1)
 end
-redis.call('HSET', KEYS[1], 'version', ARGV[2], 'epoch', ARGV[3], 'responder', ARGV[4],
-  'fingerprint', ARGV[5])
 for _, key in ipairs(KEYS) do redis.call('EXPIRE', key, ARGV[6]) end
 return 1

@@ -1,5 +1,6 @@
 """Real Redis servers: the bundled binary on unix sockets in a short folder, without any files."""
 
+import resource
 import secrets
 import shutil
 import socket
@@ -39,10 +40,11 @@ class RedisServer:
                 "--loglevel", "warning", *self._options,
             ],
             stdin=DEVNULL, stdout=DEVNULL,
+            restore_signals=False,  # so that a full disk is an error to it, and no signal
         )  # fmt: skip
         while True:
             try:
-                self.command("INFO")
+                self.command("PING")  # refused also while it reads its file
             except blocking.ConnectionError:
                 assert self._process.poll() is None, "redis-server did not start"
                 time.sleep(0.01)
@@ -57,6 +59,14 @@ class RedisServer:
     def wait_for(self, command: str, what: bytes) -> None:
         while what not in self.command(*command.split()):
             time.sleep(0.01)
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def limit_files(self, size: int) -> None:
+        """Let no file grow beyond a size in bytes, as a full disk would."""
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (size, hard))
 
     def kill(self) -> None:
         self._process.kill()

@@ -21,7 +21,7 @@ def metrics() -> Metrics:
 
 @pytest.fixture
 def backlog(metrics: Metrics) -> Backlog:
-    return Backlog(metrics, dict.fromkeys(Priority, BUDGET))
+    return Backlog(metrics, BUDGET)
 
 
 def asked(
@@ -67,7 +67,7 @@ def dropped(metrics: Metrics, reason: str) -> float:
 def test_every_text_is_in_one_batch_and_no_batch_passes_the_budget(
     lengths: list[list[int]],
 ) -> None:
-    backlog = Backlog(Metrics(), dict.fromkeys(Priority, BUDGET))
+    backlog = Backlog(Metrics(), BUDGET)
     requests = [asked(*("x" * length for length in of_one)) for of_one in lengths]
     cut_up(backlog, *requests)
     taken = [(entry.request, entry.place) for batch in batches(backlog) for entry in batch]
@@ -77,7 +77,7 @@ def test_every_text_is_in_one_batch_and_no_batch_passes_the_budget(
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=40))
 def test_the_oldest_is_in_every_batch_and_the_budget_holds(lengths: list[int]) -> None:
-    backlog = Backlog(Metrics(), dict.fromkeys(Priority, BUDGET))
+    backlog = Backlog(Metrics(), BUDGET)
     cut_up(backlog, asked(*("x" * length for length in lengths)))
     left = list(range(len(lengths)))
     for batch in batches(backlog):
@@ -125,12 +125,6 @@ def test_what_is_given_up_holds_nothing_back(backlog: Backlog) -> None:
     assert piece is not None
     backlog.forget(piece)
     assert [texts(batch) for batch in batches(backlog)] == [["bulk"]]
-
-
-def test_one_priority_has_its_own_budget(metrics: Metrics) -> None:
-    backlog = Backlog(metrics, {**dict.fromkeys(Priority, 10), Priority.TURN: 40})
-    cut_up(backlog, asked(*["x" * 5] * 8), asked(*["y" * 5] * 4, priority=Priority.BULK))
-    assert [len(batch) for batch in batches(backlog)] == [8, 2, 2]
 
 
 @pytest.mark.parametrize("cut", [True, False])

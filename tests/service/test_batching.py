@@ -1,5 +1,6 @@
 import asyncio
 import logging
+import math
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -88,10 +89,20 @@ def metrics() -> Metrics:
 
 @asynccontextmanager
 async def running(
-    stub: StubEncoder, metrics: Metrics, *, limit: int = 1000, batch_tokens: int = 1000
+    stub: StubEncoder,
+    metrics: Metrics,
+    *,
+    limit: int = 1000,
+    batch_tokens: int = 1000,
+    patience: float = math.inf,
 ) -> AsyncIterator[EncoderQueue]:
-    encoder = cast(UtteranceEncoder, stub)
-    queue = EncoderQueue(encoder, metrics, limit=limit, batch_tokens=batch_tokens)
+    queue = EncoderQueue(
+        cast(UtteranceEncoder, stub),
+        metrics,
+        limit=limit,
+        batch_tokens=batch_tokens,
+        patience=patience,
+    )
     await queue.start()
     stub.batches.clear()
     try:
@@ -198,6 +209,26 @@ async def test_what_is_larger_than_the_bound_is_taken_alone(
 ) -> None:
     async with running(stub, metrics, limit=2) as queue:
         assert (await queue.encode(items("a", "b", "c"))).shape == (3, 3)
+
+
+async def test_what_would_wait_too_long_is_refused_at_once(
+    stub: StubEncoder, metrics: Metrics
+) -> None:
+    async with running(stub, metrics, patience=1e-9) as queue:  # any batch takes longer
+        await queue.encode(items("a"))
+        held = await stub.hold(queue)
+        waiting = asyncio.create_task(queue.encode(items("b")))
+        await admitted(waiting)
+        with pytest.raises(Overloaded):
+            queue.check(Priority.TURN)
+        with pytest.raises(Overloaded):
+            await queue.encode(items("c"))
+        bulk = asyncio.create_task(queue.encode(items("d"), Priority.BULK))
+        await admitted(bulk)
+        stub.open.set()
+        await asyncio.gather(held, waiting, bulk)
+        queue.check(Priority.TURN)  # nothing waits: it would be next
+        assert (await queue.encode(items("c"))).shape == (1, 3)
 
 
 async def test_uploads_wait_instead(stub: StubEncoder, metrics: Metrics) -> None:

@@ -1,7 +1,9 @@
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from service.cli import app, main
 
 Errors = Callable[..., list[str]]
 run = CliRunner().invoke
+BASH = shutil.which("bash") or ""
 
 
 def commands() -> list[list[str]]:
@@ -46,11 +49,51 @@ def test_every_command_tells_how_it_is_used(words: Sequence[str]) -> None:
     assert "Usage" in result.output
 
 
-def test_help_waits_for_no_model_library() -> None:
-    code = (
-        "import sys, service.cli; sys.exit(bool({'torch', 'faiss', 'fastapi'} & set(sys.modules)))"
+def loaded(code: str) -> set[str]:
+    """Libraries that some code loads, of those that take long."""
+    heavy = {"torch", "faiss", "fastapi", "httpx", "numpy", "pydantic"}
+    code = f"import sys; {code}; print(*({heavy} & set(sys.modules)))"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)  # noqa: S603
+    return set(ended.stdout.decode().splitlines()[-1].split())
+
+
+def test_help_waits_for_no_library() -> None:
+    assert loaded("import service.cli") == set()
+
+
+def test_a_key_is_made_without_a_model_library() -> None:
+    code = "from service.cli import app; app(['key', 'ada'], standalone_mode=False)"
+    assert loaded(code) == {"pydantic"}
+
+
+def test_it_tells_its_version() -> None:
+    assert run(app, ["--version"]).output == f"turnwise {version('turnwise')}\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands(shell: str) -> None:
+    words = {
+        "COMP_WORDS": "turnwise pool lo",
+        "COMP_CWORD": "2",
+        "_TYPER_COMPLETE_ARGS": "turnwise pool lo",
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+    }
+    asked = run(app, env=words | {"_TURNWISE_COMPLETE": f"complete_{shell}"}, prog_name="turnwise")
+    assert "load" in asked.output
+    assert "restore" not in asked.output
+    script = run(app, env={"_TURNWISE_COMPLETE": f"source_{shell}"}, prog_name="turnwise")
+    assert f"complete_{shell}" in script.output
+
+
+@pytest.mark.skipif(not BASH, reason="there is no bash here")
+def test_completion_is_installed_for_the_shell_that_asks(tmp_path: Path) -> None:
+    turnwise = Path(sys.executable).with_name("turnwise")
+    command = f"'{turnwise}' --install-completion; true"  # without `true` there were no shell left
+    ended = subprocess.run(  # noqa: S603 - our own words
+        [BASH, "-c", command], env={"HOME": str(tmp_path)}, capture_output=True, check=True
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603
+    assert b"bash completion installed" in ended.stdout
+    assert "turnwise" in (tmp_path / ".bashrc").read_text()
 
 
 def test_what_a_user_can_mend_ends_in_one_line(tmp_path: Path, errors: Errors) -> None:

@@ -1,7 +1,14 @@
--- KEYS: meta. ARGV: incarnation, description, Unix seconds. A pool that is there keeps its contents.
+-- KEYS: meta. ARGV: incarnation, description, Unix seconds, encoder ("": any). A pool that is there
+-- keeps its contents; where another encoder is asked for than it has, nothing is changed.
+-- Returns incarnation and encoder.
 if redis.call('HSETNX', KEYS[1], 'incarnation', ARGV[1]) == 1 then
   redis.call('HSET', KEYS[1], 'stamp', ARGV[1], 'version', 0, 'base', 0, 'stored', 0,
-    'created_at', ARGV[3])
+    'created_at', ARGV[3], 'encoder', ARGV[4])
 end
-redis.call('HSET', KEYS[1], 'description', ARGV[2])
-return redis.call('HGET', KEYS[1], 'incarnation')
+local found = redis.call('HMGET', KEYS[1], 'incarnation', 'encoder')
+local encoder = found[2]
+if not encoder or encoder == '' then encoder = 'default' end
+if ARGV[4] == '' or ARGV[4] == encoder then
+  redis.call('HSET', KEYS[1], 'description', ARGV[2])
+end
+return {found[1], encoder}

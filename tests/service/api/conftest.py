@@ -15,8 +15,9 @@ from fastapi import FastAPI
 
 from models.roles import Kind
 from service.api import create_api
+from service.catalogue import Edited, PoolInfo
 from service.metrics import Metrics
-from service.pools import Candidate, Edited, PoolInfo
+from service.pools import Candidate
 from service.requests import (
     PlanAnswer,
     PlannedOrder,
@@ -40,8 +41,8 @@ TRANSCRIPT = Transcript(
 SELECTED = Selected(id="c", text="Good day.", score=0.5, metadata={"intent": "greeting"})
 TIMINGS = {"encode": 5.25, "total": 7.5}
 POOL = PoolInfo(
-    name="p", version=3, size=2, index="flat", exact=True, recall_at_10=None, model="tiny",
-    fingerprint="f", state="ready", description="", created_at=1.0, bytes=128,
+    name="p", version=3, size=2, index="flat", exact=True, recall_at_10=None, encoder="default",
+    model="tiny", fingerprint="f", state="ready", description="", created_at=1.0, bytes=128,
 )  # fmt: skip
 ENCODER: Any = SimpleNamespace(
     name="tiny", fingerprint="f", kind=Kind.TRIPLE, dimension=32,
@@ -89,6 +90,11 @@ class Parts:
             "drop": None,
             "ping": True,
         }  # fmt: skip
+
+    def check(self) -> None:
+        """Raise what the queue would refuse a turn with."""
+        if error := self.outcomes.get("check"):
+            raise error
 
     def info(self, *args: object) -> Any:
         return self._outcome("info", *args)
@@ -145,7 +151,7 @@ def make_app(parts: Parts, **settings: Any) -> FastAPI:
         settings=values,
         metrics=metrics,
         encoder=ENCODER,
-        turns=stub, conversations=stub, ranking=stub, planning=stub, pools=stub, queue=stub,
+        turns=stub, conversations=stub, ranking=stub, planning=stub, pools=stub, queues=(stub,),
         ping=stub.ping,
     )  # fmt: skip
     return app

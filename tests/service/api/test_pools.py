@@ -43,7 +43,7 @@ async def test_pool_is_created_with_its_description(
     client: httpx.AsyncClient, parts: Parts
 ) -> None:
     response = await client.put("/pools/p", json={"description": "replies"})
-    assert parts.calls == [("create", "default", "p", "replies")]
+    assert parts.calls == [("create", "default", "p", "replies", None)]
     assert (response.status_code, response.json()["version"]) == (200, 3)
 
 

@@ -1,3 +1,4 @@
+import json
 import re
 from typing import Any
 
@@ -12,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 SAMPLES = {"session_id": "s", "name": "p", "candidate_id": "c"}
 BAD_NAMES = {"session_id": "-bad", "name": "b@d", "candidate_id": "x" * 129}
-SCHEMA = make_app(Parts()).openapi()
+SCHEMA = make_app(Parts(), api_keys=[api_key("a", "select")]).openapi()
 OPERATIONS = [
     (method.upper(), path, operation)
     for path, methods in SCHEMA["paths"].items()
@@ -76,11 +77,12 @@ async def test_wrong_method(client: httpx.AsyncClient) -> None:
     for path in [*SCHEMA["paths"], "/docs", "/openapi.json"]:
         response = await client.patch(url(path))
         check_problem(response, 405)
-        assert response.headers["allow"]
+        allowed = set(response.headers["allow"].split(", "))
+        assert allowed >= {method.upper() for method in SCHEMA["paths"].get(path, {"get": None})}
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/nowhere", "/sessions", "/sessions/", "/pools/", "/docs/x", "/sessions/s/turn/"]
+    "path", ["/nowhere", "/sessions", "/sessions/", "/pools/", "/docs/x", "/sessions/s/turn/"]
 )
 async def test_unknown_path(client: httpx.AsyncClient, path: str) -> None:
     check_problem(await client.get(path), 404)
@@ -141,6 +143,23 @@ def test_all_but_the_operations_take_keys() -> None:
     assert set(ALL) - set(KEYED) == {
         ("GET", path) for path in ("/livez", "/readyz", "/metrics", "/version")
     }
+
+
+def test_without_keys_the_document_asks_for_none() -> None:
+    document = make_app(Parts()).openapi()
+    assert "securitySchemes" not in document["components"]
+    assert '"security"' not in json.dumps(document["paths"])
+
+
+def test_document_names_the_limits_in_force() -> None:
+    document = make_app(Parts(), max_top_k=7, max_goals=3, max_text_chars=50).openapi()
+    schemas = document["components"]["schemas"]
+    assert schemas["TurnRequest"]["properties"]["top_k"]["maximum"] == 7
+    assert schemas["TurnRequest"]["properties"]["text"]["maxLength"] == 50
+    assert schemas["PlanRequest"]["properties"]["goals"]["maxItems"] == 3
+    query = document["paths"]["/sessions/{session_id}/scores"]["get"]["parameters"]
+    (ids,) = (parameter for parameter in query if parameter["name"] == "ids")
+    assert ids["schema"]["maxItems"] == 1000
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.slug)

@@ -50,7 +50,7 @@ async def test_scope_is_needed_to_edit_pools(client_of: Connect, parts: Parts) -
         allowed = await client.put("/pools/p", json={}, headers=holder("editor"))
     assert (refused.status_code, allowed.status_code) == (403, 200)
     assert "insufficient_scope" in refused.headers["www-authenticate"]
-    assert parts.calls == [("create", "editor", "p", "")]
+    assert parts.calls == [("create", "editor", "p", "", None)]
 
 
 async def test_admin_may_do_all_and_act_elsewhere(client_of: Connect, parts: Parts) -> None:

@@ -76,7 +76,11 @@ def test_more_goals_than_can_be_solved_exactly_say_so(live: Live) -> None:
 def test_methods_of_the_history_need_one(live: Live, method: str) -> None:
     answer = live.http.post("/plan", json={"goals": goals(), "method": method})
     assert answer.status_code == 422
-    assert answer.json()["errors"][0]["loc"] == ["body", "method"]
+    assert answer.json()["errors"][0]["loc"] == ["body", "context"]
+    live.http.put("/sessions/new", json={})
+    answer = live.http.post("/plan", json={"goals": goals(), "method": method, "session_id": "new"})
+    assert answer.status_code == 409
+    assert "has no utterance" in answer.json()["detail"]
 
 
 def test_two_goals_of_one_id_are_refused(live: Live) -> None:

@@ -9,10 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from models.errors import DataError
 from models.roles import Kind
 from service.cli import main
-from service.client import RefusedError, upload
 from tests.service.live.conftest import REPLIES, Launch, Live, eventually
 
 KEY = "a-key-of-the-tests"
@@ -50,26 +48,6 @@ def written(path: Path, *candidates: dict[str, object]) -> Path:
     return path
 
 
-def nothing(_: int, __: int) -> None:
-    pass
-
-
-def test_load_makes_a_pool_of_a_file_with_progress(live: Live, tmp_path: Path) -> None:
-    file = written(
-        tmp_path / "replies.jsonl.gz",
-        *({"text": f"reply {n}", "metadata": {"n": n}} for n in range(300)),
-    )
-    seen: list[tuple[int, int]] = []
-    url = str(live.http.base_url)
-    edited = upload(file, "new", url=url, progress=lambda *counts: seen.append(counts))
-    assert (edited["upserted"], edited["size"]) == (300, 300)
-    assert seen[-1] == (300, 300)
-    assert seen == sorted(seen)
-    assert len(seen) > 1
-    found = live.post("/pools/new/search", text="reply 7", top_k=1)["candidates"]
-    assert found[0]["metadata"].keys() == {"n"}
-
-
 def test_load_changes_what_differs_and_keeps_the_description(
     live: Live, tmp_path: Path, command: Callable[..., str]
 ) -> None:
@@ -84,47 +62,43 @@ def test_load_changes_what_differs_and_keeps_the_description(
     assert live.get("/pools/p")["description"] == "ours"
 
 
-@pytest.mark.parametrize(
-    ("candidate", "field"),
-    [
-        ({"text": "x" * 5000}, "text"),
-        ({"text": "x", "metadata": {"n": "x" * 5000}}, "metadata"),
-        ({"text": "x", "id": "a\nb"}, "id"),
-        ({"text": "x", "id": "1"}, "id"),
-    ],
-)
-def test_what_the_service_refuses_is_named_by_its_line(
-    live: Live, tmp_path: Path, candidate: dict[str, object], field: str
+def refused(command: Callable[..., str], capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    """The one line that is said where a command fails."""
+    with pytest.raises(SystemExit) as caught:
+        command(*words)
+    assert caught.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_a_line_that_the_service_refuses_is_named(
+    live: Live, tmp_path: Path, command: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = written(tmp_path / "a.jsonl", {"text": "Hello", "id": "1"}, candidate)
-    with pytest.raises(DataError) as caught:
-        upload(file, "p", url=str(live.http.base_url), progress=nothing)
-    assert (caught.value.file, caught.value.line) == (str(file), 3)
-    assert caught.value.field == field
+    file = written(tmp_path / "a.jsonl", {"text": "Hello"}, {"text": "x" * 5000})
+    line = refused(command, capsys, "load", file, "--pool", "p", "--url", live.http.base_url)
+    assert line.startswith(f'error: {file}, line 3, field "text": 5000 characters are more')
     assert live.get("/pools/p")["size"] == 0
 
 
-def test_a_bad_line_is_named_before_anything_is_sent(tmp_path: Path) -> None:
-    file = written(tmp_path / "a.jsonl", {"text": "Hello"}, {"words": "Hello"})
-    with pytest.raises(DataError) as caught:
-        upload(file, "p", url="http://127.0.0.1:1", progress=nothing)
-    assert caught.value.line == 3
-
-
-def test_load_needs_a_key_where_the_service_does(launch: Launch, tmp_path: Path) -> None:
+def test_load_needs_a_key_where_the_service_does(
+    launch: Launch, tmp_path: Path, command: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
     digest = hashlib.sha256(KEY.encode()).hexdigest()
     live = launch(api_keys=[{"name": "ada", "sha256": digest, "scopes": ["select", "pools"]}])
-    file, url = written(tmp_path / "a.jsonl", {"text": "Hello"}), str(live.http.base_url)
-    with pytest.raises(RefusedError, match="API key"):
-        upload(file, "p", url=url, progress=nothing)
-    assert upload(file, "p", url=url, key=KEY, progress=nothing)["size"] == 1
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "127.0.0.1", "http://[", ""])
-def test_a_service_that_cannot_be_reached_is_one_line(tmp_path: Path, url: str) -> None:
     file = written(tmp_path / "a.jsonl", {"text": "Hello"})
-    with pytest.raises(RefusedError, match="cannot be reached"):
-        upload(file, "p", url=url, progress=nothing)
+    load = ("load", file, "--pool", "p", "--url", live.http.base_url)
+    assert "--key or TURNWISE_KEY" in refused(command, capsys, *load)
+    assert "1 candidates" in command(*load, "--key", KEY)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "127.0.0.1", "http://["])
+def test_a_service_that_cannot_be_reached_is_one_line_with_the_way_out(
+    url: str, tmp_path: Path, command: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path / "a.jsonl", {"text": "Hello"})
+    line = refused(command, capsys, "load", file, "--pool", "p", "--url", url)
+    assert line.startswith(f"error: {url} cannot be reached: ")
+    assert line.endswith("`turnwise serve` starts a service, --url or TURNWISE_URL names another")
 
 
 def test_a_snapshot_can_be_restored_under_another_name(

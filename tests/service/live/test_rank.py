@@ -70,6 +70,26 @@ def test_goals_are_equation_4_weighted_plus_fit(live: Live, oracle: Oracle) -> N
         assert item["score"] == pytest.approx(total, abs=1e-3)
 
 
+@pytest.mark.parametrize("aggregation", ["mean", "last_rows", "max_sim"])
+def test_an_explanation_adds_up_to_the_fit(live: Live, aggregation: str) -> None:
+    request = {"context": CONTEXT, "aggregation": aggregation, "explain": True}
+    given = [{"text": REPLIES[0], "speaker": "user"}, *REPLIES[1:]]
+    for goals in ([], [{"text": GOALS[0][1]}]):
+        for candidates in ({"candidates": given}, {"pool": "default"}):
+            answer = live.post("/rank", **request, **candidates, goals=goals)
+            for item in answer["ranking"]:
+                assert len(item["contributions"]) == 5
+                assert sum(item["contributions"]) == pytest.approx(item["fit"], abs=1e-3)
+
+
+def test_an_explanation_of_a_pool_is_that_of_the_turn(live: Live) -> None:
+    turn = live.say("s", DIALOGUE, explain=True, respond=True, aggregation="mean")
+    ranked = live.post("/rank", session_id="s", pool="default", explain=True, aggregation="mean")
+    for item, selected in zip(ranked["ranking"], turn["candidates"], strict=False):
+        assert item["id"] == selected["id"]
+        assert item["contributions"] == pytest.approx(selected["contributions"], abs=1e-3)
+
+
 def test_a_goal_without_a_context_is_the_first_term_alone(live: Live, oracle: Oracle) -> None:
     goal = {"text": GOALS[0][1]}
     answer = live.post("/rank", context=[], candidates=REPLIES, goals=[goal])

@@ -14,7 +14,7 @@ from models.roles import Kind, Role, RoleText
 from service.batching import Priority
 from service.encoding import CachedEncoder
 from service.metrics import Metrics
-from service.pools import Candidate, Pools
+from service.pools import Candidate, Pools, RunningQueries
 from service.redis import connect
 
 Float32 = NDArray[np.float32]
@@ -73,7 +73,8 @@ async def start(
             encoder = DirectEncoder(tiny_encoder(Kind.TRIPLE), fingerprint)
             metrics = Metrics()
             defaults = {"exact_limit": 10_000, "search_threads": 1, "max_pool_size": 10_000}
-            pools = Pools(redis, cast(CachedEncoder, encoder), metrics, **(defaults | limits))
+            encoders = {"default": RunningQueries(cast(CachedEncoder, encoder))}
+            pools = Pools(redis, encoders, metrics, **(defaults | limits))
             await pools.start()
             stack.push_async_callback(pools.close)
             return Replica(pools, encoder, metrics)

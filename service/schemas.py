@@ -1,29 +1,48 @@
-"""What only HTTP knows: bodies and answers that are no values of the use cases."""
+"""What only HTTP knows: bodies and answers, of the API and its client, that no use case does."""
 
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
-from service.pools import PoolInfo
+from service.catalogue import CandidateId, PoolInfo, Retrieval
+from service.errors import FieldError, InvalidRequest
 from service.requests import Aggregated, Count, Name, Selected, Text, Value
 
-CandidateId = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,128}$")]
+NDJSON = "application/x-ndjson"
+PROBLEM_JSON = "application/problem+json"
+PROBLEM_PREFIX = "urn:turnwise:problem:"
+
+
+class Problem(Value):
+    """What went wrong (RFC 9457)."""
+
+    type: str = Field(examples=[f"{PROBLEM_PREFIX}{InvalidRequest.slug}"])
+    """Tells kinds of problems apart; programs should look at this, not at the title."""
+    title: str = Field(examples=[InvalidRequest.title])
+    status: int = Field(examples=[InvalidRequest.status])
+    detail: str = Field(examples=["body.text: Field required"])
+    """What went wrong this time, for people."""
+    errors: tuple[FieldError, ...] = ()
+    """Each field at fault, by its path: `["body", "candidates", 3, "text"]`."""
+    request_id: str | None = None
+    """The request's `X-Request-ID`, for the search through logs."""
 
 
 class PoolRequest(Value):
     """What is said of a pool when it is created."""
 
     description: str = Field(default="", max_length=1000)
+    encoder: Retrieval | None = None
+    """What its candidates are encoded with, for good; left out, the default encoder."""
 
 
-class UploadedCandidate(Value):
-    """A reply of a pool."""
+@dataclass(frozen=True, slots=True)
+class UploadStep:
+    """How far the service is with an upload."""
 
-    text: Text
-    id: CandidateId | None = None
-    """Derived from the text where left out, so that the same text comes in once."""
-    metadata: dict[str, Any] = Field(default_factory=dict)
-    """Given back with the candidate; it plays no part in the score."""
+    encoded: int
+    total: int
 
 
 class PoolList(Value):
@@ -49,6 +68,8 @@ class SearchAnswer(Value):
 class ScoresQuery(Aggregated):
     """Which part of the running score matrix."""
 
+    aggregation: Literal["mean", "last_rows"] | None = None
+    """All rows, or the last ones; MaxSim has no running matrix."""
     pool: Name = "default"
     ids: list[CandidateId] = Field(min_length=1)
     """Candidates, a column each; given more than once: `ids=a&ids=b`."""

@@ -1,0 +1,74 @@
+"""The OpenAPI document: what the routes say, with the limits and the keys of this service."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from service.api.limits import ITEMS, NUMBERS
+from service.schemas import Problem
+from service.settings import Settings
+
+Json = dict[str, Any]
+
+
+def add_openapi(app: FastAPI, settings: Settings) -> None:
+    """Serve `/openapi.json` as this service behaves: clients may be generated from it."""
+
+    def document() -> Json:
+        if app.openapi_schema is None:
+            app.openapi_schema = _document(app, settings)
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign] # FastAPI's documented way
+
+
+def _document(app: FastAPI, settings: Settings) -> Json:
+    document = get_openapi(
+        title=app.title,
+        version=app.version,
+        description=app.description,
+        tags=app.openapi_tags,
+        routes=app.routes,
+    )
+    problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    document["components"]["schemas"] |= problem.pop("$defs") | {"Problem": problem}
+    for node in list(_nodes(document)):
+        _limit(node, settings)
+    if not settings.api_keys:
+        _open_to_all(document)
+    return document
+
+
+def _nodes(value: object) -> Iterator[Json]:
+    """Yield every object of a JSON value, the inner ones included."""
+    if isinstance(value, dict):
+        yield value
+        value = list(value.values())
+    if isinstance(value, list):
+        for child in value:
+            yield from _nodes(child)
+
+
+def _limit(node: Json, settings: Settings) -> None:
+    """Write the limits into the properties, or the parameter, that they are about."""
+    fields = dict(node["properties"]) if isinstance(node.get("properties"), dict) else {}
+    if node.get("in") == "query":
+        fields[node["name"]] = node["schema"]
+    for name, schema in fields.items():
+        for kind in (schema, *schema.get("anyOf", ())):
+            match kind.get("type"):
+                case "array" if name in ITEMS:
+                    kind["maxItems"] = getattr(settings, ITEMS[name])
+                case "integer" if name in NUMBERS:
+                    kind["maximum"] = getattr(settings, NUMBERS[name])
+                case "string" if name == "text":
+                    kind["maxLength"] = settings.max_text_chars
+
+
+def _open_to_all(document: Json) -> None:
+    """Leave out what only callers with keys can use."""
+    document["components"].pop("securitySchemes", None)
+    for operation in _nodes(document["paths"]):
+        operation.pop("security", None)

@@ -1,0 +1,78 @@
+"""What pools take and tell: values that need neither vectors nor a model."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints, ValidationError
+
+from models.dialogue import read_jsonl
+from models.errors import DataError
+from service.requests import Text, Value
+
+CandidateId = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,128}$")]
+Retrieval = Literal["default", "pairwise"]
+"""What a pool is encoded and searched with: the model of the sessions, or the pairwise one."""
+State = Literal["ready", "loading", "encoding", "damaged"]
+
+
+class UploadedCandidate(Value):
+    """A reply of a pool."""
+
+    text: Text
+    id: CandidateId | None = None
+    """Derived from the text where left out, so that the same text comes in once."""
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    """Given back with the candidate; it plays no part in the score."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolInfo:
+    """What is known of a pool on this replica."""
+
+    name: str
+    version: int
+    size: int
+    index: Literal["flat", "ivf"]
+    """All vectors are compared, or those in the lists that are nearest."""
+    exact: bool
+    recall_at_10: float | None
+    """Share of the exact top 10 that is found, measured; None where search is exact."""
+    encoder: Retrieval
+    model: str
+    fingerprint: str
+    """Of the model whose vectors are searched."""
+    state: State
+    """It is read from Redis, encoded for this model, or a part of it is lost in Redis."""
+    description: str
+    created_at: float
+    """Unix seconds."""
+    bytes: int
+    """Memory of vectors and codes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """What an edit came to."""
+
+    version: int
+    upserted: int
+    unchanged: int
+    """Candidates that the pool had already, alike."""
+    size: int
+
+
+def candidate_lines(path: Path) -> Iterator[UploadedCandidate]:
+    """Stream the candidates of a JSON Lines file: `text`, and maybe `id` and `metadata`.
+
+    Raises:
+        DataError: The file cannot be read, or a line is not a candidate.
+    """
+    for number, record in read_jsonl(path):
+        given = {name: value for name, value in record.items() if value is not None}
+        try:
+            yield UploadedCandidate.model_validate(given, extra="ignore")
+        except ValidationError as error:
+            (field, *_), wrong = error.errors()[0]["loc"], error.errors()[0]["msg"]
+            raise DataError(f"not a candidate: {wrong}", str(path), number, str(field)) from None

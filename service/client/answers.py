@@ -1,0 +1,69 @@
+"""Answers of the service, read: as values, or as errors."""
+
+from collections.abc import Hashable
+from email.utils import parsedate_to_datetime
+from functools import cache
+from time import time
+from typing import Any, TypeVar, cast
+
+import httpx
+from pydantic import TypeAdapter, ValidationError
+
+from service.client.errors import ProblemError, UnexpectedAnswerError
+from service.schemas import PROBLEM_JSON, Problem
+
+T = TypeVar("T")
+
+
+def parse(response: httpx.Response, kind: type[T]) -> T:
+    """Return what an answer of success holds, without fields that this client does not know.
+
+    Raises:
+        UnexpectedAnswerError: It holds something else.
+    """
+    try:
+        return parse_text(response.content or b"null", kind)
+    except ValidationError:
+        raise UnexpectedAnswerError(str(response.url), response.status_code) from None
+
+
+def parse_text(text: str | bytes, kind: type[T]) -> T:
+    """Return what JSON text holds; raise pydantic's ValidationError where that is no `kind`."""
+    value: T = _adapter(cast(Hashable, kind)).validate_json(text, extra="ignore")
+    return value
+
+
+def check(response: httpx.Response) -> None:
+    """Raise what an answer says, where that is not success; the answer has been read.
+
+    Raises:
+        ProblemError: The service says no.
+        UnexpectedAnswerError: It is no answer of Turnwise.
+    """
+    if response.is_success:
+        return
+    unexpected = UnexpectedAnswerError(str(response.url), response.status_code)
+    unexpected.retry_after = retry_after = _retry_after(response)
+    if not response.headers.get("content-type", "").startswith(PROBLEM_JSON):
+        raise unexpected
+    try:
+        problem = parse_text(response.content, Problem)
+    except ValidationError:
+        raise unexpected from None
+    raise ProblemError.of(problem, retry_after)
+
+
+def _retry_after(response: httpx.Response) -> float | None:
+    """Return the seconds of `Retry-After`, which may be a number or a date."""
+    value = response.headers.get("retry-after", "")
+    if value.isdecimal():
+        return float(value)
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time())
+    except ValueError:
+        return None
+
+
+@cache
+def _adapter(kind: Hashable) -> TypeAdapter[Any]:
+    return TypeAdapter(cast(Any, kind))

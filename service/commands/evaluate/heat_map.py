@@ -1,0 +1,34 @@
+"""`turnwise evaluate heat-map`: the stages of a dialogue as a picture."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from service.commands.evaluate.options import Data, read
+
+
+def heat_map(
+    *,
+    data: Data,
+    model: Annotated[Path, typer.Option(help="Folder of a pairwise model.")],
+    dialogue: Annotated[
+        list[str] | None, typer.Option(help="Ids of dialogues; the first where there is none.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("runs/heat-maps"),
+) -> None:
+    """Draw how well each utterance of a dialogue fits behind each point of it."""
+    from models.evaluation.heat_map import draw_heat_map  # noqa: PLC0415 - loads torch
+    from models.rerankers import PairwiseModel, dialogue_heat_map  # noqa: PLC0415
+
+    dialogues = {each.id: each for each in read(data, None if dialogue else 1)}
+    chosen = dialogue or list(dialogues)
+    if missing := [name for name in chosen if name not in dialogues]:
+        raise typer.BadParameter(f"no dialogue '{missing[0]}' in the data")
+    pairwise = PairwiseModel.load(model)
+    for name in chosen:
+        texts = [said.text for said in dialogues[name].utterances]
+        path = out / f"{name.replace('/', '_')}.png"
+        draw_heat_map(dialogue_heat_map(pairwise, texts), texts, path)
+        Console().print(f"written to {path}", markup=False, highlight=False)

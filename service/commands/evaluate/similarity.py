@@ -1,0 +1,78 @@
+"""`turnwise evaluate similarity` and `multiple-choice`."""
+
+from enum import StrEnum
+from itertools import chain
+from typing import Annotated
+
+import typer
+
+from service.commands.evaluate.options import (
+    BASE,
+    Arithmetic,
+    Base,
+    JsonLines,
+    Limit,
+    Models,
+    Out,
+    Precision,
+    by_name,
+    encoders_and_pairwise,
+    report,
+)
+
+
+class Language(StrEnum):
+    """Of a prompt."""
+
+    ENGLISH = "en"
+    GERMAN = "de"
+
+
+def similarity(
+    *,
+    data: JsonLines,
+    model: Models = None,
+    base: Base = BASE,
+    out: Out = None,
+    precision: Arithmetic = Precision.FLOAT32,
+    limit: Limit = None,
+) -> None:
+    """Compare sentences, alone and in context, and correlate with people's scores."""
+    from models.evaluation.similarity import evaluate_similarity, warn_of_limits  # noqa: PLC0415
+    from models.evaluation.similarity_files import read_pairs  # noqa: PLC0415
+
+    pairs = read_pairs(data, limit)
+    loaded = encoders_and_pairwise(model, base, precision)
+    warn_of_limits(loaded, pairs)
+    report("similarity", data, list(evaluate_similarity(loaded, pairs)), out)
+
+
+def multiple_choice(
+    *,
+    data: JsonLines,
+    model: Models = None,
+    language_model: Annotated[
+        list[str] | None,
+        typer.Option(help="Causal language models to ask as well.", metavar="FOLDER_OR_NAME ..."),
+    ] = None,
+    language: Annotated[Language, typer.Option(help="Of the prompts.")] = Language.ENGLISH,
+    base: Base = BASE,
+    out: Out = None,
+    precision: Arithmetic = Precision.FLOAT32,
+    limit: Limit = None,
+) -> None:
+    """Choose which text is most similar to the last turn."""
+    from models.evaluation import multiple_choice as task  # noqa: PLC0415
+    from models.evaluation.likelihood import LanguageModel  # noqa: PLC0415
+    from models.evaluation.similarity import warn_of_limits  # noqa: PLC0415
+    from models.evaluation.similarity_files import read_questions  # noqa: PLC0415
+
+    questions = read_questions(data, limit)
+    loaded = encoders_and_pairwise(model, base, precision)
+    asked = by_name(language_model or [], LanguageModel, loaded)
+    warn_of_limits(loaded, questions)
+    rows = chain(
+        task.evaluate_choices(loaded, questions),
+        task.evaluate_language_models(asked, questions, language.value),
+    )
+    report("multiple-choice", data, list(rows), out)

@@ -1,0 +1,185 @@
+/** Calls of the API: the key, retries that can do no harm, and errors in words. */
+
+const BASE = new URL("../", import.meta.url);
+const KEY = "turnwise.key";
+const ATTEMPTS = 4;
+const NDJSON = "application/x-ndjson";
+
+const WORDS = {
+  unauthenticated: "This service needs an API key, and does not know the one in use.",
+  forbidden: "This API key may not do that.",
+  "session-not-found": "This session is not there, or no longer.",
+  "pool-not-found": "This pool is not there, or no longer.",
+  "candidate-not-found": "A candidate has gone from the pool.",
+  "turn-conflict":
+    "The conversation has gone on elsewhere. Here is how it stands; nothing was sent.",
+  "session-full": "This session has as many turns as it may. Begin a new one.",
+  overloaded: "The service has too much to do at the moment. Try again shortly.",
+  "state-unavailable": "The service cannot reach its Redis. Nothing was changed.",
+  "pool-not-ready": "This pool is still being encoded. Try again shortly.",
+  "deadline-exceeded": "That took too long, and was dropped.",
+  draining: "The service is stopping. Try again shortly.",
+  "body-too-large": "That is more than the service takes at once.",
+  "encoder-failed": "The model failed on this text.",
+  "internal-error": "Something went wrong in the service.",
+};
+
+/** What a call failed with; its message is for people. */
+export class ApiError extends Error {
+  /**
+   * @param {string} message
+   * @param {{status?: number, kind?: string, retryAfter?: number}} facts `status` 0: no answer
+   */
+  constructor(message, { status = 0, kind = "unreachable", retryAfter = 0 } = {}) {
+    super(message);
+    this.status = status;
+    this.kind = kind;
+    this.retryAfter = retryAfter;
+  }
+}
+
+export const key = {
+  get: () => sessionStorage.getItem(KEY) ?? "",
+  set: (value) => sessionStorage.setItem(KEY, value),
+  forget: () => sessionStorage.removeItem(KEY),
+};
+
+/** A name nobody else has: for sessions and idempotency keys. Works without HTTPS too. */
+export function unique(bytes = 16) {
+  const random = crypto.getRandomValues(new Uint8Array(bytes));
+  return Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** @param {...string} parts */
+export const path = (...parts) => parts.map(encodeURIComponent).join("/");
+
+/**
+ * Call the API, and return what the JSON of its answer holds.
+ * @param {string} method
+ * @param {string} where Path below the service's root.
+ * @param {{body?: any, query?: [string, string][], idempotencyKey?: string, repeatable?: boolean,
+ *   signal?: AbortSignal, waiting?: (words: string) => void}} options `repeatable`: a second call
+ *   does no harm, so that a refusal for the moment, or a lost answer, is tried again.
+ */
+export async function call(method, where, options = {}) {
+  const { idempotencyKey, repeatable = method === "GET" || Boolean(idempotencyKey) } = options;
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await once(method, where, options);
+    } catch (error) {
+      const passing = error.status === 0 || error.retryAfter > 0;
+      if (!(error instanceof ApiError) || !repeatable || !passing || attempt === ATTEMPTS)
+        throw error;
+      const seconds = error.retryAfter || attempt * 0.4;
+      options.waiting?.(`${error.message} Trying again in ${Math.ceil(seconds)} s.`);
+      await pause(seconds, options.signal);
+    }
+  }
+}
+
+/** Return the text of an answer that is not JSON. */
+export async function text(where) {
+  return (await reach("GET", where, {})).text();
+}
+
+/**
+ * Put candidates into a pool, hearing of progress as lines that arrive.
+ * @param {string} pool
+ * @param {Blob | string} body
+ * @param {boolean} lines NDJSON, not an array
+ * @param {(encoded: number, total: number) => void} progress
+ * @param {AbortSignal} signal
+ */
+export async function upload(pool, body, lines, progress, signal) {
+  const headers = { "Content-Type": lines ? NDJSON : "application/json", Accept: NDJSON };
+  const answer = await reach("PUT", path("pools", pool, "candidates"), { headers, body, signal });
+  for await (const event of events(answer, signal)) {
+    if ("encoded" in event) progress(event.encoded, event.total);
+    else if ("status" in event) throw problem(event, 0);
+    else return event;
+  }
+  throw new ApiError("The service broke off before it said what came of the upload.");
+}
+
+async function once(method, where, { body, query, idempotencyKey, signal }) {
+  const headers = {};
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  if (idempotencyKey) headers["Idempotency-Key"] = idempotencyKey;
+  const target = query ? `${where}?${new URLSearchParams(query)}` : where;
+  const answer = await reach(method, target, { headers, body: JSON.stringify(body), signal });
+  if (answer.status === 204) return null;
+  try {
+    return await answer.json();
+  } catch (error) {
+    throw lost(error, signal);
+  }
+}
+
+/** Fetch, and raise whatever is not a success. */
+async function reach(method, where, { headers = {}, body = undefined, signal = undefined }) {
+  if (key.get()) headers["Authorization"] = `Bearer ${key.get()}`;
+  let answer;
+  try {
+    const options = { method, headers, body, signal, cache: "no-store", credentials: "omit" };
+    answer = await fetch(new URL(where, BASE), /** @type {RequestInit} */ (options));
+  } catch (error) {
+    throw lost(error, signal);
+  }
+  if (answer.ok) return answer;
+  const document = await answer.json().catch(() => ({ title: `Status ${answer.status}` }));
+  throw problem({ status: answer.status, ...document }, Number(answer.headers.get("Retry-After")));
+}
+
+/** @returns {AsyncGenerator<any>} */
+async function* events(answer, signal) {
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read().catch((error) => {
+      throw lost(error, signal);
+    });
+    const lines = (rest + (value ?? "")).split("\n");
+    rest = done ? "" : lines.pop();
+    for (const line of lines) if (line) yield JSON.parse(line);
+    if (done) return;
+  }
+}
+
+function problem(document, retryAfter) {
+  const kind = String(document.type ?? "").replace("urn:turnwise:problem:", "");
+  const words = WORDS[kind] ?? `${document.title ?? "That did not work"}.`;
+  const detail = kind in WORDS && kind !== "forbidden" ? "" : specifics(document);
+  const { status } = document;
+  if (status === 401) window.dispatchEvent(new Event("keyneeded"));
+  return new ApiError(`${words} ${detail}`.trim(), { status, kind, retryAfter });
+}
+
+/** Say which fields are at fault: "candidate 4, text: should not be empty." */
+function specifics({ detail = "", errors = [] }) {
+  if (!errors.length) return detail && sentence(detail);
+  const named = errors.slice(0, 3).map(({ loc, msg }) => `${field(loc)}${msg}`);
+  const more = errors.length > 3 ? `; and ${errors.length - 3} more` : "";
+  return sentence(named.join("; ") + more);
+}
+
+function field([, ...loc]) {
+  const words = loc.map((part) => (typeof part === "number" ? `number ${part + 1}` : part));
+  return words.length ? `${words.join(", ")}: ` : "";
+}
+
+const sentence = (words) =>
+  words[0].toUpperCase() + words.slice(1) + (/[.!?]$/.test(words) ? "" : ".");
+
+function lost(error, signal) {
+  if (signal?.aborted) return error;
+  return new ApiError("The service cannot be reached. Is it running?");
+}
+
+const pause = (seconds, signal) =>
+  new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, seconds * 1000);
+    signal?.addEventListener("abort", () => {
+      clearTimeout(timer);
+      reject(signal.reason);
+    });
+  });

@@ -1,0 +1,130 @@
+/** The ranked candidates: look into one, let the bot say it, or edit it first. */
+
+import { use, write } from "./chat.js";
+import { conversation } from "./conversation.js";
+import { byId, decimals, empty, h, milliseconds } from "./dom.js";
+
+const list = byId("candidates");
+
+export function startCandidates() {
+  conversation.addEventListener("change", draw);
+  conversation.addEventListener("select", mark);
+  list.addEventListener("keydown", keys);
+  byId("write").addEventListener("click", () => write());
+}
+
+function draw() {
+  const { candidates, answer, posts } = conversation;
+  const held = document.activeElement?.closest?.("#candidates .reply")?.dataset.id;
+  const most = Math.max(...candidates.map(({ score }) => score), 1e-9);
+  list.replaceChildren(...candidates.map((candidate) => item(candidate, most)));
+  if (!candidates.length) list.append(h("li.none", {}, empty(nothing())));
+  list.classList.toggle("past", candidates.length > 0 && !conversation.current);
+  byId("answer-facts").textContent = facts(answer, posts);
+  byId("timings").replaceChildren(...timings(answer?.timings_ms));
+  mark();
+  if (held) list.querySelector(`.reply[data-id="${CSS.escape(held)}"]`)?.focus();
+}
+
+function nothing() {
+  const { posts, awaited, answer, settings } = conversation;
+  if (!posts.length) return "Nothing has been said yet.";
+  if (awaited && answer) return `The pool “${settings.pool}” has no candidates.`;
+  return awaited
+    ? "No candidates: ask again, or write a reply."
+    : "Say something as the user for new candidates.";
+}
+
+function facts(answer, posts) {
+  if (!answer) return "";
+  const pool = answer.pool ? `${answer.pool.name}, version ${answer.pool.version}` : "";
+  return answer.turn < posts.length ? `${pool}; before the reply` : pool;
+}
+
+function item({ id, text, score, metadata }, most) {
+  const tags = Object.values(metadata ?? {})
+    .filter((value) => typeof value === "string")
+    .slice(0, 3);
+  const select = h(
+    "button.reply",
+    {
+      type: "button",
+      "data-id": id,
+      "aria-keyshortcuts": "Enter E",
+      onclick: () => conversation.select(id),
+      onfocus: () => conversation.select(id),
+    },
+    h("span.text", { dir: "auto" }, text),
+    h("span.tags", {}, ...tags.map((tag) => h("span", { dir: "auto" }, tag))),
+  );
+  return h(
+    "li",
+    { vars: { share: Math.max(score / most, 0) } },
+    select,
+    h("span.bar", { "aria-hidden": "true" }),
+    h(
+      "span.score",
+      { title: `score ${score}` },
+      h("span.hidden-visually", {}, "score "),
+      decimals(score),
+    ),
+    h(
+      "span.deeds",
+      {},
+      h(
+        "button",
+        { type: "button", "aria-label": `Edit: ${text}`, onclick: () => write(text) },
+        "Edit",
+      ),
+      h(
+        "button.primary",
+        {
+          type: "button",
+          "data-use": "",
+          "aria-label": `Use: ${text}`,
+          disabled: conversation.busy || !conversation.current,
+          onclick: () => use(text),
+        },
+        "Use",
+      ),
+    ),
+  );
+}
+
+function mark() {
+  for (const reply of list.querySelectorAll(".reply")) {
+    const selected = reply.dataset.id === conversation.selected;
+    reply.setAttribute("aria-pressed", String(selected));
+    reply.closest("li").classList.toggle("selected", selected);
+  }
+}
+
+function keys(event) {
+  const reply = event.target.closest(".reply");
+  if (!reply || event.altKey || event.ctrlKey || event.metaKey) return;
+  const text = conversation.candidates.find(({ id }) => id === reply.dataset.id)?.text;
+  const replies = [...list.querySelectorAll(".reply")];
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (step && replies.indexOf(reply) + step < 0) byId("say").focus();
+  else if (step) replies[replies.indexOf(reply) + step]?.focus();
+  else if (event.key === "Escape") byId("say").focus();
+  else if (event.key === "Enter" && conversation.current && !event.repeat) use(text);
+  else if (event.key.toLowerCase() === "e") write(text);
+  else if (event.key !== "Enter") return;
+  event.preventDefault();
+}
+
+/** The stages of the answer as one bar. */
+function timings(stages) {
+  if (!stages) return [];
+  const parts = Object.entries(stages).filter(([stage, ms]) => stage !== "total" && ms >= 0.05);
+  const bar = h(
+    "span.stages",
+    { "aria-hidden": "true" },
+    ...parts.map(([stage, ms]) => h(`span.${stage}`, { vars: { ms: String(ms) } })),
+  );
+  const words = parts.map(([stage, ms]) =>
+    h("span.legend", {}, h(`i.${stage}`), `${stage} ${milliseconds(ms)}`),
+  );
+  return [bar, ...words, h("strong", {}, `total ${milliseconds(stages.total)}`)];
+}

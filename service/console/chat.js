@@ -1,0 +1,164 @@
+/** The transcript, tinted by what each utterance contributes, and the field below it. */
+
+import { conversation } from "./conversation.js";
+import { announce, byId, decimals, empty, h } from "./dom.js";
+import { heat } from "./heat.js";
+import { attempt } from "./notices.js";
+
+const EXAMPLES = [
+  "Hello! I would like to book a room for two nights.",
+  "Where is my parcel? It should have been here on Monday.",
+  "I cannot sign in any more.",
+];
+
+const field = byId("say");
+const composer = byId("composer");
+const transcript = byId("transcript");
+
+export function startChat() {
+  conversation.addEventListener("change", draw);
+  conversation.addEventListener("select", tint);
+  conversation.addEventListener("waiting", (event) => announce(/** @type {any} */ (event).detail));
+  conversation.addEventListener("arrived", (event) => {
+    if (field.value.trim() === /** @type {any} */ (event).detail) field.value = "";
+  });
+  composer.addEventListener("submit", (event) => {
+    event.preventDefault();
+    send();
+  });
+  composer.addEventListener("change", placeholder);
+  field.addEventListener("input", grow);
+  field.addEventListener("keydown", keys);
+  byId("undo").addEventListener("click", () => attempt(undo));
+}
+
+/** Put a text into the field, to be edited and said by the responder. */
+export function write(text = "") {
+  speaker("responder");
+  field.value = text;
+  grow();
+  field.focus();
+}
+
+/** Let the responder say a candidate. */
+export async function use(text) {
+  if (await attempt(() => conversation.say(conversation.responder, text))) {
+    announce(`Said: ${text}`);
+    speaker("user");
+    field.focus({ preventScroll: true });
+  }
+}
+
+async function send() {
+  const text = field.value.trim();
+  if (!text) return;
+  const responds = composer.elements.speaker.value === "responder";
+  const said = await attempt(() =>
+    conversation.say(responds ? conversation.responder : "user", text),
+  );
+  if (!said) return;
+  if (field.value.trim() === text) field.value = "";
+  grow();
+  if (responds) speaker("user");
+  const best = conversation.current && conversation.candidates[0];
+  if (best) announce(`Best reply: ${best.text}`);
+}
+
+async function undo() {
+  const last = conversation.posts.at(-1);
+  if (!(await conversation.undo())) return;
+  announce(`Taken back: ${last?.text ?? ""}`);
+  if (last && !field.value) {
+    speaker(last.speaker === conversation.responder ? "responder" : "user");
+    field.value = last.speaker === conversation.responder ? "" : last.text;
+    grow();
+  }
+}
+
+function keys(event) {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    event.preventDefault();
+    send();
+  } else if (event.key === "ArrowDown" && !field.value) {
+    event.preventDefault();
+    document.querySelector("#candidates .reply[aria-pressed=true]")?.focus();
+  }
+}
+
+function draw() {
+  const { posts, busy, responder } = conversation;
+  byId("turns").textContent = posts.length
+    ? `${posts.length} turn${posts.length > 1 ? "s" : ""}`
+    : "";
+  byId("undo").disabled = busy || !posts.length;
+  byId("send").disabled = busy;
+  byId("talk").toggleAttribute("data-busy", busy);
+  byId("responder-name").textContent = capital(responder);
+  const near = transcript.scrollHeight - transcript.scrollTop - transcript.clientHeight < 80;
+  const longer = transcript.querySelectorAll(".post").length < posts.length;
+  transcript.replaceChildren(...conversation.utterances.map(utterance));
+  if (!posts.length) transcript.append(...beginnings());
+  tint();
+  if (near || longer) transcript.scrollTop = transcript.scrollHeight;
+}
+
+function beginnings() {
+  const say = (text) => attempt(() => conversation.say("user", text));
+  const examples = EXAMPLES.map((text) =>
+    h("button", { type: "button", onclick: () => say(text) }, text),
+  );
+  return [
+    empty(
+      "Say something as the user, and the best replies of the pool appear at once. For example:",
+    ),
+    h("div.examples", {}, ...examples),
+  ];
+}
+
+/** A run of one speaker; its posts may be dragged into a plan. */
+function utterance(posts) {
+  const side = posts[0].speaker === conversation.responder ? "bot" : "user";
+  const bubbles = posts.map(({ text }) =>
+    h(
+      "p.post",
+      { dir: "auto", draggable: "true", ondragstart: (event) => drag(event, text) },
+      text,
+    ),
+  );
+  const name = h("span.speaker", { dir: "auto" }, capital(posts[0].speaker));
+  return h(`div.utterance.${side}`, {}, h("header", {}, name, h("span.part")), ...bubbles);
+}
+
+/** Show how each utterance speaks for the candidate that is selected. */
+function tint() {
+  const chosen = conversation.candidates.find(({ id }) => id === conversation.selected);
+  const parts = chosen?.contributions ?? [];
+  const most = Math.max(...parts.map(Math.abs), 1e-9);
+  [...transcript.querySelectorAll(".utterance")].forEach((element, place) => {
+    const part = parts[place];
+    heat(element, part, most);
+    element.querySelector(".part").textContent = part === undefined ? "" : decimals(part, 2);
+  });
+}
+
+function drag(event, text) {
+  event.dataTransfer.setData("text/plain", text);
+  event.dataTransfer.effectAllowed = "copy";
+}
+
+function speaker(value) {
+  composer.elements.speaker.value = value;
+  placeholder();
+}
+
+function placeholder() {
+  const responds = composer.elements.speaker.value === "responder";
+  field.placeholder = `Say something as the ${responds ? conversation.responder : "user"}`;
+}
+
+function grow() {
+  field.style.setProperty("height", "auto");
+  field.style.setProperty("height", `${Math.min(field.scrollHeight + 2, 160)}px`);
+}
+
+export const capital = (name) => name.slice(0, 1).toUpperCase() + name.slice(1);

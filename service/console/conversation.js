@@ -1,0 +1,256 @@
+/**
+ * The session that is talked in, without a word about how it looks.
+ *
+ * Every change is posted with the number that its turn must get and with a key that a retry
+ * repeats, so that neither a double click nor a lost answer says anything twice.
+ */
+
+import { ApiError, call, path, unique } from "./api.js";
+
+/**
+ * @typedef {{speaker: string, text: string, turn: number}} Post
+ * @typedef {{id: string, text: string, score: number, metadata?: object, contributions?: number[]}}
+ *   Candidate
+ * @typedef {{pool: string, aggregation: string, lastRows: number, topK: number}} Settings
+ */
+
+const STORED = "turnwise.conversation";
+const REMEMBERED = 10;
+const ON_TOP = 3;
+
+class Conversation extends EventTarget {
+  session = "";
+  responder = "bot";
+  /** @type {Post[]} */
+  posts = [];
+  /** @type {Candidate[]} Best first. */
+  candidates = [];
+  /** Utterances that the candidates answer, and what else is known of that answer. */
+  answer = null;
+  /** @type {string | null} Id of the candidate that is looked into. */
+  selected = null;
+  /** @type {Settings} */
+  settings = { pool: "default", aggregation: "", lastRows: 2, topK: 6 };
+  /** @type {Map<string, string>} Candidates that have been near the top, the newest last. */
+  seen = new Map();
+  busy = false;
+
+  #unsent = null;
+  #asked = 0;
+
+  /** Runs of one speaker count as one utterance. @returns {Post[][]} */
+  get utterances() {
+    return utterances(this.posts);
+  }
+
+  /** Whether the candidates shown answer what was said last. */
+  get current() {
+    return this.answer?.turn === this.posts.length;
+  }
+
+  /** Whether the responder is the one to speak. */
+  get awaited() {
+    return this.posts.length > 0 && this.posts.at(-1).speaker !== this.responder;
+  }
+
+  /** How the context folds up, as requests say it. */
+  get aggregated() {
+    const { aggregation, lastRows } = this.settings;
+    if (!aggregation) return {};
+    return aggregation === "last_rows" ? { aggregation, last_rows: lastRows } : { aggregation };
+  }
+
+  /** Go on with what this tab had open, or begin. */
+  async resume() {
+    const stored = JSON.parse(sessionStorage.getItem(STORED) ?? "{}");
+    Object.assign(this.settings, stored.settings);
+    if (stored.session) await this.open(stored.session, new Map(stored.seen));
+    else this.begin();
+  }
+
+  /** Open a session by its name; one that is not there begins with its first turn. */
+  async open(session, seen = new Map()) {
+    Object.assign(this, { session, seen, posts: [], candidates: [], answer: null, selected: null });
+    this.#unsent = null;
+    await this.refresh();
+  }
+
+  /** Begin a session that nobody has. */
+  begin() {
+    Object.assign(this, {
+      session: `console-${unique(4)}`,
+      responder: "bot",
+      seen: new Map(),
+      posts: [],
+    });
+    this.#unsent = null;
+    this.#answered([], null);
+    this.#changed();
+  }
+
+  /** Read the session anew, and rank for it where the responder is to speak. */
+  async refresh() {
+    this.#changed();
+    await this.#read();
+    this.#changed();
+    if (this.awaited) await this.rank();
+  }
+
+  /** Choose how to select, and select again. @param {Partial<Settings>} changes */
+  async choose(changes) {
+    if (changes.pool && changes.pool !== this.settings.pool) this.seen.clear();
+    Object.assign(this.settings, changes);
+    this.#changed();
+    if (this.awaited) await this.rank();
+  }
+
+  /** Say something; with a reply of the responder, what the candidates were stays to be looked at. */
+  say(speaker, text) {
+    return this.#alone(async () => {
+      const attempt = this.#attempt(speaker, text);
+      const where = `${path("sessions", this.session)}/turn`;
+      const answer = await this.#orStanding(() =>
+        call("POST", where, {
+          body: attempt.body,
+          idempotencyKey: attempt.key,
+          waiting: (words) => this.dispatchEvent(new CustomEvent("waiting", { detail: words })),
+        }),
+      );
+      this.#unsent = null;
+      this.posts = [...this.posts, { speaker, text, turn: answer.turn }];
+      if (speaker === this.responder) return;
+      this.selected = null;
+      this.#answered(answer.candidates, answer);
+    });
+  }
+
+  /** Take the last post back. It is not tried twice: a lost answer may stand for a deed. */
+  undo() {
+    return this.#alone(async () => {
+      const undone = await this.#orStanding(() =>
+        call("DELETE", `${path("sessions", this.session)}/turns/last`),
+      );
+      this.posts = this.posts.slice(0, undone.turn);
+      this.#changed();
+      if (this.awaited) await this.rank();
+      else this.#answered([], null);
+    });
+  }
+
+  /** Rank the pool for where the session stands, with explanations, and change nothing. */
+  async rank() {
+    const asked = ++this.#asked;
+    const { pool, topK: top_k } = this.settings;
+    const body = { session_id: this.session, pool, top_k, explain: true, ...this.aggregated };
+    const turn = this.posts.length;
+    const answer = await call("POST", "rank", { body, repeatable: true });
+    if (asked !== this.#asked || turn !== this.posts.length) return;
+    this.#answered(answer.ranking, { ...answer, turn });
+    this.#changed();
+  }
+
+  /** Look into a candidate. */
+  select(id) {
+    if (id === this.selected) return;
+    this.selected = id;
+    this.dispatchEvent(new Event("select"));
+  }
+
+  /** Forget candidates that are no more. */
+  forget(ids) {
+    for (const id of ids) this.seen.delete(id);
+  }
+
+  /** Repeat what did not come through, or make a new attempt. */
+  #attempt(speaker, text) {
+    const expected = this.posts.length + 1;
+    const same = this.#unsent?.body;
+    if (same?.text === text && same.speaker === speaker && same.expected_turn === expected) {
+      return this.#unsent;
+    }
+    const { pool, topK } = this.settings;
+    const fields = { pool, top_k: topK, explain: true, expected_turn: expected };
+    this.#unsent = { key: unique(), body: { speaker, text, ...fields, ...this.aggregated } };
+    return this.#unsent;
+  }
+
+  /** Do one thing at a time: what comes meanwhile is a double click. Returns whether it was done. */
+  async #alone(work) {
+    if (this.busy) return false;
+    this.busy = true;
+    this.#changed();
+    try {
+      await work();
+      return true;
+    } finally {
+      this.busy = false;
+      this.#changed();
+    }
+  }
+
+  /** Where the session is not as it is taken to be, read how it stands before the error goes on. */
+  async #orStanding(work) {
+    try {
+      return await work();
+    } catch (error) {
+      if (error instanceof ApiError && (error.status === 409 || error.status === 404)) {
+        await this.#read().catch(() => {});
+      }
+      throw error;
+    }
+  }
+
+  async #read() {
+    const session = this.session;
+    try {
+      const found = await call("GET", path("sessions", session));
+      if (session !== this.session) return;
+      this.responder = found.responder;
+      this.posts = found.transcript;
+      this.#arrived();
+    } catch (error) {
+      if (error.kind !== "session-not-found") throw error;
+      if (session === this.session) Object.assign(this, { responder: "bot", posts: [] });
+    }
+    if (!this.current) this.#answered([], null);
+  }
+
+  /** What was thought not to have come through may stand in the session all the same. */
+  #arrived() {
+    const body = this.#unsent?.body;
+    const post = body && this.posts[body.expected_turn - 1];
+    if (!post || post.text !== body.text || post.speaker !== body.speaker) return;
+    this.#unsent = null;
+    this.dispatchEvent(new CustomEvent("arrived", { detail: body.text }));
+  }
+
+  #answered(candidates, answer) {
+    this.candidates = candidates;
+    this.answer = answer;
+    for (const { id, text } of candidates.slice(0, ON_TOP).reverse()) {
+      this.seen.delete(id);
+      this.seen.set(id, text);
+    }
+    for (const id of [...this.seen.keys()].slice(0, -REMEMBERED)) this.seen.delete(id);
+    if (!candidates.some(({ id }) => id === this.selected))
+      this.selected = candidates[0]?.id ?? null;
+  }
+
+  #changed() {
+    const { session, settings, seen } = this;
+    sessionStorage.setItem(STORED, JSON.stringify({ session, settings, seen: [...seen] }));
+    this.dispatchEvent(new Event("change"));
+  }
+}
+
+/** @param {Post[]} posts */
+export function utterances(posts) {
+  const runs = [];
+  for (const post of posts) {
+    if (runs.at(-1)?.[0].speaker === post.speaker) runs.at(-1).push(post);
+    else runs.push([post]);
+  }
+  return runs;
+}
+
+export const conversation = new Conversation();

@@ -1,0 +1,139 @@
+/** Goals, and what to avoid: asked of the service whenever one of them, or the session, changes. */
+
+import { call } from "./api.js";
+import { conversation } from "./conversation.js";
+import { byId, debounced, decimals, h } from "./dom.js";
+import { clearMoves, drawMoves } from "./moves.js";
+import { attempt } from "./notices.js";
+
+let running = new AbortController();
+let asked = "";
+
+export function startGoals() {
+  byId("add-goal").addEventListener("click", () => addGoal().focus());
+  byId("add-avoid").addEventListener("click", () => addAvoided().focus());
+  byId("goals-form").addEventListener("submit", (event) => event.preventDefault());
+  byId("goals-form").addEventListener("input", (event) => {
+    const output = event.target.parentNode.querySelector("output");
+    if (event.target.type === "range") output.textContent = decimals(Number(event.target.value), 2);
+    soon();
+  });
+  conversation.addEventListener("change", soon);
+  window.addEventListener("hashchange", soon);
+  addGoal();
+}
+
+/** Lead to a text from now on. */
+export function addGoal(text = "", speaker = "user") {
+  const free = [...byId("goals").querySelectorAll(".text")].find((field) => !field.value);
+  if (free && text) {
+    free.value = text;
+    free.closest(".aim").querySelector("select").value = speaker;
+    soon();
+    return free;
+  }
+  const weight = h(
+    "label.slider",
+    {},
+    "weight",
+    h("input.number", { type: "range", min: -1, max: 2, step: 0.1, value: 1 }),
+    h("output", {}, "1.00"),
+  );
+  return add(byId("goals"), "Goal", text, speaker, weight);
+}
+
+function addAvoided() {
+  const threshold = h(
+    "label.slider",
+    {},
+    "from",
+    h("input.number", { type: "range", min: 0, max: 2, step: 0.01, value: 0.5 }),
+    h("output", {}, "0.50"),
+  );
+  return add(byId("avoid"), "Avoid", "", "user", threshold);
+}
+
+function add(place, name, text, speaker, number) {
+  const speakers = [
+    ["user", "the user says"],
+    ["", `the ${conversation.responder} says`],
+  ];
+  const hint = name === "Goal" ? "Great, thank you so much!" : "Let me speak to your manager.";
+  const row = h(
+    "fieldset.aim",
+    {},
+    h("legend.hidden-visually", {}, name),
+    h(`span.mark.${name.toLowerCase()}`, { "aria-hidden": "true" }, name),
+    h(
+      "select",
+      { "aria-label": "Who says it" },
+      ...speakers.map(([value, words]) => h("option", { value }, words)),
+    ),
+    h("input.text", { "aria-label": name, dir: "auto", placeholder: hint }),
+    number,
+    h("button.quiet", { type: "button", "aria-label": "Remove", onclick: () => remove(row) }, "×"),
+  );
+  row.querySelector("select").value = speaker === "user" ? "user" : "";
+  const field = row.querySelector(".text");
+  field.value = text;
+  place.append(row);
+  soon();
+  return field;
+}
+
+function remove(row) {
+  const next = row.nextElementSibling?.querySelector(".text") ?? byId("add-goal");
+  row.remove();
+  next.focus();
+  soon();
+}
+
+const soon = debounced(() => attempt(update));
+
+async function update() {
+  if (location.hash !== "#goals" || conversation.busy) return;
+  const goals = values("goals").map(({ number, ...goal }) => ({ ...goal, weight: number }));
+  const avoid = values("avoid").map(({ number, ...goal }) => ({ ...goal, threshold: number }));
+  const { session, settings, posts } = conversation;
+  const fit_weight = Number(byId("fit-weight").value);
+  const body = {
+    session_id: session,
+    pool: settings.pool,
+    goals,
+    avoid,
+    fit_weight,
+    ...conversation.aggregated,
+  };
+  const question = JSON.stringify([body, posts.length, conversation.answer?.pool]);
+  if (question === asked) return;
+  running.abort();
+  if (!posts.length)
+    return nothing("Say something first: goals are reached from where the conversation stands.");
+  if (!goals.length && !avoid.length)
+    return nothing(
+      "Write what the user should end up saying, or what you would like the bot to be able to say.",
+    );
+  running = new AbortController();
+  byId("moves").toggleAttribute("data-busy", true);
+  try {
+    const answer = await call("POST", "rank", { body, repeatable: true, signal: running.signal });
+    asked = question;
+    drawMoves(answer, body);
+  } finally {
+    byId("moves").toggleAttribute("data-busy", false);
+  }
+}
+
+/** The rows that hold a text, as requests say them. */
+function values(place) {
+  return [...byId(place).querySelectorAll(".aim")].flatMap((row) => {
+    const text = row.querySelector(".text").value.trim();
+    const speaker = row.querySelector("select").value || conversation.responder;
+    return text ? [{ text, speaker, number: Number(row.querySelector(".number").value) }] : [];
+  });
+}
+
+function nothing(words) {
+  asked = "";
+  clearMoves(words);
+}

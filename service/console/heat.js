@@ -1,0 +1,96 @@
+/** Numbers as warmth: the style sheet mixes the colours, for light and for dark. */
+
+import { conversation } from "./conversation.js";
+import { byId, decimals, empty, h } from "./dom.js";
+
+/**
+ * Tint an element by a value; `undefined` takes the tint away. The root lets small ones be seen.
+ * @param {HTMLElement} element
+ * @param {number | undefined} value
+ * @param {number} most Magnitude of the deepest colour.
+ */
+export function heat(element, value, most) {
+  element.classList.toggle("for", value > 0);
+  element.classList.toggle("against", value < 0);
+  element.style.setProperty(
+    "--heat",
+    String(value ? Math.min(Math.sqrt(Math.abs(value) / most), 1) : 0),
+  );
+}
+
+export function startHeatMap() {
+  conversation.addEventListener("change", draw);
+  conversation.addEventListener("select", mark);
+}
+
+/** Candidates down, utterances across; a line adds up to the score. */
+function draw() {
+  const explained = conversation.candidates.filter(({ contributions }) => contributions?.length);
+  if (!explained.length) {
+    byId("why").replaceChildren(empty("With candidates comes what speaks for them."));
+    return;
+  }
+  const said = conversation.utterances;
+  const most = Math.max(...explained.flatMap(({ contributions }) => contributions.map(Math.abs)));
+  const head = explained[0].contributions.map((_, place) => column(said[place], place));
+  const table = h(
+    "table.heat-map",
+    {},
+    h(
+      "caption.hidden-visually",
+      {},
+      "Contribution of each utterance to the score of each candidate",
+    ),
+    h(
+      "thead",
+      {},
+      h(
+        "tr",
+        {},
+        h("th", { scope: "col" }, "Candidate"),
+        ...head,
+        h("th.sum", { scope: "col" }, "Score"),
+      ),
+    ),
+    h("tbody", {}, ...explained.map((candidate) => line(candidate, said, most))),
+  );
+  const scroll = h("div.scroll", { tabindex: "0", role: "group", "aria-label": "Heat map" }, table);
+  byId("why").replaceChildren(scroll, scale(most));
+  scroll.scrollLeft = scroll.scrollWidth;
+  mark();
+}
+
+function column(run, place) {
+  const side = run?.[0].speaker === conversation.responder ? "bot" : "user";
+  return h(`th.${side}`, { scope: "col", title: words(run) }, place + 1);
+}
+
+function line({ id, text, score, contributions }, said, most) {
+  const cells = contributions.map((part, place) => {
+    const cell = h(
+      "td.cell",
+      { title: `${decimals(part)} from “${words(said[place])}”` },
+      decimals(part, 2),
+    );
+    heat(cell, part, most);
+    return cell;
+  });
+  const name = h("th", { scope: "row", title: text }, h("span", { dir: "auto" }, text));
+  const row = h("tr", { "data-id": id }, name, ...cells, h("td.sum", {}, decimals(score)));
+  row.addEventListener("click", () => conversation.select(id));
+  return row;
+}
+
+function scale(most) {
+  const side = h("span.side.user", {}, "user");
+  const other = h("span.side.bot", {}, conversation.responder);
+  return h("p.scale.soft", {}, decimals(-most, 2), h("span.ramp"), decimals(most, 2), side, other);
+}
+
+function mark() {
+  for (const row of byId("why").querySelectorAll("tr[data-id]")) {
+    row.classList.toggle("selected", row.dataset.id === conversation.selected);
+  }
+}
+
+const words = (run) => (run ?? []).map(({ text }) => text).join(" ");

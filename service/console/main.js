@@ -1,0 +1,169 @@
+/** The frame: views, settings, the key, and whether the service is well. */
+
+import { call, key } from "./api.js";
+import { startCandidates } from "./candidates.js";
+import { startChat } from "./chat.js";
+import { conversation } from "./conversation.js";
+import { byId } from "./dom.js";
+import { startGoals } from "./goals.js";
+import { startHeatMap } from "./heat.js";
+import { startLatency } from "./latency.js";
+import { attempt, settle, show } from "./notices.js";
+import { startPlan } from "./plan.js";
+import { refreshPools, startPools } from "./pools.js";
+import { startScores } from "./scores.js";
+import { startUpload } from "./upload.js";
+
+const HEALTH_MS = { ready: 5000, other: 1000 };
+const VIEWS = ["replies", "goals", "plan", "pools", "latency"];
+
+for (const start of [
+  startChat,
+  startCandidates,
+  startHeatMap,
+  startScores,
+  startGoals,
+  startPlan,
+  startPools,
+  startUpload,
+  startLatency,
+])
+  start();
+startViews();
+startSettings();
+startKey();
+byId("help-button").addEventListener("click", () => byId("help-dialog").showModal());
+window.addEventListener("unhandledrejection", (event) => show(event.reason));
+watch();
+begin();
+
+/** Read what the service has, and go on with the conversation. */
+async function begin() {
+  await attempt(() => conversation.resume());
+  await attempt(refreshPools);
+  await attempt(about);
+}
+
+/** The service is back: what could not be read before is read now. */
+async function recover() {
+  await attempt(() => conversation.refresh());
+  await attempt(refreshPools);
+  await attempt(about);
+}
+
+async function about() {
+  const { model, limits } = await call("GET", "version");
+  byId("aggregation").options[0].textContent =
+    `as the model says (${model.aggregation.replace("_", " ")})`;
+  byId("top-k").max = String(limits.max_top_k);
+  byId("health").title = `${model.name}, ${model.runtime}`;
+}
+
+function startViews() {
+  const route = () => {
+    const named = location.hash.slice(1);
+    const view = VIEWS.includes(named) ? named : (document.body.dataset.view ?? VIEWS[0]);
+    document.body.dataset.view = view;
+    for (const element of document.querySelectorAll(".view"))
+      element.hidden = element.dataset.view !== view;
+    for (const link of document.querySelectorAll("nav a")) {
+      if (link.hash === `#${view}`) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+    }
+    if (view === "pools") attempt(refreshPools);
+  };
+  window.addEventListener("hashchange", route);
+  route();
+}
+
+function startSettings() {
+  const form = byId("settings");
+  const [session, aggregation] = [byId("session"), byId("aggregation")];
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("change", (event) => {
+    if (!form.reportValidity()) return;
+    const work =
+      event.target === session
+        ? () => conversation.open(session.value)
+        : () => conversation.choose(chosen());
+    attempt(work);
+  });
+  byId("new-session").addEventListener("click", () => {
+    conversation.begin();
+    byId("say").focus();
+  });
+  conversation.addEventListener("change", () => {
+    const { settings } = conversation;
+    if (document.activeElement !== session) session.value = conversation.session;
+    aggregation.value = settings.aggregation;
+    if (byId("pool").options.length) byId("pool").value = settings.pool;
+    byId("last-rows-label").hidden = settings.aggregation !== "last_rows";
+    for (const [id, number] of [
+      ["last-rows", settings.lastRows],
+      ["top-k", settings.topK],
+    ]) {
+      if (document.activeElement?.id !== id) byId(id).value = String(number);
+    }
+  });
+}
+
+const chosen = () => ({
+  pool: byId("pool").value || conversation.settings.pool,
+  aggregation: byId("aggregation").value,
+  lastRows: Number(byId("last-rows").value) || 1,
+  topK: Number(byId("top-k").value) || 1,
+});
+
+function startKey() {
+  const dialog = byId("key-dialog");
+  const ask = (words) => {
+    if (dialog.open) return;
+    byId("key-why").textContent = words;
+    byId("key").value = key.get();
+    dialog.returnValue = "cancel";
+    dialog.showModal();
+    byId("key").select();
+  };
+  const kept = "Kept in this tab until it is closed, and sent to this service only.";
+  byId("key-button").addEventListener("click", () => ask(kept));
+  window.addEventListener("keyneeded", () =>
+    ask(`${key.get() ? "The service does not know this key." : "The service needs one."} ${kept}`),
+  );
+  dialog.addEventListener("close", () => {
+    const typed = byId("key").value.trim();
+    byId("key").value = "";
+    if (dialog.returnValue === "cancel") return;
+    if (/[^\x21-\x7e]/.test(typed))
+      return show(new Error("A key consists of letters, digits and signs, without spaces."));
+    if (dialog.returnValue === "save" && typed) key.set(typed);
+    else key.forget();
+    mark();
+    settle("unauthenticated");
+    begin();
+  });
+  const mark = () => byId("key-button").classList.toggle("kept", Boolean(key.get()));
+  mark();
+}
+
+/** Look after the service for good, more often while it is not well. */
+async function watch() {
+  if (!document.hidden) await health();
+  setTimeout(watch, byId("health").dataset.state === "ready" ? HEALTH_MS.ready : HEALTH_MS.other);
+}
+
+/** Say whether the service is there and ready; what fails is named. */
+async function health() {
+  const [state, words, why] = await call("GET", "readyz", { repeatable: false }).then(
+    () => ["ready", "Ready", ""],
+    (error) =>
+      error.status
+        ? ["unready", "Not ready", error.message]
+        : ["away", "Unreachable", error.message],
+  );
+  if (state === "ready") settle("unreachable");
+  const before = byId("health").dataset.state;
+  byId("health").dataset.state = state;
+  byId("health-words").textContent = words;
+  if (why) byId("health").title = why;
+  if (state === "ready" && before === "away") recover();
+}

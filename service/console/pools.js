@@ -1,0 +1,138 @@
+/** Pools: what there is, search, delete. */
+
+import { call, path } from "./api.js";
+import { conversation } from "./conversation.js";
+import { announce, byId, decimals, empty, h, fileSize, setOptions, thousands } from "./dom.js";
+import { attempt, confirmed, submitted } from "./notices.js";
+
+export function startPools() {
+  byId("pools-refresh").addEventListener("click", () => attempt(refreshPools));
+  submitted("search-form", search);
+}
+
+/** Read the list of pools anew, wherever it is shown. */
+export async function refreshPools() {
+  const { pools } = await call("GET", "pools");
+  const names = pools.map(({ name }) => name);
+  const chosen = conversation.settings.pool;
+  setOptions(byId("pool"), names.includes(chosen) ? names : [chosen, ...names], chosen);
+  setOptions(byId("search-pool"), names, byId("search-pool").value || chosen);
+  byId("pool-names").replaceChildren(...names.map((value) => h("option", { value })));
+  const total = pools.reduce((sum, { size }) => sum + size, 0);
+  byId("pools-facts").textContent = pools.length
+    ? `${thousands(total)} candidates in ${pools.length}`
+    : "";
+  byId("pools").replaceChildren(
+    pools.length ? table(pools) : empty("No pool yet. Upload a file of replies below."),
+  );
+}
+
+function table(pools) {
+  const heads = ["Pool", "Candidates", "Version", "Search", "State", "Memory", ""];
+  return h(
+    "table.plain",
+    {},
+    h("thead", {}, h("tr", {}, ...heads.map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, ...pools.map(row)),
+  );
+}
+
+function row({ name, description, size, version, exact, recall_at_10, state, bytes }) {
+  const search = exact
+    ? "exact"
+    : `approximate${recall_at_10 ? `, recall ${decimals(recall_at_10)}` : ""}`;
+  const chosen = name === conversation.settings.pool;
+  return h(
+    "tr",
+    {},
+    h(
+      "th",
+      { scope: "row" },
+      h("span.name", {}, name),
+      h("small.soft", { dir: "auto" }, description),
+    ),
+    h("td.number", {}, thousands(size)),
+    h("td.number", {}, version),
+    h("td", {}, search),
+    h("td", {}, h(`span.state.${state}`, {}, state.replaceAll("_", " "))),
+    h("td.number", {}, fileSize(bytes)),
+    h(
+      "td.deeds",
+      {},
+      h(
+        "button",
+        {
+          type: "button",
+          "aria-pressed": String(chosen),
+          "aria-label": `Talk with ${name}`,
+          onclick: () => attempt(() => choose(name)),
+        },
+        chosen ? "In use" : "Use",
+      ),
+      h(
+        "button.danger",
+        {
+          type: "button",
+          "aria-label": `Delete ${name}`,
+          onclick: () => attempt(() => drop(name, size)),
+        },
+        "Delete",
+      ),
+    ),
+  );
+}
+
+async function choose(pool) {
+  await conversation.choose({ pool });
+  await refreshPools();
+}
+
+async function drop(name, size) {
+  const words = `All of its ${thousands(size)} candidates go, for every conversation. This cannot be undone.`;
+  if (!(await confirmed(`Delete the pool “${name}”?`, words))) return;
+  await call("DELETE", path("pools", name));
+  announce(`${name} deleted`);
+  byId("found").replaceChildren();
+  await refreshPools();
+  byId("pools-refresh").focus();
+}
+
+async function search() {
+  const pool = byId("search-pool").value;
+  const body = { text: byId("search-text").value, top_k: 10 };
+  const { candidates } = await call("POST", `${path("pools", pool)}/search`, {
+    body,
+    repeatable: true,
+  });
+  byId("found").replaceChildren(...candidates.map((candidate) => hit(pool, candidate)));
+  if (!candidates.length)
+    byId("found").append(h("li", {}, empty(`The pool “${pool}” has no candidates.`)));
+  announce(`${candidates.length} found`);
+}
+
+function hit(pool, { id, text, score }) {
+  const line = h(
+    "li",
+    {},
+    h("span.score", {}, decimals(score)),
+    h("span.text", { dir: "auto" }, text, " ", h("small.soft", {}, id)),
+    h(
+      "button.quiet.danger",
+      {
+        type: "button",
+        "aria-label": `Delete the candidate: ${text}`,
+        onclick: () => attempt(() => remove(pool, id, text, line)),
+      },
+      "Delete",
+    ),
+  );
+  return line;
+}
+
+async function remove(pool, id, text, line) {
+  if (!(await confirmed("Delete this candidate?", text))) return;
+  await call("DELETE", path("pools", pool, "candidates", id));
+  line.remove();
+  announce("Candidate deleted");
+  await refreshPools();
+}

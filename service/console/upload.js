@@ -1,0 +1,74 @@
+/** Files of candidates, put into a pool as one version or not at all, with progress. */
+
+import { call, path, upload } from "./api.js";
+import { announce, byId, h, fileSize, thousands } from "./dom.js";
+import { submitted } from "./notices.js";
+import { refreshPools } from "./pools.js";
+
+let uploading = new AbortController();
+
+export function startUpload() {
+  submitted("upload-form", put);
+  byId("upload-stop").addEventListener("click", () => uploading.abort());
+  for (const kind of ["dragover", "dragleave", "drop"]) {
+    byId("drop").addEventListener(kind, () =>
+      byId("drop").classList.toggle("over", kind === "dragover"),
+    );
+  }
+}
+
+async function put() {
+  const name = byId("upload-pool").value;
+  const [file] = byId("upload-file").files;
+  const { body, lines } = await candidatesOf(file);
+  uploading = new AbortController();
+  byId("upload-stop").hidden = byId("upload-progress").hidden = false;
+  progress(`Sending ${fileSize(file.size)}`);
+  try {
+    await create(name);
+    const counted = (encoded, total) =>
+      progress(`${thousands(encoded)} of ${thousands(total)} encoded`, encoded / total);
+    const done = await upload(name, body, lines, counted, uploading.signal);
+    progress(
+      `Version ${done.version}: ${thousands(done.upserted)} new or changed, ${thousands(done.unchanged)} as before; ${thousands(done.size)} in all`,
+      1,
+    );
+    announce(byId("upload-words").textContent);
+  } catch (error) {
+    byId("upload-progress").hidden = !uploading.signal.aborted;
+    if (uploading.signal.aborted) progress("Called off. No candidate came in.", 0);
+    throw error;
+  } finally {
+    byId("upload-stop").hidden = true;
+    await refreshPools();
+  }
+}
+
+/** Create a pool where there is none: to put one that is there would forget its description. */
+async function create(name) {
+  try {
+    await call("GET", path("pools", name));
+  } catch (error) {
+    if (error.kind !== "pool-not-found") throw error;
+    await call("PUT", path("pools", name), { body: {}, repeatable: true });
+  }
+}
+
+/** A file as the API takes it: lines of JSON, an array, or plain lines. */
+async function candidatesOf(file) {
+  if (/\.json$/i.test(file.name)) return { body: file, lines: false };
+  if (!/\.txt$/i.test(file.name)) return { body: file, lines: true };
+  const texts = (await file.text())
+    .split(/\r?\n/)
+    .map((line) => line.trim())
+    .filter(Boolean);
+  return { body: texts.map((text) => JSON.stringify({ text })).join("\n"), lines: true };
+}
+
+/** @param {string} words @param {number | null} share null: under way, nobody knows how far */
+function progress(words, share = null) {
+  const bar = byId("upload-bar");
+  if (share === null) bar.removeAttribute("value");
+  else bar.value = share;
+  byId("upload-words").textContent = words;
+}

@@ -1,0 +1,97 @@
+"""An examination of what a service needs, before it is started or while it runs."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from statistics import median
+from time import perf_counter
+
+from models.encoder import UtteranceEncoder
+from models.errors import ModelError
+from models.roles import Relation, Role
+from service.doctor.finding import Finding
+from service.doctor.host import examine_device, examine_port, examine_settings
+from service.doctor.pools import examine_pools
+from service.doctor.redis import examine_redis
+from service.private_redis import PrivateRedis, PrivateRedisError, bundled_server, running_url
+from service.redis import connect
+from service.settings import Settings
+
+__all__ = ["Finding", "examine"]
+
+_SAID = "Hello, I would like to change the date of my booking to Friday, please."
+
+
+async def examine(settings: Settings, doing: Callable[[str], None]) -> AsyncIterator[Finding]:
+    """Yield what is found; nothing is changed, but a model may be converted, as by the service.
+
+    Args:
+        settings: Of the service.
+        doing: Called with what begins now, for whoever waits.
+    """
+    for finding in examine_settings(settings):
+        yield finding
+    doing("loading the model")
+    encoder, finding = await asyncio.to_thread(_model, settings)
+    yield finding
+    if encoder:
+        yield examine_device(encoder.model.device.type)
+    doing("asking Redis")
+    async for finding in _state(settings, encoder):
+        yield finding
+    doing("looking at the port")
+    fingerprint = encoder.fingerprint if encoder else None
+    yield await asyncio.to_thread(examine_port, settings, fingerprint)
+
+
+def _model(settings: Settings) -> tuple[UtteranceEncoder | None, Finding]:
+    try:
+        encoder = UtteranceEncoder.for_serving(
+            settings.model, device=settings.device, cache=settings.data_dir / "models"
+        )
+    except (ModelError, RuntimeError) as error:  # torch's own, of a device that is not there
+        advice = "check TURNWISE_MODEL and TURNWISE_DEVICE"
+        return None, Finding("model", "fail", " ".join(str(error).split()), advice)
+    seconds = []
+    for _ in range(6):
+        begin = perf_counter()
+        encoder.encode([_SAID], Role.SECOND, [Relation.OTHER])
+        seconds.append(perf_counter() - begin)
+    found = (
+        f"{encoder.name} ({encoder.fingerprint[:8]}), {encoder.kind}, dimension "
+        f"{encoder.dimension}, {encoder.runtime}, {median(seconds[1:]) * 1e3:.0f} ms an utterance"
+    )
+    return encoder, Finding("model", "ok", found)
+
+
+async def _state(settings: Settings, encoder: UtteranceEncoder | None) -> AsyncIterator[Finding]:
+    async with AsyncExitStack() as stack:
+        try:
+            url = settings.redis_url or await _private(settings, stack)
+        except PrivateRedisError as error:
+            yield Finding("redis", "fail", str(error), "set TURNWISE_REDIS_URL to a Redis")
+            return
+        if url is None:
+            yield Finding("redis", "ok", "none yet; the service starts a private one")
+            return
+        redis = await stack.enter_async_context(
+            connect(url, cluster=settings.redis_cluster, timeout=settings.redis_timeout)
+        )
+        findings = await examine_redis(redis, cluster=settings.redis_cluster)
+        for finding in findings:
+            yield finding
+        if encoder and not any(finding.found.startswith("cannot") for finding in findings):
+            pairwise = settings.pairwise is not None
+            for finding in await examine_pools(redis, encoder.fingerprint, pairwise=pairwise):
+                yield finding
+
+
+async def _private(settings: Settings, stack: AsyncExitStack) -> str | None:
+    """Return the URL of the private Redis, started for this where it has data; else None."""
+    folder = settings.data_dir / "redis"
+    if url := running_url(folder):
+        return url
+    bundled_server()
+    if not (folder / "appendonly.aof").exists():
+        return None
+    return (await stack.enter_async_context(PrivateRedis(folder))).url

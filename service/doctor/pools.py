@@ -1,0 +1,51 @@
+"""Whether the pools in Redis are whole, and encoded by the model that is to search them."""
+
+from service.doctor.finding import Finding
+from service.errors import ServiceError
+from service.metrics import Metrics
+from service.pools.log import Head, PoolKey
+from service.pools.store import PoolStore
+from service.redis import Redis
+
+
+async def examine_pools(redis: Redis, fingerprint: str, *, pairwise: bool) -> list[Finding]:
+    """Return a finding for each pool; nothing is changed.
+
+    Args:
+        redis: Where they are.
+        fingerprint: Of the model.
+        pairwise: Whether the settings name a pairwise model.
+    """
+    store = PoolStore(redis, Metrics(), fingerprint=fingerprint)
+    try:
+        keys = sorted(await store.names())
+        heads = await store.heads(keys)
+        found = [
+            await _examine(store, key, head, pairwise=pairwise)
+            for key, head in zip(keys, heads, strict=True)
+        ]
+    except ServiceError as error:
+        return [Finding("pools", "fail", str(error), "see redis above")]
+    if not found:
+        return [Finding("pools", "warn", "none", "`turnwise pool load FILE --pool NAME`")]
+    return found
+
+
+async def _examine(store: PoolStore, key: PoolKey, head: Head | None, *, pairwise: bool) -> Finding:
+    subject = f"pool {key}"
+    if head is None or (log := await store.read(key)) is None:
+        return Finding(subject, "ok", "is being deleted")
+    if head.retrieval == "pairwise" and not pairwise:
+        return Finding(subject, "fail", "is of the pairwise model", "name it in TURNWISE_PAIRWISE")
+    names = [name for entry in log.entries for name in entry.chunks]
+    fits = [await store.has_vectors(key, name) for name in names]
+    found = f"version {log.position.version}, {log.stored} candidates stored"
+    if None in fits:
+        advice = "`turnwise pool restore` a snapshot, or delete and load it"
+        return Finding(subject, "fail", f"{found}; {fits.count(None)} parts are lost", advice)
+    if False in fits and head.retrieval == "default":
+        advice = "the service encodes them at its start, and is not ready before"
+        return Finding(subject, "warn", f"{found}, of another model", advice)
+    if not log.stored:
+        return Finding(subject, "warn", "empty", f"`turnwise pool load FILE --pool {key.name}`")
+    return Finding(subject, "ok", found)

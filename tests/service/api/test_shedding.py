@@ -1,0 +1,46 @@
+import httpx
+import pytest
+
+from service.errors import Overloaded
+from tests.service.api.conftest import Parts
+from tests.service.api.test_problems import ALL, check_problem
+
+pytestmark = pytest.mark.anyio
+
+ENCODES = ["/sessions/s/turn", "/rank", "/plan", "/pools/p/search"]
+
+
+@pytest.fixture
+def overloaded(parts: Parts) -> None:
+    parts.outcomes["check"] = Overloaded("7 texts wait for the encoder already")
+
+
+@pytest.mark.usefixtures("overloaded")
+@pytest.mark.parametrize("path", ENCODES)
+async def test_what_would_wait_too_long_is_refused_before_it_is_read(
+    client: httpx.AsyncClient, parts: Parts, path: str
+) -> None:
+    response = await client.post(path, content=b"not even JSON")
+    assert check_problem(response, 429)["type"].endswith(":overloaded")
+    assert response.headers["retry-after"] == "1"
+    assert not parts.calls
+
+
+@pytest.mark.usefixtures("overloaded")
+async def test_refusals_are_counted_by_their_route(client: httpx.AsyncClient) -> None:
+    await client.post("/sessions/s/turn", json={})
+    text = (await client.get("/metrics")).text
+    labels = 'method="POST",route="/sessions/{session_id}/turn",status="429"'
+    assert f"turnwise_requests_total{{{labels}}} 1.0" in text
+
+
+@pytest.mark.usefixtures("overloaded")
+async def test_what_needs_no_encoder_goes_on(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/livez")).status_code == 200
+    assert (await client.get("/sessions/s")).status_code == 200
+    assert (await client.put("/pools/p", json={})).status_code == 200
+
+
+def test_every_route_that_posts_is_among_them() -> None:
+    posted = {path.rpartition("/")[2] for method, path in ALL if method == "POST"}
+    assert posted == {path.rpartition("/")[2] for path in ENCODES}

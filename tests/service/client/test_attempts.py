@@ -1,0 +1,78 @@
+import pytest
+
+from service.client.attempts import Attempts
+from service.client.errors import ClientError
+
+DEADLINE = 30.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class FailedError(ClientError):
+    def __init__(
+        self, *, temporary: bool = True, undone: bool = False, retry_after: float | None = None
+    ) -> None:
+        self.temporary, self.undone, self.retry_after = temporary, undone, retry_after
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def attempts(clock: Clock, *, repeatable: bool = True) -> Attempts:
+    return Attempts(repeatable=repeatable, timeout=15.0, deadline=DEADLINE, now=clock)
+
+
+def test_pauses_grow_up_to_some_seconds(clock: Clock) -> None:
+    call = attempts(clock)
+    pauses = [call.pause(FailedError()) for _ in range(10)]
+    assert all(0.05 <= pauses[n] / 2**n <= 0.1 for n in range(5))
+    assert all(2.5 <= pause <= 5.0 for pause in pauses[6:])
+
+
+def test_no_pause_is_shorter_than_the_service_asks_for(clock: Clock) -> None:
+    call = attempts(clock)
+    assert call.pause(FailedError(retry_after=7.0)) == 7.0
+    assert call.pause(FailedError(retry_after=0.0)) > 0
+
+
+def test_nothing_begins_after_the_deadline(clock: Clock) -> None:
+    call, error = attempts(clock), FailedError(retry_after=5.0)
+    clock.now = DEADLINE - 6
+    assert call.pause(error) == 5.0
+    clock.now = DEADLINE - 4
+    with pytest.raises(FailedError) as caught:
+        call.pause(error)
+    assert caught.value is error
+
+
+def test_an_attempt_has_no_more_time_than_is_left(clock: Clock) -> None:
+    call = attempts(clock)
+    assert call.timeout == 15.0
+    clock.now = DEADLINE - 4
+    assert call.timeout == 4.0
+
+
+def test_what_stays_wrong_is_not_tried_again(clock: Clock) -> None:
+    with pytest.raises(FailedError):
+        attempts(clock).pause(FailedError(temporary=False))
+
+
+def test_what_may_have_been_done_is_only_repeated_where_that_is_harmless(clock: Clock) -> None:
+    with pytest.raises(FailedError):
+        attempts(clock, repeatable=False).pause(FailedError())
+    assert attempts(clock, repeatable=False).pause(FailedError(undone=True)) > 0
+
+
+def test_it_knows_whether_an_attempt_came_before(clock: Clock) -> None:
+    call = attempts(clock)
+    assert not call.again
+    call.pause(FailedError())
+    assert call.again

@@ -1,0 +1,82 @@
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import get_type_hints
+
+import httpx
+import pytest
+from pydantic import BaseModel
+
+from service.client import AsyncClient, Client, Pool, UnreachableError
+from service.client.calls import Call, path
+from service.client.options import PlanOptions, RankOptions, ScoresOptions, TurnOptions
+from service.requests import PlanRequest, RankRequest, TurnRequest
+from service.schemas import PoolRequest, ScoresQuery, SearchRequest
+
+HEAVY = {"torch", "faiss", "fastapi", "numpy", "redis", "typer"}
+
+
+def test_it_needs_neither_the_model_nor_the_service() -> None:
+    code = f"import sys, service.client; sys.exit(bool({HEAVY} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603
+
+
+@pytest.mark.parametrize(
+    ("options", "body", "given"),
+    [
+        (TurnOptions, TurnRequest, {"speaker", "text"}),
+        (RankOptions, RankRequest, {"session_id", "context"}),
+        (PlanOptions, PlanRequest, {"session_id", "context", "goals"}),
+        (ScoresOptions, ScoresQuery, {"ids"}),
+    ],
+)
+def test_every_field_of_a_request_is_an_option(
+    options: type,
+    body: type[BaseModel],
+    given: set[str],
+) -> None:
+    fields = {
+        name for name, field in body.model_fields.items() if field.annotation is not type(None)
+    }
+    assert set(get_type_hints(options)) == fields - given
+
+
+@pytest.mark.parametrize(
+    ("method", "body"), [(Pool.create, PoolRequest), (Pool.search, SearchRequest)]
+)
+def test_every_field_about_a_pool_is_a_parameter(
+    method: Callable[..., object], body: type[BaseModel]
+) -> None:
+    assert set(inspect.signature(method).parameters) - {"self"} == set(body.model_fields)
+
+
+def test_a_name_cannot_leave_its_place_in_the_path() -> None:
+    assert path("pools", "a/b?c", "..") == "/pools/a%2Fb%3Fc/%2E%2E"
+
+
+def test_every_operation_tells_what_it_does_in_both_clients() -> None:
+    for client in (Client, AsyncClient):
+        for owner in (client, type(client("http://x").session()), type(client("http://x").pool())):
+            public = [name for name in dir(owner) if not name.startswith("_")]
+            assert [name for name in public if not getattr(owner, name, "x").__doc__] == []
+
+
+def test_a_key_and_a_namespace_go_with_every_call() -> None:
+    with Client("http://turnwise", key="k", namespace="other") as client:
+        request = Call("GET", "/pools", dict).request(client._http, 1.0)
+    assert request.headers["Authorization"] == "Bearer k"
+    assert request.headers["Turnwise-Namespace"] == "other"
+    assert request.url == httpx.URL("http://turnwise/pools")
+
+
+def test_a_url_with_a_path_keeps_it() -> None:
+    with Client("http://proxy/turnwise/") as client:
+        request = Call("GET", "/pools", dict).request(client._http, 1.0)
+    assert request.url.path == "/turnwise/pools"
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1", "http://[", ""])
+def test_a_url_that_is_none_is_told_at_once(url: str) -> None:
+    with pytest.raises(UnreachableError, match="cannot be reached"):
+        Client(url).version()

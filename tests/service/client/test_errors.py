@@ -1,0 +1,76 @@
+import re
+
+import httpx
+import pytest
+
+from service import errors as of_service
+from service.api.problems import problem_response
+from service.client import errors as of_client
+from service.client.answers import check
+from service.client.errors import ClientError, ProblemError, UnreachableError
+
+
+def kinds(error: type[Exception]) -> list[type[Exception]]:
+    """The class and all below it."""
+    return [error, *(leaf for kind in error.__subclasses__() for leaf in kinds(kind))]
+
+
+def answered(error: of_service.ServiceError) -> ProblemError:
+    response = problem_response(error)
+    answer = httpx.Response(
+        response.status_code, headers=dict(response.headers), content=bytes(response.body)
+    )
+    answer.request = httpx.Request("GET", "http://turnwise")
+    with pytest.raises(ProblemError) as caught:
+        check(answer)
+    return caught.value
+
+
+@pytest.mark.parametrize("kind", kinds(of_service.ServiceError))
+def test_every_problem_of_the_service_is_an_error_with_all_that_it_says(
+    kind: type[of_service.ServiceError],
+) -> None:
+    field = of_service.FieldError(("body", "candidates", 3), "is wrong")
+    error = answered(kind("what happened", [field]))
+    assert (error.status, error.title, error.detail) == (kind.status, kind.title, "what happened")
+    assert error.type == f"urn:turnwise:problem:{kind.slug}"
+    assert error.kind == kind.slug
+    assert error.errors == (field,)
+    assert error.retry_after == kind.retry_after
+    assert str(error) == f"{kind.title}: what happened"
+
+
+@pytest.mark.parametrize("kind", kinds(of_service.ServiceError))
+def test_what_the_service_asks_to_be_tried_again_is_temporary(
+    kind: type[of_service.ServiceError],
+) -> None:
+    assert answered(kind("x")).temporary is (kind.retry_after is not None)
+
+
+def test_the_tree_tells_every_class_with_its_statuses() -> None:
+    told = dict(re.findall(r"- (\w+)(?: ([\d, ]+\d))?:", of_client.__doc__ or ""))
+    ours = [kind for kind in kinds(ClientError) if kind.__module__ == of_client.__name__]
+    assert set(told) == {kind.__name__ for kind in ours}
+    for kind in kinds(ProblemError):
+        statuses = getattr(kind, "statuses")  # noqa: B009 - of a class that is only known here
+        assert told[kind.__name__] == ", ".join(map(str, sorted(statuses)))
+
+
+def test_no_status_belongs_to_two_classes() -> None:
+    statuses = [n for kind in ProblemError.__subclasses__() for n in kind.statuses]
+    assert len(statuses) == len(set(statuses))
+
+
+def test_a_refused_connection_has_changed_nothing_and_a_lost_one_may_have() -> None:
+    refused = UnreachableError("u", httpx.ConnectError("refused"))
+    lost = UnreachableError("u", httpx.ReadError("reset"))
+    assert (refused.temporary, refused.undone) == (True, True)
+    assert (lost.temporary, lost.undone) == (True, False)
+
+
+def test_a_url_that_is_none_stays_so() -> None:
+    assert not UnreachableError("u", httpx.UnsupportedProtocol("no scheme")).temporary
+
+
+def test_an_error_without_words_is_told_by_its_kind() -> None:
+    assert str(UnreachableError("u", httpx.ReadTimeout(""))) == "u cannot be reached: ReadTimeout"

@@ -1,0 +1,43 @@
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from service.cli import app
+
+run = CliRunner().invoke
+
+
+def lines(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_tuples_are_answered_and_scored(tmp_path: Path) -> None:
+    items, asked, answers, out = (tmp_path / f"{name}.jsonl" for name in "iqas")
+    items.write_text("\n".join(json.dumps({"id": f"{n:02}"}) for n in range(15)))
+    result = run(app, ["evaluate", "best-worst", "tuples", str(items), "--out", str(asked)])
+    assert result.exit_code == 0, result.output
+    assert "30 tuples" in result.output
+    answered = [
+        {"items": three["items"], "best": max(three["items"]), "worst": min(three["items"])}
+        for three in lines(asked)
+    ]
+    people = [answer | {"annotator": name} for answer in answered for name in "ab"]
+    answers.write_text("\n".join(map(json.dumps, people)))
+    result = run(app, ["evaluate", "best-worst", "scores", str(answers), "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "alpha, ordinal: 1.000" in result.output
+    assert "split-half reliability, 100 splits: 1.000" in result.output
+    scores = {line["id"]: line["score"] for line in lines(out)}
+    assert len(scores) == 15
+    assert (scores["00"], scores["14"]) == (0, 1)
+
+
+def test_what_one_annotator_leaves_undefined_is_said(tmp_path: Path) -> None:
+    answers, out = tmp_path / "answers.jsonl", tmp_path / "scores.jsonl"
+    answer = {"items": ["x", "y", "z"], "best": "x", "worst": "z", "annotator": "p"}
+    answers.write_text(json.dumps(answer))
+    result = run(app, ["evaluate", "best-worst", "scores", str(answers), "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "alpha, nominal: not defined" in result.output
+    assert "Spearman-Brown: not defined" in result.output

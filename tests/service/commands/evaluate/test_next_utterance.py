@@ -1,0 +1,28 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from models.roles import Kind
+from service.cli import app
+
+Folders = Callable[[Kind], Path]
+Results = Callable[[Path], dict[str, Any]]
+run = CliRunner().invoke
+
+
+def test_next_utterance_writes_and_prints_the_table(
+    data: Path, tmp_path: Path, tiny_encoder_folder: Folders, results: Results
+) -> None:
+    triple, single = (str(tiny_encoder_folder(kind)) for kind in (Kind.TRIPLE, Kind.SINGLE))
+    args = ["evaluate", "next-utterance", "--data", str(data), "--out", str(tmp_path / "out")]
+    result = run(app, [*args, "--model", triple, "--base", single])
+    assert result.exit_code == 0, result.output
+    assert "BM25" in result.output
+    written = results(tmp_path / "out")
+    assert written["task"] == "next-utterance"
+    assert written["data"] == [str(data)]
+    assert "base · mean of the context" in written["systems"]
+    assert "tiny-triple · last 2 rows" in written["systems"]
+    assert (tmp_path / "out" / "average_rank.png").is_file()

@@ -1,0 +1,103 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+from typer.testing import CliRunner
+
+from models.rerankers import IoI
+from models.rerankers.interaction import InteractionNetwork, Sizes
+from models.rerankers.words import Vocabulary
+from models.roles import Kind
+from service.cli import app
+
+Folders = Callable[[Kind], Path]
+Results = Callable[[Path], dict[str, Any]]
+run = CliRunner().invoke
+
+
+@pytest.fixture
+def r10(tmp_path: Path) -> Path:
+    path = tmp_path / "r10.jsonl"
+    records = [
+        {"context": ["rain", "train"], "candidates": ["music", "lamp"], "labels": labels}
+        for labels in ([1, 0], [0, 1], [0, 0])
+    ]
+    path.write_text("\n".join(map(json.dumps, records)))
+    return path
+
+
+@pytest.fixture
+def ioi_folder(tmp_path: Path) -> Path:
+    vocabulary = Vocabulary(("rain", "lamp"))
+    sizes = Sizes(len(vocabulary), dimension=8, blocks=1, words=4, turns=2)
+    IoI(InteractionNetwork(sizes), vocabulary).save(tmp_path / "net")
+    return tmp_path / "net"
+
+
+@pytest.fixture
+def cross_encoder_folder(tmp_path: Path, tiny_encoder_folder: Folders) -> Path:
+    folder = tmp_path / "cross"
+    tokenizer = BertTokenizerFast.from_pretrained(tiny_encoder_folder(Kind.SINGLE))
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_labels=1,
+    )
+    BertForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def models(tiny_encoder_folder: Folders, ioi_folder: Path, cross_encoder_folder: Path) -> list[str]:
+    options = ["--model", str(tiny_encoder_folder(Kind.TRIPLE)), str(ioi_folder)]
+    return [*options, "--cross-encoder", str(cross_encoder_folder), "--base", ""]
+
+
+def test_encoders_re_rankers_and_cross_encoders_stand_in_one_table(
+    r10: Path, tmp_path: Path, models: list[str], results: Results
+) -> None:
+    out = tmp_path / "out"
+    result = run(app, ["evaluate", "ranking", "--data", str(r10), *models, "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "dropped 1 contexts" in result.output
+    assert "r_2@1" in result.output
+    written = results(out)
+    assert written["task"] == "ranking"
+    named = {"random", "BM25", "tiny-triple · mean + net", "net · IoI", "cross · cross-encoder"}
+    assert named <= set(written["systems"])
+    assert (out / "p@1.png").is_file()
+    markdown = (out / "results.md").read_text()
+    assert "ms 10 candidates | ms 1000 candidates |" in markdown
+    assert "## p@1" in markdown
+
+
+def test_what_is_built_can_be_ranked(
+    data: Path, tmp_path: Path, tiny_encoder_folder: Folders, results: Results
+) -> None:
+    built, out = tmp_path / "built.jsonl", tmp_path / "out"
+    chosen = ["--negatives", "random", "same-dialogue", "--candidates", "4", "--replies", "2"]
+    args = ["evaluate", "build-ranking", "--data", str(data), *chosen, "--out", str(built)]
+    result = run(app, args)
+    assert result.exit_code == 0, result.output
+    assert "12 contexts written" in result.output
+    assert all(len(json.loads(line)["candidates"]) == 4 for line in built.read_text().splitlines())
+    model = ["--model", str(tiny_encoder_folder(Kind.SINGLE)), "--base", ""]
+    args = ["evaluate", "ranking", "--data", str(built), *model, "--out", str(out)]
+    assert run(app, args).exit_code == 0
+    assert "r_4@1" in results(out)["rows"][0]["metrics"]
+
+
+def test_bad_data_is_named_before_a_model_is_loaded(r10: Path) -> None:
+    r10.write_text(json.dumps({"context": [], "candidates": ["a"], "labels": [1]}))
+    result = run(app, ["evaluate", "ranking", "--data", str(r10), "--model", "nowhere"])
+    assert result.exit_code == 1
+    assert 'line 1, field "context"' in str(result.exception)

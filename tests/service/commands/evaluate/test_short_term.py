@@ -1,0 +1,34 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from models.roles import Kind
+from service.cli import app
+
+Folders = Callable[[Kind], Path]
+Results = Callable[[Path], dict[str, Any]]
+run = CliRunner().invoke
+
+
+def test_short_term_candidates_can_be_saved_and_used_again(
+    data: Path, tmp_path: Path, tiny_encoder_folder: Folders, results: Results
+) -> None:
+    models = ["--model", str(tiny_encoder_folder(Kind.TRIPLE)), "--base", ""]
+    saved, first, again = (str(tmp_path / name) for name in ("saved.jsonl", "first", "again"))
+    chosen = ["--history", "2", "5", "--distance", "1", "2"]
+    args = ["evaluate", "short-term", "--data", str(data), *chosen, *models, "--out", first]
+    result = run(app, [*args, "--save-candidates", saved])
+    assert result.exit_code == 0, result.output
+    args = ["evaluate", "short-term", "--candidates", saved, *models, "--out", again]
+    assert run(app, args).exit_code == 0
+    one, two = results(Path(first)), results(Path(again))
+    assert two["data"] == [saved]
+    assert [row["metrics"] for row in one["rows"]] == [row["metrics"] for row in two["rows"]]
+
+
+def test_short_term_needs_data_or_candidates() -> None:
+    result = run(app, ["evaluate", "short-term"])
+    assert result.exit_code == 2
+    assert "give either" in result.output

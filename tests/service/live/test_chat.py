@@ -1,0 +1,114 @@
+"""`turnwise chat` with lines that come from a file."""
+
+import io
+import re
+from collections.abc import Callable
+
+import pytest
+
+from service.cli import main
+from tests.service.live.conftest import REPLIES, Live
+
+Chat = Callable[..., str]
+
+
+@pytest.fixture
+def chat(live: Live, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Chat:
+    """Run `turnwise chat` with some lines; return what it shows."""
+
+    def run(*lines: str, options: tuple[str, ...] = ()) -> str:
+        argv = ["turnwise", "chat", "--url", str(live.http.base_url), "--session", "s", *options]
+        monkeypatch.setattr("sys.argv", argv)
+        monkeypatch.setattr("sys.stdin", io.StringIO("".join(line + "\n" for line in lines)))
+        monkeypatch.setenv("COLUMNS", "120")
+        with pytest.raises(SystemExit) as caught:
+            main()
+        assert caught.value.code == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def said(live: Live) -> list[tuple[str, str]]:
+    return [(p["speaker"], p["text"]) for p in live.get("/sessions/s")["transcript"]]
+
+
+def offered(out: str) -> list[str]:
+    """Replies of the tables, in the order shown."""
+    return re.findall(r"^ +\d+ +-?\d\.\d{3} +(.*?) *$", out, re.MULTILINE)
+
+
+def test_candidates_are_shown_and_picked_by_number(chat: Chat, live: Live) -> None:
+    out = chat("Where is my parcel?", "2", "Thanks", "", options=("--top-k", "3"))
+    shown = offered(out)
+    assert len(shown) == 6
+    assert said(live) == [
+        ("user", "Where is my parcel?"),
+        ("bot", shown[1]),
+        ("user", "Thanks"),
+        ("bot", shown[3]),
+    ]
+    assert "user> Where is my parcel?\n" in out
+
+
+def test_a_reply_may_be_written(chat: Chat, live: Live) -> None:
+    chat("Hello", "Good morning, dear customer", "", "Bye")
+    assert said(live)[1:] == [("bot", "Good morning, dear customer"), ("user", "Bye")]
+
+
+def test_undo_takes_back_and_asks_again(chat: Chat, live: Live) -> None:
+    out = chat("Hello", "1", "/undo", "3", "/undo", "/undo", "Good evening")
+    shown = offered(out)
+    assert shown[:5] == shown[5:10] == shown[10:15]
+    assert said(live) == [("user", "Good evening")]
+    assert f"taken back: bot: {shown[7]}" in out
+
+
+def test_a_goal_ranks_and_can_be_ended(chat: Chat, live: Live) -> None:
+    out = chat("Hello", "/goal Thank you!", "/goal", options=("--top-k", str(len(REPLIES))))
+    shown, n = offered(out), len(REPLIES)
+    assert shown[:n] == shown[2 * n :]
+    assert sorted(shown[n : 2 * n]) == sorted(REPLIES)
+    assert "toward: Thank you!" in out
+    goals = [{"text": "Thank you!", "speaker": "user"}]
+    ranking = live.post("/rank", session_id="s", pool="default", goals=goals)["ranking"]
+    assert shown[n : 2 * n] == [ranked["text"] for ranked in ranking]
+
+
+def test_a_goal_may_be_given_from_the_start(chat: Chat) -> None:
+    assert "toward: Bye [now]" in chat("Hello", options=("--goal", "Bye [now]"))
+
+
+def test_explain_shows_what_each_utterance_contributes(chat: Chat, live: Live) -> None:
+    out = chat("Hello", "1", "Where is it?", "/explain 2")
+    shares = re.findall(r"^ +([+-]\d\.\d{3}) .*?(user|bot): (.*?) *$", out, re.MULTILINE)
+    assert [(speaker, text) for _, speaker, text in shares] == said(live)
+    score = re.findall(r"^ +2 +(-?\d\.\d{3}) ", out, re.MULTILINE)[-1]
+    assert sum(float(share) for share, *_ in shares) == pytest.approx(float(score), abs=2e-3)
+
+
+def test_what_makes_no_sense_is_told_and_the_talk_goes_on(chat: Chat, live: Live) -> None:
+    out = chat("/undo", "/explain 1", "/dance", "Hello", "99", "x" * 5000, "/explain x", "1")
+    assert "no candidates yet" in out
+    assert "/quit" in out
+    assert out.count("there is no candidate") == 2
+    assert "characters are more than the limit" in out
+    assert len(said(live)) == 2
+
+
+def test_quit_ends_it_and_without_a_name_the_session_is_forgotten(
+    chat: Chat, live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat("Hello", "/quit", "1")
+    assert said(live) == [("user", "Hello")]
+    before = live.metric("turnwise_requests_total", method="DELETE", status="204")
+    monkeypatch.setattr("sys.stdin", io.StringIO("Hello\n"))
+    monkeypatch.setattr("sys.argv", ["turnwise", "chat", "--url", str(live.http.base_url)])
+    with pytest.raises(SystemExit):
+        main()
+    assert live.metric("turnwise_requests_total", method="DELETE", status="204") == before + 1
+
+
+def test_an_empty_pool_says_how_it_is_filled(chat: Chat, live: Live) -> None:
+    live.ok(live.http.put("/pools/empty", json={}))
+    assert "`turnwise pool load` fills it" in chat("Hello", options=("--pool", "empty"))

@@ -1,0 +1,446 @@
+"""Both clients against a real service, with a relay between them that makes trouble."""
+
+import gzip
+import hashlib
+import inspect
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import httpx
+import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from models.errors import DataError
+from service.api.problems import problem_response
+from service.client import (
+    AccessError,
+    AsyncClient,
+    Avoided,
+    Candidate,
+    Client,
+    ConflictError,
+    Goal,
+    InvalidRequestError,
+    NotFoundError,
+    PlanGoal,
+    Post,
+    ProblemError,
+    UnavailableError,
+    UnexpectedAnswerError,
+    UnreachableError,
+    UploadedCandidate,
+)
+from service.errors import Draining, Overloaded
+from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live, eventually
+from tests.service.live.relay import LOST, Relay, relaying
+
+HELLO = [Post(speaker="user", text="Hello")]
+KEY = "a-key-of-the-tests"
+
+
+class Connect(Protocol):
+    def __call__(self, url: object, **options: Any) -> Client: ...  # noqa: ANN401
+
+
+class Waiting:
+    """Something of an AsyncClient's, whose coroutines are awaited in a loop of another thread."""
+
+    def __init__(self, inner: object, portal: BlockingPortal) -> None:
+        self._inner, self._portal = inner, portal
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        value = getattr(self._inner, name)
+        return self._call(value) if callable(value) else value
+
+    def __enter__(self) -> "Waiting":
+        self._wait(self._inner.__aenter__())  # type: ignore[attr-defined]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._wait(self._inner.__aexit__(*error))  # type: ignore[attr-defined]
+
+    def _call(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:  # noqa: ANN401
+            made = method(*args, **options)
+            return self._wait(made) if inspect.iscoroutine(made) else Waiting(made, self._portal)
+
+        return call
+
+    def _wait(self, coroutine: Any) -> Any:  # noqa: ANN401
+        async def awaited() -> object:
+            return await coroutine
+
+        return self._portal.call(awaited)
+
+
+@pytest.fixture(params=["sync", "async"])
+def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
+    """Make clients of one kind, which are closed at the end."""
+    with ExitStack() as stack:
+        if request.param == "sync":
+            yield lambda url, **options: stack.enter_context(Client(str(url), **options))
+        else:
+            portal = stack.enter_context(start_blocking_portal())
+
+            def make(url: object, **options: Any) -> Client:  # noqa: ANN401
+                client = Waiting(AsyncClient(str(url), **options), portal)
+                return cast(Client, stack.enter_context(client))
+
+            yield make
+
+
+@pytest.fixture
+def client(live: Live, connect: Connect) -> Client:
+    return connect(live.http.base_url)
+
+
+@pytest.fixture
+def relay(live: Live) -> Iterator[Relay]:
+    with relaying(str(live.http.base_url)) as relay:
+        yield relay
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Pauses between attempts, which are not kept."""
+    made: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        made.append(seconds)
+
+    monkeypatch.setattr("service.client.synchronous.sleep", made.append)
+    monkeypatch.setattr("service.client.asynchronous.sleep", sleep)
+    return made
+
+
+def said_no(error: type[Draining | Overloaded]) -> httpx.Response:
+    """The answer of a service that says no, as the service makes it."""
+    answer = problem_response(error("not now"))
+    return httpx.Response(
+        answer.status_code, headers=dict(answer.headers), content=bytes(answer.body)
+    )
+
+
+def test_a_conversation(client: Client) -> None:
+    with client.session("ada") as session:
+        first = session.turn("user", "Where is my parcel?", top_k=3, explain=True)
+        assert (first.session_id, first.turn, len(first.candidates)) == ("ada", 1, 3)
+        assert first.candidates[0].contributions is not None
+        assert session.turn("bot", first.candidates[0].text).candidates == []
+        matrix = session.scores(["r0", "r3"], pool="default", aggregation="mean")
+        assert (matrix.ids, len(matrix.scores)) == (["r0", "r3"], 2)
+        assert session.undo().removed.text == first.candidates[0].text
+        assert [post.text for post in session.transcript().transcript] == ["Where is my parcel?"]
+        session.delete()
+        with pytest.raises(NotFoundError):
+            session.transcript()
+
+
+def test_a_session_may_have_another_responder(client: Client) -> None:
+    session = client.session("ada")
+    assert session.open("agent").responder == "agent"
+    assert session.turn("bot", "Hello").candidates
+
+
+def test_a_session_of_its_own_is_forgotten_at_its_end(client: Client, live: Live) -> None:
+    with client.session(forget=True) as session:
+        session.turn("user", "Hello")
+    assert live.http.get(f"/sessions/{session.id}").status_code == 404
+    with client.session(forget=True):
+        pass
+
+
+def test_candidates_are_ranked_toward_goals_of_a_session_and_of_a_context(client: Client) -> None:
+    session = client.session("ada")
+    session.turn("user", "Hello")
+    goals = [Goal(text="Thank you!", speaker="user")]
+    candidates = ["Bye.", Candidate(text="Of course.", id="c")]
+    avoid = [Avoided(text="Oh no", threshold=9.0)]
+    one = session.rank(candidates=candidates, goals=goals, avoid=avoid)
+    two = client.rank(HELLO, candidates=candidates, goals=goals)
+    assert one.rejected == []
+    assert [ranked.score for ranked in one.ranking] == pytest.approx(
+        [ranked.score for ranked in two.ranking], abs=1e-3
+    )
+    assert {ranked.id for ranked in two.ranking} == {None, "c"}
+
+
+def test_goals_are_put_in_order(client: Client) -> None:
+    goals = [PlanGoal(text=text, id=text[:3]) for text in REPLIES[:3]]
+    assert len(client.plan(goals, top=2).orders) == 2
+    client.session("ada").turn("user", "Hello")
+    plan = client.session("ada").plan(goals, method="greedy")
+    assert plan.next_goal == client.plan(goals, HELLO, method="greedy").next_goal
+
+
+def test_what_runs_can_be_asked(client: Client, live: Live) -> None:
+    assert client.ready().ready
+    assert client.version().model.fingerprint == live.encoder.fingerprint
+
+
+def test_pools(client: Client) -> None:
+    pool = client.pool("shop")
+    assert pool.create("of a shop").description == "of a shop"
+    edited = pool.upsert(["Good morning", UploadedCandidate(text="Bye", id="a/../b ?")])
+    assert (edited.upserted, edited.size) == (2, 2)
+    assert [info.name for info in client.pools().pools] == ["default", "shop"]
+    (found,) = pool.search("Hello", top_k=1).candidates
+    assert found.text in {"Good morning", "Bye"}
+    assert pool.remove("a/../b ?").size == 1
+    assert pool.info().version == 2
+    pool.delete()
+    with pytest.raises(NotFoundError):
+        pool.info()
+
+
+def test_a_turn_that_met_too_many_waits_as_long_as_it_is_asked_to(
+    relay: Relay, connect: Connect, pauses: list[float]
+) -> None:
+    relay.faults.extend([said_no(Overloaded), said_no(Overloaded)])
+    answer = connect(relay.url).session("s").turn("user", "Hello")
+    assert (answer.turn, answer.replayed) == (1, False)
+    assert pauses == [1.0, 1.0]
+
+
+def test_a_turn_whose_answer_was_lost_is_the_same_turn(
+    relay: Relay, connect: Connect, pauses: list[float]
+) -> None:
+    relay.faults.extend([LOST, LOST])
+    session = connect(relay.url).session("s")
+    answer = session.turn("user", "Hello")
+    assert (answer.turn, answer.replayed, len(pauses)) == (1, True, 2)
+    assert answer.candidates
+    assert session.transcript().turns == 1
+
+
+def test_a_turn_of_ones_own_key_can_be_repeated_by_hand(client: Client) -> None:
+    session = client.session("s")
+    first = session.turn("user", "Hello", idempotency_key="mine")
+    again = session.turn("user", "Hello", idempotency_key="mine")
+    assert (first.replayed, again.replayed, again.turn) == (False, True, 1)
+    assert session.turn("user", "Hello").turn == 2
+
+
+def test_a_service_that_drains_leaves_the_turn_to_another(
+    launch: Launch, connect: Connect, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopping, going = launch(), launch()
+    going.fill()
+    eventually(lambda: stopping.http.get("/pools/default").is_success)
+    monkeypatch.setattr(stopping.services.queues[0], "_draining", True)
+    urls = (str(live.http.base_url) for live in (stopping, going))
+    with relaying(*urls) as relay:
+        assert connect(relay.url).session("s").turn("user", "Hello").turn == 1
+    assert pauses == [float(Draining.retry_after or 0)]
+
+
+def test_what_takes_too_long_is_given_up_with_the_last_problem(
+    relay: Relay, connect: Connect, pauses: list[float]
+) -> None:
+    relay.faults.extend([said_no(Draining)] * 2)
+    with pytest.raises(UnavailableError) as caught:
+        connect(relay.url, deadline=4.0).ready()
+    assert (caught.value.kind, caught.value.retry_after, pauses) == ("draining", 5.0, [])
+
+
+def test_an_undo_that_may_have_been_done_is_not_done_again(
+    live: Live, relay: Relay, connect: Connect, pauses: list[float]
+) -> None:
+    live.say("s", DIALOGUE[:3])
+    session = connect(relay.url).session("s")
+    relay.faults.append(LOST)
+    with pytest.raises(UnreachableError):
+        session.undo()
+    assert (session.transcript().turns, pauses) == (2, [])
+    relay.faults.append(said_no(Overloaded))
+    assert session.undo().turn == 1
+
+
+def test_a_session_whose_deletion_was_not_heard_of_is_deleted(
+    live: Live, relay: Relay, connect: Connect, pauses: list[float]
+) -> None:
+    live.turn("s", "user", "Hello")
+    session = connect(relay.url).session("s")
+    relay.faults.append(LOST)
+    session.delete()
+    assert len(pauses) == 1
+    with pytest.raises(NotFoundError):
+        session.delete()
+
+
+def test_what_is_wrong_is_said_once_and_in_full(
+    relay: Relay, connect: Connect, pauses: list[float]
+) -> None:
+    client = connect(relay.url)
+    with pytest.raises(InvalidRequestError) as invalid:
+        client.rank(HELLO, candidates=["a", "x" * 5000])
+    (field,) = invalid.value.errors
+    assert field.loc == ("body", "candidates", 1)
+    assert invalid.value.request_id
+    session = client.session("s")
+    session.turn("user", "Hello")
+    with pytest.raises(ConflictError) as conflict:
+        session.turn("user", "Hello", expected_turn=1)
+    assert conflict.value.kind == "turn-conflict"
+    with pytest.raises(NotFoundError):
+        session.turn("user", "Hello", pool="nowhere")
+    assert (pauses, len(relay.seen)) == ([], 4)
+
+
+def test_keys_and_scopes(launch: Launch, connect: Connect) -> None:
+    digest = hashlib.sha256(KEY.encode()).hexdigest()
+    live = launch(api_keys=[{"name": "ada", "sha256": digest, "scopes": ["select"]}])
+    url = live.http.base_url
+    for wrong in (None, "another"):
+        with pytest.raises(AccessError):
+            connect(url, key=wrong).pools()
+    assert connect(url, key=KEY).pools().pools == []
+    with pytest.raises(AccessError, match="pools"):
+        connect(url, key=KEY).pool("p").create()
+    with pytest.raises(AccessError, match="admin"):
+        connect(url, key=KEY, namespace="bob").pools()
+
+
+def test_a_key_that_no_header_can_hold_is_told_at_once(
+    live: Live, connect: Connect, pauses: list[float]
+) -> None:
+    with pytest.raises(UnreachableError, match="header"):
+        connect(live.http.base_url, key="a\nb").pools()
+    assert pauses == []
+
+
+def test_what_is_no_turnwise_is_told(relay: Relay, connect: Connect, pauses: list[float]) -> None:
+    client = connect(relay.url)
+    relay.faults.extend(
+        [
+            httpx.Response(404, text="nothing here"),
+            httpx.Response(302, headers={"location": "/login"}),
+            httpx.Response(200, text="<html>"),
+            httpx.Response(200, json={"another": "service"}),
+            httpx.Response(500, headers={"content-type": "application/problem+json"}, text="{}"),
+        ]
+    )
+    for status in (404, 302, 200, 200, 500):
+        with pytest.raises(UnexpectedAnswerError, match="is it a service") as caught:
+            client.version()
+        assert caught.value.status == status
+    relay.faults.append(httpx.Response(502, text="bad gateway"))
+    assert client.ready().ready
+    assert len(pauses) == 1
+
+
+def test_fields_that_are_newer_than_the_client_do_no_harm(relay: Relay, connect: Connect) -> None:
+    client = connect(relay.url)
+    known = client.session("s").turn("user", "Hello").model_dump(mode="json")
+    known["candidates"][0]["new"] = known["newer"] = 1
+    relay.faults.append(httpx.Response(200, json=known))
+    assert client.session("s").turn("user", "Hello").turn == 1
+
+
+def test_nobody_is_there(connect: Connect, pauses: list[float]) -> None:
+    with pytest.raises(UnreachableError, match="cannot be reached"):
+        connect("http://127.0.0.1:1", deadline=0.5).version()
+    assert pauses
+
+
+def written(path: Path, *candidates: dict[str, object]) -> Path:
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps(candidate) + "\n\n" for candidate in candidates)
+    return path
+
+
+def test_a_file_is_uploaded_with_progress(client: Client, tmp_path: Path) -> None:
+    lines = [{"text": f"reply {n}", "metadata": {"n": n}, "more": 1} for n in range(300)]
+    file = written(tmp_path / "replies.jsonl.gz", *lines)
+    seen: list[tuple[int, int]] = []
+    pool = client.pool("new")
+    pool.create()
+    edited = pool.upsert(file, lambda *counts: seen.append(counts))
+    assert (edited.upserted, edited.size) == (300, 300)
+    assert seen[-1] == (300, 300)
+    assert seen == sorted(seen)
+    assert len(seen) > 1
+    assert pool.search("reply 7", top_k=1).candidates[0].metadata.keys() == {"n"}
+
+
+def test_an_upload_whose_answer_was_lost_is_sent_again(
+    relay: Relay, connect: Connect, pauses: list[float], tmp_path: Path
+) -> None:
+    relay.faults.extend([said_no(Overloaded), LOST])
+    file = written(tmp_path / "a.jsonl", {"text": "One"}, {"text": "Two"})
+    edited = connect(relay.url).pool().upsert(file)
+    assert (edited.upserted, edited.unchanged, edited.size) == (0, 2, len(REPLIES) + 2)
+    assert relay.seen == ["PUT /pools/default/candidates"] * 3
+    assert len(pauses) == 2
+
+
+def test_an_upload_that_fails_underway_says_why(
+    client: Client, live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: object) -> Any:  # noqa: ANN401
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(live.encoder, "forward", broken)
+    with pytest.raises(ProblemError) as caught:
+        client.pool().upsert(["new one", "new two"])
+    assert (caught.value.status, caught.value.kind) == (500, "encoder-failed")
+    assert client.pool().info().size == len(REPLIES)
+
+
+def test_an_upload_that_is_broken_off_is_sent_again(
+    relay: Relay, connect: Connect, pauses: list[float]
+) -> None:
+    lines = '{"encoded":1,"total":2}\n'
+    relay.faults.append(httpx.Response(200, text=lines))
+    assert connect(relay.url).pool().upsert(["One"]).upserted == 1
+    assert len(pauses) == 1
+
+
+@pytest.mark.parametrize(
+    ("candidate", "field"),
+    [
+        ({"text": "x" * 5000}, "text"),
+        ({"text": "x", "metadata": {"n": "x" * 5000}}, "metadata"),
+        ({"text": "x", "id": "1"}, "id"),
+    ],
+)
+def test_what_the_service_refuses_is_named_by_its_line(
+    client: Client, tmp_path: Path, candidate: dict[str, object], field: str
+) -> None:
+    file = written(tmp_path / "a.jsonl", {"text": "Hello", "id": "1"}, candidate)
+    with pytest.raises(DataError) as caught:
+        client.pool().upsert(file)
+    assert (caught.value.file, caught.value.line) == (str(file), 3)
+    assert caught.value.field == field
+    assert client.pool().info().size == len(REPLIES)
+
+
+@pytest.mark.parametrize("candidate", [{"words": "x"}, {"text": " "}, {"text": "x", "id": "a\nb"}])
+def test_a_bad_line_is_named_before_anything_is_sent(
+    connect: Connect, tmp_path: Path, candidate: dict[str, object]
+) -> None:
+    file = written(tmp_path / "a.jsonl", {"text": "Hello"}, candidate)
+    with pytest.raises(DataError) as caught:
+        connect("http://127.0.0.1:1").pool().upsert(file)
+    assert caught.value.line == 3
+
+
+def test_an_upload_that_is_too_large_is_refused_before_all_of_it_is_sent(
+    launch: Launch, connect: Connect, tmp_path: Path
+) -> None:
+    live = launch(max_upload_bytes=1000)
+    live.fill()
+    lines = [{"id": str(n), "text": "long " * 300} for n in range(20_000)]
+    file = written(tmp_path / "a.jsonl", *lines)
+    with pytest.raises(InvalidRequestError, match="limit of 1000"):
+        connect(live.http.base_url).pool().upsert(file)
+
+
+def test_a_pool_that_is_not_there_gets_nothing(client: Client, tmp_path: Path) -> None:
+    lines = [{"id": str(n), "text": "long " * 300} for n in range(20_000)]
+    with pytest.raises(NotFoundError):
+        client.pool("nowhere").upsert(written(tmp_path / "a.jsonl", *lines))

@@ -1,0 +1,116 @@
+import hashlib
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+
+import service
+from tests.service.live.conftest import Launch, Live
+
+FILES = sorted((Path(service.__file__).parent / "console").iterdir())
+ASSETS = [file for file in FILES if file.suffix != ".html"]
+PAGES = ["/", "/console"]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_the_page_is_html(live: Live, path: str) -> None:
+    page = live.http.get(path)
+    assert page.status_code == 200
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert "<title>Turnwise</title>" in page.text
+
+
+def test_every_asset_has_its_type(live: Live) -> None:
+    types = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+    for file in ASSETS:
+        asset = live.http.get(f"/console/{file.name}")
+        assert asset.status_code == 200, file.name
+        assert asset.headers["content-type"].startswith(types[file.suffix])
+        assert asset.headers["x-content-type-options"] == "nosniff"
+        assert asset.content == file.read_bytes()
+
+
+def test_what_the_page_names_is_there(live: Live) -> None:
+    names = re.findall(r'(?:src|href)="(console/[^"]+)"', live.http.get("/").text)
+    assert len(names) > 3
+    for name in names:
+        assert live.http.get(f"/{name}").is_success, name
+
+
+def test_what_a_module_imports_is_there() -> None:
+    names = {file.name for file in FILES}
+    for file in FILES:
+        imported = re.findall(r'from "\./([^"]+)"', file.read_text())
+        assert set(imported) <= names, file.name
+
+
+def test_nothing_is_loaded_from_elsewhere() -> None:
+    for file in FILES:
+        addresses = set(re.findall(r"(?:https?:)?//[a-z][\w.-]+\.[\w/.-]+", file.read_text()))
+        assert addresses <= {"http://www.w3.org/2000/svg"}, file.name
+
+
+def test_the_policy_lets_in_nothing_but_its_own_files(live: Live) -> None:
+    policy = live.http.get("/").headers["content-security-policy"].split("; ")
+    assert {"default-src 'none'", "script-src 'self'", "connect-src 'self'"} <= set(policy)
+    assert "require-trusted-types-for 'script'" in policy
+    assert not any("unsafe" in directive or "*" in directive for directive in policy)
+
+
+def test_no_module_makes_markup_of_strings() -> None:
+    parsing = re.compile(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|style=\""
+    )
+    assert not [file.name for file in FILES if parsing.search(file.read_text())]
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/console/main.js"])
+def test_what_is_known_is_not_sent_again(live: Live, path: str) -> None:
+    first = live.http.get(path)
+    assert first.headers["cache-control"] == "no-cache"
+    etag = first.headers["etag"]
+    for known in (etag, f'"other", W/{etag}', "*"):
+        again = live.http.get(path, headers={"If-None-Match": known})
+        assert (again.status_code, again.content) == (304, b"")
+        assert again.headers["etag"] == etag
+    assert live.http.get(path, headers={"If-None-Match": '"other"'}).status_code == 200
+
+
+def test_head_answers_as_get_without_a_body(live: Live) -> None:
+    head = live.http.head("/")
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["etag"] == live.http.get("/").headers["etag"]
+
+
+def test_a_slash_too_many_leads_to_the_page(live: Live) -> None:
+    assert live.http.get("/console/", follow_redirects=True).url.path == "/console"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/console/index.html", "/console/none.js", "/console/__init__.py", "/console/%2e%2e/app.py",
+        "/console/..%2fapp.py", "/console/..%5capp.py", "/console/%2fetc%2fpasswd",
+        "/console/main.js%00", "/console/main.js/", "/console//main.js",
+    ],
+)  # fmt: skip
+def test_nothing_else_is_answered(live: Live, path: str) -> None:
+    answer = live.http.get(httpx.URL(str(live.http.base_url), raw_path=path.encode()))
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_the_page_takes_no_key_and_its_calls_do(launch: Launch) -> None:
+    digest = hashlib.sha256(b"shop").hexdigest()
+    live = launch(api_keys=[{"name": "shop", "sha256": digest, "scopes": ["select", "pools"]}])
+    for path in (*PAGES, "/console/main.js", "/metrics", "/readyz", "/version"):
+        assert live.http.get(path).status_code in {200, 503}, path
+    assert live.http.get("/pools").status_code == 401
+
+
+def test_requests_for_it_are_counted_by_route(live: Live) -> None:
+    live.http.get("/")
+    live.http.get("/console/main.js")
+    for route in ("/", "/console/{name}"):
+        assert live.metric("turnwise_requests_total", method="GET", route=route, status="200") == 1

@@ -1,0 +1,537 @@
+"""The console in a real browser, by hand and keyboard, against the whole service."""
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.service.live.conftest import REPLIES, Launch, Live
+
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="the browser's driver is not installed: pip install playwright"
+)
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, Page, Route
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+
+SLOW_MS = 30_000
+VIEWS = ["replies", "goals", "plan", "pools", "latency"]
+TOP, BOTTOM = {"x": 60, "y": 8}, {"x": 60, "y": 54}
+PHONE = {"width": 390, "height": 844}
+MARKUP = "<img src=x onerror=\"document.title='broken'\"> <b>bold</b>"
+
+expect = playwright.expect
+
+
+def shown(number: float, digits: int = 3) -> str:
+    """As the console writes it: with a minus sign, and without a negative zero."""
+    text = f"{number:.{digits}f}"
+    return text.replace("-", "" if float(text) == 0 else "\N{MINUS SIGN}")
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Console:
+    """The page, and what a person does with it."""
+
+    page: "Page"
+    live: Live
+    asked: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    @property
+    def session(self) -> str:
+        return self.page.get_by_label("Session", exact=True).input_value()
+
+    @property
+    def transcript(self) -> list[tuple[str, str]]:
+        """As the service has it."""
+        posts = self.live.get(f"/sessions/{self.session}")["transcript"]
+        return [(post["speaker"], post["text"]) for post in posts]
+
+    @property
+    def posts(self) -> "Locator":
+        return self.page.locator(".post")
+
+    @property
+    def candidates(self) -> "Locator":
+        return self.page.locator("#candidates .reply")
+
+    def open(self, view: str = "replies") -> "Console":
+        self.page.goto(f"{self.live.http.base_url}/#{view}")
+        return self
+
+    def view(self, name: str) -> None:
+        self.page.get_by_role("navigation").get_by_role("link", name=name).click()
+
+    def type(self, text: str) -> None:
+        self.page.get_by_label("What is said").fill(text)
+        self.page.keyboard.press("Enter")
+
+    def say(self, *texts: str) -> None:
+        for text in texts:
+            count = self.posts.count()
+            self.type(text)
+            expect(self.posts).to_have_count(count + 1)
+            self.idle()
+
+    def idle(self) -> None:
+        expect(self.page.locator("#talk[data-busy]")).to_have_count(0)
+
+    def problem(self, words: str) -> None:
+        expect(self.page.get_by_role("alert").filter(has_text=words)).to_be_visible()
+
+
+OpenConsole = Callable[..., Console]
+
+
+@pytest.fixture
+def console_of(browser: "Browser") -> Iterator[OpenConsole]:
+    """From a service to its console; in the end nothing was asked of anybody else."""
+    consoles: list[Console] = []
+
+    def console(live: Live, **options: object) -> Console:
+        page = browser.new_context(**options).new_page()  # type: ignore[arg-type]
+        page.set_default_timeout(SLOW_MS)
+        opened = Console(page, live)
+        page.on("request", lambda request: opened.asked.append(request.url))
+        page.on("pageerror", lambda error: opened.complaints.append(str(error)))
+        page.on(
+            "console",
+            lambda said: "Security Policy" in said.text and opened.complaints.append(said.text),
+        )
+        consoles.append(opened)
+        return opened
+
+    expect.set_options(timeout=SLOW_MS)
+    yield console
+    for opened in consoles:
+        opened.page.context.close()
+        elsewhere = [u for u in opened.asked if not u.startswith(str(opened.live.http.base_url))]
+        assert not elsewhere
+        assert not opened.complaints
+
+
+@pytest.fixture
+def console(live: Live, console_of: OpenConsole) -> Console:
+    return console_of(live).open()
+
+
+def lost_once(route: "Route") -> None:
+    """The service hears the request, and the answer does not arrive."""
+    route.fetch()
+    route.abort()
+    route.request.frame.page.unroute("**/turn")
+
+
+def test_candidates_appear_with_their_scores_and_one_becomes_the_reply(console: Console) -> None:
+    console.say("Where is my parcel?")
+    best = console.live.post("/rank", session_id=console.session, pool="default", top_k=6)
+    rows = console.page.locator("#candidates > li")
+    expect(rows).to_have_count(6)
+    for row, ranked in zip(rows.all(), best["ranking"], strict=True):
+        expect(row.locator(".text")).to_have_text(ranked["text"])
+        expect(row.locator(".score")).to_contain_text(shown(ranked["score"]))
+    second = best["ranking"][1]["text"]
+    console.page.get_by_role("button", name=f"Use: {second}").click()
+    expect(console.posts).to_have_text(["Where is my parcel?", second])
+    assert console.transcript[1] == ("bot", second)
+
+
+def test_another_reply_is_written_and_the_last_one_taken_back(console: Console) -> None:
+    console.say("Where is my parcel?")
+    console.page.get_by_role("button", name="Write another").click()
+    console.say("It is on its way.")
+    assert console.transcript[1] == ("bot", "It is on its way.")
+    console.page.get_by_role("button", name="Undo").click()
+    expect(console.posts).to_have_count(1)
+    expect(console.candidates).to_have_count(6)
+    console.page.get_by_role("button", name="Undo").click()
+    expect(console.posts).to_have_count(0)
+    assert console.transcript == []
+
+
+def test_the_keyboard_is_enough(console: Console) -> None:
+    keys = console.page.keyboard
+    console.page.get_by_label("What is said").focus()
+    keys.type("Hello there")
+    keys.press("Enter")
+    expect(console.candidates.first).to_be_visible()
+    console.idle()
+    keys.press("ArrowDown")
+    keys.press("ArrowDown")
+    expect(console.candidates.nth(1)).to_be_focused()
+    expect(console.candidates.nth(1)).to_have_attribute("aria-pressed", "true")
+    second = console.candidates.nth(1).locator(".text").inner_text()
+    keys.press("Enter")
+    expect(console.posts).to_have_text(["Hello there", second])
+    expect(console.page.get_by_label("What is said")).to_be_focused()
+    keys.type("And now?")
+    keys.press("Enter")
+    expect(console.posts).to_have_count(3)
+    console.idle()
+    keys.press("ArrowDown")
+    first = console.candidates.first.locator(".text").inner_text()
+    keys.press("e")
+    expect(console.page.get_by_label("What is said")).to_have_value(first)
+    keys.press("Enter")
+    expect(console.posts).to_have_count(4)
+    assert [speaker for speaker, _ in console.transcript] == ["user", "bot", "user", "bot"]
+
+
+def test_the_heat_map_shows_what_speaks_for_each_candidate(console: Console) -> None:
+    console.say("Hello there")
+    console.candidates.first.press("Enter")
+    expect(console.posts).to_have_count(2)
+    console.say("My parcel has not come.")
+    ranked = console.live.post(
+        "/rank", session_id=console.session, pool="default", top_k=6, explain=True
+    )["ranking"]
+    for place, candidate in enumerate(ranked):
+        parts = [shown(part, 2) for part in candidate["contributions"]]
+        cells = console.page.locator("#why tbody tr").nth(place).locator(".cell")
+        expect(cells).to_have_text(parts)
+        console.candidates.nth(place).click()
+        expect(console.page.locator(".utterance .part")).to_have_text(parts)
+
+
+def test_the_picture_of_the_score_matrix_has_a_line_a_candidate(console: Console) -> None:
+    console.say("Hello there")
+    console.candidates.first.press("Enter")
+    expect(console.posts).to_have_count(2)
+    console.say("My parcel has not come.")
+    lines = console.page.locator("#scores g.line")
+    ends = console.page.get_by_role("list", name="Candidates of the picture").get_by_role("button")
+    expect(console.page.locator("#scores .tick")).to_have_count(3)
+    assert lines.count() == ends.count() >= 6
+    ids = [line.get_attribute("data-id") for line in lines.all()]
+    matrix = console.live.get(f"/sessions/{console.session}/scores", ids=ids)
+    expect(lines.first.locator("circle")).to_have_count(len(matrix["turns"]))
+    console.page.get_by_text("Numbers").click()
+    table = console.page.locator("#scores tbody tr")
+    cells = {row.locator("th").get_attribute("title"): row.locator("td") for row in table.all()}
+    for column, id_ in enumerate(matrix["ids"]):
+        expected = [shown(line[column]) for line in matrix["scores"]]
+        expect(cells[REPLIES[int(str(id_)[1:])]]).to_have_text(expected)
+
+
+def test_a_goal_moves_candidates_and_what_is_avoided_removes_some(console: Console) -> None:
+    console.say("My parcel has not come.")
+    console.view("Goals")
+    console.page.get_by_label("Goal", exact=True).last.fill("Thank you!")
+    after = console.page.get_by_role("list", name="Toward the goal").get_by_role("listitem")
+    expect(after).to_have_count(len(REPLIES))
+    asked = {
+        "session_id": console.session, "pool": "default", "fit_weight": 0.2,
+        "goals": [{"text": "Thank you!", "speaker": "user"}],
+    }  # fmt: skip
+    ranking = console.live.post("/rank", **asked)["ranking"]
+    expect(after.locator(".text")).to_have_text([item["text"] for item in ranking])
+    console.page.get_by_role("button", name="Add one to avoid").click()
+    console.page.get_by_label("Avoid", exact=True).last.fill("This is outrageous.")
+    reach = console.live.post(
+        "/rank", **asked | {"goals": [{"text": "This is outrageous.", "speaker": "user"}]}
+    )
+    reached = sorted(item["goals"][0] for item in reach["ranking"])
+    low, high = max(pairwise(reached), key=lambda pair: pair[1] - pair[0])
+    threshold = f"{(low + high) / 2:.2f}"
+    console.page.locator("#avoid input[type=range]").fill(threshold)
+    gone = sum(number >= float(threshold) for number in reached)
+    assert 0 < gone < len(REPLIES)
+    removed = console.page.locator("#rejected li")
+    expect(removed).to_have_count(gone)
+    expect(after).to_have_count(len(REPLIES) - gone)
+    words = f"leads to This is outrageous.: reachability {reached[-1]:.2f}"
+    expect(removed.first).to_contain_text(words)
+
+
+def test_goals_are_dragged_in_moved_by_keys_and_ordered(console: Console) -> None:
+    console.say("My parcel has not come.")
+    console.view("Plan")
+    page = console.page
+    goals = page.locator("#plan-goals .text")
+    page.locator(".post").first.drag_to(page.locator("#plan-goals"))
+    expect(goals).to_have_text(["My parcel has not come."])
+    idea = page.locator("#ideas .text").first.inner_text()
+    page.locator("#ideas li").first.drag_to(page.locator("#plan-goals"), target_position=BOTTOM)
+    expect(goals).to_have_text(["My parcel has not come.", idea])
+    page.get_by_placeholder("Another goal").fill("Goodbye")
+    page.keyboard.press("Enter")
+    page.get_by_label("Move up: Goodbye").focus()
+    page.keyboard.press("Alt+ArrowUp")
+    page.keyboard.press("Alt+ArrowUp")
+    expect(goals).to_have_text(["Goodbye", "My parcel has not come.", idea])
+    page.get_by_role("button", name="Order them").click()
+    texts = goals.all_inner_texts()
+    plan = console.live.post(
+        "/plan", session_id=console.session, top=5,
+        goals=[{"id": str(place + 1), "text": text} for place, text in enumerate(texts)],
+    )  # fmt: skip
+    orders = page.get_by_role("list", name="Orders, best first").get_by_role("button")
+    expect(orders).to_have_count(len(plan["orders"]))
+    for line, order in zip(orders.all(), plan["orders"], strict=True):
+        expect(line.locator("b")).to_have_text(order["order"])
+        expect(line.locator(".score")).to_have_text(shown(order["score"]))
+    expect(page.locator("#orders g.order")).to_have_count(len(plan["orders"]))
+    expect(page.locator("#orders g.order.bright circle")).to_have_count(3)
+    page.locator("#plan-goals li").nth(2).drag_to(page.locator("#plan-goals"), target_position=TOP)
+    expect(goals).to_have_text([idea, "Goodbye", "My parcel has not come."])
+
+
+def test_a_pool_is_uploaded_searched_and_deleted(console: Console, tmp_path: Path) -> None:
+    file = tmp_path / "greetings.jsonl"
+    texts = [f"Greeting number {number}" for number in range(300)]
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    console.view("Pools")
+    page = console.page
+    page.get_by_placeholder("a new name").fill("greetings")
+    page.get_by_label("File").set_input_files(file)
+    page.get_by_role("button", name="Upload").click()
+    expect(page.locator("#upload-words")).to_contain_text("Version 1: 300 new or changed")
+    expect(page.get_by_role("progressbar")).to_have_attribute("value", "1")
+    row = page.get_by_role("row").filter(has_text="greetings")
+    expect(row).to_contain_text("300")
+    page.locator("#search-pool").select_option("greetings")
+    page.get_by_placeholder("Where is my parcel?").fill("Hello")
+    page.keyboard.press("Enter")
+    found = console.live.post("/pools/greetings/search", text="Hello", top_k=10)["candidates"]
+    expect(page.locator("#found .text")).to_have_text(
+        [re.compile("^" + re.escape(item["text"])) for item in found]
+    )
+    page.get_by_label(f"Delete the candidate: {found[0]['text']}", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(row).to_contain_text("299")
+    page.get_by_label("Delete greetings").click()
+    page.get_by_role("dialog").get_by_role("button", name="Keep it").click()
+    assert console.live.get("/pools/greetings")["size"] == 299
+    page.get_by_label("Delete greetings").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(row).to_have_count(0)
+    assert [pool["name"] for pool in console.live.get("/pools")["pools"]] == ["default"]
+
+
+def test_a_file_that_does_not_hold_candidates_is_refused_in_words(
+    console: Console, tmp_path: Path
+) -> None:
+    file = tmp_path / "broken.jsonl"
+    file.write_text('{"text": "Good"}\n{"words": "Bad"}\n')
+    console.view("Pools")
+    console.page.get_by_placeholder("a new name").fill("default")
+    console.page.get_by_label("File").set_input_files(file)
+    console.page.get_by_role("button", name="Upload").click()
+    console.problem("Number 2, text: Field required")
+    assert console.live.get("/pools/default")["version"] == 1
+
+
+def test_the_latency_panel_counts_what_happens(console: Console) -> None:
+    console.say("Hello there", "Is anybody there?")
+    console.view("Latency")
+    console.page.get_by_label("Over the last").select_option("since the start")
+    turns = console.page.get_by_role("row").filter(has_text="POST /sessions/{session_id}/turn")
+    expect(turns).to_contain_text(re.compile(r"\d ms"))
+    written = console.page.get_by_role("row").filter(has_text="write the session")
+    expect(written.get_by_role("cell").first).to_have_text("2")
+
+
+@pytest.mark.parametrize(
+    ("counts", "q", "expected"),
+    [
+        ([0, 0, 0], 0.5, None),
+        ([4, 4, 4], 0.5, 0.5),  # evenly within the first bucket
+        ([2, 4, 4], 0.5, 1.0),
+        ([2, 4, 4], 0.75, 2.0),
+        ([0, 0, 3], 0.95, 3.0),  # beyond the last bound nothing is known
+    ],
+)
+def test_a_quantile_lies_evenly_within_its_bucket(
+    console: Console, counts: list[int], q: float, expected: float | None
+) -> None:
+    bounds = ["1.0", "3.0", "+Inf"]
+    lines = [f'x_bucket{{a="b",le="{le}"}} {n}.0' for le, n in zip(bounds, counts, strict=True)]
+    given = ["\n".join(["# HELP x {}", *lines, ""]), q]
+    assert console.page.evaluate(QUANTILE, given) == expected
+
+
+def test_with_api_keys_the_page_asks_for_one(launch: Launch, console_of: OpenConsole) -> None:
+    digest = hashlib.sha256(b"shop").hexdigest()
+    live = launch(api_keys=[{"name": "shop", "sha256": digest, "scopes": ["select", "pools"]}])
+    live.http.headers["Authorization"] = "Bearer shop"
+    live.fill()
+    console = console_of(live).open("pools")
+    dialog = console.page.get_by_role("dialog")
+    dialog.get_by_label("Key").fill("wrong")
+    dialog.get_by_role("button", name="Use it").click()
+    expect(dialog).to_contain_text("does not know this key")
+    dialog.get_by_label("Key").fill("shop")
+    dialog.get_by_role("button", name="Use it").click()
+    expect(console.page.get_by_role("row").filter(has_text="default")).to_be_visible()
+    console.view("Replies")
+    console.say("Hello there")
+    expect(console.candidates).to_have_count(6)
+    assert console.page.evaluate("localStorage.length + document.cookie.length") == 0
+    assert "shop" in console.page.evaluate("Object.values(sessionStorage)")
+
+
+def test_a_double_click_says_it_once(console: Console) -> None:
+    console.page.get_by_label("What is said").fill("Hello there")
+    console.page.get_by_role("button", name="Send").dblclick()
+    expect(console.posts).to_have_count(1)
+    console.idle()
+    console.page.locator("#candidates [data-use]").first.dblclick()
+    expect(console.posts).to_have_count(2)
+    console.idle()
+    assert [speaker for speaker, _ in console.transcript] == ["user", "bot"]
+
+
+def test_a_lost_answer_is_asked_for_again_and_nothing_is_said_twice(console: Console) -> None:
+    console.page.route("**/turn", lost_once)
+    console.say("Hello there")
+    expect(console.candidates).to_have_count(6)
+    assert console.transcript == [("user", "Hello there")]
+
+
+def test_what_is_too_much_for_the_moment_is_tried_again(console: Console) -> None:
+    problem = {"type": "urn:turnwise:problem:overloaded", "title": "Too many", "status": 429}
+
+    def overloaded(route: "Route") -> None:
+        route.fulfill(status=429, json=problem, headers={"Retry-After": "1"})
+        console.page.unroute("**/turn")
+
+    console.page.route("**/turn", overloaded)
+    console.say("Hello there")
+    assert console.transcript == [("user", "Hello there")]
+
+
+def test_when_somebody_else_goes_on_the_text_is_kept_and_the_session_shown(
+    console: Console,
+) -> None:
+    console.say("Hello there")
+    console.live.turn(console.session, "bot", "Hi, how can I help?")
+    console.type("Is anybody there?")
+    console.problem("The conversation has gone on elsewhere")
+    expect(console.posts).to_have_text(["Hello there", "Hi, how can I help?"])
+    expect(console.page.get_by_label("What is said")).to_have_value("Is anybody there?")
+    console.page.keyboard.press("Enter")
+    expect(console.posts).to_have_count(3)
+    console.idle()
+    assert console.transcript[2] == ("user", "Is anybody there?")
+
+
+def test_a_service_that_stops_is_told_in_words(launch: Launch, console_of: OpenConsole) -> None:
+    live = launch()
+    live.fill()
+    console = console_of(live).open()
+    console.say("Hello there")
+    console.page.route("**/*", lambda route: route.abort())
+    console.type("Are you there?")
+    console.problem("The service cannot be reached. Is it running?")
+    expect(console.page.get_by_label("What is said")).to_have_value("Are you there?")
+    expect(console.page.locator("#health-words")).to_have_text("Unreachable")
+    console.page.unroute("**/*")
+    expect(console.page.locator("#health-words")).to_have_text("Ready")
+    console.page.get_by_role("button", name="Send").click()
+    expect(console.posts).to_have_count(2)
+
+
+def test_what_had_arrived_although_no_answer_came_is_not_said_again(console: Console) -> None:
+    def lost(route: "Route") -> None:
+        if "/turn" in route.request.url:
+            route.fetch()
+        route.abort()
+
+    console.page.route("**/*", lost)
+    console.type("Hello there")
+    console.problem("The service cannot be reached")
+    expect(console.page.locator("#health-words")).to_have_text("Unreachable")
+    console.page.unroute("**/*")
+    expect(console.posts).to_have_text(["Hello there"])
+    expect(console.page.get_by_label("What is said")).to_have_value("")
+    expect(console.candidates).to_have_count(6)
+    assert console.transcript == [("user", "Hello there")]
+
+
+def test_texts_are_never_markup(console: Console) -> None:
+    console.live.fill([MARKUP, "שלום, איך אפשר לעזור?", "🎉" * 20, "x" * 300])
+    console.page.get_by_label("Replies").fill("10")
+    console.say(MARKUP)
+    expect(console.posts).to_have_text([MARKUP])
+    expect(console.page.locator("#candidates .text").filter(has_text="<b>bold</b>")).to_be_visible()
+    expect(console.page.locator("img:not([src='console/icon.svg'])")).to_have_count(0)
+    expect(console.page).to_have_title("Turnwise")
+
+
+def test_an_empty_pool_and_one_that_is_gone_are_told_in_words(console: Console) -> None:
+    console.live.ok(console.live.http.put("/pools/bare", json={}))
+    console.page.reload()
+    console.page.locator("#pool").select_option("bare")
+    console.say("Hello there")
+    expect(console.page.locator("#candidates")).to_contain_text("“bare” has no candidates")
+    console.live.http.delete("/pools/bare")
+    console.type("And now?")
+    console.problem("This pool is not there, or no longer.")
+    assert len(console.transcript) == 1
+
+
+def test_a_reload_goes_on_where_the_session_stands(console: Console) -> None:
+    console.say("Hello there")
+    texts = console.page.locator("#candidates .text").all_inner_texts()
+    session = console.session
+    console.page.reload()
+    expect(console.posts).to_have_text(["Hello there"])
+    expect(console.page.locator("#candidates .text")).to_have_text(texts)
+    assert console.session == session
+    console.page.get_by_role("button", name="New session").click()
+    expect(console.posts).to_have_count(0)
+    assert console.session != session
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_view_fits_a_phone_in_light_and_dark(
+    live: Live, console_of: OpenConsole, scheme: str
+) -> None:
+    console = console_of(live, viewport=PHONE, color_scheme=scheme, has_touch=True).open()
+    console.say(*(f"Sentence {number}, which is long enough to wrap." for number in range(4)))
+    for view in VIEWS:
+        console.view(view.capitalize())
+        expect(console.page.locator(f"[data-view={view}].view")).to_be_visible()
+        assert console.page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    colour = console.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    light = sum(map(int, re.findall(r"\d+", colour)[:3])) > 3 * 128
+    assert light == (scheme == "light")
+
+
+def test_every_control_has_a_name(console: Console) -> None:
+    console.say("Hello there")
+    for view in VIEWS:
+        console.view(view.capitalize())
+        nameless = console.page.evaluate(NAMELESS)
+        assert nameless == [], view
+
+
+QUANTILE = """async ([text, q]) => {
+  const { quantile, samples, seen } = await import("/console/prometheus.js");
+  return quantile(seen(null, samples(text), "x", { a: "b" }), q);
+}"""
+NAMELESS: Any = """() =>
+  [...document.querySelectorAll("button, input, select, textarea, a")]
+    .filter((control) => control.checkVisibility())
+    .filter((control) => !control.ariaLabel && !control.labels?.length)
+    .filter((control) => !control.textContent.trim())
+    .map((control) => control.outerHTML)
+"""

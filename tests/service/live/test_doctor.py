@@ -1,0 +1,153 @@
+"""`turnwise doctor`, beside a service and without one."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from models.roles import Kind
+from service.cli import main
+from service.doctor import Finding, examine
+from service.settings import Settings
+from tests.service.conftest import RedisServer
+from tests.service.live.conftest import REPLIES, Launch, Live
+
+Examined = Callable[..., dict[str, Finding]]
+
+
+@pytest.fixture
+def examined(
+    redis_url: str, tiny_encoder_folder: Callable[[Kind], Path], model_cache: Path
+) -> Examined:
+    """Examine settings for the tests' Redis and model, with some changed."""
+
+    def run(**fields: object) -> dict[str, Finding]:
+        defaults = {
+            "redis_url": redis_url,
+            "model": str(tiny_encoder_folder(Kind.TRIPLE)),
+            "device": "cpu",
+            "data_dir": model_cache,
+            "port": 0,
+        }
+        settings = Settings.model_validate(defaults | fields)
+
+        async def collected() -> list[Finding]:
+            return [finding async for finding in examine(settings, lambda _: None)]
+
+        return {finding.subject: finding for finding in asyncio.run(collected())}
+
+    return run
+
+
+def port(live: Live) -> int:
+    return live.http.base_url.port or 0
+
+
+def test_a_service_that_runs(live: Live, examined: Examined) -> None:
+    found = examined(port=port(live))
+    assert {finding.grade for finding in found.values()} <= {"ok", "warn"}
+    assert found["pool default/default"].found == f"version 1, {len(REPLIES)} candidates stored"
+    assert found[f"port {port(live)}"].found.endswith(", ready")
+    assert "dimension 32" in found["model"].found
+
+
+def test_another_model_than_that_of_the_service(
+    live: Live, examined: Examined, tiny_encoder_folder: Callable[[Kind], Path]
+) -> None:
+    found = examined(port=port(live), model=str(tiny_encoder_folder(Kind.SINGLE)))
+    assert "another model" in found["pool default/default"].found
+    assert "another model" in found[f"port {port(live)}"].found
+    grades = {found[name].grade for name in ("pool default/default", f"port {port(live)}")}
+    assert grades == {"warn"}
+
+
+def test_a_service_that_is_not_ready(live: Live, examined: Examined) -> None:
+    live.services.draining.set()
+    finding = examined(port=port(live))[f"port {port(live)}"]
+    assert (finding.grade, finding.found.partition(": ")[2]) == ("fail", "the service is stopping")
+
+
+def test_a_pool_of_which_a_part_is_lost(
+    launch: Launch, redis_server: RedisServer, examined: Examined
+) -> None:
+    live = launch(redis_url=redis_server.url)
+    live.fill()
+    (chunk,) = redis_server.command("KEYS", "*chunk:*")
+    redis_server.command("DEL", chunk)
+    finding = examined(redis_url=redis_server.url)["pool default/default"]
+    assert (finding.grade, "parts are lost" in finding.found) == ("fail", True)
+
+
+def test_a_pool_of_a_model_that_the_settings_lack(
+    redis_server: RedisServer, launch: Launch, examined: Examined
+) -> None:
+    live = launch(redis_url=redis_server.url)
+    live.fill()
+    (meta,) = redis_server.command("KEYS", "*:meta")
+    redis_server.command("HSET", meta, "encoder", "pairwise")
+    finding = examined(redis_url=redis_server.url)["pool default/default"]
+    assert (finding.grade, finding.advice) == ("fail", "name it in TURNWISE_PAIRWISE")
+
+
+def test_no_pools(examined: Examined) -> None:
+    assert examined()["pools"].grade == "warn"
+
+
+def test_a_model_that_is_not_there_leaves_the_rest_to_be_told(examined: Examined) -> None:
+    found = examined(model="/nowhere")
+    assert found["model"].grade == "fail"
+    assert {"redis", "port 0"} <= set(found)
+
+
+def test_redis_that_is_away(examined: Examined) -> None:
+    found = examined(redis_url="unix:///nowhere/redis.sock")
+    assert found["redis"].grade == "fail"
+    assert not any(subject.startswith("pool") for subject in found)
+
+
+def test_a_private_redis_is_looked_at_only_where_there_is_one(
+    examined: Examined, tmp_path: Path
+) -> None:
+    found = examined(redis_url=None, data_dir=tmp_path)
+    assert found["redis"].found.startswith("none yet")
+    assert not (tmp_path / "redis").exists()
+
+
+@pytest.fixture
+def command(
+    redis_url: str,
+    tiny_encoder_folder: Callable[[Kind], Path],
+    model_cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Callable[..., tuple[int, str]]:
+    """Run `turnwise doctor` with one variable changed; return its status and what it prints."""
+    monkeypatch.setenv("TURNWISE_REDIS_URL", redis_url)
+    monkeypatch.setenv("TURNWISE_MODEL", str(tiny_encoder_folder(Kind.TRIPLE)))
+    monkeypatch.setenv("TURNWISE_DATA_DIR", str(model_cache))
+    monkeypatch.setattr("sys.argv", ["turnwise", "doctor"])
+
+    def run(variable: str, value: str) -> tuple[int, str]:
+        monkeypatch.setenv(variable, value)
+        with pytest.raises(SystemExit) as caught:
+            main()
+        return int(caught.value.code or 0), capsys.readouterr().out
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "status", "summary"),
+    [
+        ("TURNWISE_PORT", "0", 0, "the service can serve"),
+        ("TURNWISE_REDIS_URL", "unix:///nowhere/redis.sock", 1, "checks failed"),
+        ("TURNWISE_PORT", "many", 1, "1 of 1 checks failed"),
+    ],
+)
+def test_the_command_tells_by_its_status_whether_a_service_could_serve(
+    command: Callable[..., tuple[int, str]], variable: str, value: str, status: int, summary: str
+) -> None:
+    ended, out = command(variable, value)
+    assert ended == status
+    assert summary in out

@@ -1,0 +1,217 @@
+"""The pairwise model and IoI behind the service."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from models.rerankers import IoI, PairwiseModel
+from models.roles import Kind
+from service.pools import read_snapshot
+from service.snapshots import restore, save
+from tests.rerankers import save_tiny_pairwise, tiny_ioi
+from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live, eventually
+
+WORDS = tuple(sorted({word for text in REPLIES for word in text.lower().split()}))
+SAID = ["Hello there", "Hi, how can I help?", "My parcel has not come.", "Let me look into it."]
+
+
+@pytest.fixture
+def pairwise_folder(tmp_path: Path, tiny_encoder_folder: Callable[[Kind], Path]) -> Path:
+    return save_tiny_pairwise(tmp_path / "pairwise", tiny_encoder_folder(Kind.SINGLE))
+
+
+@pytest.fixture
+def pairwise(pairwise_folder: Path) -> PairwiseModel:
+    return PairwiseModel.load(pairwise_folder, device="cpu")
+
+
+@pytest.fixture
+def ioi_folder(tmp_path: Path) -> Path:
+    tiny_ioi(WORDS).save(tmp_path / "ioi")
+    return tmp_path / "ioi"
+
+
+@pytest.fixture
+def ioi(ioi_folder: Path) -> IoI:
+    return IoI.load(ioi_folder, device="cpu")
+
+
+@pytest.fixture
+def by_pairs(launch: Launch, pairwise_folder: Path) -> Live:
+    """A service with a pool of the same replies for each encoder."""
+    live = launch(pairwise=pairwise_folder)
+    live.fill()
+    live.ok(live.http.put("/pools/pairs", json={"encoder": "pairwise"}))
+    live.fill(pool="pairs")
+    return live
+
+
+@pytest.fixture
+def reranking(launch: Launch, ioi_folder: Path) -> Live:
+    live = launch(reranker=ioi_folder)
+    live.fill()
+    return live
+
+
+def alternating(texts: list[str]) -> list[tuple[str, str]]:
+    return [(("user", "bot")[place % 2], text) for place, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize("length", [1, 2, 4])
+def test_turn_answers_from_a_pairwise_pool(
+    by_pairs: Live, pairwise: PairwiseModel, length: int
+) -> None:
+    said = SAID[:length]
+    answer = by_pairs.say("s", alternating(said), pool="pairs", respond=True, top_k=len(REPLIES))
+    wanted = pairwise.encode_contexts([said])[0] @ pairwise.encode_responses(REPLIES).T
+    assert {c["text"]: c["score"] for c in answer["candidates"]} == pytest.approx(
+        dict(zip(REPLIES, wanted.tolist(), strict=True)), abs=2e-3
+    )
+    best = [c["text"] for c in answer["candidates"]]
+    assert best[0] == REPLIES[int(np.argmax(wanted))]
+
+
+def test_pools_of_both_encoders_live_side_by_side(by_pairs: Live, launch: Launch) -> None:
+    plain = launch()
+    plain.fill(pool="default")
+    for live in (by_pairs, plain):
+        live.say("side", DIALOGUE[:1])
+    one = by_pairs.turn("side", "bot", "Yes", respond=True)
+    other = plain.turn("side-2", "user", "Hello there", respond=True)
+    assert one["candidates"]
+    assert other["candidates"]
+    assert by_pairs.get("/pools/pairs")["encoder"] == "pairwise"
+    assert by_pairs.get("/pools/default")["encoder"] == "default"
+
+
+def test_search_and_rank_use_the_pool_s_encoder(by_pairs: Live, pairwise: PairwiseModel) -> None:
+    responses = pairwise.encode_responses(REPLIES)
+    found = by_pairs.post("/pools/pairs/search", text="Hello there", top_k=1)["candidates"]
+    wanted = pairwise.encode_contexts([["Hello there"]])[0] @ responses.T
+    assert found[0]["text"] == REPLIES[int(np.argmax(wanted))]
+    context = [{"speaker": speaker, "text": text} for speaker, text in alternating(SAID)]
+    ranked = by_pairs.post("/rank", context=context, pool="pairs")["ranking"]
+    wanted = pairwise.encode_contexts([SAID])[0] @ responses.T
+    order = [REPLIES[place] for place in np.argsort(-wanted)]
+    assert [one["text"] for one in ranked] == order
+
+
+@pytest.mark.parametrize("path", ["/sessions/x/turn", "/rank"])
+def test_scores_of_pairs_are_not_explained(by_pairs: Live, path: str) -> None:
+    body = {"pool": "pairs", "explain": True}
+    said = {"speaker": "user", "text": "Hello"}
+    answer = by_pairs.http.post(
+        path, json=body | (said if path.endswith("turn") else {"context": [said]})
+    )
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["loc"] == ["body", "explain"]
+    assert by_pairs.http.get("/sessions/x").status_code == 404
+
+
+def test_pairs_have_no_running_matrix(by_pairs: Live) -> None:
+    by_pairs.say("s", DIALOGUE[:1])
+    answer = by_pairs.http.get("/sessions/s/scores", params={"pool": "pairs", "ids": "r0"})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["loc"] == ["query", "pool"]
+
+
+def test_a_pool_keeps_its_encoder(by_pairs: Live) -> None:
+    assert by_pairs.http.put("/pools/pairs", json={"encoder": "default"}).status_code == 409
+    by_pairs.ok(by_pairs.http.put("/pools/pairs", json={"description": "Replies"}))
+    told = by_pairs.get("/pools/pairs")
+    assert (told["encoder"], told["description"], told["size"]) == (
+        "pairwise", "Replies", len(REPLIES),
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("by_pairs")
+def test_a_service_without_the_model_says_so(launch: Launch) -> None:
+    plain = launch()
+    refused = plain.http.put("/pools/more", json={"encoder": "pairwise"})
+    assert (refused.status_code, refused.json()["errors"][0]["loc"]) == (422, ["body", "encoder"])
+    body = {"speaker": "user", "text": "Hello", "pool": "pairs"}
+    answer = plain.http.post("/sessions/s/turn", json=body)
+    assert answer.status_code == 503
+    assert "TURNWISE_PAIRWISE" in answer.json()["detail"]
+    assert plain.http.get("/readyz").status_code == 200
+
+
+def test_a_new_pool_of_the_name_may_have_another_encoder(by_pairs: Live) -> None:
+    assert by_pairs.http.delete("/pools/pairs").status_code == 204
+    by_pairs.fill(pool="pairs")
+    assert by_pairs.get("/pools/pairs")["encoder"] == "default"
+    assert by_pairs.turn("s", "user", "Hello", pool="pairs", explain=True)["candidates"]
+
+
+def test_a_snapshot_keeps_the_encoder(by_pairs: Live, tmp_path: Path) -> None:
+    settings = by_pairs.services.settings
+    folder = tmp_path / "snapshot"
+    asyncio.run(save(settings, "default", "pairs", folder))
+    assert read_snapshot(folder).manifest.encoder == "pairwise"
+    encoded: list[tuple[int, int]] = []
+    progress = lambda *done: encoded.append(done)  # noqa: E731
+    asyncio.run(restore(settings, "default", "copy", folder, progress))
+    eventually(lambda: by_pairs.http.get("/pools/copy").json().get("size") == len(REPLIES))
+    assert by_pairs.get("/pools/copy")["encoder"] == "pairwise"
+    assert not encoded
+    asked = {"text": "Hello there", "top_k": 3}
+    assert by_pairs.post("/pools/copy/search", **asked) == by_pairs.post(
+        "/pools/pairs/search", **asked
+    )
+
+
+def test_reranker_puts_the_short_list_in_order(reranking: Live, ioi: IoI) -> None:
+    reranking.say("s", alternating(SAID[:2]))
+    answer = reranking.turn("s", "user", SAID[2], rerank="ioi", top_k=3)
+    scores = ioi.scores(SAID[:3], REPLIES)
+    order = [REPLIES[place] for place in np.argsort(-scores)[:3]]
+    assert [c["text"] for c in answer["candidates"]] == order
+    assert [c["score"] for c in answer["candidates"]] == pytest.approx(
+        np.sort(scores)[::-1][:3].tolist(), abs=1e-5
+    )
+    assert answer["timings_ms"]["rerank"] > 0
+
+
+def test_rank_takes_the_reranker_for_the_next_utterance_score(reranking: Live, ioi: IoI) -> None:
+    context = [{"speaker": speaker, "text": text} for speaker, text in alternating(SAID[:3])]
+    scores = ioi.scores(SAID[:3], REPLIES)
+    asked = {"context": context, "candidates": REPLIES, "rerank": "ioi"}
+    answer = reranking.post("/rank", **asked)
+    assert [one["index"] for one in answer["ranking"]] == np.argsort(-scores).tolist()
+    goals = [{"text": "Thank you", "speaker": "user"}]
+    toward = reranking.post("/rank", **asked, goals=goals, fit_weight=2.0)
+    for one in toward["ranking"]:
+        assert one["fit"] == pytest.approx(float(scores[one["index"]]), abs=1e-5)
+        assert one["score"] == pytest.approx(one["goals"][0] + 2 * one["fit"], abs=1e-4)
+
+
+def test_more_candidates_than_a_short_list_are_not_reranked(reranking: Live) -> None:
+    context = [{"speaker": "user", "text": "Hello"}]
+    body = {"context": context, "candidates": ["x"] * 101, "rerank": "ioi"}
+    answer = reranking.http.post("/rank", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["loc"] == ["body", "candidates"]
+
+
+def test_without_a_reranker_nothing_is_reranked(live: Live) -> None:
+    body = {"speaker": "user", "text": "Hello", "rerank": "ioi"}
+    answer = live.http.post("/sessions/s/turn", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["loc"] == ["body", "rerank"]
+    assert live.http.get("/sessions/s").status_code == 404
+
+
+def test_a_reranker_that_fails_leaves_the_session_as_it_was(
+    reranking: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(IoI, "scores", broken)
+    body = {"speaker": "user", "text": "Hello", "rerank": "ioi"}
+    assert reranking.http.post("/sessions/s/turn", json=body).status_code == 500
+    assert reranking.http.get("/sessions/s").status_code == 404
+    assert reranking.turn("s", "user", "Hello")["turn"] == 1

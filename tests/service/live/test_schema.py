@@ -1,0 +1,30 @@
+"""Requests made out of `/openapi.json`: what it allows is accepted, what it forbids is not."""
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis.strategies import SearchStrategy
+from schemathesis import GenerationMode
+
+from tests.service.live.conftest import Live
+
+_EXAMPLES = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.parametrize("mode", GenerationMode)
+def test_every_operation_keeps_what_the_document_says(live: Live, mode: GenerationMode) -> None:
+    schema = schemathesis.openapi.from_url(f"{live.http.base_url}/openapi.json")
+    operations = [found.ok() for found in schema.get_all_operations()]
+    asking = [each for each in operations if each.body or each.path_parameters]
+    assert len(asking) > 10
+    for operation in asking:
+        check_operation(operation.as_strategy(generation_mode=mode))
+
+
+def check_operation(cases: SearchStrategy[schemathesis.Case]) -> None:
+    @_EXAMPLES
+    @given(case=cases)
+    def check(case: schemathesis.Case) -> None:
+        case.call_and_validate()
+
+    check()

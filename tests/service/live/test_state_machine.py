@@ -1,0 +1,189 @@
+"""Turns, retries, undos, deletions and faults in any order, against what must be true of them.
+
+Two replicas share a Redis that is killed and comes back with its append-only file. After each
+step the transcript is the model's, on either replica, and every score that a turn answers is the
+transcript scored from scratch.
+"""
+
+import json
+from collections.abc import Iterator
+from itertools import count
+from typing import Any, ClassVar
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from service.errors import StateUnavailable
+from service.sessions import ANSWERS_KEPT, Change, Session, SessionKey, Sessions
+from tests.service.conftest import RedisServer
+from tests.service.live.conftest import REPLIES, Launch, Live, Oracle, eventually
+
+SPEAKERS = st.sampled_from(["user", "bot", "agent"])
+TEXTS = st.sampled_from(["Hello", "My parcel has not come.", "Let me look", "Thank you", "Yes, 17"])
+AGGREGATIONS = st.sampled_from([("mean", 1), ("last_rows", 1), ("last_rows", 2), ("max_sim", 1)])
+REPLICAS = st.integers(0, 1)
+
+_NAMES = count()
+
+
+class Conversation(RuleBasedStateMachine):
+    replicas: ClassVar[list[Live]]
+    redis: ClassVar[RedisServer]
+    oracle: ClassVar[Oracle]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = f"s{next(_NAMES)}"
+        self.said: list[tuple[str, str]] = []
+        self.answered: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+
+    @property
+    def path(self) -> str:
+        return f"/sessions/{self.name}"
+
+    @rule(replica=REPLICAS, speaker=SPEAKERS, text=TEXTS, aggregation=AGGREGATIONS)
+    def turn(self, replica: int, speaker: str, text: str, aggregation: tuple[str, int]) -> None:
+        self._turn(self.replicas[replica], speaker, text, aggregation)
+
+    @rule(replica=REPLICAS, speaker=SPEAKERS, text=TEXTS)
+    def turn_whose_commit_was_not_heard_of(self, replica: int, speaker: str, text: str) -> None:
+        with commit_lost():
+            self._turn(self.replicas[replica], speaker, text, ("mean", 1))
+
+    @precondition(lambda self: self.answered)
+    @rule(replica=REPLICAS, data=st.data())
+    def retry(self, replica: int, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.answered)))
+        body, first = self.answered[key]
+        again = Live.ok(self._post(self.replicas[replica], body, key))
+        assert again["replayed"]
+        assert (again["turn"], again["candidates"]) == (first["turn"], first["candidates"])
+        other = self._post(self.replicas[replica], body | {"text": "Something else"}, key)
+        assert other.status_code == 422
+
+    @rule(replica=REPLICAS)
+    def turn_out_of_order(self, replica: int) -> None:
+        body = {"speaker": "user", "text": "Late", "expected_turn": len(self.said) + 2}
+        assert self._post(self.replicas[replica], body, "late").status_code == 409
+
+    @rule(replica=REPLICAS)
+    def undo(self, replica: int) -> None:
+        answer = self.replicas[replica].http.delete(f"{self.path}/turns/last")
+        if self.said:
+            speaker, text = self.said.pop()
+            removed = Live.ok(answer)["removed"]
+            assert (removed["speaker"], removed["text"]) == (speaker, text)
+        else:
+            assert answer.status_code in {404, 409}
+
+    @rule(replica=REPLICAS)
+    def delete(self, replica: int) -> None:
+        self.replicas[replica].http.delete(self.path)
+        self.said, self.answered = [], {}
+
+    @rule(part=st.sampled_from(["first", "second", "rows"]))
+    def lose_vectors(self, part: str) -> None:
+        self.redis.command("UNLINK", f"tw:session:{{default/{self.name}}}:{part}")
+
+    @rule()
+    def lose_scripts(self) -> None:
+        self.redis.command("SCRIPT", "FLUSH")
+
+    @rule()
+    def crash_redis(self) -> None:
+        self.redis.kill()
+        for replica in self.replicas:
+            body = {"speaker": "user", "text": "Anyone?"}
+            assert self._post(replica, body, "away").status_code == 503
+        self.redis.start()
+
+    @invariant()
+    def every_replica_tells_the_transcript(self) -> None:
+        for replica in self.replicas:
+            answer = replica.http.get(self.path)
+            if answer.status_code == 404:
+                assert not self.said
+            else:
+                told = [(post["speaker"], post["text"]) for post in Live.ok(answer)["transcript"]]
+                assert told == self.said
+
+    def _turn(self, live: Live, speaker: str, text: str, aggregation: tuple[str, int]) -> None:
+        name, last_rows = aggregation
+        body = {
+            "speaker": speaker, "text": text, "respond": True, "top_k": len(REPLIES),
+            "aggregation": name, "last_rows": last_rows, "expected_turn": len(self.said) + 1,
+        }  # fmt: skip
+        key = f"key-{next(_NAMES)}"
+        answer = self._post(live, body, key)
+        if answer.status_code == 503:  # it may have landed or not: the same request settles it
+            answer = self._post(live, body, key)
+        found = Live.ok(answer)
+        self.said.append((speaker, text))
+        assert found["turn"] == len(self.said)
+        self.answered[key] = body, found
+        self.answered = dict(list(self.answered.items())[-ANSWERS_KEPT:])
+        scores = {each["text"]: each["score"] for each in found["candidates"]}
+        assert scores == pytest.approx(self._naive(name, last_rows), rel=2e-3, abs=2e-3)
+
+    def _naive(self, name: str, last_rows: int) -> dict[str, float]:
+        if name == "max_sim":
+            return {text: self.oracle.max_sim(self.said, text) for text in REPLIES}
+        rows = last_rows if name == "last_rows" else None
+        return {text: self.oracle.score(self.said, text, rows) for text in REPLIES}
+
+    def _post(self, live: Live, body: dict[str, Any], key: str) -> httpx.Response:
+        headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
+        return live.http.post(f"{self.path}/turn", content=json.dumps(body), headers=headers)
+
+
+class commit_lost:  # noqa: N801 - used as a function
+    """The next commit lands, and the connection breaks before the replica hears of it."""
+
+    def __enter__(self) -> None:
+        self._patch = pytest.MonkeyPatch()
+        commit = Sessions.commit
+
+        async def unheard(
+            sessions: Sessions, session: SessionKey, base: Session | None, change: Change
+        ) -> bool:
+            self._patch.undo()
+            await commit(sessions, session, base, change)
+            raise StateUnavailable("the connection broke")
+
+        self._patch.setattr(Sessions, "commit", unheard)
+
+    def __exit__(self, *_: object) -> None:
+        self._patch.undo()
+
+
+@pytest.fixture
+def lasting_redis() -> Iterator[RedisServer]:
+    server = RedisServer("--appendonly", "yes")
+    yield server
+    server.remove()
+
+
+def test_whatever_happens_no_turn_is_lost_or_doubled(
+    launch: Launch, lasting_redis: RedisServer, oracle: Oracle
+) -> None:
+    replicas = [launch(redis_url=lasting_redis.url) for _ in range(2)]
+    replicas[0].fill()
+    eventually(lambda: replicas[1].http.get("/pools/default").json().get("size") == len(REPLIES))
+    Conversation.replicas, Conversation.redis = replicas, lasting_redis
+    Conversation.oracle = oracle
+    run_state_machine_as_test(
+        Conversation,
+        settings=settings(
+            max_examples=6, stateful_step_count=15, deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )  # fmt: skip

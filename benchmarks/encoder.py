@@ -25,7 +25,8 @@ from rich.console import Console
 from rich.table import Table
 from sayings import sayings
 
-from models.encoder import DEFAULT_MODEL, UtteranceEncoder, batches
+from models import DEFAULT_MODEL
+from models.encoder import UtteranceEncoder, batches
 from models.roles import Relation, Role, RoleText
 from service.batching import EncoderQueue, Priority
 from service.metrics import Metrics

@@ -41,6 +41,18 @@ class Connection:
         return cls(*await asyncio.open_connection("127.0.0.1", port))
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer, which must be a good one."""
+        status, answer = await self._exchange(path, body)
+        if status != 200:
+            raise SystemExit(f"the service said {answer.decode()}")
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+    async def status(self, path: str, body: dict[str, Any]) -> int:
+        """Return the status of the answer, whatever it is."""
+        return (await self._exchange(path, body))[0]
+
+    async def _exchange(self, path: str, body: dict[str, Any]) -> tuple[int, bytes]:
         payload = json.dumps(body).encode()
         self.writer.write(
             f"POST {path} HTTP/1.1\r\nHost: b\r\nContent-Type: application/json\r\n"
@@ -49,10 +61,7 @@ class Connection:
         )
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode().lower()
         length = int(head.split("content-length: ")[1].split("\r\n")[0])
-        answer = json.loads(await self.reader.readexactly(length))
-        if " 200 " not in head.split("\r\n")[0]:
-            raise SystemExit(f"the service said {answer}")
-        return answer
+        return int(head.split(" ", 2)[1]), await self.reader.readexactly(length)
 
 
 def main() -> None:

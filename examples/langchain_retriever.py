@@ -1,0 +1,65 @@
+"""LangChain: replies as documents, and as a tool with a goal.
+
+pip install langchain-core; turnwise serve; python examples/langchain_retriever.py
+"""
+
+from typing import Any
+
+from langchain_core.callbacks import CallbackManagerForRetrieverRun
+from langchain_core.documents import Document
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.tools import BaseTool, StructuredTool
+from pydantic import ConfigDict
+
+from service.client import Client, Goal, Session
+
+
+class ReplyRetriever(BaseRetriever):
+    """Takes what the user says next; returns the best replies to all that was said so far.
+
+    Post the reply that you choose with `session.turn("bot", reply)`.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    session: Session
+    pool: str = "default"
+    top_k: int = 5
+
+    def _get_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+    ) -> list[Document]:
+        answer = self.session.turn("user", query, pool=self.pool, top_k=self.top_k, respond=True)
+        return [
+            Document(page_content=c.text, id=c.id, metadata={**c.metadata, "score": c.score})
+            for c in answer.candidates
+        ]
+
+
+def steering_tool(session: Session, pool: str = "default", top_k: int = 3) -> BaseTool:
+    """Return a tool with which an agent asks how to lead the user to say something."""
+
+    def replies_toward(goal: str) -> list[str]:
+        """Find replies that lead the user to say the goal some turns later."""
+        goals = [Goal(text=goal, speaker="user")]
+        answer = session.rank(pool=pool, goals=goals, top_k=top_k)
+        return [ranked.text for ranked in answer.ranking]
+
+    return StructuredTool.from_function(replies_toward)
+
+
+def main(url: str = "http://127.0.0.1:8000") -> None:
+    """Ask for replies, then for replies toward a goal."""
+    with Client(url) as client, client.session(forget=True) as session:
+        retriever = ReplyRetriever(session=session)
+        for document in retriever.invoke("Hello, can I change the date of my booking?"):
+            print(f"{document.metadata['score']:.3f}  {document.page_content}")
+        goal: dict[str, Any] = {"goal": "Great, thank you so much!"}
+        print(*steering_tool(session).invoke(goal), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

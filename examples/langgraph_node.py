@@ -1,0 +1,55 @@
+"""LangGraph: a node that answers out of a pool, with the thread as the session.
+
+pip install langgraph; turnwise serve; python examples/langgraph_node.py
+"""
+
+from typing import Any
+
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+
+from service.client import Client
+
+
+class ReplyNode:
+    """Posts the newest message, and answers with the best reply that was not said before."""
+
+    def __init__(self, client: Client, pool: str = "default") -> None:
+        self._client, self._pool = client, pool
+
+    def __call__(self, state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
+        """Take the user's message, add the bot's."""
+        session = self._client.session(config["configurable"]["thread_id"])
+        said = {message.text for message in state["messages"]}
+        answer = session.turn("user", state["messages"][-1].text, pool=self._pool)
+        new = (candidate for candidate in answer.candidates if candidate.text not in said)
+        best = next(new, answer.candidates[0])
+        session.turn("bot", best.text)
+        return {"messages": [AIMessage(best.text, response_metadata={"reply_id": best.id})]}
+
+
+def graph(client: Client, pool: str = "default") -> CompiledStateGraph[Any, Any, Any, Any]:
+    """Return a graph of that one node, to grow."""
+    builder = StateGraph(MessagesState)
+    builder.add_node("reply", ReplyNode(client, pool))
+    builder.add_edge(START, "reply")
+    builder.add_edge("reply", END)
+    return builder.compile(checkpointer=InMemorySaver())
+
+
+def main(url: str = "http://127.0.0.1:8000") -> None:
+    """Talk for two turns."""
+    with Client(url) as client:
+        bot = graph(client)
+        thread: RunnableConfig = {"configurable": {"thread_id": "langgraph-example"}}
+        for text in ("Hello, can I change the date of my booking?", "To next Friday, please."):
+            state = bot.invoke({"messages": [HumanMessage(text)]}, thread)
+            print(f"user: {text}\nbot:  {state['messages'][-1].text}")
+        client.session("langgraph-example").delete()
+
+
+if __name__ == "__main__":
+    main()

@@ -36,6 +36,7 @@ def _document(app: FastAPI, settings: Settings) -> Json:
     document["components"]["schemas"] |= problem.pop("$defs") | {"Problem": problem}
     for node in list(_nodes(document)):
         _limit(node, settings)
+        _leave_out(node, settings)
     if not settings.api_keys:
         _open_to_all(document)
     return document
@@ -65,6 +66,14 @@ def _limit(node: Json, settings: Settings) -> None:
                     kind["maximum"] = getattr(settings, NUMBERS[name])
                 case "string" if name == "text":
                     kind["maxLength"] = settings.max_text_chars
+
+
+def _leave_out(node: Json, settings: Settings) -> None:
+    """Leave out what takes a model that this service does not have."""
+    if "anyOf" in node and not settings.reranker:
+        node["anyOf"] = [kind for kind in node["anyOf"] if kind.get("const") != "ioi"]
+    if "pairwise" in node.get("enum", ()) and not settings.pairwise:
+        node["enum"] = [name for name in node["enum"] if name != "pairwise"]
 
 
 def _open_to_all(document: Json) -> None:

@@ -6,6 +6,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from typing import Any
@@ -98,12 +99,13 @@ def test_a_redis_whose_disk_is_full_takes_no_turn_that_it_could_not_keep(launch:
         live.fill()
         post(live, "Hello", "first")
         server.limit_files(1)
+        numbers = count()
 
-        def full() -> bool:  # the write that fails is found out with the next one
-            return post(live, "Is anybody there?", "full").status_code == 503
+        def full() -> bool:  # a write that fails is found out with the next one
+            return live.http.put(f"/sessions/new-{next(numbers)}", json={}).status_code == 503
 
         eventually(full)
-        refused(live, "other")
+        refused(live, "full")
         server.limit_files(UNLIMITED)
         eventually(lambda: post(live, "Is anybody there?", "full").is_success)
         told = [one["text"] for one in live.get("/sessions/s")["transcript"]]

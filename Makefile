@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test lint clean
+.PHONY: run test lint docs clean
 
 # Any setting may be given: `make run TURNWISE_PORT=9000`.
 run: export TURNWISE_DEFAULT_POOL ?= examples/replies.jsonl
@@ -19,6 +19,11 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+# The documentation as a site, to read or to put on any web server.
+docs: $(VENV)/.installed-docs
+	$(BIN)/zensical build --strict
+	@echo "Open build/site/index.html in a browser."
+
 # A stamp for each set of packages: what is in place is not installed again.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@echo "Installing Turnwise into $(VENV); the first time this takes some minutes."
@@ -29,6 +34,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 $(VENV)/.installed-test: $(VENV)/.installed
 	@echo "Installing what the tests need into $(VENV)."
 	@$(PIP) --editable '.[test]'
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	@echo "Installing what the documentation needs into $(VENV)."
+	@$(PIP) --editable '.[docs]'
 	@touch $@
 
 clean:

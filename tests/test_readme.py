@@ -10,15 +10,20 @@ from fastapi import FastAPI
 from service.api import create_api
 from service.metrics import Metrics
 from service.settings import Settings
+from tests.pages import blocks, run_python
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 
+def python_block(begin: str) -> str:
+    """The block of Python that begins with these words."""
+    (block,) = (b for b in blocks(README) if b.language == "python" and b.text.startswith(begin))
+    return block.text
+
+
 def test_the_tour_runs_and_picks_the_reply_that_fits() -> None:
-    block = re.search(r"```python\n(.*?)```", README, re.DOTALL)
-    assert block
     names: dict[str, object] = {}
-    exec(block.group(1), names)  # noqa: S102 - what a reader would run
+    run_python(python_block("from models."), names)
     query, candidates, why = (np.asarray(names[n]) for n in ("query", "candidates", "why"))
     best = names["best"]
     assert isinstance(best, tuple)

@@ -28,7 +28,8 @@ def draw_heat_map(similarity: NDArray[np.float32], texts: Sequence[str], path: P
     image = axes.imshow(similarity, cmap="viridis")
     labels = [f"{place}  {_short(text)}" for place, text in enumerate(texts, 1)]
     axes.set_yticks(range(len(texts)), labels, fontsize=8)
-    axes.set_xticks(range(len(texts)), range(1, len(texts) + 1), fontsize=8)
+    numbers = [str(place) for place in range(1, len(texts) + 1)]
+    axes.set_xticks(range(len(texts)), numbers, fontsize=8)
     axes.set(ylabel="context up to this utterance", xlabel="response")
     figure.colorbar(image, label="cosine", shrink=0.7)
     path.parent.mkdir(parents=True, exist_ok=True)

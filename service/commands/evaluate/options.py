@@ -122,6 +122,9 @@ def _with_base(models: list[str] | None, base: str, load: Callable[[str], M]) ->
     return loaded | by_name(others, load, loaded)
 
 
+_WIDE = 160
+
+
 def report(task: str, data: Iterable[Path], rows: "list[Row]", out: Path | None) -> None:
     """Write a task's results and print its tables."""
     from models.evaluation import Report  # noqa: PLC0415
@@ -130,6 +133,8 @@ def report(task: str, data: Iterable[Path], rows: "list[Row]", out: Path | None)
     results = Report(task, tuple(map(str, data)), tuple(rows))
     results.write(folder)
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDE)  # into a file or a pipe, where nothing wraps
     for table in results.overall():
         shown = Table(title=table.title, title_justify="left", box=SIMPLE_HEAD)
         for place, column in enumerate(table.columns):

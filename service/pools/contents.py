@@ -106,10 +106,17 @@ class Contents:
         return [*kept, *self.overlay.candidates]
 
     def vectors(self) -> Float16:
-        """Return the vectors (n, d) of them all."""
-        overlay = self.overlay.index
-        kept = self.base.index.take(self._alive_places())
-        return np.concatenate([kept, overlay.take(np.arange(len(overlay)))])
+        """Return the vectors (n, d) of them all; no copy where they lie in one piece."""
+        base, overlay = self.base.index.vectors, self.overlay.index.vectors
+        if not self.loose:
+            return base
+        if not len(base):
+            return overlay
+        vectors = np.empty((len(self), base.shape[1]), np.float16)
+        kept = len(self) - len(overlay)
+        np.take(base, self._alive_places(), 0, vectors[:kept], mode="clip")  # which spares a buffer
+        vectors[kept:] = overlay
+        return vectors
 
     def take(self, ids: Sequence[str]) -> Float16:
         """Return the vectors (k, d) of k candidates.
@@ -124,13 +131,13 @@ class Contents:
         for segment in (self.base, self.overlay):
             of_segment = [row for row, found in enumerate(located) if found and found[0] is segment]
             places = [found[1] for found in located if found and found[0] is segment]
-            taken[of_segment] = segment.index.take(np.array(places, np.int64))
+            taken[of_segment] = segment.index.vectors[np.array(places, np.int64)]
         return taken
 
     def encoded(self, texts: Iterable[str]) -> dict[str, Float16]:
         """Return the vectors (d,) of those texts that stand in the pool, or stood there lately."""
         return {
-            text: segment.index.take(np.array([place]))[0]
+            text: segment.index.vectors[place].copy()  # a view would keep them all
             for text in texts
             for segment in (self.base, self.overlay)
             if (place := segment.by_text.get(text)) is not None
@@ -167,7 +174,9 @@ class Contents:
     def _edited(self, edit: Edit, make_flat: MakeFlat) -> "Contents":
         touched = {candidate.id for candidate in edit.candidates} | set(edit.removed)
         kept = [n for n, c in enumerate(self.overlay.candidates) if c.id not in touched]
-        vectors = np.concatenate([self.overlay.index.take(np.array(kept, np.int64)), edit.vectors])
+        vectors = edit.vectors
+        if kept:
+            vectors = np.concatenate([self.overlay.index.vectors[kept], vectors])
         candidates = [*(self.overlay.candidates[n] for n in kept), *edit.candidates]
         overlay = Segment(tuple(candidates), make_flat(vectors))
         dying = [place for id in touched if (place := self._alive_in_base(id)) is not None]  # noqa: A001

@@ -31,9 +31,11 @@ def joined(edits: Sequence[Edit]) -> Edit:
         last |= dict.fromkeys(edit.removed)
         last |= {candidate.id: (number, row) for row, candidate in enumerate(edit.candidates)}
     kept = sorted(place for place in last.values() if place is not None)
-    rows = [edits[number].vectors[row] for number, row in kept]
+    rows: list[list[int]] = [[] for _ in edits]
+    for number, row in kept:
+        rows[number].append(row)
     return Edit(
         candidates=[edits[number].candidates[row] for number, row in kept],
-        vectors=np.stack(rows) if rows else edits[0].vectors[:0],
+        vectors=np.concatenate([edit.vectors[of] for edit, of in zip(edits, rows, strict=True)]),
         removed=[id for id, place in last.items() if place is None],  # noqa: A001 - what it is
     )

@@ -32,21 +32,22 @@ class Index(ABC):
     Attributes:
         kind: Whether all vectors are compared, or those in the nearest lists.
         recall: Share of the exact top 10 that is found, measured; None where search is exact.
-        dimension: d.
+        vectors: What is searched, (n, d).
         bytes: Memory of vectors and codes.
     """
 
     kind: Literal["flat", "ivf"]
     recall: float | None
-    dimension: int
+    vectors: Float16
     bytes: int
 
-    @abstractmethod
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return len(self.vectors)
 
-    @abstractmethod
-    def take(self, places: Places) -> Float16:
-        """Return the vectors (k, d) at k places."""
+    @property
+    def dimension(self) -> int:
+        """Length d of a vector."""
+        return self.vectors.shape[1]
 
     @abstractmethod
     def search(self, query: Float32, k: int, alive: Bitmap | None = None) -> tuple[Places, Float32]:
@@ -68,33 +69,22 @@ class FlatIndex(Index):
     def __init__(
         self, vectors: Float16, *, parts: int = 1, executor: Executor | None = None
     ) -> None:
-        """Copy n vectors (n, d) in.
+        """Search n vectors (n, d) where they lie: nobody may change them from now on.
 
         Args:
-            vectors: What is searched.
+            vectors: What is searched; in memory, or mapped into it.
             parts: How many threads search side by side, where there is enough to do.
             executor: Where all parts but one are searched; needed where `parts` is above 1.
         """
-        self._size: int = len(vectors)
-        self.dimension = vectors.shape[1]
+        self.vectors = np.ascontiguousarray(vectors)
         self.bytes = vectors.nbytes
-        parts = max(1, min(parts, self._size // _MIN_PART))
-        step = -(-self._size // parts // 8) * 8  # a part's bits start with a byte of the bitmap
-        self._starts = np.arange(0, max(self._size, 1), max(step, 1))
-        self._parts = [_Part(vectors[start:][:step], int(start)) for start in self._starts]
+        size = len(vectors)
+        parts = max(1, min(parts, size // _MIN_PART))
+        step = max(-(-size // parts // 8) * 8, 1)  # a part's bits start with a byte of the bitmap
+        self._parts = [
+            _Part(self.vectors[start:][:step], start) for start in range(0, max(size, 1), step)
+        ]
         self._executor = executor
-
-    def __len__(self) -> int:
-        return self._size
-
-    def take(self, places: Places) -> Float16:
-        """Gather from the parts."""
-        taken = np.empty((len(places), self.dimension), np.float16)
-        owners = np.searchsorted(self._starts, places, side="right") - 1
-        for owner, part in enumerate(self._parts):
-            of_part = owners == owner
-            taken[of_part] = part.vectors[places[of_part] - part.start]
-        return taken
 
     def search(self, query: Float32, k: int, alive: Bitmap | None = None) -> tuple[Places, Float32]:
         """Search all parts, one in this thread."""
@@ -109,23 +99,20 @@ class FlatIndex(Index):
 
 
 class _Part:
-    """Vectors of consecutive places, held once: in FAISS's memory, with a view on it."""
+    """Vectors of consecutive places; FAISS has a view on them, not a copy."""
 
     def __init__(self, vectors: Float16, start: int) -> None:
-        n, dimension = vectors.shape
-        self.start = start
+        self._vectors, self.start = vectors, start
         self._index = faiss.IndexScalarQuantizer(
-            dimension, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
+            vectors.shape[1], faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
         )
-        if n:
-            self._index.add_sa_codes(np.ascontiguousarray(vectors).view(np.uint8))
-            held = faiss.rev_swig_ptr(self._index.codes.data(), n * dimension * 2)
-            self.vectors: Float16 = held.view(np.float16).reshape(n, dimension)
-        else:
-            self.vectors = vectors
+        codes: Any = faiss.MaybeOwnedVectorUInt8
+        memory = faiss.swig_ptr(vectors.view(np.uint8))
+        self._index.codes = codes.create_view(memory, vectors.nbytes, codes().owner)
+        self._index.ntotal = len(vectors)
 
     def search(self, query: Float32, k: int, alive: Bitmap | None) -> Places:
-        k = min(k, len(self.vectors))
+        k = min(k, len(self._vectors))
         if k <= 0:
             return np.empty(0, np.int64)
         selector = None if alive is None else selected(alive[self.start // 8 :])
@@ -143,7 +130,7 @@ def selected(alive: Bitmap) -> Any:  # noqa: ANN401 - FAISS's types tell of C++,
 
 def rescored(index: Index, query: Float32, places: Places, k: int) -> tuple[Places, Float32]:
     """Return the best k of some places by their score in float64, and the scores."""
-    scores = index.take(places).astype(np.float64) @ query.astype(np.float64)
+    scores = index.vectors[places].astype(np.float64) @ query.astype(np.float64)
     best = np.lexsort((places, -scores))[:k]
     return places[best], scores[best].astype(np.float32)
 

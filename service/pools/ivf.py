@@ -10,7 +10,6 @@ import numpy as np
 from service.pools.index import (
     Bitmap,
     FlatIndex,
-    Float16,
     Float32,
     Index,
     Places,
@@ -43,20 +42,13 @@ class IvfIndex(Index):
         """
         self._flat, self._lists, self.probes, self.short_list = flat, lists, probes, short_list
         self.recall = None
-        self.dimension = flat.dimension
+        self.vectors = flat.vectors
         self.bytes = flat.bytes + len(flat) * (lists.code_size + 8)
-
-    def __len__(self) -> int:
-        return len(self._flat)
 
     @property
     def lists(self) -> int:
         """How many lists there are to probe."""
         return int(self._lists.nlist)
-
-    def take(self, places: Places) -> Float16:
-        """Take the vectors, not the codes."""
-        return self._flat.take(places)
 
     def search(self, query: Float32, k: int, alive: Bitmap | None = None) -> tuple[Places, Float32]:
         """Search the nearest lists; where they hold too little, everything."""
@@ -87,7 +79,7 @@ def build_ivf(flat: FlatIndex, queries: Float32, least_recall: float = 0.99) -> 
     """
     lists = _trained(flat)
     for start in range(0, len(flat), _SLICE):
-        lists.add(flat.take(np.arange(start, min(start + _SLICE, len(flat)))).astype(np.float32))
+        lists.add(flat.vectors[start : start + _SLICE].astype(np.float32))
     exact = [flat.search(query, 10)[1] for query in queries]
     for short_list, probes in product(_SHORT_LISTS, _probes(lists.nlist)):
         index = IvfIndex(flat, lists, probes=probes, short_list=short_list)
@@ -122,7 +114,7 @@ def _trained(flat: FlatIndex) -> faiss.IndexIVFPQFastScan:
     lists.cp.niter, lists.cp.spherical = 8, True
     lists.cp.min_points_per_centroid = 1
     sample = np.random.default_rng(0).choice(n, min(n, _TRAINING_POINTS * n_lists), replace=False)
-    lists.train(flat.take(np.sort(sample)).astype(np.float32))
+    lists.train(flat.vectors[np.sort(sample)].astype(np.float32))
     return lists
 
 

@@ -1,4 +1,5 @@
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,8 +49,14 @@ def test_parts_find_what_one_finds() -> None:
                 expected, found = (index.search(query, 10, bitmap) for index in (whole, parts))
                 assert found[0].tolist() == expected[0].tolist()
                 assert found[1].tolist() == expected[1].tolist()
-    some = np.array([0, 45_002, 22_503, 22_504, 22_505, 1])
-    assert np.array_equal(parts.take(some), searched[some])
+
+
+def test_vectors_are_searched_where_they_lie(tmp_path: Path) -> None:
+    np.save(tmp_path / "vectors.npy", vectors(300))
+    for searched in (vectors(300), np.load(tmp_path / "vectors.npy", mmap_mode="r")):
+        index = FlatIndex(searched)
+        assert np.shares_memory(index.vectors, searched)
+        assert index.search(queries(1)[0], 1)[0] == brute_force(searched, queries(1)[0]).argmax()
 
 
 def test_what_is_not_alive_is_not_found() -> None:

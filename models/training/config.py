@@ -4,6 +4,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
+import torch
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -20,6 +21,19 @@ from models.errors import ConfigError
 from models.roles import Kind
 
 Schema = TypeVar("Schema", bound="Section")
+TrainingPrecision = Literal["float32", "bfloat16"]
+
+
+def native_precision() -> TrainingPrecision:
+    """Return bfloat16 where this machine computes in it, else float32.
+
+    Without instructions for it, a processor takes several times as long as in float32.
+    """
+    if torch.cuda.is_available():
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    able = torch.cpu.get_capabilities()
+    native = any(able.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))  # the last on ARM
+    return "bfloat16" if native else "float32"
 
 
 class Section(BaseModel):
@@ -120,7 +134,7 @@ class TrainConfig(Section):
     turns: PositiveInt = 11
     """Longest window that is encoded at once: a history of 10 and its answer."""
     seed: int = 0
-    precision: Literal["float32", "bfloat16"] = "bfloat16"
+    precision: TrainingPrecision = Field(default_factory=native_precision)
     """Of the transformer's arithmetic; float16 would need its losses scaled."""
     keep_base: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Share of the base in the weights that are validated and kept (WiSE-FT): what it knows

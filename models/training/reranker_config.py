@@ -6,7 +6,13 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from pydantic.types import NonNegativeFloat
 
 from models.rerankers.interaction import Objective
-from models.training.config import Section, Source, Validation
+from models.training.config import (
+    Section,
+    Source,
+    TrainingPrecision,
+    Validation,
+    native_precision,
+)
 
 
 class PairCorpus(Source):
@@ -47,7 +53,7 @@ class PairwiseConfig(Section):
     layers: PositiveInt = 3
     """Last layers of the transformer that are fine-tuned; embeddings and the rest stay."""
     seed: int = 0
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: TrainingPrecision = Field(default_factory=native_precision)
 
 
 class Network(Section):

@@ -1,10 +1,11 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from models.errors import ConfigError
 from models.roles import Kind
-from models.training.config import TrainConfig, read_config
+from models.training.config import TrainConfig, native_precision, read_config
 
 GOOD = """
 kind = "triple"
@@ -66,3 +67,19 @@ def test_no_toml_and_no_file_are_errors_too(tmp_path: Path) -> None:
         read_config(write(tmp_path, "kind = "), TrainConfig)
     with pytest.raises(ConfigError, match="absent"):
         read_config(tmp_path / "absent.toml", TrainConfig)
+
+
+@pytest.mark.parametrize(
+    ("able", "precision"),
+    [
+        ({"avx512_f": True, "avx512_bf16": False}, "float32"),
+        ({"avx512_f": True, "avx512_bf16": True}, "bfloat16"),
+        ({"neon": True, "bf16": True}, "bfloat16"),
+    ],
+)
+def test_training_is_in_bfloat16_only_where_the_processor_computes_in_it(
+    monkeypatch: pytest.MonkeyPatch, able: dict[str, bool], precision: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
+    assert native_precision() == precision

@@ -22,7 +22,7 @@ from transformers.utils import logging as transformers_logging
 from models import DEFAULT_MODEL
 from models.errors import ModelError
 from models.roles import Relation, Role, RoleText, kind_of, prefix
-from models.runtime import OPSET, OnnxForward, export
+from models.runtime import VERSION, OnnxForward, export
 
 Float32 = NDArray[np.float32]
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -69,7 +69,7 @@ class UtteranceEncoder:
     special tokens of its vocabulary; texts get the prefixes of that kind.
 
     Attributes:
-        name: The folder's name, or the hub name.
+        name: The hub name, or the folder's as `model_name` tells it.
         kind: Which roles and relations the model tells apart.
         dimension: Length d of a vector.
         aggregation: The aggregation that the model's card recommends.
@@ -96,7 +96,7 @@ class UtteranceEncoder:
             self.model, self.name, self.aggregation = name, "model", Aggregation()
         else:
             self.model = load_sentence_transformer(name, device)
-            self.name = Path(name).resolve().name if Path(name).is_dir() else str(name)
+            self.name = model_name(Path(name)) if Path(name).is_dir() else str(name)
             self.aggregation = Aggregation.of(Path(name))
         self.kind = kind_of(self.model.tokenizer.get_vocab())
         self.dimension = forward(self.model, tokenize(self.model, ["a"])).shape[1]
@@ -134,7 +134,7 @@ class UtteranceEncoder:
         return encoder
 
     def _exported(self, cache: Path, threads: int | None) -> OnnxForward:
-        folder = cache / f"{self.fingerprint}-opset{OPSET}"
+        folder = cache / f"{self.fingerprint}-{VERSION}"
         if not folder.exists():
             _log.info("exporting %s to ONNX, once, into %s", self.name, folder)
             export(self.model, folder)
@@ -222,6 +222,12 @@ class UtteranceEncoder:
             encoded = encode_texts(self.model, list(distinct), self._dtype).cpu().numpy()
         vectors: Float32 = encoded[[distinct[text] for text in prefixed]]
         return vectors
+
+
+def model_name(folder: Path) -> str:
+    """Return what a model's folder is called; `RUN/model`, as training writes it, is RUN."""
+    folder = folder.resolve()
+    return folder.parent.name if folder.name == "model" else folder.name
 
 
 def load_sentence_transformer(name: str | Path, device: str | None = None) -> SentenceTransformer:

@@ -13,13 +13,17 @@ import numpy as np
 import onnxruntime
 import torch
 from numpy.typing import NDArray
+from onnxscript.rewriter.ort_fusions import optimize_for_ort
 from sentence_transformers import SentenceTransformer
 
 Float32 = NDArray[np.float32]
 
 FILE = "model.onnx"
-OPSET = 23
-"""The first in which attention is one operator: 6 % faster for one text than its parts."""
+VERSION = "fused-1"
+"""Of what `export` writes: another one where it writes something else of the same model."""
+
+_OPSET = 18
+"""The newest whose attention the fusions know; fused it is faster than the operator of 23."""
 
 _INPUTS = ("input_ids", "attention_mask")
 _ERRORS_ONLY = 3
@@ -98,11 +102,13 @@ def _convert(model: SentenceTransformer) -> torch.onnx.ONNXProgram:
             (ids, torch.ones_like(ids)),
             input_names=_INPUTS,
             dynamic_shapes=(dynamic, dynamic),
-            opset_version=OPSET,
+            opset_version=_OPSET,
             dynamo=True,
             verbose=False,
         )
-    return cast(torch.onnx.ONNXProgram, program)  # of dynamo it is never None
+        assert program is not None  # noqa: S101 - of dynamo it never is
+        program.model, _ = optimize_for_ort(program.model)
+    return program
 
 
 class _Forward(torch.nn.Module):

@@ -1,6 +1,7 @@
 import logging
 import shutil
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,9 +15,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Pooling
 
 from models import encoder as encoder_module
+from models import runtime as runtime_module
 from models.encoder import UtteranceEncoder
 from models.roles import Kind, Relation, Role, RoleText
-from models.runtime import FILE, OPSET, OnnxForward, export
+from models.runtime import FILE, VERSION, OnnxForward, export
 
 Folder = Callable[[Kind], Path]
 Encoder = Callable[[Kind], UtteranceEncoder]
@@ -64,10 +66,14 @@ def test_encoding_for_evaluation_stays_as_it_is(
     assert served_encoder.fingerprint == tiny_encoder(Kind.TRIPLE).fingerprint
 
 
-def test_attention_is_one_operator(served_encoder: UtteranceEncoder, onnx_cache: Path) -> None:
+def test_a_layer_is_seven_operators(served_encoder: UtteranceEncoder, onnx_cache: Path) -> None:
     (file,) = onnx_cache.glob(f"{served_encoder.fingerprint}-*/{FILE}")
-    operators = [node.op_type for node in onnx.load(file, load_external_data=False).graph.node]
-    assert operators.count("Attention") == 2  # layers of the tiny model
+    nodes = onnx.load(file, load_external_data=False).graph.node
+    operators = Counter(node.op_type for node in nodes)
+    layers = 2  # of the tiny model
+    assert operators["Attention"] == operators["BiasGelu"] == layers
+    assert operators["SkipLayerNormalization"] == 2 * layers
+    assert operators["MatMul"] == 3 * layers  # those of query, key and value are in Attention
     assert "Softmax" not in operators
 
 
@@ -100,7 +106,7 @@ def test_exporting_says_nothing_and_leaves_the_loggers_alone(
 
 
 class Program:
-    """What torch exports, without the time that it takes."""
+    """What is exported, without the time that it takes."""
 
     def save(self, file: Path, **_: object) -> None:
         file.write_bytes(b"ours")
@@ -113,7 +119,7 @@ class FailingProgram(Program):
 
 
 def convert_to(monkeypatch: pytest.MonkeyPatch, program: Program) -> None:
-    monkeypatch.setattr(torch.onnx, "export", lambda *_, **__: program)
+    monkeypatch.setattr(runtime_module, "_convert", lambda _: program)
 
 
 def test_an_export_that_fails_leaves_nothing(
@@ -140,7 +146,7 @@ def test_what_another_process_exported_meanwhile_stays(
 @pytest.fixture
 def exported(served_encoder: UtteranceEncoder, onnx_cache: Path, tmp_path: Path) -> Path:
     """A copy of an exported model, to be damaged."""
-    name = f"{served_encoder.fingerprint}-opset{OPSET}"
+    name = f"{served_encoder.fingerprint}-{VERSION}"
     return Path(shutil.copytree(onnx_cache / name, tmp_path / name))
 
 
@@ -158,7 +164,7 @@ def test_what_computes_something_else_is_not_used(
     exported: Path, tiny_encoder_folder: Folder, tiny_encoder: Encoder
 ) -> None:
     other = tiny_encoder(Kind.CURVED)
-    exported.rename(exported.with_name(f"{other.fingerprint}-opset{OPSET}"))
+    exported.rename(exported.with_name(f"{other.fingerprint}-{VERSION}"))
     encoder = serve(tiny_encoder_folder(Kind.CURVED), exported.parent)
     assert encoder.runtime == "torch float32 on cpu"
     wanted = other.encode(TEXTS, Role.SECOND, Relation.OTHER)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from models.encoder import batches
+from models.encoder import batches, model_name
 from models.errors import ModelError
 from models.rerankers.folder import (
     default_device,
@@ -65,7 +65,7 @@ class IoI:
             raise ModelError(f"'{folder}': {VOCABULARY} has not the words that were trained")
         network = InteractionNetwork(sizes)
         load_weights(network, folder)
-        return cls(network.to(default_device(device)).eval(), vocabulary, folder.resolve().name)
+        return cls(network.to(default_device(device)).eval(), vocabulary, model_name(folder))
 
     def save(self, folder: Path, trained: object = None) -> None:
         """Write network, vocabulary and the recipe that it was trained with."""

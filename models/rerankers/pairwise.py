@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from models.dialogue import Dialogue
-from models.encoder import UtteranceEncoder
+from models.encoder import UtteranceEncoder, model_name
 from models.errors import ModelError
 from models.rerankers.folder import digest, load_weights, read_sizes
 from models.rerankers.projectors import Projectors
@@ -73,7 +73,7 @@ class PairwiseModel:
             raise ModelError(f"'{folder}' names sizes that do not fit: {error}") from error
         load_weights(projectors, folder)
         encoder = encoder or UtteranceEncoder(folder / ENCODER, device=device)
-        return cls(encoder, projectors, folder.resolve().name)
+        return cls(encoder, projectors, model_name(folder))
 
     @cached_property
     def fingerprint(self) -> str:

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 
-from models.encoder import Aggregation, UtteranceEncoder, batches
+from models.encoder import Aggregation, UtteranceEncoder, batches, model_name
 from models.errors import ModelError
 from models.roles import Kind, Relation, Role
 
@@ -19,6 +19,11 @@ TEXTS = ["good evening", "two rooms please", "good evening", "a very long reply 
 @pytest.mark.parametrize("kind", list(Kind))
 def test_the_kind_is_read_from_the_folder(tiny_encoder: Encoder, kind: Kind) -> None:
     assert tiny_encoder(kind).kind is kind
+
+
+def test_what_a_run_trained_goes_by_the_name_of_the_run() -> None:
+    assert model_name(Path("runs/shop/model")) == "shop"
+    assert model_name(Path("models/shop")) == "shop"
 
 
 @pytest.mark.parametrize("kind", list(Kind))

@@ -87,6 +87,7 @@ class Metrics:
             "turnwise_pool_version", "Version of a pool", ["namespace", "pool"], registry=registry
         )
         self.ready = Gauge("turnwise_ready", "1 while /readyz says yes", registry=registry)
+        self.tasks = Gauge("turnwise_tasks", "Tasks of the event loop", registry=registry)
         self.build = Info("turnwise_build", "Version and model", registry=registry)
         self._ages: list[Callable[[], float]] = []
         self._create_series()

@@ -28,7 +28,7 @@ _OF_CLIENTS = {"TURNWISE_URL", "TURNWISE_KEY"}
 
 
 class ApiKey(BaseModel):
-    """An API key: who holds it is the namespace of its sessions and pools."""
+    """An API key: its name, which several may share, is the namespace of its sessions and pools."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -133,8 +133,8 @@ class Settings(Limits):
                 f"host {self.host} can be reached by others, and there are no API keys: set "
                 "TURNWISE_API_KEYS, or TURNWISE_ALLOW_ANONYMOUS=true if you mean it"
             )
-        if len({key.name for key in self.api_keys}) < len(self.api_keys):
-            raise ValueError("two API keys share a name")
+        if len({key.sha256 for key in self.api_keys}) < len(self.api_keys):
+            raise ValueError("an API key stands there twice")
         return self
 
 

@@ -64,7 +64,7 @@ def test_variables_of_clients_are_none_of_the_services_business(
         ("MAX_TURNS", "0", "TURNWISE_MAX_TURNS: "),
         ("API_KEYS", "[{", "TURNWISE_API_KEYS: not valid JSON"),
         ("API_KEYS", '[{"name": "ada"}]', "TURNWISE_API_KEYS.0.sha256: "),
-        ("API_KEYS", json.dumps([KEY, KEY]), "two API keys share a name"),
+        ("API_KEYS", json.dumps([KEY, KEY]), "an API key stands there twice"),
         ("HOST", "0.0.0.0", "host 0.0.0.0 can be reached by others"),  # noqa: S104
     ],
 )

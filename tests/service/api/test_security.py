@@ -29,6 +29,15 @@ async def test_namespace_is_the_name_of_the_key(client_of: Connect, parts: Parts
     assert parts.calls == [("turn", "reader", "s", TurnRequest.model_validate(TURN), None)]
 
 
+async def test_keys_of_one_name_share_its_namespace(client_of: Connect, parts: Parts) -> None:
+    old = api_key("reader", "select")
+    new = old.model_copy(update={"sha256": api_key("fresh").sha256})
+    async with client_of(api_keys=(old, new)) as client:
+        for secret in ("reader", "fresh"):
+            assert (await post_turn(client, holder(secret))).status_code == 200
+    assert [call[1] for call in parts.calls] == ["reader", "reader"]
+
+
 @pytest.mark.parametrize(
     "headers",
     [{}, {"Authorization": "Bearer nobody"}, {"Authorization": "Basic reader"}, holder("")],

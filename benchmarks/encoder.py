@@ -10,7 +10,6 @@ context ranks all the texts as candidates, against torch float32. FILE holds a t
 
 import argparse
 import asyncio
-import os
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -28,6 +27,7 @@ from sayings import sayings
 from models import DEFAULT_MODEL
 from models.encoder import UtteranceEncoder, batches
 from models.roles import Relation, Role, RoleText
+from models.runtime import usable_cores
 from service.batching import EncoderQueue, Priority
 from service.metrics import Metrics
 
@@ -48,7 +48,7 @@ def main() -> None:
     )
     parser.add_argument("--model", default=str(DEFAULT_MODEL))
     parser.add_argument("--texts", type=Path, help="a text a line; made up where left out")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--threads", type=int, default=usable_cores())
     parser.add_argument("--cache", type=Path, help="folder of the exported model, to keep it")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

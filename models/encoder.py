@@ -118,7 +118,7 @@ class UtteranceEncoder:
             name: A folder or a hub name.
             device: As in the constructor.
             cache: Folder of exported models, by fingerprint; a model is exported once.
-            threads: Of one batch on a CPU; as many as the process may use cores where left out.
+            threads: Of one batch on a CPU; `usable_cores` where left out.
 
         Raises:
             ModelError: Nothing that can be loaded stands there.

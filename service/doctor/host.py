@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from models.errors import DataError
+from models.runtime import usable_cores
 from service.catalogue import candidate_lines
 from service.client import Client, ClientError, UnavailableError
 from service.doctor.finding import Finding
@@ -109,7 +110,7 @@ def _model_folder(subject: str, folder: Path) -> Finding:
 
 
 def _threads(search: int) -> Finding:
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     found = f"{cores} cores, {search} to search a pool"
     if search > cores:
         return Finding("threads", "warn", found, f"TURNWISE_SEARCH_THREADS={cores} or fewer")

@@ -18,7 +18,7 @@ from models import encoder as encoder_module
 from models import runtime as runtime_module
 from models.encoder import UtteranceEncoder
 from models.roles import Kind, Relation, Role, RoleText
-from models.runtime import FILE, VERSION, OnnxForward, export
+from models.runtime import FILE, VERSION, OnnxForward, export, usable_cores
 
 Folder = Callable[[Kind], Path]
 Encoder = Callable[[Kind], UtteranceEncoder]
@@ -207,3 +207,32 @@ def test_other_pooling_and_a_dense_layer_are_exported_too(
     got = OnnxForward(tmp_path / "model", model.tokenizer.pad_token_id, 1)(tokens)
     assert got.shape == (len(TEXTS), 16)
     assert got == pytest.approx(wanted.forward(tokens), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("quota", "asked", "cores"),
+    [
+        ("max 100000", None, 8),
+        ("max 100000", "3", 3),
+        ("250000 100000", None, 3),
+        ("50000 100000", None, 1),
+        ("400000 100000", "2", 2),
+        ("900000 100000", "64", 8),
+        (None, "0", 1),
+    ],
+)
+def test_threads_are_no_more_than_the_container_has_cores(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    quota: str | None,
+    asked: str | None,
+    cores: int,
+) -> None:
+    monkeypatch.setattr(runtime_module.os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(runtime_module, "_CPU_QUOTA", tmp_path / "cpu.max")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if quota:
+        (tmp_path / "cpu.max").write_text(quota + "\n")
+    if asked:
+        monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    assert usable_cores() == cores

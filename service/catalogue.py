@@ -50,6 +50,8 @@ class PoolInfo:
     """Unix seconds."""
     bytes: int
     """Memory of vectors and codes."""
+    progress: float | None
+    """Share that is read, or is under a new index; None where nothing of this goes on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ async def quietly(work: Work) -> None:
     """Do what will be tried again; what it raises is logged."""
     try:
         await work()
-    except ServiceError as error:
-        _log.warning("pools: %s", error)
+    except (ServiceError, MemoryError) as error:
+        _log.warning("pools: %s", error or "out of memory")
     except Exception:
         _log.exception("pools: unexpected")

@@ -21,6 +21,8 @@ MakeFlat = Callable[[Float16], FlatIndex]
 
 _MIN_OVERLAY = 1000
 _OVERLAY_SHARE = 10
+_MAX_LOOSE = 20_000
+"""Of a pool of any size: every search scans the overlay, and every edit copies it."""
 
 
 class Hit(NamedTuple):
@@ -88,7 +90,8 @@ class Contents:
     @property
     def is_loose(self) -> bool:
         """Whether so much lies beside the base that a new one should be put together."""
-        return self.loose > max(_MIN_OVERLAY, len(self.base.candidates) // _OVERLAY_SHARE)
+        share = len(self.base.candidates) // _OVERLAY_SHARE
+        return self.loose > max(_MIN_OVERLAY, min(share, _MAX_LOOSE))
 
     @property
     def bytes(self) -> int:

@@ -1,6 +1,6 @@
 """Approximate search: lists of 4-bit codes (inverted file, product quantiser), exact scores."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
@@ -40,15 +40,15 @@ class IvfIndex(Index):
             probes: How many lists are searched.
             short_list: How many candidates are scored exactly, at least.
         """
-        self._flat, self._lists, self.probes, self.short_list = flat, lists, probes, short_list
+        self._flat, self.codes, self.probes, self.short_list = flat, lists, probes, short_list
         self.recall = None
         self.vectors = flat.vectors
-        self.bytes = flat.bytes + len(flat) * (lists.code_size + 8)
+        self.bytes = flat.bytes + len(flat) * code_bytes(flat.dimension)
 
     @property
     def lists(self) -> int:
         """How many lists there are to probe."""
-        return int(self._lists.nlist)
+        return int(self.codes.nlist)
 
     def search(self, query: Float32, k: int, alive: Bitmap | None = None) -> tuple[Places, Float32]:
         """Search the nearest lists; where they hold too little, everything."""
@@ -62,12 +62,17 @@ class IvfIndex(Index):
         params: Any = faiss.SearchParametersIVF
         chosen = params(nprobe=self.probes, sel=None if alive is None else selected(alive))
         wanted = min(max(self.short_list, 4 * k), len(self))
-        _, places = self._lists.search(as_faiss(query, self.dimension), wanted, params=chosen)
+        _, places = self.codes.search(as_faiss(query, self.dimension), wanted, params=chosen)
         found: Places = places[0][places[0] >= 0]
         return found
 
 
-def build_ivf(flat: FlatIndex, queries: Float32, least_recall: float = 0.99) -> IvfIndex:
+def build_ivf(
+    flat: FlatIndex,
+    queries: Float32,
+    least_recall: float = 0.99,
+    progress: Callable[[float], None] | None = None,
+) -> IvfIndex:
     """Build the approximate index over the same vectors; seconds to minutes of one core.
 
     Args:
@@ -76,10 +81,13 @@ def build_ivf(flat: FlatIndex, queries: Float32, least_recall: float = 0.99) -> 
             the data than the vectors themselves, so recall of vectors would say too much.
         least_recall: Recall@10 that the numbers of probed lists and of exact scores are chosen
             for, the smallest that reach it; of crowds of near-duplicates maybe none do.
+        progress: Gets the share of the vectors that are in their lists.
     """
     lists = _trained(flat)
     for start in range(0, len(flat), _SLICE):
         lists.add(flat.vectors[start : start + _SLICE].astype(np.float32))
+        if progress:
+            progress(min(1.0, (start + _SLICE) / len(flat)))
     exact = [flat.search(query, 10)[1] for query in queries]
     for short_list, probes in product(_SHORT_LISTS, _probes(lists.nlist)):
         index = IvfIndex(flat, lists, probes=probes, short_list=short_list)
@@ -103,12 +111,25 @@ def recall_at_10(index: Index, queries: Float32, exact: Sequence[Float32]) -> fl
     return float(np.mean(shares))
 
 
+def code_bytes(dimension: int) -> int:
+    """Return what a vector takes in its list: 4 bits a part, and its place."""
+    return -(-_parts(dimension) // 2) + 8
+
+
+def _parts(dimension: int) -> int:
+    return dimension // 2 if dimension % 2 == 0 else dimension
+
+
 def _trained(flat: FlatIndex) -> faiss.IndexIVFPQFastScan:
     n, dimension = len(flat), flat.dimension
     n_lists = max(1, min(_MAX_LISTS, int(2 * n**0.5)))
-    codes = dimension // 2 if dimension % 2 == 0 else dimension
     lists = faiss.IndexIVFPQFastScan(
-        faiss.IndexFlatIP(dimension), dimension, n_lists, codes, 4, faiss.METRIC_INNER_PRODUCT
+        faiss.IndexFlatIP(dimension),
+        dimension,
+        n_lists,
+        _parts(dimension),
+        4,
+        faiss.METRIC_INNER_PRODUCT,
     )
     lists.by_residual = False  # one table of distances a query, not one a list
     lists.cp.niter, lists.cp.spherical = 8, True

@@ -1,6 +1,7 @@
 """One pool on this replica: follows the pool's log in Redis, and appends edits to it."""
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import monotonic
@@ -25,6 +26,8 @@ Plan = Callable[[Contents], tuple[list[Candidate], list[str]]]
 
 RETRY_SECONDS = 30.0
 """Until a version that could not be read is tried again: each try may read the whole pool."""
+
+_INDEX_RETRY_SECONDS = 600.0
 
 _WHY = {
     "loading": "being read",
@@ -58,10 +61,14 @@ class LivePool:
         self.key, self._workers = key, workers
         self.retrieval, self.encoder, self.store = means
         self._metrics, self._exact_limit, self._max_size = metrics, exact_limit, max_size
-        self._replay = Replay(key, self.store, self.encoder, workers, self._is_encoding)
+        self._replay = Replay(
+            key, self.store, self.encoder, workers, self._is_encoding, self._is_reading
+        )
         self._lock = asyncio.Lock()
         self._contents: Contents | None = None
         self._since: list[Edit] | None = None
+        self._progress: float | None = None
+        self._index_failed = -math.inf
         self._failed: tuple[Head, float] | None = None
         self.log: Log | None = None
         self.position = NOWHERE
@@ -71,6 +78,16 @@ class LivePool:
     def busy(self) -> bool:
         """Whether it is being read or edited."""
         return self._lock.locked()
+
+    @property
+    def may_be_indexed(self) -> bool:
+        """False for a while after that failed: a try takes minutes, and is likely to fail again."""
+        return monotonic() - self._index_failed > _INDEX_RETRY_SECONDS
+
+    @property
+    def behind(self) -> bool:
+        """Whether a newer version than the one that is here could not be read."""
+        return self.state == "ready" and self._failed is not None and self._failed[0] != self.head
 
     @property
     def head(self) -> Head | None:
@@ -121,6 +138,7 @@ class LivePool:
             description=self.log.description if self.log else "",
             created_at=self.log.created_at if self.log else 0.0,
             bytes=contents.bytes,
+            progress=self._progress,
         )
 
     async def refresh(self) -> None:
@@ -190,19 +208,34 @@ class LivePool:
             staged = edit, await self.store.stage(self.key, edit)
 
     async def put_under(self, build: Callable[[Contents], Contents]) -> None:
-        """Put the same candidates under another index; edits go on while it is built."""
-        contents = self.contents
-        since = self._since = []
-        built = await self._workers.build(lambda: build(contents))
-        async with self._lock:
-            if self._since is since:  # else the pool was read anew meanwhile
-                self._contents = await self._after(built, since)
+        """Put the same candidates under another index; edits go on while it is built.
+
+        Where that fails, for want of memory most of all, the pool stays as it is.
+        """
+        contents, since = self.contents, list[Edit]()
+        self._since = since
+        try:
+            built = await self._workers.build(lambda: build(contents))
+            async with self._lock:
+                if self._since is since:  # else the pool was read anew meanwhile
+                    self._contents = await self._after(built, since)
+        except Exception:
+            self._index_failed = monotonic()
+            raise
+        finally:
+            if self._since is since:
                 self._since = None
+            self.tell(None)
+
+    def tell(self, progress: float | None) -> None:
+        """Take the share that is done of what goes on."""
+        self._progress = progress
 
     async def _catch_up(self) -> None:
         try:
             log, edits = await self._replay.since(self.position)
         except PoolNotReady:
+            self._metrics.state_lost.labels("pool").inc()
             self.state = "damaged" if self._contents is None else "ready"
             raise
         self.log = log
@@ -216,6 +249,8 @@ class LivePool:
         contents = await self._after(before, edits)
         if self._since is not None:
             self._since += edits
+        if self._contents is None:
+            self.tell(None)
         self._contents, self.position, self.state = contents, position, "ready"
         names = self.key
         self._metrics.pool_vectors.labels(*names).set(len(contents))
@@ -263,6 +298,10 @@ class LivePool:
 
         await self._workers.edit(look_up)
         return await encode_unknown(self.encoder, self._workers, texts, vectors, progress)
+
+    def _is_reading(self, progress: float) -> None:
+        if self._contents is None:
+            self.tell(progress)
 
     def _is_encoding(self) -> None:
         if self._contents is None:

@@ -21,7 +21,7 @@ _READ_AHEAD = 4
 
 
 class ChunkGone(Exception):  # noqa: N818 - an event, mostly
-    """The chunk of an entry is not there: the pool was folded or dropped since the log was read."""
+    """An entry or its chunk is not there: the pool was folded or dropped since the log was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class Replay:
     Attributes:
         key: Which pool.
         on_encoding: Called before a chunk is encoded, which takes a while.
+        on_progress: Gets the share of what is read that is done.
     """
 
     key: PoolKey
@@ -38,6 +39,7 @@ class Replay:
     encoder: PoolEncoder
     workers: Workers
     on_encoding: Callable[[], None]
+    on_progress: Callable[[float], None]
 
     async def since(self, has: Position) -> tuple[Log, list[Edit]]:
         """Return the log from a position on, or from its start, and its edits.
@@ -58,6 +60,8 @@ class Replay:
         log = await self.store.read(self.key, has)
         if log is None:
             raise PoolNotFound(f"there is no pool '{self.key.name}'")
+        if not log.whole:
+            raise ChunkGone
         parts = [(entry, name) for entry in log.entries for name in entry.chunks or ("",)]
         edits: list[Edit] = []
         encoded: dict[str, Float16] = {}
@@ -68,6 +72,7 @@ class Replay:
                 if vectors is None:
                     vectors = await self._encode(name, candidates, encoded)  # noqa: PLW2901
                 edits.append(Edit(candidates, vectors, entry.removed))
+            self.on_progress(len(edits) / len(parts))
         return log, edits
 
     async def _read(self, name: str) -> tuple[list[Candidate], Float16 | None]:

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from service.pools.contents import Contents
 from service.pools.edit import Edit
-from service.pools.ivf import build_ivf
+from service.pools.ivf import build_ivf, code_bytes
 from service.pools.live import LivePool
+from service.pools.memory import available
 from service.pools.store import CHUNK
 from service.pools.workers import Workers
 
@@ -44,15 +46,36 @@ async def fold(pool: LivePool, workers: Workers) -> None:
 def needs_index(pool: LivePool, exact_limit: int) -> bool:
     """Say whether search is exact where that is no longer cheap, or goes beside the index."""
     contents = pool.contents
-    if len(contents) <= max(exact_limit, _WORTH_INDEXING):
+    if len(contents) <= max(exact_limit, _WORTH_INDEXING) or not pool.may_be_indexed:
         return False
     return contents.base.index.kind == "flat" or contents.is_loose
 
 
 async def build_index(pool: LivePool, workers: Workers) -> None:
-    """Put the pool under an approximate index; up to minutes, in which the old one answers."""
+    """Put the pool under an approximate index; up to minutes, in which the old one answers.
+
+    Raises:
+        MemoryError: There is too little. The system would not say so, but kill the process.
+    """
     texts: Sequence[str] = [candidate.text for candidate in pool.contents.candidates()]
     queries = await pool.encoder.sample_queries(texts)
-    await pool.put_under(
-        lambda contents: contents.merged(lambda v: build_ivf(workers.flat(v), queries))
-    )
+
+    def build(contents: Contents) -> Contents:
+        _check_memory(contents)
+        return contents.merged(
+            lambda vectors: build_ivf(workers.flat(vectors), queries, progress=pool.tell)
+        )
+
+    await pool.put_under(build)
+
+
+def _check_memory(contents: Contents) -> None:
+    size, d = len(contents), contents.base.index.dimension
+    needed = 2 * size * code_bytes(d)  # lists grow by doubling
+    if contents.loose and len(contents.base.candidates):
+        needed += 2 * size * d  # all in one piece, while the old pieces are searched
+    if needed > (free := available()):
+        raise MemoryError(
+            f"an index of {size} candidates takes {needed >> 20} MB for a while, of which "
+            f"{free / 2**20:.0f} are free: search goes on as it is"
+        )

@@ -43,6 +43,7 @@ TIMINGS = {"encode": 5.25, "total": 7.5}
 POOL = PoolInfo(
     name="p", version=3, size=2, index="flat", exact=True, recall_at_10=None, encoder="default",
     model="tiny", fingerprint="f", state="ready", description="", created_at=1.0, bytes=128,
+    progress=None,
 )  # fmt: skip
 ENCODER: Any = SimpleNamespace(
     name="tiny", fingerprint="f", kind=Kind.TRIPLE, dimension=32,
@@ -59,7 +60,7 @@ class Parts:
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.ready = self.healthy = True
-        self.stalled = False
+        self.stalled = self.hung = False
         self.outcomes: dict[str, Any] = {
             "turn": TurnAnswer(
                 session_id="s", turn=1, candidates=[SELECTED], model="tiny",

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from service.errors import EncoderFailed, PoolNotReady
-from service.pools import Candidate, live, registry, store, upkeep
+from service.pools import Candidate, ivf, live, registry, store, upkeep
 from service.pools.log import NOWHERE, PoolKey, Position
 from service.pools.store import PoolStore
 from service.pools.workers import Workers
@@ -415,3 +415,49 @@ async def test_edits_while_an_index_is_built_are_in_it(
     assert one.contents() == before
     hits = await one.pools.view("n", "p").search(np.ones(32, np.float32), 1100)
     assert {hit.candidate.id for hit in hits} == before.keys()
+
+
+async def test_a_pool_too_large_for_an_index_is_searched_as_before(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(upkeep, "available", lambda: 1000.0)
+    builds: list[object] = []
+    build = Workers.build
+
+    async def counted(self: Workers, work: Callable[[], object]) -> object:
+        builds.append(work)
+        return await build(self, work)
+
+    monkeypatch.setattr(Workers, "build", counted)
+    monkeypatch.setattr(registry, "POLL_SECONDS", 0.01)
+    one = await start(exact_limit=1000)
+    await one.pools.create("n", "p", "")
+    candidates = some(*(f"Reply {number}." for number in range(1100)))
+    await one.pools.upsert("n", "p", candidates)
+    await until(lambda: "search goes on as it is" in caplog.text)
+    await one.pools.remove("n", "p", candidates[0].id)
+    await asyncio.sleep(0.2)  # twenty polls
+    assert len(builds) == 1
+    info = one.pools.info("n", "p")
+    assert (info.index, info.size, info.progress) == ("flat", 1099, None)
+
+
+async def test_a_pool_tells_how_far_it_is_read_and_indexed(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[float | None] = []
+    tell = live.LivePool.tell
+
+    def listen(self: live.LivePool, progress: float | None) -> None:
+        tell(self, progress)
+        told.append(self.info().progress)
+
+    one = await start()
+    await one.pools.create("n", "p", "")
+    monkeypatch.setattr(store, "CHUNK", 100)
+    await one.pools.upsert("n", "p", some(*(f"Reply {number}." for number in range(1100))))
+    monkeypatch.setattr(live.LivePool, "tell", listen)
+    monkeypatch.setattr(ivf, "_SLICE", 550)
+    two = await start(exact_limit=1000)
+    await until(lambda: two.pools.info("n", "p").index == "ivf")
+    assert told == [4 / 11, 8 / 11, 1.0, None, 0.5, 1.0, None]

@@ -1,0 +1,107 @@
+"""Pools of any size for benchmarks, made of a few: vectors of example replies, mixed and blurred.
+
+    python benchmarks/pools.py 1000000 FOLDER    # a snapshot for `turnwise pool restore FOLDER`
+
+Each vector is mostly one reply's, partly another's, and noise, so that millions need no encoding.
+Queries are running queries of utterances that the pool does not hold, as those of users are.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import chain, count, islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from sayings import sayings
+
+from models.encoder import UtteranceEncoder
+from models.mixture import rows, running_query
+from models.roles import Relation, Role
+from service.metrics import Metrics
+from service.pools import Candidate, PoolView, write_snapshot
+from service.pools.contents import Contents, Segment
+from service.pools.index import FlatIndex
+from service.pools.workers import Workers
+
+Float32 = NDArray[np.float32]
+Float16 = NDArray[np.float16]
+
+REPLIES = Path("examples/replies.jsonl")
+SEEDS = count()
+"""No two measurements share a text, which a cache would know."""
+
+_BLOCK = 4000
+_NOISE = 0.5
+
+
+@cache
+def replies(path: Path = REPLIES) -> list[str]:
+    return [json.loads(line)["text"] for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def mixed(seeds: Float32, size: int) -> Iterator[tuple[NDArray[np.int64], Float32]]:
+    """Yield unit vectors (n, d), block by block, and beside them which seeds (n,) they are of."""
+    rng = np.random.default_rng(0)
+    for start in range(0, size, _BLOCK):
+        n = min(_BLOCK, size - start)
+        one, other = rng.integers(len(seeds), size=(2, n))
+        share = rng.uniform(0.2, 0.6, (n, 1)).astype(np.float32)
+        noise = rng.standard_normal((n, seeds.shape[1]), np.float32)
+        vectors = (1 - share) * seeds[one] + share * seeds[other]
+        vectors += noise * np.float32(_NOISE / seeds.shape[1] ** 0.5)
+        yield one, vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def pool_like(seeds: Float32, size: int) -> Float32:
+    """Return unit vectors (size, d)."""
+    return np.concatenate([vectors for _, vectors in mixed(seeds, size)])
+
+
+def queries_like(encoder: UtteranceEncoder, number: int = 64) -> Float32:
+    """Return running queries (number, d) of contexts of four utterances."""
+    said = list(chain.from_iterable(islice(sayings(next(SEEDS)), 4) for _ in range(number)))
+    first, second = context_vectors(encoder, said)
+    contexts = [slice(start, start + 4) for start in range(0, len(said), 4)]
+    return np.stack([running_query(rows(first[c], second[c])) for c in contexts])
+
+
+def context_vectors(encoder: UtteranceEncoder, said: Sequence[str]) -> tuple[Float32, Float32]:
+    """Return [B1] and [B2] vectors (n, d) of utterances of a user and a bot in turn."""
+    sides = [Relation.OTHER if turn % 2 == 0 else Relation.SAME for turn in range(len(said))]
+    first, second = (encoder.encode(said, role, sides) for role in (Role.FIRST, Role.SECOND))
+    return first, second
+
+
+def write_pool(size: int, folder: Path, *, name: str = "default") -> None:
+    """Write a snapshot; a candidate's text tells which reply it is mostly like."""
+    encoder = UtteranceEncoder(device="cpu")
+    texts, candidates = replies(), list[Candidate]()
+    vectors = np.empty((size, encoder.dimension), np.float16)
+    for one, block in mixed(encoder.encode(texts, Role.AFTER), size):
+        start = len(candidates)
+        vectors[start : start + len(block)] = block
+        candidates += [
+            Candidate(str(start + n), f"{texts[seed]} ({start + n})")
+            for n, seed in enumerate(one.tolist())
+        ]
+    contents = Contents.empty(encoder.dimension)
+    contents = Contents(Segment(tuple(candidates), FlatIndex(vectors)), contents.overlay)
+    view = PoolView(name, 1, "default", contents, Workers(1), Metrics())
+    write_snapshot(view, folder, model=encoder.name, fingerprint=encoder.fingerprint)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("size", type=int)
+    parser.add_argument("folder", type=Path)
+    options = parser.parse_args()
+    write_pool(options.size, options.folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""What the benchmarks over HTTP share: a service of their own, a lean client, a look at processes.
+
+A service is `turnwise serve` with its private Redis. Its pool is a file of candidates, or a number
+of made ones (`pools.py`), which `turnwise pool restore` puts there.
+"""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pools import write_pool
+from redis import Redis
+
+from service.private_redis import running_url
+from service.settings import Settings
+
+_READY_SECONDS = 900
+_EXACT = Settings.model_fields["exact_limit"].default
+_TURNWISE = Path(sys.executable).with_name("turnwise")
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A kept-alive connection, as lean as can be: the client shares the machine's cores."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    @classmethod
+    async def open(cls, port: int) -> "Connection":
+        return cls(*await asyncio.open_connection("127.0.0.1", port))
+
+    async def post(self, path: str, body: object) -> dict[str, Any]:
+        """Return the answer, which must be a good one."""
+        status, answer = await self.request("POST", path, body)
+        if status != 200:
+            raise SystemExit(f"the service said {answer.decode()}")
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+    async def request(self, method: str, path: str, body: object = None) -> tuple[int, bytes]:
+        """Return the status and the answer, whatever they are."""
+        self.send(method, path, body)
+        head = (await self.reader.readuntil(b"\r\n\r\n")).lower()
+        found = re.search(rb"content-length: (\d+)", head)
+        content = await self.reader.readexactly(int(found[1])) if found else b""
+        return int(head.split(b" ", 2)[1]), content
+
+    def send(self, method: str, path: str, body: object = None) -> None:
+        """Send a request, and leave the answer to whoever wants it."""
+        payload = b"" if body is None else json.dumps(body).encode()
+        self.writer.write(
+            f"{method} {path} HTTP/1.1\r\nHost: b\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(payload)}\r\n\r\n".encode()
+            + payload
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process, as Linux tells of it."""
+
+    pid: int
+
+    @property
+    def cpu_seconds(self) -> float:
+        fields = self._read("stat").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def resident(self) -> int:
+        """Bytes of memory."""
+        return 1024 * self._number("VmRSS")
+
+    @property
+    def most_resident(self) -> int:
+        """Bytes of memory when it had most."""
+        return 1024 * self._number("VmHWM")
+
+    @property
+    def threads(self) -> int:
+        return self._number("Threads")
+
+    @property
+    def files(self) -> int:
+        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+
+    def _number(self, name: str) -> int:
+        found = re.search(rf"^{name}:\s+(\d+)", self._read("status"), re.M)
+        return int(found[1]) if found else 0
+
+    def _read(self, name: str) -> str:
+        return Path(f"/proc/{self.pid}/{name}").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A service that runs."""
+
+    port: int
+    redis: Redis
+    process: Process
+    redis_process: Process
+
+    async def get(self, path: str) -> str:
+        connection = await Connection.open(self.port)
+        try:
+            return (await connection.request("GET", path))[1].decode()
+        finally:
+            connection.writer.close()
+
+    async def metric(self, name: str) -> float:
+        """Return the sum of a metric's series."""
+        found = re.findall(rf"^{name}(?:{{.*}})? (\S+)$", await self.get("/metrics"), re.M)
+        return sum(map(float, found))
+
+
+def pool(text: str) -> Path | int:
+    """Return a pool as it is told on the command line: a file, or a number."""
+    return int(text) if text.isdigit() else Path(text)
+
+
+@contextmanager
+def served(pool: Path | int, folder: Path | None = None, **settings: str) -> Iterator[Served]:
+    """Run the service until the block ends.
+
+    Args:
+        pool: A file of candidates, or how many are made.
+        folder: Keeps made pools for the next time.
+        settings: Of the service.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        data = Path(temporary)
+        if isinstance(pool, int):
+            data = _made(pool, folder or data)
+        else:
+            settings["TURNWISE_DEFAULT_POOL"] = str(pool)
+        port = free_port()
+        named = {
+            "TURNWISE_PORT": str(port),
+            "TURNWISE_DATA_DIR": str(data),
+            "TURNWISE_LOG_LEVEL": "warning",
+        }
+        process = subprocess.Popen(  # noqa: S603 - our own command
+            [_TURNWISE, "serve"], env=os.environ | named | settings, stdout=subprocess.DEVNULL
+        )
+        try:
+            asyncio.run(_until_ready(port, process, pool if isinstance(pool, int) else 0))
+            with Redis.from_url(running_url(data / "redis") or "") as redis:
+                pid = redis.info("server")["process_id"]
+                yield Served(port, redis, Process(process.pid), Process(pid))
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+
+
+def _made(size: int, folder: Path) -> Path:
+    """Return the data folder of a service with a made pool, which is made where it is not there."""
+    data = folder / f"pool-{size}"
+    if not data.exists():
+        with tempfile.TemporaryDirectory(dir=folder) as temporary:
+            snapshot, made = Path(temporary) / "snapshot", Path(temporary) / "data"
+            write_pool(size, snapshot)
+            named = {"TURNWISE_DATA_DIR": str(made)}
+            command = [_TURNWISE, "pool", "restore", snapshot]
+            subprocess.run(command, env=os.environ | named, check=True)  # noqa: S603
+            made.rename(data)
+    return data
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    return port
+
+
+async def _until_ready(port: int, process: subprocess.Popen[bytes], size: int) -> None:
+    """Wait until the service is ready, and a large pool is under its index."""
+    end = time.monotonic() + _READY_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            connection = await Connection.open(port)
+            status, _ = await connection.request("GET", "/readyz")
+            if status == 200:
+                pool = json.loads((await connection.request("GET", "/pools/default"))[1])
+                if size <= _EXACT or pool["index"] == "ivf":
+                    return
+            connection.writer.close()
+        except OSError:
+            pass
+        await asyncio.sleep(0.2)
+    raise SystemExit("the service did not become ready")

@@ -1,0 +1,276 @@
+"""Whether a service grows: an hour's life in ten minutes, with its memory watched.
+
+Chats come and go: turns, searches, rankings, plans and edits of a pool; sessions are deleted or
+left to expire, requests are wrong or too many, clients leave before their answer or in the middle
+of a request. Caches are small and sessions short-lived, so that all that may fill up is full when
+the second half begins; over that half, what the service and its Redis gain every 1,000 turns must
+not pass a bound, else the exit status is 1.
+
+    python benchmarks/soak.py [--minutes 10] [--bound 256] [--out FOLDER]
+"""
+
+import argparse
+import asyncio
+import csv
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from itertools import count, islice
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import uvloop
+from pools import replies
+from sayings import sayings
+from serving import Connection, Served, served
+
+CHATS = 12
+PAUSE = 0.25
+"""Seconds between two requests of a chat, in the mean."""
+SAMPLE = 2.0
+EDITABLE = 300
+"""Candidates that come and go beside those that stay."""
+SETTINGS = {
+    "TURNWISE_SESSION_TTL": "20",
+    "TURNWISE_VECTOR_CACHE": "1000",
+    "TURNWISE_QUEUE_LIMIT": "64",
+    "TURNWISE_QUEUE_SECONDS": "1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the service holds at a moment."""
+
+    seconds: float
+    turns: int
+    service_kb: float
+    redis_kb: float
+    redis_used_kb: float
+    keys: int
+    threads: int
+    files: int
+    tasks: int
+
+
+class Chats:
+    """Clients that do, by chance, what clients do."""
+
+    def __init__(self, port: int) -> None:
+        self._port, self._numbers = port, count()
+        self._random = random.Random(0)  # noqa: S311 - no secret
+        self._replies = replies()
+        self.statuses = Counter[tuple[str, int]]()
+
+    @property
+    def turns(self) -> int:
+        return self.statuses["turn", 200]
+
+    async def talk(self, until: float) -> None:
+        """Hold one chat after another."""
+        while time.monotonic() < until:
+            connection = await Connection.open(self._port)
+            try:
+                await self._chat(connection, next(self._numbers), until)
+            finally:
+                connection.writer.close()
+
+    async def _chat(self, connection: Connection, number: int, until: float) -> None:
+        path = f"/sessions/soak-{number}"
+        for text in islice(sayings(number), self._random.randint(2, 40)):
+            speaker = self._random.choice(["user", "user", "bot"])
+            body = {"speaker": speaker, "text": text, "explain": self._random.random() < 0.2}
+            await self._do("turn", connection, "POST", f"{path}/turn", body)
+            if self._random.random() < 0.4:
+                await self._random.choice(self._others)(self, connection, path)
+            await asyncio.sleep(self._random.expovariate(1 / PAUSE))
+            if time.monotonic() > until:
+                return
+        if self._random.random() < 0.5:  # the others expire
+            await self._do("delete session", connection, "DELETE", path)
+
+    async def _look(self, connection: Connection, path: str) -> None:
+        await self._do("transcript", connection, "GET", path)
+        ids = "&".join(f"ids={number}" for number in range(3))
+        await self._do("scores", connection, "GET", f"{path}/scores?pool=edited&{ids}")
+        await self._do("undo", connection, "DELETE", f"{path}/turns/last")
+
+    async def _rank(self, connection: Connection, path: str) -> None:
+        name = path.rpartition("/")[2]
+        goal = {"text": self._random.choice(self._replies), "speaker": "user"}
+        avoid = {"text": self._random.choice(self._replies), "threshold": 1.0}
+        body = {"session_id": name, "goals": [goal], "avoid": [avoid], "top_k": 5}
+        given = {"candidates": self._random.sample(self._replies, 10)}
+        for candidates in (given, {"pool": "default"}):
+            await self._do("rank", connection, "POST", "/rank", body | candidates)
+
+    async def _plan(self, connection: Connection, path: str) -> None:
+        goals = [{"text": text} for text in self._random.sample(self._replies, 5)]
+        body = {"session_id": path.rpartition("/")[2], "goals": goals, "method": "chain_curved"}
+        await self._do("plan", connection, "POST", "/plan", body)
+
+    async def _search(self, connection: Connection, _path: str) -> None:
+        body = {"text": next(sayings(next(self._numbers))), "top_k": 10}
+        await self._do("search", connection, "POST", "/pools/edited/search", body)
+
+    async def _edit(self, connection: Connection, _path: str) -> None:
+        edited = [
+            {"id": str(self._random.randrange(EDITABLE)), "text": text, "metadata": {"a": "b"}}
+            for text in islice(sayings(next(self._numbers)), 3)
+        ]
+        some = {candidate["id"]: candidate for candidate in edited}
+        body = list(some.values())
+        await self._do("upsert", connection, "PUT", "/pools/edited/candidates", body)
+        gone = self._random.randrange(EDITABLE)
+        await self._do("remove", connection, "DELETE", f"/pools/edited/candidates/{gone}")
+
+    async def _pools(self, connection: Connection, _path: str) -> None:
+        name = f"/pools/soak-{next(self._numbers)}"
+        await self._do("create pool", connection, "PUT", name, {})
+        candidates = [{"text": text} for text in self._random.sample(self._replies, 20)]
+        await self._do("upsert", connection, "PUT", f"{name}/candidates", candidates)
+        await self._do("delete pool", connection, "DELETE", name)
+
+    async def _err(self, connection: Connection, path: str) -> None:
+        wrong = {"speaker": "user", "text": " "}
+        await self._do("wrong turn", connection, "POST", f"{path}/turn", wrong)
+        conflict = {"speaker": "user", "text": "Hello", "expected_turn": 400}
+        await self._do("conflict", connection, "POST", f"{path}/turn", conflict)
+        unknown = f"/sessions/unknown-{next(self._numbers)}"
+        await self._do("unknown session", connection, "GET", unknown)
+
+    async def _flood(self, _connection: Connection, _path: str) -> None:
+        """Send more at once than the queue takes."""
+
+        async def one(text: str) -> None:
+            connection = await Connection.open(self._port)
+            body = {"context": [{"speaker": "user", "text": text}], "candidates": [text]}
+            await self._do("flood", connection, "POST", "/rank", body)
+            connection.writer.close()
+
+        if self._random.random() < 0.1:
+            await asyncio.gather(*map(one, islice(sayings(next(self._numbers)), 80)))
+
+    async def _leave(self, _connection: Connection, path: str) -> None:
+        """Leave before the answer, and in the middle of a request."""
+        body = {"speaker": "user", "text": next(sayings(next(self._numbers)))}
+        for left in (False, True):
+            connection = await Connection.open(self._port)
+            if left:
+                connection.writer.write(
+                    b"POST /rank HTTP/1.1\r\nHost: b\r\nContent-Length: 99\r\n\r\n{"
+                )
+            else:
+                connection.send("POST", f"{path}/turn", body)
+            await connection.writer.drain()
+            await asyncio.sleep(self._random.uniform(0, 0.02))
+            connection.writer.close()
+            self.statuses["left", 0] += 1
+
+    async def _do(
+        self, what: str, connection: Connection, method: str, path: str, body: object = None
+    ) -> None:
+        status, _ = await connection.request(method, path, body)
+        self.statuses[what, status] += 1
+
+    _others: tuple[Callable[["Chats", Connection, str], Awaitable[None]], ...] = (
+        _look, _rank, _plan, _search, _edit, _pools, _err, _flood, _leave,
+    )  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--bound", type=float, default=256, help="KB that 1,000 turns may add")
+    parser.add_argument("--out", type=Path, default=Path("runs/soak"))
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    with served(Path("examples/replies.jsonl"), **SETTINGS) as service:
+        samples = uvloop.run(soak(service, 60 * options.minutes))
+    with (options.out / "soak.csv").open("w", newline="", encoding="utf-8") as file:
+        lines = csv.DictWriter(file, asdict(samples[0]))
+        lines.writeheader()
+        lines.writerows(map(asdict, samples))
+    draw(samples, options.out / "soak.png")
+    raise SystemExit(not steady(samples[len(samples) // 2 :], options.bound))
+
+
+async def soak(service: Served, seconds: float) -> list[Sample]:
+    connection = await Connection.open(service.port)
+    texts = [{"id": str(n), "text": text} for n, text in enumerate(replies()[:EDITABLE])]
+    await connection.request("PUT", "/pools/edited", {})
+    await connection.request("PUT", "/pools/edited/candidates", texts)
+    connection.writer.close()
+    begin = time.monotonic()
+    chats, samples = Chats(service.port), list[Sample]()
+
+    async def watch() -> None:
+        while True:
+            samples.append(await sample(service, time.monotonic() - begin, chats.turns))
+            await asyncio.sleep(SAMPLE)
+
+    watching = asyncio.create_task(watch())
+    await asyncio.gather(*(chats.talk(begin + seconds) for _ in range(CHATS)))
+    watching.cancel()
+    for (what, status), number in sorted(chats.statuses.items()):
+        print(f"{what:16} {status or '':4} {number:8}")
+    if failed := sum(number for (_, status), number in chats.statuses.items() if status >= 500):
+        raise SystemExit(f"{failed} requests failed")
+    return samples
+
+
+async def sample(service: Served, seconds: float, turns: int) -> Sample:
+    return Sample(
+        seconds=round(seconds, 1),
+        turns=turns,
+        service_kb=service.process.resident / 1024,
+        redis_kb=service.redis_process.resident / 1024,
+        redis_used_kb=service.redis.info("memory")["used_memory"] / 1024,
+        keys=service.redis.dbsize(),
+        threads=service.process.threads,
+        files=service.process.files,
+        tasks=int(await service.metric("turnwise_tasks")),
+    )
+
+
+def steady(samples: list[Sample], bound: float) -> bool:
+    """Say for each measure how it goes; return whether memory stays within the bound."""
+    turns = np.array([sample.turns for sample in samples]) / 1000
+    print(f"\nover the last {samples[-1].turns - samples[0].turns} turns, of {samples[-1].turns}")
+    print(f"{'':14} {'least':>10} {'median':>10} {'most':>10} {'slope / 1,000 turns':>20}")
+    slopes = {}
+    for name in list(Sample.__slots__)[2:]:
+        values = np.array([getattr(sample, name) for sample in samples], float)
+        slopes[name] = float(np.polyfit(turns, values, 1)[0])
+        middle = np.median(values)
+        print(
+            f"{name:14} {values.min():10.0f} {middle:10.0f} {values.max():10.0f} "
+            f"{slopes[name]:20.2f}"
+        )
+    grown = [name for name in ("service_kb", "redis_kb") if slopes[name] > bound]
+    print(f"{' and '.join(grown) or 'nothing'} grows by more than {bound:.0f} KB every 1,000 turns")
+    return not grown
+
+
+def draw(samples: list[Sample], path: Path) -> None:
+    minutes = [sample.seconds / 60 for sample in samples]
+    figure, (above, below) = plt.subplots(2, sharex=True, figsize=(7, 6), layout="constrained")
+    above.plot(minutes, [sample.service_kb / 1024 for sample in samples], label="service")
+    above.plot(minutes, [sample.redis_kb / 1024 for sample in samples], label="Redis")
+    above.set(ylabel="MB of memory", ylim=(0, None))
+    above.legend()
+    for name in ("keys", "threads", "files", "tasks"):
+        below.plot(minutes, [getattr(sample, name) for sample in samples], label=name)
+    below.set(xlabel="minutes", ylim=(0, None))
+    below.legend()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    main()

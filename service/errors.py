@@ -3,11 +3,13 @@
 - ServiceError: any of them; `status`, `slug` and `title` are the class's, `detail` the instance's.
   - InvalidRequest 422: fields that do not hold what they should; `errors` names each.
     - IdempotencyMismatch 422: an Idempotency-Key came again with another body.
+  - Malformed 400: what came is no HTTP request.
   - Unauthenticated 401: no API key, or one that is not known.
   - Forbidden 403: the API key lacks the scope.
   - NotFound 404: nothing of that name.
     - SessionNotFound, PoolNotFound, CandidateNotFound
   - MethodNotAllowed 405: the resource exists, but not this method of it.
+  - BodyTooSlow 408: the body did not come in time.
   - Conflict 409: the resource is not in the state that the request expects.
     - TurnConflict: `expected_turn` is not the next turn.
     - SessionStarted: the session has turns, so its responder stands.
@@ -15,6 +17,7 @@
   - BodyTooLarge 413: the body has more bytes than the limit.
   - UnsupportedMedia 415: the body is not of a content type that the resource reads.
   - Overloaded 429: a queue is full; come back later.
+  - HeadTooLarge 431: the request's line and headers have more bytes than the limit.
   - EncoderFailed 500: the model could not encode this batch.
   - Unavailable 503: not now; come back later.
     - StateUnavailable: Redis cannot be reached.
@@ -67,6 +70,10 @@ class IdempotencyMismatch(InvalidRequest):
     slug, title = "idempotency-mismatch", "Idempotency-Key used for another body"
 
 
+class Malformed(ServiceError):
+    status, slug, title = 400, "malformed-request", "Not an HTTP request"
+
+
 class Unauthenticated(ServiceError):
     status, slug, title = 401, "unauthenticated", "API key missing or unknown"
 
@@ -93,6 +100,10 @@ class CandidateNotFound(NotFound):
 
 class MethodNotAllowed(ServiceError):
     status, slug, title = 405, "method-not-allowed", "Method not allowed"
+
+
+class BodyTooSlow(ServiceError):
+    status, slug, title = 408, "body-too-slow", "Body did not come in time"
 
 
 class Conflict(ServiceError):
@@ -125,6 +136,10 @@ class UnsupportedMedia(ServiceError):
 
 class Overloaded(ServiceError):
     status, slug, title, retry_after = 429, "overloaded", "Too many requests waiting", 1
+
+
+class HeadTooLarge(ServiceError):
+    status, slug, title = 431, "head-too-large", "Headers too large"
 
 
 class EncoderFailed(ServiceError):

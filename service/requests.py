@@ -4,12 +4,22 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     JsonValue,
+    StrictBool,
     StringConstraints,
     model_validator,
 )
+
+
+def _number(value: object) -> object:
+    """Refuse what would be taken for a number although its JSON is none."""
+    if isinstance(value, bool | str):
+        raise ValueError("Input should be a number")  # noqa: TRY004 - what pydantic takes
+    return value
+
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~-]{0,127}$")]
 """A session or a pool: safe in a URL, a file name and a key."""
@@ -19,9 +29,9 @@ Speaker = Annotated[
     StringConstraints(strip_whitespace=True, min_length=1, max_length=64, pattern=_SOMETHING),
 ]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=_SOMETHING)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Weight = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
+Finite = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+Weight = Annotated[Finite, Field(ge=-1e6, le=1e6)]
+Count = Annotated[int, BeforeValidator(_number), Field(ge=1)]
 AggregationName = Literal["mean", "last_rows", "max_sim"]
 
 RerankerName = Literal["ioi"]
@@ -65,9 +75,9 @@ class TurnRequest(Aggregated):
     """Candidates to return."""
     rerank: RerankerName | None = None
     """What puts the best candidates in their final order, where the service has it."""
-    respond: bool | None = None
+    respond: StrictBool | None = None
     """Whether candidates are returned; left out: when the responder did not say this."""
-    explain: bool = False
+    explain: StrictBool = False
     """Whether each candidate tells what each utterance contributes to its score."""
     expected_turn: Count | None = None
     """The number that this turn must get, or 409."""
@@ -193,7 +203,7 @@ class RankRequest(OptionalHistory, Aggregated):
     """What gives the next-utterance scores, instead of the encoder."""
     top_k: Count | None = None
     """Best candidates to return; all where left out."""
-    explain: bool = False
+    explain: StrictBool = False
     """Whether each candidate tells its `fit`, and what each utterance contributes to it."""
 
     @model_validator(mode="after")

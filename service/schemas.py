@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from service.catalogue import CandidateId, PoolInfo, Retrieval
 from service.errors import FieldError, InvalidRequest
@@ -70,6 +70,8 @@ class ScoresQuery(Aggregated):
 
     aggregation: Literal["mean", "last_rows"] | None = None
     """All rows, or the last ones; MaxSim has no running matrix."""
+    last_rows: PositiveInt | None = None
+    """How many rows `last_rows` sums."""
     pool: Name = "default"
     ids: list[CandidateId] = Field(min_length=1)
     """Candidates, a column each; given more than once: `ids=a&ids=b`."""

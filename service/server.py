@@ -17,6 +17,7 @@ import uvloop
 from fastapi import FastAPI
 
 from models.errors import TurnwiseError
+from service.api.protocol import BoundedProtocol
 from service.app import create_app
 from service.services import Services
 from service.settings import Settings
@@ -58,7 +59,7 @@ class _Server(uvicorn.Server):
     def __init__(self, app: FastAPI, settings: Settings) -> None:
         config = uvicorn.Config(
             app,
-            http="httptools",
+            http=BoundedProtocol,
             ws="none",
             lifespan="off",
             log_config=None,

@@ -8,11 +8,12 @@ from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.api.limits import check_counts
 from service.errors import InvalidRequest
 
 
 class JsonRoute(APIRoute):
-    """A route that reads JSON as RFC 8259 has it: no NaN, no lone surrogates, bounded nesting."""
+    """A route that reads JSON as RFC 8259 has it: no NaN, no lone surrogates, bounded."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Hand the route a request with the strict parser."""
@@ -26,7 +27,9 @@ class JsonRoute(APIRoute):
 
 class _StrictRequest(Request):
     async def json(self) -> Any:  # noqa: ANN401 - whatever the JSON holds
-        return parse_json(await self.body())
+        body = parse_json(await self.body())
+        check_counts(self.app.state.services.settings, body)
+        return body
 
 
 def parse_json(data: bytes) -> Any:  # noqa: ANN401 - whatever the JSON holds

@@ -10,6 +10,7 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 
 from service.errors import (
     BodyTooLarge,
+    BodyTooSlow,
     Forbidden,
     InvalidRequest,
     NotFound,
@@ -51,7 +52,7 @@ SERVER_TIMING = {
 }
 
 _KEYED: tuple[type[ServiceError], ...] = (Unauthenticated, Forbidden, InvalidRequest, ServiceError)
-_WITH_BODY = (*_KEYED, BodyTooLarge, UnsupportedMedia)
+_WITH_BODY = (*_KEYED, BodyTooLarge, BodyTooSlow, UnsupportedMedia)
 _ASSETS = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css"}
 
 

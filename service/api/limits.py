@@ -16,6 +16,8 @@ ITEMS = {
 }
 NUMBERS = {"top_k": "max_top_k", "top": "max_top_k", "last_rows": "max_turns"}
 _CHECKED = {"text", *ITEMS, *NUMBERS}
+_VALUES_AN_ITEM = 4
+"""An item is an object of three fields at most."""
 
 
 def check_limits(limits: Limits, request: BaseModel, place: str = "body") -> None:
@@ -33,6 +35,34 @@ def check_limits(limits: Limits, request: BaseModel, place: str = "body") -> Non
     if errors:
         first = errors[0]
         raise InvalidRequest(f"{'.'.join(map(str, first.loc))}: {first.msg}", errors)
+
+
+def check_counts(limits: Limits, body: object) -> None:
+    """Refuse a body that holds far more than it may before validating it takes long.
+
+    Raises:
+        InvalidRequest: A list, or an object, has too many values; the field is named.
+    """
+    if not isinstance(body, dict):
+        return
+    left = _VALUES_AN_ITEM * sum(getattr(limits, most) for most in ITEMS.values())
+    for name, value in body.items():
+        most = getattr(limits, ITEMS[name]) if name in ITEMS else left
+        if isinstance(value, list) and len(value) > most:
+            raise InvalidRequest.field(_excess(len(value), most, "items"), "body", name)
+        left = _left_after(value, left)
+        if left < 0:
+            raise InvalidRequest.field("holds more values than a request may", "body", name)
+
+
+def _left_after(value: object, left: int) -> int:
+    """Return how many values may come after one and all inside it; below 0: these are too many."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    left -= 1 + len(inner)
+    if left >= 0:
+        for each in inner:
+            left = _left_after(each, left + 1)
+    return left
 
 
 def text_error(limits: Limits, text: str, loc: Loc) -> Iterator[FieldError]:
@@ -58,4 +88,8 @@ def _violations(limits: Limits, name: str, value: object, loc: Loc) -> Iterator[
 
 def _too_long(value: Sized, most: int, unit: str, loc: Loc) -> Iterator[FieldError]:
     if len(value) > most:
-        yield FieldError(loc, f"{len(value)} {unit} are more than the limit of {most}")
+        yield FieldError(loc, _excess(len(value), most, unit))
+
+
+def _excess(count: int, most: int, unit: str) -> str:
+    return f"{count} {unit} are more than the limit of {most}"

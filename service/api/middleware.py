@@ -15,7 +15,15 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.problems import problem_response
-from service.errors import BodyTooLarge, Forbidden, ServiceError, Unauthenticated
+from service.errors import (
+    BodyTooLarge,
+    BodyTooSlow,
+    FieldError,
+    Forbidden,
+    ServiceError,
+    Unauthenticated,
+    UnsupportedMedia,
+)
 from service.logs import request_id
 from service.metrics import Metrics, Rejected
 from service.settings import Limits
@@ -24,6 +32,10 @@ OTHER = "other"
 """Route of what the API does not describe: unknown paths and the documentation."""
 CLIENT_LEFT = 499
 """Status, in logs and metrics, of a request whose client went away before the answer."""
+
+BODY_SECONDS = 20.0
+"""What a body may take, and besides a second for so many bytes of it as `BODY_RATE` says."""
+BODY_RATE = 16_384
 
 SHED = "turnwise.shed"
 """In the scope of a request that was refused before it was routed: where it would have gone."""
@@ -121,25 +133,30 @@ class Observation(HttpMiddleware):
 
 
 class BodyLimit(HttpMiddleware):
-    """Turns away bodies that are too large, by their declared and by their counted bytes."""
+    """Turns away bodies that are too large (declared, or counted), too slow, or encoded."""
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         super().__init__(app)
         self._limits = limits
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        most, seen = self._most(scope), 0
+        most, seen, whole = self._most(scope), 0, False
+        begin = asyncio.get_running_loop().time()
         too_large = BodyTooLarge(f"the body has more than the limit of {most} bytes")
-        declared = Headers(scope=scope).get("content-length", "")
-        if declared.isdigit() and int(declared) > most:
-            response = problem_response(too_large, {"Connection": "close"})
-            await response(scope, receive, send)
+        if error := _encoded(scope) or (too_large if _declared(scope) > most else None):
+            await problem_response(error, {"Connection": "close"})(scope, receive, send)
             return
 
         async def counted() -> Message:
-            nonlocal seen
-            message = await receive()
+            nonlocal seen, whole
+            until = None if whole else begin + BODY_SECONDS + seen / BODY_RATE
+            try:
+                async with asyncio.timeout_at(until):
+                    message = await receive()
+            except TimeoutError:
+                raise BodyTooSlow(f"{seen} bytes of the body came in time") from None
             seen += len(message.get("body", b""))
+            whole = not message.get("more_body", False)
             if seen > most:
                 raise too_large
             return message
@@ -149,6 +166,20 @@ class BodyLimit(HttpMiddleware):
     def _most(self, scope: Scope) -> int:
         upload = scope["method"] == "PUT" and scope["path"].endswith("/candidates")
         return self._limits.max_upload_bytes if upload else self._limits.max_body_bytes
+
+
+def _declared(scope: Scope) -> int:
+    length = Headers(scope=scope).get("content-length", "")
+    return int(length) if length.isdecimal() else 0
+
+
+def _encoded(scope: Scope) -> UnsupportedMedia | None:
+    headers = Headers(scope=scope)
+    for name, plain in (("content-encoding", "identity"), ("transfer-encoding", "chunked")):
+        if headers.get(name, plain).strip().lower() != plain:
+            message = f"should be {plain}, or left out"
+            return UnsupportedMedia(f"{name}: {message}", [FieldError(("header", name), message)])
+    return None
 
 
 class Cancellation(HttpMiddleware):

@@ -14,12 +14,23 @@ from service.api.bodies import parse_json
 from service.api.limits import text_error
 from service.api.problems import invalid, problem
 from service.catalogue import Edited, UploadedCandidate
-from service.errors import FieldError, InvalidRequest, Loc, ServiceError, UnsupportedMedia
+from service.errors import (
+    BodyTooLarge,
+    FieldError,
+    InvalidRequest,
+    Loc,
+    PoolFull,
+    ServiceError,
+    UnsupportedMedia,
+)
 from service.pools import Candidate
 from service.schemas import NDJSON, UploadStep
 from service.settings import Limits
 
 _MOST_ERRORS = 20
+_MOST_FIELDS = 20
+_MOST_ARRAY_BYTES = 32 << 20
+"""An array is read as one, and takes some twenty times its bytes of memory at worst."""
 
 Progress = Callable[[int, int], None]
 
@@ -40,7 +51,7 @@ async def read_candidates(request: Request, limits: Limits) -> list[Candidate]:
         await _read_lines(request, upload)
     elif media == "application/json":
         # In a thread, between whose steps the event loop gets its turns.
-        await asyncio.to_thread(_read_array, await request.body(), upload)
+        await asyncio.to_thread(_read_array, await _read_whole(request), upload)
     else:
         raise UnsupportedMedia(f"send a JSON array as application/json, or lines as {NDJSON}")
     return upload.candidates()
@@ -91,6 +102,9 @@ class _Upload:
         """Take the next candidate."""
         loc = ("body", self._place)
         self._place += 1
+        if isinstance(item, dict) and len(item) > _MOST_FIELDS:
+            self._fail(FieldError(loc, f"{len(item)} fields are more than a candidate has"))
+            return
         try:
             uploaded = UploadedCandidate.model_validate(item)
         except ValidationError as error:
@@ -102,6 +116,8 @@ class _Upload:
         self._fail(*text_error(self.limits, uploaded.text, (*loc, "text")))
         self._check_metadata(uploaded.metadata, (*loc, "metadata"))
         self._candidates.append(Candidate.of(uploaded.text, uploaded.id, uploaded.metadata))
+        if len(self._candidates) > (most := self.limits.max_pool_size):
+            raise PoolFull(f"an upload may have {most} candidates; nothing was changed")
 
     def add_line(self, line: bytes) -> None:
         """Take a line of NDJSON; blank ones do not count."""
@@ -141,6 +157,18 @@ class _Upload:
             first = self._errors[0]
             detail = f"{'.'.join(map(str, first.loc))}: {first.msg}; nothing was changed"
             raise InvalidRequest(detail, self._errors)
+
+
+async def _read_whole(request: Request) -> bytes:
+    chunks, left = [], _MOST_ARRAY_BYTES
+    async for chunk in request.stream():
+        chunks.append(chunk)
+        left -= len(chunk)
+        if left < 0:
+            raise BodyTooLarge(
+                f"an array may have {_MOST_ARRAY_BYTES} bytes; send more as lines of {NDJSON}"
+            )
+    return b"".join(chunks)
 
 
 async def _read_lines(request: Request, upload: _Upload) -> None:

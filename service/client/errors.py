@@ -4,7 +4,7 @@
   - UnreachableError: no answer came: there is no connection, or not in time.
   - UnexpectedAnswerError: the answer is not one of Turnwise: another server's, or a proxy's.
   - ProblemError: the service says no, in a problem document (RFC 9457).
-    - InvalidRequestError 413, 415, 422: it cannot take what was sent; `errors` names the fields.
+    - InvalidRequestError 400, 408, 413, 415, 422, 431: it cannot take what was sent, and says why.
     - AccessError 401, 403: the API key is missing, unknown, or lacks a scope.
     - NotFoundError 404: no such session, pool or candidate.
     - ConflictError 409: the session or the pool is not as the call expects it.
@@ -101,7 +101,7 @@ class ProblemError(ClientError):
 class InvalidRequestError(ProblemError):
     """The service cannot take what was sent; `errors` names the fields."""
 
-    statuses = frozenset({413, 415, 422})
+    statuses = frozenset({400, 408, 413, 415, 422, 431})
 
 
 class AccessError(ProblemError):

@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from models.dialogue import Utterance, merge_runs
 from models.encoder import UtteranceEncoder
 from models.roles import Kind, Role, relation_to
+from service.api.protocol import BoundedProtocol
 from service.app import create_app
 from service.services import Services
 from service.settings import Settings
@@ -134,7 +135,7 @@ def live(launch: Launch) -> Live:
 def serve(settings: Settings) -> Live:
     app = create_app(settings)
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none"))
+    server = uvicorn.Server(uvicorn.Config(app, http=BoundedProtocol, log_config=None, ws="none"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     while not server.started:

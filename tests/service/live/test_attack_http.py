@@ -1,0 +1,275 @@
+"""Requests that no client library would send: raw bytes on a socket."""
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email.parser import BytesHeaderParser
+from typing import Any, NamedTuple
+
+import pytest
+
+from service.api import middleware, protocol
+from tests.service.live.conftest import Launch, Live, eventually
+
+BODY = b'{"speaker":"user","text":"Hello"}'
+CHUNKED = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
+JSON = "Content-Type: application/json"
+CLOSE = "Connection: close"
+LENGTH = f"Content-Length: {len(BODY)}"
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def problem(self) -> dict[str, Any]:
+        assert self.headers["content-type"] == "application/problem+json", self
+        document: dict[str, Any] = json.loads(self.body)
+        assert document["status"] == self.status
+        return document
+
+
+@contextmanager
+def connected(live: Live, *sent: bytes) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", live.http.base_url.port or 0), 30) as client:
+        for some in sent:
+            client.sendall(some)
+        yield client
+
+
+def head(line: str, *headers: str) -> bytes:
+    return "\r\n".join([line, "Host: turnwise", *headers, "", ""]).encode("latin-1")
+
+
+def post(*headers: str, path: str = "/sessions/s/turn") -> bytes:
+    return head(f"POST {path} HTTP/1.1", JSON, CLOSE, *headers)
+
+
+def answers(client: socket.socket) -> list[Answer]:
+    """Read all answers, until the server hangs up."""
+    rest = b"".join(iter(lambda: client.recv(65536), b""))
+    found = []
+    while rest:
+        top, _, rest = rest.partition(b"\r\n\r\n")
+        line, _, fields = top.partition(b"\r\n")
+        headers = {
+            name.lower(): value for name, value in BytesHeaderParser().parsebytes(fields).items()
+        }
+        length = int(headers["content-length"])
+        found.append(Answer(int(line.split()[1]), headers, rest[:length]))
+        rest = rest[length:]
+    return found
+
+
+def answer(live: Live, *sent: bytes) -> Answer:
+    with connected(live, *sent) as client:
+        (only,) = answers(client)
+    return only
+
+
+MALFORMED = {
+    "negative length": post("Content-Length: -5") + BODY,
+    "signed length": post("Content-Length: +33") + BODY,
+    "hexadecimal length": post("Content-Length: 0x21") + BODY,
+    "superscript length": post("Content-Length: \xb2") + BODY,
+    "overflowing length": post("Content-Length: 99999999999999999999999") + BODY,
+    "two lengths": post(LENGTH, "Content-Length: 5") + BODY,
+    "list of lengths": post("Content-Length: 33, 33") + BODY,
+    "length and chunks": post("Content-Length: 5", "Transfer-Encoding: chunked") + CHUNKED,
+    "chunks and length": post("Transfer-Encoding: chunked", "Content-Length: 5") + CHUNKED,
+    "chunks of no size": post("Transfer-Encoding: chunked") + b"zz\r\n" + BODY,
+    "chunk of another size": post("Transfer-Encoding: chunked") + b"5\r\n" + BODY + b"\r\n0\r\n",
+    "chunk of minus one": post("Transfer-Encoding: chunked") + b"-1\r\n" + BODY,
+    "chunk beyond 64 bits": post("Transfer-Encoding: chunked") + b"f" * 20 + b"\r\n" + BODY,
+    "unknown transfer": post("Transfer-Encoding: xchunked") + CHUNKED,
+    "chunks, then gzip": post("Transfer-Encoding: chunked, gzip") + CHUNKED,
+    "blank before colon": post("Transfer-Encoding : chunked") + CHUNKED,
+    "folded header": post("X: a\r\n b", LENGTH) + BODY,
+    "NUL in a header": post("X: a\0b", LENGTH) + BODY,
+    "escape in a header": post("X-Request-ID: \x1b[31mred", LENGTH) + BODY,
+    "control byte in a key": post("Idempotency-Key: \x01", LENGTH) + BODY,
+    "no colon": post("Xab", LENGTH) + BODY,
+    "lower-case method": head("get /livez HTTP/1.1"),
+    "unknown method": head("FOO /livez HTTP/1.1"),
+    "endless method": b"G" * 5000,
+    "HTTP/9.9": head("GET /livez HTTP/9.9"),
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    "no path": head("GET livez HTTP/1.1"),
+    "only a host": head("GET http://elsewhere HTTP/1.1"),
+    "raw UTF-8 in the path": head("GET /sessions/\xc3\xa9 HTTP/1.1"),
+}
+
+
+def test_what_is_no_http_is_told_so_and_hung_up_on(live: Live) -> None:
+    for case, sent in MALFORMED.items():
+        refused = answer(live, sent)
+        assert refused.status == 400, case
+        assert refused.problem()["type"].endswith(":malformed-request"), case
+        assert refused.problem()["errors"][0]["loc"] == ["request"], case
+        assert refused.headers["connection"] == "close", case
+    assert live.http.get("/sessions/s").status_code == 404
+
+
+def test_an_encoded_body_is_refused_not_taken_for_a_plain_one(live: Live) -> None:
+    for name, value in [
+        ("content-encoding", "gzip"), ("content-encoding", "br"), ("content-encoding", ""),
+        ("content-encoding", "identity, gzip"), ("transfer-encoding", "gzip, chunked"),
+    ]:  # fmt: skip
+        body = (LENGTH, BODY) if name == "content-encoding" else ("X: y", CHUNKED)
+        refused = answer(live, post(f"{name}: {value}", body[0]), body[1])
+        assert refused.status == 415
+        assert refused.problem()["errors"][0]["loc"] == ["header", name]
+    assert answer(live, post("Content-Encoding: Identity", LENGTH), BODY).status == 200
+    assert answer(live, post("Transfer-Encoding: Chunked"), CHUNKED).status == 200
+
+
+TARGETS = {
+    "http://elsewhere/livez": 200,
+    "//livez": 404,
+    "*": 404,
+    "/livez%00": 404,
+    "/%2e%2e/%2e%2e/etc/passwd": 404,
+    "/console/%2e%2e/app.py": 404,
+    "/sessions/..": 422,
+    "/sessions/%2e%2e": 422,
+    "/sessions/..%2fs": 404,
+    "/sessions/%c0%af": 422,
+    "/sessions/%ed%a0%80": 422,
+    "/sessions/%ff": 422,
+    "/sessions/%": 422,
+    "/sessions/%2573": 422,
+    "/sessions/s%0d%0aX-A:b": 422,
+    "/sessions/s%0a": 422,
+    "/sessions/s%00": 422,
+    "/sessions/s%7d%7bx": 422,
+    "/sessions/" + "a" * 129: 422,
+    "/sessions/" + "a" * 60_000: 422,
+    "/pools/%2a": 422,
+    "/sessions/s/scores?ids=%00": 422,
+    "/sessions/s/scores?ids=a&pool=..%2f": 422,
+    "/sessions/s/scores?ids=a&last_rows=1e400": 422,
+    "/sessions/s/scores?ids=a&last_rows=%EF%BC%95x": 422,
+}
+
+
+def test_targets_lead_to_what_they_name_or_nowhere(live: Live) -> None:
+    live.turn("s", "user", "Hello")
+    for target, status in TARGETS.items():
+        found = answer(live, head(f"GET {target} HTTP/1.1", CLOSE))
+        assert found.status == status, target
+        if status == 422:
+            assert found.problem()["errors"][0]["loc"][0] in {"path", "query"}, target
+        elif status == 404:
+            found.problem()
+
+
+def test_a_head_has_an_end(live: Live) -> None:
+    block = b"y" * 65_536
+    chunked = post("Transfer-Encoding: chunked")
+    for sent in [
+        [head("GET /livez HTTP/1.1", CLOSE, f"X: {'y' * protocol.HEAD_BYTES}")],
+        [head("GET /livez HTTP/1.1", CLOSE, *(f"X{n}: yyyyyyyy" for n in range(10_000)))],
+        [b"GET /livez HTTP/1.1\r\nX: ", *[block] * 3],
+        [b"GET /", *[block] * 3],
+        [chunked, b"1;", *[block] * 3],
+        [chunked, b"1\r\n \r\n0\r\nX: ", *[block] * 3],
+    ]:
+        with connected(live) as client:
+            try:
+                for some in sent:
+                    client.sendall(some)
+                found = answers(client)
+            except (BrokenPipeError, ConnectionResetError):
+                continue  # it hung up while more came
+        assert [each.status for each in found] == [431]
+        assert found[0].problem()["errors"][0]["loc"] == ["header"]
+    assert answer(live, head("GET /livez HTTP/1.1", CLOSE, f"X: {'y' * 60_000}")).status == 200
+
+
+def test_a_trailer_is_no_header(launch: Launch) -> None:
+    live = launch()
+    trailing = CHUNKED[:-2] + b"Idempotency-Key: not one\r\nX-Request-ID: x\r\n\r\n"
+    found = answer(live, post("Transfer-Encoding: chunked", path="/rank"), trailing)
+    assert found.status == 422
+    assert found.problem()["errors"][0]["loc"][0] == "body"
+    assert found.headers["x-request-id"] != "x"
+
+
+def test_pipelined_requests_are_answered_in_order_and_garbage_behind_them_is_not_run(
+    live: Live,
+) -> None:
+    turn = head("POST /sessions/s/turn HTTP/1.1", JSON, LENGTH) + BODY
+    with connected(live, turn * 3 + post(LENGTH) + BODY) as client:
+        found = answers(client)
+    assert [json.loads(each.body)["turn"] for each in found] == [1, 2, 3, 4]
+    with connected(live, post(LENGTH) + BODY + b"POST /sessions/s/turn HT") as client:
+        assert [each.status for each in answers(client)] == [200]
+    assert live.get("/sessions/s")["turns"] == 5
+
+
+def test_a_client_that_shuts_its_side_before_the_end_changes_nothing(live: Live) -> None:
+    with connected(live, post("Content-Length: 100"), BODY) as client:
+        client.shutdown(socket.SHUT_WR)
+        assert answers(client) == []
+    assert live.http.get("/sessions/s").status_code == 404
+
+
+def test_a_body_without_an_end_is_cut_at_the_limit(launch: Launch) -> None:
+    live = launch(max_body_bytes=10_000)
+    chunk = b"1000\r\n" + b" " * 4096 + b"\r\n"
+    with connected(live, head("POST /rank HTTP/1.1", JSON, "Transfer-Encoding: chunked")) as client:
+        client.sendall(chunk * 3)
+        assert b" 413 " in client.recv(100)
+    assert answer(live, post("Content-Length: 10001")).status == 413
+
+
+@pytest.fixture
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.4)
+    monkeypatch.setattr(middleware, "BODY_SECONDS", 0.4)
+    monkeypatch.setattr(middleware, "BODY_RATE", 1e6)
+
+
+@pytest.mark.usefixtures("short_patience")
+def test_who_never_ends_a_head_is_hung_up_on(launch: Launch) -> None:
+    live = launch()
+    served = head("GET /livez HTTP/1.1")
+    for sent in (b"", b"GET /livez HT", head("GET /livez HTTP/1.1")[:-2]):
+        with connected(live, sent) as client:
+            assert answers(client) == []
+    with connected(live, served) as client:  # blank lines between requests are no request
+        assert b" 200 " in client.recv(4096)
+        client.sendall(b"\r\n")
+        assert answers(client) == []
+
+
+@pytest.mark.usefixtures("short_patience")
+def test_many_that_drip_their_bodies_are_cut_and_keep_nobody_waiting(live: Live) -> None:
+    began = [head("POST /rank HTTP/1.1", JSON, "Content-Length: 500"), b"  "]
+    drips = [connected(live, *began) for _ in range(50)]
+    clients = [drip.__enter__() for drip in drips]
+    assert live.turn("s", "user", "Hello")["turn"] == 1
+    for client, drip in zip(clients, drips, strict=True):
+        assert b" 408 " in client.recv(65536)
+        drip.__exit__(None, None, None)
+    for _ in range(2):
+        assert live.turn("s", "user", "Hello again")
+    labels = {"method": "POST", "route": "/rank", "status": "408"}
+    eventually(lambda: live.metric("turnwise_requests_total", **labels) == 50)
+
+
+@pytest.mark.usefixtures("short_patience")
+def test_a_body_that_flows_may_take_longer_than_one_that_does_not(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(middleware, "BODY_RATE", 10.0)
+    live = launch()
+    with connected(live, post("Content-Length: 500", path="/rank"), b" " * 400) as client:
+        client.settimeout(1.0)
+        with pytest.raises(TimeoutError):
+            client.recv(100)
+        client.sendall(b" " * 100)
+        assert b" 422 " in client.recv(100)

@@ -1,5 +1,6 @@
 """What pools take and tell: values that need neither vectors nor a model."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +75,12 @@ def candidate_lines(path: Path) -> Iterator[UploadedCandidate]:
     for number, record in read_jsonl(path):
         given = {name: value for name, value in record.items() if value is not None}
         try:
-            yield UploadedCandidate.model_validate(given, extra="ignore")
+            candidate = UploadedCandidate.model_validate(given, extra="ignore")
+            # Python's parser takes NaN and lone surrogates, which no answer could hold.
+            json.dumps(candidate.metadata, allow_nan=False, ensure_ascii=False).encode()
         except ValidationError as error:
             (field, *_), wrong = error.errors()[0]["loc"], error.errors()[0]["msg"]
             raise DataError(f"not a candidate: {wrong}", str(path), number, str(field)) from None
+        except ValueError as error:
+            raise DataError(f"not a candidate: {error}", str(path), number, "metadata") from None
+        yield candidate

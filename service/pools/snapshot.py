@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import open_memmap
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
 from models.errors import TurnwiseError
@@ -19,10 +21,15 @@ from service.errors import InvalidRequest
 from service.pools.candidate import Candidate, distinct, read_candidates
 from service.pools.index import Float16
 from service.pools.pool import PoolView
+from service.requests import Name
 
 FORMAT = 1
 _MANIFEST, _CANDIDATES, _VECTORS = "manifest.json", "candidates.jsonl", "vectors.npy"
+_FILES = (_CANDIDATES, _VECTORS)
 _BLOCK = 1 << 20
+_MOST_MANIFEST_BYTES = 65_536
+_UNIT = 0.01
+"""How far float16 may take the length of a unit vector from 1, and some more."""
 
 
 class SnapshotError(TurnwiseError):
@@ -44,7 +51,7 @@ class Manifest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     format: int
-    pool: str
+    pool: Name
     version: NonNegativeInt
     size: NonNegativeInt
     encoder: Retrieval = "default"
@@ -101,12 +108,14 @@ def read_snapshot(folder: Path) -> Snapshot:
         SnapshotError: It is not there, or something in it is not as its manifest says.
     """
     try:
-        manifest = Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
+        manifest = Manifest.model_validate_json(_read_manifest(folder))
         _check_files(folder, manifest)
-        vectors = np.load(folder / _VECTORS, allow_pickle=False)
+        # Maps an array and nothing else, of no more than the file holds: no pickle, no archive.
+        with np.errstate(over="ignore"):  # of a shape that is refused next
+            vectors = open_memmap(folder / _VECTORS, mode="r")
         candidates = read_candidates(folder / _CANDIDATES)
         distinct(candidates)
-    except (OSError, ValueError, TurnwiseError, InvalidRequest) as error:
+    except (OSError, ValueError, OverflowError, TurnwiseError, InvalidRequest) as error:
         raise SnapshotError(f"'{folder}' holds no whole snapshot: {_told(error)}") from error
     expected = (manifest.size, manifest.dimension)
     if vectors.dtype != np.float16 or vectors.shape != expected or len(candidates) != expected[0]:
@@ -114,7 +123,9 @@ def read_snapshot(folder: Path) -> Snapshot:
             f"'{folder}' holds {len(candidates)} candidates and {vectors.dtype} vectors of shape "
             f"{vectors.shape}; its manifest says {manifest.size} and {expected}"
         )
-    return Snapshot(manifest, candidates, vectors)
+    if not np.allclose(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float32), 1, atol=_UNIT):
+        raise SnapshotError(f"'{folder}' holds vectors that are not of unit length")
+    return Snapshot(manifest, candidates, np.array(vectors))
 
 
 def _write(view: PoolView, folder: Path, model: str, fingerprint: str) -> Manifest:
@@ -133,7 +144,7 @@ def _write(view: PoolView, folder: Path, model: str, fingerprint: str) -> Manife
         model=model,
         fingerprint=fingerprint,
         dimension=vectors.shape[1],
-        files={name: _described(folder / name) for name in (_CANDIDATES, _VECTORS)},
+        files={name: _described(folder / name) for name in _FILES},
     )
     (folder / _MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
     return manifest
@@ -154,9 +165,26 @@ def _made_whole(folder: Path) -> Iterator[Path]:
 def _check_files(folder: Path, manifest: Manifest) -> None:
     if manifest.format != FORMAT:
         raise SnapshotError(f"format {manifest.format} is not {FORMAT}")
-    for name in (_CANDIDATES, _VECTORS):
-        if manifest.files.get(name) != _described(folder / name):
+    if set(manifest.files) != set(_FILES):
+        raise SnapshotError(f"the manifest describes other files than {' and '.join(_FILES)}")
+    for name in _FILES:
+        _check_plain(folder / name)
+        if manifest.files[name] != _described(folder / name):
             raise SnapshotError(f"{name} is not the file that the manifest describes")
+
+
+def _read_manifest(folder: Path) -> bytes:
+    path = folder / _MANIFEST
+    _check_plain(path)
+    if path.stat().st_size > _MOST_MANIFEST_BYTES:
+        raise SnapshotError(f"{_MANIFEST} has more than {_MOST_MANIFEST_BYTES} bytes")
+    return path.read_bytes()
+
+
+def _check_plain(path: Path) -> None:
+    """Refuse a link, which may lead out of the folder, and what may be read without an end."""
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise SnapshotError(f"{path.name} is not a plain file")
 
 
 def _described(path: Path) -> File:

@@ -1,4 +1,6 @@
+import io
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,20 +117,60 @@ def redescribed(folder: Path) -> dict[str, Any]:
     return {name: _described(folder / name).model_dump() for name in names}
 
 
-def fewer_vectors(folder: Path) -> None:
-    np.save(folder / "vectors.npy", np.load(folder / "vectors.npy")[:1])
-    change_manifest(files=redescribed(folder))(folder)
+def put(name: str, content: Callable[[Path], bytes]) -> Callable[[Path], None]:
+    """Put another file in the place of one, and let the manifest say that it is the right one."""
+
+    def change(folder: Path) -> None:
+        (folder / name).write_bytes(content(folder))
+        change_manifest(files=redescribed(folder))(folder)
+
+    return change
 
 
-def pickled_vectors(folder: Path) -> None:
-    np.save(folder / "vectors.npy", np.array([{"a": 1}, {}], object), allow_pickle=True)
-    change_manifest(files=redescribed(folder))(folder)
+def array(change: Callable[[Any], Any]) -> Callable[[Path], None]:
+    def saved(folder: Path) -> bytes:
+        file = io.BytesIO()
+        np.save(file, change(np.load(folder / "vectors.npy")))
+        return file.getvalue()
+
+    return put("vectors.npy", saved)
 
 
-def same_ids(folder: Path) -> None:
-    lines = [json.dumps({"id": "a", "text": text}) for text in ("One.", "Two.")]
-    (folder / "candidates.jsonl").write_text("\n".join(lines))
-    change_manifest(files=redescribed(folder))(folder)
+def claiming(shape: tuple[int, ...], dtype: str = "<f2") -> Callable[[Path], None]:
+    """An array whose head claims a shape that nothing follows."""
+
+    def claimed(_: Path) -> bytes:
+        file = io.BytesIO()
+        fields = {"descr": dtype, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, fields)
+        return file.getvalue()
+
+    return put("vectors.npy", claimed)
+
+
+def archive(_: Path) -> bytes:
+    file = io.BytesIO()
+    np.savez_compressed(file, vectors=np.zeros((2, 32), np.float16))
+    return file.getvalue()
+
+
+def lines(*candidates: str) -> Callable[[Path], None]:
+    return put("candidates.jsonl", lambda _: "\n".join(candidates).encode())
+
+
+def link(name: str, target: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / name).rename(folder / "moved")
+        (folder / name).symlink_to(target)
+
+    return change
+
+
+class Trap:
+    """Leaves a file behind where it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (Path("sprung"),)
 
 
 @pytest.mark.parametrize(
@@ -143,15 +185,45 @@ def same_ids(folder: Path) -> None:
         (change_manifest(format=2), "format 2 is not 1"),
         (change_manifest(size=3), "manifest says 3"),
         (change_manifest(dimension=16), r"\(2, 16\)"),
-        (change_manifest(files={}), "is not the file"),
+        (change_manifest(files={}), "other files than"),
         (change_manifest(size="many"), "manifest: size"),
-        (fewer_vectors, r"shape \(1, 32\)"),
-        (pickled_vectors, "allow_pickle"),
-        (same_ids, "'a' is the id of candidates 0 and 1"),
+        (change_manifest(pool="../p"), "manifest: pool"),
+        (change_manifest(pool="p}:x{"), "manifest: pool"),
+        (change_manifest(files={"../p": {"bytes": 0, "sha256": ""}}), "other files than"),
+        (change_manifest(more="x" * 100_000), "manifest.json has more than"),
+        (lambda folder: (folder / "manifest.json").write_text("[" * 60_000), "manifest"),
+        (link("manifest.json", "moved"), "manifest.json is not a plain file"),
+        (link("vectors.npy", "/dev/zero"), "vectors.npy is not a plain file"),
+        (link("candidates.jsonl", "../../candidates.jsonl"), "candidates.jsonl is not a plain"),
+        (array(lambda vectors: vectors[:1]), r"shape \(1, 32\)"),
+        (array(lambda vectors: vectors.astype(np.float32)), "float32 vectors"),
+        (array(lambda vectors: vectors.ravel()), r"shape \(64,\)"),
+        (array(lambda vectors: vectors * np.nan), "not of unit length"),
+        (array(lambda vectors: vectors * 100), "not of unit length"),
+        (put("vectors.npy", lambda _: pickle.dumps(Trap())), "magic string"),
+        (put("vectors.npy", archive), "magic string"),
+        (put("vectors.npy", lambda _: b""), "vectors.npy|magic string"),
+        (put("vectors.npy", lambda folder: (folder / "vectors.npy").read_bytes()[:-8]), "mmap"),
+        (array(lambda _: np.array([{"a": 1}, {}], object)), "Python objects"),
+        (claiming((1 << 40, 32)), "mmap"),
+        (claiming((1 << 62, 1 << 62)), "no whole snapshot"),
+        (claiming((-1, 32)), "no whole snapshot"),
+        (claiming((2, 32), "|O"), "Python objects"),
+        (lines('{"id": "a", "text": "One."}', '{"id": "a", "text": "Two."}'), "'a' is the id"),
+        (lines('{"id": "a", "text": "One."}'), "holds 1 candidates"),
+        (lines('{"id": "a\\n", "text": "One."}'), "not a candidate"),
+        (lines('{"text": "\\ud800"}'), "not a candidate"),
+        (lines('{"text": "a", "metadata": {"k": "\\ud800"}}'), "not a candidate"),
+        (lines('{"text": "a", "metadata": {"k": NaN}}'), "not a candidate"),
+        (lines("[" * 100_000), "not JSON"),
     ],
 )
 async def test_what_does_not_match_is_refused(
-    start: StartReplica, tmp_path: Path, damage: Callable[[Path], None], told: str | None
+    start: StartReplica,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    damage: Callable[[Path], None],
+    told: str | None,
 ) -> None:
     folder = tmp_path / "s"
     await written(start, folder)
@@ -159,5 +231,7 @@ async def test_what_does_not_match_is_refused(
     if told is None:  # white space behind the manifest means nothing
         assert read_snapshot(folder).candidates == CANDIDATES
         return
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SnapshotError, match=told):
         read_snapshot(folder)
+    assert not Path("sprung").exists()

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -19,6 +20,7 @@ from service.planning import Planning
 from service.pools import Pools, read_candidates
 from service.private_redis import PrivateRedis
 from service.ranking import Ranking
+from service.redis import Probe
 from service.replica import running_replica
 from service.reranking import Reranking
 from service.selection import Selector
@@ -80,7 +82,7 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
         )
         stack.push_async_callback(turns.close)
         if settings.default_pool:
-            await _fill_default_pool(pools, settings.default_pool)
+            await pools.keep_filled(partial(_fill_default_pool, pools, settings.default_pool))
         yield Services(
             settings=settings,
             metrics=metrics,
@@ -99,7 +101,7 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
                 timeout=settings.request_timeout,
             ),
             planning=Planning(histories, cached, metrics, timeout=settings.request_timeout),
-            ping=redis.ping,
+            ping=Probe(redis, metrics, settings.redis_cluster),
         )
 
 

@@ -34,7 +34,8 @@ CPU_TOKENS = 256
 _OF_LATE = 32
 """Batches whose median tells how long a text takes."""
 _PROBE_SECONDS = 1.0
-_STALLED_SECONDS = 60.0
+_STALLED_SECONDS = 10.0
+_HUNG_SECONDS = 60.0
 
 
 class EncoderQueue:
@@ -72,12 +73,12 @@ class EncoderQueue:
         self._for_tokenizer = threading.Condition(self._lock)
         self._tokenizer_lock = threading.Lock()
         self._busy_since: float | None = None
-        self._draining = self._stopped = False
+        self._started = self._draining = self._stopped = False
         self._threads = [
             threading.Thread(target=self._run_all, name="encoder", daemon=True),
             threading.Thread(target=self._tokenize_all, name="tokenizer", daemon=True),
         ]
-        metrics.watch_oldest(self._oldest)
+        metrics.watch_queue(self._oldest, self._running)
 
     @property
     def healthy(self) -> bool:
@@ -86,15 +87,20 @@ class EncoderQueue:
 
     @property
     def stalled(self) -> bool:
-        """Whether a batch has been on the device for longer than any can take."""
-        since = self._busy_since
-        return since is not None and time.monotonic() - since > _STALLED_SECONDS
+        """Whether a batch has been on the device for longer than any should take."""
+        return self._running() > _STALLED_SECONDS
+
+    @property
+    def hung(self) -> bool:
+        """Whether that has gone on until only a new process can help: no thread can be stopped."""
+        return self._running() > _HUNG_SECONDS
 
     async def start(self) -> None:
         """Warm the model up and start to work; raises what the model raises."""
         await asyncio.to_thread(self._device.warm_up)
         for thread in self._threads:
             thread.start()
+        self._started = True
 
     async def encode(
         self,
@@ -239,6 +245,13 @@ class EncoderQueue:
             with self._lock:
                 self._backlog.put(piece, tokens)
                 self._for_device.notify()
+
+    def _running(self) -> float:
+        """Return the age in seconds of the batch on the device; a thread that died is not back."""
+        if self._started and not self._over and not all(t.is_alive() for t in self._threads):
+            return math.inf
+        since = self._busy_since
+        return 0.0 if since is None else time.monotonic() - since
 
     def _oldest(self) -> float:
         with self._lock:

@@ -19,6 +19,13 @@ Rejected = Literal["queue_full", "draining", "body_too_large", "unauthenticated"
 Dropped = Literal["cancelled", "deadline"]
 Operation = Literal["read", "commit", "put_first", "delete", "pool_read", "pool_commit"]
 Result = Literal["ok", "conflict", "replayed", "unavailable"]
+Lost = Literal["database", "session", "pool"]
+"""All that was in Redis, or a part of a session or of a pool, as where it evicts keys."""
+PoolState = Literal["ready", "behind", "loading", "encoding", "damaged"]
+"""Behind: an older version is served, since the newest could not be read."""
+
+Age = Callable[[], float]
+"""In seconds."""
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 _ITEMS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -56,6 +63,9 @@ class Metrics:
         self.batch_tokens = Histogram(
             "turnwise_batch_tokens", "Tokens of a padded batch", buckets=_TOKENS, registry=registry
         )
+        self.batch_running_seconds = Gauge(
+            "turnwise_batch_running_seconds", "Age of the batch on the device", registry=registry
+        )
         self.batch_failures = Counter(
             "turnwise_batch_failures", "Batches that the encoder failed on", registry=registry
         )
@@ -76,6 +86,12 @@ class Metrics:
             "turnwise_state_operations", "Operations on Redis", ["operation", "result"],
             registry=registry,
         )  # fmt: skip
+        self.state_lost = Counter(
+            "turnwise_state_lost", "What Redis was found to have lost", ["what"], registry=registry
+        )
+        self.redis_evicts = Gauge(
+            "turnwise_redis_evicts", "1 where Redis may drop keys to make room", registry=registry
+        )
         self.sessions_created = Counter(
             "turnwise_sessions_created", "Sessions created", registry=registry
         )
@@ -86,16 +102,20 @@ class Metrics:
         self.pool_version = Gauge(
             "turnwise_pool_version", "Version of a pool", ["namespace", "pool"], registry=registry
         )
+        self.pools = Gauge("turnwise_pools", "Pools by state", ["state"], registry=registry)
         self.ready = Gauge("turnwise_ready", "1 while /readyz says yes", registry=registry)
         self.tasks = Gauge("turnwise_tasks", "Tasks of the event loop", registry=registry)
         self.build = Info("turnwise_build", "Version and model", registry=registry)
-        self._ages: list[Callable[[], float]] = []
+        self._waiting: list[Age] = []
+        self._running: list[Age] = []
         self._create_series()
 
-    def watch_oldest(self, age: Callable[[], float]) -> None:
-        """Take what tells the age in seconds of the oldest text that waits in one more queue."""
-        self._ages.append(age)
-        self.queue_oldest_seconds.set_function(lambda: max(age() for age in self._ages))
+    def watch_queue(self, waiting: Age, running: Age) -> None:
+        """Take what tells, of one more queue, the ages of its oldest text and of its batch."""
+        self._waiting.append(waiting)
+        self._running.append(running)
+        self.queue_oldest_seconds.set_function(lambda: max(age() for age in self._waiting))
+        self.batch_running_seconds.set_function(lambda: max(age() for age in self._running))
 
     @contextmanager
     def stage(self, stage: Stage) -> Iterator[None]:
@@ -113,8 +133,13 @@ class Metrics:
             self.queue_depth.labels(path)
         for role, path in product(Role, get_args(Path)):
             self.encoded.labels(role, path)
-        for counter, reasons in ((self.rejected, Rejected), (self.dropped, Dropped)):
-            for reason in get_args(reasons):
-                counter.labels(reason)
+        for metric, values in (
+            (self.rejected, Rejected),
+            (self.dropped, Dropped),
+            (self.state_lost, Lost),
+            (self.pools, PoolState),
+        ):
+            for value in get_args(values):
+                metric.labels(value)
         for operation, result in product(get_args(Operation), get_args(Result)):
             self.state_operations.labels(operation, result)

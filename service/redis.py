@@ -1,16 +1,21 @@
 """The connection to Redis, and its failures as errors of the service."""
 
 import asyncio
+import logging
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
+from urllib.parse import urlsplit
 
 from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
+from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 from redis.exceptions import (
+    AskError,
     ClusterError,
     ConnectionError,  # noqa: A004 - Redis's own
     OutOfMemoryError,
@@ -24,17 +29,23 @@ from redis.exceptions import (
 from service.errors import StateUnavailable
 from service.metrics import Metrics, Operation, Result
 
-__all__ = ["Outcome", "Redis", "connect", "redis_errors"]
+__all__ = ["Outcome", "Probe", "Redis", "connect", "redis_errors"]
+
+_log = logging.getLogger("turnwise.redis")
 
 _CONNECTIONS = 64
-_CLUSTER_CONNECTIONS = 4096  # to a node: the cluster's client fails at its limit, it does not wait
+_MANY = 4096  # to a node: where the client fails at its limit and does not wait
+_SENTINEL_PORT = 26379
+_PROBE, _PROBE_SECONDS = "tw:probe", 60
 _IDLE_CHECK = 15
 """Seconds after which an idle connection is tried out before it is used."""
 
 _AWAY = (ConnectionError, TimeoutError, ClusterError, RedisClusterException, OSError)
-_REFUSED = (ReadOnlyError, OutOfMemoryError, TryAgainError)
+_REFUSED = (ReadOnlyError, OutOfMemoryError, TryAgainError, AskError)  # which MOVED is, too
 # The same answers out of a script, and those that the client has no class for.
-_CODES = re.compile(r"(^|-)(READONLY|OOM|MISCONF|NOREPLICAS|BUSY|CLUSTERDOWN|MASTERDOWN)\b")
+_CODES = re.compile(
+    r"(^|-)(READONLY|OOM|MISCONF|NOREPLICAS|BUSY|CLUSTERDOWN|MASTERDOWN)\b|non local key"
+)
 
 
 def connect(url: str, *, cluster: bool, timeout: float) -> Redis:
@@ -44,32 +55,84 @@ def connect(url: str, *, cluster: bool, timeout: float) -> Redis:
     its caller knows whether doing it again is harmless.
 
     Args:
-        url: `redis://`, `rediss://` or `unix://`.
+        url: `redis://`, `rediss://`, `unix://`, or where Sentinels tell which Redis is the primary
+            `redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]/NAME`. The user and the
+            password are Redis's; those of the Sentinels are `?sentinel_username=` and
+            `&sentinel_password=`, and `&db=` is the database. `rediss+sentinel://` is TLS to all.
         cluster: Whether the URL names a node of a Redis Cluster. Its client knows the same
             commands; the keys of a script or a transaction must share a hash tag.
         timeout: Seconds for connecting, for a command, and for a free connection.
     """
-    once = Retry(NoBackoff(), 0)
+    options: dict[str, Any] = {
+        "socket_timeout": timeout,
+        "socket_connect_timeout": timeout,
+        "health_check_interval": _IDLE_CHECK,
+        "retry": Retry(NoBackoff(), 0),
+    }
     if cluster:
-        client = RedisCluster.from_url(
-            url,
-            socket_timeout=timeout,
-            socket_connect_timeout=timeout,
-            health_check_interval=_IDLE_CHECK,
-            max_connections=_CLUSTER_CONNECTIONS,
-            retry=once,
-        )
-        return cast(Redis, client)
+        return cast(Redis, RedisCluster.from_url(url, max_connections=_MANY, **options))
+    if "+sentinel:" in url:
+        return _primary(url, options)
     pool = BlockingConnectionPool.from_url(
-        url,
-        socket_timeout=timeout,
-        socket_connect_timeout=timeout,
-        health_check_interval=_IDLE_CHECK,
-        max_connections=_CONNECTIONS,
-        timeout=timeout,
-        retry=once,
+        url, max_connections=_CONNECTIONS, timeout=timeout, **options
     )
     return Redis.from_pool(pool)
+
+
+class _Primary(Redis):
+    """A client of the Redis that Sentinels call the primary: it asks them whenever it connects."""
+
+    async def aclose(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401
+        """Close the connections to the Sentinels, too."""
+        await super().aclose(*arguments, **named)
+        await self.connection_pool.sentinel_manager.aclose()
+
+
+def _primary(url: str, options: dict[str, Any]) -> Redis:
+    parts = urlsplit(url)
+    user, at, hosts = parts.netloc.rpartition("@")
+    given: dict[str, Any] = {**parse_url(f"redis://{user}{at}?{parts.query}")}
+    given["ssl"] = parts.scheme.startswith("rediss")
+    asking = {
+        option.removeprefix("sentinel_"): given.pop(option)
+        for option in list(given)
+        if option.startswith("sentinel_")
+    }
+    asking |= {option: value for option, value in given.items() if option.startswith("ssl")}
+    addresses = [urlsplit(f"//{host}") for host in hosts.split(",")]
+    sentinel = Sentinel(
+        [(address.hostname, address.port or _SENTINEL_PORT) for address in addresses],
+        sentinel_kwargs=options | asking,
+        **options,
+    )
+    return sentinel.master_for(parts.path[1:], _Primary, max_connections=_MANY, **given)
+
+
+async def _evicting(redis: Redis, *, cluster: bool) -> set[str]:
+    """Return the policies by which a server, or any primary of a cluster, drops keys when full."""
+    ask: dict[str, Any] = {"target_nodes": RedisCluster.PRIMARIES} if cluster else {}
+    found = await redis.info("memory", **ask)
+    servers = [found] if "maxmemory" in found else list(found.values())
+    policies = {info["maxmemory_policy"] for info in servers if info["maxmemory"]}
+    return policies - {"noeviction"}
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Tells whether Redis takes what has to be kept; each call asks it anew."""
+
+    redis: Redis
+    metrics: Metrics
+    cluster: bool
+
+    async def __call__(self) -> None:
+        """Write something; raises where Redis is away, full, demoted, or without its disk."""
+        await self.redis.set(_PROBE, b"", ex=_PROBE_SECONDS)
+        with suppress(ResponseError):  # it may be forbidden to ask
+            policies = await _evicting(self.redis, cluster=self.cluster)
+            self.metrics.redis_evicts.set(bool(policies))
+            if policies:
+                _log.warning("Redis may evict sessions and pools: %s", ", ".join(sorted(policies)))
 
 
 @dataclass(slots=True)

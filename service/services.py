@@ -32,7 +32,7 @@ class Services:
     pools: "Pools"
     queues: Sequence["EncoderQueue"]
     ping: Callable[[], Awaitable[object]]
-    """Asks Redis for a sign of life; raises where there is none."""
+    """Asks Redis to keep something; raises where it does not."""
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     """Set from SIGTERM on: `/readyz` says no, while requests are still answered."""
 

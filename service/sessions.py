@@ -1,6 +1,7 @@
 """The state of sessions in Redis: text is the truth, vectors are a cache of one model's.
 
-A session is six keys with one hash tag: `meta` (hash: version, epoch, responder, fingerprint), and
+A session is six keys with one hash tag: `meta` (hash: version, epoch, responder, fingerprint, how
+many posts), and
 the lists `posts` (JSON), `first` ([B1], float16), `second` ([B2], float16), `rows` (float32) and
 `answers` (to idempotency keys). Vectors belong to utterances, in order; any list of them may end
 early, and what is missing is worked out from the text. The epoch changes when an utterance that
@@ -8,6 +9,7 @@ had vectors does, so that a late [B1] cannot land on another text.
 """
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -22,6 +24,8 @@ from redis.asyncio import Redis
 from service.conversation import Post
 from service.metrics import Metrics
 from service.redis import redis_errors
+
+_log = logging.getLogger("turnwise.sessions")
 
 Float32 = NDArray[np.float32]
 
@@ -153,7 +157,13 @@ class Sessions:
             if found[8]:
                 outcome.result = "replayed"
         answered = Answered(*found[8].decode().split("\n", 2)) if found[8] else None
-        return self._session(found), answered
+        version, *_, count = found[0]
+        counted = count is not None or version is None  # not in sessions of earlier releases
+        lost = counted and int(count or 0) != len(found[2])
+        if lost:
+            self._metrics.state_lost.labels("session").inc()
+            _log.warning("Redis lost a part of a session")
+        return self._session(found, lost=lost), answered
 
     async def commit(self, session: SessionKey, base: Session | None, change: Change) -> bool:
         """Apply a change if the session still is as it was read; say whether it was applied."""
@@ -199,10 +209,12 @@ class Sessions:
         with redis_errors(self._metrics, "delete"):
             return bool(await self._redis.unlink(*_keys(session)))
 
-    def _session(self, found: list[Any]) -> Session | None:
-        (version, epoch, responder, fingerprint), milliseconds, posts, *vectors = found
+    def _session(self, found: list[Any], *, lost: bool) -> Session | None:
+        (version, epoch, responder, fingerprint, _), milliseconds, posts, *vectors = found
         if version is None:
             return None
+        if lost:  # its posts, and with them what the vectors are of
+            epoch, posts, vectors = int(epoch) + 1, [], [[], [], [], 0, 0]
         rows = self._vectors(vectors[2], np.float32)
         whole = vectors[3] == vectors[4]  # not where Redis evicted one of the two
         return Session(

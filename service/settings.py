@@ -1,6 +1,7 @@
 """Every setting of the service, from `TURNWISE_*` variables, with its default and its reason."""
 
 import os
+import re
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -12,6 +13,7 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     ValidationError,
+    field_validator,
     model_validator,
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -23,6 +25,7 @@ from models.errors import TurnwiseError
 Scope = Literal["select", "pools", "admin"]
 
 _PREFIX = "TURNWISE_"
+_REDIS = re.compile(r"(rediss?|unix)://|rediss?\+sentinel://[^/]+/[^/?]+")
 _OF_CLIENTS = {"TURNWISE_URL", "TURNWISE_KEY"}
 """Variables that `turnwise pool` reads."""
 
@@ -77,7 +80,7 @@ class Settings(Limits):
     """JSON: `[{"name", "sha256", "scopes"}]`; `turnwise key NAME` makes one."""
 
     redis_url: str | None = None
-    """`redis://`, `rediss://` or `unix://`; without one the service starts a private Redis."""
+    """`redis://`, `rediss://`, `unix://`, `redis+sentinel://`; without one it starts its own."""
     redis_cluster: bool = False
     """The URL names a node of a Redis Cluster."""
     redis_timeout: PositiveFloat = 2.0
@@ -125,6 +128,16 @@ class Settings(Limits):
     tracing: bool = False
     """OpenTelemetry traces; needs the extra `tracing`, configured by `OTEL_*`."""
 
+    @field_validator("redis_url")
+    @classmethod
+    def _reachable(cls, url: str | None) -> str | None:
+        if url and not _REDIS.match(url):
+            raise ValueError(
+                "begins with redis://, rediss:// or unix://, or is "
+                "redis+sentinel://HOST:PORT,HOST:PORT/NAME"
+            )
+        return url
+
     @model_validator(mode="after")
     def _safe(self) -> Self:
         loopback = self.host in {"127.0.0.1", "::1", "localhost"}
@@ -135,6 +148,8 @@ class Settings(Limits):
             )
         if len({key.sha256 for key in self.api_keys}) < len(self.api_keys):
             raise ValueError("an API key stands there twice")
+        if self.redis_cluster and "+sentinel:" in (self.redis_url or ""):
+            raise ValueError("a Redis Cluster fails over without Sentinels: name one of its nodes")
         return self
 
 

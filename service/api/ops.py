@@ -28,7 +28,7 @@ _PING_SECONDS = 0.8
 _FAILURES = {
     "model": "the model fails batch after batch",
     "pools": "not every pool is loaded",
-    "redis": "Redis does not answer",
+    "redis": "Redis does not answer, or takes no writes",
     "encoder": "a batch does not come back from the device",
     "not_draining": "the service is stopping",
 }
@@ -37,9 +37,21 @@ _MORE_LIMITS = ("queue_limit", "session_ttl", "request_timeout")
 _log = logging.getLogger("turnwise.api")
 
 
-@router.get("/livez", operation_id="livez", summary="Is the process alive?", response_model=Alive)
-async def livez() -> Response:
-    """Yes, while it answers at all."""
+@router.get(
+    "/livez",
+    operation_id="livez",
+    summary="Is the process alive?",
+    response_model=Alive,
+    responses=failures(NotReady, keyed=False),
+)
+async def livez(services: ServicesDep) -> Response:
+    """Yes, while it answers, unless only a new process can help.
+
+    That is so where a batch has not come back from the device for a minute: the thread that
+    waits for it can be neither stopped nor replaced. `/readyz` has said no since ten seconds.
+    """
+    if any(queue.hung for queue in services.queues):
+        raise NotReady(_FAILURES["encoder"], [FieldError(("encoder",), _FAILURES["encoder"])])
     return answer(Alive())
 
 
@@ -51,7 +63,7 @@ async def livez() -> Response:
     responses=failures(NotReady, keyed=False),
 )
 async def readyz(services: ServicesDep) -> Response:
-    """Yes, where pools are loaded, Redis answers, and batches progress.
+    """Yes, where pools are loaded, Redis takes writes, and batches progress.
 
     The model is loaded and warm before the service takes its first connection.
     """
@@ -116,6 +128,6 @@ async def _answers(services: Services) -> bool:
         async with asyncio.timeout(_PING_SECONDS):
             await services.ping()
     except Exception as error:
-        _log.warning("Redis does not answer: %s", type(error).__name__)
+        _log.warning("Redis does not answer, or takes no writes: %s", type(error).__name__)
         return False
     return True

@@ -39,6 +39,8 @@ def read_info(name: str, info: Info) -> Iterator[Finding]:
     yield _eviction(f"{name} eviction", info)
     yield _persistence(f"{name} persistence", info)
     yield _memory(f"{name} memory", info)
+    if info.get("connected_slaves"):
+        yield _failover(f"{name} failover", info)
 
 
 def _version(name: str, info: Info) -> Finding:
@@ -61,6 +63,13 @@ def _eviction(subject: str, info: Info) -> Finding:
     advice = "CONFIG SET maxmemory-policy noeviction: sessions and pools are nowhere else"
     drops = policy.startswith("allkeys") and info.get("maxmemory", 0)
     return Finding(subject, "fail" if drops else "warn", policy, advice)
+
+
+def _failover(subject: str, info: Info) -> Finding:
+    if "min_slaves_good_slaves" in info:
+        return Finding(subject, "ok", "a primary that its replicas left takes no writes")
+    advice = "with two replicas or more CONFIG SET min-replicas-to-write 1"
+    return Finding(subject, "warn", "a primary that its replicas left takes turns in vain", advice)
 
 
 def _persistence(subject: str, info: Info) -> Finding:

@@ -90,6 +90,11 @@ class Log:
             entries=tuple(Entry(**json.loads(entry)) for entry in entries),
         )
 
+    @property
+    def whole(self) -> bool:
+        """Whether there is an entry for every version; not where Redis evicted them."""
+        return self.base + self.has + len(self.entries) == self.position.version
+
     def until(self, position: Position) -> "Log | None":
         """Return a log that was read from its start, up to a version; None where it lacks it."""
         entries = self.entries[: max(0, position.version - self.base)]

@@ -1,14 +1,23 @@
 """All pools, as this replica has them."""
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import get_args
 
 from service.catalogue import Edited, PoolInfo, Retrieval
-from service.errors import CandidateNotFound, Conflict, InvalidRequest, PoolNotFound, PoolNotReady
-from service.metrics import Metrics
-from service.pools.background import Background, quietly
+from service.errors import (
+    CandidateNotFound,
+    Conflict,
+    InvalidRequest,
+    PoolNotFound,
+    PoolNotReady,
+    StateUnavailable,
+)
+from service.metrics import Metrics, PoolState
+from service.pools.background import Background, Work, quietly
 from service.pools.candidate import Candidate, distinct
 from service.pools.contents import Contents
 from service.pools.encoding import PoolEncoder, Progress
@@ -22,6 +31,8 @@ from service.pools.workers import Workers
 from service.redis import Redis
 
 POLL_SECONDS = 0.5
+
+_log = logging.getLogger("turnwise.pools")
 
 
 class Pools:
@@ -59,11 +70,24 @@ class Pools:
         self._pools: dict[PoolKey, LivePool] = {}
         self._at_start: list[LivePool] | None = None
         self._background = Background()
+        self._born: str | None = None
+        self._fill: Work | None = None
+        self._filled = True
+        for state in get_args(PoolState):
+            metrics.pools.labels(state).set_function(partial(self._count, state))
 
     async def start(self) -> None:
         """Find the pools, and begin to read them; where Redis is away, later."""
         await quietly(self._poll)
         self._background.begin("poll", self._poll_forever)
+
+    async def keep_filled(self, fill: Work) -> None:
+        """Do what fills a pool that has to be there: now, and whenever Redis lost its data."""
+        self._fill, self._filled = fill, False
+        try:
+            await self._refill()
+        except StateUnavailable as error:
+            _log.warning("pools: %s", error)
 
     async def close(self) -> None:
         """Stop following."""
@@ -73,10 +97,14 @@ class Pools:
     @property
     def ready(self) -> bool:
         """Whether every pool that was there at the start is loaded, or cannot be."""
-        return self._at_start is not None and all(
-            pool.state in {"ready", "damaged"}
-            for pool in self._at_start
-            if self._pools.get(pool.key) is pool  # else it was removed meanwhile
+        return (
+            self._filled
+            and self._at_start is not None
+            and all(
+                pool.state in {"ready", "damaged"}
+                for pool in self._at_start
+                if self._pools.get(pool.key) is pool  # else it was removed meanwhile
+            )
         )
 
     def view(self, namespace: str, name: str) -> PoolView:
@@ -231,6 +259,7 @@ class Pools:
 
     async def _poll(self) -> None:
         """Compare with Redis, and begin what has to be done: one slow pool keeps up no other."""
+        await self._see_whether_all_is_lost()
         known = set(self._pools)  # of a pool that is created from here on, the names may lack it
         names = await self._store.names()
         keys = sorted(names)
@@ -244,6 +273,25 @@ class Pools:
             self._forget(key)
         if self._at_start is None:
             self._at_start = list(self._pools.values())
+
+    async def _see_whether_all_is_lost(self) -> None:
+        born = await self._store.born()
+        if self._born not in {None, born}:
+            self._metrics.state_lost.labels("database").inc()
+            _log.error("Redis lost its data: %d pools, and all sessions", len(self._pools))
+            self._filled = self._fill is None
+        self._born = born
+        if not self._filled:
+            self._background.begin("fill", self._refill)
+
+    async def _refill(self) -> None:
+        if self._fill:
+            await self._fill()
+            self._filled = True
+
+    def _count(self, state: PoolState) -> int:
+        pools = list(self._pools.values())  # scraped in another thread
+        return sum(("behind" if pool.behind else pool.state) == state for pool in pools)
 
     async def _follow(self, pool: LivePool, head: Head) -> None:
         if not await pool.follow(head):

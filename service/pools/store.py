@@ -29,6 +29,7 @@ CHUNK = 2000
 """Candidates of a chunk: 1.7 MB with the default model."""
 
 _NAMES = "tw:pools"
+_BORN = "tw:born"
 _STAGED_SECONDS = 900
 _GRACE_SECONDS = 120
 _LOCK_SECONDS = 120
@@ -45,6 +46,13 @@ class PoolStore:
             path.name.removesuffix(".lua"): redis.register_script(path.read_text())
             for path in folder.iterdir()
         }
+
+    async def born(self) -> str:
+        """Return a word that this Redis was given once; another one, where it lost its data."""
+        while (word := await self._do("pool_read", lambda: self._redis.get(_BORN))) is None:
+            new = secrets.token_hex(8)
+            await self._do("pool_commit", lambda: self._redis.set(_BORN, new, nx=True))  # noqa: B023
+        return cast(str, word.decode())
 
     async def names(self) -> dict[PoolKey, str]:
         """Return the incarnation by which each pool is known; it may be gone already."""
@@ -72,9 +80,7 @@ class PoolStore:
             and it was left alone then.
         """
         arguments = [secrets.token_hex(8), description, time(), retrieval or ""]
-        incarnation, found = await self._run(
-            "pool_commit", "create", [_key(key, "meta")], arguments
-        )
+        incarnation, found = await self._run("pool_commit", "create", _keys(key), arguments)
         await self._do("pool_commit", lambda: self._redis.hset(_NAMES, str(key), incarnation))
         return _retrieval(found)
 
@@ -166,11 +172,8 @@ class PoolStore:
         self, key: PoolKey, name: str, candidates: Sequence[Candidate], vectors: Float16
     ) -> None:
         compressed = await asyncio.to_thread(dumped, candidates)
-        fields: dict[Any, Any] = {"candidates": compressed, self._field: vectors.tobytes()}
-        pipeline = self._redis.pipeline(transaction=True)
-        pipeline.hset(_chunk(key, name), mapping=fields)
-        pipeline.expire(_chunk(key, name), _STAGED_SECONDS)
-        await self._do("pool_commit", pipeline.execute)
+        arguments = [_STAGED_SECONDS, "candidates", compressed, self._field, vectors.tobytes()]
+        await self._run("pool_commit", "stage", [_chunk(key, name)], arguments)
 
     async def _mutate(self, script: str, keys: list[str], arguments: list[Any]) -> Outcome:
         with redis_errors(self._metrics, "pool_commit") as counted:

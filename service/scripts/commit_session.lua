@@ -5,20 +5,23 @@
 --   come; then what comes.
 local version = redis.call('HGET', KEYS[1], 'version') or ''
 if version ~= ARGV[1] then return 0 end
--- A list may have lost its tail (eviction): nothing may be put behind a gap.
+-- A list may have lost its items (eviction): nothing may be put behind a gap.
 for list = 0, 3 do
   local kept = tonumber(ARGV[9 + 2 * list])
   if redis.call('LLEN', KEYS[2 + list]) < kept then return 0 end
 end
 -- The first write is one that a Redis without memory refuses; a later one it would let through.
 redis.call('HSET', KEYS[1], 'version', ARGV[2], 'epoch', ARGV[3], 'responder', ARGV[4],
-  'fingerprint', ARGV[5])
+  'fingerprint', ARGV[5], 'posts', ARGV[9] + ARGV[10])
 local place = 17
 for list = 0, 3 do
   local key = KEYS[2 + list]
   local kept, count = tonumber(ARGV[9 + 2 * list]), tonumber(ARGV[10 + 2 * list])
-  if kept == 0 then redis.call('DEL', key) else redis.call('LTRIM', key, 0, kept - 1) end
+  local gone = kept == 0 and redis.call('LLEN', key) or 0
+  if kept > 0 then redis.call('LTRIM', key, 0, kept - 1) end
   for item = place, place + count - 1 do redis.call('RPUSH', key, ARGV[item]) end
+  -- Last, since a list that vanishes cannot come back while its slot moves to another node.
+  if gone > 0 then redis.call('LTRIM', key, gone, -1) end
   place = place + count
 end
 if ARGV[7] ~= '' then

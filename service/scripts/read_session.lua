@@ -1,6 +1,7 @@
 -- One read a turn. KEYS: meta, posts, first, second, rows, answers.
 -- ARGV: rows wanted (all: -1), whether second is wanted (1), digest of the idempotency key or "".
-local meta = redis.call('HMGET', KEYS[1], 'version', 'epoch', 'responder', 'fingerprint')
+local meta = redis.call('HMGET', KEYS[1], 'version', 'epoch', 'responder', 'fingerprint',
+  'posts')
 local answer = false
 if ARGV[3] ~= '' then
   for _, entry in ipairs(redis.call('LRANGE', KEYS[6], 0, -1)) do

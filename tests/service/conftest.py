@@ -33,11 +33,13 @@ class RedisServer:
         self.start()
 
     def start(self) -> None:
+        configuration = self.folder / "redis.conf"  # which a Sentinel keeps what it learns in
+        configuration.touch()
         self._process = Popen(  # noqa: S603 - our own words
             [
-                str(bundled_server()), "--port", "0", "--unixsocket", str(self.socket),
-                "--dir", str(self.folder), "--save", "", "--appendonly", "no",
-                "--loglevel", "warning", *self._options,
+                str(bundled_server()), str(configuration),
+                "--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder),
+                "--save", "", "--appendonly", "no", "--loglevel", "warning", *self._options,
             ],
             stdin=DEVNULL, stdout=DEVNULL,
             restore_signals=False,  # so that a full disk is an error to it, and no signal
@@ -135,7 +137,7 @@ def anyio_backend() -> str:
 
 
 def _cluster() -> RedisServer:
-    port = _free_port()
+    port = free_port()
     server = RedisServer("--port", str(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes")
     server.url = f"redis://127.0.0.1:{port}"
     server.command("CLUSTER", "ADDSLOTS", *map(str, range(16384)))
@@ -143,7 +145,7 @@ def _cluster() -> RedisServer:
     return server
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Return a port that is free, as is that of its cluster bus, 10,000 above it."""
     while True:
         port = 12_000 + secrets.randbelow(10_000)  # systems hand out neither by themselves

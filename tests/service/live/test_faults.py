@@ -1,15 +1,29 @@
-"""What happens when a part breaks, and that it mends by itself."""
+"""What happens when a part breaks, a client leaves or a clock jumps; it mends by itself."""
 
-from collections.abc import Callable
+import asyncio
+import json
+import math
+import re
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
+import onnxruntime
 import pytest
+import redis as blocking
+import torch
 
 from models.roles import Kind
+from service.sessions import Sessions
 from tests.service.conftest import RedisServer
 from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live, Oracle, eventually
+from tests.service.live.talk import Talk
 
 PREFIX = "urn:turnwise:problem:"
 CONTEXT = [{"speaker": "user", "text": "Hello"}]
@@ -103,3 +117,217 @@ def test_a_plain_sentence_encoder_serves_too(
         live.fill(pool=f"pool-{plain}")
         answer = live.say(f"s-{plain}", DIALOGUE[:3], pool=f"pool-{plain}")
         assert len(answer["candidates"]) == 5
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory."),
+        MemoryError(),
+        onnxruntime.capi.onnxruntime_pybind11_state.Fail("Failed to allocate memory"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_batch_for_which_memory_does_not_suffice_is_encoded_one_by_one(
+    live: Live, monkeypatch: pytest.MonkeyPatch, oracle: Oracle, error: Exception
+) -> None:
+    forward = live.encoder.forward
+
+    def small_batches_only(tokens: Any) -> Any:  # noqa: ANN401
+        if len(tokens) > 1 or len(tokens[0]) > 40:
+            raise error
+        return forward(tokens)
+
+    monkeypatch.setattr(live.encoder, "forward", small_batches_only)
+    talk = Talk("s", oracle)
+    ranked = live.post("/rank", context=CONTEXT, candidates=REPLIES)
+    assert len(ranked["ranking"]) == len(REPLIES)
+    assert live.metric("turnwise_batch_failures_total") >= 1
+    assert kind(turn(live, "long " * 60)) == (500, "encoder-failed")
+    talk.turn(live)
+    assert live.http.get("/readyz").is_success
+    talk.check(live)
+
+
+class Held:
+    """An encoder whose next batch does not come back until it is let go."""
+
+    def __init__(self, live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.has, self._go = threading.Event(), threading.Event()
+        forward = live.encoder.forward
+
+        def held(tokens: Any) -> Any:  # noqa: ANN401
+            self.has.set()
+            assert self._go.wait(60)
+            return forward(tokens)
+
+        monkeypatch.setattr(live.encoder, "forward", held)
+
+    def let_go(self) -> None:
+        self._go.set()
+
+
+def test_an_encoder_that_hangs_is_told_of_and_takes_nothing_with_it(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch, oracle: Oracle
+) -> None:
+    live = launch(request_timeout=0.3, queue_limit=4)
+    live.fill()
+    talk = Talk("s", oracle)
+    talk.turn(live)
+    held = Held(live, monkeypatch)
+    try:
+        assert kind(talk.post(live, "Hangs.")) == (503, "deadline-exceeded")
+        eventually(lambda: live.metric("turnwise_batch_running_seconds") > 0.1)
+        seen = [kind(talk.post(live, f"Waits {number}.")) for number in range(6)]
+        assert set(seen) == {(503, "deadline-exceeded"), (429, "overloaded")}
+        assert live.metric("turnwise_queue_depth", path="critical") <= 4
+        assert live.get("/sessions/s")["turns"] == 1
+        assert live.http.get("/readyz").is_success  # it may be a large batch
+        monkeypatch.setattr("service.batching._STALLED_SECONDS", 0.1)
+        assert live.http.get("/readyz").json()["errors"][0]["loc"] == ["encoder"]
+        assert live.http.get("/livez").is_success
+        monkeypatch.setattr("service.batching._HUNG_SECONDS", 0.1)
+        assert live.http.get("/livez").status_code == 503
+    finally:
+        held.let_go()
+    eventually(lambda: live.http.get("/readyz").is_success)
+    assert live.http.get("/livez").is_success
+    assert live.metric("turnwise_batch_running_seconds") == 0
+    talk.turn(live, text="Hangs.")
+    talk.check(live)
+
+
+def test_an_encoder_whose_thread_died_is_to_be_started_anew(live: Live) -> None:
+    queue = live.services.queues[0]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(queue._threads[0], "is_alive", lambda: False)
+        assert live.metric("turnwise_batch_running_seconds") == math.inf
+        assert live.http.get("/readyz").status_code == 503
+        assert live.http.get("/livez").status_code == 503
+    assert live.http.get("/livez").is_success
+
+
+@contextmanager
+def leaving(live: Live, text: str, *, whole: bool = True) -> Iterator[None]:
+    """A client that sends a turn, or half of it, and leaves with the end of the block."""
+    body = json.dumps(Talk.body(text)).encode()
+    head = (
+        "POST /sessions/s/turn HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"
+        f"Idempotency-Key: {text.replace(' ', '-')}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    url = live.http.base_url
+    with socket.create_connection((url.host, url.port or 0)) as client:
+        client.sendall(head.encode() + (body if whole else body[:9]))
+        yield
+
+
+def left(live: Live, times: int) -> None:
+    route = {"route": "/sessions/{session_id}/turn", "status": "499"}
+
+    def count() -> float:
+        try:
+            return live.metric("turnwise_requests_total", **route)
+        except KeyError:
+            return 0
+
+    eventually(lambda: count() == times)
+
+
+def test_a_client_that_leaves_early_has_said_nothing(
+    live: Live, monkeypatch: pytest.MonkeyPatch, oracle: Oracle
+) -> None:
+    talk = Talk("s", oracle)
+    talk.turn(live)
+    with leaving(live, "Half of it.", whole=False):
+        pass
+    held = Held(live, monkeypatch)
+    with leaving(live, "On the device."):
+        assert held.has.wait(20)
+        with leaving(live, "In the queue."):
+            eventually(lambda: live.metric("turnwise_queue_depth", path="critical") == 1)
+    left(live, 3)
+    held.let_go()
+    eventually(lambda: live.metric("turnwise_dropped_total", reason="cancelled") == 1)
+    assert live.metric("turnwise_queue_depth", path="critical") == 0
+    talk.check(live)
+    for text in ("Half of it.", "On the device.", "In the queue."):
+        talk.turn(live, text=text)
+    talk.check(live)
+
+
+def test_a_client_that_leaves_after_the_commit_has_said_it_once(
+    live: Live, monkeypatch: pytest.MonkeyPatch, oracle: Oracle
+) -> None:
+    talk = Talk("s", oracle)
+    talk.turn(live)
+    committed, commit = threading.Event(), Sessions.commit
+
+    async def committing(self: Sessions, *arguments: Any) -> bool:  # noqa: ANN401
+        await commit(self, *arguments)
+        committed.set()
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Sessions, "commit", committing)
+        with leaving(live, "It was kept."):
+            assert committed.wait(20)
+        left(live, 1)
+    again = Live.ok(talk.post(live, "It was kept."))
+    assert again["replayed"]
+    talk.said.append((Talk.body("It was kept.")["speaker"], "It was kept."))
+    talk.turn(live)
+    talk.check(live)
+
+
+@pytest.mark.parametrize("jump", [-400 * 86_400.0, 400 * 86_400.0], ids=["back", "ahead"])
+def test_a_clock_that_jumps_loses_nothing_and_holds_up_nobody(
+    live: Live, monkeypatch: pytest.MonkeyPatch, oracle: Oracle, redis_url: str, jump: float
+) -> None:
+    talk, again = Talk("s", oracle), Talk("again", oracle)
+    for each in (talk, again):
+        each.turn(live)
+    clocks: dict[Any, Any] = {
+        time.time: lambda now=time.time: now() + jump,
+        time.time_ns: lambda now=time.time_ns: now() + int(jump * 1e9),
+    }
+    for name, module in list(sys.modules.items()):
+        for attribute in ("time", "time_ns"):
+            clock = vars(module).get(attribute) if name.startswith("service.") else None
+            if isinstance(clock, Hashable) and clock in clocks:
+                monkeypatch.setattr(module, attribute, clocks[clock])
+    for clock, moved in clocks.items():
+        monkeypatch.setattr(time, clock.__name__, moved)
+    talk.turn(live)
+    assert Live.ok(talk.post(live, Talk.text(1)))["replayed"]
+    assert live.http.delete("/sessions/again").is_success
+    again.said.clear()
+    again.turn(live)  # of the same name as one that is gone
+    again.turn(live)
+    live.ok(live.http.put("/pools/default/candidates", json=[{"id": "r0", "text": REPLIES[0]}]))
+    posts = live.get("/sessions/s")["transcript"]
+    assert (posts[1]["at"] - posts[0]["at"]) == pytest.approx(jump, abs=600)
+    with blocking.Redis.from_url(redis_url) as redis:
+        for name in ("meta", "posts", "rows"):
+            assert 86_000 < redis.ttl(f"tw:session:{{default/s}}:{name}") <= 86_400
+    assert live.http.get("/readyz").is_success
+    for each in (talk, again):
+        each.check(live)
+
+
+def test_only_what_is_told_to_people_depends_on_the_wall_clock() -> None:
+    """Versions and epochs begin with it, too, so that they differ from those of the past."""
+    wall = re.compile(r"(?<![\w.])time\(\)|\btime_ns\(\)|\btime\.time\b|datetime\.now|utcnow")
+    service = Path(__file__).parents[3] / "service"
+    found = {
+        str(path.relative_to(service)): len(hits)
+        for path in service.rglob("*.py")
+        if (hits := wall.findall(path.read_text(encoding="utf-8")))
+    }
+    assert found == {
+        "client/answers.py": 1,  # Retry-After as a date
+        "pools/store.py": 1,  # when a pool was created
+        "sessions.py": 2,  # when a session expires; the first version
+        "step.py": 1,  # the first epoch
+        "turns.py": 1,  # when something was said
+    }

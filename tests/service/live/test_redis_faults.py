@@ -1,11 +1,11 @@
-"""A Redis that is frozen, full, demoted or without a disk: what is refused, and what is kept."""
+"""A Redis that dies, forgets, is frozen, full, demoted, cut off or evicts: what is kept of it."""
 
+import json
 import os
 import signal
-import socket
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
@@ -13,19 +13,15 @@ from typing import Any
 
 import httpx
 import pytest
+import redis as blocking
 
 from models.roles import Kind
 from tests.service.conftest import RedisServer
-from tests.service.live.conftest import Launch, Live, eventually
+from tests.service.live.conftest import REPLIES, Launch, Live, Oracle, eventually
+from tests.service.live.talk import Talk
+from tests.service.live.wire import wired
 
 UNLIMITED = -1
-
-
-@pytest.fixture
-def second_server() -> Iterator[RedisServer]:
-    server = RedisServer()
-    yield server
-    server.remove()
 
 
 def post(live: Live, text: str, key: str) -> httpx.Response:
@@ -74,8 +70,10 @@ def test_a_full_redis_takes_no_turn_and_loses_none(
     post(live, "Hello", "first")
     redis_server.command("CONFIG", "SET", "maxmemory", "1")
     refused(live, "full")
+    assert not ready(live)
     assert live.get("/sessions/s")["turns"] == 1
     redis_server.command("CONFIG", "SET", "maxmemory", "0")
+    assert ready(live)
     assert Live.ok(post(live, "Is anybody there?", "full"))["turn"] == 2
 
 
@@ -87,8 +85,10 @@ def test_a_demoted_redis_takes_no_turn_until_it_is_promoted(
     post(live, "Hello", "first")
     redis_server.command("REPLICAOF", "127.0.0.1", "1")
     refused(live, "demoted")
+    assert not ready(live)
     assert live.get("/sessions/s")["turns"] == 1
     redis_server.command("REPLICAOF", "NO", "ONE")
+    assert ready(live)
     assert Live.ok(post(live, "Is anybody there?", "demoted"))["turn"] == 2
 
 
@@ -106,6 +106,7 @@ def test_a_redis_whose_disk_is_full_takes_no_turn_that_it_could_not_keep(launch:
 
         eventually(full)
         refused(live, "full")
+        assert not ready(live)
         server.limit_files(UNLIMITED)
         eventually(lambda: post(live, "Is anybody there?", "full").is_success)
         told = [one["text"] for one in live.get("/sessions/s")["transcript"]]
@@ -118,90 +119,50 @@ def test_a_redis_whose_disk_is_full_takes_no_turn_that_it_could_not_keep(launch:
         server.remove()
 
 
-class Deaf:
-    """In front of a Redis: from the command that holds a mark on, its answers are withheld."""
-
-    def __init__(self, server: Path, path: Path, mark: bytes) -> None:
-        self.url = f"unix://{path}"
-        self._server, self._mark = server, mark
-        self.deaf = threading.Event()
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(path))
-        self._listener.listen()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            redis = socket.socket(socket.AF_UNIX)
-            redis.connect(str(self._server))
-            for source, target in ((client, redis), (redis, client)):
-                args = (source, target, target is redis)
-                threading.Thread(target=self._pass, args=args, daemon=True).start()
-
-    def _pass(self, source: socket.socket, target: socket.socket, to_redis: bool) -> None:
-        while data := source.recv(1 << 16):
-            if to_redis and self._mark in data:
-                self.deaf.set()
-            if to_redis or not self.deaf.is_set():
-                target.sendall(data)
-        target.close()
-
-
 def test_a_service_killed_between_commit_and_answer_has_taken_the_turn_once(
     launch: Launch,
     redis_server: RedisServer,
     tiny_encoder_folder: Callable[[Kind], Path],
-    tmp_path: Path,
+    model_cache: Path,
 ) -> None:
     other = launch(redis_url=redis_server.url)
     other.fill()
     other.turn("elsewhere", "user", "Hello")  # so that Redis knows the scripts
-    deaf = Deaf(redis_server.socket, redis_server.folder / "deaf", b"Is anybody there?")
-    variables = {
-        "TURNWISE_REDIS_URL": deaf.url,
-        "TURNWISE_MODEL": str(tiny_encoder_folder(Kind.TRIPLE)),
-        "TURNWISE_DATA_DIR": str(tmp_path),
-        "TURNWISE_PORT": "0",
-    }
-    process = Popen(
-        [sys.executable, "-c", "from service.cli import main; main()", "serve"],
-        env=os.environ | variables, stdout=DEVNULL, stderr=PIPE, text=True,
-    )  # fmt: skip
-    try:
-        url = _url(process)
-        answers: list[Any] = []
-
-        def ask() -> None:
-            body = {"speaker": "user", "text": "Is anybody there?"}
-            headers = {"Idempotency-Key": "k"}
-            try:
-                answers.append(httpx.post(f"{url}/sessions/s/turn", json=body, headers=headers))
-            except httpx.TransportError as error:
-                answers.append(error)
-
-        asking = threading.Thread(target=ask)
-        asking.start()
-        assert deaf.deaf.wait(30)
-        eventually(lambda: other.http.get("/sessions/s").is_success)
-        process.kill()
-        asking.join(30)
-        assert isinstance(answers[0], httpx.TransportError)
-        retried = Live.ok(post(other, "Is anybody there?", "k"))
-        assert (retried["turn"], retried["replayed"]) == (1, True)
-        assert other.get("/sessions/s")["turns"] == 1
-    finally:
-        process.kill()
-        process.wait()
-        assert process.stderr is not None
-        process.stderr.close()
-        deaf.close()
+    with wired(redis_server) as wire:
+        variables = {
+            "TURNWISE_REDIS_URL": wire.url,
+            "TURNWISE_MODEL": str(tiny_encoder_folder(Kind.TRIPLE)),
+            "TURNWISE_DATA_DIR": str(model_cache),
+            "TURNWISE_PORT": "0",
+        }
+        wire.mark = b"Is anybody there?"
+        process = Popen(
+            [sys.executable, "-c", "from service.cli import main; main()", "serve"],
+            env=os.environ | variables, stdout=DEVNULL, stderr=PIPE, text=True,
+        )  # fmt: skip
+        try:
+            url = _url(process)
+            with ThreadPoolExecutor(1) as thread:
+                body = {"speaker": "user", "text": "Is anybody there?"}
+                asked = thread.submit(
+                    httpx.post,
+                    f"{url}/sessions/s/turn",
+                    json=body,
+                    headers={"Idempotency-Key": "k"},
+                    timeout=60,
+                )
+                assert wire.deaf.wait(60)
+                eventually(lambda: other.http.get("/sessions/s").is_success)
+                process.kill()
+                assert isinstance(asked.exception(30), httpx.TransportError)
+            retried = Live.ok(post(other, "Is anybody there?", "k"))
+            assert (retried["turn"], retried["replayed"]) == (1, True)
+            assert other.get("/sessions/s")["turns"] == 1
+        finally:
+            process.kill()
+            process.wait()
+            assert process.stderr is not None
+            process.stderr.close()
 
 
 def _url(process: Popen[str]) -> str:
@@ -210,3 +171,202 @@ def _url(process: Popen[str]) -> str:
         if '"ready on ' in line:
             return line.split("ready on ")[1].split('"')[0]
     raise AssertionError("the service did not start")
+
+
+@pytest.mark.parametrize("fsync", ["always", "everysec"])
+def test_a_redis_that_dies_and_has_its_file_goes_on(
+    launch: Launch, oracle: Oracle, fsync: str
+) -> None:
+    server = RedisServer("--appendonly", "yes", "--appendfsync", fsync)
+    try:
+        live = launch(redis_url=server.url)
+        live.fill()
+        talk = Talk("s", oracle)
+        talk.turn(live)
+        talk.turn(live)
+        server.kill()
+        assert talk.post(live, Talk.text(3)).status_code == 503
+        assert not ready(live)
+        server.start()
+        assert ready(live)
+        talk.turn(live)
+        assert Live.ok(talk.post(live, Talk.text(2)))["replayed"]
+        talk.check(live)
+        assert live.metric("turnwise_state_lost_total", what="database") == 0
+    finally:
+        server.remove()
+
+
+def test_a_redis_that_dies_and_has_no_file_begins_anew_and_says_so(
+    launch: Launch, redis_server: RedisServer, oracle: Oracle, tmp_path: Path
+) -> None:
+    file = tmp_path / "replies.jsonl"
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in REPLIES))
+    one, two = (launch(redis_url=redis_server.url, default_pool=file) for _ in range(2))
+    one.fill(pool="other")
+    talk = Talk("s", oracle)
+    for live in (one, two):
+        talk.turn(live)
+    redis_server.kill()
+    assert not ready(one)
+    redis_server.start()
+    for live in (one, two):
+        eventually(lambda: live.metric("turnwise_state_lost_total", what="database") == 1)  # noqa: B023
+        eventually(lambda: ready(live))  # noqa: B023 - the pool that has to be there is again
+        assert live.get("/pools/default")["size"] == len(REPLIES)
+        eventually(lambda: live.http.get("/pools/other").status_code == 404)  # noqa: B023
+        assert live.http.get("/sessions/s").status_code == 404
+    body = {"speaker": "user", "text": "And now?", "expected_turn": 3}
+    assert one.http.post("/sessions/s/turn", json=body).status_code == 409
+    talk.said.clear()
+    talk.turn(two)  # with a key that was used before all was lost
+    talk.turn(one)
+    talk.check(one, two)
+
+
+def test_all_that_redis_holds_may_go_while_requests_come(
+    launch: Launch, redis_server: RedisServer
+) -> None:
+    live = launch(redis_url=redis_server.url)
+    context = [{"speaker": "user", "text": "Hello"}]
+    calls: list[tuple[str, str, dict[str, Any] | None]] = [
+        ("POST", "/sessions/s/turn", {"speaker": "user", "text": "Hello"}),
+        ("GET", "/sessions/s", None),
+        ("GET", "/sessions/s/scores?ids=r1", None),
+        ("POST", "/rank", {"session_id": "s", "pool": "default"}),
+        ("POST", "/rank", {"context": context, "pool": "default"}),
+        ("POST", "/plan", {"session_id": "s", "goals": [{"text": "Bye"}, {"text": "Thanks"}]}),
+        ("POST", "/pools/default/search", {"text": "Hello"}),
+        ("PUT", "/pools/default/candidates", [{"text": "Another reply."}]),  # type: ignore[list-item]
+        ("GET", "/pools", None),
+        ("DELETE", "/sessions/s/turns/last", None),
+    ]
+    seen = set()
+    for _ in range(3):
+        live.fill()
+        live.turn("s", "user", "Hello")
+        redis_server.command("FLUSHALL")
+        for _ in range(2):
+            for method, path, body in calls:
+                seen.add(live.http.request(method, path, json=body).status_code)
+        gone = lambda: live.http.get("/pools/default").status_code == 404  # noqa: E731
+        eventually(gone)
+        for method, path, body in calls:
+            seen.add(live.http.request(method, path, json=body).status_code)
+    assert seen <= {200, 404, 409}
+    assert ready(live)
+    assert live.metric("turnwise_state_lost_total", what="database") >= 1
+
+
+@pytest.mark.parametrize("lost", ["meta", "posts", "first", "second", "rows", "answers"])
+def test_a_part_of_a_session_that_redis_dropped_never_makes_an_answer_wrong(
+    live: Live, redis_url: str, oracle: Oracle, lost: str
+) -> None:
+    def drop() -> None:
+        with blocking.Redis.from_url(redis_url) as redis:
+            assert redis.unlink(f"tw:session:{{default/s}}:{lost}")
+
+    talk = Talk("s", oracle)
+    for _ in range(3):
+        talk.turn(live)
+    put = {"operation": "put_first", "result": "ok"}
+    eventually(lambda: live.metric("turnwise_state_operations_total", **put) >= 2)
+    drop()
+    begun = lost in {"meta", "posts"}  # without them nobody knows what was said
+    if begun:
+        talk.said.clear()
+    told = live.http.get("/sessions/s")
+    assert told.status_code == (404 if lost == "meta" else 200)
+    goals = [{"text": "Bye"}, {"text": "Thanks"}]
+    for path, body in (
+        ("/rank", {"candidates": REPLIES}),
+        ("/plan", {"goals": goals, "method": "chain_curved"}),
+    ):
+        answer = live.http.post(path, json=body | {"session_id": "s"})
+        assert answer.status_code in ({200, 404, 409} if begun else {200}), answer.text
+    scores = live.http.get("/sessions/s/scores", params={"ids": "r1"})
+    assert scores.status_code in ({200, 404} if begun else {200})
+    talk.turn(live, text="And then?")
+    talk.turn(live, text="And after that?")
+    talk.check(live)
+    counted = live.metric("turnwise_state_lost_total", what="session")
+    assert counted >= 1 if begun else counted == 0
+    if lost == "answers":  # what was answered is forgotten, so that it cannot be answered again
+        return
+    drop()
+    assert live.http.delete("/sessions/s/turns/last").status_code in {200, 404, 409}
+
+
+@pytest.mark.parametrize("lost", ["meta", "log", "chunk:*"])
+def test_a_part_of_a_pool_that_redis_dropped_is_missed_not_passed_over(
+    launch: Launch, redis_url: str, lost: str
+) -> None:
+    one = launch()
+    one.fill()
+    with blocking.Redis.from_url(redis_url) as redis:
+        redis.unlink(*redis.keys(f"tw:pool:{{default/default}}:{lost}"))
+    two = launch()
+    eventually(lambda: ready(two))
+    answer = two.http.post("/pools/default/search", json={"text": "Hello"})
+    assert answer.status_code == (404 if lost == "meta" else 503)
+    if lost != "meta":
+        assert two.metric("turnwise_state_lost_total", what="pool") >= 1
+        assert two.metric("turnwise_pools", state="damaged") == 1
+        assert one.post("/pools/default/search", text="Hello")["candidates"]  # it has them all
+        assert one.http.delete("/pools/default").is_success
+    eventually(lambda: one.http.get("/pools/default").status_code == 404)
+    one.fill()
+    eventually(lambda: two.http.post("/pools/default/search", json={"text": "Hello"}).is_success)
+    eventually(lambda: two.metric("turnwise_pools", state="damaged") == 0)
+
+
+def test_a_redis_that_evicts_is_told_of(
+    launch: Launch, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    live = launch(redis_url=redis_server.url)
+    live.fill()
+    assert live.metric("turnwise_redis_evicts") == 0
+    used = redis_server.command("INFO", "memory")["used_memory"]
+    redis_server.command("CONFIG", "SET", "maxmemory", str(used + 60_000))
+    assert live.metric("turnwise_redis_evicts") == 0  # it refuses instead
+    redis_server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    assert live.metric("turnwise_redis_evicts") == 1
+    assert "Redis may evict sessions and pools: allkeys-lru" in caplog.text
+    seen = set()
+    for number in range(60):
+        for text in ("Hello", "Are you there?"):
+            body = {"speaker": "user", "text": text}
+            seen.add(live.http.post(f"/sessions/s{number % 20}/turn", json=body).status_code)
+    assert redis_server.command("INFO", "stats")["evicted_keys"] > 0
+    assert seen <= {200, 404, 503}
+    redis_server.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    assert live.metric("turnwise_redis_evicts") == 0
+
+
+def test_of_two_replicas_one_is_cut_off(
+    launch: Launch, redis_server: RedisServer, oracle: Oracle
+) -> None:
+    with wired(redis_server) as wire:
+        here = launch(redis_url=redis_server.url)
+        here.fill()
+        there = launch(redis_url=wire.url, redis_timeout=0.5)
+        eventually(lambda: there.http.get("/pools/default").is_success)
+        talk = Talk("s", oracle)
+        for live in (here, there):
+            talk.turn(live)
+        wire.mark = b"Heard by Redis only"
+        text = "Heard by Redis only"
+        assert talk.post(there, text).status_code == 503
+        talk.acknowledged(text, replayed := Live.ok(talk.post(here, text)))
+        assert replayed["replayed"]
+        wire.cut()
+        assert not ready(there)
+        assert ready(here)
+        assert talk.post(there, "Heard by nobody").status_code == 503
+        talk.turn(here)
+        wire.mend()
+        eventually(lambda: ready(there))
+        assert Live.ok(talk.post(there, text))["replayed"]
+        for live in (there, here):
+            talk.turn(live)
+        talk.check(here, there)

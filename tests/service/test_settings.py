@@ -65,6 +65,8 @@ def test_variables_of_clients_are_none_of_the_services_business(
         ("API_KEYS", "[{", "TURNWISE_API_KEYS: not valid JSON"),
         ("API_KEYS", '[{"name": "ada"}]', "TURNWISE_API_KEYS.0.sha256: "),
         ("API_KEYS", json.dumps([KEY, KEY]), "an API key stands there twice"),
+        ("REDIS_URL", "localhost:6379", "TURNWISE_REDIS_URL: begins with redis://"),
+        ("REDIS_URL", "redis+sentinel://one:26379", "TURNWISE_REDIS_URL: begins with redis://"),
         ("HOST", "0.0.0.0", "host 0.0.0.0 can be reached by others"),  # noqa: S104
     ],
 )
@@ -88,3 +90,11 @@ def test_what_is_wrong_is_not_quoted_for_it_may_be_a_secret(
 
 def test_every_setting_says_what_it_is_for() -> None:
     assert [name for name, field in Settings.model_fields.items() if not field.description] == []
+
+
+def test_a_cluster_has_no_sentinels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TURNWISE_REDIS_URL", "redis+sentinel://one/shop")
+    read_settings()
+    monkeypatch.setenv("TURNWISE_REDIS_CLUSTER", "true")
+    with pytest.raises(SettingsError, match="fails over without Sentinels"):
+        read_settings()

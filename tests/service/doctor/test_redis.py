@@ -37,6 +37,8 @@ def test_a_good_one_is_good() -> None:
         ({"rdb_last_bgsave_status": "err"}, "persistence", "fail"),
         ({"maxmemory": (1 << 20) + 1}, "memory", "warn"),
         ({"maxmemory": 1 << 30}, "memory", "ok"),
+        ({"connected_slaves": 2}, "failover", "warn"),
+        ({"connected_slaves": 2, "min_slaves_good_slaves": 2}, "failover", "ok"),
     ],
 )
 def test_what_is_wrong_is_told_by_what_it_is_about(
@@ -49,7 +51,7 @@ def test_what_is_wrong_is_told_by_what_it_is_about(
 
 def test_what_is_not_good_comes_with_what_to_do() -> None:
     bad = GOOD | {"redis_version": "5.0", "role": "slave", "maxmemory_policy": "x"}
-    bad |= {"aof_enabled": 0, "maxmemory": 1}
+    bad |= {"aof_enabled": 0, "maxmemory": 1, "connected_slaves": 1}
     findings = list(read_info("r", bad))
     assert [finding.subject for finding in findings if not finding.advice] == []
 

@@ -12,7 +12,16 @@ from models.dialogue import read_jsonl
 from models.errors import DataError
 from service.requests import Text, Value
 
-CandidateId = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,128}$")]
+_CONTROLS = r"\x00-\x1f\x7f"
+CandidateId = Annotated[
+    str,
+    StringConstraints(
+        min_length=1,
+        max_length=128,
+        pattern=rf"^(\.{{0,2}}[^.{_CONTROLS}]|\.{{3}})[^{_CONTROLS}]*$",
+    ),
+]
+"""One line of text, but for `.` and `..`, which on their way in a URL would lead elsewhere."""
 Retrieval = Literal["default", "pairwise"]
 """What a pool is encoded and searched with: the model of the sessions, or the pairwise one."""
 State = Literal["ready", "loading", "encoding", "damaged"]

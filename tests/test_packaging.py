@@ -4,11 +4,14 @@ import json
 import re
 from collections.abc import Iterator
 from functools import cache
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from prometheus_client.metrics_core import Metric
 
 from service.metrics import Metrics
@@ -264,3 +267,73 @@ def test_images_tagged_in_overlays_are_the_version_of_the_package() -> None:
     tags = [load(folder / "kustomization.yaml")["images"][0]["newTag"] for folder in OVERLAYS]
     assert tags == [version[1], f"{version[1]}-cuda"]
     assert compose("turnwise")["image"] == f"turnwise:{version[1]}"
+
+
+# What may be linked into a product under the Apache licence and passed on; MPL-2.0 asks for the
+# source of its own files only. No GPL, no AGPL, nothing unknown.
+ALLOWED = {
+    "0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause",
+    "BSL-1.0", "CC0-1.0", "CNRI-Python", "ISC", "MIT", "MPL-2.0", "PSF-2.0", "Zlib",
+}  # fmt: skip
+# What packages without a licence expression (PEP 639) say instead.
+SAID = {
+    "Apache 2.0": "Apache-2.0", "Apache 2.0 License": "Apache-2.0",
+    "Apache Software License": "Apache-2.0", "BSD": "BSD-3-Clause", "BSD License": "BSD-3-Clause",
+    "3-Clause BSD License": "BSD-3-Clause", "MIT License": "MIT", "ISC License": "ISC",
+}  # fmt: skip
+
+
+def runtime() -> dict[str, Distribution]:
+    """What the service is installed with: what it requires, what that requires, and so on."""
+    found: dict[str, Distribution] = {}
+    waiting = [Requirement("turnwise")]
+    while waiting:
+        required = waiting.pop()
+        package = found[canonicalize_name(required.name)] = distribution(required.name)
+        for line in package.requires or ():
+            needed = Requirement(line)
+            extras = [{"extra": extra} for extra in (required.extras or {""})]
+            wanted = needed.marker is None or any(map(needed.marker.evaluate, extras))
+            if wanted and canonicalize_name(needed.name) not in found:
+                waiting.append(needed)
+    return found
+
+
+def licence(package: Distribution) -> str:
+    """The licence as an SPDX expression, or whatever the package says."""
+    metadata = package.metadata
+    classified = [
+        each.rpartition(" :: ")[2]
+        for each in metadata.get_all("Classifier") or []
+        if each.startswith("License :: ")
+    ]
+    free = (metadata.get("License") or "").strip()
+    said = metadata.get("License-Expression") or (free if "\n" not in free else "")
+    said = said or " AND ".join(classified) or "unknown"
+    return SAID.get(said, said)
+
+
+def may_be_used(expression: str) -> bool:
+    """All parts that AND joins are allowed; of parts that OR joins, one."""
+    return all(
+        any(choice.strip(" ()") in ALLOWED for choice in part.split(" OR "))
+        for part in expression.split(" AND ")
+    )
+
+
+def test_every_package_that_the_service_needs_may_be_used() -> None:
+    licences = {name: licence(package) for name, package in runtime().items()}
+    assert len(licences) > 40
+    assert {name: said for name, said in licences.items() if not may_be_used(said)} == {}
+
+
+@pytest.mark.parametrize(
+    ("expression", "may"),
+    [
+        ("MIT", True), ("GPL-3.0-only", False), ("AGPL-3.0-or-later", False), ("unknown", False),
+        ("MIT AND GPL-2.0-only", False), ("GPL-2.0-only OR MIT", True), ("LGPL-3.0", False),
+        ("Other/Proprietary License", False), ("Apache-2.0 AND CNRI-Python", True),
+    ],
+)  # fmt: skip
+def test_copyleft_and_unknown_licences_may_not(expression: str, may: bool) -> None:
+    assert may_be_used(expression) is may

@@ -1,0 +1,345 @@
+"""What a client with a key may try: values, names, texts, and what is another tenant's."""
+
+import hashlib
+import io
+import json
+import logging
+import random
+from itertools import takewhile
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+import redis as blocking
+
+from service.logs import JsonFormatter
+from tests.service.conftest import RedisServer
+from tests.service.live.conftest import Launch, Live
+
+TURN = {"speaker": "user", "text": "Hello"}
+RANK: dict[str, Any] = {
+    "context": [TURN], "candidates": [{"id": "a", "text": "x", "speaker": "bot"}, "y"],
+    "goals": [{"text": "z", "speaker": "user", "weight": 0.5}],
+    "avoid": [{"text": "w", "threshold": 0.9}], "fit_weight": 0.2, "top_k": 2, "explain": True,
+}  # fmt: skip
+PLAN: dict[str, Any] = {"goals": [{"id": "a", "text": "x"}, {"text": "y"}], "top": 2}
+UPLOAD = [{"id": "a", "text": "x", "metadata": {"k": [1, None, "ü"]}}, {"text": "y"}]
+BODIES: dict[str, tuple[str, Any]] = {
+    "/sessions/s/turn": ("POST", {**TURN, "top_k": 2, "explain": True, "respond": True}),
+    "/sessions/t": ("PUT", {"responder": "bot"}),
+    "/rank": ("POST", RANK),
+    "/plan": ("POST", PLAN),
+    "/pools/default/search": ("POST", {"text": "x", "top_k": 2}),
+    "/pools/p": ("PUT", {"description": "x"}),
+    "/pools/default/candidates": ("PUT", UPLOAD),
+}
+JSON = {"content-type": "application/json"}
+
+
+def check_refusal(response: httpx.Response, case: object) -> list[dict[str, Any]]:
+    """Nothing but a problem that names what is at fault."""
+    assert response.status_code in {409, 422}, (case, response.text)
+    assert response.headers["content-type"] == "application/problem+json"
+    problem = response.json()
+    assert problem["status"] == response.status_code
+    errors: list[dict[str, Any]] = problem.get("errors", [])
+    assert errors or response.status_code == 409, case
+    return errors
+
+
+def test_mutated_bodies_never_break_anything(live: Live) -> None:
+    chance = random.Random(5)  # noqa: S311 - the same every time
+    tokens = [
+        b'"', b"{", b"}", b"[", b"]", b",", b":", b"\\", b"\0", b"\xff", b"\xc0\xaf",
+        b"\xed\xa0\x80",
+        b"1e400", b"-0.0", b"NaN", b"-Infinity", b"9" * 400, b"9" * 5000, b"true", b"null", b"-1",
+        b'"\\ud800"', b'"\\udc00\\ud800"', b'"\\u0000"', b"[" * 300, b'{"a":' * 300,
+        b"\xef\xbb\xbf",
+        b"/**/", b"'", b'"__proto__":1,', b'"text":7,', b"1e-400", b"0x1", b"01", b"1.", b".5",
+    ]  # fmt: skip
+    for path, (method, body) in BODIES.items():
+        whole = json.dumps(body).encode()
+        for _ in range(40):
+            place = chance.randrange(len(whole) + 1)
+            end = min(len(whole), place + chance.choice([0, 1, 1, 5]))
+            sent = whole[:place] + chance.choice(tokens) + whole[end:]
+            response = live.http.request(method, path, content=sent, headers=JSON)
+            if not response.is_success:
+                check_refusal(response, (path, sent))
+    assert live.http.get("/readyz").is_success
+
+
+NO_NUMBERS = ["true", '"5"', '"NaN"', "[]", "{}", "1e400", "-1e400"]
+NO_COUNTS = [*NO_NUMBERS, "0", "-0.0", "-1", "1.5", "9" * 30]
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "body", "refused"),
+    [
+        ("/sessions/s/turn", "top_k", TURN, NO_COUNTS),
+        ("/sessions/s/turn", "last_rows", TURN, NO_COUNTS),
+        ("/sessions/s/turn", "expected_turn", TURN, NO_COUNTS[:-1]),
+        ("/sessions/s/turn", "explain", TURN, ["1", '"true"', "null"]),
+        ("/sessions/s/turn", "respond", TURN, ["0", '"no"']),
+        ("/rank", "top_k", RANK, NO_COUNTS),
+        ("/rank", "fit_weight", RANK, [*NO_NUMBERS, "1e308"]),
+        ("/rank", "goals.0.weight", RANK, [*NO_NUMBERS, "-1e308"]),
+        ("/rank", "avoid.0.threshold", RANK, NO_NUMBERS),
+        ("/plan", "top", PLAN, NO_COUNTS),
+        ("/pools/default/search", "top_k", {"text": "x"}, NO_COUNTS),
+    ],
+)
+def test_what_is_no_number_is_named(
+    live: Live, path: str, field: str, body: dict[str, Any], refused: list[str]
+) -> None:
+    names = [int(name) if name.isdigit() else name for name in field.split(".")]
+    copy = json.loads(json.dumps(body))
+    inner = copy
+    for name in names[:-1]:
+        inner = inner[name]
+    inner[names[-1]] = "HERE"
+    for value in refused:
+        sent = json.dumps(copy).replace('"HERE"', value).encode()
+        errors = check_refusal(live.http.post(path, content=sent, headers=JSON), (field, value))
+        assert [error["loc"] for error in errors] == [["body", *names]], value
+
+
+def test_too_much_is_refused_before_each_of_it_is_looked_at(live: Live) -> None:
+    many = [0] * 100_000
+    for path, body, loc in [
+        ("/rank", {**RANK, "candidates": many}, ["candidates"]),
+        ("/rank", {**RANK, "context": many}, ["context"]),
+        ("/rank", {**RANK, "fit_weight": many}, ["fit_weight"]),
+        ("/rank", {**RANK, "candidates": [{"id": many}]}, ["candidates"]),
+        ("/plan", {"goals": many}, ["goals"]),
+        ("/sessions/s/turn", {**TURN, "text": {"a": {"b": many}}}, ["text"]),
+        ("/sessions/s/turn", {**TURN, **{f"k{n}": n for n in range(20_000)}}, None),
+    ]:
+        (only,) = check_refusal(live.http.post(path, json=body), loc)
+        assert loc is None or only["loc"] == ["body", *loc]
+    wide = [{"text": "x", **{f"k{n}": n for n in range(20_000)}}]
+    (only,) = check_refusal(live.http.put("/pools/default/candidates", json=wide), "wide")
+    assert only["loc"] == ["body", 0]
+
+
+def test_deep_nesting_is_not_followed(live: Live) -> None:
+    for path, (method, _) in BODIES.items():
+        for sent in (b"[" * 100_000, b"[" * 100_000 + b"]" * 100_000, b'{"text":' * 100_000):
+            response = live.http.request(method, path, content=sent, headers=JSON)
+            assert check_refusal(response, path)[0]["loc"][0] == "body"
+
+
+def test_the_last_of_two_equal_keys_counts(live: Live) -> None:
+    sent = b'{"speaker":"user","text":"first","text":"second"}'
+    assert live.http.post("/sessions/s/turn", content=sent, headers=JSON).is_success
+    assert [post["text"] for post in live.get("/sessions/s")["transcript"]] == ["second"]
+
+
+TEXTS = {
+    "NUL": "a\0b", "only NUL": "\0", "bidi": "\u202eabc\u2066x", "combining": "a" + "\u0301" * 1900,
+    "no space": "x" * 2000, "ZWJ": "👨‍👩‍👧‍👦🏳️‍🌈", "noncharacters": "\ufffe\uffff\U0010ffff\ufdd0",
+    "BOM": "\ufeffa\ufeff", "RTL": "שלום مرحبا", "NFC": "é", "NFD": "e\u0301",
+    "terminal": "\x1b[31mred\x1b]0;t\x07", "separators": "a\u2028b\u2029c\x85d\r\ne",
+    "zero width": "\u200b", "role tokens": "[CLS] [B1] [E] [BEFORE] [AFTER] [PAD]",
+    "markup": "<script>alert(1)</script>", "Lua": "']]..redis.call('FLUSHALL')..[['",
+    "RESP": "x\r\n*1\r\n$8\r\nFLUSHALL", "tags": "\U000e0041", "format": "%s {0} ${x}",
+}  # fmt: skip
+IDS = {name: text[:100] for name, text in TEXTS.items() if text[:100].isprintable()} | {
+    "path": "../a/b?c#d%2f",
+    "hash tag": "}{a",
+    "glob": "*[a]?",
+    "blank": " ",
+    "dots": "...",
+    "up": "../..",
+}
+
+
+def test_texts_come_back_as_they_were_byte_for_byte(live: Live) -> None:
+    upload = [{"id": f"c{n}", "text": text, "metadata": {text[:200]: text[:500]}}
+              for n, text in enumerate(TEXTS.values())]  # fmt: skip
+    live.ok(live.http.put("/pools/p", json={}))
+    live.ok(live.http.put("/pools/p/candidates", json=upload))
+    found = live.post("/pools/p/search", text="x", top_k=100)["candidates"]
+    kept = {each["id"]: each for each in found}
+    for n, (name, text) in enumerate(TEXTS.items()):
+        body = {"speaker": text[:64].strip(), "text": text, "pool": "p"}
+        live.ok(live.http.post(f"/sessions/s{n}/turn", json=body))
+        (post,) = live.get(f"/sessions/s{n}")["transcript"]
+        assert (post["text"], post["speaker"]) == (text, body["speaker"]), name
+        assert kept[f"c{n}"]["text"] == text, name
+        assert kept[f"c{n}"]["metadata"] == {text[:200]: text[:500]}, name
+
+
+def test_ids_of_candidates_are_any_line_of_text(live: Live) -> None:
+    upload = [{"id": each, "text": "x"} for each in IDS.values()]
+    live.ok(live.http.put("/pools/p", json={}))
+    live.ok(live.http.put("/pools/p/candidates", json=upload))
+    found = live.post("/pools/p/search", text="x", top_k=100)["candidates"]
+    assert sorted(each["id"] for each in found) == sorted(IDS.values())
+    for each in IDS.values():
+        target = f"/pools/p/candidates/{quote(each, safe='')}"
+        url = httpx.URL(str(live.http.base_url), raw_path=target.encode())
+        assert live.http.delete(url).is_success, each
+    for bad in ("", ".", "..", "a\0", "a\n", "\x1b[31m", "\x7f", "x" * 129):
+        response = live.http.put("/pools/p/candidates", json=[{"id": bad, "text": "x"}])
+        assert check_refusal(response, bad)[0]["loc"] == ["body", 0, "id"]
+
+
+def test_a_megabyte_is_too_long_whatever_it_is_of(live: Live) -> None:
+    for flood in ("\u0301" * 500_000, "x" * 1_000_000, "\U0001f468\u200d" * 140_000):
+        for field in TURN:
+            response = live.http.post(
+                "/sessions/s/turn",
+                content=json.dumps({**TURN, field: flood}, ensure_ascii=False).encode(),
+                headers=JSON,
+            )
+            (error,) = check_refusal(response, field)
+            assert error["loc"] == ["body", field]
+            assert len(response.content) < 1000
+
+
+LEAVING = [
+    "a:b", "{a}", "a}:x{", "}{", "*", "a*", "..", ".", "a/b", "../b", "a\n", "a\r\nX: y", "a b",
+    "a\0",
+    "é", "e\u0301", "", "-", "_a", "tw:pools", "x" * 129, "\u202ea", "a'", 'a"', "a$", "{0}", "%00",
+]  # fmt: skip
+
+
+@pytest.fixture
+def tenants(launch: Launch) -> Live:
+    """A service where `ann` has a session and a pool, and `bob` nothing."""
+    keys = [
+        {"name": name, "sha256": hashlib.sha256(name.encode()).hexdigest(),
+         "scopes": ["select", "pools"]}
+        for name in ("ann", "bob")
+    ]  # fmt: skip
+    live = launch(api_keys=keys)
+    become(live, "ann")
+    live.fill(pool="default")
+    live.fill(pool="secret")
+    headers = {"Idempotency-Key": "k"}
+    live.ok(live.http.post("/sessions/hers/turn", json=TURN, headers=headers))
+    become(live, "bob")
+    return live
+
+
+def become(live: Live, name: str) -> None:
+    live.http.headers["authorization"] = f"Bearer {name}"
+
+
+def test_names_that_would_leave_their_namespace_are_refused(
+    tenants: Live,
+    _shared_server: RedisServer,  # noqa: PT019 - the one behind `launch`
+) -> None:
+    before = set(_shared_server.command("KEYS", "*"))
+    for name in LEAVING:
+        part = quote(name, safe="")
+        calls = [
+            tenants.http.post("/rank", json={"session_id": name, "candidates": ["x"]}),
+            tenants.http.post("/rank", json={"context": [TURN], "pool": name}),
+            tenants.http.post("/plan", json={**PLAN, "session_id": name}),
+            tenants.http.post("/sessions/s/turn", json={**TURN, "pool": name}),
+        ]
+        for call in calls:
+            assert check_refusal(call, name)[0]["loc"][1] in {"session_id", "pool"}
+        if "/" in name or name in {"", ".", ".."}:
+            continue  # another path
+        for method, path in [("POST", f"/sessions/{part}/turn"), ("PUT", f"/pools/{part}")]:
+            url = httpx.URL(str(tenants.http.base_url), raw_path=path.encode())
+            response = tenants.http.request(method, url, json=TURN if method == "POST" else {})
+            assert check_refusal(response, name)[0]["loc"][0] == "path", name
+    late = {b"tw:session:{ann/hers}:first"}  # her own turn's, which is written when it is idle
+    assert set(_shared_server.command("KEYS", "*")) - before <= late
+    for name in ("bob/x", "*", "ann}", "", "..", "ann\tbob"):
+        header = {"Turnwise-Namespace": name}
+        refused = tenants.http.get("/pools", headers=header)
+        assert refused.status_code == 422
+        assert refused.json()["errors"][0]["loc"] == ["header", "turnwise-namespace"]
+    assert tenants.http.get("/pools", headers={"Turnwise-Namespace": "ann"}).status_code == 403
+
+
+def test_nobody_finds_what_is_anothers_nor_that_it_is_there(
+    tenants: Live,
+    _shared_server: RedisServer,  # noqa: PT019
+) -> None:
+    def tried(session: str, pool: str) -> list[Any]:
+        http = tenants.http
+        calls = [
+            http.get(f"/sessions/{session}"),
+            http.delete(f"/sessions/{session}"),
+            http.delete(f"/sessions/{session}/turns/last"),
+            http.get(f"/sessions/{session}/scores", params={"ids": "r1"}),
+            http.post("/rank", json={"session_id": session, "candidates": ["x"]}),
+            http.post("/plan", json={**PLAN, "session_id": session}),
+            http.get(f"/pools/{pool}"),
+            http.delete(f"/pools/{pool}"),
+            http.put(f"/pools/{pool}/candidates", json=UPLOAD),
+            http.delete(f"/pools/{pool}/candidates/r1"),
+            http.post(f"/pools/{pool}/search", json={"text": "x"}),
+            http.post("/rank", json={"context": [TURN], "pool": pool}),
+        ]
+        return [
+            (each.status_code, each.json()["detail"].replace(session, "S").replace(pool, "P"))
+            for each in calls
+        ]
+
+    with (
+        blocking.Redis(unix_socket_path=str(_shared_server.socket)) as client,
+        client.monitor() as monitor,
+    ):
+        there, nowhere = tried("hers", "secret"), tried("none", "hidden")
+        _shared_server.command("ECHO", "the end")
+        commands = (each["command"] for each in monitor.listen())
+        seen = list(takewhile(lambda command: "the end" not in command, commands))
+    assert there == nowhere
+    assert {status for status, _ in there} == {404}
+    assert any("tw:session:{bob/hers}" in command for command in seen)
+    assert [command for command in seen if "{ann/hers}" in command] == []
+    assert tenants.get("/pools") == {"pools": []}
+
+
+def test_a_key_of_idempotency_is_the_tenants_own(tenants: Live) -> None:
+    tenants.fill()
+    for name, replayed in [("bob", False), ("ann", True)]:
+        become(tenants, name)
+        headers = {"Idempotency-Key": "k"}
+        found = tenants.ok(tenants.http.post("/sessions/hers/turn", json=TURN, headers=headers))
+        assert (found["turn"], found["replayed"]) == (1, replayed)
+
+
+@pytest.mark.parametrize("key", ["", "a b", "a\tb", "k" * 256, "k" * 10_240, "é", "\xff"])
+def test_keys_of_idempotency_are_plain_and_short(live: Live, key: str) -> None:
+    headers = {"Idempotency-Key": key.encode("latin-1")}
+    response = live.http.post("/sessions/s/turn", json=TURN, headers=headers)  # type: ignore[arg-type]
+    assert check_refusal(response, key)[0]["loc"] == ["header", "idempotency-key"]
+
+
+def test_logs_keep_to_their_lines_and_tell_no_texts(live: Live) -> None:
+    stream, logger = io.StringIO(), logging.getLogger("turnwise")
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter(text=False))
+    logger.addHandler(handler)
+    level = logger.level
+    logger.setLevel(logging.DEBUG)
+    try:
+        forged = '\u2028\u0085{"level": "error"}'
+        secret = f"my secret {forged}"
+        live.turn("s", secret[:60], secret)
+        for path in ("/sessions/a%0a%1b[31mfake", "/%0d%0a%7b%22level%22", "/%e2%80%a8"):
+            live.http.get(httpx.URL(str(live.http.base_url), raw_path=path.encode()))
+        long = {"X-Request-ID": "a" * 5000, "User-Agent": "b" * 5000}
+        live.http.get("/livez", headers=long)
+        live.http.put("/pools/default/candidates", json=[{"id": secret, "text": secret}])
+        live.http.post("/rank", json={"context": [{secret: secret}], "candidates": [secret]})
+        live.http.post("/sessions/s/turn", json={**TURN, "pool": "x\n"})
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+    logged = stream.getvalue()
+    events = [json.loads(line) for line in logged.splitlines()]
+    assert len(events) >= 8
+    assert {event["level"] for event in events} <= {"info", "debug"}
+    assert "secret" not in logged
+    assert "fake" not in logged
+    assert max(map(len, logged.splitlines())) < 1000

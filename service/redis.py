@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     AskError,
@@ -82,10 +82,10 @@ def connect(url: str, *, cluster: bool, timeout: float) -> Redis:
 class _Primary(Redis):
     """A client of the Redis that Sentinels call the primary: it asks them whenever it connects."""
 
-    async def aclose(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401
+    async def aclose(self, close_connection_pool: bool | None = None) -> None:
         """Close the connections to the Sentinels, too."""
-        await super().aclose(*arguments, **named)
-        await self.connection_pool.sentinel_manager.aclose()
+        await super().aclose(close_connection_pool)
+        await cast(SentinelConnectionPool, self.connection_pool).sentinel_manager.aclose()
 
 
 def _primary(url: str, options: dict[str, Any]) -> Redis:
@@ -100,12 +100,13 @@ def _primary(url: str, options: dict[str, Any]) -> Redis:
     }
     asking |= {option: value for option, value in given.items() if option.startswith("ssl")}
     addresses = [urlsplit(f"//{host}") for host in hosts.split(",")]
-    sentinel = Sentinel(
+    sentinel = Sentinel(  # type: ignore[no-untyped-call]
         [(address.hostname, address.port or _SENTINEL_PORT) for address in addresses],
         sentinel_kwargs=options | asking,
         **options,
     )
-    return sentinel.master_for(parts.path[1:], _Primary, max_connections=_MANY, **given)
+    client = sentinel.master_for(parts.path[1:], _Primary, max_connections=_MANY, **given)
+    return cast(Redis, client)
 
 
 async def _evicting(redis: Redis, *, cluster: bool) -> set[str]:

@@ -1,0 +1,268 @@
+"""What each part of a turn takes, and what this machine allows; and a whole turn over HTTP.
+
+A limit is arithmetic or bytes divided by what the machine is found able to do in the same run: the
+best matrix product, the best reading of memory by one thread, a bare round trip over a socket. Then
+one client posts turns, with pauses as people make them, in blocks that alternate with the bare
+encoder and the bare index, with the same pauses: idle cores and cold caches slow both down.
+
+    python benchmarks/limits.py [--sizes 1000 100000 1000000] [--turn 100000] [--folder KEEP_POOLS]
+
+Model, device and threads are those of the settings (`TURNWISE_*`). No figure is typed in.
+"""
+
+import argparse
+import asyncio
+import socketserver
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from statistics import median
+
+import faiss
+import numpy as np
+import torch
+import uvloop
+from numpy.typing import NDArray
+from pools import SEEDS, pool_like, queries_like, replies
+from sayings import sayings
+from serving import Connection, served
+
+from models.encoder import UtteranceEncoder, transformer_of
+from models.roles import Relation, Role, RoleText
+from service.batching import EncoderQueue
+from service.conversation import Post
+from service.metrics import Metrics
+from service.pools.index import FlatIndex, Index, one_thread
+from service.pools.ivf import IvfIndex, build_ivf
+from service.private_redis import PrivateRedis
+from service.redis import connect
+from service.sessions import Change, SessionKey, Sessions
+from service.settings import Settings
+
+Float32 = NDArray[np.float32]
+Tokens = list[list[int]]
+
+_PAUSE = 0.03
+_BLOCKS, _BLOCK = 6, 25
+_TOP_K = 5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--sizes", type=int, nargs="*", default=[1000, 100_000, 1_000_000])
+    parser.add_argument("--turn", type=int, default=100_000, help="candidates of the whole turn")
+    parser.add_argument("--folder", type=Path, help="where made pools are kept")
+    options = parser.parse_args()
+    settings = Settings()
+    one_thread()
+    with tempfile.TemporaryDirectory() as folder:
+        encoder = UtteranceEncoder.for_serving(
+            settings.model, device=settings.device, cache=Path(folder)
+        )
+        plain = UtteranceEncoder(settings.model, device=settings.device)
+        candidates = plain.encode(replies(), Role.AFTER)
+        queries = queries_like(plain)
+        print(f"{encoder.name}: {encoder.runtime}\n")
+        print(f"{'part':36} limit ms  reached  ratio")
+        uvloop.run(encoding(encoder))
+        for size in options.sizes:
+            searching(pool_like(candidates, size), queries, settings.exact_limit)
+        uvloop.run(state(Path(folder), encoder.dimension))
+        index = service_index(pool_like(candidates, options.turn), queries, settings.exact_limit)
+        with served(options.turn, options.folder) as service, echoing() as echo:
+            uvloop.run(turns(service.port, echo, encoder, index, queries))
+
+
+async def encoding(encoder: UtteranceEncoder) -> None:
+    """Arithmetic of a text against the best matrix product."""
+    queue = EncoderQueue(encoder, Metrics(), limit=100, batch_tokens=4096)
+    await queue.start()
+    best = arithmetic(encoder.model.device)
+    for number in (1, 8):
+        items = list(islice(utterances(), 40 * number))
+        batches = [items[start : start + number] for start in range(0, len(items), number)]
+        tokens = [encoder.tokenize(batch) for batch in batches]
+        limit = [operations(encoder, of_batch) / best for of_batch in tokens]
+        reached = [taken(partial(encoder.forward, of_batch)) for of_batch in tokens]
+        line(f"encode, {number} of {len(tokens[0][0])} word pieces", limit, reached)
+    limit = [operations(encoder, of_batch) / best for of_batch in tokens]
+    reached = []
+    for item in islice(utterances(), 40):
+        begin = time.perf_counter()
+        await queue.encode([item])
+        reached.append(time.perf_counter() - begin)
+    line("encode, 1, through the queue", [value / number for value in limit], reached)
+    await queue.drain(5)
+
+
+def operations(encoder: UtteranceEncoder, tokens: Tokens) -> float:
+    """Return the floating-point operations of a batch: weights times word pieces, and attention."""
+    transformer = transformer_of(encoder.model)
+    layers = [m for m in transformer.modules() if isinstance(m, torch.nn.Linear)]
+    # The pooler stands in the weights of BERT, but a sentence encoder does not use it.
+    unused = set(transformer.pooler.modules()) if hasattr(transformer, "pooler") else set()
+    weights = sum(layer.weight.numel() for layer in layers if layer not in unused)
+    config = transformer.config
+    attention = 2 * config.num_hidden_layers * config.hidden_size
+    return float(sum(2 * weights * len(ids) + 2 * attention * len(ids) ** 2 for ids in tokens))
+
+
+def arithmetic(device: torch.device) -> float:
+    """Return operations a second of the best matrix product, in the precision that serves."""
+    size, dtype = (2048, torch.float32) if device.type == "cpu" else (8192, torch.float16)
+    one, other = (torch.ones(size, size, device=device, dtype=dtype) for _ in range(2))
+
+    def multiply() -> None:
+        torch.mm(one, other)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
+    return 2 * size**3 / min(taken(multiply) for _ in range(20))
+
+
+def reading(size: int) -> float:
+    """Return bytes a second that one thread reads of so many, out of caches where they fit."""
+    values = np.ones(size // 8, np.uint64)
+    return values.nbytes / min(taken(values.sum) for _ in range(10))
+
+
+def searching(vectors: Float32, queries: Float32, exact_limit: int) -> None:
+    """Bytes of what is looked at against the reading of memory."""
+    size = len(vectors)
+    exact = faiss.IndexFlatIP(vectors.shape[1])
+    exact.add(vectors)
+    whole = [taken(partial(exact.search, query[None], _TOP_K)) for query in queries]
+    line(f"search {size:,}, FAISS flat float32", [vectors.nbytes / reading(vectors.nbytes)], whole)
+    flat = FlatIndex(vectors.astype(np.float16))
+    reached = [taken(partial(flat.search, query, _TOP_K)) for query in queries]
+    line(f"search {size:,}, exact float16", [flat.bytes / reading(flat.bytes)], reached)
+    if size > exact_limit:
+        index = build_ivf(flat, queries)
+        reached = [taken(partial(index.search, query, _TOP_K)) for query in queries]
+        limit = looked_at(index) / reading(index.bytes)
+        line(f"search {size:,}, approximate", [limit], reached)
+
+
+def looked_at(index: IvfIndex) -> float:
+    """Return bytes: centroids, codes of the probed lists, vectors of the short list."""
+    d, n = index.dimension, len(index)
+    codes = (index.bytes - n * d * 2) * index.probes / index.lists
+    return 4 * d * index.lists + codes + 2 * d * index.short_list
+
+
+def service_index(vectors: Float32, queries: Float32, exact_limit: int) -> Index:
+    flat = FlatIndex(vectors.astype(np.float16))
+    return build_ivf(flat, queries) if len(flat) > exact_limit else flat
+
+
+async def state(folder: Path, dimension: int) -> None:
+    """The read and the append of a turn against two bare round trips to the same server."""
+    async with (
+        PrivateRedis(folder / "redis") as private,
+        connect(private.url, cluster=False, timeout=10) as redis,
+    ):
+        reader, writer = await asyncio.open_unix_connection(private.url.removeprefix("unix://"))
+        bare = []
+        for _ in range(500):
+            begin = time.perf_counter()
+            for _ in range(2):
+                writer.write(b"PING\r\n")
+                await reader.readline()
+            bare.append(time.perf_counter() - begin)
+        writer.close()
+        sessions = Sessions(redis, Metrics(), dimension=dimension, ttl=60)
+        reached = [await appended(sessions, number // 10, dimension) for number in range(500)]
+    line("Redis: read and append", bare, reached[50:])
+
+
+async def appended(sessions: Sessions, number: int, dimension: int) -> float:
+    key, vector = SessionKey("limits", str(number)), np.ones((1, dimension), np.float32)
+    post = Post("user", next(sayings(number)), 0.0)
+    begin = time.perf_counter()
+    base, _ = await sessions.read(key, rows=3)
+    kept = len(base.posts) if base else 0
+    change = Change(
+        1, "bot", "", kept, [post], keep_first=kept, first=vector, keep_complete=kept,
+        second=vector, rows=vector,
+    )  # fmt: skip
+    if not await sessions.commit(key, base, change):
+        raise SystemExit("a session changed by itself")
+    return time.perf_counter() - begin
+
+
+async def turns(
+    port: int, echo_port: int, encoder: UtteranceEncoder, index: Index, queries: Float32
+) -> None:
+    """Whole turns, in blocks that alternate with the bare parts; pauses before each."""
+    connection, echo = await Connection.open(port), await Connection.open(echo_port)
+    bare, whole, beyond, trips = list[float](), list[float](), list[float](), list[float]()
+    for block in range(_BLOCKS):
+        for place, item in enumerate(islice(utterances(), _BLOCK)):
+            tokens, query = encoder.tokenize([item]), queries[place % len(queries)]
+            await asyncio.sleep(_PAUSE)
+            begin = time.perf_counter()
+            encoder.forward(tokens)
+            index.search(query, _TOP_K)
+            bare.append(time.perf_counter() - begin)
+        for place, item in enumerate(islice(utterances(), _BLOCK)):
+            speaker = ("user", "bot")[place % 2]
+            body = {"speaker": speaker, "text": item.text, "respond": True, "top_k": _TOP_K}
+            await asyncio.sleep(_PAUSE)
+            begin = time.perf_counter()
+            answer = await connection.post(f"/sessions/limits-{block}/turn", body)
+            whole.append(time.perf_counter() - begin)
+            beyond.append(whole[-1] - answer["timings_ms"]["total"] / 1e3)
+            await asyncio.sleep(_PAUSE)
+            begin = time.perf_counter()
+            await echo.post("/", body)
+            trips.append(time.perf_counter() - begin)
+    line("HTTP, with pauses", trips, beyond)
+    line(f"turn over HTTP, {len(index):,}, with pauses", bare, whole)
+    print("(limit of the last line: the bare encoder and the bare index, one after the other)")
+
+
+class Echo(socketserver.StreamRequestHandler):
+    """Reads requests, and answers each at once."""
+
+    def handle(self) -> None:
+        while line := self.rfile.readline():
+            if line.lower().startswith(b"content-length: "):
+                self.rfile.read(int(line.split()[1]) + 2)
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+
+@contextmanager
+def echoing() -> Iterator[int]:
+    """Run a server that does nothing but answer until the block ends; yield its port."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Echo) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+def utterances() -> Iterator[RoleText]:
+    for text in sayings(next(SEEDS)):
+        yield RoleText(text, Role.SECOND, Relation.OTHER)
+
+
+def taken(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def line(name: str, limit: Sequence[float], reached: Sequence[float]) -> None:
+    allowed, took = median(limit) * 1e3, median(reached) * 1e3
+    print(f"{name:36} {allowed:8.3f} {took:8.3f} {took / allowed:6.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""What one writes in an afternoon: FastAPI, sentence-transformers and a flat FAISS index.
+
+The other side of `peer.py`, which starts it. Histories are in memory. A text is encoded by
+`SentenceTransformer.encode` in the handler, in one of the server's threads: the whole history as
+one text, or the last utterance alone, as the request says. `STRAIGHTFORWARD` is a folder that holds
+`vectors.npy` and `texts.json`.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Literal
+
+import faiss
+import numpy as np
+from fastapi import FastAPI
+from pydantic import BaseModel
+from sentence_transformers import SentenceTransformer
+
+from models import DEFAULT_MODEL
+from models.roles import Kind, Relation, Role, prefix
+from service.settings import Settings
+
+DEVICE = Settings().device
+MODEL = SentenceTransformer(str(DEFAULT_MODEL), device=DEVICE, model_kwargs={"dtype": "float32"})
+FOLDER = Path(os.environ["STRAIGHTFORWARD"])
+TEXTS: list[str] = json.loads((FOLDER / "texts.json").read_text(encoding="utf-8"))
+INDEX = faiss.IndexFlatIP(MODEL.get_embedding_dimension())
+INDEX.add(np.load(FOLDER / "vectors.npy"))
+PREFIX = prefix(Kind.TRIPLE, Role.SECOND, Relation.OTHER)
+HISTORIES: dict[str, list[str]] = {}
+
+app = FastAPI()
+
+
+class Turn(BaseModel):
+    """An utterance; of which text the replies are to be near; and how many."""
+
+    text: str
+    encode: Literal["history", "last"] = "history"
+    top_k: int = 5
+
+
+class Reply(BaseModel):
+    """A candidate."""
+
+    id: int
+    text: str
+    score: float
+
+
+@app.get("/readyz")
+def ready() -> None:
+    """Answer once everything is loaded."""
+
+
+@app.post("/sessions/{session_id}/turn")
+def turn(session_id: str, turn: Turn) -> list[Reply]:
+    """Remember an utterance and return the nearest replies."""
+    history = HISTORIES.setdefault(session_id, [])
+    history.append(turn.text)
+    text = " ".join(history) if turn.encode == "history" else turn.text
+    vector = MODEL.encode(PREFIX + text, normalize_embeddings=True, show_progress_bar=False)
+    scores, places = INDEX.search(np.asarray(vector)[None], turn.top_k)
+    return [
+        Reply(id=place, text=TEXTS[place], score=score)
+        for place, score in zip(places[0].tolist(), scores[0].tolist(), strict=True)
+    ]

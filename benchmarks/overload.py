@@ -2,13 +2,14 @@
 
 Each rate is a share of what 32 clients in a closed loop get through. Turns belong to chats of 2 to
 40: a user says one to three things in one go, the bot answers, and the user thinks for seconds.
-Every turn of a go is due when the one before it is answered or refused, the first when the go
-arrives; a turn's latency counts from when it was due, so that queueing shows. Past what the service
-can do it should refuse (429) the rest and get as much done as before, and soon be fast again.
+A go sends as many turns as it has posts, one when the last is answered or refused; what was refused
+is sent again. A turn's latency counts from when it was due, so that queueing shows. Past what the
+service can do it should refuse (429) the rest, get as much done as before, and soon be fast again.
 
     python benchmarks/overload.py [--pools FILE_OR_NUMBER ...] [--seconds 15] [--out FOLDER]
 
-The client takes a part of the same cores: `cores` says how many it and the service kept busy.
+The client takes a part of the same cores: `cores` says how many it, the service with its Redis, and
+all else kept busy. Where all else is not next to none, the figures mean little.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import random
 import time
 from asyncio import IncompleteReadError, Task, create_task, gather, sleep
 from dataclasses import dataclass, field
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -27,27 +28,29 @@ import uvloop
 from load import many_clients
 from numpy.typing import NDArray
 from sayings import sayings
-from serving import Connection, Served, pool, served
+from serving import Connection, Served, busy_seconds, pool, served
 
 SHARES = (0.25, 0.5, 0.75, 0.9, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0)
 AFTERWARDS = 0.25
 CLOSED, CLOSED_TURNS = 32, 20
-LONGEST_GO = 3
+LONGEST_CHAT, LONGEST_GO = 40, 3
 THINKS = 3.0
 """Seconds in the mean between an answer of the bot and what the user says next."""
 
 
 @dataclass
 class Chat:
-    """A conversation between a user and a bot."""
+    """A conversation between a user, who says one to three things in one go, and a bot."""
 
     path: str
-    texts: list[str]
+    posts: list[dict[str, object]]
     turns: int = 0
 
-    def body(self, speaker: str) -> dict[str, object]:
-        """Return the turn that comes next, until it is answered."""
-        return {"speaker": speaker, "text": self.texts[self.turns]}
+    @property
+    def go(self) -> int:
+        """How many posts there are until the bot has answered."""
+        said = [post["speaker"] for post in self.posts[self.turns :]]
+        return said.index("bot") + 1 if "bot" in said else len(said)
 
 
 @dataclass
@@ -58,16 +61,18 @@ class Outcome:
     rate: float
     seconds: float
     answered: list[tuple[float, float]] = field(default_factory=list)
-    """When each was due, in seconds from the start, and its milliseconds."""
+    """When each was due, in seconds from the start, and the milliseconds until its answer."""
     refused: int = 0
     failed: int = 0
     batch: float = 0.0
     client_cores: float = 0.0
     service_cores: float = 0.0
+    other_cores: float = 0.0
 
     @property
     def goodput(self) -> float:
-        return len(self.answered) / self.seconds
+        """Turns a second that were answered before the last was due: not what waited then."""
+        return sum(at + ms / 1e3 <= self.seconds for at, ms in self.answered) / self.seconds
 
     def within(self, second: int) -> list[float]:
         """Return the milliseconds of the turns that were due in one second."""
@@ -99,19 +104,17 @@ class Client:
 
     async def _go(self, begin: float, due: float, outcome: Outcome) -> None:
         chat = self._chat(due)
-        said = self._random.randint(1, LONGEST_GO)
-        for speaker in [*["user"] * said, "bot"][: len(chat.texts) - chat.turns]:
-            await self._turn(chat, speaker, due - begin, due, outcome)
+        for _ in range(chat.go):  # what is refused is tried again, so that all rates say the same
+            if chat.turns < len(chat.posts):
+                await self._turn(chat, due - begin, due, outcome)
             due = time.perf_counter()
-        if chat.turns < len(chat.texts):
+        if chat.turns < len(chat.posts):
             thought = due + self._random.expovariate(1 / THINKS)
             heapq.heappush(self._thinking, (thought, next(self._names), chat))
 
-    async def _turn(
-        self, chat: Chat, speaker: str, at: float, due: float, outcome: Outcome
-    ) -> None:
+    async def _turn(self, chat: Chat, at: float, due: float, outcome: Outcome) -> None:
         connection = self._idle.pop() if self._idle else await Connection.open(self._port)
-        request = "POST", chat.path, chat.body(speaker)
+        request = "POST", chat.path, chat.posts[chat.turns]
         try:
             status, _ = await connection.request(*request)
         except IncompleteReadError:  # the service closes what was idle for long
@@ -131,8 +134,12 @@ class Client:
         if self._thinking and self._thinking[0][0] <= now:
             return heapq.heappop(self._thinking)[2]
         number = next(self._names)
-        texts = list(islice(sayings(number), self._random.randint(2, 40)))
-        return Chat(f"/sessions/o{number}/turn", texts)
+        speakers = list[str]()
+        while len(speakers) < LONGEST_CHAT:
+            speakers += ["user"] * self._random.randint(1, LONGEST_GO) + ["bot"]
+        said = zip(speakers[: self._random.randint(2, LONGEST_CHAT)], sayings(number), strict=False)
+        posts = [{"speaker": speaker, "text": text} for speaker, text in said]
+        return Chat(f"/sessions/o{number}/turn", posts)
 
 
 def main() -> None:
@@ -150,6 +157,8 @@ def main() -> None:
         name = each.stem if isinstance(each, Path) else str(each)
         with served(each, options.keep) as service:
             outcomes = uvloop.run(measure(service, options.shares, options.seconds))
+            most, now = service.process.most_resident, service.process.resident
+            print(f"memory of the service: {now >> 20} MB, {most >> 20} MB at most")
         picture = options.out / f"{name}.png"
         draw(outcomes, f"{name} candidates" if isinstance(each, int) else name, picture)
         print(f"drawn in {picture}\n")
@@ -160,21 +169,22 @@ async def measure(service: Served, shares: list[float], seconds: float) -> list[
     print(f"{CLOSED} clients in a closed loop: {most:.0f} turns/s\n")
     print(
         "share   rate/s  goodput/s  refused  failed    p50    p95    p99 ms  texts a batch"
-        "  cores: client service"
+        "  cores: client service others"
     )
     client, outcomes = Client(service.port), list[Outcome]()
     for share in (*shares, AFTERWARDS):
         outcome = Outcome(share, share * most, seconds)
         before = await sums(service)
         await client.run(outcome)
-        texts, batches, busy, own, elapsed = await sums(service) - before
+        texts, batches, busy, own, everybody, elapsed = await sums(service) - before
         outcome.batch = texts / max(batches, 1)
         outcome.client_cores, outcome.service_cores = own / elapsed, busy / elapsed
+        outcome.other_cores = (everybody - own - busy) / elapsed
         p50, p95, p99 = outcome.percentiles()
         print(
             f"{share:5.2f} {outcome.rate:8.0f} {outcome.goodput:10.1f} {outcome.refused:8} "
             f"{outcome.failed:7} {p50:6.0f} {p95:6.0f} {p99:6.0f} {outcome.batch:14.1f} "
-            f"{outcome.client_cores:15.2f} {outcome.service_cores:7.2f}",
+            f"{outcome.client_cores:15.2f} {outcome.service_cores:7.2f} {outcome.other_cores:6.2f}",
             flush=True,
         )
         outcomes.append(outcome)
@@ -183,12 +193,13 @@ async def measure(service: Served, shares: list[float], seconds: float) -> list[
 
 
 async def sums(service: Served) -> NDArray[np.float64]:
-    """Return texts and batches encoded, CPU seconds of the service and of this client, the time."""
+    """Return texts and batches encoded, CPU seconds of service, client and machine, the time."""
     return np.array([
         await service.metric("turnwise_batch_items_sum"),
         await service.metric("turnwise_batch_items_count"),
         service.process.cpu_seconds + service.redis_process.cpu_seconds,
         time.process_time(),
+        busy_seconds(),
         time.perf_counter(),
     ])  # fmt: skip
 

@@ -75,6 +75,8 @@ class Chats:
             connection = await Connection.open(self._port)
             try:
                 await self._chat(connection, next(self._numbers), until)
+            except asyncio.IncompleteReadError:  # closed by the service, as what was idle for long
+                self.statuses["closed", 0] += 1
             finally:
                 connection.writer.close()
 
@@ -211,7 +213,14 @@ async def soak(service: Served, seconds: float) -> list[Sample]:
 
     async def watch() -> None:
         while True:
-            samples.append(await sample(service, time.monotonic() - begin, chats.turns))
+            now = await sample(service, time.monotonic() - begin, chats.turns)
+            if len(samples) % 30 == 0:
+                print(
+                    f"{now.seconds:5.0f} s {now.turns:7} turns, {now.service_kb / 1024:.0f} MB, "
+                    f"{now.keys} keys, {now.files} files, {now.tasks} tasks",
+                    flush=True,
+                )
+            samples.append(now)
             await asyncio.sleep(SAMPLE)
 
     watching = asyncio.create_task(watch())

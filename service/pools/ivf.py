@@ -30,17 +30,17 @@ class IvfIndex(Index):
     kind = "ivf"
 
     def __init__(
-        self, flat: FlatIndex, lists: faiss.IndexIVFPQFastScan, *, probes: int, short_list: int
+        self, flat: FlatIndex, codes: faiss.IndexIVFPQFastScan, *, probes: int, short_list: int
     ) -> None:
         """Put lists beside an index of the same vectors.
 
         Args:
             flat: Where the exact scores come from.
-            lists: Trained and filled.
+            codes: Lists of them, trained and filled.
             probes: How many lists are searched.
             short_list: How many candidates are scored exactly, at least.
         """
-        self._flat, self.codes, self.probes, self.short_list = flat, lists, probes, short_list
+        self._flat, self.codes, self.probes, self.short_list = flat, codes, probes, short_list
         self.recall = None
         self.vectors = flat.vectors
         self.bytes = flat.bytes + len(flat) * code_bytes(flat.dimension)
@@ -83,14 +83,21 @@ def build_ivf(
             for, the smallest that reach it; of crowds of near-duplicates maybe none do.
         progress: Gets the share of the vectors that are in their lists.
     """
-    lists = _trained(flat)
+    codes = _trained(flat)
     for start in range(0, len(flat), _SLICE):
-        lists.add(flat.vectors[start : start + _SLICE].astype(np.float32))
+        codes.add(flat.vectors[start : start + _SLICE].astype(np.float32))
         if progress:
             progress(min(1.0, (start + _SLICE) / len(flat)))
+    return tuned(flat, codes, queries, least_recall)
+
+
+def tuned(
+    flat: FlatIndex, codes: faiss.IndexIVFPQFastScan, queries: Float32, least_recall: float = 0.99
+) -> IvfIndex:
+    """Return an index over filled lists, with the numbers that `build_ivf` chooses."""
     exact = [flat.search(query, 10)[1] for query in queries]
-    for short_list, probes in product(_SHORT_LISTS, _probes(lists.nlist)):
-        index = IvfIndex(flat, lists, probes=probes, short_list=short_list)
+    for short_list, probes in product(_SHORT_LISTS, _probes(codes.nlist)):
+        index = IvfIndex(flat, codes, probes=probes, short_list=short_list)
         index.recall = recall_at_10(index, queries, exact)
         if index.recall >= least_recall:
             break

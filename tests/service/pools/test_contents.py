@@ -90,6 +90,22 @@ def test_few_edits_leave_the_base_as_it_is() -> None:
     assert after.loose == 2
 
 
+def test_beside_a_large_pool_little_lies_loose(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = contents_of({str(number): number % 50 for number in range(12_000)})
+    removed = edit_of({}, list(map(str, range(1100))))
+    assert before.after([removed], FlatIndex).loose == 1100  # of 1200: a tenth
+    monkeypatch.setattr("service.pools.contents._MAX_LOOSE", 1050)
+    assert before.after([removed], FlatIndex).loose == 0
+
+
+def test_vectors_that_lie_in_one_piece_are_not_copied() -> None:
+    before = contents_of({"a": 1, "b": 2})
+    assert before.vectors() is before.overlay.index.vectors
+    merged = before.merged(FlatIndex)
+    assert merged.vectors() is merged.base.index.vectors
+    assert np.shares_memory(merged.vectors(), before.vectors())
+
+
 def test_an_approximate_index_stays_until_another_is_built() -> None:
     queries = unit_vectors(8, D, seed=5)
 

@@ -1,10 +1,11 @@
 """Time and recall of searching a pool, by its size and by how it is searched.
 
-    OMP_NUM_THREADS=1 python benchmarks/search.py [--million] [--vectors V.npy --queries Q.npy]
+    OMP_NUM_THREADS=1 python benchmarks/search.py [--vectors V.npy --queries Q.npy]
 
 One query at a time, as turns come. Random unit vectors are the hardest case for an approximate
 index; clustered ones are like the replies of a service, and so are the queries: sums of rows of
-contexts, which lie off the data. `--vectors` (n, d) and `--queries` (m, d) take real ones.
+contexts, which lie off the data. `--vectors` (n, d) and `--queries` (m, d) take real ones. From a
+million on: `large_pools.py`.
 """
 
 import argparse
@@ -41,19 +42,13 @@ class Data:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument(
-        "--million", action="store_true", help="a million vectors instead (6 GB, minutes)"
-    )
     parser.add_argument("--vectors", type=Path, help="(n, d) vectors to search, .npy")
     parser.add_argument("--queries", type=Path, help="(m, d) running queries for them, .npy")
     options = parser.parse_args()
     one_thread()
     console = Console(width=110)
     console.print(f"FAISS {faiss.__version__} ({faiss.get_compile_options().strip()})")
-    if options.vectors:
-        data = iter([real(options.vectors, options.queries)])
-    else:
-        data = made([1_000_000] if options.million else SIZES)
+    data = iter([real(options.vectors, options.queries)]) if options.vectors else made(SIZES)
     for each in data:
         console.print(measured(each))
 

@@ -13,12 +13,11 @@ like a pool's: those of example replies, mixed and blurred, so that millions nee
 import argparse
 import asyncio
 import copy
-import json
 import os
 import tempfile
 import time
 from collections.abc import Sequence
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,13 +26,14 @@ import numpy as np
 import torch
 import uvloop
 from numpy.typing import NDArray
+from pools import REPLIES, SEEDS, context_vectors, pool_like, queries_like, replies
 from redis.asyncio import Redis
 from sayings import sayings
 
 from models import DEFAULT_MODEL
 from models.encoder import UtteranceEncoder
 from models.mixture import rows, running_query
-from models.roles import Relation, Role
+from models.roles import Role
 from service.batching import EncoderQueue
 from service.conversations import Conversations
 from service.encoding import CachedEncoder
@@ -55,9 +55,6 @@ from service.turns import Turns
 Float32 = NDArray[np.float32]
 
 _BLOCKS = 3
-_SEEDS = count()
-"""No two measurements share a text, which a cache would know."""
-
 _REST = 0.5
 """Seconds between blocks: idle threads of torch and ONNX Runtime spin for a while, and would take
 the cores from whatever is measured next."""
@@ -79,7 +76,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000, 100_000, 1_000_000])
     parser.add_argument("--contexts", type=int, nargs="+", default=[2, 10, 50])
     parser.add_argument("--turns", type=int, default=8, help="of a block, of which there are three")
-    parser.add_argument("--replies", type=Path, default=Path("examples/replies.jsonl"))
+    parser.add_argument("--replies", type=Path, default=REPLIES)
     parser.add_argument("--approximate", type=int, default=100_000, help="size from which on")
     uvloop.run(measure(parser.parse_args()))
 
@@ -88,8 +85,7 @@ async def measure(options: argparse.Namespace) -> None:
     library, plain = Library(), UtteranceEncoder(device="cpu")
     with tempfile.TemporaryDirectory() as folder:
         encoder = UtteranceEncoder.for_serving(device="cpu", cache=Path(folder))
-        lines = options.replies.read_text(encoding="utf-8").splitlines()
-        seeds = plain.encode([json.loads(line)["text"] for line in lines], Role.AFTER)
+        seeds = plain.encode(replies(options.replies), Role.AFTER)
         queue = EncoderQueue(encoder, Metrics(), limit=4096, batch_tokens=4096)
         await queue.start()
         async with (
@@ -121,7 +117,7 @@ async def compare(  # noqa: PLR0917
     ours.search(index)
     name = "exact" if index.recall is None else f"approximate, recall@10 {index.recall:.3f}"
     for context in options.contexts:
-        said = list(islice(sayings(next(_SEEDS)), context - 1 + _BLOCKS * options.turns))
+        said = list(islice(sayings(next(SEEDS)), context - 1 + _BLOCKS * options.turns))
         before, news = said[: context - 1], said[context - 1 :]
         state = library.begin(before)
         await ours.begin(before)
@@ -150,35 +146,6 @@ def exact_top(plain: UtteranceEncoder, said: Sequence[str], vectors: Float32) ->
     """Return the best ten by eq. 3 in float32 throughout, torch's encoder, every candidate."""
     scores = vectors @ running_query(rows(*context_vectors(plain, said)))
     return set(np.argsort(-scores)[:10].tolist())
-
-
-def pool_like(seeds: Float32, size: int) -> Float32:
-    """Return unit vectors (size, d): each mostly one seed, partly another, and noise."""
-    rng = np.random.default_rng(0)
-    vectors = np.empty((size, seeds.shape[1]), np.float32)
-    for start in range(0, size, 50_000):
-        count = min(50_000, size - start)
-        one, other = rng.integers(len(seeds), size=(2, count))
-        share = rng.uniform(0.2, 0.6, (count, 1)).astype(np.float32)
-        noise = rng.normal(scale=0.5 / seeds.shape[1] ** 0.5, size=(count, seeds.shape[1]))
-        mixed = (1 - share) * seeds[one] + share * seeds[other] + noise.astype(np.float32)
-        vectors[start : start + count] = mixed / np.linalg.norm(mixed, axis=1, keepdims=True)
-    return vectors
-
-
-def queries_like(encoder: UtteranceEncoder) -> Float32:
-    """Return running queries (64, d) of contexts of four utterances."""
-    queries = []
-    for _ in range(64):
-        first, second = context_vectors(encoder, list(islice(sayings(next(_SEEDS)), 4)))
-        queries.append(running_query(rows(first, second)))
-    return np.stack(queries)
-
-
-def context_vectors(encoder: UtteranceEncoder, said: Sequence[str]) -> tuple[Float32, Float32]:
-    sides = [Relation.OTHER if turn % 2 == 0 else Relation.SAME for turn in range(len(said))]
-    first, second = (encoder.encode(said, role, sides) for role in (Role.FIRST, Role.SECOND))
-    return first, second
 
 
 class Library:

@@ -47,7 +47,7 @@ class Index(ABC):
     @property
     def dimension(self) -> int:
         """Length d of a vector."""
-        return self.vectors.shape[1]
+        return int(self.vectors.shape[1])
 
     @abstractmethod
     def search(self, query: Float32, k: int, alive: Bitmap | None = None) -> tuple[Places, Float32]:

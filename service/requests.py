@@ -29,9 +29,9 @@ Speaker = Annotated[
     StringConstraints(strip_whitespace=True, min_length=1, max_length=64, pattern=_SOMETHING),
 ]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=_SOMETHING)]
-Finite = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
-Weight = Annotated[Finite, Field(ge=-1e6, le=1e6)]
-Count = Annotated[int, BeforeValidator(_number), Field(ge=1)]
+Finite = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_number)]
+Weight = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False), BeforeValidator(_number)]
+Count = Annotated[int, Field(ge=1), BeforeValidator(_number)]
 AggregationName = Literal["mean", "last_rows", "max_sim"]
 
 RerankerName = Literal["ioi"]

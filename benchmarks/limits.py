@@ -12,6 +12,7 @@ Model, device and threads are those of the settings (`TURNWISE_*`). No figure is
 
 import argparse
 import asyncio
+import os
 import socketserver
 import tempfile
 import threading
@@ -62,6 +63,7 @@ def main() -> None:
     options = parser.parse_args()
     settings = Settings()
     one_thread()
+    torch.set_num_threads(len(os.sched_getaffinity(0)))  # whatever OMP_NUM_THREADS says
     with tempfile.TemporaryDirectory() as folder:
         encoder = UtteranceEncoder.for_serving(
             settings.model, device=settings.device, cache=Path(folder)

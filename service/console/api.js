@@ -20,6 +20,7 @@ const WORDS = {
   "deadline-exceeded": "That took too long, and was dropped.",
   draining: "The service is stopping. Try again shortly.",
   "body-too-large": "That is more than the service takes at once.",
+  "body-too-slow": "The service waited too long for what was sent. Try again.",
   "encoder-failed": "The model failed on this text.",
   "internal-error": "Something went wrong in the service.",
 };

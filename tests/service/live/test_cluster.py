@@ -98,15 +98,15 @@ def test_turns_land_once_while_their_slot_moves(
     one.fill()
     eventually(lambda: two.http.get("/pools/default").json().get("state") == "ready")
     talks = [Talk(f"s{number}", oracle) for number in range(2)]
-    for talk in (*talks, talks[0]):
+    for number, talk in enumerate((*talks, talks[0])):
         talk.turn(one)
         talk.turn(two)
         move = Move(nodes, f"tw:session:{{default/{talk.session}}}:meta")
-        talk.try_turn(one, "Begun.")
+        talk.try_turn(one, f"Begun {number}.")
         move.carry(move.source.keys(move.slot)[0])
-        talk.try_turn(two, "Halfway.")
+        talk.try_turn(two, f"Halfway {number}.")
         move.carry()
-        talk.try_turn(one, "Carried.")
+        talk.try_turn(one, f"Carried {number}.")
         with ThreadPoolExecutor(1) as thread:
             thread.submit(lambda: (time.sleep(0.1), move.end()))  # noqa: B023
             talk.turn(two, one)

@@ -15,7 +15,7 @@ import redis as blocking
 
 from service.logs import JsonFormatter
 from tests.service.conftest import RedisServer
-from tests.service.live.conftest import Launch, Live
+from tests.service.live.conftest import Launch, Live, eventually
 
 TURN = {"speaker": "user", "text": "Hello"}
 RANK: dict[str, Any] = {
@@ -220,6 +220,8 @@ def tenants(launch: Launch) -> Live:
     live.fill(pool="secret")
     headers = {"Idempotency-Key": "k"}
     live.ok(live.http.post("/sessions/hers/turn", json=TURN, headers=headers))
+    written = {"operation": "put_first", "result": "ok"}  # by the service, when it is idle
+    eventually(lambda: live.metric("turnwise_state_operations_total", **written) == 1)
     become(live, "bob")
     return live
 

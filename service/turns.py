@@ -32,8 +32,9 @@ from service.timings import Timings
 ATTEMPTS = 200
 """Of w writers at once one lands each time round."""
 
-_HEAD_START = 0.01
-"""Seconds for the answer to leave before the encoder takes every core again."""
+_HEAD_START = 0.05
+"""Seconds for the answer to leave before the encoder takes every core again, and for a client that
+goes on at once to bring the next turn, in whose batch the text comes along for half of its time."""
 _IDLE_SECONDS = 30.0
 _PATIENCE = 1.0
 

@@ -128,12 +128,12 @@ class Probe:
 
     async def __call__(self) -> None:
         """Write something; raises where Redis is away, full, demoted, or without its disk."""
-        await self.redis.set(_PROBE, b"", ex=_PROBE_SECONDS)
         with suppress(ResponseError):  # it may be forbidden to ask
             policies = await _evicting(self.redis, cluster=self.cluster)
             self.metrics.redis_evicts.set(bool(policies))
             if policies:
                 _log.warning("Redis may evict sessions and pools: %s", ", ".join(sorted(policies)))
+        await self.redis.set(_PROBE, b"", ex=_PROBE_SECONDS)
 
 
 @dataclass(slots=True)

@@ -38,8 +38,7 @@ class DirectEncoder:
     ) -> Float32:
         await self.opened()
         self.candidates += [text for text, role, _ in items if role is Role.AFTER]
-        vectors = [self._encoder.encode([text], role, r)[0] for text, role, r in items]
-        return np.stack(vectors)
+        return self._encoder.forward(self._encoder.tokenize(items))
 
 
 class Replica:

@@ -30,13 +30,12 @@ from statistics import quantiles
 import numpy as np
 from pools import pool_like, replies
 from sayings import sayings
-from serving import Connection, free_port, served
+from serving import Connection, free_port, served, until_ready
 
 from models.encoder import UtteranceEncoder
 from models.roles import Role
 
 _BLOCKS = 3
-_READY_SECONDS = 120
 _CHATS = count()
 
 
@@ -146,25 +145,11 @@ def straightforward(size: int) -> Iterator[int]:
             env=os.environ | {"STRAIGHTFORWARD": folder},
         )  # fmt: skip
         try:
-            asyncio.run(_until_ready(port))
+            asyncio.run(until_ready(port, process))
             yield port
         finally:
             process.terminate()
             process.wait()
-
-
-async def _until_ready(port: int) -> None:
-    end = time.monotonic() + _READY_SECONDS
-    while time.monotonic() < end:
-        try:
-            connection = await Connection.open(port)
-            await connection.request("GET", "/readyz")
-        except OSError:
-            await asyncio.sleep(0.2)
-        else:
-            connection.writer.close()
-            return
-    raise SystemExit("the peer did not become ready")
 
 
 if __name__ == "__main__":

@@ -164,7 +164,7 @@ def served(pool: Path | int, folder: Path | None = None, **settings: str) -> Ite
             [_TURNWISE, "serve"], env=os.environ | named | settings, stdout=subprocess.DEVNULL
         )
         try:
-            asyncio.run(_until_ready(port, process, pool if isinstance(pool, int) else 0))
+            asyncio.run(until_ready(port, process, pool if isinstance(pool, int) else 0))
             with Redis.from_url(running_url(data / "redis") or "") as redis:
                 pid = redis.info("server")["process_id"]
                 yield Served(port, redis, Process(process.pid), Process(pid))
@@ -193,19 +193,23 @@ def free_port() -> int:
     return port
 
 
-async def _until_ready(port: int, process: subprocess.Popen[bytes], size: int) -> None:
-    """Wait until the service is ready, and a large pool is under its index."""
+async def until_ready(port: int, process: subprocess.Popen[bytes], size: int = 0) -> None:
+    """Wait until a service is ready, and a large pool is under its index."""
     end = time.monotonic() + _READY_SECONDS
     while time.monotonic() < end and process.poll() is None:
         try:
             connection = await Connection.open(port)
             status, _ = await connection.request("GET", "/readyz")
-            if status == 200:
-                pool = json.loads((await connection.request("GET", "/pools/default"))[1])
-                if size <= _EXACT or pool["index"] == "ivf":
-                    return
+            indexed = status == 200 and (size <= _EXACT or await _indexed(connection))
             connection.writer.close()
+            if indexed:
+                return
         except OSError:
             pass
         await asyncio.sleep(0.2)
     raise SystemExit("the service did not become ready")
+
+
+async def _indexed(connection: Connection) -> bool:
+    pool = json.loads((await connection.request("GET", "/pools/default"))[1])
+    return bool(pool["index"] == "ivf")

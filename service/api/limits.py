@@ -57,11 +57,12 @@ def check_counts(limits: Limits, body: object) -> None:
 
 def _left_after(value: object, left: int) -> int:
     """Return how many values may come after one and all inside it; below 0: these are too many."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    left -= 1 + len(inner)
-    if left >= 0:
-        for each in inner:
-            left = _left_after(each, left + 1)
+    left -= 1
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            if left < 0:
+                break
+            left = _left_after(each, left)
     return left
 
 

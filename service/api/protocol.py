@@ -18,7 +18,6 @@ HEAD_BYTES = 131_072
 HEAD_SECONDS = 10.0
 
 _NO_HTTP = [FieldError(("request",), "should be HTTP/1.1")]
-_LONG_HEAD = [FieldError(("header",), f"may have {HEAD_BYTES} bytes")]
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -46,7 +45,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self._unread > HEAD_BYTES:
-            self._refuse(HeadTooLarge(f"the head has more than {HEAD_BYTES} bytes", _LONG_HEAD))
+            self._refuse(_head_too_large())
         elif self.timeout_keep_alive_task is None and self._is_idle and not self._deadline:
             self._expect_head()
 
@@ -83,7 +82,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Answer what cannot be read, and hang up."""
         if self._unread > HEAD_BYTES:
-            self._refuse(HeadTooLarge(f"the head has more than {HEAD_BYTES} bytes", _LONG_HEAD))
+            self._refuse(_head_too_large())
         else:
             self._refuse(Malformed(msg, _NO_HTTP))
 
@@ -106,3 +105,8 @@ class BoundedProtocol(HttpToolsProtocol):
             head = [status, *(name + b": " + value for name, value in response.raw_headers)]
             self.transport.write(b"\r\n".join(head) + b"\r\n\r\n" + bytes(response.body))
         self.transport.close()
+
+
+def _head_too_large() -> HeadTooLarge:
+    error = FieldError(("header",), f"may have {HEAD_BYTES} bytes")
+    return HeadTooLarge(f"the head has more than {HEAD_BYTES} bytes", [error])

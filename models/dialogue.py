@@ -114,7 +114,8 @@ def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 _COMPRESSED: dict[str, Callable[..., TextIO]] = {".gz": gzip.open, ".xz": lzma.open}
-_SURROGATE = re.compile("[\ud800-\udfff]")
+HALF_PAIR = "half a surrogate pair, which no encoding can hold"
+SURROGATE = re.compile("[\ud800-\udfff]")
 _KINDS = {str: "a string", list: "a list", dict: "an object", type(None): "null", bool: "a boolean"}
 
 
@@ -129,9 +130,7 @@ def _undecodable_line(path: str | Path) -> int | None:
     """Return the first line that is not UTF-8: a text file decodes in blocks and cannot tell."""
     opener = _COMPRESSED.get(Path(path).suffix, open)
     with opener(path, "rt", encoding="utf-8", errors="surrogateescape") as file:
-        return next(
-            (number for number, line in enumerate(file, 1) if _SURROGATE.search(line)), None
-        )
+        return next((number for number, line in enumerate(file, 1) if SURROGATE.search(line)), None)
 
 
 def _kind(value: object) -> str:
@@ -156,8 +155,8 @@ class _Record:
         value = self.fields[name]
         if not isinstance(value, kind):
             raise self.error(f"expected {_KINDS[kind]}, found {_kind(value)}", name)
-        if isinstance(value, str) and _SURROGATE.search(value):
-            raise self.error("half a surrogate pair, which no encoding can hold", name)
+        if isinstance(value, str) and SURROGATE.search(value):
+            raise self.error(HALF_PAIR, name)
         return value
 
     def label(self, name: str) -> str:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal, Self, cast
+from typing import Annotated, Literal, Self, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from transformers import PreTrainedModel
@@ -42,7 +42,7 @@ class Aggregation:
     """How a score folds up a context: C3L eq. 3 over all rows or the last ones, or MaxSim."""
 
     name: Literal["mean", "last_rows", "max_sim"] = "mean"
-    last_rows: int = 2
+    last_rows: Annotated[int, Field(ge=1)] = 2
 
     @property
     def summed(self) -> int | None:
@@ -96,7 +96,7 @@ class UtteranceEncoder:
             self.model, self.name, self.aggregation = name, "model", Aggregation()
         else:
             self.model = load_sentence_transformer(name, device)
-            self.name = model_name(Path(name)) if Path(name).is_dir() else str(name)
+            self.name = model_name(name)
             self.aggregation = Aggregation.of(Path(name))
         self.kind = kind_of(self.model.tokenizer.get_vocab())
         self.dimension = forward(self.model, tokenize(self.model, ["a"])).shape[1]
@@ -224,9 +224,11 @@ class UtteranceEncoder:
         return vectors
 
 
-def model_name(folder: Path) -> str:
-    """Return what a model's folder is called; `RUN/model`, as training writes it, is RUN."""
-    folder = folder.resolve()
+def model_name(name: str | Path) -> str:
+    """Return what a model is called: a folder by its name, a run's `RUN/model` RUN; or as named."""
+    folder = Path(name).resolve()
+    if not folder.is_dir():
+        return str(name)
     return folder.parent.name if folder.name == "model" else folder.name
 
 

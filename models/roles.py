@@ -28,11 +28,6 @@ class Relation(StrEnum):
     OTHER = "O"
     """Anybody else: an odd distance."""
 
-    @property
-    def swapped(self) -> "Relation":
-        """The relation toward a target that the other side would say."""
-        return Relation.OTHER if self is Relation.SAME else Relation.SAME
-
 
 class RoleText(NamedTuple):
     """A text, the role in which it is to be encoded, and how its speaker stands to the target's."""

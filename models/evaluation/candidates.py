@@ -110,6 +110,7 @@ def read_problems(path: str | Path, limit: int | None = None) -> list[Problem]:
 
 def write_problems(problems: Iterable[Problem], path: str | Path) -> None:
     """Write problems as `read_problems` reads them."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     with Path(path).open("w", encoding="utf-8") as file:
         for problem in problems:
             file.write(json.dumps(asdict(problem), ensure_ascii=False) + "\n")

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-import torch
-
 from models.errors import ModelError
+from models.rerankers.folder import default_device
 
 ROOM = 1024
 """Tokens that a model reads where it states no limit of its own."""
@@ -27,7 +26,7 @@ def load_causal(name: str, device: str | None = None) -> tuple[Any, Any]:
         model: Any = AutoModelForCausalLM.from_pretrained(name)
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"language model '{name}' cannot be loaded: {error}") from error
-    return tokenizer, model.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
+    return tokenizer, model.to(default_device(device)).eval()
 
 
 def room(model: Any) -> int:  # noqa: ANN401 - of transformers

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
+from models.encoder import model_name
 from models.errors import ModelError
 from models.evaluation.limits import too_long
 from models.evaluation.metrics import Scores
@@ -24,7 +25,7 @@ class CrossEncoderScorer:
     loses its start.
 
     Attributes:
-        name: The folder's name, or the hub name.
+        name: The folder's name or the hub name, as `model_name` tells it.
     """
 
     def __init__(self, name: str | Path, device: str | None = None) -> None:
@@ -33,7 +34,7 @@ class CrossEncoderScorer:
         Raises:
             ModelError: Nothing that can be loaded stands there, or a classifier of more classes.
         """
-        self.name = Path(name).resolve().name if Path(name).is_dir() else str(name)
+        self.name = model_name(name)
         self._model = _load(str(name), device)
         tokenizer = self._model.tokenizer
         tokenizer.truncation_side = "left"

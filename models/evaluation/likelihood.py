@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
-from models.encoder import batches
+from models.encoder import batches, model_name
 from models.evaluation.causal import load_causal, room
 from models.evaluation.limits import warn_of_cut
 from models.evaluation.similarity_files import Said
@@ -31,7 +31,7 @@ class LanguageModel:
     """A causal language model that transformers loads.
 
     Attributes:
-        name: The folder's name, or the hub name.
+        name: The folder's name or the hub name, as `model_name` tells it.
     """
 
     def __init__(self, name: str | Path, device: str | None = None) -> None:
@@ -44,7 +44,7 @@ class LanguageModel:
         Raises:
             ModelError: Nothing that can be loaded stands there.
         """
-        self.name = Path(name).resolve().name if Path(name).is_dir() else str(name)
+        self.name = model_name(name)
         self._tokenizer, self._model = load_causal(str(name), device)
         self._room = room(self._model)
 

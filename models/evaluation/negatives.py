@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from models.evaluation.bm25 import BM25
 from models.evaluation.ranking_files import RankingProblem
 
 Source = Literal["random", "bm25", "same-dialogue"]
-SOURCES: tuple[Source, ...] = get_args(Source)
 BEST = 64
 """BM25 proposes this many more than are asked for, as the dialogue's own utterances fall out."""
 

@@ -19,10 +19,8 @@ from models.evaluation.metrics import (
     Places,
     Ranks,
     average_settings,
-    median_ms,
     ranks,
     retrieval_metrics,
-    sample,
 )
 from models.evaluation.report import FULL_POOL, Row
 from models.evaluation.split import LENGTHS, Split, make_split
@@ -32,6 +30,7 @@ from models.evaluation.systems import (
     lexical_systems,
     linear_systems,
     other_systems,
+    turn_ms,
 )
 
 BLOCK = 256
@@ -109,7 +108,7 @@ def ranks_in_full_pool(system: System, split: Split) -> Metrics:
 
 def _row(name: str, system: System, split: Split) -> Row:
     metrics = ranks_by_length(system, split) | ranks_in_full_pool(system, split)
-    return Row(name, metrics, _milliseconds(system, split))
+    return Row(name, metrics, turn_ms(system, split, TIMED_CANDIDATES))
 
 
 def _ranks(system: System, contexts: Places, candidates: Places, true: Places) -> Ranks:
@@ -119,13 +118,3 @@ def _ranks(system: System, contexts: Places, candidates: Places, true: Places) -
     return np.concatenate(
         [ranks(system.scores(contexts[b], texts)[:, column], true[b]) for b in blocks]
     )
-
-
-def _milliseconds(system: System, split: Split) -> float:
-    candidates = np.resize(np.arange(len(split.pool)), TIMED_CANDIDATES)
-
-    def turn(place: int) -> None:
-        system.turn(place)
-        system.scores(np.array([place]), candidates)
-
-    return median_ms(turn, sample(len(split.contexts)))

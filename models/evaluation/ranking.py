@@ -8,7 +8,7 @@ import numpy as np
 from models.encoder import UtteranceEncoder
 from models.evaluation.cross_encoder import CrossEncoderScorer
 from models.evaluation.limits import first_places, warn_of_cut, warn_of_long_texts
-from models.evaluation.metrics import Metrics, Places, Scores, median_ms, sample, spans
+from models.evaluation.metrics import Metrics, Places, Scores, spans
 from models.evaluation.ranking_files import RankingSet
 from models.evaluation.ranking_metrics import ranking_metrics
 from models.evaluation.report import Row
@@ -27,6 +27,7 @@ from models.evaluation.systems import (
     lexical_systems,
     linear_systems,
     other_systems,
+    turn_ms,
 )
 from models.rerankers import IoI, PairwiseModel
 from models.roles import Kind
@@ -60,7 +61,8 @@ def evaluate_ranking(
     for name, system in systems_of(models, data.split):
         metrics = _metrics(name, system, data, progress)
         cost = {
-            f"ms_{count}_candidates": _ms(system, data.split, count) for count in TIMED_CANDIDATES
+            f"ms_{count}_candidates": turn_ms(system, data.split, count)
+            for count in TIMED_CANDIDATES
         }
         yield Row(name, metrics | cost, cost["ms_1000_candidates"])
 
@@ -143,13 +145,3 @@ def _scores(system: System, context: int, candidates: Places) -> Scores:
     texts, column = np.unique(candidates, return_inverse=True)
     scores: Scores = system.scores(np.array([context]), texts)[0, column]
     return scores
-
-
-def _ms(system: System, split: Split, count: int) -> float:
-    candidates = np.resize(np.arange(len(split.pool)), count)
-
-    def turn(place: int) -> None:
-        system.turn(place)
-        system.scores(np.array([place]), candidates)
-
-    return median_ms(turn, sample(len(split.contexts)))

@@ -100,6 +100,7 @@ def ranking_set(
 def write_ranking(problems: Iterable[RankingProblem], path: str | Path) -> int:
     """Write problems as `read_ranking` reads them, and return how many there were."""
     count = 0
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     with Path(path).open("w", encoding="utf-8") as file:
         for count, problem in enumerate(problems, start=1):  # noqa: B007 - the last is the count
             file.write(json.dumps(asdict(problem), ensure_ascii=False) + "\n")

@@ -6,7 +6,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from models.dialogue import Utterance, merge_runs, read_jsonl
+from models.dialogue import HALF_PAIR, SURROGATE, Utterance, merge_runs, read_jsonl
 from models.errors import DataError
 
 
@@ -75,6 +75,8 @@ class Record:
         """Return what stands at a field as a text that is not empty."""
         if not isinstance(value, str) or not value.strip():
             raise self.error(field, "expected a text that is not empty")
+        if SURROGATE.search(value):
+            raise self.error(field, HALF_PAIR)
         return " ".join(value.split())
 
     def error(self, field: str, what: str) -> DataError:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from models.encoder import UtteranceEncoder
 from models.evaluation.bm25 import BM25
-from models.evaluation.metrics import Places, Scores
+from models.evaluation.metrics import Places, Scores, median_ms, sample
 from models.evaluation.split import Context, Split
 from models.evaluation.vectors import (
     Float32,
@@ -39,6 +39,17 @@ class System:
     name: str
     scores: Callable[[Places, Places], Scores]
     turn: Callable[[int], NDArray[np.float32] | None]
+
+
+def turn_ms(system: System, split: Split, candidates: int) -> float:
+    """Return the median milliseconds of a turn, with as many candidates to score."""
+    places = np.resize(np.arange(len(split.pool)), candidates)
+
+    def turn(context: int) -> None:
+        system.turn(context)
+        system.scores(np.array([context]), places)
+
+    return median_ms(turn, sample(len(split.contexts)))
 
 
 @dataclass(frozen=True, slots=True)

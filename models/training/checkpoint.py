@@ -4,7 +4,8 @@ import csv
 import json
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,14 +20,15 @@ from models.training.config import TrainConfig
 
 Schedule = torch.optim.lr_scheduler.LRScheduler
 
+_OLD = ".old"
+
 
 def save_model(model: SentenceTransformer, folder: Path, config: TrainConfig) -> None:
     """Write a model as a sentence-transformers folder in float16, with its card and recipe."""
-    fresh = folder.with_name(folder.name + ".new")
-    save_encoder(model, fresh)
     card = {"aggregation": asdict(config.aggregation), "trained": config.model_dump(mode="json")}
-    (fresh / CARD).write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
-    replace_folder(folder, fresh)
+    with replacing(folder) as fresh:
+        save_encoder(model, fresh)
+        (fresh / CARD).write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
 
 
 def save_encoder(model: SentenceTransformer, folder: Path) -> None:
@@ -36,14 +38,30 @@ def save_encoder(model: SentenceTransformer, folder: Path) -> None:
     half.save_pretrained(str(folder), create_model_card=False)
 
 
-def replace_folder(folder: Path, fresh: Path) -> None:
-    """Put a folder in another's place; whenever it is interrupted, a whole one is left."""
-    old = folder.with_name(folder.name + ".old")
-    shutil.rmtree(old, ignore_errors=True)
+@contextmanager
+def replacing(folder: Path) -> Iterator[Path]:
+    """Give an empty folder to fill, which then takes another's place.
+
+    Whenever it is interrupted, a whole one is left; `recover` puts it back where it belongs.
+    """
+    fresh, old = (folder.with_name(folder.name + end) for end in (".new", _OLD))
+    recover(folder)
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    yield fresh
     if folder.exists():
         folder.rename(old)
     fresh.rename(folder)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def recover(folder: Path) -> None:
+    """Put back what was in a folder's place when `replacing` was interrupted."""
+    old = folder.with_name(folder.name + _OLD)
+    if folder.exists():
+        shutil.rmtree(old, ignore_errors=True)
+    elif old.exists():
+        old.rename(folder)
 
 
 @dataclass(slots=True)
@@ -60,23 +78,22 @@ class State:
 
 def save_checkpoint(folder: Path, state: State) -> None:
     """Write a run's state; no pickle."""
-    fresh = folder.with_name(folder.name + ".new")
-    fresh.mkdir(parents=True, exist_ok=True)
     moments = {
         f"{index}.{name}": value.contiguous()
         for index, moment in state.optimiser.state_dict()["state"].items()
         for name, value in moment.items()
     }
     weights = {name: value.contiguous() for name, value in state.learner.state_dict().items()}
-    save_file(weights, fresh / "learner.safetensors")
-    save_file(moments, fresh / "moments.safetensors")
     rest = {"step": state.step, "best": state.best, "schedule": state.schedule.state_dict()}
-    (fresh / "state.json").write_text(json.dumps(rest), encoding="utf-8")
-    replace_folder(folder, fresh)
+    with replacing(folder) as fresh:
+        save_file(weights, fresh / "learner.safetensors")
+        save_file(moments, fresh / "moments.safetensors")
+        (fresh / "state.json").write_text(json.dumps(rest), encoding="utf-8")
 
 
 def load_checkpoint(folder: Path, state: State) -> None:
     """Take up a run where it was saved; leave it as it is where nothing was."""
+    recover(folder)
     if not (folder / "state.json").is_file():
         return
     state.learner.load_state_dict(load_file(folder / "learner.safetensors"))

@@ -80,7 +80,7 @@ class Objectives(Section):
     """The same for C3L (an ablation of the paper)."""
     same_dialogue: bool = True
     """Whether other turns of the same dialogue are negatives of the running query."""
-    query_rows: tuple[NonNegativeInt, ...] = (2, 0)
+    query_rows: tuple[NonNegativeInt, ...] = Field(default=(2, 0), min_length=1)
     """Aggregations that the running-query objective trains: last l rows; 0 is all of them."""
 
 
@@ -131,7 +131,7 @@ class TrainConfig(Section):
     """Views of a step."""
     spaced: float = Field(default=0.0, ge=0.0, le=1.0)
     """Share of batches that are rewritten in the spaced style of tokenised corpora."""
-    turns: PositiveInt = 11
+    turns: int = Field(default=11, ge=2)
     """Longest window that is encoded at once: a history of 10 and its answer."""
     seed: int = 0
     precision: TrainingPrecision = Field(default_factory=native_precision)

@@ -1,6 +1,7 @@
 """Where a configuration's corpora are, what they hold, and what an epoch sees of them."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -9,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from models.dialogue import Dialogue, read_dialogues
 from models.errors import DataError
-from models.training.config import Source
+from models.training.config import Source, Validation
 
 T = TypeVar("T")
 
@@ -33,6 +34,29 @@ def read_source(source: Source, find: Find) -> Iterator[Dialogue]:
     """Yield a corpus's dialogues, less those that must not be trained on."""
     left_out = read_left_out(find(source.leave_out)) if source.leave_out else set()
     return (d for d in read_dialogues(find(source.path)) if d.id not in left_out)
+
+
+def validation_dialogues(
+    validation: Validation, find: Find, history: int
+) -> dict[str, list[Dialogue]]:
+    """Return the dialogues at the head of each validation file.
+
+    Args:
+        validation: The files, and how much of each.
+        find: Where they are.
+        history: Utterances that one dialogue at least must have before its last.
+
+    Raises:
+        DataError: A file does not hold dialogues, or none that is long enough.
+    """
+    files = {
+        path: list(islice(read_dialogues(find(path)), validation.dialogues))
+        for path in validation.paths
+    }
+    for path, dialogues in files.items():
+        if all(len(dialogue.utterances) <= history for dialogue in dialogues):
+            raise DataError(f"no dialogue in it is longer than {history}", str(find(path)))
+    return files
 
 
 def read_left_out(path: Path) -> set[str]:

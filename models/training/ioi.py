@@ -21,10 +21,10 @@ from models.rerankers.folder import default_device
 from models.rerankers.interaction import InteractionNetwork, Sizes, matching_loss
 from models.rerankers.ioi import Example, IoI, Words, match
 from models.rerankers.words import split_words, word_vectors
-from models.training.checkpoint import replace_folder
-from models.training.corpora import Find, count_steps, draw_batches
+from models.training.checkpoint import replacing
+from models.training.corpora import Find, count_steps, draw_batches, validation_dialogues
 from models.training.loop import Report, Run, fit, silent
-from models.training.pairs import hard_negatives, read_pairs, validation_dialogues
+from models.training.pairs import hard_negatives, read_pairs
 from models.training.reranker_config import IoIConfig, IoIOptimiser
 
 
@@ -193,9 +193,8 @@ def decay(rates: IoIOptimiser) -> Callable[[int], float]:
 
 def save(model: IoI, config: IoIConfig, folder: Path) -> None:
     """Write the network as it stands in a folder's place."""
-    fresh = folder.with_name(folder.name + ".new")
-    model.save(fresh, config.model_dump(mode="json"))
-    replace_folder(folder, fresh)
+    with replacing(folder) as fresh:
+        model.save(fresh, config.model_dump(mode="json"))
 
 
 def validator(config: IoIConfig, find: Find) -> Callable[[IoI], dict[str, float]]:
@@ -204,7 +203,7 @@ def validator(config: IoIConfig, find: Find) -> Callable[[IoI], dict[str, float]
     One context of each dialogue, its response among nine random ones of the same file; the same
     for every run.
     """
-    files = validation_dialogues(config.validation, find)
+    files = validation_dialogues(config.validation, find, history=1)
     problems = [list(build_ranking(d, Building(history=1))) for d in files.values()]
 
     def validate(model: IoI) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """What all training runs do alike: steps, validation, the best model, checkpoints, curves."""
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -78,6 +79,8 @@ def fit(run: Run, out: Path, *, resume: bool = False, report: Report = silent) -
     state = State(run.learner, run.optimiser, schedule)
     if resume:
         load_checkpoint(out / "checkpoint", state)
+    else:  # else a run that is interrupted before its first would resume an earlier one's
+        shutil.rmtree(out / "checkpoint", ignore_errors=True)
     curves = Curves(out, state.step)
     clock = Clock(run.steps - state.step)
     for losses, texts in run.gradients(state.step):

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from models.dialogue import read_jsonl
 from models.errors import DataError
+from models.evaluation.records import read_records
 
 LABELS = ("entailment", "neutral", "contradiction")
 
@@ -46,13 +46,11 @@ def read_nli(path: Path) -> Iterator[NliPair]:
     Raises:
         DataError: There is no line, one lacks a field, or its label is none of the three.
     """
-    line = 0
-    for line, item in read_jsonl(path):
-        for name in ("premise", "hypothesis", "label"):
-            if not isinstance(item.get(name), str):
-                raise DataError("must be a string", str(path), line, name)
-        if item["label"] not in LABELS:
-            raise DataError(f"must be one of {', '.join(LABELS)}", str(path), line, "label")
-        yield NliPair(item["premise"], item["hypothesis"], LABELS.index(item["label"]))
-    if not line:
+    record = None
+    for record in read_records(path):
+        label = record.text("label")
+        if label not in LABELS:
+            raise record.error("label", f"must be one of {', '.join(LABELS)}")
+        yield NliPair(record.text("premise"), record.text("hypothesis"), LABELS.index(label))
+    if record is None:
         raise DataError("no pair in it", str(path))

@@ -2,19 +2,17 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from models.dialogue import Dialogue, read_dialogues
+from models.dialogue import Dialogue
 from models.encoder import UtteranceEncoder
 from models.errors import DataError
 from models.evaluation.split import Context, Split
 from models.evaluation.systems import EncodedSplit, encode_split
 from models.mixture import rows, running_query
 from models.roles import Kind
-from models.training.config import Validation
 from models.training.corpora import Find, read_source
 from models.training.reranker_config import PairCorpus
 
@@ -66,22 +64,6 @@ def warn_of_cut_texts(
                      file, cut[0], len(cut))  # fmt: skip
 
 
-def validation_dialogues(validation: Validation, find: Find) -> dict[str, list[Dialogue]]:
-    """Return the dialogues at the head of each validation file.
-
-    Raises:
-        DataError: A file does not hold dialogues, or none that has an answer.
-    """
-    files = {
-        path: list(islice(read_dialogues(find(path)), validation.dialogues))
-        for path in validation.paths
-    }
-    for path, dialogues in files.items():
-        if all(len(dialogue.utterances) < 2 for dialogue in dialogues):
-            raise DataError("no dialogue in it has an answer", str(find(path)))
-    return files
-
-
 def hard_negatives(
     encoder: UtteranceEncoder, pairs: Sequence[Context], among: int
 ) -> list[tuple[str, ...]]:
@@ -110,7 +92,6 @@ def hard_negatives(
 def _queries(encoded: EncodedSplit) -> NDArray[np.float32]:
     if encoded.encoder.kind is not Kind.TRIPLE:
         return np.stack([second.sum(axis=0) for second in encoded.second])
-    aggregation = encoded.encoder.aggregation
-    last_rows = aggregation.last_rows if aggregation.name == "last_rows" else None
+    summed = encoded.encoder.aggregation.summed
     both = zip(encoded.first, encoded.second, strict=True)
-    return np.stack([running_query(rows(b1, b2), last_rows) for b1, b2 in both])
+    return np.stack([running_query(rows(b1, b2), summed) for b1, b2 in both])

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from models.encoder import (
-    MAX_TOKENS,
     UtteranceEncoder,
     encode_texts,
     load_sentence_transformer,
@@ -18,16 +18,16 @@ from models.encoder import (
 )
 from models.evaluation.next_utterance import ranks_by_length
 from models.evaluation.reranking import pairwise_system
-from models.evaluation.split import Context, make_split
+from models.evaluation.split import LENGTHS, Context, make_split
 from models.rerankers.folder import save_reranker
 from models.rerankers.pairwise import ENCODER, PairwiseModel
 from models.rerankers.projectors import Projectors
 from models.roles import Role, kind_of, prefix
-from models.training.checkpoint import replace_folder, save_encoder
-from models.training.corpora import Find, count_steps, draw_batches
+from models.training.checkpoint import replacing, save_encoder
+from models.training.corpora import Find, count_steps, draw_batches, validation_dialogues
 from models.training.loop import Report, Run, fit, silent, warm_up_and_decay
 from models.training.losses import contrastive_loss
-from models.training.pairs import read_pairs, validation_dialogues
+from models.training.pairs import read_pairs
 from models.training.reranker_config import PairwiseConfig
 
 
@@ -139,11 +139,11 @@ class PairwiseLearner(nn.Module):
 
     def cuts(self, text: str) -> bool:
         """Return whether a text has more word pieces than the encoder reads."""
-        limit = int(self.encoder.max_seq_length or MAX_TOKENS)
-        if len(self._prefix + text) < limit:  # a word piece has at least one character
+        tokenizer, limit = self.encoder.tokenizer, cast("int", self.encoder.max_seq_length)
+        longest = len((self._prefix + text).encode())  # a word piece has at least one byte
+        if longest + tokenizer.num_special_tokens_to_add() <= limit:
             return False
-        ids = self.encoder.tokenizer(self._prefix + text, verbose=False)["input_ids"]
-        return len(ids) > limit
+        return len(tokenizer(self._prefix + text, verbose=False)["input_ids"]) > limit
 
     def model(self) -> PairwiseModel:
         """Return the model as it stands."""
@@ -178,16 +178,15 @@ def make_optimiser(learner: PairwiseLearner) -> torch.optim.Optimizer:
 
 def save(learner: PairwiseLearner, folder: Path) -> None:
     """Write the model as it stands in a folder's place, the encoder in float16."""
-    fresh = folder.with_name(folder.name + ".new")
     trained = learner.config.model_dump(mode="json")
-    save_reranker(fresh, "pairwise", learner.projectors, learner.projectors.sizes, trained)
-    save_encoder(learner.encoder, fresh / ENCODER)
-    replace_folder(folder, fresh)
+    with replacing(folder) as fresh:
+        save_reranker(fresh, "pairwise", learner.projectors, learner.projectors.sizes, trained)
+        save_encoder(learner.encoder, fresh / ENCODER)
 
 
 def validator(config: PairwiseConfig, find: Find) -> Callable[[PairwiseModel], dict[str, float]]:
     """Return what measures a model while it learns: mean metrics over the validation files."""
-    files = validation_dialogues(config.validation, find)
+    files = validation_dialogues(config.validation, find, min(LENGTHS))
     splits = [make_split(dialogues, full_pool=False) for dialogues in files.values()]
 
     def validate(model: PairwiseModel) -> dict[str, float]:

@@ -1,16 +1,18 @@
 """A training run from its file: where the corpora are, and what validates it."""
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from statistics import fmean
+from typing import TypeVar
 
 from sentence_transformers import SentenceTransformer
 
-from models.dialogue import Dialogue, read_dialogues
+from models.dialogue import Dialogue
 from models.encoder import UtteranceEncoder
-from models.errors import ConfigError
+from models.errors import ConfigError, TurnwiseError
 from models.evaluation import (
     GoalSet,
     Problem,
@@ -21,14 +23,17 @@ from models.evaluation import (
     make_problems,
     short_term_average_rank,
 )
+from models.evaluation.split import LENGTHS
 from models.roles import Kind
 from models.training.config import Corpus, TrainConfig, read_config, read_toml
-from models.training.corpora import Find, finder
+from models.training.corpora import Find, finder, validation_dialogues
 from models.training.ioi import train_ioi
 from models.training.loop import Report, silent
 from models.training.pairwise import train_pairwise
 from models.training.reranker_config import IoIConfig, PairCorpus, PairwiseConfig
 from models.training.trainer import train
+
+T = TypeVar("T")
 
 SHORT_TERM_LENGTHS = (2, 5)
 SHORT_TERM_DISTANCES = (1, 2, 3, 4)
@@ -95,19 +100,21 @@ def read_any_config(path: Path) -> Config:
 
 @dataclass(frozen=True, slots=True)
 class ValidationSplit:
-    """Dialogues, and the planning problems that they give."""
+    """Dialogues, and the planning problems that they give, where they are long enough for any."""
 
     dialogues: list[Dialogue]
     problems: list[Problem]
     goal_sets: list[GoalSet]
 
     def measure(self, encoder: UtteranceEncoder) -> dict[str, float]:
-        """Return the average rank of all three tasks, each by the best system of the encoder."""
-        return {
-            "average_rank": min(average_ranks(encoder, self.dialogues).values()),
-            "short_term_rank": min(short_term_average_rank(encoder, self.problems).values()),
-            "long_term_rank": long_term_average_rank(encoder, self.goal_sets),
-        }
+        """Return the average rank of each task that there is data for, by its best system."""
+        measured = {"average_rank": min(average_ranks(encoder, self.dialogues).values())}
+        if self.problems:
+            ranks = short_term_average_rank(encoder, self.problems)
+            measured["short_term_rank"] = min(ranks.values())
+        if self.goal_sets:
+            measured["long_term_rank"] = long_term_average_rank(encoder, self.goal_sets)
+        return measured
 
 
 def validator(
@@ -119,21 +126,22 @@ def validator(
     aggregation, mean over the corpora. Planning is watched beside it.
 
     Raises:
-        TurnwiseError: A corpus has no dialogue that is long enough.
+        DataError: A corpus has no dialogue that is long enough for the first.
     """
     if not config.validation.paths:
         return None
     base = UtteranceEncoder(config.base, precision=config.precision)
-    splits = {
-        path: make_validation_split(find(path), config.validation.dialogues, base)
-        for path in config.validation.paths
-    }
+    files = validation_dialogues(config.validation, find, min(LENGTHS))
+    splits = {path: make_validation_split(dialogues, base) for path, dialogues in files.items()}
 
     def validate(model: SentenceTransformer) -> dict[str, float]:
         encoder = UtteranceEncoder(model, precision=config.precision)
         measured = {path: split.measure(encoder) for path, split in splits.items()}
-        names = next(iter(measured.values()))
-        means = {name: fmean(metrics[name] for metrics in measured.values()) for name in names}
+        by_name: defaultdict[str, list[float]] = defaultdict(list)
+        for metrics in measured.values():
+            for name, value in metrics.items():
+                by_name[name].append(value)
+        means = {name: fmean(values) for name, values in by_name.items()}
         return means | {
             f"{path}/{name}": value
             for path, metrics in measured.items()
@@ -143,9 +151,16 @@ def validator(
     return validate
 
 
-def make_validation_split(path: Path, count: int, base: UtteranceEncoder) -> ValidationSplit:
-    """Read the first dialogues of a file; hard negatives are retrieved with the base."""
-    dialogues = list(islice(read_dialogues(path), count))
+def make_validation_split(dialogues: list[Dialogue], base: UtteranceEncoder) -> ValidationSplit:
+    """Make the planning problems of dialogues; hard negatives are retrieved with the base."""
     propose = hard_negatives(base, dialogues, SHORT_TERM_LENGTHS)
-    problems = make_problems(dialogues, SHORT_TERM_LENGTHS, SHORT_TERM_DISTANCES, propose)
-    return ValidationSplit(dialogues, problems, make_goal_sets(dialogues))
+    problems = partial(make_problems, dialogues, SHORT_TERM_LENGTHS, SHORT_TERM_DISTANCES, propose)
+    goal_sets = partial(make_goal_sets, dialogues)
+    return ValidationSplit(dialogues, _if_long_enough(problems), _if_long_enough(goal_sets))
+
+
+def _if_long_enough(make: Callable[[], list[T]]) -> list[T]:
+    try:
+        return make()
+    except TurnwiseError:
+        return []

@@ -17,6 +17,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from models.encoder import (
+    UtteranceEncoder,
     batches,
     encode_texts,
     forward,
@@ -24,8 +25,8 @@ from models.encoder import (
     tokenize,
     transformer_of,
 )
-from models.errors import DataError
-from models.roles import Kind
+from models.errors import DataError, ModelError
+from models.roles import Kind, kind_of
 from models.training import losses
 from models.training.checkpoint import save_model
 from models.training.config import Corpus, TrainConfig
@@ -117,14 +118,18 @@ class Learner(nn.Module):
         self.config = config
         self.encoder = load_sentence_transformer(config.base, device)
         add_role_tokens(self.encoder, config.kind)
+        found = kind_of(self.encoder.tokenizer.get_vocab())
+        if found is not config.kind:
+            what = f"is a {found} encoder and cannot become a {config.kind} one"
+            raise ModelError(f"base '{config.base}' {what}")
         self._base = deepcopy(self.encoder.state_dict()) if config.keep_base else {}
         if self.encoder.device.type == "cpu":
             # The fused kernel's backward pass is twice as slow as plain matrix products there.
             transformer_of(self.encoder).set_attn_implementation("eager")
         self.query_log_scale = nn.Parameter(torch.tensor(LOG_SCALE))
         self.reach_log_scale = nn.Parameter(torch.tensor(LOG_SCALE))
-        dimension = transformer_of(self.encoder).config.hidden_size
-        self.nli_head = NliHead(dimension) if config.objectives.nli else None
+        dimension = UtteranceEncoder(self.encoder).dimension if config.objectives.nli else 0
+        self.nli_head = NliHead(dimension) if dimension else None
         # Dropout stays off: it is slow on a CPU, and the batches regularise enough.
         self.to(self.encoder.device).eval()
 

@@ -67,7 +67,8 @@ def crop(view: View, length: int, rng: np.random.Generator) -> View:
         end = targets[-1]
     else:
         # One turn less than the length may hold, so that the opening is seen from either side.
-        end = int(rng.choice([t for t in targets if t >= length - 2]))
+        # One who fell silent early has only targets with less before them.
+        end = int(rng.choice([t for t in targets if t >= length - 2] or targets))
     return View(view.utterances[max(0, end + 1 - length) : end + 1], view.responder)
 
 

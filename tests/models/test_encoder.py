@@ -21,9 +21,11 @@ def test_the_kind_is_read_from_the_folder(tiny_encoder: Encoder, kind: Kind) -> 
     assert tiny_encoder(kind).kind is kind
 
 
-def test_what_a_run_trained_goes_by_the_name_of_the_run() -> None:
-    assert model_name(Path("runs/shop/model")) == "shop"
-    assert model_name(Path("models/shop")) == "shop"
+def test_what_a_run_trained_goes_by_the_name_of_the_run(tmp_path: Path) -> None:
+    (tmp_path / "shop" / "model").mkdir(parents=True)
+    assert model_name(tmp_path / "shop" / "model") == "shop"
+    assert model_name(tmp_path / "shop") == "shop"
+    assert model_name("somebody/model") == "somebody/model"
 
 
 @pytest.mark.parametrize("kind", list(Kind))

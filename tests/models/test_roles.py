@@ -46,9 +46,3 @@ def test_anybody_but_the_target_speaker_is_the_other() -> None:
     assert relation_to("bot", "bot") is Relation.SAME
     assert relation_to("user", "bot") is Relation.OTHER
     assert relation_to("guest", "bot") is Relation.OTHER
-
-
-@pytest.mark.parametrize("relation", list(Relation))
-def test_swapping_twice_changes_nothing(relation: Relation) -> None:
-    assert relation.swapped is not relation
-    assert relation.swapped.swapped is relation

@@ -108,11 +108,12 @@ def encoders_and_pairwise(
 def by_name(
     names: Iterable[str], load: Callable[[str], M], taken: Collection[str] = ()
 ) -> dict[str, M]:
-    """Load each once; one whose name is taken, or another's, goes by what it was asked for as."""
+    """Load each once; one whose name is taken goes by what it was asked for as, or its path."""
     loaded: dict[str, M] = {}
     for name in dict.fromkeys(names):
         model = load(name)
-        loaded[name if model.name in {*taken, *loaded} else model.name] = model
+        labels = (model.name, name, str(Path(name).resolve()))
+        loaded[next(label for label in labels if label not in {*taken, *loaded})] = model
     return loaded
 
 

@@ -51,16 +51,19 @@ def short_term(
 
     if (data is None) == (candidates is None):
         raise typer.BadParameter("give either --data or --candidates")
+    if generator and candidates:
+        raise typer.BadParameter("--candidates are there already: leave out --generator")
     loaded = encoders(model, base, precision)
     if candidates:
         problems = evaluation.read_problems(candidates, limit)
     else:
         dialogues = read(data or [], limit)
-        propose = (
-            evaluation.sampled_replies(generator)
-            if generator
-            else evaluation.hard_negatives(next(iter(loaded.values())), dialogues, history)
-        )
+        if generator:
+            propose = evaluation.sampled_replies(generator)
+        else:  # others than another model retrieves, so that it must be known which
+            name, retriever = next(iter(loaded.items()))
+            typer.echo(f"hard negatives retrieved by {name}")
+            propose = evaluation.hard_negatives(retriever, dialogues, history)
         problems = evaluation.make_problems(dialogues, history, distance, propose)
     if save_candidates:
         evaluation.write_problems(problems, save_candidates)

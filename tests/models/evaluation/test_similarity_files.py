@@ -59,6 +59,7 @@ def test_files_are_read_one_after_the_other_up_to_the_limit(path: Path) -> None:
         ({"context": "hello"}, "context"),
         ({"context": ["hello", ""]}, "context[1]"),
         ({"sentence1": " "}, "sentence1"),
+        ({"sentence1": "half of \ud83d"}, "sentence1"),
         ({"sentence2": 2}, "sentence2"),
         ({"score": "high"}, "score"),
         ({"score": True}, "score"),

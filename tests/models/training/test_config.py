@@ -37,6 +37,13 @@ def test_a_minimal_file_is_enough(tmp_path: Path) -> None:
         ("views = 10", "views = 0", "data.0.views"),
         ("c3l = 1.0", "c3l = -1.0", "objectives.c3l"),
         ("c3l = 1.0", "cl3 = 1.0", "objectives.cl3"),
+        ("c3l = 1.0", "c3l = 1.0\nquery_rows = []", "objectives.query_rows"),
+        ('kind = "triple"', 'kind = "triple"\nturns = 1', "turns"),
+        (
+            'kind = "triple"',
+            'kind = "triple"\naggregation = { name = "last_rows", last_rows = 0 }',
+            "aggregation.last_rows",
+        ),
     ],
 )
 def test_errors_name_the_file_and_the_field(tmp_path: Path, old: str, new: str, field: str) -> None:

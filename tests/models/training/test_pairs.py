@@ -9,7 +9,8 @@ from models.encoder import UtteranceEncoder
 from models.errors import DataError
 from models.roles import Kind
 from models.training.config import Validation
-from models.training.pairs import hard_negatives, pairs_of, read_pairs, validation_dialogues
+from models.training.corpora import validation_dialogues
+from models.training.pairs import hard_negatives, pairs_of, read_pairs
 from models.training.reranker_config import PairCorpus
 
 SAID = tuple(Utterance("AB"[n % 2], f"word {n}") for n in range(5))
@@ -63,14 +64,14 @@ def test_texts_that_the_model_cuts_are_named_once(
 
 def test_validation_takes_the_head_of_each_file(tmp_path: Path) -> None:
     path = write(tmp_path, [["a", "b"], ["c", "d"], ["e", "f"]])
-    files = validation_dialogues(Validation(paths=(path,), dialogues=2), Path)
+    files = validation_dialogues(Validation(paths=(path,), dialogues=2), Path, history=1)
     assert [d.utterances[0].text for d in files[path]] == ["a", "c"]
 
 
-def test_validation_needs_an_answer(tmp_path: Path) -> None:
-    path = write(tmp_path, [["a"], ["c"]])
-    with pytest.raises(DataError, match="no dialogue in it has an answer"):
-        validation_dialogues(Validation(paths=(path,)), Path)
+def test_validation_needs_a_dialogue_that_is_long_enough(tmp_path: Path) -> None:
+    path = write(tmp_path, [["a", "b"], ["c"]])
+    with pytest.raises(DataError, match=f"{path}: no dialogue in it is longer than 2"):
+        validation_dialogues(Validation(paths=(path,)), Path, history=2)
 
 
 @pytest.mark.parametrize("kind", [Kind.TRIPLE, Kind.SINGLE])

@@ -146,3 +146,4 @@ def test_texts_longer_than_the_encoder_reads_are_told(config: PairwiseConfig) ->
     assert not learner.cuts("a " * 126)
     assert learner.cuts("a " * 127)
     assert not learner.cuts(" " * 500 + "a")
+    assert learner.cuts("\N{CJK UNIFIED IDEOGRAPH-4E00}" * 127)

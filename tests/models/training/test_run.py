@@ -66,6 +66,22 @@ def test_corpora_are_found_in_the_folders_and_ranks_are_validated(
     assert 1 <= validated[0]["average_rank"] <= 8
 
 
+def test_what_short_dialogues_cannot_measure_is_left_out(
+    corpora: Path, tmp_path: Path, tiny_encoder_folder: Folder
+) -> None:
+    file = corpora / "desk" / "validation.jsonl"
+    said = [{"speaker": "AB"[t % 2], "text": f"step {t}"} for t in range(3)]
+    file.write_text(json.dumps({"utterances": said}))
+    seen: list[Progress] = []
+    config = write_config(tmp_path, tiny_encoder_folder(Kind.SINGLE))
+    run(config, [corpora], tmp_path / "out", report=seen.append)
+    (validated,) = [progress.validation for progress in seen if progress.validation]
+    assert list(validated) == ["average_rank", "desk/validation.jsonl/average_rank"]
+    file.write_text(json.dumps({"utterances": said[:2]}))
+    with pytest.raises(DataError, match=f"{file}: no dialogue in it is longer than 2"):
+        run(config, [corpora], tmp_path / "out")
+
+
 def test_files_take_the_place_of_the_named_corpora(
     corpora: Path, tmp_path: Path, tiny_encoder_folder: Folder
 ) -> None:

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 import models.encoder
 from models.encoder import UtteranceEncoder, forward
-from models.errors import DataError, TrainingError
+from models.errors import DataError, ModelError, TrainingError
 from models.roles import Kind
 from models.training.config import TrainConfig
 from models.training.loop import Progress, warm_up_and_decay
@@ -207,6 +207,28 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(
         validation={"every": 2},
     )
     check_resuming(partial(train, config, device="cpu"))
+
+
+def test_a_new_run_leaves_nothing_of_an_earlier_one_to_resume(
+    tiny_encoder_folder: Folder, corpus: Path, tmp_path: Path
+) -> None:
+    def stop(_: Progress) -> None:
+        raise KeyboardInterrupt
+
+    again = partial(train, config_of(tiny_encoder_folder(Kind.SINGLE), corpus), tmp_path / "out")
+    again(device="cpu")
+    with pytest.raises(KeyboardInterrupt):
+        again(device="cpu", report=stop)
+    steps: list[int] = []
+    again(device="cpu", resume=True, report=lambda progress: steps.append(progress.step))
+    assert steps[0] == 1
+
+
+def test_a_triple_encoder_becomes_no_other(tiny_encoder_folder: Folder, corpus: Path) -> None:
+    base = tiny_encoder_folder(Kind.TRIPLE)
+    config = config_of(base, corpus, kind=Kind.CURVED, objectives={"ccl": 1.0})
+    with pytest.raises(ModelError, match=f"base '{base}' is a triple encoder"):
+        Learner(config, "cpu")
 
 
 def test_the_best_checkpoint_by_validation_is_kept(

@@ -13,7 +13,7 @@ from models.rerankers import IoI
 from service.api import create_api
 from service.api.security import NAMESPACE
 from service.conversations import Conversations
-from service.errors import PoolNotFound
+from service.errors import PoolNotFound, PoolNotReady
 from service.history import Histories
 from service.metrics import Metrics
 from service.planning import Planning
@@ -112,6 +112,9 @@ async def _fill_default_pool(pools: Pools, file: Path) -> None:
         await pools.load(NAMESPACE, DEFAULT_POOL)
         if pools.view(NAMESPACE, DEFAULT_POOL).version:
             return  # one without a version was created by a start that was broken off
+    except PoolNotReady as error:  # which only a service that runs can be asked to mend
+        _log.warning("default pool: %s", error)
+        return
     except PoolNotFound:
         await pools.create(NAMESPACE, DEFAULT_POOL, description=f"From {file.name}")
     edited = await pools.upsert(NAMESPACE, DEFAULT_POOL, candidates)

@@ -125,7 +125,7 @@ class EncoderQueue:
             Draining: The queue is closing.
         """
         if self._draining:
-            self._metrics.rejected.labels("draining").inc()
+            self._count_rejected(priority, "draining")
             raise _draining()
         if not items:
             return np.empty((0, self._encoder.dimension), np.float32)
@@ -143,14 +143,14 @@ class EncoderQueue:
         except TimeoutError:
             raise DeadlineExceeded(f"not encoded within {timeout:g} s") from None
 
-    def check(self, priority: Priority = Priority.TURN) -> None:
-        """See whether one more text would be taken, before anything else is done for it.
+    def check(self) -> None:
+        """See whether a turn's text would be taken, before anything else is done for it.
 
         Raises:
             Overloaded: It would not.
         """
         with self._lock:
-            self._refuse(self._backlog.before(priority), 1)
+            self._refuse(Priority.TURN, 1)
 
     async def drain(self, timeout: float) -> None:
         """Take nothing new, finish what waits within some seconds, and stop."""
@@ -171,18 +171,23 @@ class EncoderQueue:
     def _admit(self, request: Request) -> None:
         with self._lock:
             if request.priority is not Priority.BULK:
-                self._refuse(self._backlog.before(request.priority), len(request.items))
+                self._refuse(request.priority, len(request.items))
             self._backlog.add(request)
             if self._busy_since is None:
                 self._for_device.notify()
             else:
                 self._for_tokenizer.notify()
 
-    def _refuse(self, waiting: int, more: int) -> None:
+    def _refuse(self, priority: Priority, more: int) -> None:
+        waiting = self._backlog.before(priority)
         full = waiting + more > self._limit or waiting * self._pace > self._patience
         if waiting and full:  # so that a large one can be served
-            self._metrics.rejected.labels("queue_full").inc()
+            self._count_rejected(priority, "queue_full")
             raise Overloaded(f"{waiting} texts wait for the encoder already")
+
+    def _count_rejected(self, priority: Priority, reason: str) -> None:
+        if priority is not Priority.IDLE:  # of which no client hears
+            self._metrics.rejected.labels(reason).inc()
 
     def _run_all(self) -> None:
         while (work := self._next_work()) is not None:
@@ -214,6 +219,7 @@ class EncoderQueue:
                     self._wake_all()
                     return None
                 if not self._for_device.wait(None if self.healthy else _PROBE_SECONDS):
+                    self._busy_since = time.monotonic()  # a device may also hang in this
                     return []
 
     def _next_piece(self) -> Piece | None:

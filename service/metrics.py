@@ -18,7 +18,7 @@ Path = Literal["critical", "idle", "bulk"]
 Rejected = Literal["queue_full", "draining", "body_too_large", "unauthenticated", "forbidden"]
 Dropped = Literal["cancelled", "deadline"]
 Operation = Literal["read", "commit", "put_first", "delete", "pool_read", "pool_commit"]
-Result = Literal["ok", "conflict", "replayed", "unavailable"]
+Result = Literal["ok", "conflict", "replayed", "unavailable", "failed"]
 Lost = Literal["database", "session", "pool"]
 """All that was in Redis, or a part of a session or of a pool, as where it evicts keys."""
 PoolState = Literal["ready", "behind", "loading", "encoding", "damaged"]

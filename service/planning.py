@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from models.planning import Plan, plan_chain, plan_greedy
 from models.roles import Role, RoleText, relation_to
+from service.batching import Priority
 from service.encoding import CachedEncoder
 from service.history import Histories, History, nothing_said
 from service.metrics import Metrics
@@ -68,7 +69,7 @@ class Planning:
             for target in speakers
             for text, speaker in zip(texts, speakers, strict=True)
         ]
-        vectors = await self._encoder.encode(inputs, timeout=self._timeout)
+        vectors = await self._encoder.encode(inputs, Priority.LIST, self._timeout)
         n = len(texts)
         after, before = vectors[:n], vectors[n:].reshape(n, n, -1)  # before[y, x] is b_x toward y
         links = np.einsum("yxd,yd->xy", before, after)

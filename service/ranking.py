@@ -92,7 +92,7 @@ class Ranking:
         most = self._most(request, len(history.utterances), aggregation)
         hits: list[Hit] = []
         if view:
-            count = min(max(self._reranking.short_list, request.top_k or 0), most)
+            count = max(request.top_k or 0, min(self._reranking.short_list, most))
             query = await self._query(view, history, aggregation, timings)
             with timings.stage("retrieve"):
                 hits = await view.search(query, count)

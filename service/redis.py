@@ -49,7 +49,7 @@ _CODES = re.compile(
 
 
 def connect(url: str, *, cluster: bool, timeout: float) -> Redis:
-    """Return a client, which connects when it is first used.
+    """Return a client, which connects when it is first used; with `async with`, at once.
 
     Nothing is tried twice in here: a command whose answer was lost may have been done, and only
     its caller knows whether doing it again is harmless.
@@ -155,15 +155,19 @@ def redis_errors(metrics: Metrics, operation: Operation) -> Iterator[Outcome]:
         # The client sends within `asyncio.wait_for`, which before Python 3.12 forgets that the
         # task was cancelled where what it waits for has just ended.
         if _cancelled() > cancelled:
-            raise asyncio.CancelledError
+            raise asyncio.CancelledError  # noqa: TRY301 - is counted as others are
     except _AWAY as error:
         outcome.result = "unavailable"
         raise StateUnavailable("Redis cannot be reached; try again soon") from error
     except ResponseError as error:
         if not (isinstance(error, _REFUSED) or _CODES.search(str(error))):
+            outcome.result = "failed"
             raise
         outcome.result = "unavailable"
         raise StateUnavailable("Redis cannot do this now; try again soon") from error
+    except BaseException:
+        outcome.result = "failed"
+        raise
     finally:
         metrics.state_operations.labels(operation, outcome.result).inc()
 

@@ -48,9 +48,8 @@ async def running_replica(
 ) -> AsyncIterator[Replica]:
     """Start the parts, from the innermost; stop them in the opposite order."""
     async with AsyncExitStack() as stack:
-        redis = await stack.enter_async_context(
-            connect(redis_url, cluster=settings.redis_cluster, timeout=settings.redis_timeout)
-        )
+        redis = connect(redis_url, cluster=settings.redis_cluster, timeout=settings.redis_timeout)
+        stack.push_async_callback(redis.aclose)
         main = await _start(settings, settings.model, metrics, stack)
         encoder = main.encoder
         metrics.build.info(

@@ -79,7 +79,7 @@ async def put_pool(
 
 @router.get(
     "/{name}", operation_id="get_pool", summary="Look at a pool",
-    response_model=PoolInfo, responses=failures(PoolNotFound),
+    response_model=PoolInfo, responses=failures(PoolNotFound, PoolNotReady),
 )  # fmt: skip
 async def get_pool(services: ServicesDep, namespace: Selecting, name: PoolName) -> Response:
     """Its version, its size, how it is searched, and whether it is ready here."""

@@ -2,18 +2,19 @@
 
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from http import HTTPStatus
 from itertools import islice
 from pathlib import Path
 
 import httpx
 from anyio import to_thread
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from models.dialogue import read_jsonl
 from models.errors import DataError, TurnwiseError
 from service.catalogue import Edited, UploadedCandidate, candidate_lines
 from service.client.calls import path
-from service.client.errors import ProblemError
+from service.client.errors import ProblemError, UnexpectedAnswerError
 from service.errors import BodyTooLarge
 from service.schemas import NDJSON, PROBLEM_PREFIX, Problem, UploadStep, Version
 
@@ -109,8 +110,13 @@ class Upload:
 
         Raises:
             ProblemError: The service says no.
+            UnexpectedAnswerError: The line is not the service's.
         """
-        match _EVENT.validate_json(line, extra="ignore"):
+        try:
+            event = _EVENT.validate_json(line, extra="ignore")
+        except ValidationError:
+            raise UnexpectedAnswerError(self._path, HTTPStatus.OK) from None
+        match event:
             case UploadStep(encoded, total):
                 if self._progress:
                     self._progress(encoded, total)

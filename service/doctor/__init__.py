@@ -74,9 +74,8 @@ async def _state(settings: Settings, encoder: UtteranceEncoder | None) -> AsyncI
         if url is None:
             yield Finding("redis", "ok", "none yet; the service starts a private one")
             return
-        redis = await stack.enter_async_context(
-            connect(url, cluster=settings.redis_cluster, timeout=settings.redis_timeout)
-        )
+        redis = connect(url, cluster=settings.redis_cluster, timeout=settings.redis_timeout)
+        stack.push_async_callback(redis.aclose)
         findings = await examine_redis(redis, cluster=settings.redis_cluster)
         for finding in findings:
             yield finding

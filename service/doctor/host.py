@@ -21,7 +21,7 @@ _ROOM = 1 << 30
 def examine_settings(settings: Settings) -> Iterator[Finding]:
     """Yield what can be said without starting anything."""
     yield _exposure(settings)
-    yield _folder(settings.data_dir)
+    yield _folder(settings.data_dir, private_redis=settings.redis_url is None)
     if settings.default_pool:
         yield _default_pool(settings.default_pool)
     for subject, folder in (("pairwise", settings.pairwise), ("reranker", settings.reranker)):
@@ -82,11 +82,14 @@ def _exposure(settings: Settings) -> Finding:
     return Finding("access", "warn", f"anybody who reaches {settings.host}", advice)
 
 
-def _folder(folder: Path) -> Finding:
+def _folder(folder: Path, *, private_redis: bool) -> Finding:
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not (there.is_dir() and os.access(there, os.W_OK)):
-        advice = "name another in TURNWISE_DATA_DIR"
-        return Finding("data folder", "fail", f"{there} cannot be written to", advice)
+        found = f"{there} cannot be written to"
+        if private_redis:
+            return Finding("data folder", "fail", found, "name another in TURNWISE_DATA_DIR")
+        # As in the images, which bring what they keep there of their model.
+        return Finding("data folder", "ok", f"{found}: what is exported is read, nothing is added")
     free = shutil.disk_usage(there).free
     found = f"{folder}, {free / 2**30:.1f} GB free"
     if free < _ROOM:

@@ -40,9 +40,9 @@ async def _examine(store: PoolStore, key: PoolKey, head: Head | None, *, pairwis
     names = [name for entry in log.entries for name in entry.chunks]
     fits = [await store.has_vectors(key, name) for name in names]
     found = f"version {log.position.version}, {log.stored} candidates stored"
-    if None in fits:
-        advice = "`turnwise pool restore` a snapshot, or delete and load it"
-        return Finding(subject, "fail", f"{found}; {fits.count(None)} parts are lost", advice)
+    if None in fits or not log.whole:
+        advice = "delete it, then `turnwise pool restore` a snapshot, or load it"
+        return Finding(subject, "fail", f"{found}; a part is lost", advice)
     if False in fits and head.retrieval == "default":
         advice = "the service encodes them at its start, and is not ready before"
         return Finding(subject, "warn", f"{found}, of another model", advice)

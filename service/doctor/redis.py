@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from redis.exceptions import RedisError
+from redis.exceptions import RedisClusterException, RedisError
 
 from service.doctor.finding import Finding
 from service.redis import Redis
@@ -18,7 +18,7 @@ async def examine_redis(redis: Redis, *, cluster: bool) -> list[Finding]:
     """Return what is found of a server, or of every primary of a cluster."""
     try:
         found = await (redis.info(target_nodes="primaries") if cluster else redis.info())
-    except (RedisError, OSError) as error:
+    except (RedisError, RedisClusterException, OSError) as error:
         advice = "start it, or name another in TURNWISE_REDIS_URL; without one we start our own"
         return [Finding("redis", "fail", f"cannot be asked: {error}", advice)]
     # A cluster answers for each primary, by its address; one with a single primary, as a server.

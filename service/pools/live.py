@@ -241,13 +241,16 @@ class LivePool:
         self.log = log
         if log.position != self.position:
             await self._take_over(edits, log.position, anew=log.has == 0)
+        self._failed = None
 
     async def _take_over(self, edits: Sequence[Edit], position: Position, *, anew: bool) -> None:
         before = self._contents
         if anew or before is None:
-            before, self._since = Contents.empty(self.encoder.dimension), None
+            anew, before = True, Contents.empty(self.encoder.dimension)
         contents = await self._after(before, edits)
-        if self._since is not None:
+        if anew:
+            self._since = None  # an index begun meanwhile is of what is gone
+        elif self._since is not None:
             self._since += edits
         if self._contents is None:
             self.tell(None)

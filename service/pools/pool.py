@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.catalogue import Retrieval
-from service.errors import CandidateNotFound
 from service.metrics import Metrics
 from service.pools.candidate import Candidate
 from service.pools.contents import Contents, Hit
@@ -60,20 +59,6 @@ class PoolView:
         """
         return self.contents.take(ids).astype(np.float32)
 
-    def get(self, id: str) -> Candidate:  # noqa: A002 - what it is
-        """Return a candidate.
-
-        Raises:
-            CandidateNotFound: There is none of this id.
-        """
-        if (candidate := self.contents.get(id)) is None:
-            raise CandidateNotFound(f"pool '{self.name}' has no candidate '{id}'")
-        return candidate
-
     def candidates(self) -> list[Candidate]:
-        """Return all candidates, in the order of `all_vectors`."""
+        """Return all candidates."""
         return self.contents.candidates()
-
-    def all_vectors(self) -> Float32:
-        """Return the vectors (n, d) of all candidates."""
-        return self.contents.vectors().astype(np.float32)

@@ -231,7 +231,7 @@ class Pools:
 
         def plan(contents: Contents) -> tuple[list[Candidate], list[str]]:
             gone = [c.id for c in contents.candidates() if c.id not in wanted]
-            return _changed(contents, snapshot.candidates), gone
+            return _changed(contents, list(wanted.values())), gone
 
         pool = self._pool(namespace, name)
         vectors = snapshot.vectors_of(pool.encoder.fingerprint, pool.encoder.dimension)
@@ -290,7 +290,7 @@ class Pools:
             self._filled = True
 
     def _count(self, state: PoolState) -> int:
-        pools = list(self._pools.values())  # scraped in another thread
+        pools = self._pools.values()
         return sum(("behind" if pool.behind else pool.state) == state for pool in pools)
 
     async def _follow(self, pool: LivePool, head: Head) -> None:

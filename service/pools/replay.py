@@ -24,6 +24,10 @@ class ChunkGone(Exception):  # noqa: N818 - an event, mostly
     """An entry or its chunk is not there: the pool was folded or dropped since the log was read."""
 
 
+Vectors = dict[str, Float16]
+"""The vector (d,) of each text that was encoded."""
+
+
 @dataclass(frozen=True, slots=True)
 class Replay:
     """Reads the log of one pool; encodes what has no vectors of this replica's model.
@@ -48,32 +52,38 @@ class Replay:
             PoolNotFound: The pool is gone.
             PoolNotReady: A part of it is lost in Redis.
         """
-        try:
-            return await self._since(has)
-        except ChunkGone:
+        encoded: Vectors = {}  # kept: while a large pool is encoded, it may be folded many times
+        failed: int | None = None
+        while True:
+            log = await self.store.read(self.key, has)
+            if log is None:
+                raise PoolNotFound(f"there is no pool '{self.key.name}'")
             try:
-                return await self._since(NOWHERE)
+                return log, await self._edits(log, encoded)
             except ChunkGone:
-                raise PoolNotReady(f"a part of pool '{self.key.name}' is lost in Redis") from None
+                if log.base == failed:  # no fold since, so that it can't be why
+                    lost = f"a part of pool '{self.key.name}' is lost in Redis"
+                    raise PoolNotReady(lost) from None
+                has, failed = NOWHERE, log.base
 
-    async def _since(self, has: Position) -> tuple[Log, list[Edit]]:
-        log = await self.store.read(self.key, has)
-        if log is None:
-            raise PoolNotFound(f"there is no pool '{self.key.name}'")
+    async def _edits(self, log: Log, encoded: Vectors) -> list[Edit]:
         if not log.whole:
             raise ChunkGone
-        parts = [(entry, name) for entry in log.entries for name in entry.chunks or ("",)]
+        parts = [
+            (name, () if place else entry.removed)
+            for entry in log.entries
+            for place, name in enumerate(entry.chunks or ("",))
+        ]
         edits: list[Edit] = []
-        encoded: dict[str, Float16] = {}
         for start in range(0, len(parts), _READ_AHEAD):
             some = parts[start : start + _READ_AHEAD]
-            read = await asyncio.gather(*(self._read(name) for _, name in some))
-            for (entry, name), (candidates, vectors) in zip(some, read, strict=True):
+            read = await asyncio.gather(*(self._read(name) for name, _ in some))
+            for (name, removed), (candidates, vectors) in zip(some, read, strict=True):
                 if vectors is None:
                     vectors = await self._encode(name, candidates, encoded)  # noqa: PLW2901
-                edits.append(Edit(candidates, vectors, entry.removed))
+                edits.append(Edit(candidates, vectors, removed))
             self.on_progress(len(edits) / len(parts))
-        return log, edits
+        return edits
 
     async def _read(self, name: str) -> tuple[list[Candidate], Float16 | None]:
         """Return the candidates of a chunk, and their vectors where it has this model's."""
@@ -85,7 +95,7 @@ class Replay:
         return await self.workers.edit(lambda: loaded(*stored, dimension))
 
     async def _encode(
-        self, name: str, candidates: Sequence[Candidate], encoded: dict[str, Float16]
+        self, name: str, candidates: Sequence[Candidate], encoded: Vectors
     ) -> Float16:
         self.on_encoding()
         texts = [candidate.text for candidate in candidates]

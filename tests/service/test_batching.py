@@ -198,6 +198,9 @@ async def test_past_the_bound_it_says_so(stub: StubEncoder, metrics: Metrics) ->
         await admitted(waiting)
         with pytest.raises(Overloaded):
             await queue.encode(items("c", "d"), Priority.IDLE)
+        assert value(metrics, "turnwise_rejected_total", reason="queue_full") == 0  # nobody heard
+        with pytest.raises(Overloaded):
+            await queue.encode(items("c", "d", "e"))
         assert value(metrics, "turnwise_rejected_total", reason="queue_full") == 1
         stub.open.set()
         await asyncio.gather(held, waiting)
@@ -220,14 +223,14 @@ async def test_what_would_wait_too_long_is_refused_at_once(
         waiting = asyncio.create_task(queue.encode(items("b")))
         await admitted(waiting)
         with pytest.raises(Overloaded):
-            queue.check(Priority.TURN)
+            queue.check()
         with pytest.raises(Overloaded):
             await queue.encode(items("c"))
         bulk = asyncio.create_task(queue.encode(items("d"), Priority.BULK))
         await admitted(bulk)
         stub.open.set()
         await asyncio.gather(held, waiting, bulk)
-        queue.check(Priority.TURN)  # nothing waits: it would be next
+        queue.check()  # nothing waits: it would be next
         assert (await queue.encode(items("c"))).shape == (1, 3)
 
 
@@ -342,6 +345,22 @@ async def test_an_idle_queue_finds_out_by_itself_that_the_model_works_again(
         while not queue.healthy:
             await asyncio.sleep(0.001)
     assert "Hello" in stub.encoded
+
+
+async def test_a_device_that_hangs_while_it_is_probed_is_stalled(
+    queue: EncoderQueue, stub: StubEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.batching._PROBE_SECONDS", 0.001)
+    monkeypatch.setattr("service.batching._STALLED_SECONDS", 0.0)
+    stub.fails = lambda _: True
+    for _ in range(3):
+        with pytest.raises(EncoderFailed):
+            await queue.encode(items("a"))
+    stub.open.clear()
+    async with asyncio.timeout(PATIENCE):
+        while not queue.stalled:
+            await asyncio.sleep(0.001)
+    stub.open.set()
 
 
 async def test_a_batch_that_never_ends_is_stalled(

@@ -42,7 +42,13 @@ async def test_an_operation_is_counted_by_what_it_came_to(redis: Redis) -> None:
         await redis.ping()
     with redis_errors(metrics, "commit") as outcome:
         outcome.result = "replayed"
+    await redis.set("text", "no list")
+    with pytest.raises(ResponseError, match="WRONGTYPE"), redis_errors(metrics, "commit"):
+        await redis.execute_command("LLEN", "text")  # type: ignore[no-untyped-call]
+    with pytest.raises(asyncio.CancelledError), redis_errors(metrics, "commit"):
+        raise asyncio.CancelledError
     assert counted(metrics, "ok") == counted(metrics, "replayed") == 1
+    assert counted(metrics, "failed") == 2
 
 
 async def test_a_killed_server_is_unavailable_and_its_return_is_seen(

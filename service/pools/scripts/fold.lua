@@ -13,7 +13,8 @@ end
 redis.call('HINCRBY', KEYS[1], 'stored', ARGV[7])
 redis.call('HINCRBY', KEYS[1], 'base', ARGV[3] - 1)
 for i = 3, 2 + staged do redis.call('PERSIST', KEYS[i]) end
-redis.call('LTRIM', KEYS[2], ARGV[3], -1)
-redis.call('LPUSH', KEYS[2], ARGV[5])
+-- A list that vanishes cannot come back while its slot moves to another node.
+redis.call('LSET', KEYS[2], ARGV[3] - 1, ARGV[5])
+redis.call('LTRIM', KEYS[2], ARGV[3] - 1, -1)
 for i = 3 + staged, #KEYS do redis.call('EXPIRE', KEYS[i], ARGV[8]) end
 return 'ok'

@@ -8,9 +8,10 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
-from service.client import AsyncClient, Client, Pool, UnreachableError
+from service.client import AsyncClient, Client, Pool, UnexpectedAnswerError, UnreachableError
 from service.client.calls import Call, path
 from service.client.options import PlanOptions, RankOptions, ScoresOptions, TurnOptions
+from service.client.uploads import Upload
 from service.requests import PlanRequest, RankRequest, TurnRequest
 from service.schemas import PoolRequest, ScoresQuery, SearchRequest
 
@@ -80,3 +81,9 @@ def test_a_url_with_a_path_keeps_it() -> None:
 def test_a_url_that_is_none_is_told_at_once(url: str) -> None:
     with pytest.raises(UnreachableError, match="cannot be reached"):
         Client(url).version()
+
+
+def test_a_line_of_progress_that_is_not_the_service_s_is_an_unexpected_answer() -> None:
+    upload = Upload("p", ["Hello."], None)
+    with pytest.raises(UnexpectedAnswerError):
+        upload.hear("<html>")

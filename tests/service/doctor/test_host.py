@@ -23,7 +23,10 @@ def test_an_open_door_is_told() -> None:
 
 def test_a_data_folder_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert found(data_dir=tmp_path / "file" / "data")["data folder"].grade == "fail"
+    unwritable = tmp_path / "file" / "data"
+    assert found(data_dir=unwritable)["data folder"].grade == "fail"
+    elsewhere = found(data_dir=unwritable, redis_url="redis://redis.example:6379")
+    assert elsewhere["data folder"].grade == "ok"  # as in the images
 
 
 def test_the_default_pool_is_read(tmp_path: Path) -> None:

@@ -91,3 +91,11 @@ async def test_one_that_is_away_is_a_failure() -> None:
         (finding,) = await examine_redis(redis, cluster=False)
     assert finding.grade == "fail"
     assert "TURNWISE_REDIS_URL" in finding.advice
+
+
+@pytest.mark.anyio
+async def test_a_cluster_that_is_away_is_a_failure() -> None:
+    redis = connect("redis://127.0.0.1:1", cluster=True, timeout=1.0)
+    (finding,) = await examine_redis(redis, cluster=True)
+    await redis.aclose()
+    assert finding.grade == "fail"

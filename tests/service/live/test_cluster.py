@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from service.pools import upkeep
+from service.pools.store import PoolStore
 from tests.service.conftest import RedisServer, free_port
 from tests.service.live.conftest import Launch, Oracle, eventually
 from tests.service.live.talk import Talk
@@ -136,3 +138,31 @@ def test_a_pool_is_edited_while_its_slot_moves(launch: Launch, nodes: list[Node]
     other = launch(redis_url=url, redis_cluster=True)
     eventually(lambda: other.http.get("/pools/default").json().get("size") == size + 1)
     assert other.http.get("/readyz").is_success
+
+
+def test_a_pool_is_folded_while_its_slot_moves(
+    launch: Launch, nodes: list[Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"redis://127.0.0.1:{nodes[0].port}"
+    live = launch(redis_url=url, redis_cluster=True)
+    live.fill()
+    for number in range(6):
+        live.ok(live.http.put("/pools/default/candidates", json=[{"text": f"Reply {number}."}]))
+    size = live.get("/pools/default")["size"]
+    moves: list[Move] = []
+    fold = PoolStore.fold
+
+    async def fold_while_it_moves(self: PoolStore, *args: Any) -> object:  # noqa: ANN401
+        moves.append(Move(nodes, "tw:pool:{default/default}:meta"))
+        return await fold(self, *args)
+
+    monkeypatch.setattr(PoolStore, "fold", fold_while_it_moves)
+    monkeypatch.setattr(upkeep, "_MIN_ENTRIES", 5)
+    eventually(lambda: bool(moves))
+    (move,) = moves
+    eventually(lambda: move.source.command("LLEN", "tw:pool:{default/default}:log") == 1)
+    move.carry()
+    move.end()
+    other = launch(redis_url=url, redis_cluster=True)
+    eventually(lambda: other.http.get("/pools/default").json().get("size") == size)
+    assert other.get("/pools/default")["state"] == "ready"

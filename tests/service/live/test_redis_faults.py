@@ -1,5 +1,6 @@
 """A Redis that dies, forgets, is frozen, full, demoted, cut off or evicts: what is kept of it."""
 
+import asyncio
 import json
 import os
 import signal
@@ -16,7 +17,10 @@ import pytest
 import redis as blocking
 
 from models.roles import Kind
-from tests.service.conftest import RedisServer
+from service.doctor.finding import Finding
+from service.doctor.pools import examine_pools
+from service.redis import connect
+from tests.service.conftest import RedisServer, free_port
 from tests.service.live.conftest import REPLIES, Launch, Live, Oracle, eventually
 from tests.service.live.talk import Talk
 from tests.service.live.wire import wired
@@ -297,6 +301,34 @@ def test_a_part_of_a_session_that_redis_dropped_never_makes_an_answer_wrong(
     assert live.http.delete("/sessions/s/turns/last").status_code in {200, 404, 409}
 
 
+async def examined(redis_url: str) -> list[Finding]:
+    async with connect(redis_url, cluster=False, timeout=5.0) as redis:
+        return await examine_pools(redis, "tiny", pairwise=False)
+
+
+def test_a_service_whose_default_pool_is_damaged_starts_so_that_it_can_be_mended(
+    launch: Launch, redis_url: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "replies.jsonl"
+    file.write_text('{"text": "Good morning"}\n')
+    launch(default_pool=file)
+    with blocking.Redis.from_url(redis_url) as redis:
+        redis.unlink(*redis.keys("tw:pool:{default/default}:chunk:*"))
+    live = launch(default_pool=file)
+    assert ready(live)
+    assert live.get("/pools/default")["state"] == "damaged"
+    assert live.http.delete("/pools/default").is_success
+
+
+def test_a_service_waits_for_a_cluster_that_is_away(launch: Launch) -> None:
+    live = launch(redis_url=f"redis://127.0.0.1:{free_port()}", redis_cluster=True)
+    assert live.http.get("/livez").is_success
+    answer = live.http.get("/readyz")
+    assert answer.status_code == 503
+    assert ["redis"] in [error["loc"] for error in answer.json()["errors"]]
+    refused(live, "away")
+
+
 @pytest.mark.parametrize("lost", ["meta", "log", "chunk:*"])
 def test_a_part_of_a_pool_that_redis_dropped_is_missed_not_passed_over(
     launch: Launch, redis_url: str, lost: str
@@ -313,6 +345,10 @@ def test_a_part_of_a_pool_that_redis_dropped_is_missed_not_passed_over(
         assert two.metric("turnwise_state_lost_total", what="pool") >= 1
         assert two.metric("turnwise_pools", state="damaged") == 1
         assert one.post("/pools/default/search", text="Hello")["candidates"]  # it has them all
+        found = asyncio.run(examined(redis_url))
+        assert [(finding.subject, finding.grade) for finding in found] == [
+            ("pool default/default", "fail")
+        ]
         assert one.http.delete("/pools/default").is_success
     eventually(lambda: one.http.get("/pools/default").status_code == 404)
     one.fill()

@@ -188,6 +188,17 @@ def test_rank_takes_the_reranker_for_the_next_utterance_score(reranking: Live, i
         assert one["score"] == pytest.approx(one["goals"][0] + 2 * one["fit"], abs=1e-4)
 
 
+def test_a_pool_is_ranked_as_far_as_is_asked_for_past_the_short_list(
+    launch: Launch, ioi_folder: Path
+) -> None:
+    live = launch(reranker=ioi_folder, short_list=2)
+    live.fill()
+    context = [{"speaker": "user", "text": "Hello"}]
+    asked = {"context": context, "pool": "default", "rerank": "ioi"}
+    assert len(live.post("/rank", **asked, top_k=5)["ranking"]) == 5
+    assert len(live.post("/rank", **asked)["ranking"]) == 2
+
+
 def test_more_candidates_than_a_short_list_are_not_reranked(reranking: Live) -> None:
     context = [{"speaker": "user", "text": "Hello"}]
     body = {"context": context, "candidates": ["x"] * 101, "rerank": "ioi"}

@@ -102,7 +102,7 @@ async def test_a_removed_candidate_is_gone(start: StartReplica) -> None:
     assert (edited.version, edited.size) == (2, 1)
     view = replica.pools.view("n", "p")
     with pytest.raises(CandidateNotFound):
-        view.get(gone.id)
+        view.vectors([gone.id])
     with pytest.raises(CandidateNotFound):
         await replica.pools.remove("n", "p", gone.id)
 

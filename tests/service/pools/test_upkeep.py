@@ -11,6 +11,7 @@ from redis.exceptions import ResponseError
 
 from service.errors import EncoderFailed, PoolNotReady
 from service.pools import Candidate, ivf, live, registry, store, upkeep
+from service.pools.contents import Contents
 from service.pools.log import NOWHERE, PoolKey, Position
 from service.pools.store import PoolStore
 from service.pools.workers import Workers
@@ -19,7 +20,7 @@ from tests.service.pools.conftest import DirectEncoder, Replica, StartReplica, s
 pytestmark = pytest.mark.anyio
 
 KEY = PoolKey("n", "p")
-META, LOG = "tw:pool:{n/p}:meta", "tw:pool:{n/p}:log"
+META, LOG, FOLDING = (f"tw:pool:{{n/p}}:{name}" for name in ("meta", "log", "fold"))
 
 
 async def chunks_of(redis: Redis) -> list[bytes]:
@@ -28,6 +29,13 @@ async def chunks_of(redis: Redis) -> list[bytes]:
 
 async def expiring(redis: Redis) -> int:
     return sum([await redis.ttl(key) > 0 for key in await chunks_of(redis)])
+
+
+async def log_has(redis: Redis, entries: int) -> None:
+    """Wait until the log has so many."""
+    async with asyncio.timeout(30):
+        while await redis.llen(LOG) != entries:
+            await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -98,10 +106,15 @@ async def test_a_cancelled_upload_leaves_nothing(
 ) -> None:
     one = await start()
     await one.pools.create("n", "p", "")
-    held = asyncio.Event()
-    monkeypatch.setattr(DirectEncoder, "opened", lambda _: held.wait())
+    encoding, held = asyncio.Event(), asyncio.Event()
+
+    async def wait(_: DirectEncoder) -> None:
+        encoding.set()
+        await held.wait()
+
+    monkeypatch.setattr(DirectEncoder, "opened", wait)
     upload = asyncio.create_task(one.pools.upsert("n", "p", some("1", "2")))
-    await asyncio.sleep(0.05)
+    await encoding.wait()
     upload.cancel()
     with pytest.raises(asyncio.CancelledError):
         await upload
@@ -143,8 +156,7 @@ async def test_a_fold_shortens_the_log_and_changes_nothing(
     one, two = await start(), await start()
     await edited(one, 12)
     before, version = one.contents(), one.version()
-    while await redis.llen(LOG) > 1:
-        await asyncio.sleep(0.01)
+    await log_has(redis, 1)
     assert one.version() == version
     stored = await redis.hmget(META, "version", "stored")
     assert stored == [str(number).encode() for number in (version, len(before))]
@@ -207,8 +219,7 @@ async def test_edits_during_a_fold_stay(
 
     monkeypatch.setattr(PoolStore, "fold", edit_first)
     monkeypatch.setattr(upkeep, "_MIN_ENTRIES", 5)
-    while await redis.llen(LOG) != 2:
-        await asyncio.sleep(0.01)
+    await log_has(redis, 2)
     two = await start()
     await until(lambda: two.pools.ready)
     assert "Meanwhile." in {text for text, _ in two.contents().values()}
@@ -216,40 +227,45 @@ async def test_edits_during_a_fold_stay(
 
 
 @pytest.mark.usefixtures("early_folds")
-async def test_one_replica_folds(start: StartReplica, redis: Redis) -> None:
-    await redis.set("tw:pool:{n/p}:fold", b"")
+async def test_one_replica_folds(
+    start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await redis.set(FOLDING, b"")
+    counted = Polls(monkeypatch)
     one = await start()
     await edited(one, 12)
-    await asyncio.sleep(1)
+    await counted.some_more()
     assert await redis.llen(LOG) == 13
 
 
-async def test_a_reader_whose_chunk_was_folded_away_reads_again(
-    start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("folds", [1, 2])
+@pytest.mark.usefixtures("short_chunks")
+async def test_a_reader_whose_chunks_are_folded_away_goes_on_with_what_it_has_encoded(
+    start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch, folds: int
 ) -> None:
     one = await start()
     await edited(one, 12)
-    read = PoolStore.read
-    reads = 0
+    left = folds
 
-    async def read_before_the_fold(self: PoolStore, key: PoolKey, *has: object) -> object:
-        nonlocal reads
-        log = await read(self, key, *has)  # type: ignore[arg-type]
-        reads += 1
-        if reads == 1:
-            monkeypatch.setattr(upkeep, "_MIN_ENTRIES", 5)
-            old = await chunks_of(redis)
-            while await redis.llen(LOG) > 1:
-                await asyncio.sleep(0.01)
-            await redis.unlink(*old)
-        return log
+    async def fold_away(reader: DirectEncoder) -> None:
+        nonlocal left
+        if reader is one.encoder or not left:
+            return
+        left -= 1
+        for number in range(14):
+            await one.pools.upsert("n", "p", some(f"Before fold {left}: {number}."))
+        old = await chunks_of(redis)
+        await redis.delete(FOLDING)
+        with monkeypatch.context() as early:
+            early.setattr(upkeep, "_MIN_ENTRIES", 5)
+            await log_has(redis, 1)
+        await redis.unlink(*old)
 
-    two = await start()
-    await until(lambda: two.pools.ready)
-    monkeypatch.setattr(PoolStore, "read", read_before_the_fold)
-    three = await start()
-    await until(lambda: three.pools.ready)
-    assert three.contents() == one.contents()
+    monkeypatch.setattr(DirectEncoder, "opened", fold_away)
+    two = await start(fingerprint="other")
+    await until(lambda: two.pools.ready and two.contents() == one.contents())
+    assert left == 0
+    assert len(two.encoder.candidates) == len(set(two.encoder.candidates))
 
 
 async def test_a_pool_of_which_a_part_is_lost_says_so_and_can_be_dropped(
@@ -354,6 +370,28 @@ async def test_an_empty_pool_stays_ready_when_its_next_version_cannot_be_read(
     assert two.contents() == {}
 
 
+async def test_a_replica_is_behind_only_until_it_has_a_later_version(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def behind(replica: Replica) -> float | None:
+        return replica.metrics.registry.get_sample_value("turnwise_pools", {"state": "behind"})
+
+    async def lost(*_: object) -> None:
+        return None
+
+    one = await start()
+    await edited(one, 3)
+    two = await start()
+    await until(lambda: two.pools.ready)
+    with monkeypatch.context() as patched:
+        patched.setattr(PoolStore, "chunk", lost)
+        await one.pools.upsert("n", "p", some("Lost."))
+        await until(lambda: behind(two) == 1)
+    await one.pools.upsert("n", "p", some("Later."))
+    await until(lambda: two.contents() == one.contents())
+    assert behind(two) == 0
+
+
 async def test_versions_that_redis_lost_are_forgotten(start: StartReplica, redis: Redis) -> None:
     """Of an append-only file that is written once a second, the last second may be gone."""
     one = await start()
@@ -417,6 +455,32 @@ async def test_edits_while_an_index_is_built_are_in_it(
     assert {hit.candidate.id for hit in hits} == before.keys()
 
 
+async def test_an_index_begun_while_a_pool_is_read_anew_brings_nothing_back(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "POLL_SECONDS", 60)
+    one = await start()
+    await edited(one, 3)
+    two = await start()
+    await until(lambda: two.pools.ready)
+    await one.pools.drop("n", "p")
+    await one.pools.create("n", "p", "")
+    await one.pools.upsert("n", "p", some("Another."))
+    after = live.LivePool._after
+    building: list[asyncio.Task[None]] = []
+
+    async def build_meanwhile(self: live.LivePool, *args: Any) -> Contents:  # noqa: ANN401
+        if not building:
+            building.append(asyncio.create_task(self.put_under(lambda contents: contents)))
+            await asyncio.sleep(0)
+        return await after(self, *args)
+
+    monkeypatch.setattr(live.LivePool, "_after", build_meanwhile)
+    await two.pools.load("n", "p")
+    await building[0]
+    assert two.contents() == one.contents()
+
+
 async def test_a_pool_too_large_for_an_index_is_searched_as_before(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -424,19 +488,19 @@ async def test_a_pool_too_large_for_an_index_is_searched_as_before(
     builds: list[object] = []
     build = Workers.build
 
-    async def counted(self: Workers, work: Callable[[], object]) -> object:
+    async def count_build(self: Workers, work: Callable[[], object]) -> object:
         builds.append(work)
         return await build(self, work)
 
-    monkeypatch.setattr(Workers, "build", counted)
-    monkeypatch.setattr(registry, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(Workers, "build", count_build)
+    counted = Polls(monkeypatch)
     one = await start(exact_limit=1000)
     await one.pools.create("n", "p", "")
     candidates = some(*(f"Reply {number}." for number in range(1100)))
     await one.pools.upsert("n", "p", candidates)
     await until(lambda: "search goes on as it is" in caplog.text)
     await one.pools.remove("n", "p", candidates[0].id)
-    await asyncio.sleep(0.2)  # twenty polls
+    await counted.some_more()
     assert len(builds) == 1
     info = one.pools.info("n", "p")
     assert (info.index, info.size, info.progress) == ("flat", 1099, None)

@@ -20,7 +20,7 @@ from models.errors import TurnwiseError
 from service.api.protocol import BoundedProtocol
 from service.app import create_app
 from service.services import Services
-from service.settings import Settings
+from service.settings import Settings, local_url
 
 _log = logging.getLogger("turnwise")
 
@@ -79,7 +79,8 @@ class _Server(uvicorn.Server):
         """Begin to listen, and say so."""
         await super().startup(sockets)
         for listener in sockets or ():
-            _announce(_url(listener), keys=bool(self._settings.api_keys))
+            host, port, *_ = listener.getsockname()
+            _announce(local_url(host, port), keys=bool(self._settings.api_keys))
 
     def stop(self, number: int) -> None:
         """Turn readiness off and drain; wait for nobody after a second Ctrl-C."""
@@ -126,12 +127,6 @@ def _bound(host: str, port: int) -> socket.socket:
             "names another, and 0 takes a free one"
         ) from None
     return listener
-
-
-def _url(listener: socket.socket) -> str:
-    host, port, *_ = listener.getsockname()
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - only to show
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _announce(url: str, *, keys: bool) -> None:

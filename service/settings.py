@@ -128,6 +128,11 @@ class Settings(Limits):
     tracing: bool = False
     """OpenTelemetry traces; needs the extra `tracing`, configured by `OTEL_*`."""
 
+    @property
+    def loopback(self) -> bool:
+        """Whether nobody but this machine reaches the host."""
+        return self.host in {"127.0.0.1", "::1", "localhost"}
+
     @field_validator("redis_url")
     @classmethod
     def _reachable(cls, url: str | None) -> str | None:
@@ -140,8 +145,7 @@ class Settings(Limits):
 
     @model_validator(mode="after")
     def _safe(self) -> Self:
-        loopback = self.host in {"127.0.0.1", "::1", "localhost"}
-        if not (loopback or self.api_keys or self.allow_anonymous):
+        if not (self.loopback or self.api_keys or self.allow_anonymous):
             raise ValueError(
                 f"host {self.host} can be reached by others, and there are no API keys: set "
                 "TURNWISE_API_KEYS, or TURNWISE_ALLOW_ANONYMOUS=true if you mean it"
@@ -151,6 +155,12 @@ class Settings(Limits):
         if self.redis_cluster and "+sentinel:" in (self.redis_url or ""):
             raise ValueError("a Redis Cluster fails over without Sentinels: name one of its nodes")
         return self
+
+
+def local_url(host: str, port: int) -> str:
+    """Return where this machine reaches what is bound to a host and a port."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - nothing is bound
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class SettingsError(TurnwiseError):

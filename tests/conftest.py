@@ -1,5 +1,6 @@
 """Fixtures that need a model: tiny ones, randomly initialised, made by code."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,10 @@ DIMENSION = 32
 
 # Tests run side by side, and two threads of a tiny model would only wait for each other.
 torch.set_num_threads(1)
+
+# Settings of whoever runs the tests are not theirs: they might name a Redis that is in use.
+for variable in [name for name in os.environ if name.startswith("TURNWISE_")]:
+    del os.environ[variable]
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ class Shell:
             self._process = Popen(
                 ["bash", "-eo", "pipefail"],  # noqa: S607 - the reader's own
                 stdin=PIPE, stdout=PIPE, stderr=errors, text=True, cwd=folder,
-                env={**_clean_environment(), **environment},
+                env={**os.environ, **environment},
                 start_new_session=True,
             )  # fmt: skip
 
@@ -62,8 +62,3 @@ class Shell:
     def _kill(self) -> None:
         with suppress(ProcessLookupError):  # all of them have ended
             os.killpg(self._process.pid, signal.SIGKILL)
-
-
-def _clean_environment() -> dict[str, str]:
-    """Return this process's variables, less settings of whoever runs the tests."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("TURNWISE_")}

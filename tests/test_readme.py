@@ -7,12 +7,16 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
+from service import errors
 from service.api import create_api
 from service.metrics import Metrics
 from service.settings import Settings
 from tests.pages import blocks, run_python
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))]
+SETTINGS = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
 
 
 def python_block(begin: str) -> str:
@@ -31,21 +35,42 @@ def test_the_tour_runs_and_picks_the_reply_that_fits() -> None:
     assert why.sum(axis=0) == pytest.approx(candidates @ query, abs=1e-5)
 
 
-def test_every_recipe_and_module_that_it_names_exists() -> None:
-    root = Path(__file__).parents[1]
-    paths = re.findall(r"\b(?:models|service|benchmarks)/[\w/]+(?:\.py|\.toml|\.md|/)", README)
+def test_every_recipe_module_and_page_that_is_named_exists() -> None:
+    names = r"\b(?:models|service|benchmarks|docs)/[\w/]+(?:\.py|\.toml|\.md|/)"
+    paths = re.findall(names, "\n".join([README, *PAGES]))
     assert paths
-    assert [path for path in paths if not (root / path).exists()] == []
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_benchmarks_are_called_with_options_that_they_have() -> None:
+    calls = re.findall(r"python (benchmarks/\w+\.py)([^`]*)", "\n".join([README, *PAGES]))
+    assert calls
+    for path, options in calls:
+        code = (ROOT / path).read_text(encoding="utf-8")
+        known = set(re.findall(r'add_argument\(\s*"(--[\w-]+)"', code))
+        required = set(re.findall(r'add_argument\(\s*"(--[\w-]+)"[^)]*required=True', code))
+        given = set(re.findall(r"--[\w-]+", options))
+        assert required <= given <= known, path
 
 
 def test_every_setting_stands_in_the_table_with_its_default() -> None:
-    table = dict(re.findall(r"^\| `TURNWISE_(\w+)` \| (.*?) \|", README, re.MULTILINE))
+    table = dict(re.findall(r"^\| `TURNWISE_(\w+)` \| (.*?) \|", SETTINGS, re.MULTILINE))
     fields = {name.upper(): field.default for name, field in Settings.model_fields.items()}
     assert list(table) == list(fields)
     for name, default in fields.items():
         if name != "MODEL":
             shown = "" if default in {None, ()} else f"`{default}`"
             assert table[name].lower() == shown.lower()
+
+
+def test_every_problem_stands_in_the_table_with_its_status_and_when_to_try_again() -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    row = r"^\| `([a-z-]+)` \| (\d+) \| .* \| (\d*) ?\|$"
+    table = {slug: (int(status), again) for slug, status, again in re.findall(row, page, re.M)}
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    problems = [kind for kind in kinds if issubclass(kind, errors.ServiceError)]
+    expected = {kind.slug: (kind.status, str(kind.retry_after or "")) for kind in problems}
+    assert table == expected
 
 
 def test_every_path_of_the_api_stands_in_it() -> None:

@@ -13,7 +13,7 @@ from models.runtime import usable_cores
 from service.catalogue import candidate_lines
 from service.client import Client, ClientError, UnavailableError
 from service.doctor.finding import Finding
-from service.settings import Settings
+from service.settings import Settings, local_url
 
 _ROOM = 1 << 30
 
@@ -52,10 +52,8 @@ def examine_port(settings: Settings, fingerprint: str | None) -> Finding:
     subject = f"port {settings.port}"
     if _free(settings.host, settings.port):
         return Finding(subject, "ok", "free")
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104
-    url = f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
     try:
-        with Client(url, timeout=2.0, deadline=2.0) as client:
+        with Client(local_url(settings.host, settings.port), timeout=2.0, deadline=2.0) as client:
             version = client.version()
             client.ready()
     except UnavailableError as error:
@@ -73,10 +71,9 @@ def examine_port(settings: Settings, fingerprint: str | None) -> Finding:
 
 
 def _exposure(settings: Settings) -> Finding:
-    loopback = settings.host in {"127.0.0.1", "::1", "localhost"}
     if settings.api_keys:
         return Finding("access", "ok", f"{len(settings.api_keys)} API keys")
-    if loopback:
+    if settings.loopback:
         return Finding("access", "ok", "from this machine only, without keys")
     advice = "`turnwise key NAME` makes a key for TURNWISE_API_KEYS"
     return Finding("access", "warn", f"anybody who reaches {settings.host}", advice)

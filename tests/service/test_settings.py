@@ -1,18 +1,10 @@
 import json
-import os
 
 import pytest
 
 from service.settings import Settings, SettingsError, read_settings
 
 KEY = {"name": "ada", "sha256": "0" * 64}
-
-
-@pytest.fixture(autouse=True)
-def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in os.environ:
-        if name.startswith("TURNWISE_"):
-            monkeypatch.delenv(name)
 
 
 def test_variables_are_read_and_what_is_given_counts_more(monkeypatch: pytest.MonkeyPatch) -> None:

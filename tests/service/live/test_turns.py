@@ -208,7 +208,8 @@ def test_a_default_pool_whose_filling_was_broken_off_is_filled(
 ) -> None:
     file = tmp_path / "replies.jsonl"
     file.write_text('{"text": "Good morning"}\n')
-    launch().ok(launch().http.put("/pools/default", json={}))
+    broken_off = launch()
+    broken_off.ok(broken_off.http.put("/pools/default", json={}))
     live = launch(default_pool=file)
     assert live.turn("s", "user", "Hello")["candidates"][0]["text"] == "Good morning"
     live.fill()

@@ -110,6 +110,12 @@ def load_checkpoint(folder: Path, state: State) -> None:
     state.optimiser.load_state_dict({"state": moments, "param_groups": groups})
 
 
+def drop_checkpoint(folder: Path) -> None:
+    """Leave nothing to take a run up from."""
+    recover(folder)  # else what an interruption left would come back later
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 class Curves:
     """Losses and metrics by step, as CSV and, after each validation, as a picture."""
 

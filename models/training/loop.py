@@ -1,6 +1,5 @@
 """What all training runs do alike: steps, validation, the best model, checkpoints, curves."""
 
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,7 +9,13 @@ import torch
 from torch import nn
 
 from models.errors import TrainingError
-from models.training.checkpoint import Curves, State, load_checkpoint, save_checkpoint
+from models.training.checkpoint import (
+    Curves,
+    State,
+    drop_checkpoint,
+    load_checkpoint,
+    save_checkpoint,
+)
 
 Losses = dict[str, float]
 
@@ -80,7 +85,7 @@ def fit(run: Run, out: Path, *, resume: bool = False, report: Report = silent) -
     if resume:
         load_checkpoint(out / "checkpoint", state)
     else:  # else a run that is interrupted before its first would resume an earlier one's
-        shutil.rmtree(out / "checkpoint", ignore_errors=True)
+        drop_checkpoint(out / "checkpoint")
     curves = Curves(out, state.step)
     clock = Clock(run.steps - state.step)
     for losses, texts in run.gradients(state.step):

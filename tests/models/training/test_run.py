@@ -102,7 +102,8 @@ def test_a_corpus_that_is_nowhere_is_named(
 def test_the_shipped_recipes_can_be_read() -> None:
     recipes = sorted((Path(__file__).parents[3] / "models/training/recipes").glob("*.toml"))
     assert [recipe.stem for recipe in recipes] == [
-        "c3l", "ccl-small", "ccl", "dailydialog", "default", "ioi-small", "ioi", "pairwise-small", "pairwise",
+        "c3l", "ccl-small", "ccl", "dailydialog", "default", "ioi-small", "ioi",
+        "pairwise-small", "pairwise",
     ]  # fmt: skip
     assert all(read_any_config(recipe).data for recipe in recipes)
 

@@ -34,8 +34,9 @@ def _document(app: FastAPI, settings: Settings) -> Json:
     )
     problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     document["components"]["schemas"] |= problem.pop("$defs") | {"Problem": problem}
-    for node in list(_nodes(document)):
+    for node in list(_sent(document)):
         _limit(node, settings)
+    for node in list(_nodes(document)):
         _leave_out(node, settings)
     if not settings.api_keys:
         _open_to_all(document)
@@ -50,6 +51,21 @@ def _nodes(value: object) -> Iterator[Json]:
     if isinstance(value, list):
         for child in value:
             yield from _nodes(child)
+
+
+def _sent(document: Json) -> Iterator[Json]:
+    """Yield every object about what a client sends: parameters, bodies, and what these refer to."""
+    schemas = document["components"]["schemas"]
+    parts = ("parameters", "requestBody")
+    waiting = [node[part] for node in _nodes(document["paths"]) for part in parts if part in node]
+    seen: set[str] = set()
+    while waiting:
+        for node in _nodes(waiting.pop()):
+            yield node
+            name = str(node.get("$ref", "")).rpartition("/")[2]
+            if name in schemas and name not in seen:
+                seen.add(name)
+                waiting.append(schemas[name])
 
 
 def _limit(node: Json, settings: Settings) -> None:

@@ -157,6 +157,7 @@ def test_document_names_the_limits_in_force() -> None:
     assert schemas["TurnRequest"]["properties"]["top_k"]["maximum"] == 7
     assert schemas["TurnRequest"]["properties"]["text"]["maxLength"] == 50
     assert schemas["PlanRequest"]["properties"]["goals"]["maxItems"] == 3
+    assert "maxItems" not in schemas["TurnAnswer"]["properties"]["candidates"]
     query = document["paths"]["/sessions/{session_id}/scores"]["get"]["parameters"]
     (ids,) = (parameter for parameter in query if parameter["name"] == "ids")
     assert ids["schema"]["maxItems"] == 1000

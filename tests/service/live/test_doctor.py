@@ -76,7 +76,7 @@ def test_a_pool_of_which_a_part_is_lost(
     (chunk,) = redis_server.command("KEYS", "*chunk:*")
     redis_server.command("DEL", chunk)
     finding = examined(redis_url=redis_server.url)["pool default/default"]
-    assert (finding.grade, "parts are lost" in finding.found) == ("fail", True)
+    assert (finding.grade, "a part is lost" in finding.found) == ("fail", True)
 
 
 def test_a_pool_of_a_model_that_the_settings_lack(

@@ -115,6 +115,8 @@ def test_a_redis_whose_disk_is_full_takes_no_turn_that_it_could_not_keep(launch:
         eventually(lambda: post(live, "Is anybody there?", "full").is_success)
         told = [one["text"] for one in live.get("/sessions/s")["transcript"]]
         assert told == ["Hello", "Is anybody there?"]
+        # While a busy disk syncs, Redis holds back what it writes, for up to two seconds.
+        eventually(lambda: server.command("INFO", "persistence")["aof_buffer_length"] == 0)
         server.kill()
         server.start()
         eventually(lambda: ready(live))

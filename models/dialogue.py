@@ -113,6 +113,16 @@ def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, record
 
 
+def write_jsonl(path: str | Path, records: Iterable[Mapping[str, Any]]) -> int:
+    """Write a JSON Lines file, in a folder that is made where there is none; return its lines."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    count = 0
+    with Path(path).open("w", encoding="utf-8") as file:
+        for count, record in enumerate(records, start=1):  # noqa: B007 - the last is the count
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    return count
+
+
 _COMPRESSED: dict[str, Callable[..., TextIO]] = {".gz": gzip.open, ".xz": lzma.open}
 HALF_PAIR = "half a surrogate pair, which no encoding can hold"
 SURROGATE = re.compile("[\ud800-\udfff]")

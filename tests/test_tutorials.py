@@ -1,14 +1,12 @@
 """Every page of `docs/`, and the README's tour with curl, do what they say; the site is whole."""
 
 import re
-import secrets
 import shutil
-import socket
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from models.roles import Kind
 from service.commands.evaluate import evaluate
 from service.settings import Settings
 from tests.pages import Block, Reader, blocks
+from tests.service.conftest import free_port
 from tests.service.live.conftest import serve
 from tests.test_packaging import series
 from tests.test_readme import README
@@ -81,7 +80,7 @@ def test_page_does_what_it_says(
         "COLUMNS": "200",
         "TURNWISE_MODEL": model,
     }
-    instead = {port: str(_free_port()) for port in OTHER_PORTS} | {BASE: tiny}
+    instead = {port: str(free_port()) for port in OTHER_PORTS} | {BASE: tiny}
     with ExitStack() as stack:
         if ":8000" in text:
             pool = REPLIES if name in WITH_EXAMPLES else None
@@ -171,12 +170,3 @@ def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path) -> N
 
 def _not_run(name: str) -> list[Block]:
     return [block for block in blocks(PAGES[name]) if block.needs]
-
-
-def _free_port() -> int:
-    """Return a port that is free now, out of those that systems do not hand out by themselves."""
-    while True:
-        port = 22_000 + secrets.randbelow(10_000)
-        with socket.socket() as one, suppress(OSError):
-            one.bind(("127.0.0.1", port))
-            return port

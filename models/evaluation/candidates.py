@@ -1,6 +1,5 @@
 """Candidates for short-term planning: problems, their files, and two ways to propose replies."""
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from models.dialogue import Dialogue, Utterance
+from models.dialogue import Dialogue, Utterance, write_jsonl
 from models.encoder import UtteranceEncoder
 from models.errors import DataError, TurnwiseError
 from models.evaluation.records import Record, next_speaker, read_records
@@ -110,10 +109,7 @@ def read_problems(path: str | Path, limit: int | None = None) -> list[Problem]:
 
 def write_problems(problems: Iterable[Problem], path: str | Path) -> None:
     """Write problems as `read_problems` reads them."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with Path(path).open("w", encoding="utf-8") as file:
-        for problem in problems:
-            file.write(json.dumps(asdict(problem), ensure_ascii=False) + "\n")
+    write_jsonl(path, map(asdict, problems))
 
 
 def _problem(record: Record) -> Problem:

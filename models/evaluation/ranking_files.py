@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from models.dialogue import Utterance
+from models.dialogue import Utterance, write_jsonl
 from models.errors import DataError
 from models.evaluation.metrics import Places
 from models.evaluation.ranking_metrics import Relevant
@@ -99,12 +99,7 @@ def ranking_set(
 
 def write_ranking(problems: Iterable[RankingProblem], path: str | Path) -> int:
     """Write problems as `read_ranking` reads them, and return how many there were."""
-    count = 0
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with Path(path).open("w", encoding="utf-8") as file:
-        for count, problem in enumerate(problems, start=1):  # noqa: B007 - the last is the count
-            file.write(json.dumps(asdict(problem), ensure_ascii=False) + "\n")
-    return count
+    return write_jsonl(path, map(asdict, problems))
 
 
 def _problem(record: Record) -> RankingProblem:

@@ -24,10 +24,6 @@ class ChunkGone(Exception):  # noqa: N818 - an event, mostly
     """An entry or its chunk is not there: the pool was folded or dropped since the log was read."""
 
 
-Vectors = dict[str, Float16]
-"""The vector (d,) of each text that was encoded."""
-
-
 @dataclass(frozen=True, slots=True)
 class Replay:
     """Reads the log of one pool; encodes what has no vectors of this replica's model.
@@ -52,7 +48,9 @@ class Replay:
             PoolNotFound: The pool is gone.
             PoolNotReady: A part of it is lost in Redis.
         """
-        encoded: Vectors = {}  # kept: while a large pool is encoded, it may be folded many times
+        encoded: dict[
+            str, Float16
+        ] = {}  # kept: while a large pool is encoded, it may be folded many times
         failed: int | None = None
         while True:
             log = await self.store.read(self.key, has)
@@ -66,7 +64,7 @@ class Replay:
                     raise PoolNotReady(lost) from None
                 has, failed = NOWHERE, log.base
 
-    async def _edits(self, log: Log, encoded: Vectors) -> list[Edit]:
+    async def _edits(self, log: Log, encoded: dict[str, Float16]) -> list[Edit]:
         if not log.whole:
             raise ChunkGone
         parts = [
@@ -95,7 +93,7 @@ class Replay:
         return await self.workers.edit(lambda: loaded(*stored, dimension))
 
     async def _encode(
-        self, name: str, candidates: Sequence[Candidate], encoded: Vectors
+        self, name: str, candidates: Sequence[Candidate], encoded: dict[str, Float16]
     ) -> Float16:
         self.on_encoding()
         texts = [candidate.text for candidate in candidates]

@@ -1,7 +1,6 @@
 """Pools in a folder: candidates as JSON Lines, vectors as a plain array, and a manifest."""
 
 import hashlib
-import json
 import shutil
 import stat
 import tempfile
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
+from models.dialogue import write_jsonl
 from models.errors import TurnwiseError
 from service.catalogue import Retrieval
 from service.errors import InvalidRequest
@@ -130,10 +130,8 @@ def read_snapshot(folder: Path) -> Snapshot:
 
 def _write(view: PoolView, folder: Path, model: str, fingerprint: str) -> Manifest:
     candidates, vectors = view.candidates(), view.contents.vectors()
-    with (folder / _CANDIDATES).open("w", encoding="utf-8") as lines:
-        for candidate in candidates:
-            fields = {"id": candidate.id, "text": candidate.text, "metadata": candidate.metadata}
-            lines.write(json.dumps(fields, ensure_ascii=False) + "\n")
+    lines = ({"id": one.id, "text": one.text, "metadata": one.metadata} for one in candidates)
+    write_jsonl(folder / _CANDIDATES, lines)
     np.save(folder / _VECTORS, vectors, allow_pickle=False)
     manifest = Manifest(
         format=FORMAT,

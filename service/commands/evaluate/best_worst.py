@@ -1,11 +1,11 @@
 """`turnwise evaluate best-worst`: tuples to ask people about, and scores out of their answers."""
 
-import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from models.dialogue import write_jsonl
 
 best_worst = typer.Typer(
     help="Best-worst scaling, for those who build a benchmark.", no_args_is_help=True
@@ -25,7 +25,7 @@ def tuples(
     from models.evaluation.best_worst import make_tuples, read_items  # noqa: PLC0415
 
     made = make_tuples(read_items(items), seed)
-    _write(({"id": str(n), "items": three} for n, three in enumerate(made, start=1)), out)
+    write_jsonl(out, ({"id": str(n), "items": three} for n, three in enumerate(made, start=1)))
     typer.echo(f"{len(made)} tuples written to {out}")
 
 
@@ -44,7 +44,7 @@ def scores(
 
     read = read_answers(answers)
     scored = score_items(read)
-    _write(({"id": item, "score": score} for item, score in scored.items()), out)
+    write_jsonl(out, ({"id": item, "score": score} for item, score in scored.items()))
     ratings = agreement.ratings_of(read)
     half = agreement.split_half_reliability(read, seed=seed)
     for name, value in (
@@ -55,9 +55,3 @@ def scores(
     ):
         typer.echo(f"{name}: {'not defined' if value is None else format(value, '.3f')}")
     typer.echo(f"{len(scored)} items, {len(read)} answers; scores written to {out}")
-
-
-def _write(lines: Iterable[object], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)

@@ -68,13 +68,14 @@ def test_a_service_that_is_not_ready(live: Live, examined: Examined) -> None:
     assert (finding.grade, finding.found.partition(": ")[2]) == ("fail", "the service is stopping")
 
 
+@pytest.mark.parametrize("part", ["*:chunk:*", "*:log"])
 def test_a_pool_of_which_a_part_is_lost(
-    launch: Launch, redis_server: RedisServer, examined: Examined
+    launch: Launch, redis_server: RedisServer, examined: Examined, part: str
 ) -> None:
     live = launch(redis_url=redis_server.url)
     live.fill()
-    (chunk,) = redis_server.command("KEYS", "*chunk:*")
-    redis_server.command("DEL", chunk)
+    (lost,) = redis_server.command("KEYS", part)
+    redis_server.command("DEL", lost)
     finding = examined(redis_url=redis_server.url)["pool default/default"]
     assert (finding.grade, "a part is lost" in finding.found) == ("fail", True)
 

@@ -1,6 +1,7 @@
 """The configuration of a training run: one TOML file, each value with its why beside it."""
 
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
@@ -120,7 +121,7 @@ class TrainConfig(Section):
 
     kind: Kind
     base: str
-    """A folder or hub name; the checkpoint of another run where training goes on from it."""
+    """A folder or hub name; or another configuration beside this one, which is trained first."""
     data: tuple[Corpus, ...] = Field(min_length=1)
     validation: Validation = Validation()
     nli: Nli | None = None
@@ -143,6 +144,15 @@ class TrainConfig(Section):
     """Encode twice, so that memory holds the graph of one small batch only."""
     aggregation: Aggregation = Aggregation()
     """What the model's card will recommend."""
+
+    def files(self) -> Iterator[str]:
+        """Yield every file that the run reads, as it is named."""
+        for corpus in self.data:
+            yield corpus.path
+            if corpus.leave_out:
+                yield corpus.leave_out
+        yield from self.validation.paths
+        yield from self.nli.paths if self.nli else ()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

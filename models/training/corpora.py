@@ -17,12 +17,18 @@ T = TypeVar("T")
 Find = Callable[[str], Path]
 """From a path as a configuration names it to where the file is."""
 
+OWN_CORPORA = Path(__file__).parent / "data"
+"""The folder of the corpora that were written for this project and come with it."""
+
 
 def finder(folders: Sequence[Path]) -> Find:
-    """Return how to find a file that a configuration names: as it stands, or in a folder."""
+    """Return how to find a file that a configuration names.
+
+    It is looked up as it stands, in the folders, and among the project's own corpora.
+    """
 
     def find(name: str) -> Path:
-        for path in (Path(name), *(folder / name for folder in folders)):
+        for path in (Path(name), *(folder / name for folder in (*folders, OWN_CORPORA))):
             if path.is_file():
                 return path
         raise DataError("no such file, here or in a folder given with --data", name)

@@ -51,6 +51,8 @@ def run(
 ) -> Path:
     """Train as a configuration says; return the folder of the best model.
 
+    A configuration whose base is another one (`ccl.toml`) trains that first, in `out/base`.
+
     Args:
         config_file: The configuration; its `kind` tells what is trained.
         data: Folders where the corpora that it names are looked up; or files of dialogues,
@@ -66,11 +68,18 @@ def run(
     """
     config = read_any_config(config_file)
     files = [str(path) for path in data if not path.is_dir()]
-    find = finder([path for path in data if path.is_dir()])
+    folders = [path for path in data if path.is_dir()]
+    find = finder(folders)
     if isinstance(config, TrainConfig):
         if files:
             corpora = tuple(Corpus(path=path) for path in files)
             config = config.model_copy(update={"data": corpora})
+        if config.base.endswith(".toml"):
+            for path in config.files():  # what is missing is told now, not when the base is trained
+                find(path)
+            first = config_file.parent / config.base
+            base = run(first, folders, out / "base", resume=resume, report=report)
+            config = config.model_copy(update={"base": str(base)})
         validate = validator(config, find)
         return train(config, out, find=find, validate=validate, report=report, resume=resume)
     if files:

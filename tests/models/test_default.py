@@ -1,6 +1,7 @@
 import json
 import re
 import tomllib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from models.encoder import UtteranceEncoder
 from models.mixture import reachability, rows, running_query
 from models.roles import Kind, Relation, Role
 
-RECIPE = DEFAULT_MODEL.parent / "training" / "recipes" / "default.toml"
+RECIPES = DEFAULT_MODEL.parent / "training" / "recipes"
 
 
 @pytest.fixture(scope="module")
@@ -30,18 +31,29 @@ def test_it_is_a_triple_encoder_of_384_dimensions(encoder: UtteranceEncoder) -> 
     assert encoder.encode(["Good morning!"], Role.AFTER).dtype == np.float32
 
 
-def test_the_card_lists_the_corpora_of_the_recipe_that_trained_it() -> None:
-    recipe = tomllib.loads(RECIPE.read_text(encoding="utf-8"))
+def read_recipe(name: str) -> dict[str, Any]:
+    return tomllib.loads((RECIPES / name).read_text(encoding="utf-8"))
+
+
+def test_it_was_trained_by_the_recipe() -> None:
+    recipe = read_recipe("default.toml")
     trained = json.loads((DEFAULT_MODEL / "turnwise.json").read_text())["trained"]
     assert [c["path"] for c in trained["data"]] == [c["path"] for c in recipe["data"]]
-    assert trained["objectives"] | recipe["objectives"] == trained["objectives"]
-    assert trained["optimiser"] | recipe["optimiser"] == trained["optimiser"]
+    assert [c["views"] for c in trained["data"]] == [c.get("views") for c in recipe["data"]]
+    for name in ("objectives", "optimiser"):
+        assert trained[name] | recipe[name] == trained[name]
+    assert trained["keep_base"] == recipe["keep_base"]
+
+
+def test_the_card_lists_the_corpora_of_both_recipes() -> None:
     card = (DEFAULT_MODEL / "README.md").read_text(encoding="utf-8")
-    rows_of_card = re.findall(r"^\| `([\w]+)` .*?\| ([\d,]+) \|", card, re.MULTILINE)
-    listed = {name: int(views.replace(",", "")) for name, views in rows_of_card}
-    wanted = {c["path"].split("/")[0]: c.get("views") for c in recipe["data"]}
-    assert listed.keys() == wanted.keys()
-    assert all(views in (None, listed[name]) for name, views in wanted.items())
+    listed = re.findall(r"^\| `(\w+)` \|[^|]*\| ?([\d,]*) \| ?([\d,]*) \|", card, re.MULTILINE)
+    second = read_recipe("default.toml")
+    for stage, recipe in enumerate((read_recipe(second["base"]), second), start=1):
+        views = {row[0]: int(row[stage].replace(",", "")) for row in listed if row[stage]}
+        wanted = {c["path"].split("/")[0]: c.get("views") for c in recipe["data"]}
+        assert views.keys() == wanted.keys()
+        assert all(number in (None, views[name]) for name, number in wanted.items())
 
 
 def best(encoder: UtteranceEncoder, said: list[str], replies: list[str]) -> str:

@@ -3,11 +3,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from models.encoder import UtteranceEncoder
 from models.errors import ConfigError, DataError
 from models.rerankers import kind_of
 from models.roles import Kind
+from models.training.config import TrainConfig
 from models.training.loop import Progress
 from models.training.run import read_any_config, run
 
@@ -33,8 +36,10 @@ def corpora(tmp_path: Path) -> Path:
     return tmp_path / "corpora"
 
 
-def write_config(folder: Path, base: Path, data: str = "desk/train.jsonl") -> Path:
-    path = folder / "desk.toml"
+def write_config(
+    folder: Path, base: Path, data: str = "desk/train.jsonl", name: str = "desk.toml"
+) -> Path:
+    path = folder / name
     path.write_text(
         f"""
 kind = "triple"
@@ -102,10 +107,43 @@ def test_a_corpus_that_is_nowhere_is_named(
 def test_the_shipped_recipes_can_be_read() -> None:
     recipes = sorted((Path(__file__).parents[3] / "models/training/recipes").glob("*.toml"))
     assert [recipe.stem for recipe in recipes] == [
-        "c3l", "ccl-small", "ccl", "dailydialog", "default", "ioi-small", "ioi",
-        "pairwise-small", "pairwise",
+        "c3l", "ccl-small", "ccl", "dailydialog", "default", "german-small", "ioi-small", "ioi",
+        "pairwise-small", "pairwise", "public-corpora",
     ]  # fmt: skip
-    assert all(read_any_config(recipe).data for recipe in recipes)
+    for recipe in recipes:
+        config = read_any_config(recipe)
+        assert config.data
+        if isinstance(config, TrainConfig) and config.base.endswith(".toml"):
+            assert isinstance(read_any_config(recipe.with_name(config.base)), TrainConfig)
+
+
+def test_a_base_that_is_a_configuration_is_trained_first(
+    corpora: Path, tmp_path: Path, tiny_encoder_folder: Folder
+) -> None:
+    first = write_config(tmp_path, tiny_encoder_folder(Kind.SINGLE))
+    second = write_config(tmp_path, Path("desk.toml"), name="second.toml")
+    seen: list[Progress] = []
+    model = run(second, [corpora], tmp_path / "out", report=seen.append)
+    assert [progress.step for progress in seen] == [1, 2, 1, 2]
+    alone = run(first, [corpora], tmp_path / "alone")
+    first_stage, only = (
+        load_file(folder / "model.safetensors") for folder in (tmp_path / "out/base/model", alone)
+    )
+    assert all(torch.equal(weights, only[name]) for name, weights in first_stage.items())
+    assert UtteranceEncoder(model).kind is Kind.TRIPLE
+    seen.clear()
+    run(second, [corpora], tmp_path / "out", resume=True, report=seen.append)
+    assert seen == []
+
+
+def test_what_is_missing_is_told_before_the_base_is_trained(
+    corpora: Path, tmp_path: Path, tiny_encoder_folder: Folder
+) -> None:
+    write_config(tmp_path, tiny_encoder_folder(Kind.SINGLE))
+    second = write_config(tmp_path, Path("desk.toml"), "nowhere.jsonl", name="second.toml")
+    with pytest.raises(DataError, match=r"nowhere\.jsonl"):
+        run(second, [corpora], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_wrong_configuration_is_refused_before_anything_is_read(tmp_path: Path) -> None:

@@ -48,9 +48,8 @@ class Replay:
             PoolNotFound: The pool is gone.
             PoolNotReady: A part of it is lost in Redis.
         """
-        encoded: dict[
-            str, Float16
-        ] = {}  # kept: while a large pool is encoded, it may be folded many times
+        # Kept between the rounds: while a large pool is encoded, it may be folded many times.
+        encoded: dict[str, Float16] = {}  # the vector (d,) of each text
         failed: int | None = None
         while True:
             log = await self.store.read(self.key, has)

@@ -78,6 +78,8 @@ def run(
             for path in config.files():  # what is missing is told now, not when the base is trained
                 find(path)
             first = config_file.parent / config.base
+            if first.resolve() == config_file.resolve():
+                raise ConfigError("is this configuration itself", str(config_file), "base")
             base = run(first, folders, out / "base", resume=resume, report=report)
             config = config.model_copy(update={"base": str(base)})
         validate = validator(config, find)

@@ -136,6 +136,12 @@ def test_a_base_that_is_a_configuration_is_trained_first(
     assert seen == []
 
 
+def test_a_base_that_is_the_configuration_itself_is_refused(corpora: Path, tmp_path: Path) -> None:
+    own = write_config(tmp_path, Path("own.toml"), name="own.toml")
+    with pytest.raises(ConfigError, match=r'own\.toml, field "base": is this'):
+        run(own, [corpora], tmp_path / "out")
+
+
 def test_what_is_missing_is_told_before_the_base_is_trained(
     corpora: Path, tmp_path: Path, tiny_encoder_folder: Folder
 ) -> None:

@@ -20,6 +20,7 @@ from redis.retry import Retry
 
 from service.private_redis import bundled_server
 from service.redis import connect
+from tests.waiting import eventually
 
 
 class RedisServer:
@@ -59,8 +60,7 @@ class RedisServer:
             return client.execute_command(*args)
 
     def wait_for(self, command: str, what: bytes) -> None:
-        while what not in self.command(*command.split()):
-            time.sleep(0.01)
+        eventually(lambda: what in self.command(*command.split()))
 
     def signal(self, number: int) -> None:
         self._process.send_signal(number)

@@ -15,11 +15,11 @@ from models.roles import Kind, Relation, Role, RoleText
 from service.batching import EncoderQueue, Priority
 from service.errors import DeadlineExceeded, Draining, EncoderFailed, Overloaded
 from service.metrics import Metrics
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.anyio
 
 POISON = "poison"
-PATIENCE = 30.0
 
 
 class StubEncoder:
@@ -341,9 +341,7 @@ async def test_an_idle_queue_finds_out_by_itself_that_the_model_works_again(
     for _ in range(3):
         with pytest.raises(EncoderFailed):
             await queue.encode(items("a"))
-    async with asyncio.timeout(PATIENCE):
-        while not queue.healthy:
-            await asyncio.sleep(0.001)
+    await until(lambda: queue.healthy)
     assert "Hello" in stub.encoded
 
 
@@ -357,9 +355,7 @@ async def test_a_device_that_hangs_while_it_is_probed_is_stalled(
         with pytest.raises(EncoderFailed):
             await queue.encode(items("a"))
     stub.open.clear()
-    async with asyncio.timeout(PATIENCE):
-        while not queue.stalled:
-            await asyncio.sleep(0.001)
+    await until(lambda: queue.stalled)
     stub.open.set()
 
 

@@ -1,8 +1,6 @@
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from subprocess import PIPE, Popen
 
@@ -10,6 +8,7 @@ import pytest
 from redis import Redis
 
 from service.private_redis import PrivateRedis, PrivateRedisError, running_url
+from tests.waiting import eventually
 
 # A process that starts a server, says where, and waits.
 HOLDER = """
@@ -25,13 +24,6 @@ input()
 
 def client(url: str) -> Redis:
     return Redis(unix_socket_path=url.removeprefix("unix://"))
-
-
-def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.02)
 
 
 def gone(pid: int) -> bool:
@@ -116,8 +108,8 @@ def test_nothing_stays_behind_after_kill_9_and_the_folder_can_be_used_again(
             assert redis.get("key") == b"value"
     finally:
         again.stop()
-    until(lambda: gone(int(pid)))
-    until(lambda: not Path(url.removeprefix("unix://")).parent.exists())
+    eventually(lambda: gone(int(pid)))
+    eventually(lambda: not Path(url.removeprefix("unix://")).parent.exists())
 
 
 def append_only_file(folder: Path, *, keys: int) -> Path:
@@ -167,5 +159,4 @@ def test_another_process_can_find_the_server_while_it_runs(tmp_path: Path) -> No
         assert running_url(tmp_path) == server.url
     finally:
         server.stop()
-    while running_url(tmp_path):  # the last process lets go of its files one by one
-        time.sleep(0.01)
+    eventually(lambda: not running_url(tmp_path))  # the last process lets go of its files singly

@@ -157,14 +157,6 @@ def _unfinished() -> list[str]:
     return [str(task) for task in tasks if not task.done()]
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Wait until something holds; how long it takes on a busy machine is no matter."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it did not come to hold"
-        time.sleep(0.01)
-
-
 class Oracle:
     """The equations of the papers, pair by pair, in float64."""
 

@@ -15,7 +15,8 @@ import redis as blocking
 
 from service.logs import JsonFormatter
 from tests.service.conftest import RedisServer
-from tests.service.live.conftest import Launch, Live, eventually
+from tests.service.live.conftest import Launch, Live
+from tests.waiting import eventually
 
 TURN = {"speaker": "user", "text": "Hello"}
 RANK: dict[str, Any] = {

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from service.api import middleware, protocol
-from tests.service.live.conftest import Launch, Live, eventually
+from tests.service.live.conftest import Launch, Live
+from tests.waiting import eventually
 
 BODY = b'{"speaker":"user","text":"Hello"}'
 CHUNKED = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)

@@ -34,8 +34,9 @@ from service.client import (
     UploadedCandidate,
 )
 from service.errors import Draining, Overloaded
-from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live, eventually
+from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live
 from tests.service.live.relay import LOST, Relay, relaying
+from tests.waiting import eventually
 
 HELLO = [Post(speaker="user", text="Hello")]
 KEY = "a-key-of-the-tests"

@@ -11,8 +11,9 @@ import pytest
 from service.pools import upkeep
 from service.pools.store import PoolStore
 from tests.service.conftest import RedisServer, free_port
-from tests.service.live.conftest import Launch, Oracle, eventually
+from tests.service.live.conftest import Launch, Oracle
 from tests.service.live.talk import Talk
+from tests.waiting import eventually
 
 SLOTS = 16_384
 NODES = 3

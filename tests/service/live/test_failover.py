@@ -11,8 +11,9 @@ from redis.asyncio.connection import SSLConnection
 
 from service.redis import connect
 from tests.service.conftest import RedisServer, free_port
-from tests.service.live.conftest import Launch, Live, Oracle, eventually
+from tests.service.live.conftest import Launch, Live, Oracle
 from tests.service.live.talk import Talk
+from tests.waiting import eventually
 
 NAME = "turnwise"
 NOBODY = "127.0.0.1:1"

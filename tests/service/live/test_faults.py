@@ -22,8 +22,9 @@ import torch
 from models.roles import Kind
 from service.sessions import Sessions
 from tests.service.conftest import RedisServer
-from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live, Oracle, eventually
+from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live, Oracle
 from tests.service.live.talk import Talk
+from tests.waiting import eventually
 
 PREFIX = "urn:turnwise:problem:"
 CONTEXT = [{"speaker": "user", "text": "Hello"}]

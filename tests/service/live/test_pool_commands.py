@@ -11,7 +11,8 @@ import pytest
 
 from models.roles import Kind
 from service.cli import main
-from tests.service.live.conftest import REPLIES, Launch, Live, eventually
+from tests.service.live.conftest import REPLIES, Launch, Live
+from tests.waiting import eventually
 
 KEY = "a-key-of-the-tests"
 

@@ -17,9 +17,10 @@ import redis as blocking
 
 from models.roles import Kind
 from tests.service.conftest import RedisServer, free_port
-from tests.service.live.conftest import REPLIES, Launch, Live, Oracle, eventually
+from tests.service.live.conftest import REPLIES, Launch, Live, Oracle
 from tests.service.live.talk import Talk
 from tests.service.live.wire import wired
+from tests.waiting import eventually
 
 UNLIMITED = -1
 

@@ -12,7 +12,8 @@ from models.roles import Kind
 from service.pools import read_snapshot
 from service.snapshots import restore, save
 from tests.rerankers import save_tiny_pairwise, tiny_ioi
-from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live, eventually
+from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live
+from tests.waiting import eventually
 
 WORDS = tuple(sorted({word for text in REPLIES for word in text.lower().split()}))
 SAID = ["Hello there", "Hi, how can I help?", "My parcel has not come.", "Let me look into it."]

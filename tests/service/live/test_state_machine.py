@@ -25,7 +25,8 @@ from hypothesis.stateful import (
 from service.errors import StateUnavailable
 from service.sessions import ANSWERS_KEPT, Change, Session, SessionKey, Sessions
 from tests.service.conftest import RedisServer
-from tests.service.live.conftest import REPLIES, Launch, Live, Oracle, eventually
+from tests.service.live.conftest import REPLIES, Launch, Live, Oracle
+from tests.waiting import eventually
 
 SPEAKERS = st.sampled_from(["user", "bot", "agent"])
 TEXTS = st.sampled_from(["Hello", "My parcel has not come.", "Let me look", "Thank you", "Yes, 17"])

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live, Oracle, Said, eventually
+from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live, Oracle, Said
+from tests.waiting import eventually
 
 ALL = len(REPLIES)
 

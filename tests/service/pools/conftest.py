@@ -1,6 +1,5 @@
 """Replicas in one process: each with its own connection, over an encoder without a queue."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, cast
@@ -79,13 +78,6 @@ async def start(
             return Replica(pools, encoder, metrics)
 
         yield start_replica
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until something holds; the test's own time is the limit."""
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def some(*texts: str) -> list[Candidate]:

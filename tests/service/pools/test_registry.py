@@ -18,7 +18,8 @@ from service.pools import Candidate, pool, store
 from service.pools.log import PoolKey
 from service.pools.store import PoolStore
 from tests.service.conftest import RedisServer
-from tests.service.pools.conftest import Replica, StartReplica, some, until
+from tests.service.pools.conftest import Replica, StartReplica, some
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 

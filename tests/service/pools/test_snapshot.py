@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from service.pools import Candidate, Manifest, SnapshotError, read_snapshot, write_snapshot
-from tests.service.pools.conftest import Replica, StartReplica, until
+from tests.service.pools.conftest import Replica, StartReplica
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,8 @@ from service.pools.contents import Contents
 from service.pools.log import NOWHERE, PoolKey, Position
 from service.pools.store import PoolStore
 from service.pools.workers import Workers
-from tests.service.pools.conftest import DirectEncoder, Replica, StartReplica, some, until
+from tests.service.pools.conftest import DirectEncoder, Replica, StartReplica, some
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -1,0 +1,23 @@
+"""Waiting for what comes in its own time; how long it takes on a busy machine is no matter."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+PATIENCE = 30.0
+"""Seconds."""
+
+
+def eventually(holds: Callable[[], bool], seconds: float = PATIENCE) -> None:
+    """Wait until something holds, seen by a thread of its own."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it did not come to hold"
+        time.sleep(0.01)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds that this event loop brings about."""
+    async with asyncio.timeout(PATIENCE):
+        while not holds():
+            await asyncio.sleep(0.001)

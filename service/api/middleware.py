@@ -164,8 +164,12 @@ class BodyLimit(HttpMiddleware):
         await self.app(scope, counted, send)
 
     def _most(self, scope: Scope) -> int:
-        upload = scope["method"] == "PUT" and scope["path"].endswith("/candidates")
+        # Not any path with that end: a session may be named `candidates`, and JSON is read whole.
+        upload = scope["method"] == "PUT" and _UPLOAD.fullmatch(scope["path"])
         return self._limits.max_upload_bytes if upload else self._limits.max_body_bytes
+
+
+_UPLOAD = re.compile("/pools/[^/]+/candidates")
 
 
 def _declared(scope: Scope) -> int:

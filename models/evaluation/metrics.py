@@ -32,7 +32,7 @@ def ranks(scores: Scores, true: Places) -> Ranks:
         (n,) float64 between 1 and C.
     """
     of_true = np.take_along_axis(scores, true[:, None], axis=1)
-    worse = np.count_nonzero(scores < of_true, axis=1)
+    worse = np.count_nonzero((scores < of_true) | (np.isnan(scores) & ~np.isnan(of_true)), axis=1)
     equal = np.count_nonzero(scores == of_true, axis=1) - 1
     of_true_one: Ranks = scores.shape[1] - worse - np.maximum(equal, 0) / 2
     return of_true_one

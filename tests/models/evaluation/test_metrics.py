@@ -37,6 +37,7 @@ def test_a_rank_counts_the_better_ones_and_half_of_the_equal_ones(
 def test_a_score_that_is_no_number_ranks_last() -> None:
     scores = np.array([[np.nan, 0.5, 0.2], [0.1, np.nan, 0.2]], np.float32)
     assert ranks(scores, np.array([0, 1])).tolist() == [3.0, 3.0]
+    assert ranks(scores, np.array([2, 0])).tolist() == [2.0, 2.0]
 
 
 def test_hits_count_ranks_up_to_k_and_half_of_a_tie_for_it() -> None:

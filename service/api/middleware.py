@@ -42,6 +42,7 @@ SHED = "turnwise.shed"
 
 _METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"}
 _PROBES = {"/livez", "/readyz", "/metrics"}
+_UPLOAD = re.compile("/pools/[^/]+/candidates")
 _REJECTED: dict[int, Rejected] = {
     Unauthenticated.status: "unauthenticated",
     Forbidden.status: "forbidden",
@@ -167,9 +168,6 @@ class BodyLimit(HttpMiddleware):
         # Not any path with that end: a session may be named `candidates`, and JSON is read whole.
         upload = scope["method"] == "PUT" and _UPLOAD.fullmatch(scope["path"])
         return self._limits.max_upload_bytes if upload else self._limits.max_body_bytes
-
-
-_UPLOAD = re.compile("/pools/[^/]+/candidates")
 
 
 def _declared(scope: Scope) -> int:

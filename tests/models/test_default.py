@@ -47,8 +47,8 @@ def test_it_was_trained_by_the_recipe() -> None:
 
 def test_the_card_lists_the_corpora_of_all_stages() -> None:
     card = (DEFAULT_MODEL / "README.md").read_text(encoding="utf-8")
-    row = r"^\| `([\w/]+)` \|[^|]*\| ?([\d,]*) \| ?([\d,]*) \| ?([\d,]*) \|"
-    listed = re.findall(row, card, re.MULTILINE)
+    corpus = r"^\| `([\w/]+)` \|[^|]*\| ?([\d,]*) \| ?([\d,]*) \| ?([\d,]*) \|"
+    listed = re.findall(corpus, card, re.MULTILINE)
     stages = [read_recipe("default.toml")]
     while stages[0]["base"].endswith(".toml"):
         stages.insert(0, read_recipe(stages[0]["base"]))

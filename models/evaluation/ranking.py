@@ -13,9 +13,9 @@ from models.evaluation.ranking_files import RankingSet
 from models.evaluation.ranking_metrics import ranking_metrics
 from models.evaluation.report import Row
 from models.evaluation.reranking import (
-    combine,
     pairwise_system,
-    recommended,
+    reranked,
+    retriever,
     scorer_system,
     texts_of,
 )
@@ -78,9 +78,9 @@ def systems_of(models: Mapping[str, Model], split: Split) -> Iterator[tuple[str,
             systems = linear_systems(encoded) + other_systems(encoded)
             yield from ((f"{label} · {system.name}", system) for system in systems)
             if model.kind is Kind.TRIPLE:
-                first = recommended(systems, model.aggregation)
+                first = retriever(systems, model.aggregation)
                 for name, network in networks.items():
-                    yield f"{label} · {first.name} + {name}", combine(first, network)
+                    yield f"{label} · {first.name} + {name}", reranked(first, network)
         elif isinstance(model, PairwiseModel):
             yield f"{label} · pairwise", pairwise_system(model, split)
         else:

@@ -1,4 +1,4 @@
-"""Systems beside the encoders' own: pairwise retrieval, re-rankers, and both together."""
+"""Systems beside the encoders' own: pairwise retrieval, re-rankers, and re-ranked short lists."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -13,7 +13,7 @@ from models.evaluation.vectors import Float32
 from models.rerankers import PairwiseModel
 
 SHORT_LIST = 100
-"""A combination re-ranks this many, the best of its first system, as the service does."""
+"""Candidates that are re-ranked, the best of a first system, as the service does by default."""
 
 
 class Scorer(Protocol):
@@ -56,12 +56,11 @@ def scorer_system(scorer: Scorer, split: Split) -> System:
     return System(scorer.name, scores, lambda _: None)
 
 
-def combine(first: System, second: System, short_list: int = SHORT_LIST) -> System:
-    """Return a system that re-ranks the short list of a first one by both.
+def reranked(first: System, second: System, short_list: int = SHORT_LIST) -> System:
+    """Return a system that puts the short list of a first one into the order of a second one.
 
-    Within the best `short_list` candidates of the first system the score is z(first) + z(second),
-    z(x) = (x - mean x) / standard deviation of x over these candidates: the two have no common
-    scale, and neither is tuned against the other. The rest stays behind, as the first ranks it.
+    The best `short_list` candidates of the first system are scored by the second alone; the rest
+    stays behind, as the first ranks it.
     """
 
     def scores(contexts: Places, candidates: Places) -> Scores:
@@ -73,27 +72,23 @@ def combine(first: System, second: System, short_list: int = SHORT_LIST) -> Syst
     def one(context: np.intp, candidates: Places, by_first: Scores) -> Scores:
         short = np.argsort(-by_first, kind="stable")[:short_list]
         by_second = second.scores(np.array([context]), candidates[short])[0]
-        both = _standardised(by_first[short]) + _standardised(by_second)
-        behind: Scores = by_first - by_first[short].min() + both.min() - 1
-        behind[short] = both
-        return behind
+        final: Scores = by_first - by_first[short].min() + by_second.min() - 1
+        final[short] = by_second
+        return final
 
     return System(f"{first.name} + {second.name}", scores, first.turn)
 
 
-def recommended(systems: Sequence[System], aggregation: Aggregation) -> System:
-    """Return the system of a triple encoder that its model card recommends, or else the mean."""
-    rows = aggregation.last_rows
-    names = {"mean": "mean", "max_sim": "MaxSim", "last_rows": f"last {rows} row{'s' * (rows > 1)}"}
+def retriever(systems: Sequence[System], aggregation: Aggregation) -> System:
+    """Return the system of a triple encoder that finds the short list: the running query's.
+
+    It sums the rows that the model card recommends, or else all of them: MaxSim has no query.
+    """
+    rows = aggregation.summed
     by_name = {system.name: system for system in systems}
-    return by_name.get(names[aggregation.name], by_name["mean"])
+    return by_name.get(f"last {rows} row{'s' * (rows != 1)}", by_name["mean"])
 
 
 def texts_of(context: Context) -> list[str]:
     """Return the texts of a history, oldest first."""
     return [said.text for said in context.history]
-
-
-def _standardised(scores: Scores) -> Scores:
-    deviation = scores.std()
-    return (scores - scores.mean()) / deviation if deviation else np.zeros_like(scores)

@@ -2,15 +2,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from models.dialogue import Dialogue
 from models.encoder import Aggregation
 from models.evaluation.metrics import Places, Scores
 from models.evaluation.reranking import (
-    combine,
     pairwise_system,
-    recommended,
+    reranked,
+    retriever,
     scorer_system,
     texts_of,
 )
@@ -34,10 +33,6 @@ def fixed(scores: Sequence[float]) -> System:
         return np.tile(row[candidates], (len(contexts), 1))
 
     return System("fixed", of, lambda _: row)
-
-
-def z(values: Sequence[float]) -> NDArray[np.float64]:
-    return (np.array(values) - np.mean(values)) / np.std(values)
 
 
 def test_pairwise_scores_are_cosines_of_context_and_response(
@@ -65,22 +60,16 @@ def test_a_scorer_reads_the_history_with_each_candidate(ioi: IoI, split: Split) 
     np.testing.assert_allclose(scores, expected, atol=1e-5)
 
 
-def test_a_combination_adds_standardised_scores() -> None:
+def test_the_short_list_is_in_the_order_of_the_second_system() -> None:
     first, second = [3.0, 1.0, 2.0, 0.0], [0.0, 400.0, 100.0, 300.0]
-    both = combine(fixed(first), fixed(second))
-    scores = both.scores(ONE, np.arange(4))
-    np.testing.assert_allclose(scores[0], z(first) + z(second), atol=1e-5)
-
-
-def test_a_constant_does_not_change_the_other() -> None:
-    scores = combine(fixed([3, 1, 2]), fixed([5, 5, 5])).scores(ONE, np.arange(3))
-    np.testing.assert_allclose(scores[0], z([3, 1, 2]), atol=1e-5)
+    scores = reranked(fixed(first), fixed(second)).scores(ONE, np.arange(4))
+    assert scores[0].tolist() == second
 
 
 def test_what_is_not_on_the_short_list_stays_behind_in_its_order() -> None:
-    first, second = [5.0, 4.0, 3.0, 2.0, 1.0], [0.0, 9.0, 8.0, 99.0, 99.0]
-    scores = combine(fixed(first), fixed(second), short_list=3).scores(ONE, np.arange(5))
-    assert list(np.argsort(-scores[0])) == [1, 0, 2, 3, 4]
+    first, second = [5.0, 4.0, 3.0, 2.0, 1.0], [-9.0, 9.0, 8.0, 99.0, 99.0]
+    scores = reranked(fixed(first), fixed(second), short_list=3).scores(ONE, np.arange(5))
+    assert list(np.argsort(-scores[0])) == [1, 2, 0, 3, 4]
 
 
 def test_the_second_system_reads_the_short_list_alone() -> None:
@@ -91,7 +80,7 @@ def test_the_second_system_reads_the_short_list_alone() -> None:
         return np.zeros((len(contexts), len(candidates)), np.float32)
 
     second = System("second", scores, lambda _: None)
-    combine(fixed([1, 3, 2]), second, short_list=2).scores(ONE, np.array([2, 1, 0]))
+    reranked(fixed([1, 3, 2]), second, short_list=2).scores(ONE, np.array([2, 1, 0]))
     assert sorted(seen) == [1, 2]
 
 
@@ -99,13 +88,15 @@ def test_the_second_system_reads_the_short_list_alone() -> None:
     ("aggregation", "name"),
     [
         (Aggregation("mean"), "mean"),
-        (Aggregation("max_sim"), "MaxSim"),
+        (Aggregation("max_sim"), "mean"),
         (Aggregation("last_rows", 1), "last 1 row"),
         (Aggregation("last_rows", 2), "last 2 rows"),
         (Aggregation("last_rows", 9), "mean"),
     ],
 )
-def test_the_model_card_names_what_is_combined(aggregation: Aggregation, name: str) -> None:
+def test_the_running_query_of_the_model_card_finds_the_short_list(
+    aggregation: Aggregation, name: str
+) -> None:
     names = ("bi-encoder", "mean", "last 1 row", "last 2 rows", "MaxSim")
     systems = [System(name, fixed([0]).scores, lambda _: None) for name in names]
-    assert recommended(systems, aggregation).name == name
+    assert retriever(systems, aggregation).name == name

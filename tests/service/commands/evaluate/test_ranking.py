@@ -8,11 +8,13 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 from typer.testing import CliRunner
 
+from models.evaluation.reranking import SHORT_LIST
 from models.rerankers import IoI
 from models.rerankers.interaction import InteractionNetwork, Sizes
 from models.rerankers.words import Vocabulary
 from models.roles import Kind
 from service.cli import app
+from service.settings import Settings
 
 Folders = Callable[[Kind], Path]
 Results = Callable[[Path], dict[str, Any]]
@@ -101,3 +103,7 @@ def test_bad_data_is_named_before_a_model_is_loaded(r10: Path) -> None:
     result = run(app, ["evaluate", "ranking", "--data", str(r10), "--model", "nowhere"])
     assert result.exit_code == 1
     assert 'line 1, field "context"' in str(result.exception)
+
+
+def test_the_short_list_that_is_measured_is_as_long_as_the_service_s() -> None:
+    assert Settings().short_list == SHORT_LIST

@@ -4,6 +4,9 @@ For a context u_1..u_n and a candidate f, C3L eq. 3 is Σ_{i<j} cos((b1_i + b2_j
 unit length the sum folds up into a dot product, Q · a_f with Q = Σ_j row_j, so a session holds `d`
 floats a turn, whatever the number of candidates. Every vector that comes in has unit length.
 
+An encoder with one context role (CCL, a plain one) forms no pairs: it has no b1, its row_j is b_j,
+and its score Σ_j cos(b_j, a_f). Its `first` is (0, d) everywhere.
+
 Arrays come and go as float32; pairs are formed and summed in float64, so that rounding shows
 neither how the context arrived nor which other candidates were scored beside one.
 """
@@ -31,8 +34,8 @@ def row(first: Float32, second: Float32) -> Float32:
         second: (d,) b2 of the new one.
 
     Returns:
-        (d,). Without an utterance before (m = 0) there is no pair, and the row is `second` itself:
-        the first row of a dialogue so stores what a context of one utterance is scored with.
+        (d,). Without a b1 before (m = 0) there is no pair, and the row is `second` itself: the
+        first row of a dialogue so stores what a context of one utterance is scored with.
         A pair of exactly opposite vectors has no mean direction and adds nothing.
     """
     if len(first) == 0:
@@ -43,16 +46,17 @@ def row(first: Float32, second: Float32) -> Float32:
 
 
 def rows(first: Float32, second: Float32) -> Float32:
-    """Return the rows (n, d) of a whole context from its b1 and b2, both (n, d), n ≥ 1."""
+    """Return the rows (n, d) of a whole context from its b1, (n, d) or (0, d), and b2 (n, d)."""
     return np.stack([row(first[:j], second[j]) for j in range(len(second))])
 
 
-def running_query(rows: Float32, last_rows: int | None = None) -> Float32:
+def running_query(rows: Float32, last_rows: int | None = None, *, paired: bool = True) -> Float32:
     """Return Q (d,), whose dot product with a candidate is the candidate's score (C3L eq. 3).
 
     Args:
         rows: (n, d) rows of the context, oldest first.
         last_rows: Sum only the newest `last_rows` rows ("last l rows" of C3L); None sums all.
+        paired: Whether rows are sums over pairs, so that the oldest counts only where it is alone.
 
     Raises:
         ValueError: There are no rows, or `last_rows` is below 1.
@@ -60,20 +64,24 @@ def running_query(rows: Float32, last_rows: int | None = None) -> Float32:
     n = len(rows)
     if n == 0:
         raise ValueError("a context needs at least one utterance")
-    total = rows[_oldest(n, last_rows) :].sum(axis=0, dtype=np.float64)
+    total = rows[_oldest(n, last_rows, paired) :].sum(axis=0, dtype=np.float64)
     return np.asarray(total, dtype=np.float32)
 
 
-def score_matrix(rows: Float32, candidates: Float32, last_rows: int | None = None) -> Float32:
+def score_matrix(
+    rows: Float32, candidates: Float32, last_rows: int | None = None, *, paired: bool = True
+) -> Float32:
     """Return the running score matrix (n, C): the score of every candidate after every turn.
 
     Args:
         rows: (n, d) rows of the context, n ≥ 1.
         candidates: (C, d).
         last_rows: As in `running_query`, of which line t is the score after t utterances.
+        paired: As there.
     """
     turns = range(1, len(rows) + 1)
-    return np.stack([running_query(rows[:t], last_rows) for t in turns]) @ candidates.T
+    queries = [running_query(rows[:t], last_rows, paired=paired) for t in turns]
+    return np.stack(queries) @ candidates.T
 
 
 def contributions(
@@ -85,14 +93,15 @@ def contributions(
     b2_j · a / ‖b1_i + b2_j‖, the part of utterance j.
 
     Args:
-        first: (n, d) b1 of the context, n ≥ 1.
+        first: (n, d) b1 of the context, or (0, d), n ≥ 1.
         second: (n, d) b2 of the context.
         candidates: (C, d).
         last_rows: As in `running_query`.
     """
     b1, b2, a = (x.astype(np.float64) for x in (first, second, candidates))
-    oldest = _oldest(len(b2), last_rows)
-    if len(b2) == 1:
+    oldest = _oldest(len(b2), last_rows, len(b1) > 0)
+    if not _has_pairs(first, second):
+        b2[:oldest] = 0
         return np.asarray(b2 @ a.T, dtype=np.float32)
     weights = np.triu(_inverse_norms(b1, b2), 1)
     weights[:, :oldest] = 0
@@ -111,12 +120,13 @@ def max_sim(first: Float32, second: Float32, candidates: Float32) -> Float32:
     Of equal pairs (i, j), i < j, the smaller j comes first, then the smaller i.
 
     Args:
-        first: (n, d) b1 of the context, n ≥ 1.
-        second: (n, d) b2 of the context. A context of one utterance is scored b2_1 · a.
+        first: (n, d) b1 of the context, or (0, d), n ≥ 1.
+        second: (n, d) b2 of the context. Without pairs the score is the mean of the b2_j · a.
         candidates: (C, d), taken in blocks, so that memory is bounded whatever C is.
     """
-    if len(second) == 1:
-        return np.asarray(candidates @ second[0], dtype=np.float32)
+    if not _has_pairs(first, second):
+        mean = second.mean(axis=0, dtype=np.float64)
+        return np.asarray(candidates @ mean, dtype=np.float32)
     parts: list[Float64] = [np.empty((1, 0))]
     for block in _blocks(len(second), candidates):
         best, _, weights = _best_pairs(first, second, block)
@@ -130,8 +140,8 @@ def max_sim_contributions(first: Float32, second: Float32, candidates: Float32) 
     A pair splits between its utterances as in `contributions`. Arguments as in `max_sim`.
     """
     b1, b2 = first.astype(np.float64), second.astype(np.float64)
-    if len(b2) == 1:
-        return np.asarray(b2 @ candidates.T, dtype=np.float32)
+    if not _has_pairs(first, second):
+        return np.asarray(b2 @ candidates.T / len(b2), dtype=np.float32)
     norms = _inverse_norms(b1, b2)
     parts: list[Float64] = [np.empty((len(b2), 0))]
     for block in _blocks(len(b2), candidates):
@@ -149,7 +159,8 @@ def max_sim_contributions(first: Float32, second: Float32, candidates: Float32) 
 def reachability(first: Float32, candidates_second: Float32, goals: Float32) -> Float32:
     """Return how far each candidate, said next, leads toward each goal (C3L eq. 4).
 
-    cos(b2_c, a_g) + (1/n) Σ_i cos((b1_i + b2_c)/2, a_g), the first term alone where n = 0.
+    cos(b2_c, a_g) + (1/n) Σ_i cos((b1_i + b2_c)/2, a_g), the first term alone where n = 0: that
+    is CCL's score as well.
 
     Args:
         first: (n, d) b1 of the context, tokens relative to who would say the goals.
@@ -168,13 +179,16 @@ def reachability(first: Float32, candidates_second: Float32, goals: Float32) -> 
     return np.asarray(alone + paired / len(b1), dtype=np.float32)
 
 
-def _oldest(n: int, last_rows: int | None) -> int:
-    """Return the index of the oldest row that counts; row 0 does only where it is alone."""
+def _oldest(n: int, last_rows: int | None, paired: bool) -> int:
+    """Return the index of the oldest row that counts; of pairs row 0 does only if it is alone."""
     if last_rows is not None and last_rows < 1:
         raise ValueError(f"last_rows must be at least 1, not {last_rows}")
-    if n == 1:
-        return 0
-    return 1 if last_rows is None else max(1, n - last_rows)
+    least = int(paired and n > 1)
+    return least if last_rows is None else max(least, n - last_rows)
+
+
+def _has_pairs(first: Float32, second: Float32) -> bool:
+    return len(first) > 0 and len(second) > 1
 
 
 def _inverse_norms(first: Float64, second: Float64) -> Float64:

@@ -54,6 +54,11 @@ class Kind(StrEnum):
         """The special tokens that the prefixes of this kind are made of."""
         return _TOKENS[self]
 
+    @property
+    def paired(self) -> bool:
+        """Whether a context is scored by pairs of its utterances, not one utterance at a time."""
+        return self is Kind.TRIPLE
+
 
 _TOKENS = {
     Kind.TRIPLE: ("[AFTER]", "[BEFORE]", "[B1]", "[B2]", "[E]", "[O]"),

@@ -127,7 +127,9 @@ class Conversations:
             pool=PoolVersion(name=view.name, version=view.version),
             ids=list(ids),
             turns=last_turns(base.posts),
-            scores=await asyncio.to_thread(_matrix, rows, vectors, aggregation.summed),
+            scores=await asyncio.to_thread(
+                _matrix, rows, vectors, aggregation.summed, self._encoder.kind.paired
+            ),
         )
 
     async def _found(self, namespace: str, session_id: str, rows: int | None = 0) -> Session:
@@ -142,8 +144,10 @@ class Conversations:
         return NewVectors(none, none, none)
 
 
-def _matrix(rows: Float32, vectors: Float32, last_rows: int | None) -> list[list[float]]:
-    return score_matrix(rows, vectors, last_rows).tolist() if len(rows) else []
+def _matrix(
+    rows: Float32, vectors: Float32, last_rows: int | None, paired: bool
+) -> list[list[float]]:
+    return score_matrix(rows, vectors, last_rows, paired=paired).tolist() if len(rows) else []
 
 
 def _transcript(session_id: str, session: Session) -> Transcript:

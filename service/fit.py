@@ -31,7 +31,7 @@ async def encoder_fit(
     *,
     explain: bool,
 ) -> Fit:
-    """Score candidates by C3L eq. 3, or by MaxSim.
+    """Score candidates by C3L eq. 3, by MaxSim, or as CCL does where there are no pairs.
 
     Args:
         histories: Encode the history toward each speaker.
@@ -56,7 +56,7 @@ def running_query_of(first: Float32, second: Float32, aggregation: Aggregation) 
     """Return the running query (d,) that the aggregation, or the retrieval for MaxSim, sums."""
     n, summed = len(second), aggregation.summed
     place = 0 if summed is None else max(0, n - summed - 1)
-    return running_query(new_rows(first, second[place:], place), summed)
+    return running_query(new_rows(first, second[place:], place), summed, paired=len(first) > 0)
 
 
 def _scores(first: Float32, second: Float32, after: Float32, aggregation: Aggregation) -> Float32:

@@ -60,7 +60,8 @@ class Histories:
     async def encode(self, history: History, target_speaker: str) -> tuple[Float32, Float32]:
         """Return [B1] and [B2], both (n, d), of a history toward a target of one speaker.
 
-        A session keeps those toward its responder; others are encoded with the tokens swapped.
+        There are no [B1] (0, d) of an encoder that forms no pairs. A session keeps those toward
+        its responder; others are encoded with the tokens swapped.
         """
         session, first, second = history.session, self.none, self.none
         if (
@@ -83,17 +84,19 @@ class Histories:
         """Encode what the vectors of the first utterances lack, in one call.
 
         Args:
-            as_first: m utterances whose [B1] are needed.
+            as_first: m utterances whose [B1] are needed, where the encoder forms pairs.
             as_second: n utterances whose [B2] are needed.
             target_speaker: Who will say the target.
             first: [B1] of the first of `as_first`.
             second: [B2] of the first of `as_second`.
 
         Returns:
-            (m, d) and (n, d), as Redis would return them: rounded to float16, so that a session
-            scores the same whether its vectors were kept or are worked out again.
+            (m, d), or (0, d) of an encoder that forms no pairs, and (n, d), as Redis would return
+            them: rounded to float16, so that a session scores the same whether its vectors were
+            kept or are worked out again.
         """
-        lack_first, lack_second = as_first[len(first) :], as_second[len(second) :]
+        lack_first = as_first[len(first) :] if self._encoder.kind.paired else ()
+        lack_second = as_second[len(second) :]
         inputs = context_inputs(lack_first, Role.FIRST, target_speaker)
         inputs += context_inputs(lack_second, Role.SECOND, target_speaker)
         if not inputs:
@@ -122,7 +125,7 @@ def new_rows(first: Float32, second: Float32, place: int) -> Float32:
     """Return the rows (k, d) of the utterances from `place` on.
 
     Args:
-        first: (m, d) [B1], of all utterances but the last at least.
+        first: (m, d) [B1], of all utterances but the last at least; (0, d) without pairs.
         second: (k, d) [B2] of the utterances from `place` on.
         place: How many utterances have their row already.
     """

@@ -30,7 +30,7 @@ class Context:
 
     Attributes:
         texts: Of its utterances.
-        first: (n or n - 1, d) [B1].
+        first: (n or n - 1, d) [B1]; (0, d) of an encoder without pairs.
         second: (n, d) [B2]; read only by MaxSim and explanations.
         rows: The newest rows, at least one more than the aggregation sums where there are more.
     """
@@ -83,7 +83,8 @@ class Selector:
         if view.retrieval == "pairwise":
             hits = await self._by_pairwise(view, context, choice, timings)
         else:
-            query = running_query(context.rows, choice.aggregation.summed)
+            paired = len(context.first) > 0
+            query = running_query(context.rows, choice.aggregation.summed, paired=paired)
             hits = await _found(view, query, self._count(choice, len(context.second)), timings)
         if not hits:
             return []
@@ -142,9 +143,9 @@ def _best(hits: list[Hit], scores: Float32, top_k: int) -> list[Selected]:
 def _by_pairs(
     hits: list[Hit], vectors: Float32, context: Context, choice: Choice
 ) -> list[Selected]:
-    n, d = context.second.shape
-    first = np.zeros((n, d), np.float32)  # [B1] of the last utterance is never read
-    first[: len(context.first)] = context.first[:n]
+    first = context.first
+    if 0 < len(first) < len(context.second):
+        first = np.pad(first, ((0, 1), (0, 0)))  # [B1] of the last utterance is never read
     scores = np.array([hit.score for hit in hits])
     if choice.aggregation.name == "max_sim":
         scores = max_sim(first, context.second, vectors).astype(np.float64)

@@ -24,7 +24,8 @@ class NewVectors:
     """What a step adds to the vectors that are kept.
 
     Attributes:
-        first: (m, d) [B1] of all utterances but the last at least, the kept ones included.
+        first: (m, d) [B1] of all utterances but the last at least, the kept ones included; (0, d)
+            of an encoder without pairs.
         second: (k, d) [B2] of the utterances that had none.
         rows: (k, d) their rows.
     """

@@ -150,6 +150,8 @@ class Turns:
         return self._pools.view(namespace, request.pool) if respond else None
 
     def _landed(self, session: SessionKey, step: Step) -> None:
+        if not self._encoder.kind.paired:
+            return
         task = asyncio.create_task(self._encode_first(session, step))
         self._idle.add(task)
         task.add_done_callback(self._idle.discard)

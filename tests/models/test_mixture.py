@@ -362,3 +362,25 @@ def test_last_rows_below_one_are_refused(last_rows: int) -> None:
 def test_an_empty_context_has_no_query() -> None:
     with pytest.raises(ValueError, match="at least one utterance"):
         running_query(np.empty((0, 4), np.float32))
+
+
+@checked
+@given(cases, limits)
+def test_without_pairs_scores_are_sums_over_the_utterances(
+    case: Case, last_rows: int | None
+) -> None:
+    first = case.first[:0]
+    parts = case.second.astype(np.float64) @ case.candidates.astype(np.float64).T
+    n = len(parts)
+    oldest = 0 if last_rows is None else max(0, n - last_rows)
+    kept = np.where(np.arange(n)[:, None] >= oldest, parts, 0)
+    made = rows(first, case.second)
+    assert_array_equal(made, case.second)
+    query = running_query(made, last_rows, paired=False)
+    assert_allclose(case.candidates @ query, kept.sum(axis=0), atol=1e-5)
+    assert_allclose(contributions(first, case.second, case.candidates, last_rows), kept, atol=1e-5)
+    matrix = score_matrix(made, case.candidates, paired=False)
+    assert_allclose(matrix, parts.cumsum(axis=0), atol=1e-5)
+    assert_allclose(max_sim(first, case.second, case.candidates), parts.mean(axis=0), atol=1e-5)
+    shares = max_sim_contributions(first, case.second, case.candidates)
+    assert_allclose(shares, parts / n, atol=1e-5)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter
 from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import load_file_path
 from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
@@ -50,16 +52,24 @@ class Aggregation:
         return self.last_rows if self.name == "last_rows" else None
 
     @classmethod
-    def of(cls, folder: Path) -> Self:
-        """Return what the model's own card recommends; the mean where it says nothing."""
-        card = folder / CARD
-        if not card.is_file():
-            return cls()
+    def of(cls, name: str | Path) -> Self:
+        """Return what the card of a model recommends; the mean where it says nothing.
+
+        Args:
+            name: As `load_sentence_transformer` takes it.
+
+        Raises:
+            ModelError: The card cannot be read, or recommends nothing that is known.
+        """
+        home = os.getenv("SENTENCE_TRANSFORMERS_HOME")  # where the weights of a hub name come from
         try:
-            field = json.loads(card.read_text(encoding="utf-8"))["aggregation"]
+            card = load_file_path(_located(name), CARD, cache_folder=home)
+            if card is None:
+                return cls()
+            field = json.loads(Path(card).read_text(encoding="utf-8"))["aggregation"]
             return TypeAdapter(cls).validate_python(field)
-        except (ValueError, KeyError, TypeError) as error:
-            raise ModelError(f"model '{folder}': {CARD} names no aggregation: {error}") from error
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ModelError(f"model '{name}': {CARD} names no aggregation: {error}") from error
 
 
 class UtteranceEncoder:
@@ -97,7 +107,7 @@ class UtteranceEncoder:
         else:
             self.model = load_sentence_transformer(name, device)
             self.name = model_name(name)
-            self.aggregation = Aggregation.of(Path(name))
+            self.aggregation = Aggregation.of(name)
         self.kind = kind_of(self.model.tokenizer.get_vocab())
         self.dimension = forward(self.model, tokenize(self.model, ["a"])).shape[1]
         self._dtype = getattr(torch, precision)
@@ -241,19 +251,24 @@ def load_sentence_transformer(name: str | Path, device: str | None = None) -> Se
     Raises:
         ModelError: Nothing that can be loaded stands there.
     """
-    where = str(name)
-    if where.startswith("package:"):
-        package, _, folder = where.removeprefix("package:").partition("/")
-        try:
-            where = str(files(package) / folder)
-        except ModuleNotFoundError as error:
-            raise ModelError(f"model '{name}': the package '{package}' is not installed") from error
+    where = _located(name)
     try:
         model = SentenceTransformer(where, device=device, model_kwargs={"dtype": torch.float32})
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise ModelError(f"model '{name}' cannot be loaded: {error}") from error
     model.max_seq_length = model.max_seq_length or MAX_TOKENS
     return model.eval()
+
+
+def _located(name: str | Path) -> str:
+    """Return the folder that a name stands for, or the hub name as it is."""
+    if not str(name).startswith("package:"):
+        return str(name)
+    package, _, folder = str(name).removeprefix("package:").partition("/")
+    try:
+        return str(files(package) / folder)
+    except ModuleNotFoundError as error:
+        raise ModelError(f"model '{name}': the package '{package}' is not installed") from error
 
 
 def transformer_of(model: SentenceTransformer) -> PreTrainedModel:

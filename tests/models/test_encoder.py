@@ -1,3 +1,5 @@
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 
-from models.encoder import Aggregation, UtteranceEncoder, batches, model_name
+from models.encoder import CARD, Aggregation, UtteranceEncoder, batches, model_name
 from models.errors import ModelError
 from models.roles import Kind, Relation, Role
 
@@ -103,6 +105,46 @@ def test_the_fingerprint_tells_models_apart(
 
 def test_without_a_card_the_aggregation_is_the_mean(tiny_encoder: Encoder) -> None:
     assert tiny_encoder(Kind.TRIPLE).aggregation == Aggregation("mean")
+
+
+def copy_with_card(model: Path, folder: Path, aggregation: str) -> None:
+    shutil.copytree(model, folder)
+    (folder / CARD).write_text(json.dumps({"aggregation": {"name": aggregation, "last_rows": 3}}))
+
+
+def test_the_card_of_a_package_is_read(
+    tiny_encoder_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "turnwise_test_weights"
+    copy_with_card(tiny_encoder_folder(Kind.TRIPLE), package / "model", "last_rows")
+    (package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    encoder = UtteranceEncoder("package:turnwise_test_weights/model", device="cpu")
+    assert encoder.aggregation == Aggregation("last_rows", 3)
+
+
+@pytest.mark.parametrize("card", [True, False])
+def test_the_card_of_a_hub_model_is_read_where_it_has_one(
+    tiny_encoder_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, card: bool
+) -> None:
+    repository, commit = tmp_path / "models--somebody--bot", "0" * 40
+    snapshot = repository / "snapshots" / commit
+    copy_with_card(tiny_encoder_folder(Kind.TRIPLE), snapshot, "max_sim")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    if not card:
+        (snapshot / CARD).unlink()
+    monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    encoder = UtteranceEncoder("somebody/bot", device="cpu")
+    assert encoder.aggregation == (Aggregation("max_sim", 3) if card else Aggregation())
+
+
+@pytest.mark.parametrize("text", ["no JSON", "[]", "{}", '{"aggregation": {"name": "median"}}'])
+def test_a_card_that_recommends_nothing_known_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / CARD).write_text(text)
+    with pytest.raises(ModelError, match=f"model '{tmp_path}': {CARD} names no aggregation"):
+        Aggregation.of(tmp_path)
 
 
 def test_bfloat16_keeps_the_vectors_close(

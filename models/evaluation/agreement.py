@@ -79,9 +79,13 @@ def split_half_reliability(
     return float(np.mean(defined)) if defined else None
 
 
-def spearman_brown(half: float) -> float:
-    """Return the reliability of the whole from that of a half, 2r / (1 + r)."""
-    return 2 * half / (1 + half)
+def spearman_brown(half: float) -> float | None:
+    """Return the reliability of the whole from that of a half, 2r / (1 + r).
+
+    Returns:
+        None where the halves are each other's reverse, r = -1: then their sum does not vary.
+    """
+    return None if np.isclose(half, -1) else 2 * half / (1 + half)
 
 
 def _apart(totals: Float64, level: Level) -> Float64:

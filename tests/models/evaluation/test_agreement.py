@@ -93,3 +93,8 @@ def test_the_seed_decides() -> None:
 def test_the_whole_is_more_reliable_than_a_half() -> None:
     assert spearman_brown(0.5) == pytest.approx(2 / 3)
     assert spearman_brown(1.0) == 1
+
+
+@pytest.mark.parametrize("half", [-1.0, np.nextafter(-1, 0), np.nextafter(-1, -2)])
+def test_halves_that_contradict_each_other_have_no_whole(half: float) -> None:
+    assert spearman_brown(half) is None

@@ -41,3 +41,17 @@ def test_what_one_annotator_leaves_undefined_is_said(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "alpha, nominal: not defined" in result.output
     assert "Spearman-Brown: not defined" in result.output
+
+
+def test_annotators_who_contradict_each_other_get_an_answer(tmp_path: Path) -> None:
+    answers, out = tmp_path / "answers.jsonl", tmp_path / "scores.jsonl"
+    three = ["x", "y", "z"]
+    said = [
+        {"items": three, "best": best, "worst": worst, "annotator": best}
+        for best, worst in ("xz", "zx")
+    ]
+    answers.write_text("\n".join(map(json.dumps, said)))
+    result = run(app, ["evaluate", "best-worst", "scores", str(answers), "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "split-half reliability, 100 splits: -1.000" in result.output
+    assert "Spearman-Brown: not defined" in result.output

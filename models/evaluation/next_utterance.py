@@ -23,29 +23,30 @@ from models.evaluation.metrics import (
     retrieval_metrics,
 )
 from models.evaluation.report import FULL_POOL, Row
+from models.evaluation.reranking import retrieval_systems
 from models.evaluation.split import LENGTHS, Split, make_split
 from models.evaluation.systems import (
     System,
     encode_split,
     lexical_systems,
     linear_systems,
-    other_systems,
     turn_ms,
 )
+from models.rerankers import PairwiseModel
 
 BLOCK = 256
 TIMED_CANDIDATES = 1000
 
 
 def evaluate_next_utterance(
-    encoders: Mapping[str, UtteranceEncoder],
+    models: Mapping[str, UtteranceEncoder | PairwiseModel],
     dialogues: Iterable[Dialogue],
     lengths: Sequence[int] = LENGTHS,
 ) -> list[Row]:
-    """Evaluate all systems that the kinds of the encoders give, random and BM25 first.
+    """Evaluate all systems that the models give, random and BM25 first.
 
     Args:
-        encoders: By their names in the table.
+        models: By their names in the table.
         dialogues: The dialogues of a split.
         lengths: History lengths.
 
@@ -59,9 +60,8 @@ def evaluate_next_utterance(
     """
     split = make_split(dialogues, lengths)
     result = [_row(system.name, system, split) for system in lexical_systems(split)]
-    for label, encoder in encoders.items():
-        encoded = encode_split(encoder, split)
-        systems = linear_systems(encoded) + other_systems(encoded)
+    for label, model in models.items():
+        systems = retrieval_systems(model, split)
         result += [_row(f"{label} · {system.name}", system, split) for system in systems]
     return result
 

@@ -13,8 +13,8 @@ from models.evaluation.ranking_files import RankingSet
 from models.evaluation.ranking_metrics import ranking_metrics
 from models.evaluation.report import Row
 from models.evaluation.reranking import (
-    pairwise_system,
     reranked,
+    retrieval_systems,
     retriever,
     scorer_system,
     texts_of,
@@ -22,11 +22,8 @@ from models.evaluation.reranking import (
 from models.evaluation.split import Context, Split
 from models.evaluation.systems import (
     System,
-    encode_split,
     joined,
     lexical_systems,
-    linear_systems,
-    other_systems,
     turn_ms,
 )
 from models.rerankers import IoI, PairwiseModel
@@ -73,16 +70,13 @@ def systems_of(models: Mapping[str, Model], split: Split) -> Iterator[tuple[str,
         yield system.name, system
     networks = {n: scorer_system(m, split) for n, m in models.items() if isinstance(m, IoI)}
     for label, model in models.items():
-        if isinstance(model, UtteranceEncoder):
-            encoded = encode_split(model, split)
-            systems = linear_systems(encoded) + other_systems(encoded)
+        if isinstance(model, UtteranceEncoder | PairwiseModel):
+            systems = retrieval_systems(model, split)
             yield from ((f"{label} · {system.name}", system) for system in systems)
-            if model.kind is Kind.TRIPLE:
+            if isinstance(model, UtteranceEncoder) and model.kind is Kind.TRIPLE:
                 first = retriever(systems, model.aggregation)
                 for name, network in networks.items():
                     yield f"{label} · {first.name} + {name}", reranked(first, network)
-        elif isinstance(model, PairwiseModel):
-            yield f"{label} · pairwise", pairwise_system(model, split)
         else:
             kind = "IoI" if isinstance(model, IoI) else "cross-encoder"
             yield f"{label} · {kind}", networks.get(label) or scorer_system(model, split)

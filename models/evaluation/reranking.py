@@ -5,10 +5,10 @@ from typing import Protocol
 
 import numpy as np
 
-from models.encoder import Aggregation
+from models.encoder import Aggregation, UtteranceEncoder
 from models.evaluation.metrics import Places, Scores
 from models.evaluation.split import Context, Split
-from models.evaluation.systems import System, linear
+from models.evaluation.systems import System, encoder_systems, linear
 from models.evaluation.vectors import Float32
 from models.rerankers import PairwiseModel
 
@@ -43,6 +43,13 @@ def pairwise_system(model: PairwiseModel, split: Split) -> System:
 
     queries = np.stack([model.contexts(history(context)) for context in split.contexts])
     return linear("pairwise", queries, model.encode_responses(split.pool), turn)
+
+
+def retrieval_systems(model: UtteranceEncoder | PairwiseModel, split: Split) -> list[System]:
+    """Return all systems of a model whose vectors of candidates are known beforehand."""
+    if isinstance(model, PairwiseModel):
+        return [pairwise_system(model, split)]
+    return encoder_systems(model, split)
 
 
 def scorer_system(scorer: Scorer, split: Split) -> System:

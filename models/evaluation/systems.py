@@ -87,6 +87,12 @@ def encode_split(encoder: UtteranceEncoder, split: Split) -> EncodedSplit:
     )
 
 
+def encoder_systems(encoder: UtteranceEncoder, split: Split) -> list[System]:
+    """Return all systems of an encoder, by its kind."""
+    encoded = encode_split(encoder, split)
+    return linear_systems(encoded) + other_systems(encoded)
+
+
 def lexical_systems(split: Split, seed: int = 0) -> list[System]:
     """Return what needs no encoder: random scores, and BM25 with the history as the query."""
     generator = np.random.default_rng(seed)

@@ -9,7 +9,7 @@ from service.commands.evaluate.options import (
     Models,
     Out,
     Precision,
-    encoders,
+    encoders_and_pairwise,
     read,
     report,
 )
@@ -24,9 +24,9 @@ def next_utterance(
     precision: Arithmetic = Precision.FLOAT32,
     limit: Limit = None,
 ) -> None:
-    """Find what was said next, after histories of 2 to 10 utterances."""
+    """Find what was said next after 2 to 10 utterances; --model takes pairwise models too."""
     from models.evaluation import evaluate_next_utterance  # noqa: PLC0415 - loads torch
 
     dialogues = read(data, limit)
-    rows = evaluate_next_utterance(encoders(model, base, precision), dialogues)
+    rows = evaluate_next_utterance(encoders_and_pairwise(model, base, precision), dialogues)
     report("next-utterance", data, rows, out)

@@ -13,6 +13,7 @@ from models.evaluation.next_utterance import (
 )
 from models.evaluation.split import make_split
 from models.evaluation.systems import System
+from models.rerankers import PairwiseModel
 from models.roles import Kind
 
 Encoders = Callable[[Kind], UtteranceEncoder]
@@ -62,6 +63,18 @@ def test_rows_of_all_systems(tiny_encoder: Encoders, dialogues: list[Dialogue]) 
         assert 1 <= row.metrics["average_rank"] <= 8
         assert 1 <= row.metrics["full_pool_average_rank"] <= 67
         assert row.ms_per_context > 0
+
+
+def test_a_pairwise_model_has_its_row(pairwise: PairwiseModel, dialogues: list[Dialogue]) -> None:
+    row = evaluate_next_utterance({"pair": pairwise}, dialogues, [2, 5])[-1]
+    assert row.system == "pair · pairwise"
+    assert row.ms_per_context > 0
+    split = make_split(dialogues, [5], full_pool=False)
+    contexts = [[said.text for said in context.history] for context in split.contexts]
+    texts = [context.target.text for context in split.contexts]
+    scores = pairwise.encode_contexts(contexts) @ pairwise.encode_responses(texts).T
+    ranks = 1 + (scores > scores.diagonal()[:, None]).sum(axis=1)
+    assert row.metrics["average_rank/h=5"] == pytest.approx(ranks.mean())
 
 
 def test_the_quick_average_ranks_are_those_of_the_whole_evaluation(

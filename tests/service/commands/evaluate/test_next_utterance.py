@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 
 from models.roles import Kind
 from service.cli import app
+from tests.rerankers import save_tiny_pairwise
 
 Folders = Callable[[Kind], Path]
 Results = Callable[[Path], dict[str, Any]]
@@ -26,3 +27,13 @@ def test_next_utterance_writes_and_prints_the_table(
     assert "base · mean of the context" in written["systems"]
     assert "tiny-triple · last 2 rows" in written["systems"]
     assert (tmp_path / "out" / "average_rank.png").is_file()
+
+
+def test_next_utterance_takes_a_pairwise_model(
+    data: Path, tmp_path: Path, tiny_encoder_folder: Folders, results: Results
+) -> None:
+    folder = save_tiny_pairwise(tmp_path / "pairs", tiny_encoder_folder(Kind.SINGLE))
+    args = ["evaluate", "next-utterance", "--data", str(data), "--out", str(tmp_path / "out")]
+    result = run(app, [*args, "--model", str(folder), "--base", ""])
+    assert result.exit_code == 0, result.output
+    assert results(tmp_path / "out")["systems"] == ["random", "BM25", "pairs · pairwise"]

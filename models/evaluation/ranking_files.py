@@ -44,14 +44,14 @@ class RankingSet:
         candidates: For each context the places (C,) of its candidates in the pool.
         relevant: For each context which (C,) of them are right: some, but not all.
         where: For each context its file and line.
-        dropped: Problems left out, as no candidate, or every one, is right.
+        dropped: File and line of the problems left out, as no candidate, or every one, is right.
     """
 
     split: Split
     candidates: tuple[Places, ...]
     relevant: tuple[Relevant, ...]
     where: tuple[str, ...]
-    dropped: int
+    dropped: tuple[str, ...]
 
     @property
     def lengths(self) -> NDArray[np.intp]:
@@ -70,17 +70,28 @@ def read_ranking(paths: Sequence[str | Path], limit: int | None = None) -> Ranki
     Raises:
         DataError: A file cannot be read or does not hold such problems, or none is left.
     """
-    records = islice(chain.from_iterable(map(read_records, paths)), limit)
-    problems = [(_problem(record), record.where) for record in records]
-    kept = {where: p for p, where in problems if 0 < sum(p.labels) < len(p.labels)}
+    kept: list[tuple[RankingProblem, str]] = []
+    dropped: list[Record] = []
+    for record in islice(chain.from_iterable(map(read_records, paths)), limit):
+        problem = _problem(record)
+        if 0 < sum(problem.labels) < len(problem.labels):
+            kept.append((problem, record.where))
+        else:
+            dropped.append(record)
     if not kept:
-        what = f"of {len(problems)} problems none has right and wrong candidates"
-        raise DataError(what, ", ".join(map(str, paths)), field="labels")
-    return ranking_set(list(kept.values()), list(kept), len(problems) - len(kept))
+        if not dropped:
+            raise DataError("no problem in it", ", ".join(map(str, paths)))
+        what = f"expected right and wrong candidates, which none of {len(dropped)} problems has"
+        raise dropped[0].error("labels", what)
+    return ranking_set(
+        [problem for problem, _ in kept],
+        [where for _, where in kept],
+        [record.where for record in dropped],
+    )
 
 
 def ranking_set(
-    problems: Sequence[RankingProblem], where: Sequence[str], dropped: int = 0
+    problems: Sequence[RankingProblem], where: Sequence[str], dropped: Sequence[str] = ()
 ) -> RankingSet:
     """Put problems over one pool; of each some candidates are right and some wrong."""
     texts = dict.fromkeys(text for problem in problems for text in problem.candidates)
@@ -94,7 +105,7 @@ def ranking_set(
         for problem, target in zip(problems, true, strict=True)
     )
     split = Split(contexts, pool, np.array(true))
-    return RankingSet(split, candidates, relevant, tuple(where), dropped)
+    return RankingSet(split, candidates, relevant, tuple(where), tuple(dropped))
 
 
 def write_ranking(problems: Iterable[RankingProblem], path: str | Path) -> int:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from models.dialogue import write_jsonl
+from service.commands.evaluate.options import naming
 
 best_worst = typer.Typer(
     help="Best-worst scaling, for those who build a benchmark.", no_args_is_help=True
@@ -24,7 +25,9 @@ def tuples(
     """Write 2N tuples of three of the N items, each item in six of them."""
     from models.evaluation.best_worst import make_tuples, read_items  # noqa: PLC0415
 
-    made = make_tuples(read_items(items), seed)
+    read = read_items(items)
+    with naming([items]):
+        made = make_tuples(read, seed)
     write_jsonl(out, ({"id": str(n), "items": three} for n, three in enumerate(made, start=1)))
     typer.echo(f"{len(made)} tuples written to {out}")
 

@@ -14,6 +14,7 @@ from service.commands.evaluate.options import (
     Out,
     Precision,
     encoders,
+    naming,
     read,
     report,
 )
@@ -38,7 +39,9 @@ def long_term(
     from models import evaluation  # noqa: PLC0415 - loads torch
 
     settings = [evaluation.Setting(*_whole_numbers(text)) for text in setting]
-    goal_sets = evaluation.make_goal_sets(read(data, limit), settings)
+    dialogues = read(data, limit)
+    with naming(data):
+        goal_sets = evaluation.make_goal_sets(dialogues, settings)
     rows = evaluation.evaluate_long_term(encoders(model, base, precision), goal_sets)
     report("long-term", data, rows, out)
 

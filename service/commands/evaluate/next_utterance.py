@@ -10,6 +10,7 @@ from service.commands.evaluate.options import (
     Out,
     Precision,
     encoders_and_pairwise,
+    naming,
     read,
     report,
 )
@@ -28,5 +29,7 @@ def next_utterance(
     from models.evaluation import evaluate_next_utterance  # noqa: PLC0415 - loads torch
 
     dialogues = read(data, limit)
-    rows = evaluate_next_utterance(encoders_and_pairwise(model, base, precision), dialogues)
+    models = encoders_and_pairwise(model, base, precision)
+    with naming(data):
+        rows = evaluate_next_utterance(models, dialogues)
     report("next-utterance", data, rows, out)

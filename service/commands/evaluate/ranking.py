@@ -20,6 +20,7 @@ from service.commands.evaluate.options import (
     Precision,
     by_name,
     encoders_and_rerankers,
+    naming,
     read,
     report,
 )
@@ -60,7 +61,9 @@ def ranking(
 
     problems = read_ranking(data, limit)
     if problems.dropped:
-        typer.echo(f"dropped {problems.dropped} contexts: all candidates right, or none", err=True)
+        count, first = len(problems.dropped), problems.dropped[0]
+        what = f"dropped {count} contexts, first {first}: all candidates right, or none"
+        typer.echo(what, err=True)
     models: dict[str, Model] = {**encoders_and_rerankers(model, base, precision)}
     models |= by_name(cross_encoder or [], CrossEncoderScorer, models)
     with SystemProgress() as progress:
@@ -95,7 +98,8 @@ def build_ranking(
         seed=seed,
     )
     dialogues = read(data, limit)
-    total = len(building.places(dialogues, how))
-    problems = track(building.build_ranking(dialogues, how), "building", total, transient=True)
-    count = write_ranking(problems, out)
+    with naming(data):
+        total = len(building.places(dialogues, how))
+        problems = track(building.build_ranking(dialogues, how), "building", total, transient=True)
+        count = write_ranking(problems, out)
     Console().print(f"{count} contexts written to {out}", markup=False, highlight=False)

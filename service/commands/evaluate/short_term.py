@@ -15,6 +15,7 @@ from service.commands.evaluate.options import (
     Out,
     Precision,
     encoders,
+    naming,
     read,
     report,
 )
@@ -64,7 +65,8 @@ def short_term(
             name, retriever = next(iter(loaded.items()))
             typer.echo(f"hard negatives retrieved by {name}")
             propose = evaluation.hard_negatives(retriever, dialogues, history)
-        problems = evaluation.make_problems(dialogues, history, distance, propose)
+        with naming(data or []):
+            problems = evaluation.make_problems(dialogues, history, distance, propose)
     if save_candidates:
         evaluation.write_problems(problems, save_candidates)
     rows = evaluation.evaluate_short_term(loaded, problems)

@@ -62,13 +62,24 @@ def test_an_equal_text_has_one_place(path: Path) -> None:
 def test_problems_with_nothing_to_tell_apart_are_dropped_and_counted(path: Path) -> None:
     none, every = ({"labels": [label] * 3} for label in (0, 1))
     read = read_ranking([write(path, RECORD | none, RECORD, RECORD | every)])
-    assert (len(read.candidates), read.dropped) == (1, 2)
+    assert len(read.candidates) == 1
+    assert read.dropped == (f"{path}, line 1", f"{path}, line 3")
 
 
 def test_a_file_without_a_problem_that_counts_is_refused(path: Path) -> None:
-    message = r'ranking\.jsonl, field "labels": of 1 problems none has right and wrong'
+    right = RECORD | {"labels": [1, 1, 1]}
+    message = r'ranking\.jsonl, line 1, field "labels": expected right and wrong .* of 2 problems'
     with pytest.raises(DataError, match=message):
-        read_ranking([write(path, RECORD | {"labels": [0, 0, 0]})])
+        read_ranking([write(path, RECORD | {"labels": [0, 0, 0]}, right)])
+
+
+def test_an_empty_file_is_refused(path: Path) -> None:
+    with pytest.raises(DataError, match=r"ranking\.jsonl: no problem in it"):
+        read_ranking([write(path)])
+
+
+def test_a_problem_that_stands_there_twice_counts_twice(path: Path) -> None:
+    assert len(read_ranking([write(path, RECORD), path]).candidates) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,14 @@
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from service.commands.evaluate.options import by_name
+from models.errors import DataError, ModelError
+from models.roles import Kind
+from service.cli import app
+from service.commands.evaluate.options import by_name, naming
 
 
 @dataclass
@@ -15,3 +20,43 @@ def test_models_of_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.chdir(tmp_path)
     loaded = by_name(["old/shop", "shop", "base"], lambda name: Model(Path(name).name), {"base"})
     assert list(loaded) == ["shop", str(tmp_path / "shop"), str(tmp_path / "base")]
+
+
+def test_an_error_of_a_model_does_not_name_the_data() -> None:
+    with pytest.raises(ModelError, match=r"^no such model$"), naming([Path("a.jsonl")]):
+        raise ModelError("no such model")
+
+
+@pytest.mark.parametrize(
+    ("task", "options"),
+    [
+        ("next-utterance", ["--model", "TINY", "--base", ""]),
+        ("short-term", ["--model", "TINY", "--base", ""]),
+        ("long-term", []),
+        ("build-ranking", []),
+        ("build-ranking", ["--history", "1", "--candidates", "4"]),
+    ],
+)
+def test_dialogues_that_are_too_few_or_too_short_name_their_file(
+    tmp_path: Path,
+    tiny_encoder_folder: Callable[[Kind], Path],
+    task: str,
+    options: list[str],
+) -> None:
+    path = tmp_path / "short.csv"
+    path.write_text("dialogue_id,speaker,text\n1,A,hello\n1,B,hi\n")
+    tiny = str(tiny_encoder_folder(Kind.SINGLE))
+    args = [tiny if option == "TINY" else option for option in options]
+    out = str(tmp_path / "out")
+    result = CliRunner().invoke(app, ["evaluate", task, "--data", str(path), *args, "--out", out])
+    assert isinstance(result.exception, DataError)
+    assert result.exception.file == str(path)
+
+
+def test_items_that_are_too_few_name_their_file(tmp_path: Path) -> None:
+    path = tmp_path / "items.jsonl"
+    path.write_text('{"id": "1"}')
+    args = ["evaluate", "best-worst", "tuples", str(path), "--out", str(tmp_path / "out")]
+    error = CliRunner().invoke(app, args).exception
+    assert isinstance(error, DataError)
+    assert error.file == str(path)

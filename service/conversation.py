@@ -1,10 +1,15 @@
 """A conversation as posts and as the utterances that scores are about."""
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby, takewhile
+from itertools import accumulate, groupby, takewhile
+from operator import attrgetter
 from typing import NamedTuple
 
-from models.dialogue import Utterance, merge_runs
+from models.dialogue import Utterance
+
+_RUN = 800
+"""Characters of a run of posts that are joined: some 200 word pieces, of the 256 that encoders
+commonly read."""
 
 
 class Post(NamedTuple):
@@ -16,8 +21,20 @@ class Post(NamedTuple):
 
 
 def utterances(posts: Iterable[Post]) -> tuple[Utterance, ...]:
-    """Return what is scored: one speaker's consecutive posts are one utterance, as in training."""
-    return merge_runs(Utterance(post.speaker, post.text) for post in posts)
+    """Return what is scored: one speaker's consecutive posts are one utterance, as in training.
+
+    Of a long run only the newest posts are, at least the last one: an encoder cuts a text that is
+    too long at its end, which would be what was said last.
+    """
+    runs = groupby(posts, key=attrgetter("speaker"))
+    return tuple(Utterance(speaker, _newest([post.text for post in run])) for speaker, run in runs)
+
+
+def _newest(texts: list[str]) -> str:
+    """Join the newest of texts, as many as stay within `_RUN`."""
+    lengths = accumulate(len(text) + 1 for text in reversed(texts))
+    kept = sum(1 for length in lengths if length <= _RUN)
+    return " ".join(texts[-max(kept, 1) :])
 
 
 def last_turns(posts: Sequence[Post]) -> list[int]:

@@ -15,6 +15,16 @@ def test_posts_of_one_speaker_in_a_row_are_one_utterance() -> None:
     assert last_turns(said) == [2, 3]
 
 
+def test_of_a_long_run_the_newest_posts_are_scored() -> None:
+    said = [Post("user", f"{number:03} {'x' * 95}", 0.0) for number in range(20)]
+    (utterance,) = utterances(said)
+    assert utterance.text == " ".join(post.text for post in said[-8:])
+    assert len(utterance.text) <= 800
+    long = Post("user", "y" * 3000, 0.0)
+    assert utterances([*said, long]) == (Utterance("user", long.text),)
+    assert utterances([long, said[0]]) == (Utterance("user", said[0].text),)
+
+
 @given(posts)
 def test_every_utterance_ends_with_its_last_post(said: list[Post]) -> None:
     ends = last_turns(said)

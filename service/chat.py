@@ -26,7 +26,6 @@ candidate, Enter the best one, anything else is a reply of your own.
 class _Choice:
     text: str
     score: float
-    contributions: Sequence[float]
 
 
 class Chat:
@@ -67,7 +66,7 @@ class Chat:
         if not text:
             return
         answer = self._session.turn(
-            USER, text, pool=self._pool, top_k=self._top_k, respond=not self._goal, explain=True
+            USER, text, pool=self._pool, top_k=self._top_k, respond=not self._goal
         )
         self.speaker = BOT
         if self._goal:
@@ -86,9 +85,14 @@ class Chat:
 
     def _rank(self) -> None:
         """Offer candidates for the session as it stands."""
+        self._offer(map(_choice, self._ranking(explain=False)))
+
+    def _ranking(self, *, explain: bool) -> Sequence[Ranked]:
         goals = [Goal(text=self._goal, speaker=USER)] if self._goal else []
-        answer = self._session.rank(pool=self._pool, goals=goals, top_k=self._top_k, explain=True)
-        self._offer(map(_choice, answer.ranking))
+        answer = self._session.rank(
+            pool=self._pool, goals=goals, top_k=self._top_k, explain=explain
+        )
+        return answer.ranking
 
     def _offer(self, choices: Iterator[_Choice]) -> None:
         self._choices = list(choices)
@@ -117,13 +121,18 @@ class Chat:
     def _explain(self, number: str) -> None:
         if (choice := self._choice(number)) is None:
             return
+        ranking = self._ranking(explain=True)
+        parts = next((one.contributions for one in ranking if one.text == choice.text), None)
+        if parts is None:
+            self._note(f"pool {self._pool} has changed: candidate {number} is not among the best")
+            return
         posts = self._session.transcript().transcript
         said = merge_runs(Utterance(post.speaker, post.text) for post in posts)
         # What there is to add up is the next-utterance score, also where a goal ranks.
         speaks = "as next utterance" if self._goal else "speaks for it"
         table = Table(speaks, "", "utterance", box=SIMPLE_HEAD)
-        largest = max(map(abs, choice.contributions), default=0) or 1
-        for share, utterance in zip(choice.contributions, said, strict=False):
+        largest = max(map(abs, parts), default=0) or 1
+        for share, utterance in zip(parts, said, strict=False):
             bar = "█" * round(10 * max(share, 0) / largest)
             table.add_row(f"{share:+.3f}", bar, escape(f"{utterance.speaker}: {utterance.text}"))
         self._console.print(table)
@@ -148,4 +157,4 @@ class Chat:
 
 
 def _choice(candidate: Selected | Ranked) -> _Choice:
-    return _Choice(candidate.text, candidate.score, candidate.contributions or ())
+    return _Choice(candidate.text, candidate.score)

@@ -31,6 +31,8 @@ class Conversation extends EventTarget {
   selected = null;
   /** @type {Settings} */
   settings = { pool: "default", aggregation: "", lastRows: 2, topK: 6 };
+  /** @type {Set<string>} Pools whose scores are no sums over utterances. */
+  unexplained = new Set();
   /** @type {Map<string, string>} Candidates that have been near the top, the newest last. */
   seen = new Map();
   busy = false;
@@ -51,6 +53,11 @@ class Conversation extends EventTarget {
   /** Whether the responder is the one to speak. */
   get awaited() {
     return this.posts.length > 0 && this.posts.at(-1).speaker !== this.responder;
+  }
+
+  /** Whether scores of the pool can be explained. */
+  get explain() {
+    return !this.unexplained.has(this.settings.pool);
   }
 
   /** How the context folds up, as requests say it. */
@@ -137,11 +144,12 @@ class Conversation extends EventTarget {
     });
   }
 
-  /** Rank the pool for where the session stands, with explanations, and change nothing. */
+  /** Rank the pool for where the session stands, with what explains it, and change nothing. */
   async rank() {
     const asked = ++this.#asked;
+    const { explain, session: session_id } = this;
     const { pool, topK: top_k } = this.settings;
-    const body = { session_id: this.session, pool, top_k, explain: true, ...this.aggregated };
+    const body = { session_id, pool, top_k, explain, ...this.aggregated };
     const turn = this.posts.length;
     const answer = await call("POST", "rank", { body, repeatable: true });
     if (asked !== this.#asked || turn !== this.posts.length) return;
@@ -169,7 +177,7 @@ class Conversation extends EventTarget {
       return this.#unsent;
     }
     const { pool, topK } = this.settings;
-    const fields = { pool, top_k: topK, explain: true, expected_turn: expected };
+    const fields = { pool, top_k: topK, explain: this.explain, expected_turn: expected };
     this.#unsent = { key: unique(), body: { speaker, text, ...fields, ...this.aggregated } };
     return this.#unsent;
   }

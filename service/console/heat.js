@@ -27,7 +27,10 @@ export function startHeatMap() {
 function draw() {
   const explained = conversation.candidates.filter(({ contributions }) => contributions?.length);
   if (!explained.length) {
-    byId("why").replaceChildren(empty("With candidates comes what speaks for them."));
+    const why = conversation.explain
+      ? "With candidates comes what speaks for them."
+      : "Scores of this pool are the pairwise model's: no sums over utterances.";
+    byId("why").replaceChildren(empty(why));
     return;
   }
   const said = conversation.utterances;

@@ -37,17 +37,17 @@ window.addEventListener("unhandledrejection", (event) => show(event.reason));
 watch();
 begin();
 
-/** Read what the service has, and go on with the conversation. */
+/** Read what the service has, pools first: they tell what can be asked for in a conversation. */
 async function begin() {
-  await attempt(() => conversation.resume());
   await attempt(refreshPools);
+  await attempt(() => conversation.resume());
   await attempt(about);
 }
 
 /** The service is back: what could not be read before is read now. */
 async function recover() {
-  await attempt(() => conversation.refresh());
   await attempt(refreshPools);
+  await attempt(() => conversation.refresh());
   await attempt(about);
 }
 

@@ -14,6 +14,8 @@ export function startPools() {
 export async function refreshPools() {
   const { pools } = await call("GET", "pools");
   const names = pools.map(({ name }) => name);
+  const pairwise = pools.filter(({ encoder }) => encoder === "pairwise");
+  conversation.unexplained = new Set(pairwise.map(({ name }) => name));
   const chosen = conversation.settings.pool;
   setOptions(byId("pool"), names.includes(chosen) ? names : [chosen, ...names], chosen);
   setOptions(byId("search-pool"), names, byId("search-pool").value || chosen);

@@ -32,6 +32,7 @@ async function update() {
   if (!posts.length || !ids.length) return say("With the first reply the picture begins.");
   if (settings.aggregation === "max_sim")
     return say("MaxSim is no sum over turns: it has no running matrix.");
+  if (!conversation.explain) return say("Scores of the pairwise model have no running matrix.");
   const found = await read(session, ids);
   if (question !== asked) return;
   if (!found?.scores.length) return say("None of these candidates is in the pool any more.");

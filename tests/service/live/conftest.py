@@ -24,6 +24,7 @@ from service.api.protocol import BoundedProtocol
 from service.app import create_app
 from service.services import Services
 from service.settings import Settings
+from tests.rerankers import save_tiny_pairwise
 
 Float64 = NDArray[np.float64]
 Said = Sequence[tuple[str, str]]
@@ -129,6 +130,21 @@ def live(launch: Launch) -> Live:
     """A service with a pool `default` of a few replies."""
     live = launch()
     live.fill()
+    return live
+
+
+@pytest.fixture
+def pairwise_folder(tmp_path: Path, tiny_encoder_folder: Callable[[Kind], Path]) -> Path:
+    return save_tiny_pairwise(tmp_path / "pairwise", tiny_encoder_folder(Kind.SINGLE))
+
+
+@pytest.fixture
+def by_pairs(launch: Launch, pairwise_folder: Path) -> Live:
+    """A service with a pool of the same replies for each encoder."""
+    live = launch(pairwise=pairwise_folder)
+    live.fill()
+    live.ok(live.http.put("/pools/pairs", json={"encoder": "pairwise"}))
+    live.fill(pool="pairs")
     return live
 
 

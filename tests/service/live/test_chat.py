@@ -87,6 +87,15 @@ def test_explain_shows_what_each_utterance_contributes(chat: Chat, live: Live) -
     assert sum(float(share) for share, *_ in shares) == pytest.approx(float(score), abs=2e-3)
 
 
+def test_a_pool_of_the_pairwise_model_is_talked_with_and_not_explained(
+    chat: Chat, by_pairs: Live
+) -> None:
+    url = str(by_pairs.http.base_url)
+    out = chat("Hello", "/explain 1", "1", options=("--url", url, "--pool", "pairs"))
+    assert "the scores of pool 'pairs' are no sums over utterances" in out
+    assert said(by_pairs) == [("user", "Hello"), ("bot", offered(out)[0])]
+
+
 def test_what_makes_no_sense_is_told_and_the_talk_goes_on(chat: Chat, live: Live) -> None:
     out = chat("/undo", "/explain 1", "/dance", "Hello", "99", "x" * 5000, "/explain x", "1")
     assert "no candidates yet" in out

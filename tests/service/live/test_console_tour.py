@@ -211,6 +211,21 @@ def test_the_heat_map_shows_what_speaks_for_each_candidate(console: Console) -> 
         expect(console.page.locator(".utterance .part")).to_have_text(parts)
 
 
+def test_a_pool_of_the_pairwise_model_is_talked_with_and_not_explained(
+    by_pairs: Live, console_of: OpenConsole
+) -> None:
+    console = console_of(by_pairs).open()
+    console.page.locator("#pool").select_option("pairs")
+    console.say("Hello there")
+    best = by_pairs.post("/rank", session_id=console.session, pool="pairs", top_k=6)["ranking"]
+    expect(console.candidates.locator(".text")).to_have_text([one["text"] for one in best])
+    expect(console.page.locator("#why")).to_contain_text("no sums over utterances")
+    console.page.reload()
+    expect(console.candidates).to_have_count(6)
+    expect(console.page.locator("#scores")).to_contain_text("no running matrix")
+    expect(console.page.get_by_role("alert")).to_have_count(0)
+
+
 def test_the_picture_of_the_score_matrix_has_a_line_a_candidate(console: Console) -> None:
     console.say("Hello there")
     console.candidates.first.press("Enter")

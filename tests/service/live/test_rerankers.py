@@ -1,27 +1,20 @@
 """The pairwise model and IoI behind the service."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from models.rerankers import IoI, PairwiseModel
-from models.roles import Kind
 from service.pools import read_snapshot
 from service.snapshots import restore, save
-from tests.rerankers import save_tiny_pairwise, tiny_ioi
+from tests.rerankers import tiny_ioi
 from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live
 from tests.waiting import eventually
 
 WORDS = tuple(sorted({word for text in REPLIES for word in text.lower().split()}))
 SAID = ["Hello there", "Hi, how can I help?", "My parcel has not come.", "Let me look into it."]
-
-
-@pytest.fixture
-def pairwise_folder(tmp_path: Path, tiny_encoder_folder: Callable[[Kind], Path]) -> Path:
-    return save_tiny_pairwise(tmp_path / "pairwise", tiny_encoder_folder(Kind.SINGLE))
 
 
 @pytest.fixture
@@ -38,16 +31,6 @@ def ioi_folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def ioi(ioi_folder: Path) -> IoI:
     return IoI.load(ioi_folder, device="cpu")
-
-
-@pytest.fixture
-def by_pairs(launch: Launch, pairwise_folder: Path) -> Live:
-    """A service with a pool of the same replies for each encoder."""
-    live = launch(pairwise=pairwise_folder)
-    live.fill()
-    live.ok(live.http.put("/pools/pairs", json={"encoder": "pairwise"}))
-    live.fill(pool="pairs")
-    return live
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """The objectives, over vectors that were encoded once.
 
 All of them take the vectors of a step, laid out by view and turn as in `views.Batch`:
-`first`, `second` and `after` are (V, T, d) unit vectors; `spoken` and `target` are (V, T).
+`first`, `second` and `after` are (V, T, d) unit vectors; `spoken` and `target` are (V, T). A step
+may hold several views of a dialogue: a rival from another dialogue is never one of these.
 """
 
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ class Vectors:
         after_text: (V, T) int64, equal where two targets are the same text.
         spoken: (V, T) bool.
         target: (V, T) bool.
+        dialogue: (V,) int64, equal where two views are of the same dialogue.
     """
 
     first: Tensor
@@ -39,15 +41,14 @@ class Vectors:
     after_text: Tensor
     spoken: Tensor
     target: Tensor
+    dialogue: Tensor
 
     @classmethod
     def of(cls, encoded: Tensor, batch: Batch) -> Self:
         """Lay out (U, d) vectors of a batch's distinct texts by view and turn."""
-        first, second, after, spoken, target = (
-            torch.from_numpy(a).to(encoded.device)
-            for a in (batch.first, batch.second, batch.after, batch.spoken, batch.target)
-        )
-        return cls(encoded[first], encoded[second], encoded[after], after, spoken, target)
+        parts = (batch.first, batch.second, batch.after, batch.spoken, batch.target, batch.dialogue)
+        first, second, after, *rest = (torch.from_numpy(part).to(encoded.device) for part in parts)
+        return cls(encoded[first], encoded[second], encoded[after], after, *rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +102,8 @@ def pair_examples(
     """Form CCL's examples (CCL eq. 1, eq. 5): a cosine for each distance within a window.
 
     For each target and each utterance less than `window` turns before it: the pair with its
-    curved score; a random negative, in which another view's utterance takes the place of one
-    of the two; and, each with score 0, the pairs of the target with the turns that follow it.
+    curved score; a random negative, in which another dialogue's utterance takes the place of
+    one of the two; and, each with score 0, the pairs of the target with the turns that follow it.
 
     Args:
         batch: The step's views.
@@ -120,6 +121,8 @@ def pair_examples(
             before = v * width + i
             score = pair_score(k - i, window) if curved else 1.0
             rows.append((before, before, after, score))
+            if draw.alone:
+                continue
             if rng.random() < 0.5:
                 rows.append((before, before, draw.target(v), 0.0))
             else:
@@ -138,7 +141,7 @@ def triple_examples(
 
     For each target: every pair i < j less than `window` turns before it, with its curved score;
     and for each of these context utterances three negatives, with one or two utterances of
-    other views as [B2], as [B1], as both (C3L's hard negatives, target 0).
+    other dialogues as [B2], as [B1], as both (C3L's hard negatives, target 0).
 
     Args:
         batch: The step's views.
@@ -158,7 +161,7 @@ def triple_examples(
             rows.append((start + i, start + j, after, score))
             if directional:
                 rows.append((start + j, start + i, after, 0.0))
-        for i in context:
+        for i in () if draw.alone else context:
             rows.append((start + i, draw.utterance(v), after, 0.0))
             rows.append((draw.utterance(v), start + i, after, 0.0))
             rows.append((draw.utterance(v), draw.utterance(v), after, 0.0))
@@ -166,7 +169,7 @@ def triple_examples(
 
 
 def curved_loss(vectors: Vectors, examples: Examples) -> Tensor:
-    """Return the mean squared error of the cosines against their targets.
+    """Return the mean squared error of the cosines against their targets; 0 without examples.
 
     With pairs it is CCL's objective (a mixture of a vector with itself is the vector), with
     triples C3L's: cos((b1_i + b2_j) / 2, a_k).
@@ -180,7 +183,7 @@ def curved_loss(vectors: Vectors, examples: Examples) -> Tensor:
         mixed = first[examples.first.to(device)] + second[examples.second.to(device)]
         mixture = functional.normalize(mixed, dim=-1, eps=MIXTURE_EPSILON)
     cosine = (mixture * after[examples.after.to(device)]).sum(-1)
-    return functional.mse_loss(cosine, score)
+    return functional.mse_loss(cosine, score, reduction="sum") / max(len(score), 1)
 
 
 def queries(vectors: Vectors, last_rows: int | None, *, triple: bool) -> Tensor:
@@ -225,16 +228,16 @@ def running_query_loss(
         vectors: The step's vectors.
         queries: (V, T, d) unit running queries.
         scale: Inverse temperature, a scalar.
-        same_dialogue: Whether the view's targets at other turns are (hard) negatives.
+        same_dialogue: Whether the targets at other turns of a dialogue are (hard) negatives.
     """
     asked = vectors.target.clone()
     asked[:, 0] = False
     logits = scale * queries[asked] @ vectors.after[asked].T
     text = vectors.after_text[asked]
-    view = asked.nonzero()[:, 0]
+    dialogue = vectors.dialogue[asked.nonzero()[:, 0]]
     excluded = text[:, None] == text[None, :]
     if not same_dialogue:
-        excluded |= view[:, None] == view[None, :]
+        excluded |= dialogue[:, None] == dialogue[None, :]
     return contrastive_loss(logits, excluded)
 
 
@@ -275,6 +278,7 @@ def reach_loss(vectors: Vectors, scale: Tensor, window: int) -> Tensor:
     logits = scale * vectors.second[v, t] @ vectors.after[w, k].T
     distance = k[None, :] - t[:, None]
     same = v[:, None] == w[None, :]
+    other = vectors.dialogue[v][:, None] != vectors.dialogue[w][None, :]
     text = vectors.after_text[w, k]
     total, weights = logits.new_zeros(()), 0.0
     for i in range(1, window):
@@ -284,7 +288,7 @@ def reach_loss(vectors: Vectors, scale: Tensor, window: int) -> Tensor:
         further = same & ((distance <= 0) | (distance > i))
         reached = torch.where(positive.any(1), text[positive.int().argmax(1)], -1)
         twin = reached[:, None] == text[None, :]
-        for rivals in (~same, further):
+        for rivals in (other, further):
             rivalling = logits.masked_fill(~rivals | twin, NO_RIVAL)
             for dim in (0, 1):
                 surprise = functional.softplus(rivalling.logsumexp(dim, keepdim=True) - logits)
@@ -294,21 +298,25 @@ def reach_loss(vectors: Vectors, scale: Tensor, window: int) -> Tensor:
 
 
 class _Draw:
-    """Random turns of other views."""
+    """Random turns of other dialogues, unless the step has one only: then it is `alone`."""
 
     def __init__(self, batch: Batch, rng: np.random.Generator) -> None:
         self._rng = rng
-        self._width = batch.spoken.shape[1]
-        self._spoken = np.flatnonzero(batch.spoken)
-        self._targets = np.flatnonzero(batch.target)
+        self._dialogue = batch.dialogue
+        self._spoken, self._targets = (
+            {
+                dialogue: np.flatnonzero(where & (batch.dialogue != dialogue)[:, None])
+                for dialogue in np.unique(batch.dialogue)
+            }
+            for where in (batch.spoken, batch.target)
+        )
+        self.alone = len(self._spoken) == 1
 
     def utterance(self, view: int) -> int:
-        return self._other(self._spoken, view)
+        return self._one_of(self._spoken[self._dialogue[view]])
 
     def target(self, view: int) -> int:
-        return self._other(self._targets, view)
+        return self._one_of(self._targets[self._dialogue[view]])
 
-    def _other(self, places: np.ndarray, view: int) -> int:
-        low, high = np.searchsorted(places, [view * self._width, (view + 1) * self._width])
-        drawn = int(self._rng.integers(len(places) - (high - low)))
-        return int(places[drawn if drawn < low else drawn + high - low])
+    def _one_of(self, places: np.ndarray) -> int:
+        return int(places[self._rng.integers(len(places))])

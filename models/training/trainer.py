@@ -70,8 +70,7 @@ def train(
         TrainingError: The loss is no longer finite.
     """
     torch.manual_seed(config.seed)
-    corpora = [read_corpus(corpus, find) for corpus in config.data]
-    nli = [pair for path in config.nli.paths for pair in read_nli(find(path))] if config.nli else []
+    corpora, nli = read_data(config, find)
     learner = Learner(config, device)
 
     def gradients(done: int) -> Iterator[tuple[dict[str, float], int]]:
@@ -99,6 +98,20 @@ def train(
     )
     fit(run, out, resume=resume, report=report)
     return out / "model"
+
+
+def read_data(config: TrainConfig, find: Find) -> tuple[list[list[View]], list[NliPair]]:
+    """Return all views of each corpus, and all NLI pairs.
+
+    Raises:
+        DataError: A file does not hold what it should, or all the corpora a single dialogue.
+    """
+    corpora = [read_corpus(corpus, find) for corpus in config.data]
+    if len({view.dialogue for views in corpora for view in views}) < 2:
+        file = str(find(config.data[0].path))
+        raise DataError("no second dialogue, which the first could be told from", file)
+    nli = [pair for path in config.nli.paths for pair in read_nli(find(path))] if config.nli else []
+    return corpora, nli
 
 
 def read_corpus(corpus: Corpus, find: Find) -> list[View]:

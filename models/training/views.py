@@ -8,7 +8,7 @@ the target role.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ Bool = NDArray[np.bool_]
 class View:
     """A window of a dialogue, and who says its targets."""
 
+    dialogue: Dialogue
     utterances: tuple[Utterance, ...]
     responder: str
 
@@ -40,6 +41,7 @@ class Batch:
         after: (V, T) the same as [AFTER].
         spoken: (V, T) whether a view has an utterance there.
         target: (V, T) whether the responder says it.
+        dialogue: (V,) equal where two views are of the same dialogue.
     """
 
     texts: list[str]
@@ -48,12 +50,13 @@ class Batch:
     after: Int64
     spoken: Bool
     target: Bool
+    dialogue: Int64
 
 
 def views_of(dialogue: Dialogue) -> Iterator[View]:
     """Yield a view a speaker who answers somebody in the dialogue."""
     for speaker in dict.fromkeys(u.speaker for u in dialogue.utterances[1:]):
-        yield View(dialogue.utterances, speaker)
+        yield View(dialogue, dialogue.utterances, speaker)
 
 
 def crop(view: View, length: int, rng: np.random.Generator) -> View:
@@ -69,13 +72,13 @@ def crop(view: View, length: int, rng: np.random.Generator) -> View:
         # One turn less than the length may hold, so that the opening is seen from either side.
         # One who fell silent early has only targets with less before them.
         end = int(rng.choice([t for t in targets if t >= length - 2] or targets))
-    return View(view.utterances[max(0, end + 1 - length) : end + 1], view.responder)
+    return replace(view, utterances=view.utterances[max(0, end + 1 - length) : end + 1])
 
 
 def spaced(view: View) -> View:
     """Return the view in the spaced style of tokenised corpora."""
     rewritten = tuple(Utterance(u.speaker, tokenise(u.text)) for u in view.utterances)
-    return View(rewritten, view.responder)
+    return replace(view, utterances=rewritten)
 
 
 def collate(views: Sequence[View], kind: Kind) -> Batch:
@@ -95,6 +98,14 @@ def collate(views: Sequence[View], kind: Kind) -> Batch:
                 roles[role][v, t] = places.setdefault(text, len(places))
     if kind is not Kind.TRIPLE:
         roles[Role.FIRST] = roles[Role.SECOND]
+    numbers: dict[Dialogue, int] = {}
+    dialogue = [numbers.setdefault(view.dialogue, len(numbers)) for view in views]
     return Batch(
-        list(places), roles[Role.FIRST], roles[Role.SECOND], roles[Role.AFTER], spoken, target
+        list(places),
+        roles[Role.FIRST],
+        roles[Role.SECOND],
+        roles[Role.AFTER],
+        spoken,
+        target,
+        np.array(dialogue, np.int64),
     )

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from models import mixture
-from models.dialogue import Utterance
+from models.dialogue import Dialogue, Utterance
 from models.roles import Kind
 from models.training import losses
 from models.training.views import Batch, View, collate
@@ -19,7 +19,7 @@ WINDOW = 5
 
 def dialogue(turns: int, topic: str, responder: str = "B") -> View:
     texts = tuple(Utterance("AB"[t % 2], f"{topic} turn {t}") for t in range(turns))
-    return View(texts, responder)
+    return View(Dialogue(topic, texts), texts, responder)
 
 
 @pytest.fixture
@@ -27,6 +27,14 @@ def batch() -> Batch:
     return collate(
         [dialogue(6, "lake"), dialogue(3, "tram"), dialogue(8, "oven", "A")], Kind.TRIPLE
     )
+
+
+@pytest.fixture
+def both_sides() -> Batch:
+    """A batch with two views of the same dialogue, one of them shorter."""
+    whole = dialogue(8, "oven", "A")
+    other = View(whole.dialogue, whole.utterances[1:6], "B")
+    return collate([dialogue(6, "lake"), whole, dialogue(3, "tram"), other], Kind.TRIPLE)
 
 
 def vectors_of(batch: Batch, seed: int = 0) -> losses.Vectors:
@@ -117,6 +125,40 @@ def test_negatives_mix_views_or_go_backwards(make: object, batch: Batch) -> None
         assert batch.spoken.flat[second]
 
 
+@pytest.mark.parametrize("make", [losses.pair_examples, losses.triple_examples])
+def test_random_negatives_are_of_other_dialogues(make: object, both_sides: Batch) -> None:
+    assert callable(make)
+    examples = make(both_sides, WINDOW, np.random.default_rng(0), directional=False, curved=True)
+    false = examples.score == 0
+    first, second, after = (
+        (x[false] // both_sides.spoken.shape[1]).numpy()
+        for x in (examples.first, examples.second, examples.after)
+    )
+    dialogue = both_sides.dialogue
+    assert ((first != after) | (second != after)).all()
+    for view in (first, second):
+        assert ((view == after) | (dialogue[view] != dialogue[after])).all()
+
+
+@pytest.mark.parametrize("make", [losses.pair_examples, losses.triple_examples])
+def test_one_dialogue_alone_gives_no_random_negatives(make: object) -> None:
+    assert callable(make)
+    both = [dialogue(5, "lake", "A"), dialogue(5, "lake", "B")]
+    for views in (both, both[:1]):
+        batch = collate(views, Kind.TRIPLE)
+        examples = make(batch, WINDOW, np.random.default_rng(0), directional=False, curved=True)
+        assert len(examples.score)
+        assert (examples.score > 0).all()
+
+
+def test_no_examples_give_no_loss() -> None:
+    batch = collate([dialogue(2, "lake")], Kind.TRIPLE)
+    examples = losses.triple_examples(
+        batch, WINDOW, np.random.default_rng(0), directional=False, curved=True
+    )
+    assert losses.curved_loss(vectors_of(batch), examples).item() == 0
+
+
 def test_pairs_in_the_wrong_order_score_zero(batch: Batch) -> None:
     def backward(directional: bool) -> int:
         examples = losses.pair_examples(
@@ -193,10 +235,13 @@ def info_nce(
 
 
 @pytest.mark.parametrize("same_dialogue", [True, False])
-def test_running_query_loss_is_info_nce_both_ways(batch: Batch, same_dialogue: bool) -> None:
-    vectors = vectors_of(batch)
+def test_running_query_loss_is_info_nce_both_ways(both_sides: Batch, same_dialogue: bool) -> None:
+    def rivals(one: tuple[int, int], other: tuple[int, int]) -> bool:
+        return same_dialogue or {one[0], other[0]} not in ({0}, {1}, {2}, {3}, {1, 3})
+
+    vectors = vectors_of(both_sides)
     queries = losses.queries(vectors, 2, triple=True)
-    wanted = info_nce(batch, vectors, queries, lambda p, q: same_dialogue or p[0] != q[0])
+    wanted = info_nce(both_sides, vectors, queries, rivals)
     got = losses.running_query_loss(
         vectors, queries, torch.tensor(8.0), same_dialogue=same_dialogue
     )
@@ -215,6 +260,7 @@ def test_equal_texts_are_no_rivals() -> None:
 @pytest.mark.parametrize("topics", [("lake", "tram", "oven"), ("lake", "lake", "oven")])
 def test_reach_loss_ranks_among_other_dialogues_and_within_its_own(topics: list[str]) -> None:
     views = [dialogue(6, topics[0]), dialogue(3, topics[1]), dialogue(8, topics[2], "A")]
+    views.append(View(views[2].dialogue, views[2].utterances[1:6], "B"))
     batch = collate(views, Kind.TRIPLE)
     vectors = vectors_of(batch)
     scale = 5.0
@@ -239,7 +285,7 @@ def test_reach_loss_ranks_among_other_dialogues_and_within_its_own(topics: list[
                 rivals = sum(
                     exp(score[a, b])
                     for a, b in pairs
-                    if (a[0] == b[0]) == own
+                    if (a[0] == b[0] if own else batch.dialogue[a[0]] != batch.dialogue[b[0]])
                     and not (own and 0 < b[1] - a[1] <= reached)
                     and not twin(a, b, reached)
                 )

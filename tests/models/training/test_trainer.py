@@ -314,6 +314,30 @@ def test_a_corpus_without_an_answer_is_refused(tmp_path: Path, tiny_encoder_fold
         read_corpus(config.data[0], Path)
 
 
+@pytest.mark.parametrize("turns", [2, 5])
+def test_a_single_dialogue_is_refused(
+    tmp_path: Path, tiny_encoder_folder: Folder, turns: int
+) -> None:
+    single = tmp_path / "single.jsonl"
+    said = [{"speaker": "AB"[t % 2], "text": f"turn {t}"} for t in range(turns)]
+    single.write_text(json.dumps({"utterances": said}))
+    config = config_of(tiny_encoder_folder(Kind.SINGLE), single)
+    with pytest.raises(DataError, match=r"single\.jsonl: no second dialogue"):
+        train(config, tmp_path / "out", device="cpu")
+
+
+def test_steps_of_one_view_can_be_learned_from(
+    corpus: Path, tmp_path: Path, tiny_encoder_folder: Folder
+) -> None:
+    data = [{"path": str(corpus), "views": 1}]
+    objectives = dict.fromkeys(("ccl", "c3l", "running_query", "reach"), 1.0)
+    base = tiny_encoder_folder(Kind.SINGLE)
+    config = config_of(base, corpus, data=data, objectives=objectives, epochs=3)
+    seen: list[Progress] = []
+    train(config, tmp_path / "out", report=seen.append, device="cpu")
+    assert len(seen) == 3
+
+
 def test_the_learning_rate_warms_up_and_decays() -> None:
     factor = warm_up_and_decay(100, 0.1)
     values = [factor(step) for step in range(100)]

@@ -18,6 +18,7 @@ from service.api.problems import problem_response
 from service.errors import (
     BodyTooLarge,
     BodyTooSlow,
+    Draining,
     FieldError,
     Forbidden,
     ServiceError,
@@ -91,7 +92,10 @@ class RequestIds(HttpMiddleware):
 
 
 class Observation(HttpMiddleware):
-    """Counts, times and logs requests by route; what nobody handled becomes a problem document."""
+    """Counts, times and logs requests by route; what nobody handled becomes a problem document.
+
+    So does the end of a drain, at which the server cancels what is still under way.
+    """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         super().__init__(app)
@@ -108,6 +112,13 @@ class Observation(HttpMiddleware):
 
         try:
             await self.app(scope, receive, observed)
+        except asyncio.CancelledError:
+            if status:
+                raise
+            _done_with_cancellation()
+            await problem_response(Draining("the service stopped before the answer was ready"))(
+                scope, receive, observed
+            )
         except Exception:
             _log.exception("a request failed")
             if status:
@@ -131,6 +142,13 @@ class Observation(HttpMiddleware):
             "%s %s %d %s ms", method, route, status, ms,
             extra={"method": method, "route": route, "status": status, "ms": ms},
         )  # fmt: skip
+
+
+def _done_with_cancellation() -> None:
+    """Take back the server's cancellation of a request that the drain did not wait for."""
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a request runs in a task
+    task.uncancel()
 
 
 class BodyLimit(HttpMiddleware):

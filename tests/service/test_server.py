@@ -27,7 +27,7 @@ SAID = "Is the garden open?"
 class Process:
     """A service with a private Redis, and the events that it logs."""
 
-    def __init__(self, folder: Path, model: Path) -> None:
+    def __init__(self, folder: Path, model: Path, **settings: str) -> None:
         replies = folder / "replies.jsonl"
         replies.write_text('{"id": "a", "text": "Good day!"}\n{"id": "b", "text": "Bye."}\n')
         self.data = folder / "data"
@@ -40,7 +40,7 @@ class Process:
         self.events: list[dict[str, Any]] = []
         self.popen = Popen(
             [sys.executable, "-c", "from service.cli import main; main()", "serve", "--port", "0"],
-            env=os.environ | variables, stderr=PIPE, text=True, start_new_session=True,
+            env=os.environ | variables | settings, stderr=PIPE, text=True, start_new_session=True,
         )  # fmt: skip
 
     def until(self, message: str) -> dict[str, Any]:
@@ -59,15 +59,15 @@ class Process:
         return self.popen.wait()
 
 
-Start = Callable[[], Process]
+Start = Callable[..., Process]
 
 
 @pytest.fixture
 def start(tmp_path: Path, tiny_encoder_folder: Callable[[Kind], Path]) -> Iterator[Start]:
     started: list[Process] = []
 
-    def begin() -> Process:
-        started.append(Process(tmp_path, tiny_encoder_folder(Kind.TRIPLE)))
+    def begin(**settings: str) -> Process:
+        started.append(Process(tmp_path, tiny_encoder_folder(Kind.TRIPLE), **settings))
         return started[-1]
 
     yield begin
@@ -77,8 +77,8 @@ def start(tmp_path: Path, tiny_encoder_folder: Callable[[Kind], Path]) -> Iterat
 
 
 @contextmanager
-def request_under_way(url: httpx.URL) -> Iterator[Callable[[], str]]:
-    """Begin to post a turn; what is given sends the rest, and returns all of the answer."""
+def request_under_way(url: httpx.URL) -> Iterator[Callable[..., str]]:
+    """Begin to post a turn; what is given sends the rest, or "", and returns all of the answer."""
     body = json.dumps({"speaker": "user", "text": SAID})
     head = (
         f"POST /sessions/s/turn HTTP/1.1\r\nhost: {url.host}\r\ncontent-length: {len(body)}\r\n"
@@ -88,7 +88,7 @@ def request_under_way(url: httpx.URL) -> Iterator[Callable[[], str]]:
         client.sendall(head.encode())
         assert client.recv(1000).startswith(b"HTTP/1.1 100")
 
-        def finish() -> str:
+        def finish(body: str = body) -> str:
             client.sendall(body.encode())
             return b"".join(iter(lambda: client.recv(65536), b"")).decode()
 
@@ -122,6 +122,19 @@ def test_it_serves_from_nothing_answers_what_is_under_way_at_ctrl_c_and_leaves_n
     assert not any(event["level"] in {"warning", "error"} for event in process.events)
     assert SAID not in json.dumps(process.events)
     assert left_behind(tmp_path) == []
+
+
+def test_what_is_not_done_by_the_end_of_the_drain_is_told_to_try_elsewhere(start: Start) -> None:
+    process = start(TURNWISE_DRAIN_TIMEOUT="0.1")
+    url = httpx.URL(process.until("^ready on")["url"])
+    with request_under_way(url) as finish:
+        process.popen.terminate()
+        answer = finish("")
+    assert answer.startswith("HTTP/1.1 503")
+    assert "retry-after: 5" in answer
+    assert '"urn:turnwise:problem:draining"' in answer
+    assert process.ended() == 0
+    assert not any("Exception" in event["message"] for event in process.events)
 
 
 def test_sigterm_while_it_starts_ends_it(start: Start, tmp_path: Path) -> None:

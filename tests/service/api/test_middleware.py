@@ -124,15 +124,18 @@ async def test_client_may_leave_in_the_middle_of_its_body(
     assert "a request failed" not in caplog.messages
 
 
-async def test_shutdown_is_not_taken_for_a_client_that_left(parts: Parts) -> None:
+async def test_what_the_server_cancels_at_the_end_of_its_drain_is_told_so(parts: Parts) -> None:
     parts.turn = work = Work()
     client = Client(json.dumps(TURN).encode())
     request = asyncio.create_task(make_app(parts)(client.scope, client.receive, client.send))
     async with asyncio.timeout(10):
         await work.began.wait()
         request.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await request
+        await request
+    start, body = client.got
+    assert start["status"] == 503
+    assert dict(start["headers"])[b"retry-after"] == b"5"
+    assert json.loads(body["body"])["type"].endswith(":draining")
 
 
 async def test_malformed_content_length_is_left_to_the_counting(client_of: Connect) -> None:

@@ -23,6 +23,7 @@ from transformers.utils import logging as transformers_logging
 
 from models import DEFAULT_MODEL
 from models.errors import ModelError
+from models.extras import not_installed
 from models.roles import Relation, Role, RoleText, kind_of, prefix
 from models.runtime import VERSION, OnnxForward, export
 
@@ -268,7 +269,7 @@ def _located(name: str | Path) -> str:
     try:
         return str(files(package) / folder)
     except ModuleNotFoundError as error:
-        raise ModelError(f"model '{name}': the package '{package}' is not installed") from error
+        raise ModelError(f"model '{name}': {not_installed(package)}") from error
 
 
 def transformer_of(model: SentenceTransformer) -> PreTrainedModel:
@@ -281,6 +282,15 @@ def tokenize(model: SentenceTransformer, texts: list[str]) -> list[list[int]]:
     encoded = model.tokenizer(texts, truncation=True, max_length=model.max_seq_length)
     ids: list[list[int]] = encoded["input_ids"]
     return ids
+
+
+def cuts(model: SentenceTransformer, text: str) -> bool:
+    """Return whether a text, its prefix included, has more word pieces than a model reads."""
+    tokenizer, limit = model.tokenizer, cast("int", model.max_seq_length)
+    longest = len(text.encode())  # a word piece has at least one byte
+    if longest + tokenizer.num_special_tokens_to_add() <= limit:
+        return False
+    return len(tokenizer(text, verbose=False)["input_ids"]) > limit
 
 
 def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS) -> Iterator[list[int]]:

@@ -24,6 +24,7 @@ from models.evaluation import (
     short_term_average_rank,
 )
 from models.evaluation.split import LENGTHS
+from models.extras import require
 from models.roles import Kind
 from models.training.config import Corpus, TrainConfig, read_config, read_toml
 from models.training.corpora import Find, finder, validation_dialogues
@@ -65,8 +66,10 @@ def run(
         ConfigError: The configuration is wrong.
         DataError: A corpus is not there, or does not hold what it should.
         ModelError: The base cannot be loaded.
+        TurnwiseError: A package that is needed is not installed.
     """
     config = read_any_config(config_file)
+    require("matplotlib", *(["gensim"] if isinstance(config, IoIConfig) else []))
     files = [str(path) for path in data if not path.is_dir()]
     folders = [path for path in data if path.is_dir()]
     find = finder(folders)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from service.commands.evaluate.options import Data, read
+from service.commands.evaluate.options import Data, can_draw, read
 
 
 def heat_map(
@@ -16,7 +16,9 @@ def heat_map(
     dialogue: Annotated[
         list[str] | None, typer.Option(help="Ids of dialogues; the first where there is none.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("runs/heat-maps"),
+    out: Annotated[Path, typer.Option(help="Folder for the pictures.", callback=can_draw)] = Path(
+        "runs/heat-maps"
+    ),
 ) -> None:
     """Draw how well each utterance of a dialogue fits behind each point of it."""
     from models.evaluation.heat_map import draw_heat_map  # noqa: PLC0415 - loads torch

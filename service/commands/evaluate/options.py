@@ -14,6 +14,7 @@ from rich.table import Table
 
 from models import DEFAULT_MODEL
 from models.errors import DataError, TurnwiseError
+from models.extras import require
 
 if TYPE_CHECKING:  # torch takes seconds to load, for which `--help` need not wait
     from models.dialogue import Dialogue
@@ -56,8 +57,19 @@ Models = Annotated[
     ),
 ]
 Base = Annotated[str, typer.Option(help='Untrained encoder to compare with; "" for none.')]
+
+
+def can_draw(folder: Path | None) -> Path | None:
+    """Take a folder for pictures, if they can be drawn: this is told before the work is done."""
+    require("matplotlib")
+    return folder
+
+
 Out = Annotated[
-    Path | None, typer.Option(help="Folder for the results.", show_default="runs/evaluate-TASK")
+    Path | None,
+    typer.Option(
+        help="Folder for the results.", show_default="runs/evaluate-TASK", callback=can_draw
+    ),
 ]
 Arithmetic = Annotated[Precision, typer.Option("--precision", help="Of the encoders.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Take only the first N of the data.")]

@@ -1,4 +1,5 @@
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from models.encoder import UtteranceEncoder
-from models.errors import ConfigError, DataError
+from models.errors import ConfigError, DataError, TurnwiseError
 from models.rerankers import kind_of
 from models.roles import Kind
 from models.training.config import TrainConfig
@@ -190,6 +191,17 @@ def test_what_contradicts_itself_is_refused(tmp_path: Path, text: str, said: str
     path.write_text(f'kind = "ioi"\ndata = [{{path = "y"}}]\n{text}')
     with pytest.raises(ConfigError, match=said):
         read_any_config(path)
+
+
+@pytest.mark.parametrize(("kind", "module"), [("pairwise", "matplotlib"), ("ioi", "gensim")])
+def test_a_package_that_is_missing_is_told_before_the_data_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, module: str
+) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(f'kind = "{kind}"\ndata = [{{path = "nowhere.jsonl"}}]')
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(TurnwiseError, match=module):
+        run(path, [], tmp_path / "out")
 
 
 def test_the_kind_of_a_configuration_decides_what_is_trained(

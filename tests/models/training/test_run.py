@@ -193,12 +193,15 @@ def test_what_contradicts_itself_is_refused(tmp_path: Path, text: str, said: str
         read_any_config(path)
 
 
-@pytest.mark.parametrize(("kind", "module"), [("pairwise", "matplotlib"), ("ioi", "gensim")])
+@pytest.mark.parametrize(
+    ("kind", "base", "module"),
+    [("pairwise", 'base = "nowhere"', "matplotlib"), ("ioi", "", "gensim")],
+)
 def test_a_package_that_is_missing_is_told_before_the_data_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, module: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, base: str, module: str
 ) -> None:
     path = tmp_path / "config.toml"
-    path.write_text(f'kind = "{kind}"\ndata = [{{path = "nowhere.jsonl"}}]')
+    path.write_text(f'kind = "{kind}"\ndata = [{{path = "nowhere.jsonl"}}]\n{base}')
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(TurnwiseError, match=module):
         run(path, [], tmp_path / "out")

@@ -1,6 +1,7 @@
 """Where a configuration's corpora are, what they hold, and what an epoch sees of them."""
 
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -19,6 +20,8 @@ Find = Callable[[str], Path]
 
 OWN_CORPORA = Path(__file__).parent / "data"
 """The folder of the corpora that were written for this project and come with it."""
+
+_log = logging.getLogger("turnwise.training")
 
 
 def finder(folders: Sequence[Path]) -> Find:
@@ -40,6 +43,21 @@ def read_source(source: Source, find: Find) -> Iterator[Dialogue]:
     """Yield a corpus's dialogues, less those that must not be trained on."""
     left_out = read_left_out(find(source.leave_out)) if source.leave_out else set()
     return (d for d in read_dialogues(find(source.path)) if d.id not in left_out)
+
+
+def warn_of_cut_texts(
+    file: str, dialogues: Iterable[Dialogue], cuts: Callable[[str], bool]
+) -> None:
+    """Warn once a file of utterances that a model reads only a part of."""
+    cut = [
+        f'dialogue "{dialogue.id}", utterance {number}'
+        for dialogue in dialogues
+        for number, said in enumerate(dialogue.utterances, 1)
+        if cuts(said.text)
+    ]
+    if cut:
+        _log.warning("%s, %s: longer than the model reads, and cut, as are %d utterances in all",
+                     file, cut[0], len(cut))  # fmt: skip
 
 
 def validation_dialogues(

@@ -1,6 +1,5 @@
 """Contexts and their responses, and the wrong responses that they are trained beside."""
 
-import logging
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -13,12 +12,10 @@ from models.evaluation.split import Context, Split
 from models.evaluation.systems import EncodedSplit, encode_split
 from models.mixture import rows, running_query
 from models.roles import Kind
-from models.training.corpora import Find, read_source
+from models.training.corpora import Find, read_source, warn_of_cut_texts
 from models.training.reranker_config import PairCorpus
 
 BLOCK = 512
-
-_log = logging.getLogger("turnwise.training")
 
 
 def pairs_of(dialogue: Dialogue, turns: int) -> list[Context]:
@@ -47,21 +44,6 @@ def read_pairs(
     if len({pair.target.text for pair in pairs}) < 2:
         raise DataError("no two different responses in it", str(find(corpus.path)))
     return pairs
-
-
-def warn_of_cut_texts(
-    file: str, dialogues: Sequence[Dialogue], cuts: Callable[[str], bool]
-) -> None:
-    """Warn once a file of utterances that a model reads only a part of."""
-    cut = [
-        f'dialogue "{dialogue.id}", utterance {number}'
-        for dialogue in dialogues
-        for number, said in enumerate(dialogue.utterances, 1)
-        if cuts(said.text)
-    ]
-    if cut:
-        _log.warning("%s, %s: longer than the model reads, and cut, as are %d utterances in all",
-                     file, cut[0], len(cut))  # fmt: skip
 
 
 def hard_negatives(

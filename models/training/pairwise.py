@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
-from typing import cast
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from models.encoder import (
     UtteranceEncoder,
+    cuts,
     encode_texts,
     load_sentence_transformer,
     transformer_of,
@@ -139,11 +139,7 @@ class PairwiseLearner(nn.Module):
 
     def cuts(self, text: str) -> bool:
         """Return whether a text has more word pieces than the encoder reads."""
-        tokenizer, limit = self.encoder.tokenizer, cast("int", self.encoder.max_seq_length)
-        longest = len((self._prefix + text).encode())  # a word piece has at least one byte
-        if longest + tokenizer.num_special_tokens_to_add() <= limit:
-            return False
-        return len(tokenizer(self._prefix + text, verbose=False)["input_ids"]) > limit
+        return cuts(self.encoder, self._prefix + text)
 
     def model(self) -> PairwiseModel:
         """Return the model as it stands."""

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from models.encoder import (
     UtteranceEncoder,
     batches,
+    cuts,
     encode_texts,
     forward,
     load_sentence_transformer,
@@ -26,11 +27,11 @@ from models.encoder import (
     transformer_of,
 )
 from models.errors import DataError, ModelError
-from models.roles import Kind, kind_of
+from models.roles import Kind, Relation, Role, kind_of, prefix
 from models.training import losses
 from models.training.checkpoint import save_model
 from models.training.config import Corpus, TrainConfig
-from models.training.corpora import Find, count_steps, draw_batches, read_source
+from models.training.corpora import Find, count_steps, draw_batches, read_source, warn_of_cut_texts
 from models.training.loop import Report, Run, fit, silent, warm_up_and_decay
 from models.training.nli import NliHead, NliPair, read_nli
 from models.training.views import Batch, View, collate, crop, spaced, views_of
@@ -72,6 +73,9 @@ def train(
     torch.manual_seed(config.seed)
     corpora, nli = read_data(config, find)
     learner = Learner(config, device)
+    for corpus, views in zip(config.data, corpora, strict=True):
+        dialogues = dict.fromkeys(view.dialogue for view in views)
+        warn_of_cut_texts(str(find(corpus.path)), dialogues, learner.cuts)
 
     def gradients(done: int) -> Iterator[tuple[dict[str, float], int]]:
         for step, views in enumerate(islice(all_views(corpora, config), done, None), done + 1):
@@ -196,6 +200,10 @@ class Learner(nn.Module):
             if weights.is_floating_point():
                 weights.lerp_(self._base[name], self.config.keep_base)
         return model
+
+    def cuts(self, text: str) -> bool:
+        """Return whether an utterance of a context has more word pieces than the encoder reads."""
+        return cuts(self.encoder, prefix(self.config.kind, Role.SECOND, Relation.OTHER) + text)
 
     def bound_scales(self) -> None:
         """Keep the temperatures where InfoNCE is stable."""

@@ -314,6 +314,23 @@ def test_a_corpus_without_an_answer_is_refused(tmp_path: Path, tiny_encoder_fold
         read_corpus(config.data[0], Path)
 
 
+def test_texts_that_the_model_cuts_are_named_once(
+    tmp_path: Path, tiny_encoder_folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    long = tmp_path / "long.jsonl"
+    longest = "a " * (128 - len(["[CLS]", "[B1]", "[E]", "[BEFORE]", "[SEP]"]))
+    lines = [
+        {"utterances": [{"speaker": "AB"[t % 2], "text": text} for t, text in enumerate(texts)]}
+        for texts in (("b", longest), ("c", "d", longest + "e", longest + "f"))
+    ]
+    long.write_text("\n".join(json.dumps(line) for line in lines))
+    config = config_of(tiny_encoder_folder(Kind.SINGLE), long)
+    train(config, tmp_path / "out", device="cpu")
+    (warning,) = caplog.messages
+    assert warning.startswith(f'{long}, dialogue "long-2", utterance 3: longer than the model')
+    assert "2 utterances in all" in warning
+
+
 @pytest.mark.parametrize("turns", [2, 5])
 def test_a_single_dialogue_is_refused(
     tmp_path: Path, tiny_encoder_folder: Folder, turns: int

@@ -155,7 +155,7 @@ class StateUnavailable(Unavailable):
 
 
 class PoolNotReady(Unavailable):
-    slug, title, retry_after = "pool-not-ready", "Pool is being encoded", 5
+    slug, title, retry_after = "pool-not-ready", "Pool is not ready", 5
 
 
 class DeadlineExceeded(Unavailable):

@@ -56,7 +56,7 @@ _PROGRESS = {
 
 @router.get(
     "", operation_id="list_pools", summary="List the pools",
-    response_model=PoolList, responses=failures(),
+    response_model=PoolList, responses=failures(StateUnavailable),
 )  # fmt: skip
 async def list_pools(services: ServicesDep, namespace: Selecting) -> Response:
     """Those of the caller's namespace, by name."""
@@ -79,11 +79,11 @@ async def put_pool(
 
 @router.get(
     "/{name}", operation_id="get_pool", summary="Look at a pool",
-    response_model=PoolInfo, responses=failures(PoolNotFound, PoolNotReady),
+    response_model=PoolInfo, responses=failures(PoolNotFound, PoolNotReady, StateUnavailable),
 )  # fmt: skip
 async def get_pool(services: ServicesDep, namespace: Selecting, name: PoolName) -> Response:
     """Its version, its size, how it is searched, and whether it is ready here."""
-    return answer(services.pools.info(namespace, name))
+    return answer(await services.pools.find(namespace, name))
 
 
 @router.delete(
@@ -126,7 +126,7 @@ async def put_candidates(
     off. With `Accept: application/x-ndjson` the answer is lines of progress, of which the last
     holds the result, or the problem.
     """
-    services.pools.info(namespace, name)  # before anything is read or a stream begins
+    await services.pools.find(namespace, name)  # before anything is read or a stream begins
     candidates = await read_candidates(request, services.settings)
     if NDJSON not in accept:
         return answer(await services.pools.upsert(namespace, name, candidates, None))
@@ -158,7 +158,7 @@ async def delete_candidate(
     operation_id="search_pool",
     summary="Find replies to one utterance",
     response_model=SearchAnswer,
-    responses=failures(PoolNotFound, PoolNotReady, *ENCODING, body=True),
+    responses=failures(PoolNotFound, PoolNotReady, StateUnavailable, *ENCODING, body=True),
 )
 async def search_pool(
     services: ServicesDep,

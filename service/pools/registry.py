@@ -113,6 +113,7 @@ class Pools:
         Raises:
             PoolNotFound: There is no such pool.
             PoolNotReady: It is not here yet.
+            StateUnavailable: No pool is known, since Redis is away.
         """
         return self._pool(namespace, name).view()
 
@@ -121,11 +122,29 @@ class Pools:
 
         Raises:
             PoolNotFound: There is no such pool.
+            PoolNotReady: This replica lacks its encoder.
+            StateUnavailable: No pool is known, since Redis is away.
         """
         return self._pool(namespace, name).info()
 
+    async def find(self, namespace: str, name: str) -> PoolInfo:
+        """Return what is known of a pool; one that another replica has just created is read first.
+
+        Raises:
+            PoolNotFound: There is no such pool.
+            PoolNotReady: This replica lacks its encoder.
+            ServiceError: What Redis and the encoder raise.
+        """
+        return (await self._found(namespace, name)).info()
+
     def list(self, namespace: str) -> list[PoolInfo]:
-        """Return what is known of the pools of a namespace, by name."""
+        """Return what is known of the pools of a namespace, by name.
+
+        Raises:
+            StateUnavailable: No pool is known, since Redis is away.
+        """
+        if not self._pools:
+            self._check_known()
         return [
             pool.info() for key, pool in sorted(self._pools.items()) if key.namespace == namespace
         ]
@@ -191,7 +210,7 @@ class Pools:
             PoolNotReady: It is not here yet.
             ServiceError: What Redis and the encoder raise.
         """
-        pool = self._pool(namespace, name)
+        pool = await self._found(namespace, name)
         wanted = await asyncio.to_thread(distinct, candidates)
 
         def plan(contents: Contents) -> tuple[list[Candidate], list[str]]:
@@ -215,7 +234,7 @@ class Pools:
                 raise CandidateNotFound(f"pool '{name}' has no candidate '{id}'")
             return [], [id]
 
-        return await self._pool(namespace, name).edit(plan, {})
+        return await (await self._found(namespace, name)).edit(plan, {})
 
     async def restore(
         self, namespace: str, name: str, snapshot: Snapshot, progress: Progress | None = None
@@ -233,7 +252,7 @@ class Pools:
             gone = [c.id for c in contents.candidates() if c.id not in wanted]
             return _changed(contents, list(wanted.values())), gone
 
-        pool = self._pool(namespace, name)
+        pool = await self._found(namespace, name)
         vectors = snapshot.vectors_of(pool.encoder.fingerprint, pool.encoder.dimension)
         edited = await pool.edit(plan, vectors, progress)
         return replace(edited, unchanged=len(wanted) - edited.upserted)
@@ -245,12 +264,12 @@ class Pools:
             PoolNotFound: There is no such pool.
             StateUnavailable: Redis is away.
         """
-        key = self._pool(namespace, name).key
-        while (log := await self._store.read(key)) and (
-            await self._store.drop(key, log) == "conflict"
-        ):
-            pass
+        key = PoolKey(namespace, name)
+        while log := await self._store.read(key):
+            if await self._store.drop(key, log) != "conflict":
+                return self._forget(key)
         self._forget(key)
+        raise _not_found(name)
 
     async def _poll_forever(self) -> None:
         while True:
@@ -306,16 +325,28 @@ class Pools:
         if key in self._lacking:
             raise PoolNotReady(f"pool '{name}' cannot be served: {_lacks('pairwise')}")
         if (pool := self._pools.get(key)) is None:
+            self._check_known()
             raise _not_found(name)
         return pool
 
+    async def _found(self, namespace: str, name: str) -> LivePool:
+        if PoolKey(namespace, name) not in self._pools:
+            await self.load(namespace, name)
+        return self._pool(namespace, name)
+
+    def _check_known(self) -> None:
+        if self._at_start is None:
+            raise StateUnavailable("what pools there are is not known yet: Redis is away")
+
     def _known(self, key: PoolKey, retrieval: Retrieval) -> LivePool | None:
         """Return a pool as it is made now; None where this replica lacks its encoder."""
-        known = self._pools.get(key)
+        known, lacking = self._pools.get(key), key in self._lacking
         if known and known.retrieval == retrieval:
             return known
         self._forget(key)  # another pool of this name
         if (means := self._means.get(retrieval)) is None:
+            if not lacking:
+                _log.warning("pool %s cannot be served: %s", key.name, _lacks(retrieval))
             self._lacking.add(key)
             return None
         self._pools[key] = LivePool(

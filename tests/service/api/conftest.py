@@ -84,7 +84,7 @@ class Parts:
                 method="chain", optimal=True, model="tiny", timings_ms=TIMINGS,
             ),
             "list": [POOL],
-            "info": POOL,
+            "find": POOL,
             "create": POOL,
             "upsert": EDITED,
             "remove": EDITED,
@@ -96,9 +96,6 @@ class Parts:
         """Raise what the queue would refuse a turn with."""
         if error := self.outcomes.get("check"):
             raise error
-
-    def info(self, *args: object) -> Any:
-        return self._outcome("info", *args)
 
     def list(self, *args: object) -> Any:
         return self._outcome("list", *args)

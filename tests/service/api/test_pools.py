@@ -49,7 +49,7 @@ async def test_pool_is_created_with_its_description(
 
 async def test_pool_is_looked_at(client: httpx.AsyncClient, parts: Parts) -> None:
     body = (await client.get("/pools/p")).json()
-    assert parts.calls == [("info", "default", "p")]
+    assert parts.calls == [("find", "default", "p")]
     assert (body["index"], body["recall_at_10"], body["state"]) == ("flat", None, "ready")
 
 
@@ -158,7 +158,7 @@ async def test_other_content_type_is_refused(client: httpx.AsyncClient) -> None:
 
 
 async def test_nothing_is_read_for_an_unknown_pool(client: httpx.AsyncClient, parts: Parts) -> None:
-    parts.outcomes["info"] = PoolNotFound("there is no pool 'p'")
+    parts.outcomes["find"] = PoolNotFound("there is no pool 'p'")
     response = await upload(client, b"not even json")
     assert response.status_code == 404
 

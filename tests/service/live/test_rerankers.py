@@ -121,6 +121,9 @@ def test_a_service_without_the_model_says_so(launch: Launch) -> None:
     assert answer.status_code == 503
     assert "TURNWISE_PAIRWISE" in answer.json()["detail"]
     assert plain.http.get("/readyz").status_code == 200
+    assert "TURNWISE_PAIRWISE" in plain.http.get("/pools/pairs").json()["detail"]
+    assert plain.http.delete("/pools/pairs").status_code == 204
+    assert plain.http.get("/pools/pairs").status_code == 404
 
 
 def test_a_new_pool_of_the_name_may_have_another_encoder(by_pairs: Live) -> None:

@@ -26,7 +26,7 @@ class DirectEncoder:
 
     def __init__(self, encoder: UtteranceEncoder, fingerprint: str = "tiny") -> None:
         self._encoder, self.fingerprint = encoder, fingerprint
-        self.dimension = encoder.dimension
+        self.dimension, self.kind = encoder.dimension, encoder.kind
         self.candidates: list[str] = []
 
     async def opened(self) -> None:

@@ -14,7 +14,7 @@ from service.errors import (
     PoolNotReady,
     StateUnavailable,
 )
-from service.pools import Candidate, pool, store
+from service.pools import Candidate, pool, registry, store
 from service.pools.log import PoolKey
 from service.pools.store import PoolStore
 from tests.service.conftest import RedisServer
@@ -148,6 +148,24 @@ async def test_edits_show_on_every_replica(start: StartReplica) -> None:
     assert two.encoder.candidates == ["Three."]
 
 
+async def test_a_pool_is_edited_by_a_replica_that_has_not_heard_of_it(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
+    one, two, three = await start(), await start(), await start()
+    await one.pools.create("n", "p", "replies")
+    await two.pools.upsert("n", "p", some("One."))
+    await three.pools.remove("n", "p", some("One.")[0].id)
+    assert three.version() == 2
+    four = await start()
+    await one.pools.create("n", "q", "")
+    await four.pools.drop("n", "q")
+    with pytest.raises(PoolNotFound):
+        await one.pools.drop("n", "q")
+    with pytest.raises(PoolNotFound):
+        await one.pools.upsert("n", "q", some("One."))
+
+
 async def test_pools_are_as_they_were_after_a_restart_of_all(start: StartReplica) -> None:
     one = await with_pool(start, "One.", "Two.")
     await one.pools.upsert("n", "p", [Candidate("m", "Three.", {"a": [1, {"b": None}]})])
@@ -197,8 +215,8 @@ async def test_a_dropped_pool_vanishes_everywhere(start: StartReplica, redis: Re
     assert await redis.keys() == [b"tw:born"]
     for replica in (one, two):
         labels = {"namespace": "n", "pool": "p"}
-        registry = replica.metrics.registry
-        assert registry.get_sample_value("turnwise_pool_vectors", labels) is None
+        registered = replica.metrics.registry
+        assert registered.get_sample_value("turnwise_pool_vectors", labels) is None
 
 
 async def test_a_pool_of_the_same_name_is_another_one(start: StartReplica) -> None:
@@ -218,11 +236,11 @@ async def test_metrics_tell_size_and_version(start: StartReplica) -> None:
     replica = await with_pool(start, "One.", "Two.")
     await replica.pools.remove("n", "p", some("One.")[0].id)
     labels = {"namespace": "n", "pool": "p"}
-    registry = replica.metrics.registry
-    assert registry.get_sample_value("turnwise_pool_vectors", labels) == 1
-    assert registry.get_sample_value("turnwise_pool_version", labels) == 2
+    registered = replica.metrics.registry
+    assert registered.get_sample_value("turnwise_pool_vectors", labels) == 1
+    assert registered.get_sample_value("turnwise_pool_version", labels) == 2
     await replica.pools.view("n", "p").search(np.ones(32, np.float32), 1)
-    searches = registry.get_sample_value("turnwise_stage_seconds_count", {"stage": "search"})
+    searches = registered.get_sample_value("turnwise_stage_seconds_count", {"stage": "search"})
     assert searches == 1
 
 
@@ -256,6 +274,13 @@ async def test_a_service_that_starts_without_redis_becomes_ready_with_it(
     redis_server.kill()
     replica = await start(redis_server.url)
     assert not replica.pools.ready
+    for ask in (
+        lambda: replica.pools.view("n", "p"),
+        lambda: replica.pools.info("n", "p"),
+        lambda: replica.pools.list("n"),
+    ):
+        with pytest.raises(StateUnavailable):
+            ask()
     redis_server.start()
     await until(lambda: replica.pools.ready)
 

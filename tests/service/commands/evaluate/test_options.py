@@ -77,3 +77,22 @@ def test_a_heat_map_that_cannot_be_drawn_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     args = ["evaluate", "heat-map", "--data", "nowhere.jsonl", "--model", "nowhere"]
     assert "matplotlib" in str(CliRunner().invoke(app, args).exception)
+
+
+@pytest.mark.parametrize("task", ["next-utterance", "short-term", "long-term"])
+def test_an_utterance_that_is_cut_is_said_with_its_place(
+    data: Path,
+    tmp_path: Path,
+    tiny_encoder_folder: Callable[[Kind], Path],
+    caplog: pytest.LogCaptureFixture,
+    task: str,
+) -> None:
+    data.write_text(data.read_text().replace("bread", "bread " * 70, 1))
+    model = ["--model", str(tiny_encoder_folder(Kind.TRIPLE)), "--base", ""]
+    args = ["evaluate", task, "--data", str(data), *model, "--out", str(tmp_path / "out")]
+    assert CliRunner().invoke(app, args).exit_code == 0
+    (warning,) = (r.getMessage() for r in caplog.records if r.name == "turnwise.evaluation")
+    place = (
+        f'{data}, dialogue "0", utterance 1: longer than tiny-triple reads, and cut, as are 1 of'
+    )
+    assert warning.startswith(place)

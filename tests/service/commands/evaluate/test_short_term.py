@@ -1,7 +1,9 @@
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from models.roles import Kind
@@ -32,3 +34,20 @@ def test_short_term_needs_data_or_candidates() -> None:
     result = run(app, ["evaluate", "short-term"])
     assert result.exit_code == 2
     assert "give either" in result.output
+
+
+def test_a_candidate_that_is_cut_is_said_with_its_place(
+    tmp_path: Path, tiny_encoder_folder: Folders, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "problems.jsonl"
+    problem = {"context": ["rain"], "candidates": ["lamp", "river " * 70], "true": "bread"}
+    path.write_text(json.dumps(problem | {"goal": "train", "goal_distance": 1}))
+    models = ["--model", str(tiny_encoder_folder(Kind.TRIPLE)), "--base", ""]
+    args = ["evaluate", "short-term", "--candidates", str(path), *models]
+    result = run(app, [*args, "--out", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    (warning,) = (r.getMessage() for r in caplog.records if r.name == "turnwise.evaluation")
+    place = (
+        f'{path}, problem 1, field "candidates": longer than tiny-triple reads, and cut, as are 1'
+    )
+    assert warning == f"{place} of 5 in all"

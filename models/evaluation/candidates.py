@@ -1,6 +1,6 @@
 """Candidates for short-term planning: problems, their files, and two ways to propose replies."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -110,6 +110,19 @@ def read_problems(path: str | Path, limit: int | None = None) -> list[Problem]:
 def write_problems(problems: Iterable[Problem], path: str | Path) -> None:
     """Write problems as `read_problems` reads them."""
     write_jsonl(path, map(asdict, problems))
+
+
+def placed_texts(problems: Iterable[Problem], file: str) -> Iterator[tuple[str, str]]:
+    """Yield all texts of a file's problems with the problem and the field where they stand."""
+    for number, problem in enumerate(problems, start=1):
+        fields = {
+            "context": [said.text for said in problem.context],
+            "true": [problem.true.text],
+            "goal": [problem.goal.text],
+            "candidates": problem.candidates,
+        }
+        for field, texts in fields.items():
+            yield from ((text, f'{file}, problem {number}, field "{field}"') for text in texts)
 
 
 def _problem(record: Record) -> Problem:

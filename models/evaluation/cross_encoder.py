@@ -9,7 +9,6 @@ from safetensors import SafetensorError
 
 from models.encoder import model_name
 from models.errors import ModelError
-from models.evaluation.limits import too_long
 from models.evaluation.metrics import Scores
 
 BATCH = 32
@@ -61,7 +60,11 @@ class CrossEncoderScorer:
 
     def too_long(self, pairs: Sequence[tuple[str, str]]) -> list[int]:
         """Return the places of the pairs that are longer than the model reads."""
-        return too_long(self._model.tokenizer, self._model.max_seq_length, pairs)
+        limit = self._model.max_seq_length
+        if limit is None or not pairs:
+            return []
+        encoded = self._model.tokenizer(list(pairs), truncation=False, verbose=False)["input_ids"]
+        return [place for place, tokens in enumerate(encoded) if len(tokens) > limit]
 
 
 def _load(name: str, device: str | None) -> Any:  # noqa: ANN401 - a CrossEncoder has no types

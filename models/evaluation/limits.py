@@ -1,27 +1,56 @@
-"""Texts longer than a model reads: said before anything runs, with the first one's place."""
+"""What models read only a part of: said before anything runs, with the first one's place."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
-from models.encoder import UtteranceEncoder
-from models.roles import Relation, Role, RoleText
+from models.dialogue import Dialogue
+from models.encoder import UtteranceEncoder, cuts
+from models.rerankers import IoI, PairwiseModel
+from models.rerankers.words import has_more_words
+from models.roles import Kind, Relation, Role, RoleText
 
 T = TypeVar("T", str, tuple[str, str])
+
+Model = UtteranceEncoder | PairwiseModel | IoI
+Placed = Iterable[tuple[str, str]]
+"""Texts, and the file, line and field, or the file and dialogue, where each stands."""
 
 _log = logging.getLogger("turnwise.evaluation")
 
 
-def too_long(
-    tokenizer: Any,  # noqa: ANN401 - of transformers
-    limit: int | None,
-    texts: Sequence[str] | Sequence[tuple[str, str]],
-) -> list[int]:
-    """Return the places of the texts, or pairs read as one, that have more tokens than a limit."""
-    if limit is None or not texts:
-        return []
-    encoded = tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
-    return [place for place, tokens in enumerate(encoded) if len(tokens) > limit]
+def warn_of_limits(models: Mapping[str, Model], texts: Placed, histories: Placed = ()) -> None:
+    """Warn of what is longer than models read, prefix included.
+
+    Args:
+        models: By their names in the table.
+        texts: Utterances, candidates, goals.
+        histories: Whole histories as one text, which plain encoders read too.
+    """
+    where, whole = first_places(texts), first_places(histories)
+    for label, model in models.items():
+        _warn(label, model, where)
+        if isinstance(model, UtteranceEncoder) and model.kind is Kind.SINGLE:
+            _warn(f"{label} · whole history", model, whole)
+
+
+def utterances_of(dialogues: Iterable[Dialogue], file: str) -> Iterator[tuple[str, str]]:
+    """Yield what is said in dialogues with its place."""
+    for dialogue in dialogues:
+        for number, said in enumerate(dialogue.utterances, start=1):
+            yield said.text, f'{file}, dialogue "{dialogue.id}", utterance {number}'
+
+
+def histories_of(
+    dialogues: Iterable[Dialogue], lengths: Iterable[int], file: str
+) -> Iterator[tuple[str, str]]:
+    """Yield the histories of these lengths, each as one text, with their places."""
+    for dialogue in dialogues:
+        texts = [said.text for said in dialogue.utterances]
+        for length in lengths:
+            if len(texts) > length:
+                place = f'{file}, dialogue "{dialogue.id}", first {length} utterances'
+                yield " ".join(texts[:length]), place
 
 
 def first_places(places: Iterable[tuple[T, str]]) -> dict[T, str]:
@@ -32,19 +61,6 @@ def first_places(places: Iterable[tuple[T, str]]) -> dict[T, str]:
     return where
 
 
-def warn_of_long_texts(label: str, encoder: UtteranceEncoder, where: Mapping[str, str]) -> None:
-    """Warn of texts that an encoder cuts, prefix included.
-
-    Args:
-        label: What the encoder is called.
-        encoder: The encoder.
-        where: From each distinct text to the file, line and field where it stands first.
-    """
-    texts = [encoder.prefixed(RoleText(t, Role.SECOND, Relation.OTHER)) for t in where]
-    over = too_long(encoder.model.tokenizer, encoder.model.max_seq_length, texts)
-    warn_of_cut(label, over, list(where.values()))
-
-
 def warn_of_cut(label: str, over: Sequence[int], where: Sequence[str]) -> None:
     """Warn that a model reads only a part of some inputs; where there are none, do nothing."""
     if over:
@@ -52,3 +68,15 @@ def warn_of_cut(label: str, over: Sequence[int], where: Sequence[str]) -> None:
             "%s: longer than %s reads, and cut, as are %d of %d in all",
             where[over[0]], label, len(over), len(where),
         )  # fmt: skip
+
+
+def _warn(label: str, model: Model, where: Mapping[str, str]) -> None:
+    over = [place for place, text in enumerate(where) if _cuts(model, text)]
+    warn_of_cut(label, over, list(where.values()))
+
+
+def _cuts(model: Model, text: str) -> bool:
+    if isinstance(model, IoI):
+        return has_more_words(model.network.sizes.words, text)
+    encoder = model.encoder if isinstance(model, PairwiseModel) else model
+    return cuts(encoder.model, encoder.prefixed(RoleText(text, Role.SECOND, Relation.OTHER)))

@@ -7,7 +7,7 @@ import numpy as np
 
 from models.encoder import UtteranceEncoder
 from models.evaluation.cross_encoder import CrossEncoderScorer
-from models.evaluation.limits import first_places, warn_of_cut, warn_of_long_texts
+from models.evaluation.limits import first_places, warn_of_cut, warn_of_limits
 from models.evaluation.metrics import Metrics, Places, Scores, spans
 from models.evaluation.ranking_files import RankingSet
 from models.evaluation.ranking_metrics import ranking_metrics
@@ -53,8 +53,7 @@ def evaluate_ranking(
         with the last utterance, as in next-utterance selection: the vectors of candidates are
         known, whereas re-rankers read each candidate with the context.
     """
-    for label, model in models.items():
-        warn_of_limits(label, model, data)
+    warn_of_long_inputs(models, data)
     for name, system in systems_of(models, data.split):
         metrics = _metrics(name, system, data, progress)
         cost = {
@@ -82,19 +81,15 @@ def systems_of(models: Mapping[str, Model], split: Split) -> Iterator[tuple[str,
             yield f"{label} · {kind}", networks.get(label) or scorer_system(model, split)
 
 
-def warn_of_limits(label: str, model: Model, data: RankingSet) -> None:
+def warn_of_long_inputs(models: Mapping[str, Model], data: RankingSet) -> None:
     """Warn of what is longer than a model reads."""
-    if isinstance(model, CrossEncoderScorer):
-        pairs = first_places(_pairs(model, data))
-        warn_of_cut(label, model.too_long(list(pairs)), list(pairs.values()))
-    elif not isinstance(model, IoI):
-        encoder = model if isinstance(model, UtteranceEncoder) else model.encoder
-        warn_of_long_texts(label, encoder, first_places(_texts(data)))
-        if model is encoder and encoder.kind is Kind.SINGLE:
-            whole = (
-                (joined(each), f'{where}, field "context"') for each, _, where in _places(data)
-            )
-            warn_of_long_texts(f"{label} · whole history", encoder, first_places(whole))
+    whole = ((joined(each), f'{where}, field "context"') for each, _, where in _places(data))
+    readers = {n: m for n, m in models.items() if not isinstance(m, CrossEncoderScorer)}
+    warn_of_limits(readers, _texts(data), whole)
+    for label, model in models.items():
+        if isinstance(model, CrossEncoderScorer):
+            pairs = first_places(_pairs(model, data))
+            warn_of_cut(label, model.too_long(list(pairs)), list(pairs.values()))
 
 
 def _texts(data: RankingSet) -> Iterator[tuple[str, str]]:

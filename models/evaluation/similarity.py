@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from models.encoder import UtteranceEncoder
 from models.evaluation.correlation import pearson, spearman
 from models.evaluation.in_context import Measure, measures, word_overlap
-from models.evaluation.limits import first_places, warn_of_long_texts
 from models.evaluation.metrics import Metrics, median_ms, sample, spans
 from models.evaluation.report import Row
 from models.evaluation.similarity_files import Pair, Question, Said
@@ -51,14 +50,10 @@ def named_measures(models: Models, said: Sequence[Said]) -> Iterator[tuple[str, 
                 yield f"{label} · {measure.name}", measure
 
 
-def warn_of_limits(models: Models, items: Iterable[Pair | Question]) -> None:
-    """Warn of texts that are longer than a model reads."""
-    where = first_places(
-        (text, f'{item.where}, field "{field}"') for item in items for text, field in _texts(item)
-    )
-    for label, model in models.items():
-        encoder = model.encoder if isinstance(model, PairwiseModel) else model
-        warn_of_long_texts(label, encoder, where)
+def placed_texts(items: Iterable[Pair | Question]) -> Iterator[tuple[str, str]]:
+    """Yield all texts with the file, line and field where they stand."""
+    for item in items:
+        yield from ((text, f'{item.where}, field "{field}"') for text, field in _texts(item))
 
 
 def by_domain_and_length(items: Sequence[Pair | Question]) -> dict[str, NDArray[np.bool_]]:

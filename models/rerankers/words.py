@@ -26,6 +26,11 @@ def split_words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
+def has_more_words(limit: int, text: str) -> bool:
+    """Return whether a text has more words than a limit."""
+    return len(text) > limit and len(split_words(text)) > limit
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """Words by place; two places stand before them, for padding and for the unknown."""

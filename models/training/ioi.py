@@ -20,7 +20,7 @@ from models.evaluation.split import Context
 from models.rerankers.folder import default_device
 from models.rerankers.interaction import InteractionNetwork, Sizes, matching_loss
 from models.rerankers.ioi import Example, IoI, Words, match
-from models.rerankers.words import split_words, word_vectors
+from models.rerankers.words import has_more_words, word_vectors
 from models.training.checkpoint import replacing
 from models.training.corpora import Find, count_steps, draw_batches, validation_dialogues
 from models.training.loop import Report, Run, fit, silent
@@ -97,11 +97,6 @@ def train_ioi(
     )
     fit(run, out, resume=resume, report=report)
     return out / "model"
-
-
-def has_more_words(limit: int, text: str) -> bool:
-    """Return whether a text has more words than a limit."""
-    return len(text) > limit and len(split_words(text)) > limit
 
 
 def make_model(config: IoIConfig, pairs: Sequence[Context], device: str) -> IoI:

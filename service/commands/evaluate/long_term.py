@@ -17,6 +17,7 @@ from service.commands.evaluate.options import (
     naming,
     read,
     report,
+    warn_of_long_texts,
 )
 
 _SETTINGS = ["2,2,0", "2,2,1", "2,2,2"]
@@ -42,7 +43,9 @@ def long_term(
     dialogues = read(data, limit)
     with naming(data):
         goal_sets = evaluation.make_goal_sets(dialogues, settings)
-    rows = evaluation.evaluate_long_term(encoders(model, base, precision), goal_sets)
+    loaded = encoders(model, base, precision)
+    warn_of_long_texts(loaded, data, dialogues, {each.history for each in settings})
+    rows = evaluation.evaluate_long_term(loaded, goal_sets)
     report("long-term", data, rows, out)
 
 

@@ -13,6 +13,7 @@ from service.commands.evaluate.options import (
     naming,
     read,
     report,
+    warn_of_long_texts,
 )
 
 
@@ -27,9 +28,11 @@ def next_utterance(
 ) -> None:
     """Find what was said next after 2 to 10 utterances; --model takes pairwise models too."""
     from models.evaluation import evaluate_next_utterance  # noqa: PLC0415 - loads torch
+    from models.evaluation.split import LENGTHS  # noqa: PLC0415
 
     dialogues = read(data, limit)
     models = encoders_and_pairwise(model, base, precision)
+    warn_of_long_texts(models, data, dialogues, LENGTHS)
     with naming(data):
         rows = evaluate_next_utterance(models, dialogues)
     report("next-utterance", data, rows, out)

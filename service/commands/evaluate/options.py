@@ -1,6 +1,6 @@
 """What the commands of `turnwise evaluate` share: options, models, and the report."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from itertools import chain, islice
@@ -91,6 +91,20 @@ def naming(files: Iterable[Path]) -> Iterator[None]:
         if type(error) is not TurnwiseError:  # it names what is to blame
             raise
         raise DataError(str(error), ", ".join(map(str, files))) from None
+
+
+def warn_of_long_texts(
+    models: "Mapping[str, UtteranceEncoder | PairwiseModel]",
+    files: Iterable[Path],
+    dialogues: "list[Dialogue]",
+    lengths: Iterable[int],
+) -> None:
+    """Warn of utterances that models cut, and of histories of these lengths."""
+    from models.evaluation import limits  # noqa: PLC0415
+
+    file = ", ".join(map(str, files))
+    histories = limits.histories_of(dialogues, lengths, file)
+    limits.warn_of_limits(models, limits.utterances_of(dialogues, file), histories)
 
 
 def encoders(

@@ -18,6 +18,7 @@ from service.commands.evaluate.options import (
     naming,
     read,
     report,
+    warn_of_long_texts,
 )
 
 _HISTORIES = [2, 5, 10]
@@ -49,6 +50,8 @@ def short_term(
 ) -> None:
     """Find the reply that leads to a goal some turns ahead."""
     from models import evaluation  # noqa: PLC0415 - loads torch
+    from models.evaluation.candidates import placed_texts  # noqa: PLC0415
+    from models.evaluation.limits import warn_of_limits  # noqa: PLC0415
 
     if (data is None) == (candidates is None):
         raise typer.BadParameter("give either --data or --candidates")
@@ -57,8 +60,10 @@ def short_term(
     loaded = encoders(model, base, precision)
     if candidates:
         problems = evaluation.read_problems(candidates, limit)
+        warn_of_limits(loaded, placed_texts(problems, str(candidates)))
     else:
         dialogues = read(data or [], limit)
+        warn_of_long_texts(loaded, data or [], dialogues, history)
         if generator:
             propose = evaluation.sampled_replies(generator)
         else:  # others than another model retrieves, so that it must be known which

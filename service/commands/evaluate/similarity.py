@@ -38,12 +38,13 @@ def similarity(
     limit: Limit = None,
 ) -> None:
     """Compare sentences, alone and in context, and correlate with people's scores."""
-    from models.evaluation.similarity import evaluate_similarity, warn_of_limits  # noqa: PLC0415
+    from models.evaluation.limits import warn_of_limits  # noqa: PLC0415
+    from models.evaluation.similarity import evaluate_similarity, placed_texts  # noqa: PLC0415
     from models.evaluation.similarity_files import read_pairs  # noqa: PLC0415
 
     pairs = read_pairs(data, limit)
     loaded = encoders_and_pairwise(model, base, precision)
-    warn_of_limits(loaded, pairs)
+    warn_of_limits(loaded, placed_texts(pairs))
     report("similarity", data, list(evaluate_similarity(loaded, pairs)), out)
 
 
@@ -64,13 +65,14 @@ def multiple_choice(
     """Choose which text is most similar to the last turn."""
     from models.evaluation import multiple_choice as task  # noqa: PLC0415
     from models.evaluation.likelihood import LanguageModel  # noqa: PLC0415
-    from models.evaluation.similarity import warn_of_limits  # noqa: PLC0415
+    from models.evaluation.limits import warn_of_limits  # noqa: PLC0415
+    from models.evaluation.similarity import placed_texts  # noqa: PLC0415
     from models.evaluation.similarity_files import read_questions  # noqa: PLC0415
 
     questions = read_questions(data, limit)
     loaded = encoders_and_pairwise(model, base, precision)
     asked = by_name(language_model or [], LanguageModel, loaded)
-    warn_of_limits(loaded, questions)
+    warn_of_limits(loaded, placed_texts(questions))
     rows = chain(
         task.evaluate_choices(loaded, questions),
         task.evaluate_language_models(asked, questions, language.value),

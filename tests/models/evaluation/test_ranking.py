@@ -120,7 +120,7 @@ def test_progress_is_told_of_every_context(data: RankingSet) -> None:
 
 
 def test_texts_that_are_cut_are_said_with_their_place(
-    tmp_path: Path, tiny_encoder: Encoders, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, tiny_encoder: Encoders, ioi: IoI, caplog: pytest.LogCaptureFixture
 ) -> None:
     records = [
         {"context": ["bread"], "candidates": ["rain", "sun"], "labels": [1, 0]},
@@ -129,9 +129,11 @@ def test_texts_that_are_cut_are_said_with_their_place(
     path = tmp_path / "long.jsonl"
     path.write_text("\n".join(map(json.dumps, records)))
     with caplog.at_level(logging.WARNING, "turnwise.evaluation"):
-        next(iter(evaluate_ranking({"s": tiny_encoder(Kind.SINGLE)}, read_ranking([path]))))
+        models = {"s": tiny_encoder(Kind.SINGLE), "net": ioi}
+        next(iter(evaluate_ranking(models, read_ranking([path]))))
     place = f"{path}, line 2, field"
     assert [record.getMessage() for record in caplog.records] == [
         f'{place} "candidates": longer than s reads, and cut, as are 1 of 6 in all',
         f'{place} "context": longer than s · whole history reads, and cut, as are 1 of 2 in all',
+        f'{place} "context": longer than net reads, and cut, as are 3 of 6 in all',
     ]

@@ -25,14 +25,14 @@ from models.evaluation import (
 )
 from models.evaluation.split import LENGTHS
 from models.extras import require
-from models.roles import Kind
+from models.roles import Kind, kind_of
 from models.training.config import Corpus, TrainConfig, read_config, read_toml
 from models.training.corpora import Find, finder, validation_dialogues
 from models.training.ioi import train_ioi
 from models.training.loop import Report, silent
 from models.training.pairwise import train_pairwise
 from models.training.reranker_config import IoIConfig, PairCorpus, PairwiseConfig
-from models.training.trainer import train
+from models.training.trainer import read_data, train
 
 T = TypeVar("T")
 
@@ -52,12 +52,13 @@ def run(
 ) -> Path:
     """Train as a configuration says; return the folder of the best model.
 
-    A configuration whose base is another one (`ccl.toml`) trains that first, in `out/base`.
+    A configuration whose base is another one (`ccl.toml`) trains that first, in `out/base`, once
+    the data of both has been read.
 
     Args:
         config_file: The configuration; its `kind` tells what is trained.
         data: Folders where the corpora that it names are looked up; or files of dialogues,
-            which take the place of the corpora that it names.
+            which take the place of the corpora that it and its base name.
         out: Folder for all that the run writes.
         resume: Whether to go on from an earlier run's checkpoint in `out`.
         report: Called after every step.
@@ -71,28 +72,67 @@ def run(
     config = read_any_config(config_file)
     require("matplotlib", *(["gensim"] if isinstance(config, IoIConfig) else []))
     files = [str(path) for path in data if not path.is_dir()]
-    folders = [path for path in data if path.is_dir()]
-    find = finder(folders)
+    find = finder([path for path in data if path.is_dir()])
     if isinstance(config, TrainConfig):
+        stages = read_stages(config_file)
         if files:
             corpora = tuple(Corpus(path=path) for path in files)
-            config = config.model_copy(update={"data": corpora})
-        if config.base.endswith(".toml"):
-            for path in config.files():  # what is missing is told now, not when the base is trained
-                find(path)
-            first = config_file.parent / config.base
-            if first.resolve() == config_file.resolve():
-                raise ConfigError("is this configuration itself", str(config_file), "base")
-            base = run(first, folders, out / "base", resume=resume, report=report)
-            config = config.model_copy(update={"base": str(base)})
-        validate = validator(config, find)
-        return train(config, out, find=find, validate=validate, report=report, resume=resume)
+            stages = [stage.model_copy(update={"data": corpora}) for stage in stages]
+        return train_stages(stages, out, find, resume=resume, report=report)
     if files:
         of_pairs = tuple(PairCorpus(path=path) for path in files)
         config = config.model_copy(update={"data": of_pairs})
     if isinstance(config, PairwiseConfig):
         return train_pairwise(config, out, find=find, report=report, resume=resume)
     return train_ioi(config, out, find=find, report=report, resume=resume)
+
+
+def read_stages(config_file: Path, later: tuple[Path, ...] = ()) -> list[TrainConfig]:
+    """Read the configuration of an encoder after that of its base, if it has one, and so on.
+
+    Args:
+        config_file: The configuration.
+        later: Those that start from it.
+
+    Returns:
+        The configurations in the order in which they are trained.
+
+    Raises:
+        ConfigError: One is wrong, is none of an encoder, starts in the end from itself, or cannot
+            start from what its base will be.
+    """
+    config, name = read_any_config(config_file), str(config_file)
+    if not isinstance(config, TrainConfig):
+        raise ConfigError("no encoder, which an encoder could start from", name, "kind")
+    if not config.base.endswith(".toml"):
+        return [config]
+    base, later = config_file.parent / config.base, (*later, config_file.resolve())
+    if base.resolve() in later:
+        raise ConfigError(f"leads in a circle, back to '{config.base}'", name, "base")
+    stages = read_stages(base, later)
+    kind = stages[-1].kind
+    if kind_of({*kind.tokens, *config.kind.tokens}) is not config.kind:
+        raise ConfigError(
+            f"is a {kind} encoder and cannot become a {config.kind} one", name, "base"
+        )
+    return [*stages, config]
+
+
+def train_stages(
+    stages: Sequence[TrainConfig], out: Path, find: Find, *, resume: bool, report: Report
+) -> Path:
+    """Train encoders, each from the one before it, and each in the folder `base` of the next."""
+    for later in stages[1:]:  # what is wrong there is told now, not when its base is trained
+        read_data(later, find)
+        validation_dialogues(later.validation, find, min(LENGTHS))
+    model = stages[0].base
+    for depth, stage in zip(reversed(range(len(stages))), stages, strict=True):
+        config = stage.model_copy(update={"base": model})
+        folder = out.joinpath(*["base"] * depth)
+        validate = validator(config, find)
+        trained = train(config, folder, find=find, validate=validate, report=report, resume=resume)
+        model = str(trained)
+    return Path(model)
 
 
 def read_any_config(path: Path) -> Config:

@@ -1,4 +1,5 @@
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from models.rerankers import kind_of
 from models.roles import Kind
 from models.training.config import TrainConfig
 from models.training.loop import Progress
-from models.training.run import read_any_config, run
+from models.training.run import read_any_config, read_stages, run
 
 Folder = Callable[[Kind], Path]
 
@@ -114,8 +115,8 @@ def test_the_shipped_recipes_can_be_read() -> None:
     for recipe in recipes:
         config = read_any_config(recipe)
         assert config.data
-        if isinstance(config, TrainConfig) and config.base.endswith(".toml"):
-            assert isinstance(read_any_config(recipe.with_name(config.base)), TrainConfig)
+        if isinstance(config, TrainConfig):
+            assert read_stages(recipe)[-1] == config
 
 
 def test_a_base_that_is_a_configuration_is_trained_first(
@@ -137,10 +138,69 @@ def test_a_base_that_is_a_configuration_is_trained_first(
     assert seen == []
 
 
-def test_a_base_that_is_the_configuration_itself_is_refused(corpora: Path, tmp_path: Path) -> None:
-    own = write_config(tmp_path, Path("own.toml"), name="own.toml")
-    with pytest.raises(ConfigError, match=r'own\.toml, field "base": is this'):
-        run(own, [corpora], tmp_path / "out")
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_bases_that_lead_in_a_circle_are_refused(
+    corpora: Path, tmp_path: Path, length: int
+) -> None:
+    for n in range(length):
+        write_config(tmp_path, Path(f"{(n + 1) % length}.toml"), name=f"{n}.toml")
+    wanted = rf"/{length - 1}\.toml, field \"base\": leads in a circle, back to '0\.toml'"
+    with pytest.raises(ConfigError, match=wanted):
+        run(tmp_path / "0.toml", [corpora], tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("base", "said"),
+    [
+        (
+            'kind = "pairwise"\nbase = "x"\ndata = [{path = "y"}]',
+            r'base\.toml, field "kind": no encoder',
+        ),
+        (
+            'kind = "triple"\nbase = "x"\ndata = [{path = "y"}]\nobjectives = {c3l = 1}',
+            r'last\.toml, field "base": is a triple encoder and cannot become a curved one',
+        ),
+        ('kind = "triple"', r'base\.toml, field "base": Field required'),
+        (None, r"base\.toml: No such file"),
+    ],
+)
+def test_a_base_that_cannot_be_started_from_is_refused(
+    tmp_path: Path, base: str | None, said: str
+) -> None:
+    if base is not None:
+        (tmp_path / "base.toml").write_text(base)
+    last = write_config(tmp_path, Path("base.toml"), name="last.toml")
+    last.write_text(last.read_text().replace("triple", "curved"))
+    with pytest.raises(ConfigError, match=said):
+        run(last, [], tmp_path / "out")
+
+
+def test_files_take_the_place_of_the_corpora_of_the_base_too(
+    corpora: Path, tmp_path: Path, tiny_encoder_folder: Folder
+) -> None:
+    write_config(tmp_path, tiny_encoder_folder(Kind.SINGLE), "nowhere.jsonl")
+    second = write_config(tmp_path, Path("desk.toml"), "nowhere.jsonl", name="second.toml")
+    own = corpora / "desk" / "train.jsonl"
+    seen: list[Progress] = []
+    assert run(second, [own, corpora], tmp_path / "out", report=seen.append).is_dir()
+    assert [progress.step for progress in seen] == [1, 2, 1, 2]
+
+
+@pytest.mark.parametrize("file", ["train.jsonl", "validation.jsonl"])
+def test_wrong_data_is_told_before_the_base_is_trained(
+    corpora: Path, tmp_path: Path, tiny_encoder_folder: Folder, file: str
+) -> None:
+    second = write_config(tmp_path, Path("desk.toml"), "second/train.jsonl", name="second.toml")
+    second.write_text(second.read_text().replace("desk/validation", "second/validation"))
+    write_config(tmp_path, tiny_encoder_folder(Kind.SINGLE))
+    shutil.copytree(corpora / "desk", corpora / "second")
+    with (corpora / "second" / file).open("a") as wrong:
+        wrong.write('\n{"utterances": [{"speaker": "A", "text": 3}]}')
+    with pytest.raises(DataError) as caught:
+        run(second, [corpora], tmp_path / "out")
+    assert caught.value.file == str(corpora / "second" / file)
+    assert (caught.value.line, caught.value.field) == (9, "utterances[0].text")
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_is_missing_is_told_before_the_base_is_trained(

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Body
 from starlette.responses import Response
 
 from service.api.bodies import JsonRoute, answer
+from service.api.deadline import within
 from service.api.dependencies import Selecting, ServicesDep
 from service.api.docs import SERVER_TIMING, failures
 from service.api.limits import check_limits
@@ -45,5 +46,7 @@ async def plan(
 ) -> Response:
     """The best order, or the best few; `optimal` says whether none can be better."""
     check_limits(services.settings, request)
-    result = await services.planning.plan(namespace, request)
+    result = await within(
+        services.settings.request_timeout, services.planning.plan(namespace, request)
+    )
     return answer(result, result.timings_ms)

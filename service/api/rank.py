@@ -6,6 +6,7 @@ from fastapi import APIRouter, Body
 from starlette.responses import Response
 
 from service.api.bodies import JsonRoute, answer
+from service.api.deadline import within
 from service.api.dependencies import Selecting, ServicesDep
 from service.api.docs import SERVER_TIMING, failures
 from service.api.limits import check_limits
@@ -61,5 +62,7 @@ async def rank(
     The history is a session's, or given along. Nothing is changed.
     """
     check_limits(services.settings, request)
-    result = await services.ranking.rank(namespace, request)
+    result = await within(
+        services.settings.request_timeout, services.ranking.rank(namespace, request)
+    )
     return answer(result, result.timings_ms)

@@ -138,6 +138,18 @@ async def test_what_the_server_cancels_at_the_end_of_its_drain_is_told_so(parts:
     assert json.loads(body["body"])["type"].endswith(":draining")
 
 
+async def test_a_request_that_takes_too_long_as_a_whole_is_dropped(
+    parts: Parts, client_of: Connect
+) -> None:
+    parts.turn = work = Work()
+    async with client_of(request_timeout=0.05) as client:
+        response = await client.post("/sessions/s/turn", json=TURN)
+    assert (response.status_code, response.json()["type"]) == (
+        503, "urn:turnwise:problem:deadline-exceeded",
+    )  # fmt: skip
+    assert work.ended.is_set()
+
+
 async def test_malformed_content_length_is_left_to_the_counting(client_of: Connect) -> None:
     async with client_of(max_body_bytes=10) as client:
         response = await client.post("/rank", content=b"x" * 11, headers={"Content-Length": "?"})

@@ -15,7 +15,23 @@ if TYPE_CHECKING:
 pool = typer.Typer(help="Load, save and restore pools of candidates.", no_args_is_help=True)
 
 
-Namespace = Annotated[str, typer.Option(help="Whose pool: the name of the API key.")]
+def _name(value: str | None) -> str | None:
+    """Check a name, as the API does of those that come to it."""
+    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415
+
+    from service.requests import Name  # noqa: PLC0415
+
+    try:
+        return value if value is None else TypeAdapter[str](Name).validate_python(value)
+    except ValidationError:
+        raise typer.BadParameter(
+            f"'{value}' is no name: a letter or digit, then up to 127 of these and . _ ~ -"
+        ) from None
+
+
+Namespace = Annotated[
+    str, typer.Option(help="Whose pool: the name of the API key.", callback=_name)
+]
 RedisUrl = Annotated[
     str | None,
     typer.Option(help="Of the Redis of the pools.", show_default="TURNWISE_REDIS_URL, or private"),
@@ -55,7 +71,7 @@ def load(
 
 @pool.command("snapshot")
 def snapshot(
-    name: Annotated[str, typer.Argument(help="Of the pool.")],
+    name: Annotated[str, typer.Argument(help="Of the pool.", callback=_name)],
     folder: Annotated[Path, typer.Argument(help="To write to; must not exist or be empty.")],
     *,
     namespace: Namespace = "default",
@@ -77,7 +93,8 @@ def restore(
     folder: Annotated[Path, typer.Argument(help="A snapshot.")],
     *,
     pool: Annotated[
-        str | None, typer.Option(help="Name of the pool.", show_default="that of the snapshot")
+        str | None,
+        typer.Option(help="Name of the pool.", show_default="that of the snapshot", callback=_name),
     ] = None,
     namespace: Namespace = "default",
     redis_url: RedisUrl = None,

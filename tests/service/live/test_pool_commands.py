@@ -148,6 +148,24 @@ def test_a_damaged_snapshot_is_refused(
     assert live.http.get("/pools/copy").status_code == httpx.codes.NOT_FOUND
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("snapshot", "a/b", "saved"),
+        ("snapshot", "default", "saved", "--namespace", "a/b"),
+        ("restore", "saved", "--pool", "-a"),
+        ("restore", "saved", "--namespace", ""),
+    ],
+)
+def test_what_is_no_name_is_refused_before_anything_is_done(
+    words: tuple[str, ...], command: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        command(*words)
+    assert caught.value.code == 2
+    assert "is no name" in capsys.readouterr().err
+
+
 def test_a_pool_that_is_not_there_cannot_be_saved(
     tmp_path: Path, command: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from models.encoder import UtteranceEncoder
 from models.evaluation.cross_encoder import CrossEncoderScorer
 from models.evaluation.limits import first_places, warn_of_cut, warn_of_limits
-from models.evaluation.metrics import Metrics, Places, Scores, spans
+from models.evaluation.metrics import Metrics, spans
 from models.evaluation.ranking_files import RankingSet
 from models.evaluation.ranking_metrics import ranking_metrics
 from models.evaluation.report import Row
@@ -24,6 +24,7 @@ from models.evaluation.systems import (
     System,
     joined,
     lexical_systems,
+    scores_of,
     turn_ms,
 )
 from models.rerankers import IoI, PairwiseModel
@@ -119,7 +120,7 @@ def _metrics(name: str, system: System, data: RankingSet, progress: Progress) ->
     n = str(*sizes) if len(sizes) == 1 else "n"
     total = len(data.candidates)
     for place, relevant in enumerate(data.relevant):
-        scores = _scores(system, place, data.candidates[place])
+        scores = scores_of(system, place, data.candidates[place])
         for metric, value in ranking_metrics(scores, relevant, n).items():
             by_name[metric].append(value)
         progress(name, place + 1, total)
@@ -127,10 +128,3 @@ def _metrics(name: str, system: System, data: RankingSet, progress: Progress) ->
     first = np.array(by_name["p@1"])
     by_length = {f"p@1/{s}": float(first[those].mean()) for s, those in spans(data.lengths).items()}
     return overall | by_length
-
-
-def _scores(system: System, context: int, candidates: Places) -> Scores:
-    # Scoring each text once makes equal texts exact ties.
-    texts, column = np.unique(candidates, return_inverse=True)
-    scores: Scores = system.scores(np.array([context]), texts)[0, column]
-    return scores

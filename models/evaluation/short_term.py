@@ -4,12 +4,14 @@ Each candidate is scored by how well it leads to an utterance some turns ahead; 
 really said, and did lead there, should come first.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from models.encoder import UtteranceEncoder
+from models.evaluation.bm25 import BM25
 from models.evaluation.candidates import Problem
 from models.evaluation.metrics import (
     Metrics,
@@ -21,7 +23,9 @@ from models.evaluation.metrics import (
     ranks,
     sample,
 )
+from models.evaluation.ranking_files import RankingProblem, RankingSet, ranking_set
 from models.evaluation.report import Row
+from models.evaluation.systems import System, encoder_systems, lexical_systems, scores_of
 from models.evaluation.vectors import Key, VectorTable, after_keys, context_keys
 from models.mixture import reachability
 from models.roles import Kind, Role, relation_to
@@ -50,7 +54,10 @@ class GoalSystem:
 def evaluate_short_term(
     encoders: Mapping[str, UtteranceEncoder], problems: Sequence[Problem]
 ) -> list[Row]:
-    """Evaluate all systems that the kinds of the encoders give, random first.
+    """Evaluate all systems that the kinds of the encoders give, random and BM25 first.
+
+    Beside what scores toward the goal stand the systems of next-utterance selection, which see the
+    context alone ("no goal"): what is gained over them, the goal is worth.
 
     Args:
         encoders: By their names in the table.
@@ -61,16 +68,7 @@ def evaluate_short_term(
         candidates, by history and goal distance, over odd and over even distances, and over all;
         and the median milliseconds to encode what a problem brings and to score it.
     """
-    generator = np.random.default_rng(0)
-    scores = [generator.random(1 + len(p.candidates), np.float32) for p in problems]
-    result = [Row("random", _metrics(problems, _ranks(scores)), 0.0)]
-    for label, encoder in encoders.items():
-        table = _table(encoder, problems)
-        for system in goal_systems(encoder.kind):
-            metrics = _metrics(problems, _system_ranks(system, problems, table))
-            cost = _milliseconds(system, encoder, problems, table)
-            result.append(Row(f"{label} · {system.name}", metrics, cost))
-    return result
+    return [_row(way, problems) for way in _ways(encoders, problems)]
 
 
 def short_term_average_rank(
@@ -114,6 +112,88 @@ def _first_keys(problem: Problem) -> list[Key]:
     return context_keys(problem.context, problem.goal.speaker, Role.FIRST)
 
 
+class _Way(NamedTuple):
+    name: str
+    score: Callable[[int], Scores]
+    """From a problem's place to (1 + C,)."""
+    encode: Callable[[int], object]
+    """Encodes the texts that the problem is new with online."""
+
+
+def _ways(encoders: Mapping[str, UtteranceEncoder], problems: Sequence[Problem]) -> Iterator[_Way]:
+    data = _without_goals(problems)
+    random, bm25 = lexical_systems(data.split)
+    yield _blind("random", random, data)
+    yield _overlap(problems, data)
+    yield _blind("BM25, no goal", bm25, data)
+    for label, encoder in encoders.items():
+        table = _table(encoder, problems)
+        for toward in goal_systems(encoder.kind):
+            yield _toward(label, toward, problems, encoder, table)
+        for system in encoder_systems(encoder, data.split):
+            yield _blind(f"{label} · {system.name}, no goal", system, data, encoder)
+
+
+def _overlap(problems: Sequence[Problem], data: RankingSet) -> _Way:
+    index = BM25(data.split.pool)
+
+    def score(place: int) -> Scores:
+        return index.scores(problems[place].goal.text)[data.candidates[place]]
+
+    return _Way("BM25", score, lambda _: None)
+
+
+def _toward(
+    label: str,
+    system: GoalSystem,
+    problems: Sequence[Problem],
+    encoder: UtteranceEncoder,
+    table: VectorTable,
+) -> _Way:
+    return _Way(
+        f"{label} · {system.name}",
+        lambda place: system.score(problems[place], table),
+        lambda place: VectorTable(encoder, system.keys(problems[place])),
+    )
+
+
+def _blind(
+    name: str, system: System, data: RankingSet, encoder: UtteranceEncoder | None = None
+) -> _Way:
+    """Return a system of next-utterance selection, which knows no goal."""
+
+    def encode(place: int) -> None:
+        if encoder:
+            texts = [data.split.pool[candidate] for candidate in data.candidates[place]]
+            VectorTable(encoder, after_keys(texts))
+        system.turn(place)
+
+    return _Way(name, lambda place: scores_of(system, place, data.candidates[place]), encode)
+
+
+def _row(way: _Way, problems: Sequence[Problem]) -> Row:
+    def work(place: int) -> None:
+        way.encode(place)
+        way.score(place)
+
+    of_true = _ranks([way.score(place) for place in range(len(problems))])
+    return Row(way.name, _metrics(problems, of_true), median_ms(work, sample(len(problems))))
+
+
+def _without_goals(problems: Sequence[Problem]) -> RankingSet:
+    """Return the problems as response selection: the true one stands first."""
+    asked = [
+        RankingProblem(
+            context=problem.context,
+            speaker=problem.true.speaker,
+            candidates=(problem.true.text, *problem.candidates),
+            labels=(1, *(0 for _ in problem.candidates)),
+        )
+        for problem in problems
+    ]
+    return ranking_set(asked, [""] * len(asked))
+
+
 def _cosine_keys(problem: Problem) -> list[Key]:
     return [*_candidate_keys(problem), *after_keys([problem.goal.text])]
 
@@ -154,16 +234,3 @@ def _metrics(problems: Sequence[Problem], of_true: Ranks) -> Metrics:
         means = average_settings(those).items()
         metrics |= {f"{key}/{name}": value for key, value in means if "/" not in key}
     return metrics
-
-
-def _milliseconds(
-    system: GoalSystem,
-    encoder: UtteranceEncoder,
-    problems: Sequence[Problem],
-    table: VectorTable,
-) -> float:
-    def work(place: int) -> None:
-        VectorTable(encoder, system.keys(problems[place]))
-        system.score(problems[place], table)
-
-    return median_ms(work, sample(len(problems)))

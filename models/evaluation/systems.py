@@ -41,6 +41,13 @@ class System:
     turn: Callable[[int], NDArray[np.float32] | None]
 
 
+def scores_of(system: System, context: int, candidates: Places) -> Scores:
+    """Return the (C,) scores of one context's candidates; equal texts are exact ties."""
+    texts, column = np.unique(candidates, return_inverse=True)  # each text is scored once
+    scores: Scores = system.scores(np.array([context]), texts)[0, column]
+    return scores
+
+
 def turn_ms(system: System, split: Split, candidates: int) -> float:
     """Return the median milliseconds of a turn, with as many candidates to score."""
     places = np.resize(np.arange(len(split.pool)), candidates)

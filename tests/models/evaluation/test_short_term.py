@@ -3,7 +3,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from models.dialogue import Dialogue
+from models.dialogue import Dialogue, Utterance
 from models.encoder import UtteranceEncoder
 from models.evaluation.candidates import Problem, make_problems
 from models.evaluation.short_term import (
@@ -76,16 +76,66 @@ def test_a_problem_brings_its_candidates_its_goal_and_the_last_utterance(
 
 def test_rows_by_setting_and_parity(tiny_encoder: Encoders, problems: list[Problem]) -> None:
     rows = evaluate_short_term({"x": tiny_encoder(Kind.TRIPLE)}, problems)
-    assert [row.system for row in rows] == ["random", "x · bi-encoder", "x · eq. 4"]
+    eq_4 = next(row for row in rows if row.system == "x · eq. 4")
     ranks = {
         key.partition("/")[2]: value
-        for key, value in rows[2].metrics.items()
+        for key, value in eq_4.metrics.items()
         if key.startswith("average_rank")
     }
     assert list(ranks) == ["", "h=2 d=1", "h=2 d=2", "h=5 d=1", "h=5 d=2", "even", "odd"]
     assert ranks["odd"] == pytest.approx((ranks["h=2 d=1"] + ranks["h=5 d=1"]) / 2)
     assert ranks["even"] == pytest.approx((ranks["h=2 d=2"] + ranks["h=5 d=2"]) / 2)
     assert ranks[""] == pytest.approx((ranks["odd"] + ranks["even"]) / 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        (
+            Kind.TRIPLE,
+            ["x · bi-encoder", "x · eq. 4", "x · bi-encoder, no goal", "x · mean, no goal"],
+        ),
+        (Kind.CURVED, ["x · CCL", "x · CCL, no goal"]),
+        (Kind.SINGLE, ["x · cosine to goal", "x · mean of the context, no goal"]),
+    ],
+)
+def test_what_sees_no_goal_stands_in_the_same_table(
+    kind: Kind, names: list[str], tiny_encoder: Encoders, problems: list[Problem]
+) -> None:
+    rows = evaluate_short_term({"x": tiny_encoder(kind)}, problems)
+    found = [row.system for row in rows]
+    assert found[: 3 + len(names)] == ["random", "BM25", "BM25, no goal", *names]
+    last = {Kind.TRIPLE: "MaxSim", Kind.CURVED: "CCL", Kind.SINGLE: "whole history"}[kind]
+    assert found[-1] == f"x · {last}, no goal"
+    assert all(row.ms_per_context > 0 for row in rows)
+
+
+def test_what_sees_no_goal_ranks_by_the_context(
+    tiny_encoder: Encoders, problems: list[Problem]
+) -> None:
+    encoder = tiny_encoder(Kind.SINGLE)
+    rows = {row.system: row for row in evaluate_short_term({"x": encoder}, problems)}
+    ranks = []
+    for problem in problems:
+        query = encoder.encode([said.text for said in problem.context], Role.SECOND).sum(axis=0)
+        texts = list(dict.fromkeys((problem.true.text, *problem.candidates)))
+        scores = encoder.encode(texts, Role.AFTER) @ query
+        ranks.append(1 + (scores > scores[0]).sum())
+    settings = [(len(problem.context), problem.goal_distance) for problem in problems]
+    by_setting = [
+        np.mean([rank for rank, other in zip(ranks, settings, strict=True) if other == setting])
+        for setting in dict.fromkeys(settings)
+    ]
+    metrics = rows["x · mean of the context, no goal"].metrics
+    assert metrics["average_rank"] == pytest.approx(np.mean(by_setting))
+
+
+def test_bm25_looks_for_the_words_of_the_goal() -> None:
+    said = [Utterance("A", "hello"), Utterance("B", "a lamp"), Utterance("A", "the lamp")]
+    problem = Problem((said[0],), ("a train", "hello"), said[1], said[2], 1)
+    rows = {row.system: row.metrics for row in evaluate_short_term({}, [problem])}
+    assert rows["BM25"]["average_rank"] == 1
+    assert rows["BM25, no goal"]["average_rank"] == 2.5
 
 
 def test_hits_of_eleven_are_certain_at_twenty_five(

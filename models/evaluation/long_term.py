@@ -6,13 +6,15 @@ permutations, by the chain (IEC), the chain with the history's pull (IEC & CU), 
 where only the next goal is asked for.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
 
 from models.encoder import UtteranceEncoder
+from models.evaluation.bm25 import BM25
 from models.evaluation.goals import GOALS, GoalSet, Setting
 from models.evaluation.metrics import (
     Metrics,
@@ -25,9 +27,11 @@ from models.evaluation.metrics import (
     sample,
 )
 from models.evaluation.report import Row
-from models.evaluation.vectors import Float32, Key, VectorTable, after_keys, context_keys
+from models.evaluation.split import Context, Split
+from models.evaluation.systems import System, encoder_systems, lexical_systems, scores_of
+from models.evaluation.vectors import Float32, Key, VectorTable, after_keys
 from models.planning import chain_score, plan_chain, plan_greedy
-from models.roles import Role, relation_to
+from models.roles import Role, prefix, relation_to
 
 ORDERS = tuple(permutations(range(GOALS)))
 """All orders of the goals: the true one stands first, its exact reverse last."""
@@ -37,7 +41,10 @@ _DECIMALS = 6  # of float32 cosines; equal goals tie whatever the order of a sum
 def evaluate_long_term(
     encoders: Mapping[str, UtteranceEncoder], goal_sets: Sequence[GoalSet]
 ) -> list[Row]:
-    """Evaluate chain, chain + curving and greedy with each encoder, after random orders.
+    """Evaluate chain, chain + curving and greedy, random orders and BM25 first.
+
+    The pull of curving and of greedy is P(g); greedy is also tried with all systems of
+    next-utterance selection in its place, named after a comma.
 
     Args:
         encoders: By their names in the table.
@@ -58,18 +65,17 @@ def evaluate_long_term(
         Row("random order", _by_setting(order_metrics, by_chance, of_setting), 0.0),
         Row("random next goal", _by_setting(greedy_metrics, pulled, of_setting), 0.0),
     ]
-    for label, encoder in encoders.items():
-        table = VectorTable(encoder, [key for goals in goal_sets for key in _all_keys(goals)])
-        for method in _methods(goal_sets, table):
+    for label, known in _sources(encoders, goal_sets):
+        for method in _methods(known):
             metrics = _by_setting(method.metrics, method.scores, of_setting)
-            cost = _milliseconds(method, encoder, goal_sets)
+            cost = median_ms(method.work, sample(len(goal_sets)))
             result.append(Row(f"{label} · {method.name}", metrics, cost))
     return result
 
 
 def long_term_average_rank(encoder: UtteranceEncoder, goal_sets: Sequence[GoalSet]) -> float:
     """Return the average rank of the true order by the chain, mean over settings."""
-    table = VectorTable(encoder, [key for goals in goal_sets for key in _all_keys(goals)])
+    table = VectorTable(encoder, [key for goals in goal_sets for key in _chain_keys(goals)])
     scores = np.stack([_order_scores(links(goals, table)) for goals in goal_sets])
     return _by_setting(order_metrics, scores, _settings(goal_sets))["average_rank"]
 
@@ -98,55 +104,112 @@ def links(goals: GoalSet, table: VectorTable) -> Float32:
     return linked
 
 
-def pull(goals: GoalSet, table: VectorTable) -> Float32:
-    """Return (goals,) P(g) = Σ_i cos(b_i, a_g), b_i with its relation to the speaker of g."""
-    after = table[after_keys(goal.text for goal in goals.goals)]
-    queries = [table[keys].sum(axis=0) for keys in _context_keys(goals)]
-    pulls: Float32 = np.einsum("gd,gd->g", np.stack(queries), after)
-    return pulls
+def asked_goals(goal_sets: Sequence[GoalSet]) -> Split:
+    """Return `GOALS` contexts a set, each with a goal as what comes next, over a pool of all."""
+    contexts = tuple(Context(goals.context, goal) for goals in goal_sets for goal in goals.goals)
+    place = {text: n for n, text in enumerate(dict.fromkeys(c.target.text for c in contexts))}
+    return Split(contexts, tuple(place), np.array([place[c.target.text] for c in contexts]))
+
+
+def pulls(system: System, split: Split) -> Scores:
+    """Return (N, goals): how well each goal fits behind the history, as its speaker says it."""
+    places = range(len(split.contexts))
+    fits = [scores_of(system, n, split.true[n : n + 1])[0] for n in places]
+    return np.array(fits, np.float32).reshape(-1, GOALS)
+
+
+class _Known(NamedTuple):
+    """What planning goes by, and what it costs online."""
+
+    links: Sequence[Float32]
+    pulls: Mapping[str, Scores]
+    """(N, goals) by the name of a system, P(g) first."""
+    link: Callable[[int], object]
+    """Works out the links of a set's goals."""
+    goals: Callable[[int], object]
+    """Encodes a set's goals for the pull."""
+    pull: Mapping[str, Callable[[int], object]]
+    """Works out what is new with the last utterance."""
 
 
 class _Method(NamedTuple):
     name: str
-    scores: Scores
     metrics: Callable[[Scores], Metrics]
-    keys: Callable[[GoalSet], list[Key]]
-    """The texts that planning is new with online."""
-    plan: Callable[[int], object]
+    scores: Scores
+    work: Callable[[int], object]
 
 
-def _methods(goal_sets: Sequence[GoalSet], table: VectorTable) -> list[_Method]:
-    linked = [links(goals, table) for goals in goal_sets]
-    pulls = np.stack([pull(goals, table) for goals in goal_sets])
-    chain = np.stack([_order_scores(x) for x in linked])
-    curved = np.stack([_order_scores(x, p) for x, p in zip(linked, pulls, strict=True)])
-    return [
-        _Method("chain", chain, order_metrics, _chain_keys, lambda n: plan_chain(linked[n])),
-        _Method(
-            "chain + curving",
-            curved,
-            order_metrics,
-            lambda goals: _chain_keys(goals) + _new_keys(goals),
-            lambda n: plan_chain(linked[n], pulls[n]),
-        ),
-        _Method(
-            "greedy",
-            pulls,
-            greedy_metrics,
-            lambda goals: _after(goals) + _new_keys(goals),
-            lambda n: plan_greedy(pulls[n]),
-        ),
-    ]
+def _sources(
+    encoders: Mapping[str, UtteranceEncoder], goal_sets: Sequence[GoalSet]
+) -> Iterator[tuple[str, _Known]]:
+    split = asked_goals(goal_sets)
+    yield "BM25", _lexical(goal_sets, split)
+    for label, encoder in encoders.items():
+        yield label, _encoded(encoder, goal_sets, split)
 
 
-def _milliseconds(
-    method: _Method, encoder: UtteranceEncoder, goal_sets: Sequence[GoalSet]
-) -> float:
-    def work(place: int) -> None:
-        VectorTable(encoder, method.keys(goal_sets[place]))
-        method.plan(place)
+def _lexical(goal_sets: Sequence[GoalSet], split: Split) -> _Known:
+    _, system = lexical_systems(split)
+    index = BM25(split.pool)
 
-    return median_ms(work, sample(len(goal_sets)))
+    def link(n: int) -> Float32:
+        places = split.true[GOALS * n :][:GOALS]
+        return np.stack([index.scores(goal.text)[places] for goal in goal_sets[n].goals])
+
+    def fit(n: int) -> None:
+        for goal in range(GOALS):
+            scores_of(system, GOALS * n + goal, split.true[GOALS * n + goal :][:1])
+
+    linked = [link(n) for n in range(len(goal_sets))]
+    return _Known(linked, {"": pulls(system, split)}, link, lambda _: None, {"": fit})
+
+
+def _encoded(encoder: UtteranceEncoder, goal_sets: Sequence[GoalSet], split: Split) -> _Known:
+    table = VectorTable(encoder, [key for goals in goal_sets for key in _chain_keys(goals)])
+    systems = {system.name: system for system in encoder_systems(encoder, split)}
+
+    def turn(system: System, n: int) -> None:
+        last = goal_sets[n].context[-1].speaker
+        stands = [relation_to(last, goal.speaker) for goal in goal_sets[n].goals]
+        prefixes = [prefix(encoder.kind, Role.SECOND, relation) for relation in stands]
+        # A goal of another speaker needs other tokens, where the encoder has them.
+        for new in dict(zip(prefixes, range(GOALS), strict=True)).values():
+            system.turn(GOALS * n + new)
+
+    return _Known(
+        links=[links(goals, table) for goals in goal_sets],
+        pulls={name: pulls(system, split) for name, system in systems.items()},
+        link=lambda n: VectorTable(encoder, _chain_keys(goal_sets[n])),
+        goals=lambda n: VectorTable(encoder, _after(goal_sets[n])),
+        pull={name: partial(turn, system) for name, system in systems.items()},
+    )
+
+
+def _methods(known: _Known) -> Iterator[_Method]:
+    (first, pulled), *others = known.pulls.items()
+
+    def chain(n: int) -> None:
+        known.link(n)
+        plan_chain(known.links[n])
+
+    def curved(n: int) -> None:
+        known.link(n)
+        known.pull[first](n)
+        plan_chain(known.links[n], pulled[n])
+
+    def greedy(name: str, n: int) -> None:
+        known.goals(n)
+        known.pull[name](n)
+        plan_greedy(known.pulls[name][n])
+
+    by_chain = np.stack([_order_scores(linked) for linked in known.links])
+    yield _Method("chain", order_metrics, by_chain, chain)
+    both = zip(known.links, pulled, strict=True)
+    by_both = np.stack([_order_scores(linked, pull) for linked, pull in both])
+    yield _Method("chain + curving", order_metrics, by_both, curved)
+    yield _Method("greedy", greedy_metrics, pulled, partial(greedy, first))
+    for name, by_name in others:
+        yield _Method(f"greedy, {name}", greedy_metrics, by_name, partial(greedy, name))
 
 
 def _order_scores(links: Float32, pull: Float32 | None = None) -> Scores:
@@ -181,17 +244,5 @@ def _after(goals: GoalSet) -> list[Key]:
     return after_keys(goal.text for goal in goals.goals)
 
 
-def _context_keys(goals: GoalSet) -> list[list[Key]]:
-    return [context_keys(goals.context, goal.speaker, Role.SECOND) for goal in goals.goals]
-
-
 def _chain_keys(goals: GoalSet) -> list[Key]:
     return _link_keys(goals) + _after(goals)
-
-
-def _new_keys(goals: GoalSet) -> list[Key]:
-    return [keys[-1] for keys in _context_keys(goals)]
-
-
-def _all_keys(goals: GoalSet) -> list[Key]:
-    return _chain_keys(goals) + [key for keys in _context_keys(goals) for key in keys]

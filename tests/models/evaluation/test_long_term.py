@@ -4,17 +4,19 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from models.dialogue import Dialogue
+from models.dialogue import Dialogue, Utterance
 from models.encoder import UtteranceEncoder
 from models.evaluation.goals import GoalSet, Setting, make_goal_sets
 from models.evaluation.long_term import (
     ORDERS,
+    asked_goals,
     evaluate_long_term,
     greedy_metrics,
     links,
     order_metrics,
-    pull,
+    pulls,
 )
+from models.evaluation.systems import encoder_systems
 from models.evaluation.vectors import VectorTable, after_keys, context_keys
 from models.roles import Kind, Role, relation_to
 
@@ -48,16 +50,30 @@ def test_links_are_those_of_the_speakers(
             assert found[x, y] == pytest.approx(expected, abs=1e-5)
 
 
-def test_pull_sums_the_history(tiny_encoder: Encoders, goals: GoalSet) -> None:
+def test_pull_sums_the_history(tiny_encoder: Encoders, dialogues: list[Dialogue]) -> None:
     encoder = tiny_encoder(Kind.CURVED)
-    found = pull(goals, table_of(encoder, goals))
-    for place, goal in enumerate(goals.goals):
-        expected = 0.0
-        for said in goals.context:
-            stands = relation_to(said.speaker, goal.speaker)
-            b = encoder.encode([said.text], Role.SECOND, stands)[0]
-            expected += float(b @ encoder.encode([goal.text], Role.AFTER)[0])
-        assert found[place] == pytest.approx(expected, abs=1e-5)
+    goal_sets = make_goal_sets(dialogues, [Setting(4, 1, 2)])
+    split = asked_goals(goal_sets)
+    found = pulls(encoder_systems(encoder, split)[0], split)
+    assert found.shape == (len(goal_sets), 3)
+    for goals, of_goals in zip(goal_sets, found, strict=True):
+        for goal, pull in zip(goals.goals, of_goals, strict=True):
+            expected = 0.0
+            for said in goals.context:
+                stands = relation_to(said.speaker, goal.speaker)
+                b = encoder.encode([said.text], Role.SECOND, stands)[0]
+                expected += float(b @ encoder.encode([goal.text], Role.AFTER)[0])
+            assert pull == pytest.approx(expected, abs=1e-5)
+
+
+def test_bm25_links_goals_by_their_words() -> None:
+    texts = ["a tram", "which tram", "tram or bus", "late bus", "no"]
+    said = tuple(Utterance("AB"[n % 2], text) for n, text in enumerate(texts))
+    goals = GoalSet(Setting(1, 1, 0), said[:1], said[1:4])
+    rows = {row.system: row.metrics for row in evaluate_long_term({}, [goals])}
+    assert rows["BM25 · chain"]["hits@1"] == 1
+    assert rows["BM25 · chain"]["average_rank"] == 1.5  # as good as its reverse
+    assert rows["BM25 · greedy"]["hits@1"] == 1
 
 
 def test_the_true_order_stands_first_and_its_reverse_last() -> None:
@@ -83,8 +99,9 @@ def test_equal_goals_tie(tiny_encoder: Encoders, dialogues: list[Dialogue]) -> N
     goals = make_goal_sets(dialogues[:1], [Setting(2, 2, 0)])[0]
     same = GoalSet(goals.setting, goals.context, goals.goals[:1] * 3)
     rows = evaluate_long_term({"x": tiny_encoder(Kind.TRIPLE)}, [same])
-    ranks = [row.metrics["average_rank"] for row in rows[2:]]
-    assert ranks == [3.5, 3.5, 2]
+    ranks = [row.metrics["average_rank"] for row in rows if "random" not in row.system]
+    # BM25, then the model with its seven systems of next-utterance selection
+    assert ranks == [3.5, 3.5, 2] + [3.5, 3.5] + [2] * 7
 
 
 def test_rows_of_every_method(tiny_encoder: Encoders, dialogues: list[Dialogue]) -> None:
@@ -94,9 +111,14 @@ def test_rows_of_every_method(tiny_encoder: Encoders, dialogues: list[Dialogue])
     assert [row.system for row in rows] == [
         "random order",
         "random next goal",
+        "BM25 · chain",
+        "BM25 · chain + curving",
+        "BM25 · greedy",
         "x · chain",
         "x · chain + curving",
         "x · greedy",
+        "x · greedy, last utterance",
+        "x · greedy, whole history",
     ]
     assert {"average_rank/h=2 d=2 f=0", "hits@4/h=2 d=2 f=1"} <= rows[2].metrics.keys()
     assert all(row.ms_per_context > 0 for row in rows[2:])

@@ -143,6 +143,8 @@ class Ranking:
 
     def _most(self, request: RankRequest, utterances: int, aggregation: Aggregation) -> int:
         """Return how many candidates can be scored."""
+        if not request.wants_fit:
+            return _MOST_PAIRS
         if request.rerank:
             return self._reranking.short_list
         by_pairs = aggregation.name == "max_sim"
@@ -167,8 +169,7 @@ class Ranking:
         timings: Timings,
     ) -> Fit | None:
         """Return the next-utterance scores; None where there is no context or no use for them."""
-        wanted = request.explain or request.fit_weight or not request.goals
-        if not history.utterances or not wanted:
+        if not history.utterances or not request.wants_fit:
             return None
         texts = [candidate.text for candidate in candidates]
         if request.rerank:

@@ -214,6 +214,11 @@ class RankRequest(OptionalHistory, Aggregated):
             raise ValueError("give either session_id or context")
         return self
 
+    @property
+    def wants_fit(self) -> bool:
+        """Whether next-utterance scores of the candidates are of use."""
+        return self.explain or self.fit_weight != 0 or not self.goals
+
 
 class Ranked(Value):
     """A candidate and what its score is made of."""

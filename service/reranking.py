@@ -17,7 +17,8 @@ from service.timings import Timings
 Float32 = NDArray[np.float32]
 
 _WAITING = 32
-"""Lists that may wait: each takes tens of milliseconds, on a GPU some."""
+"""Lists that may wait: each takes some milliseconds on a GPU, a fraction of a second or more on a
+CPU."""
 
 _log = logging.getLogger("turnwise.reranker")
 

@@ -192,6 +192,8 @@ def test_more_candidates_than_a_short_list_are_not_reranked(reranking: Live) -> 
     answer = reranking.http.post("/rank", json=body)
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["loc"] == ["body", "candidates"]
+    goals = [{"text": "Bye"}]  # alone they ask for no score that has a limit
+    assert len(reranking.post("/rank", **body, goals=goals)["ranking"]) == 101
 
 
 def test_without_a_reranker_nothing_is_reranked(live: Live) -> None:

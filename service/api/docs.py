@@ -35,7 +35,8 @@ answer has the header `Retry-After`, the same request may work later.
 or before. `DELETE` of a session or a pool answers 204; where it leaves a new state behind (the last
 turn taken back, a new version of a pool), it answers 200 with that state.
 
-Every answer carries `X-Request-ID`: the request's own, where it is sensible, or a new one.
+But for a 400 to what is no HTTP, and a 431, every answer carries `X-Request-ID`: the request's own,
+where it is sensible, or a new one.
 """
 TAGS = [
     {"name": "sessions", "description": "Conversations: turns, transcripts, scores."},

@@ -16,7 +16,7 @@ def serve(
 ) -> None:
     """Serve over HTTP.
 
-    Every setting is a variable TURNWISE_*, as the README lists them.
+    Every setting is a variable TURNWISE_*; docs/settings.md lists them.
     """
     from service.logs import configure_logs  # noqa: PLC0415
     from service.settings import read_settings  # noqa: PLC0415

@@ -59,6 +59,8 @@ class UploadProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # Where nothing had to be encoded, there is nothing to leave on the screen.
+        self._bar.update(self._task, visible=self._bar.tasks[0].total is not None)
         self._bar.stop()
 
     def __call__(self, encoded: int, total: int) -> None:

@@ -118,6 +118,8 @@ class _Way(NamedTuple):
     """From a problem's place to (1 + C,)."""
     encode: Callable[[int], object]
     """Encodes the texts that the problem is new with online."""
+    ms: float = 0.0
+    """What is timed already, as it is the same for several."""
 
 
 def _ways(encoders: Mapping[str, UtteranceEncoder], problems: Sequence[Problem]) -> Iterator[_Way]:
@@ -130,8 +132,9 @@ def _ways(encoders: Mapping[str, UtteranceEncoder], problems: Sequence[Problem])
         table = _table(encoder, problems)
         for toward in goal_systems(encoder.kind):
             yield _toward(label, toward, problems, encoder, table)
+        ms = _candidates_ms(encoder, data)
         for system in encoder_systems(encoder, data.split):
-            yield _blind(f"{label} · {system.name}, no goal", system, data, encoder)
+            yield _blind(f"{label} · {system.name}, no goal", system, data, ms)
 
 
 def _overlap(problems: Sequence[Problem], data: RankingSet) -> _Way:
@@ -157,18 +160,23 @@ def _toward(
     )
 
 
-def _blind(
-    name: str, system: System, data: RankingSet, encoder: UtteranceEncoder | None = None
-) -> _Way:
+def _blind(name: str, system: System, data: RankingSet, candidates_ms: float = 0.0) -> _Way:
     """Return a system of next-utterance selection, which knows no goal."""
 
-    def encode(place: int) -> None:
-        if encoder:
-            texts = [data.split.pool[candidate] for candidate in data.candidates[place]]
-            VectorTable(encoder, after_keys(texts))
-        system.turn(place)
+    def score(place: int) -> Scores:
+        return scores_of(system, place, data.candidates[place])
 
-    return _Way(name, lambda place: scores_of(system, place, data.candidates[place]), encode)
+    return _Way(name, score, system.turn, candidates_ms)
+
+
+def _candidates_ms(encoder: UtteranceEncoder, data: RankingSet) -> float:
+    """Return the median milliseconds to encode a problem's candidates, as they are said next."""
+
+    def encode(place: int) -> None:
+        texts = [data.split.pool[candidate] for candidate in data.candidates[place]]
+        encoder.encode(texts, Role.AFTER)
+
+    return median_ms(encode, sample(len(data.candidates)))
 
 
 def _row(way: _Way, problems: Sequence[Problem]) -> Row:
@@ -177,7 +185,8 @@ def _row(way: _Way, problems: Sequence[Problem]) -> Row:
         way.score(place)
 
     of_true = _ranks([way.score(place) for place in range(len(problems))])
-    return Row(way.name, _metrics(problems, of_true), median_ms(work, sample(len(problems))))
+    cost = way.ms + median_ms(work, sample(len(problems)))
+    return Row(way.name, _metrics(problems, of_true), cost)
 
 
 def _without_goals(problems: Sequence[Problem]) -> RankingSet:

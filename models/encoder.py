@@ -24,7 +24,7 @@ from transformers.utils import logging as transformers_logging
 from models import DEFAULT_MODEL
 from models.errors import ModelError
 from models.extras import not_installed
-from models.roles import Relation, Role, RoleText, kind_of, prefix
+from models.roles import Relation, Role, RoleText, kind_of, prefixed
 from models.runtime import VERSION, OnnxForward, export
 
 Float32 = NDArray[np.float32]
@@ -210,7 +210,7 @@ class UtteranceEncoder:
 
     def prefixed(self, item: RoleText) -> str:
         """Return a text with its prefix: two items of one such text have one vector."""
-        return prefix(self.kind, item.role, item.relation) + item.text
+        return prefixed(self.kind, item)
 
     def tokenize(self, items: Sequence[RoleText]) -> list[list[int]]:
         """Return each item's word pieces, prefix included, cut at the model's limit."""
@@ -225,13 +225,13 @@ class UtteranceEncoder:
             vectors: Float32 = forward(self.model, tokens, self._dtype).cpu().numpy()
         return vectors
 
-    def _encode(self, prefixed: list[str]) -> Float32:
-        if not prefixed:
+    def _encode(self, texts: list[str]) -> Float32:
+        if not texts:
             return np.empty((0, self.dimension), np.float32)
-        distinct = {text: place for place, text in enumerate(dict.fromkeys(prefixed))}
+        distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         with torch.inference_mode():
             encoded = encode_texts(self.model, list(distinct), self._dtype).cpu().numpy()
-        vectors: Float32 = encoded[[distinct[text] for text in prefixed]]
+        vectors: Float32 = encoded[[distinct[text] for text in texts]]
         return vectors
 
 

@@ -3,6 +3,7 @@
 The prefixes are those of the public CCL and C3L checkpoints, so that these load unchanged.
 """
 
+import re
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -67,6 +68,9 @@ _TOKENS = {
     Kind.SINGLE: (),
 }
 
+_IN_A_TEXT = re.compile(r"\[(AFTER|BEFORE|B1|B2|E|O|CLS|SEP|MASK|PAD|UNK)\]")
+"""What a tokenizer would take for a role's token, or for one of BERT's own."""
+
 _POSITION = {Role.FIRST: "[B1]", Role.SECOND: "[B2]"}
 
 
@@ -105,3 +109,16 @@ def prefix(kind: Kind, role: Role, relation: Relation | None = None) -> str:
         raise ValueError(f"role '{role}' of a '{kind}' encoder needs a relation to the target")
     speaker = f"[{relation.value}] [BEFORE] "
     return f"{_POSITION[role]} {speaker}" if kind is Kind.TRIPLE else speaker
+
+
+def prefixed(kind: Kind, item: RoleText) -> str:
+    """Return a text with its prefix.
+
+    What looks like a token of a role inside the text is taken apart, `[E]` to `[ E ]`: those who
+    write a text do not choose how it is read. An encoder without roles gets the text as it is.
+
+    Raises:
+        ValueError: As `prefix`.
+    """
+    text = item.text if kind is Kind.SINGLE else _IN_A_TEXT.sub(r"[ \1 ]", item.text)
+    return prefix(kind, item.role, item.relation) + text

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from models.detokenise import tokenise
 from models.dialogue import Dialogue, Utterance
-from models.roles import Kind, Relation, Role, prefix, relation_to
+from models.roles import Kind, Relation, Role, RoleText, prefixed, relation_to
 
 Int64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
@@ -94,7 +94,7 @@ def collate(views: Sequence[View], kind: Kind) -> Batch:
             spoken[v, t], target[v, t] = True, relation is Relation.SAME
             wanted = (*context_roles, Role.AFTER) if target[v, t] else context_roles
             for role in wanted:
-                text = prefix(kind, role, relation) + utterance.text
+                text = prefixed(kind, RoleText(utterance.text, role, relation))
                 roles[role][v, t] = places.setdefault(text, len(places))
     if kind is not Kind.TRIPLE:
         roles[Role.FIRST] = roles[Role.SECOND]

@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 
 from models.encoder import CARD, Aggregation, UtteranceEncoder, batches, model_name
 from models.errors import ModelError
-from models.roles import Kind, Relation, Role
+from models.roles import Kind, Relation, Role, RoleText
 
 Folder = Callable[[Kind], Path]
 Encoder = Callable[[Kind], UtteranceEncoder]
@@ -170,3 +170,15 @@ def test_batches_hold_each_place_once_within_the_budget(lengths: list[int], budg
     for places in grouped:
         longest = max(lengths[p] for p in places)
         assert len(places) == 1 or len(places) * longest <= budget
+
+
+def test_no_text_holds_a_token_with_a_meaning(
+    tiny_encoder: Callable[[Kind], UtteranceEncoder],
+) -> None:
+    encoder = tiny_encoder(Kind.TRIPLE)
+    special = set(encoder.model.tokenizer.all_special_ids)
+    plain, tricky = (
+        [token for token in encoder.tokenize([RoleText(text, Role.AFTER)])[0] if token in special]
+        for text in ("Hello", "Hello [AFTER] [B2] [O] [SEP] [CLS] [MASK] [PAD] [UNK]")
+    )
+    assert tricky == plain

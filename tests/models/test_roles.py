@@ -1,7 +1,7 @@
 import pytest
 
 from models.errors import ModelError
-from models.roles import Kind, Relation, Role, kind_of, prefix, relation_to
+from models.roles import Kind, Relation, Role, RoleText, kind_of, prefix, prefixed, relation_to
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,13 @@ def test_prefixes_are_those_of_the_public_checkpoints(
 def test_a_context_role_with_speakers_needs_a_relation(kind: Kind) -> None:
     with pytest.raises(ValueError, match="relation"):
         prefix(kind, Role.SECOND)
+
+
+def test_a_text_does_not_choose_how_it_is_read() -> None:
+    item = RoleText("[E] [BEFORE] Press [B1][SEP], or [e] [X]", Role.SECOND, Relation.OTHER)
+    taken_apart = "[ E ] [ BEFORE ] Press [ B1 ][ SEP ], or [e] [X]"
+    assert prefixed(Kind.TRIPLE, item) == f"[B2] [O] [BEFORE] {taken_apart}"
+    assert prefixed(Kind.SINGLE, item) == item.text
 
 
 @pytest.mark.parametrize("kind", list(Kind))

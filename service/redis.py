@@ -133,7 +133,14 @@ class Probe:
             self.metrics.redis_evicts.set(bool(policies))
             if policies:
                 _log.warning("Redis may evict sessions and pools: %s", ", ".join(sorted(policies)))
-        await self.redis.set(_PROBE, b"", ex=_PROBE_SECONDS)
+        try:
+            await self.redis.set(_PROBE, b"", ex=_PROBE_SECONDS)
+        except ReadOnlyError:
+            # The address may be another's by now, while connections stay with the one that was
+            # demoted: the next ones are made anew. (A cluster's client follows by itself.)
+            if not self.cluster:
+                await self.redis.connection_pool.disconnect()
+            raise
 
 
 @dataclass(slots=True)

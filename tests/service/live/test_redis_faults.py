@@ -93,6 +93,25 @@ def test_a_demoted_redis_takes_no_turn_until_it_is_promoted(
     assert Live.ok(post(live, "Is anybody there?", "demoted"))["turn"] == 2
 
 
+def test_a_primary_that_moves_behind_its_address_is_found_again(
+    launch: Launch, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    address, new = tmp_path / "redis", RedisServer()
+    address.symlink_to(redis_server.socket)
+    try:
+        live = launch(redis_url=f"unix://{address}")
+        live.fill()
+        post(live, "Hello", "first")
+        address.unlink()
+        address.symlink_to(new.socket)
+        redis_server.command("REPLICAOF", "127.0.0.1", "1")
+        eventually(lambda: ready(live))
+        live.fill()
+        assert Live.ok(post(live, "Hello", "first"))["turn"] == 1
+    finally:
+        new.remove()
+
+
 def test_a_redis_whose_disk_is_full_takes_no_turn_that_it_could_not_keep(launch: Launch) -> None:
     server = RedisServer("--appendonly", "yes")
     try:

@@ -9,6 +9,8 @@ import gzip
 import json
 import lzma
 import re
+import shutil
+import tempfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -114,12 +116,23 @@ def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def write_jsonl(path: str | Path, records: Iterable[Mapping[str, Any]]) -> int:
-    """Write a JSON Lines file, in a folder that is made where there is none; return its lines."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    count = 0
-    with Path(path).open("w", encoding="utf-8") as file:
-        for count, record in enumerate(records, start=1):  # noqa: B007 - the last is the count
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    """Write a JSON Lines file, whole or not at all, and return the number of its lines.
+
+    Its folder is made where there is none. The records may be read from the file itself.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    if Path(path).exists() and not Path(path).is_file():  # such as /dev/stdout
+        return _write_lines(Path(path), records)
+    path = Path(path).resolve()  # so that a link stays one
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".write-") as scratch:
+        written = Path(scratch) / path.name
+        count = _write_lines(written, records)
+        if path.exists():
+            shutil.copymode(path, written)
+        written.replace(path)
     return count
 
 
@@ -127,6 +140,14 @@ _COMPRESSED: dict[str, Callable[..., TextIO]] = {".gz": gzip.open, ".xz": lzma.o
 HALF_PAIR = "half a surrogate pair, which no encoding can hold"
 SURROGATE = re.compile("[\ud800-\udfff]")
 _KINDS = {str: "a string", list: "a list", dict: "an object", type(None): "null", bool: "a boolean"}
+
+
+def _write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> int:
+    count = 0
+    with path.open("w", encoding="utf-8") as file:
+        for count, record in enumerate(records, start=1):  # noqa: B007 - the last is the count
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    return count
 
 
 def _said(utterances: Iterable[Utterance]) -> Iterator[Utterance]:

@@ -232,7 +232,8 @@ def _json_utterance(record: _Record, item: object, name: str) -> Utterance:
 def _read_txt(path: Path, stem: str) -> _Dialogues:
     with open_text(path) as file:
         for number, line in enumerate(file, start=1):
-            yield f"{stem}-{number}", map(Utterance, cycle("AB"), line.split("__eou__"))
+            said = filter(str.strip, line.split("__eou__"))  # what is empty takes no turn
+            yield f"{stem}-{number}", map(Utterance, cycle("AB"), said)
 
 
 def _read_csv(path: Path, _stem: str) -> _Dialogues:

@@ -113,6 +113,11 @@ def test_speakers_of_the_text_format_alternate_and_the_last_mark_may_lack(tmp_pa
     ]
 
 
+def test_an_empty_utterance_of_the_text_format_takes_no_turn(tmp_path: Path) -> None:
+    (dialogue,) = read_dialogues(written(tmp_path, "t.txt", "One __eou__ __eou__ two __eou__\n"))
+    assert dialogue.utterances == (Utterance("A", "One"), Utterance("B", "two"))
+
+
 @pytest.mark.parametrize(
     ("record", "expected"),
     [({}, "talk-2"), ({"id": None}, "talk-2"), ({"id": 7}, "7"), ({"id": " x "}, "x")],

@@ -79,6 +79,7 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
             reranking=reranking,
             metrics=metrics,
             max_turns=settings.max_turns,
+            timeout=settings.request_timeout,
         )
         stack.push_async_callback(turns.close)
         if settings.default_pool:

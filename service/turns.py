@@ -11,6 +11,7 @@ import numpy as np
 from models.roles import Role
 from service.batching import Priority
 from service.conversation import Post
+from service.deadline import deadline
 from service.encoding import CachedEncoder
 from service.errors import (
     IdempotencyMismatch,
@@ -53,10 +54,11 @@ class Turns:
         reranking: Reranking,
         metrics: Metrics,
         max_turns: int,
+        timeout: float,
     ) -> None:
         self._sessions, self._histories, self._pools = sessions, histories, pools
         self._encoder, self._selector, self._metrics = encoder, selector, metrics
-        self._reranking, self._max_turns = reranking, max_turns
+        self._reranking, self._max_turns, self._timeout = reranking, max_turns, timeout
         self._idle: set[asyncio.Task[None]] = set()
 
     async def turn(
@@ -79,6 +81,7 @@ class Turns:
             SessionFull: The session has as many posts as it may.
             InvalidRequest: There is no such re-ranker, or nothing that could be explained.
             PoolNotFound: There is no such pool.
+            DeadlineExceeded: It was not ready to be written in time.
             ServiceError: What reading, encoding, searching and writing raise.
         """
         timings = Timings("encode", "state", "retrieve", "rerank")
@@ -87,40 +90,44 @@ class Turns:
         self._reranking.check(request.rerank, explain=request.explain)
         aggregation = chosen(request, self._encoder.aggregation)
         choice = Choice(aggregation, request.top_k, request.explain, request.rerank)
-        for _ in range(ATTEMPTS):
-            with timings.stage("state"), self._metrics.stage("state_read"):
-                base, answered = await self._sessions.read(
-                    session,
-                    rows=choice.rows_read,
-                    second=choice.pairs_read,
-                    idempotency_key=retry.key if retry else "",
+        async with deadline(self._timeout) as limit:
+            end = limit.when()
+            for _ in range(ATTEMPTS):
+                limit.reschedule(end)
+                with timings.stage("state"), self._metrics.stage("state_read"):
+                    base, answered = await self._sessions.read(
+                        session,
+                        rows=choice.rows_read,
+                        second=choice.pairs_read,
+                        idempotency_key=retry.key if retry else "",
+                    )
+                if answered and retry:
+                    return retry.replay(answered)
+                step = self._step(session_id, base, request)
+                view = self._view(namespace, step, request)
+                with timings.stage("encode"):
+                    new = await step.encode(self._histories)
+                selected = (
+                    await self._selector.select(view, _context(step, new), choice, timings)
+                    if view
+                    else []
                 )
-            if answered and retry:
-                return retry.replay(answered)
-            step = self._step(session_id, base, request)
-            view = self._view(namespace, step, request)
-            with timings.stage("encode"):
-                new = await step.encode(self._histories)
-            selected = (
-                await self._selector.select(view, _context(step, new), choice, timings)
-                if view
-                else []
-            )
-            answer = TurnAnswer.model_construct(
-                session_id=session_id,
-                turn=len(step.posts),
-                candidates=selected,
-                pool=PoolVersion(name=view.name, version=view.version) if view else None,
-                model=self._encoder.name,
-                timings_ms=timings.milliseconds(),
-                replayed=False,
-            )
-            change = step.change(new, retry.answered(answer) if retry else None)
-            with timings.stage("state"), self._metrics.stage("state_write"):
-                landed = await self._sessions.commit(session, base, change)
-            if landed:
-                self._landed(session, step)
-                return answer.model_copy(update={"timings_ms": timings.milliseconds()})
+                answer = TurnAnswer.model_construct(
+                    session_id=session_id,
+                    turn=len(step.posts),
+                    candidates=selected,
+                    pool=PoolVersion(name=view.name, version=view.version) if view else None,
+                    model=self._encoder.name,
+                    timings_ms=timings.milliseconds(),
+                    replayed=False,
+                )
+                change = step.change(new, retry.answered(answer) if retry else None)
+                limit.reschedule(None)  # so that what is refused has not landed
+                with timings.stage("state"), self._metrics.stage("state_write"):
+                    landed = await self._sessions.commit(session, base, change)
+                if landed:
+                    self._landed(session, step)
+                    return answer.model_copy(update={"timings_ms": timings.milliseconds()})
         raise too_busy(session_id)
 
     async def close(self) -> None:

@@ -6,11 +6,11 @@ from fastapi import APIRouter, Body
 from starlette.responses import Response
 
 from service.api.bodies import JsonRoute, answer
-from service.api.deadline import within
 from service.api.dependencies import Selecting, ServicesDep
 from service.api.docs import SERVER_TIMING, failures
 from service.api.limits import check_limits
 from service.api.sessions import ENCODING
+from service.deadline import deadline
 from service.errors import Conflict, SessionNotFound, StateUnavailable
 from service.requests import PlanAnswer, PlanRequest
 
@@ -46,7 +46,6 @@ async def plan(
 ) -> Response:
     """The best order, or the best few; `optimal` says whether none can be better."""
     check_limits(services.settings, request)
-    result = await within(
-        services.settings.request_timeout, services.planning.plan(namespace, request)
-    )
+    async with deadline(services.settings.request_timeout):
+        result = await services.planning.plan(namespace, request)
     return answer(result, result.timings_ms)

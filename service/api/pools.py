@@ -6,13 +6,13 @@ from fastapi import APIRouter, Body, Header, Path, Request
 from starlette.responses import Response, StreamingResponse
 
 from service.api.bodies import JsonRoute, answer
-from service.api.deadline import within
 from service.api.dependencies import EditingPools, PoolName, Selecting, ServicesDep
 from service.api.docs import failures
 from service.api.limits import check_limits
 from service.api.sessions import ENCODING
 from service.api.uploads import progress_lines, read_candidates
 from service.catalogue import CandidateId, Edited, PoolInfo, UploadedCandidate
+from service.deadline import deadline
 from service.errors import (
     CandidateNotFound,
     Conflict,
@@ -169,8 +169,6 @@ async def search_pool(
 ) -> Response:
     """As if the text were all that had been said."""
     check_limits(services.settings, search)
-    found = await within(
-        services.settings.request_timeout,
-        services.ranking.search(namespace, name, search.text, search.top_k),
-    )
+    async with deadline(services.settings.request_timeout):
+        found = await services.ranking.search(namespace, name, search.text, search.top_k)
     return answer(SearchAnswer.model_construct(candidates=found))

@@ -6,11 +6,11 @@ from fastapi import APIRouter, Body
 from starlette.responses import Response
 
 from service.api.bodies import JsonRoute, answer
-from service.api.deadline import within
 from service.api.dependencies import Selecting, ServicesDep
 from service.api.docs import SERVER_TIMING, failures
 from service.api.limits import check_limits
 from service.api.sessions import ENCODING
+from service.deadline import deadline
 from service.errors import Conflict, PoolNotFound, PoolNotReady, SessionNotFound, StateUnavailable
 from service.requests import RankAnswer, RankRequest
 
@@ -62,7 +62,6 @@ async def rank(
     The history is a session's, or given along. Nothing is changed.
     """
     check_limits(services.settings, request)
-    result = await within(
-        services.settings.request_timeout, services.ranking.rank(namespace, request)
-    )
+    async with deadline(services.settings.request_timeout):
+        result = await services.ranking.rank(namespace, request)
     return answer(result, result.timings_ms)

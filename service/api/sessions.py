@@ -6,10 +6,10 @@ from fastapi import APIRouter, Body, Header, Query
 from starlette.responses import Response
 
 from service.api.bodies import JsonRoute, answer
-from service.api.deadline import within
 from service.api.dependencies import Selecting, ServicesDep, SessionId
 from service.api.docs import SERVER_TIMING, failures
 from service.api.limits import check_limits
+from service.deadline import deadline
 from service.errors import (
     CandidateNotFound,
     Conflict,
@@ -91,10 +91,7 @@ async def post_turn(
     otherwise), or where `respond` says so.
     """
     check_limits(services.settings, turn)
-    result = await within(
-        services.settings.request_timeout,
-        services.turns.turn(namespace, session_id, turn, idempotency_key),
-    )
+    result = await services.turns.turn(namespace, session_id, turn, idempotency_key)
     return answer(result, result.timings_ms)
 
 
@@ -170,8 +167,8 @@ async def get_scores(
 ) -> Response:
     """How each candidate's score grew: a line for each utterance, a column for each candidate."""
     check_limits(services.settings, query, "query")
-    matrix = await within(
-        services.settings.request_timeout,
-        services.conversations.scores(namespace, session_id, query.pool, query.ids, query),
-    )
+    async with deadline(services.settings.request_timeout):
+        matrix = await services.conversations.scores(
+            namespace, session_id, query.pool, query.ids, query
+        )
     return answer(matrix)

@@ -141,9 +141,10 @@ async def test_what_the_server_cancels_at_the_end_of_its_drain_is_told_so(parts:
 async def test_a_request_that_takes_too_long_as_a_whole_is_dropped(
     parts: Parts, client_of: Connect
 ) -> None:
-    parts.turn = work = Work()
+    parts.rank = work = Work()
+    body = {"context": [{"speaker": "user", "text": "Hello"}], "candidates": ["Hi"]}
     async with client_of(request_timeout=0.05) as client:
-        response = await client.post("/sessions/s/turn", json=TURN)
+        response = await client.post("/rank", json=body)
     assert (response.status_code, response.json()["type"]) == (
         503, "urn:turnwise:problem:deadline-exceeded",
     )  # fmt: skip

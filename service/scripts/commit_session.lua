@@ -13,6 +13,14 @@ end
 -- The first write is one that a Redis without memory refuses; a later one it would let through.
 redis.call('HSET', KEYS[1], 'version', ARGV[2], 'epoch', ARGV[3], 'responder', ARGV[4],
   'fingerprint', ARGV[5], 'posts', ARGV[9] + ARGV[10])
+-- The answers to posts that are taken back are forgotten with them: their keys may come again.
+if redis.call('LLEN', KEYS[2]) > tonumber(ARGV[9]) then
+  for _, entry in ipairs(redis.call('LRANGE', KEYS[6], 0, -1)) do
+    if tonumber(string.match(entry, '"turn":(%d+)')) > tonumber(ARGV[9]) then
+      redis.call('LREM', KEYS[6], 1, entry)
+    end
+  end
+end
 local place = 17
 for list = 0, 3 do
   local key = KEYS[2 + list]

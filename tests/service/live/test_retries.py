@@ -1,5 +1,6 @@
 """Idempotency-Key, expected_turn, replicas."""
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -32,6 +33,34 @@ def test_the_same_key_with_another_body_is_refused(live: Live) -> None:
     kind = "urn:turnwise:problem:idempotency-mismatch"
     assert (other.status_code, other.json()["type"]) == (422, kind)
     assert live.get("/sessions/s")["turns"] == 1
+
+
+def test_a_key_may_come_again_after_its_turn_was_taken_back(live: Live) -> None:
+    earlier = live.ok(post(live, HELLO, "k1"))
+    live.ok(post(live, {"speaker": "bot", "text": "Hi"}, "k2"))
+    live.ok(live.http.delete("/sessions/s/turns/last"))
+    again = live.ok(post(live, {"speaker": "bot", "text": "Good day"}, "k2"))
+    assert (again["turn"], again["replayed"]) == (2, False)
+    assert live.get("/sessions/s")["transcript"][1]["text"] == "Good day"
+    retried = live.ok(post(live, HELLO, "k1"))
+    assert (retried["replayed"], retried["turn"]) == (True, earlier["turn"])
+
+
+def test_a_turn_that_is_being_written_is_not_broken_off_by_its_deadline(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = launch(request_timeout=0.5)
+    live.fill()
+    live.ok(post(live, HELLO))  # what is slow the first time
+    commit = Sessions.commit
+
+    async def slowly(sessions: Sessions, *args: Any) -> bool:  # noqa: ANN401 - passed on
+        landed = await commit(sessions, *args)
+        await asyncio.sleep(0.6)
+        return landed
+
+    monkeypatch.setattr(Sessions, "commit", slowly)
+    assert live.ok(post(live, HELLO))["turn"] == 2
 
 
 def test_a_retry_on_another_replica_gets_the_first_answer(launch: Launch) -> None:

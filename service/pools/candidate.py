@@ -1,6 +1,7 @@
 """What a pool is made of."""
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,9 +11,9 @@ from service.catalogue import candidate_lines
 from service.errors import InvalidRequest
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A reply that can be selected."""
+    """A reply that can be selected; alike where its JSON is, in which `true` is not 1."""
 
     id: str
     text: str
@@ -29,6 +30,19 @@ class Candidate:
         """Return a candidate; one without an id gets the one that its text determines."""
         derived = id or hashlib.sha256(text.encode()).hexdigest()[:16]
         return cls(derived, text, metadata or {})
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Candidate):
+            return NotImplemented
+        if (self.id, self.text, self.metadata) != (other.id, other.text, other.metadata):
+            return False
+        return not self.metadata or _dumped(self.metadata) == _dumped(other.metadata)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _dumped(metadata: dict[str, Any]) -> str:
+    return json.dumps(metadata, sort_keys=True)
 
 
 def distinct(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -3,7 +3,9 @@ from pathlib import Path
 import pytest
 
 from models.errors import DataError
+from service.errors import InvalidRequest
 from service.pools import Candidate, read_candidates
+from service.pools.candidate import distinct
 
 
 def test_an_id_that_is_left_out_follows_from_the_text() -> None:
@@ -12,6 +14,15 @@ def test_an_id_that_is_left_out_follows_from_the_text() -> None:
     assert one.id != other.id
     assert len(one.id) == 16
     assert Candidate.of("Hello.", "mine", {"a": 1}) == Candidate("mine", "Hello.", {"a": 1})
+
+
+def test_metadata_is_alike_where_its_json_is() -> None:
+    one = Candidate.of("Hello.", metadata={"vip": 1, "tags": [1]})
+    assert one == Candidate.of("Hello.", metadata={"tags": [1], "vip": 1})
+    for other in ({"vip": True, "tags": [1]}, {"vip": 1, "tags": [1.0]}, {"vip": 1}):
+        assert one != Candidate.of("Hello.", metadata=other)
+    with pytest.raises(InvalidRequest, match="differ"):
+        distinct([one, Candidate.of("Hello.", metadata={"vip": True, "tags": [1]})])
 
 
 def test_candidates_are_read_from_lines(tmp_path: Path) -> None:

@@ -1,2 +1,12 @@
 -- KEYS: chunk. ARGV: field, vectors. A chunk that was removed does not come back by its vectors.
-if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) end
+if redis.call('EXISTS', KEYS[1]) == 0 then return end
+-- Of the models that came one after the other two are kept: going back to the last costs nothing.
+local last = redis.call('HGET', KEYS[1], 'newest')
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2], 'newest', ARGV[1])
+if not last then return end
+local kind = string.match(ARGV[1], '^[^:]*:')
+for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
+  if string.sub(field, 1, #kind) == kind and field ~= ARGV[1] and field ~= last then
+    redis.call('HDEL', KEYS[1], field)
+  end
+end

@@ -320,6 +320,20 @@ async def test_a_pool_of_another_model_is_encoded_again(start: StartReplica) -> 
     assert two.contents() == one.contents()
 
 
+async def test_of_the_models_before_redis_keeps_the_last(start: StartReplica, redis: Redis) -> None:
+    await with_pool(start, "One.", "Two.")
+    models = ["one", "two", "three"]
+    for model in models:
+        replica = await start(fingerprint=model)
+        await until(lambda replica=replica: replica.pools.ready)  # type: ignore[misc]
+    (chunk,) = [key async for key in redis.scan_iter(_type="hash") if b"chunk" in key]
+    kept = [field for field in await redis.hkeys(chunk) if field.startswith(b"vectors:")]
+    assert sorted(kept) == [b"vectors:three", b"vectors:two"]
+    back = await start(fingerprint="two")
+    await until(lambda: back.pools.ready)
+    assert back.encoder.candidates == []
+
+
 async def test_another_model_encodes_each_distinct_text_once(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,10 @@ from service.app import create_app
 from service.services import Services
 from service.settings import Settings, local_url
 
+_KEEP_ALIVE = 75
+"""Seconds that an idle connection stays: longer than balancers keep theirs (60), so that none sends
+a request into one that is just being closed."""
+
 _log = logging.getLogger("turnwise")
 
 
@@ -65,6 +69,7 @@ class _Server(uvicorn.Server):
             log_config=None,
             access_log=False,
             server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE,
             timeout_graceful_shutdown=math.ceil(settings.drain_timeout),
         )
         super().__init__(config)

@@ -157,8 +157,12 @@ class PoolOperations:
 
     @operation
     def remove(self, candidate_id: str) -> Call[Edited]:
-        """Delete one candidate, which makes a new version."""
-        return Call("DELETE", path("pools", self.name, "candidates", candidate_id), Edited)
+        """Delete one candidate, which makes a new version.
+
+        It is not tried twice: of a lost answer nobody knows whether the candidate is gone.
+        """
+        where = path("pools", self.name, "candidates", candidate_id)
+        return Call("DELETE", where, Edited, repeatable=False)
 
     @operation
     def delete(self) -> Call[None]:

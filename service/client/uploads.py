@@ -39,9 +39,12 @@ class Upload:
 
     Raises:
         DataError: A line of the file is not a candidate; nothing was sent.
+        TypeError: The candidates are one text, which might be meant for a file's name.
     """
 
     def __init__(self, pool: str, candidates: Candidates, progress: Progress | None) -> None:
+        if isinstance(candidates, str):
+            raise TypeError("candidates must be a Path or a collection of them, not one text")
         self._path = path("pools", pool, "candidates")
         self._candidates, self._progress = candidates, progress
         self._bytes = sum(map(len, self.chunks()))

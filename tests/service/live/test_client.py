@@ -190,6 +190,8 @@ def test_pools(client: Client) -> None:
     assert [info.name for info in client.pools().pools] == ["default", "shop"]
     (found,) = pool.search("Hello", top_k=1).candidates
     assert found.text in {"Good morning", "Bye"}
+    with pytest.raises(TypeError, match="not one text"):
+        pool.upsert("replies.jsonl")
     assert pool.remove("a/../b ?").size == 1
     assert pool.info().version == 2
     pool.delete()

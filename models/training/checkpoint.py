@@ -9,16 +9,25 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
 from models.encoder import CARD, transformer_of
+from models.errors import TrainingError
 from models.training.config import TrainConfig
 
 Schedule = torch.optim.lr_scheduler.LRScheduler
+Recipe = dict[str, Any]
+"""What a run learns, and how, as JSON."""
+
+_UNREADABLE = (
+    OSError, SafetensorError, RuntimeError, ValueError, KeyError, TypeError, AttributeError,
+)  # fmt: skip
 
 _OLD = ".old"
 
@@ -71,6 +80,7 @@ class State:
     learner: nn.Module
     optimiser: torch.optim.Optimizer
     schedule: Schedule
+    recipe: Recipe
     step: int = 0
     best: float = math.inf
     """Of the validations so far; lower is better."""
@@ -84,7 +94,12 @@ def save_checkpoint(folder: Path, state: State) -> None:
         for name, value in moment.items()
     }
     weights = {name: value.contiguous() for name, value in state.learner.state_dict().items()}
-    rest = {"step": state.step, "best": state.best, "schedule": state.schedule.state_dict()}
+    rest = {
+        "recipe": state.recipe,
+        "step": state.step,
+        "best": state.best,
+        "schedule": state.schedule.state_dict(),
+    }
     with replacing(folder) as fresh:
         save_file(weights, fresh / "learner.safetensors")
         save_file(moments, fresh / "moments.safetensors")
@@ -92,16 +107,33 @@ def save_checkpoint(folder: Path, state: State) -> None:
 
 
 def load_checkpoint(folder: Path, state: State) -> None:
-    """Take up a run where it was saved; leave it as it is where nothing was."""
+    """Take up a run where it was saved; leave it as it is where nothing was.
+
+    Raises:
+        TrainingError: What was saved cannot be read, or is of a run of another recipe.
+    """
     recover(folder)
-    if not (folder / "state.json").is_file():
+    if not folder.is_dir():
         return
+    try:
+        rest = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        saved = rest.get("recipe", state.recipe)  # earlier checkpoints do not say
+        both = {**state.recipe, **saved}
+        if different := [name for name in both if saved.get(name) != state.recipe.get(name)]:
+            what = f"is of another run, which differs in {', '.join(different)}"
+            raise TrainingError(f"{folder} {what}; without --resume it begins anew")
+        _restore(folder, rest, state)
+    except _UNREADABLE as error:
+        what = f"cannot be taken up ({type(error).__name__})"
+        raise TrainingError(f"{folder} {what}; without --resume the run begins anew") from error
+
+
+def _restore(folder: Path, rest: Mapping[str, Any], state: State) -> None:
     state.learner.load_state_dict(load_file(folder / "learner.safetensors"))
     moments: dict[int, dict[str, torch.Tensor]] = {}
     for key, value in load_file(folder / "moments.safetensors").items():
         index, _, name = key.partition(".")
         moments.setdefault(int(index), {})[name] = value
-    rest = json.loads((folder / "state.json").read_text(encoding="utf-8"))
     state.step, state.best = rest["step"], rest["best"]
     state.schedule.load_state_dict(rest["schedule"])
     groups = state.optimiser.state_dict()["param_groups"]

@@ -11,7 +11,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from models.dialogue import Dialogue, read_dialogues
 from models.errors import DataError
-from models.training.config import Source, Validation
+from models.training.checkpoint import Recipe
+from models.training.config import Section, Source, Validation
 
 T = TypeVar("T")
 
@@ -131,6 +132,11 @@ def draw_batches(
     size = min(size, len(chosen))
     order = rng.permutation(len(chosen))[: len(chosen) // size * size]
     return [[chosen[place] for place in places] for places in order.reshape(-1, size)]
+
+
+def recipe_of(config: Section, corpora: Sequence[tuple[Sequence[object], int | None]]) -> Recipe:
+    """Return what a run learns: its configuration, and how much each corpus holds."""
+    return config.model_dump(mode="json") | {"items": [len(items) for items, _ in corpora]}
 
 
 def count_steps(corpora: Sequence[tuple[Sequence[T], int | None]], size: int, epochs: int) -> int:

@@ -22,7 +22,7 @@ from models.rerankers.interaction import InteractionNetwork, Sizes, matching_los
 from models.rerankers.ioi import Example, IoI, Words, match
 from models.rerankers.words import has_more_words, word_vectors
 from models.training.checkpoint import replacing
-from models.training.corpora import Find, count_steps, draw_batches, validation_dialogues
+from models.training.corpora import Find, count_steps, draw_batches, recipe_of, validation_dialogues
 from models.training.loop import Report, Run, fit, silent
 from models.training.pairs import hard_negatives, read_pairs
 from models.training.reranker_config import IoIConfig, IoIOptimiser
@@ -54,7 +54,7 @@ def train_ioi(
     Raises:
         DataError: A file of the data does not hold what it should.
         ModelError: The encoder of the hard negatives cannot be loaded.
-        TrainingError: The loss is no longer finite.
+        TrainingError: The loss is no longer finite, or the checkpoint is not one of this run.
     """
     words, turns = config.network.words, config.network.turns
     read = [read_pairs(c, find, turns, partial(has_more_words, words)) for c in config.data]
@@ -87,6 +87,7 @@ def train_ioi(
     steps = count_steps(corpora, config.batch // 2, config.epochs)
     run = Run(
         learner=model.network,
+        recipe=recipe_of(config, corpora),
         optimiser=torch.optim.Adam(model.network.parameters(), config.optimiser.learning_rate),
         rate=decay(config.optimiser),
         steps=steps,

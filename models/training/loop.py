@@ -11,6 +11,7 @@ from torch import nn
 from models.errors import TrainingError
 from models.training.checkpoint import (
     Curves,
+    Recipe,
     State,
     drop_checkpoint,
     load_checkpoint,
@@ -45,6 +46,7 @@ class Run:
 
     Attributes:
         learner: All that has weights.
+        recipe: What is learned, and how; a checkpoint of any other run is not taken up.
         optimiser: Of the weights that are learned.
         rate: Factor on the learning rates by step, from 0.
         steps: Of the whole run.
@@ -58,6 +60,7 @@ class Run:
     """
 
     learner: nn.Module
+    recipe: Recipe
     optimiser: torch.optim.Optimizer
     rate: Callable[[int], float]
     steps: int
@@ -78,10 +81,10 @@ def fit(run: Run, out: Path, *, resume: bool = False, report: Report = silent) -
         report: Called after every step.
 
     Raises:
-        TrainingError: The loss is no longer finite.
+        TrainingError: The loss is no longer finite, or the checkpoint is not one of this run.
     """
     schedule = torch.optim.lr_scheduler.LambdaLR(run.optimiser, run.rate)
-    state = State(run.learner, run.optimiser, schedule)
+    state = State(run.learner, run.optimiser, schedule, run.recipe)
     if resume:
         load_checkpoint(out / "checkpoint", state)
     else:  # else a run that is interrupted before its first would resume an earlier one's

@@ -24,7 +24,7 @@ from models.rerankers.pairwise import ENCODER, PairwiseModel
 from models.rerankers.projectors import Projectors
 from models.roles import Role, kind_of, prefix
 from models.training.checkpoint import replacing, save_encoder
-from models.training.corpora import Find, count_steps, draw_batches, validation_dialogues
+from models.training.corpora import Find, count_steps, draw_batches, recipe_of, validation_dialogues
 from models.training.loop import Report, Run, fit, silent, warm_up_and_decay
 from models.training.losses import contrastive_loss
 from models.training.pairs import read_pairs
@@ -57,7 +57,7 @@ def train_pairwise(
     Raises:
         DataError: A file of the data does not hold what it should.
         ModelError: The base cannot be loaded.
-        TrainingError: The loss is no longer finite.
+        TrainingError: The loss is no longer finite, or the checkpoint is not one of this run.
     """
     torch.manual_seed(config.seed)
     learner = PairwiseLearner(config, device)
@@ -74,6 +74,7 @@ def train_pairwise(
     steps = count_steps(corpora, config.batch_pairs, config.epochs)
     run = Run(
         learner=learner,
+        recipe=recipe_of(config, corpora),
         optimiser=make_optimiser(learner),
         rate=warm_up_and_decay(steps, config.optimiser.warm_up),
         steps=steps,

@@ -31,7 +31,14 @@ from models.roles import Kind, Relation, Role, kind_of, prefix
 from models.training import losses
 from models.training.checkpoint import save_model
 from models.training.config import Corpus, TrainConfig
-from models.training.corpora import Find, count_steps, draw_batches, read_source, warn_of_cut_texts
+from models.training.corpora import (
+    Find,
+    count_steps,
+    draw_batches,
+    read_source,
+    recipe_of,
+    warn_of_cut_texts,
+)
 from models.training.loop import Report, Run, fit, silent, warm_up_and_decay
 from models.training.nli import NliHead, NliPair, read_nli
 from models.training.views import Batch, View, collate, crop, spaced, views_of
@@ -68,7 +75,7 @@ def train(
     Raises:
         DataError: A file of the data does not hold what it should.
         ModelError: The base cannot be loaded.
-        TrainingError: The loss is no longer finite.
+        TrainingError: The loss is no longer finite, or the checkpoint is not one of this run.
     """
     torch.manual_seed(config.seed)
     corpora, nli = read_data(config, find)
@@ -91,6 +98,7 @@ def train(
     steps = count_steps(sampled(corpora, config), config.batch_views, config.epochs)
     run = Run(
         learner=learner,
+        recipe=recipe_of(config, [*sampled(corpora, config), (nli, None)]),
         optimiser=make_optimiser(learner, config),
         rate=warm_up_and_decay(steps, config.optimiser.warm_up),
         steps=steps,

@@ -1,8 +1,19 @@
+import json
+import re
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
-from models.training.checkpoint import recover, replacing
+from models.errors import TrainingError
+from models.training.checkpoint import (
+    State,
+    load_checkpoint,
+    recover,
+    replacing,
+    save_checkpoint,
+)
 
 
 def write(folder: Path, text: str) -> None:
@@ -46,3 +57,67 @@ def test_a_whole_folder_is_left_whenever_it_is_interrupted(
     assert read(tmp_path / "model") == ("one" if interrupted_in < 3 else "two")
     write(tmp_path / "model", "three")
     assert read(tmp_path / "model") == "three"
+
+
+def state_of(*, learner: nn.Module | None = None, **recipe: object) -> State:
+    learner = learner or nn.Linear(2, 2)
+    optimiser = torch.optim.AdamW(learner.parameters())
+    return State(
+        learner, optimiser, torch.optim.lr_scheduler.LambdaLR(optimiser, lambda _: 1.0), recipe
+    )
+
+
+def test_a_checkpoint_is_taken_up_by_a_run_of_its_recipe_only(tmp_path: Path) -> None:
+    saved = state_of(seed=1, data=["a"])
+    saved.step = 7
+    save_checkpoint(tmp_path / "checkpoint", saved)
+    again = state_of(seed=1, data=["a"])
+    load_checkpoint(tmp_path / "checkpoint", again)
+    assert again.step == 7
+    assert torch.equal(again.learner.weight, saved.learner.weight)
+    for other, named in (
+        ({"seed": 1, "data": ["a", "b"]}, "data"),
+        ({"seed": 2, "data": []}, "seed, data"),
+        ({"seed": 1, "data": ["a"], "epochs": 2}, "epochs"),
+        ({"seed": 1}, "data"),
+    ):
+        said = re.escape(f"{tmp_path / 'checkpoint'} is of another run, which differs in {named};")
+        with pytest.raises(TrainingError, match=f"^{said}"):
+            load_checkpoint(tmp_path / "checkpoint", state_of(**other))
+
+
+def test_nothing_is_taken_up_where_nothing_was_saved(tmp_path: Path) -> None:
+    state = state_of(seed=1)
+    load_checkpoint(tmp_path / "checkpoint", state)
+    assert state.step == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("state.json", None),
+        ("state.json", "{"),
+        ("state.json", "[]"),
+        ("state.json", json.dumps({"recipe": {"seed": 1}, "step": 1})),
+        ("learner.safetensors", None),
+        ("learner.safetensors", "cut off"),
+        ("moments.safetensors", ""),
+    ],
+)
+def test_a_broken_checkpoint_is_an_error_that_names_it(
+    tmp_path: Path, file: str, text: str | None
+) -> None:
+    folder = tmp_path / "checkpoint"
+    save_checkpoint(folder, state_of(seed=1))
+    if text is None:
+        (folder / file).unlink()
+    else:
+        (folder / file).write_text(text)
+    with pytest.raises(TrainingError, match=re.escape(f"{folder} cannot be taken up")):
+        load_checkpoint(folder, state_of(seed=1))
+
+
+def test_the_weights_of_something_else_cannot_be_taken_up(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "checkpoint", state_of(seed=1))
+    with pytest.raises(TrainingError, match="cannot be taken up"):
+        load_checkpoint(tmp_path / "checkpoint", state_of(learner=nn.Linear(3, 2), seed=1))

@@ -224,6 +224,20 @@ def test_a_new_run_leaves_nothing_of_an_earlier_one_to_resume(
     assert steps[0] == 1
 
 
+def test_a_run_on_other_data_or_with_other_values_takes_up_no_checkpoint(
+    tiny_encoder_folder: Folder, corpus: Path, tmp_path: Path
+) -> None:
+    config = config_of(tiny_encoder_folder(Kind.SINGLE), corpus)
+    train(config, tmp_path / "out", device="cpu")
+    other = config.model_copy(update={"batch_views": 4})
+    with pytest.raises(TrainingError, match="another run, which differs in batch_views;"):
+        train(other, tmp_path / "out", device="cpu", resume=True)
+    lines = corpus.read_text().splitlines()
+    corpus.write_text("\n".join(lines[1:]))
+    with pytest.raises(TrainingError, match="another run, which differs in items;"):
+        train(config, tmp_path / "out", device="cpu", resume=True)
+
+
 def test_a_triple_encoder_becomes_no_other(tiny_encoder_folder: Folder, corpus: Path) -> None:
     base = tiny_encoder_folder(Kind.TRIPLE)
     config = config_of(base, corpus, kind=Kind.CURVED, objectives={"ccl": 1.0})

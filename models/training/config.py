@@ -3,7 +3,7 @@
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import torch
 from pydantic import (
@@ -23,6 +23,7 @@ from models.roles import Kind
 
 Schema = TypeVar("Schema", bound="Section")
 TrainingPrecision = Literal["float32", "bfloat16"]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 
 def native_precision() -> TrainingPrecision:
@@ -134,7 +135,7 @@ class TrainConfig(Section):
     """Share of batches that are rewritten in the spaced style of tokenised corpora."""
     turns: int = Field(default=11, ge=2)
     """Longest window that is encoded at once: a history of 10 and its answer."""
-    seed: int = 0
+    seed: Seed = 0
     precision: TrainingPrecision = Field(default_factory=native_precision)
     """Of the transformer's arithmetic; float16 would need its losses scaled."""
     keep_base: float = Field(default=0.0, ge=0.0, lt=1.0)

@@ -8,6 +8,7 @@ from pydantic.types import NonNegativeFloat
 from models.rerankers.interaction import Objective
 from models.training.config import (
     Section,
+    Seed,
     Source,
     TrainingPrecision,
     Validation,
@@ -52,7 +53,7 @@ class PairwiseConfig(Section):
     temperature: PositiveFloat = 0.05
     layers: PositiveInt = 3
     """Last layers of the transformer that are fine-tuned; embeddings and the rest stay."""
-    seed: int = 0
+    seed: Seed = 0
     precision: TrainingPrecision = Field(default_factory=native_precision)
 
 
@@ -114,7 +115,7 @@ class IoIConfig(Section):
     epochs: PositiveInt = 1
     batch: int = Field(default=50, ge=2)
     """Examples of a step, half of them true."""
-    seed: int = 0
+    seed: Seed = 0
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

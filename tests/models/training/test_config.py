@@ -5,7 +5,8 @@ import torch
 
 from models.errors import ConfigError
 from models.roles import Kind
-from models.training.config import TrainConfig, native_precision, read_config
+from models.training.config import Section, TrainConfig, native_precision, read_config
+from models.training.reranker_config import IoIConfig, PairwiseConfig
 
 GOOD = """
 kind = "triple"
@@ -39,6 +40,8 @@ def test_a_minimal_file_is_enough(tmp_path: Path) -> None:
         ("c3l = 1.0", "cl3 = 1.0", "objectives.cl3"),
         ("c3l = 1.0", "c3l = 1.0\nquery_rows = []", "objectives.query_rows"),
         ('kind = "triple"', 'kind = "triple"\nturns = 1', "turns"),
+        ('kind = "triple"', 'kind = "triple"\nseed = -1', "seed"),
+        ('kind = "triple"', 'kind = "triple"\nseed = 4294967296', "seed"),
         (
             'kind = "triple"',
             'kind = "triple"\naggregation = { name = "last_rows", last_rows = 0 }',
@@ -67,6 +70,19 @@ def test_fields_that_contradict_each_other_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         read_config(write(tmp_path, GOOD.replace(old, new)), TrainConfig)
+
+
+@pytest.mark.parametrize(
+    ("schema", "rest"),
+    [(PairwiseConfig, 'base = "x"\nkind = "pairwise"'), (IoIConfig, 'kind = "ioi"')],
+)
+def test_a_seed_is_one_that_every_generator_takes(
+    tmp_path: Path, schema: type[Section], rest: str
+) -> None:
+    path = write(tmp_path, f'{rest}\nseed = -1\ndata = [{{path = "a.jsonl"}}]')
+    with pytest.raises(ConfigError) as caught:
+        read_config(path, schema)
+    assert caught.value.field == "seed"
 
 
 def test_no_toml_and_no_file_are_errors_too(tmp_path: Path) -> None:

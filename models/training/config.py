@@ -162,6 +162,8 @@ class TrainConfig(Section):
             raise ValueError("objectives: none of them has a weight")
         if weigh.c3l and weigh.window < 3:
             raise ValueError("objectives.window: a triple needs a window of at least 3")
+        if (weigh.ccl or weigh.c3l or weigh.reach) and self.turns < weigh.window:
+            raise ValueError(f"turns: shorter than objectives.window, which is {weigh.window}")
         if weigh.nli and self.nli is None:
             raise ValueError("nli: the objective has a weight, but there is no such table")
         return self

@@ -63,6 +63,7 @@ def test_errors_name_the_file_and_the_field(tmp_path: Path, old: str, new: str, 
         ("c3l = 1.0", "nli = 1.0", "no such table"),
         ("c3l = 1.0", "c3l = 0.0", "none of them"),
         ("c3l = 1.0", "c3l = 1.0\nwindow = 2", "window of at least 3"),
+        ('kind = "triple"', 'kind = "triple"\nturns = 4', "turns: shorter than objectives.window"),
     ],
 )
 def test_fields_that_contradict_each_other_are_refused(
@@ -83,6 +84,12 @@ def test_a_seed_is_one_that_every_generator_takes(
     with pytest.raises(ConfigError) as caught:
         read_config(path, schema)
     assert caught.value.field == "seed"
+
+
+def test_turns_may_be_fewer_than_a_window_that_no_objective_uses(tmp_path: Path) -> None:
+    text = GOOD.replace('kind = "triple"', 'kind = "triple"\nturns = 4')
+    config = read_config(write(tmp_path, text.replace("c3l", "running_query")), TrainConfig)
+    assert config.turns == 4
 
 
 def test_no_toml_and_no_file_are_errors_too(tmp_path: Path) -> None:

@@ -31,7 +31,8 @@ class CrossEncoderScorer:
         """Load a folder or a hub name.
 
         Raises:
-            ModelError: Nothing that can be loaded stands there, or a classifier of more classes.
+            ModelError: Nothing that can be loaded stands there, or no trained classifier, or one of
+                more classes.
         """
         self.name = model_name(name)
         self._model = _load(str(name), device)
@@ -74,6 +75,11 @@ def _load(name: str, device: str | None) -> Any:  # noqa: ANN401 - a CrossEncode
         model = CrossEncoder(name, device=device)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise ModelError(f"cross-encoder '{name}' cannot be loaded: {error}") from error
+    # Of several modules the last scores; a transformer alone is loaded with a random classifier
+    # where it has none.
+    kinds = model.model.config.architectures or ()
+    if len(model) == 1 and not any(kind.endswith("ForSequenceClassification") for kind in kinds):
+        raise ModelError(f"cross-encoder '{name}' has no trained classifier")
     if model.num_labels > 2:
         raise ModelError(f"cross-encoder '{name}' tells {model.num_labels} classes apart, not two")
     return model

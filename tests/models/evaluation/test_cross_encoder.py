@@ -5,6 +5,7 @@ import torch
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
+    BertModel,
     GPT2Config,
     GPT2ForSequenceClassification,
     PreTrainedTokenizerFast,
@@ -67,6 +68,15 @@ def test_a_classifier_of_more_classes_is_refused(
 ) -> None:
     with pytest.raises(ModelError, match="tells 3 classes apart, not two"):
         CrossEncoderScorer(classifier(tmp_path, pair_tokenizer, 3), device="cpu")
+
+
+def test_an_encoder_whose_classifier_would_be_random_is_refused(
+    tmp_path: Path, pair_tokenizer: PreTrainedTokenizerFast
+) -> None:
+    folder = classifier(tmp_path, pair_tokenizer, 1)
+    BertModel.from_pretrained(folder).save_pretrained(folder)
+    with pytest.raises(ModelError, match=r"cross-encoder '.*' has no trained classifier"):
+        CrossEncoderScorer(folder, device="cpu")
 
 
 def test_a_language_model_reads_an_end_after_every_utterance(

@@ -26,7 +26,8 @@ class Problem:
 
     Attributes:
         context: The history, oldest first.
-        candidates: Texts that the speaker of `true` might say; the true one is not among them.
+        candidates: Texts that the speaker of `true` might say, at least one; the true one is not
+            among them.
         true: What was said next.
         goal: What was said `goal_distance` utterances after the true one.
         goal_distance: At least 1; odd where the other of two speakers says the goal.
@@ -47,8 +48,10 @@ def make_problems(
 ) -> list[Problem]:
     """Make a problem for each history length and goal distance that a dialogue is long enough for.
 
+    Where nothing but the true one is proposed, there is no problem.
+
     Raises:
-        TurnwiseError: No dialogue is long enough for any.
+        TurnwiseError: There is no problem at all.
     """
     dialogues = list(dialogues)
     problems = [
@@ -58,7 +61,10 @@ def make_problems(
         for problem in _problems_of(dialogue, length, distances, propose)
     ]
     if not problems:
-        raise TurnwiseError("no dialogue is long enough for these histories and goal distances")
+        raise TurnwiseError(
+            "no dialogue is long enough for these histories and goal distances, or none has "
+            "a candidate besides the true one"
+        )
     return problems
 
 
@@ -137,6 +143,8 @@ def _problem(record: Record) -> Problem:
         if not (isinstance(item, str) and not item.strip())  # as language models sample them
     ]
     others = tuple(text for text in candidates if text != true.text)
+    if not others:  # the true one would be the first of one, whatever the system
+        raise record.error("candidates", "none but the true one")
     return Problem(context, others, true, goal, distance)
 
 
@@ -156,6 +164,8 @@ def _problems_of(
         return []
     true = said[length]
     candidates = tuple(text for text in propose(dialogue, length) if text != true.text)
+    if not candidates:
+        return []
     return [Problem(said[:length], candidates, true, said[length + d], d) for d in reached]
 
 

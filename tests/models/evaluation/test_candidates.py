@@ -47,6 +47,21 @@ def test_the_true_one_is_not_among_the_candidates(dialogues: list[Dialogue]) -> 
     assert problem.candidates == ("one", "two")
 
 
+def test_a_problem_with_nothing_proposed_but_the_true_one_is_left_out(
+    dialogues: list[Dialogue],
+) -> None:
+    def propose_late(dialogue: Dialogue, length: int) -> list[str]:
+        return propose(dialogue, length)[0 if length == 3 else 1 : 2]
+
+    problems = make_problems(dialogues[:1], [2, 3], [1], propose_late)
+    assert [(len(p.context), p.candidates) for p in problems] == [(3, ("one",))]
+
+
+def test_dialogues_with_nothing_proposed_are_refused(dialogues: list[Dialogue]) -> None:
+    with pytest.raises(TurnwiseError, match="none has a candidate besides the true one"):
+        make_problems(dialogues, [2], [1], lambda *_: [])
+
+
 def test_dialogues_that_are_all_too_short_are_refused(dialogues: list[Dialogue]) -> None:
     with pytest.raises(TurnwiseError, match="no dialogue is long enough"):
         make_problems(dialogues[1:2], [2], [1], propose)
@@ -115,6 +130,7 @@ def test_a_limit_reads_the_first_problems(tmp_path: Path) -> None:
         ({"context": [{"speaker": "A"}]}, "context[0].text"),
         ({"candidates": "hello"}, "candidates"),
         ({"candidates": ["hello", 7]}, "candidates[1]"),
+        ({"candidates": ["", "it is not there"]}, "candidates"),
         ({"true": None}, "true"),
         ({"goal_distance": 0}, "goal_distance"),
         ({"goal_distance": "2"}, "goal_distance"),

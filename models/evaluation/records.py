@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +51,15 @@ class Record:
     def number(self, field: str) -> float:
         """Return a finite number."""
         value = self.get(field)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.error(field, "expected a number")
-        return float(value)
+        try:
+            number = float(value)
+        except OverflowError:  # of a whole number
+            number = inf
+        if not isfinite(number):
+            raise self.error(field, "expected a number")
+        return number
 
     def utterances(self, field: str) -> tuple[Utterance, ...]:
         """Return a history that is not empty; where speakers are not given, they alternate.

@@ -20,7 +20,7 @@ def tuples(
     items: Annotated[Path, typer.Argument(help='The items, {"id", ...} a line.')],
     *,
     out: Written,
-    seed: Annotated[int, typer.Option(help="Of the shuffles.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the shuffles.")] = 0,
 ) -> None:
     """Write 2N tuples of three of the N items, each item in six of them."""
     from models.evaluation.best_worst import make_tuples, read_items  # noqa: PLC0415
@@ -39,7 +39,7 @@ def scores(
     ],
     *,
     out: Written,
-    seed: Annotated[int, typer.Option(help="Of the random halves.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random halves.")] = 0,
 ) -> None:
     """Write a score from 0 to 1 for each item, and say how far the annotators agree."""
     from models.evaluation import agreement  # noqa: PLC0415

@@ -83,7 +83,7 @@ def build_ranking(
     ] = 10,
     replies: Annotated[int, typer.Option(min=1, help="Replies drawn from a dialogue.")] = 1,
     history: Annotated[int, typer.Option(min=1, help="Utterances before a reply, at least.")] = 2,
-    seed: Annotated[int, typer.Option(help="Of all draws.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of all draws.")] = 0,
     limit: Limit = None,
 ) -> None:
     """Make an R10 file from dialogues: the true reply among wrong ones."""

@@ -64,6 +64,7 @@ def test_files_are_read_one_after_the_other_up_to_the_limit(path: Path) -> None:
         ({"score": "high"}, "score"),
         ({"score": True}, "score"),
         ({"score": float("nan")}, "score"),
+        ({"score": 10**400}, "score"),
         ({"domain": 7}, "domain"),
     ],
 )

@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from service.cli import app
@@ -55,3 +56,11 @@ def test_annotators_who_contradict_each_other_get_an_answer(tmp_path: Path) -> N
     assert result.exit_code == 0, result.output
     assert "split-half reliability, 100 splits: -1.000" in result.output
     assert "Spearman-Brown: not defined" in result.output
+
+
+@pytest.mark.parametrize("command", ["tuples", "scores"])
+def test_a_seed_below_0_is_refused(tmp_path: Path, command: str) -> None:
+    args = ["evaluate", "best-worst", command, "any.jsonl", "--out", str(tmp_path / "out.jsonl")]
+    result = run(app, [*args, "--seed", "-1"])
+    assert result.exit_code == 2
+    assert "--seed" in result.output

@@ -98,6 +98,13 @@ def test_what_is_built_can_be_ranked(
     assert "r_4@1" in results(out)["rows"][0]["metrics"]
 
 
+def test_a_seed_below_0_is_refused(data: Path, tmp_path: Path) -> None:
+    args = ["evaluate", "build-ranking", "--data", str(data), "--out", str(tmp_path / "out.jsonl")]
+    result = run(app, [*args, "--seed", "-1"])
+    assert result.exit_code == 2
+    assert "--seed" in result.output
+
+
 def test_bad_data_is_named_before_a_model_is_loaded(r10: Path) -> None:
     r10.write_text(json.dumps({"context": [], "candidates": ["a"], "labels": [1]}))
     result = run(app, ["evaluate", "ranking", "--data", str(r10), "--model", "nowhere"])

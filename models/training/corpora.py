@@ -15,6 +15,7 @@ from models.training.checkpoint import Recipe
 from models.training.config import Section, Source, Validation
 
 T = TypeVar("T")
+S = TypeVar("S", bound=Source)
 
 Find = Callable[[str], Path]
 """From a path as a configuration names it to where the file is."""
@@ -38,6 +39,33 @@ def finder(folders: Sequence[Path]) -> Find:
         raise DataError("no such file, here or in a folder given with --data", name)
 
     return find
+
+
+def in_place_of(named: Sequence[S], files: Sequence[Path]) -> tuple[S, ...]:
+    """Return files as the corpora to train on, in place of those that a configuration names.
+
+    One that it names itself, by the end of the path, stays what it is there, less what it leaves
+    out. Warn of what is left out of a corpus that is none of the files.
+    """
+    for source in named:
+        if source.leave_out and not any(_as_named(source, file) for file in files):
+            _log.warning("%s: leaves dialogues out of %s, and none out of the files given",
+                         source.leave_out, source.path)  # fmt: skip
+    found = (next(filter(None, (_as_named(s, file) for s in named)), None) for file in files)
+    plain = type(named[0])
+    return tuple(s or plain(path=str(file)) for s, file in zip(found, files, strict=True))
+
+
+def _as_named(source: S, file: Path) -> S | None:
+    """Return a corpus that lies where a file does, if that is what it names; else None."""
+    path, parts = file.absolute(), Path(source.path).parts
+    if path.parts[-len(parts) :] != parts:
+        return None
+    update = {"path": str(file)}
+    if source.leave_out:
+        beside = Path(*path.parts[: -len(parts)], source.leave_out)
+        update |= {"leave_out": str(beside)} if beside.is_file() else {}
+    return source.model_copy(update=update)
 
 
 def read_source(source: Source, find: Find) -> Iterator[Dialogue]:

@@ -26,12 +26,12 @@ from models.evaluation import (
 from models.evaluation.split import LENGTHS
 from models.extras import require
 from models.roles import Kind, kind_of
-from models.training.config import Corpus, TrainConfig, read_config, read_toml
-from models.training.corpora import Find, finder, validation_dialogues
+from models.training.config import TrainConfig, read_config, read_toml
+from models.training.corpora import Find, finder, in_place_of, validation_dialogues
 from models.training.ioi import train_ioi
 from models.training.loop import Report, silent
 from models.training.pairwise import train_pairwise
-from models.training.reranker_config import IoIConfig, PairCorpus, PairwiseConfig
+from models.training.reranker_config import IoIConfig, PairwiseConfig
 from models.training.trainer import read_data, train
 
 T = TypeVar("T")
@@ -58,7 +58,8 @@ def run(
     Args:
         config_file: The configuration; its `kind` tells what is trained.
         data: Folders where the corpora that it names are looked up; or files of dialogues,
-            which take the place of the corpora that it and its base name.
+            which take the place of the corpora that it and its base name. What one of these
+            leaves out stays out of a file whose path ends with its name.
         out: Folder for all that the run writes.
         resume: Whether to go on from an earlier run's checkpoint in `out`.
         report: Called after every step.
@@ -71,17 +72,18 @@ def run(
     """
     config = read_any_config(config_file)
     require("matplotlib", *(["gensim"] if isinstance(config, IoIConfig) else []))
-    files = [str(path) for path in data if not path.is_dir()]
+    files = [path for path in data if not path.is_dir()]
     find = finder([path for path in data if path.is_dir()])
     if isinstance(config, TrainConfig):
         stages = read_stages(config_file)
         if files:
-            corpora = tuple(Corpus(path=path) for path in files)
-            stages = [stage.model_copy(update={"data": corpora}) for stage in stages]
+            stages = [
+                stage.model_copy(update={"data": in_place_of(stage.data, files)})
+                for stage in stages
+            ]
         return train_stages(stages, out, find, resume=resume, report=report)
     if files:
-        of_pairs = tuple(PairCorpus(path=path) for path in files)
-        config = config.model_copy(update={"data": of_pairs})
+        config = config.model_copy(update={"data": in_place_of(config.data, files)})
     if isinstance(config, PairwiseConfig):
         return train_pairwise(config, out, find=find, report=report, resume=resume)
     return train_ioi(config, out, find=find, report=report, resume=resume)

@@ -7,6 +7,10 @@
   - TrainingError: a training run cannot go on.
 """
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 
 class TurnwiseError(Exception):
     """Anything that a user can mend without reading our code."""
@@ -55,6 +59,17 @@ class ModelError(TurnwiseError):
 
 class TrainingError(TurnwiseError):
     """A training run cannot go on."""
+
+
+@contextmanager
+def naming(files: Iterable[Path]) -> Iterator[None]:
+    """Name the files in an error that says only what is wrong with what was read from them."""
+    try:
+        yield
+    except TurnwiseError as error:
+        if type(error) is not TurnwiseError:  # it names what is to blame
+            raise
+        raise DataError(str(error), ", ".join(map(str, files))) from None
 
 
 def _place(file: str, line: int | None, field: str | None) -> str:

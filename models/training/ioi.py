@@ -12,7 +12,7 @@ import torch
 
 from models import DEFAULT_MODEL
 from models.encoder import UtteranceEncoder
-from models.errors import DataError
+from models.errors import DataError, naming
 from models.evaluation.metrics import hits, ranks
 from models.evaluation.negatives import Building, build_ranking
 from models.evaluation.ranking_files import RankingProblem
@@ -198,9 +198,15 @@ def validator(config: IoIConfig, find: Find) -> Callable[[IoI], dict[str, float]
 
     One context of each dialogue, its response among nine random ones of the same file; the same
     for every run.
+
+    Raises:
+        DataError: A file is too short, or has too few distinct utterances.
     """
     files = validation_dialogues(config.validation, find, history=1)
-    problems = [list(build_ranking(d, Building(history=1))) for d in files.values()]
+    problems = []
+    for path, dialogues in files.items():
+        with naming([find(path)]):
+            problems.append(list(build_ranking(dialogues, Building(history=1))))
 
     def validate(model: IoI) -> dict[str, float]:
         model.network.eval()

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from models.dialogue import write_jsonl
-from service.commands.evaluate.options import naming
+from models.errors import naming
 
 best_worst = typer.Typer(
     help="Best-worst scaling, for those who build a benchmark.", no_args_is_help=True

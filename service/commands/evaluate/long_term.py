@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from models.errors import naming
 from service.commands.evaluate.options import (
     BASE,
     Arithmetic,
@@ -14,7 +15,6 @@ from service.commands.evaluate.options import (
     Out,
     Precision,
     encoders,
-    naming,
     read,
     report,
     warn_of_long_texts,

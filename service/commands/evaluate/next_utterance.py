@@ -1,5 +1,6 @@
 """`turnwise evaluate next-utterance`."""
 
+from models.errors import naming
 from service.commands.evaluate.options import (
     BASE,
     Arithmetic,
@@ -10,7 +11,6 @@ from service.commands.evaluate.options import (
     Out,
     Precision,
     encoders_and_pairwise,
-    naming,
     read,
     report,
     warn_of_long_texts,

@@ -1,7 +1,6 @@
 """What the commands of `turnwise evaluate` share: options, models, and the report."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum
 from itertools import chain, islice
 from pathlib import Path
@@ -13,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 
 from models import DEFAULT_MODEL
-from models.errors import DataError, TurnwiseError
 from models.extras import require
 
 if TYPE_CHECKING:  # torch takes seconds to load, for which `--help` need not wait
@@ -80,17 +78,6 @@ def read(files: Iterable[Path], limit: int | None = None) -> "list[Dialogue]":
     from models.dialogue import read_dialogues  # noqa: PLC0415
 
     return list(islice(chain.from_iterable(map(read_dialogues, files)), limit))
-
-
-@contextmanager
-def naming(files: Iterable[Path]) -> Iterator[None]:
-    """Name the files in an error that says only what is wrong with what was read from them."""
-    try:
-        yield
-    except TurnwiseError as error:
-        if type(error) is not TurnwiseError:  # it names what is to blame
-            raise
-        raise DataError(str(error), ", ".join(map(str, files))) from None
 
 
 def warn_of_long_texts(

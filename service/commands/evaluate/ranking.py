@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
+from models.errors import naming
 from service.commands.evaluate.options import (
     BASE,
     Arithmetic,
@@ -20,7 +21,6 @@ from service.commands.evaluate.options import (
     Precision,
     by_name,
     encoders_and_rerankers,
-    naming,
     read,
     report,
 )

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from models.errors import naming
 from service.commands.evaluate.options import (
     BASE,
     DATA_HELP,
@@ -15,7 +16,6 @@ from service.commands.evaluate.options import (
     Out,
     Precision,
     encoders,
-    naming,
     read,
     report,
     warn_of_long_texts,

@@ -153,6 +153,19 @@ def test_the_network_is_measured_by_the_rank_of_the_true_response() -> None:
     assert measured == pytest.approx({"average_rank": 2, "r10@1": 0.5, "mrr": 2 / 3})
 
 
+def test_a_validation_file_of_too_few_utterances_is_named(
+    config: IoIConfig, tmp_path: Path
+) -> None:
+    path = tmp_path / "few.jsonl"
+    path.write_text(
+        '{"utterances": [{"speaker": "A", "text": "hi"}, {"speaker": "B", "text": "yes"}]}'
+    )
+    validation = config.validation.model_copy(update={"paths": (str(path),)})
+    with pytest.raises(DataError, match=rf"{path}: too few distinct utterances"):
+        train_ioi(config.model_copy(update={"validation": validation}), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_responses_of_the_same_words_are_refused(config: IoIConfig, tmp_path: Path) -> None:
     path = tmp_path / "same.jsonl"
     line = '{"utterances": [{"speaker": "A", "text": "hi"}, {"speaker": "B", "text": "%s"}]}'

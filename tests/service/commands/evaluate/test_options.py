@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from models.errors import DataError, ModelError
+from models.errors import DataError, ModelError, naming
 from models.roles import Kind
 from service.cli import app
-from service.commands.evaluate.options import by_name, naming
+from service.commands.evaluate.options import by_name
 
 
 @dataclass

@@ -10,6 +10,7 @@ import re
 
 _Rules = tuple[tuple[re.Pattern[str], str], ...]
 
+_LETTER = r"[^\W\d_]"  # of any alphabet
 _ENDINGS = r"(?=(?:s|t|m|d|re|ve|ll)(?![\w']))"
 _BEGINNINGS = r"\b([o0cy]|ma)"  # o'clock, O'Neill, c'mon, y'all, ma'am
 _APART = r" '(?!\S)"
@@ -25,9 +26,9 @@ def _rules(*rules: tuple[str, str]) -> _Rules:
 _JOIN = _rules(
     (r"(?<!\S)[\u2018\u2019](?!\S)", "'"),
     (r"(?<!\S)[\u201c\u201d](?!\S)", '"'),
-    (r"(?i)(?<=[a-z0-9]) ' ?" + _ENDINGS, "'"),
-    (r"(?i)(?<=[a-z]) (?=n't\b)", ""),
-    (rf"(?i){_BEGINNINGS} ' (?=[a-z])", r"\1'"),
+    (r"(?i)(?<=[^\W_]) ' ?" + _ENDINGS, "'"),
+    (rf"(?i)(?<={_LETTER}) (?=n't\b)", ""),
+    (rf"(?i){_BEGINNINGS} ' (?={_LETTER})", r"\1'"),
     (r'(?<!\S)" ([^"]*?) "(?!\S)', r'"\1"'),
     # After s a single mark may be a possessive. It opens a quotation if that then ends in another
     # letter, and if it leaves none of the marks to come without its fellow.
@@ -37,7 +38,7 @@ _JOIN = _rules(
     ),
     (r"(?<=s) '(?!\S)", "'"),
     (r"(?<=\d) ([.:]) (?=\d)", r"\1"),
-    (r"(?<![\w'.])([A-Za-z]) \. (?=[A-Za-z] \.)", r"\1."),  # U . S . and p . m .
+    (rf"(?<![\w'.])({_LETTER}) \. (?={_LETTER} \.)", r"\1."),  # U . S . and p . m .
     (r" (?=[.,!?…]+[\"')\]]*(?!\S)|[:;](?!\S)|[.?!][A-Z][a-z'])", ""),
     (r"(?<=[(\[]) | (?=[)\]])", ""),
     (r"(?<=[$£€¥]) (?=\d)|(?<=\d) (?=%)", ""),
@@ -47,8 +48,8 @@ _SPLIT = _rules(
     (_OPENS + r"\(([^()]*)\)(?!\w)", r" ( \1 ) "),
     (_OPENS + r'"([^"]*)"(?!\w)', r' " \1 " '),
     (rf"{_OPENS}'((?:[^']|\b'\b)+)'(?!\w)", r" ' \1 ' "),
-    (r"(?i)(?<=[a-z0-9])'" + _ENDINGS, " ' "),
-    (rf"(?i){_BEGINNINGS}'(?=[a-z])", r"\1 ' "),
+    (r"(?i)(?<=[^\W_])'" + _ENDINGS, " ' "),
+    (rf"(?i){_BEGINNINGS}'(?={_LETTER})", r"\1 ' "),
     (r"(?<=s)'(?!\w)", " ' "),
     (r"(\.{2,}|[.,!?;:…])(?=[.,!?;:…]*(?!\S))", r" \1 "),
     (r"(?<=[$£€¥])(?=\d)|(?<=\d)(?=%)", " "),

@@ -18,6 +18,9 @@ BOTH = [
     ("(yes)", "( yes )"),
     ("Is it 5:30 already?", "Is it 5:30 already ?"),
     ("He'll say they've gone; she'd agree.", "He ' ll say they ' ve gone ; she ' d agree ."),
+    ("José's car is at the café's door.", "José ' s car is at the café ' s door ."),
+    ("Beyoncé'll come.", "Beyoncé ' ll come ."),
+    ("Où? C'était là.", "Où ? C ' était là ."),
     ("Ten o'clock, ma'am?", "Ten o ' clock , ma ' am ?"),
     ("It is a two minutes' ride.", "It is a two minutes ' ride ."),
     ("The word 'maybe' is banned.", "The word ' maybe ' is banned ."),
@@ -51,6 +54,7 @@ SPACED_ONLY = [
     ("It is OK.Let us go", "It is OK. Let us go"),
     ("It \u2019 s the cats \u2019 “ house ” .", "It's the cats' \"house\"."),
     ("I 'd go but we do n't .", "I'd go but we don't."),
+    ("The É . U . and José 's café n't ?", "The É.U. and José's cafén't?"),
     ("at 5 p . m . in the U . S . A . today", "at 5 p.m. in the U.S.A. today"),
     ("Hm . . . no ! !", "Hm... no!!"),
     ("So am I . A pity .", "So am I. A pity."),
@@ -61,7 +65,7 @@ MARKS = st.sampled_from([".", "?", "!", "...", "?!"])
 WORDS = st.sampled_from([
     "the", "a", "cat", "Anna", "I", "don't", "she'll", "we're", "it's", "o'clock", "well-known",
     "7", "3.5", "5:30", "10%", "$20", "Mr.", "etc.", '"quite"', '"so-so,"', "(perhaps)", "and,",
-    "then;", "namely:", "p.m.", "boys'", "ran",
+    "then;", "namely:", "p.m.", "boys'", "ran", "José's", "Ørsted'll", "o'été",
 ])
 # fmt: on
 SENTENCES = st.builds(
@@ -70,7 +74,7 @@ SENTENCES = st.builds(
 # fmt: off
 PIECES = st.sampled_from([
     "'", '"', ".", ",", ":", ";", "?", "!", "(", ")", "$", "%", "\u2019", "“", "s", "t", "n't",
-    "ll", "I", "A", "a", "Bc", "de", "5", "www.", "@", "/", "…", " ", " ", " ",
+    "ll", "I", "A", "é", "Ñ", "a", "Bc", "de", "5", "www.", "@", "/", "…", " ", " ", " ",
 ])
 # fmt: on
 

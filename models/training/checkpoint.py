@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, load_model, save_file
+from safetensors.torch import save_model as save_weights
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
@@ -30,6 +31,7 @@ _UNREADABLE = (
 )  # fmt: skip
 
 _OLD = ".old"
+_WEIGHTS = "learner.safetensors"
 
 
 def save_model(model: SentenceTransformer, folder: Path, config: TrainConfig) -> None:
@@ -93,7 +95,6 @@ def save_checkpoint(folder: Path, state: State) -> None:
         for index, moment in state.optimiser.state_dict()["state"].items()
         for name, value in moment.items()
     }
-    weights = {name: value.contiguous() for name, value in state.learner.state_dict().items()}
     rest = {
         "recipe": state.recipe,
         "step": state.step,
@@ -101,7 +102,7 @@ def save_checkpoint(folder: Path, state: State) -> None:
         "schedule": state.schedule.state_dict(),
     }
     with replacing(folder) as fresh:
-        save_file(weights, fresh / "learner.safetensors")
+        save_weights(state.learner, str(fresh / _WEIGHTS))  # tied ones once
         save_file(moments, fresh / "moments.safetensors")
         (fresh / "state.json").write_text(json.dumps(rest), encoding="utf-8")
 
@@ -129,7 +130,7 @@ def load_checkpoint(folder: Path, state: State) -> None:
 
 
 def _restore(folder: Path, rest: Mapping[str, Any], state: State) -> None:
-    state.learner.load_state_dict(load_file(folder / "learner.safetensors"))
+    load_model(state.learner, folder / _WEIGHTS)
     moments: dict[int, dict[str, torch.Tensor]] = {}
     for key, value in load_file(folder / "moments.safetensors").items():
         index, _, name = key.partition(".")

@@ -204,9 +204,8 @@ class Learner(nn.Module):
         if not self.config.keep_base:
             return self.encoder
         model = deepcopy(self.encoder)
-        for name, weights in model.state_dict().items():
-            if weights.is_floating_point():
-                weights.lerp_(self._base[name], self.config.keep_base)
+        for name, weights in model.named_parameters():  # tied ones once
+            weights.data.lerp_(self._base[name], self.config.keep_base)
         return model
 
     def cuts(self, text: str) -> bool:

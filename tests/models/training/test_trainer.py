@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import AutoTokenizer, T5Config, T5EncoderModel
 
 import models.encoder
 from models.encoder import UtteranceEncoder, forward
@@ -236,6 +237,30 @@ def test_a_run_on_other_data_or_with_other_values_takes_up_no_checkpoint(
     corpus.write_text("\n".join(lines[1:]))
     with pytest.raises(TrainingError, match="another run, which differs in items;"):
         train(config, tmp_path / "out", device="cpu", resume=True)
+
+
+def test_weights_that_an_encoder_uses_twice_are_kept_once(
+    tiny_encoder_folder: Folder, corpus: Path, tmp_path: Path
+) -> None:
+    plain, tied = tiny_encoder_folder(Kind.SINGLE), tmp_path / "t5"
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(plain)
+    shape = T5Config(
+        vocab_size=len(tokenizer), d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2
+    )
+    T5EncoderModel(shape).save_pretrained(tied)
+    tokenizer.save_pretrained(tied)
+    rate = {"learning_rate": 0.02}
+    config = config_of(tied, corpus, keep_base=0.25, optimiser=rate, validation={"every": 2})
+    folder = train(config, tmp_path / "out", device="cpu")
+    before = Learner(config, "cpu").encoder.state_dict()
+    learned = {name.removeprefix("encoder."): w for name, w in weights(tmp_path / "out").items()}
+    kept = UtteranceEncoder(folder, device="cpu").model.state_dict()
+    assert len({*before} & {*learned}) == len(before) - 1
+    for name in {*before} & {*learned}:
+        wanted = 0.25 * before[name] + 0.75 * learned[name]
+        assert torch.allclose(kept[name], wanted, atol=2e-3), name
+    train(config, tmp_path / "out", device="cpu", resume=True)
 
 
 def test_a_triple_encoder_becomes_no_other(tiny_encoder_folder: Folder, corpus: Path) -> None:

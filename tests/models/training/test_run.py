@@ -2,6 +2,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -109,8 +110,9 @@ def test_a_corpus_that_is_nowhere_is_named(
 def test_the_shipped_recipes_can_be_read() -> None:
     recipes = sorted((Path(__file__).parents[3] / "models/training/recipes").glob("*.toml"))
     assert [recipe.stem for recipe in recipes] == [
-        "c3l", "ccl-small", "ccl", "dailydialog", "default", "everyday", "german-small",
-        "ioi-small", "ioi", "pairwise-small", "pairwise", "public-corpora",
+        "c3l", "ccl-small", "ccl", "dailydialog-further", "dailydialog-twice", "dailydialog",
+        "default", "everyday", "german-small", "ioi-small", "ioi", "pairwise-small", "pairwise",
+        "public-corpora",
     ]  # fmt: skip
     for recipe in recipes:
         config = read_any_config(recipe)
@@ -136,6 +138,23 @@ def test_a_base_that_is_a_configuration_is_trained_first(
     seen.clear()
     run(second, [corpora], tmp_path / "out", resume=True, report=seen.append)
     assert seen == []
+
+
+def test_a_new_run_leaves_nothing_of_an_earlier_one_to_resume_in_any_stage(
+    corpora: Path, tmp_path: Path, tiny_encoder_folder: Folder
+) -> None:
+    def stop(_: Progress) -> None:
+        raise KeyboardInterrupt
+
+    write_config(tmp_path, tiny_encoder_folder(Kind.SINGLE))
+    second = write_config(tmp_path, Path("desk.toml"), name="second.toml")
+    run(second, [corpora], tmp_path / "out")
+    with pytest.raises(KeyboardInterrupt):
+        run(second, [corpora], tmp_path / "out", report=stop)
+    seen: list[int] = []
+    again = partial(run, second, [corpora], tmp_path / "out", resume=True)
+    again(report=lambda progress: seen.append(progress.step))
+    assert seen == [1, 2, 1, 2]
 
 
 @pytest.mark.parametrize("length", [1, 2, 3])

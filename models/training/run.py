@@ -26,6 +26,7 @@ from models.evaluation import (
 from models.evaluation.split import LENGTHS
 from models.extras import require
 from models.roles import Kind, kind_of
+from models.training.checkpoint import drop_checkpoint
 from models.training.config import TrainConfig, read_config, read_toml
 from models.training.corpora import Find, finder, in_place_of, validation_dialogues
 from models.training.ioi import train_ioi
@@ -127,10 +128,12 @@ def train_stages(
     for later in stages[1:]:  # what is wrong there is told now, not when its base is trained
         read_data(later, find)
         validation_dialogues(later.validation, find, min(LENGTHS))
+    folders = [out.joinpath(*["base"] * depth) for depth in reversed(range(len(stages)))]
+    for folder in () if resume else folders:  # else a stage would resume what an earlier run left
+        drop_checkpoint(folder / "checkpoint")
     model = stages[0].base
-    for depth, stage in zip(reversed(range(len(stages))), stages, strict=True):
+    for folder, stage in zip(folders, stages, strict=True):
         config = stage.model_copy(update={"base": model})
-        folder = out.joinpath(*["base"] * depth)
         validate = validator(config, find)
         trained = train(config, folder, find=find, validate=validate, report=report, resume=resume)
         model = str(trained)

@@ -157,23 +157,6 @@ def test_a_new_run_leaves_nothing_of_an_earlier_one_to_resume_in_any_stage(
     assert seen == [1, 2, 1, 2]
 
 
-def test_a_new_run_leaves_nothing_of_an_earlier_one_to_resume_in_any_stage(
-    corpora: Path, tmp_path: Path, tiny_encoder_folder: Folder
-) -> None:
-    def stop(_: Progress) -> None:
-        raise KeyboardInterrupt
-
-    write_config(tmp_path, tiny_encoder_folder(Kind.SINGLE))
-    second = write_config(tmp_path, Path("desk.toml"), name="second.toml")
-    run(second, [corpora], tmp_path / "out")
-    with pytest.raises(KeyboardInterrupt):
-        run(second, [corpora], tmp_path / "out", report=stop)
-    seen: list[int] = []
-    again = partial(run, second, [corpora], tmp_path / "out", resume=True)
-    again(report=lambda progress: seen.append(progress.step))
-    assert seen == [1, 2, 1, 2]
-
-
 @pytest.mark.parametrize("length", [1, 2, 3])
 def test_bases_that_lead_in_a_circle_are_refused(
     corpora: Path, tmp_path: Path, length: int

@@ -11,7 +11,7 @@ import pytest
 
 from service.api import middleware, protocol
 from tests.service.live.conftest import Launch, Live
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 BODY = b'{"speaker":"user","text":"Hello"}'
 CHUNKED = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
@@ -272,5 +272,6 @@ def test_a_body_that_flows_may_take_longer_than_one_that_does_not(
         client.settimeout(1.0)
         with pytest.raises(TimeoutError):
             client.recv(100)
+        client.settimeout(PATIENCE)
         client.sendall(b" " * 100)
         assert b" 422 " in client.recv(100)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from models.dialogue import Utterance
 from models.encoder import UtteranceEncoder
-from models.roles import Relation, Role, prefix, relation_to
+from models.roles import Relation, Role, RoleText, prefixed, relation_to
 
 Float32 = NDArray[np.float32]
 Key = tuple[str, Role, Relation | None]
@@ -50,8 +50,7 @@ class VectorTable:
         return self._vectors[[self._place[self._prefixed(key)] for key in keys]]
 
     def _prefixed(self, key: Key) -> str:
-        text, role, relation = key
-        return prefix(self._kind, role, relation) + text
+        return prefixed(self._kind, RoleText(*key))
 
 
 def encode_keys(encoder: UtteranceEncoder, keys: Sequence[Key]) -> Float32:

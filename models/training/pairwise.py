@@ -22,7 +22,7 @@ from models.evaluation.split import LENGTHS, Context, make_split
 from models.rerankers.folder import save_reranker
 from models.rerankers.pairwise import ENCODER, PairwiseModel
 from models.rerankers.projectors import Projectors
-from models.roles import Role, kind_of, prefix
+from models.roles import Role, RoleText, kind_of, prefixed
 from models.training.checkpoint import replacing, save_encoder
 from models.training.corpora import Find, count_steps, draw_batches, recipe_of, validation_dialogues
 from models.training.loop import Report, Run, fit, silent, warm_up_and_decay
@@ -110,7 +110,7 @@ class PairwiseLearner(nn.Module):
             transformer_of(self.encoder).set_attn_implementation("eager")
         embedding = UtteranceEncoder(self.encoder).dimension
         self.projectors = Projectors(embedding, config.projection, config.context_length)
-        self._prefix = prefix(kind_of(self.encoder.tokenizer.get_vocab()), Role.AFTER)
+        self._kind = kind_of(self.encoder.tokenizer.get_vocab())
         # Dropout stays off: it is slow on a CPU, and the batches regularise enough.
         self.to(self.encoder.device).eval()
 
@@ -136,11 +136,14 @@ class PairwiseLearner(nn.Module):
     def embed(self, texts: Sequence[str]) -> Tensor:
         """Return (n, h) unit embeddings, as `PairwiseModel.embed` gives them."""
         dtype = getattr(torch, self.config.precision)
-        return encode_texts(self.encoder, [self._prefix + text for text in texts], dtype)
+        return encode_texts(self.encoder, [self._prefixed(text) for text in texts], dtype)
 
     def cuts(self, text: str) -> bool:
         """Return whether a text has more word pieces than the encoder reads."""
-        return cuts(self.encoder, self._prefix + text)
+        return cuts(self.encoder, self._prefixed(text))
+
+    def _prefixed(self, text: str) -> str:
+        return prefixed(self._kind, RoleText(text, Role.AFTER))
 
     def model(self) -> PairwiseModel:
         """Return the model as it stands."""

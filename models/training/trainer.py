@@ -27,7 +27,7 @@ from models.encoder import (
     transformer_of,
 )
 from models.errors import DataError, ModelError
-from models.roles import Kind, Relation, Role, kind_of, prefix
+from models.roles import Kind, Relation, Role, RoleText, kind_of, prefixed
 from models.training import losses
 from models.training.checkpoint import save_model
 from models.training.config import Corpus, TrainConfig
@@ -210,7 +210,8 @@ class Learner(nn.Module):
 
     def cuts(self, text: str) -> bool:
         """Return whether an utterance of a context has more word pieces than the encoder reads."""
-        return cuts(self.encoder, prefix(self.config.kind, Role.SECOND, Relation.OTHER) + text)
+        item = RoleText(text, Role.SECOND, Relation.OTHER)
+        return cuts(self.encoder, prefixed(self.config.kind, item))
 
     def bound_scales(self) -> None:
         """Keep the temperatures where InfoNCE is stable."""

@@ -1,7 +1,6 @@
 """A conversation at a terminal: say what the user says, choose what the bot says."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from rich.box import SIMPLE_HEAD
@@ -22,12 +21,6 @@ candidate, Enter the best one, anything else is a reply of your own.
   /quit        end"""
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    text: str
-    score: float
-
-
 class Chat:
     """Takes lines, and shows what comes of them."""
 
@@ -35,7 +28,7 @@ class Chat:
         self._session, self._console = session, console
         self._pool, self._top_k = pool, top_k
         self._goal = ""
-        self._choices: list[_Choice] = []
+        self._choices: Sequence[Selected | Ranked] = []
         self.speaker = USER
         """Who speaks next."""
 
@@ -72,7 +65,7 @@ class Chat:
         if self._goal:
             self._rank()
         else:
-            self._offer(map(_choice, answer.candidates))
+            self._offer(answer.candidates)
 
     def _bot_says(self, line: str) -> None:
         if line.isdecimal() or not line:
@@ -85,7 +78,7 @@ class Chat:
 
     def _rank(self) -> None:
         """Offer candidates for the session as it stands."""
-        self._offer(map(_choice, self._ranking(explain=False)))
+        self._offer(self._ranking(explain=False))
 
     def _ranking(self, *, explain: bool) -> Sequence[Ranked]:
         goals = [Goal(text=self._goal, speaker=USER)] if self._goal else []
@@ -94,8 +87,8 @@ class Chat:
         )
         return answer.ranking
 
-    def _offer(self, choices: Iterator[_Choice]) -> None:
-        self._choices = list(choices)
+    def _offer(self, choices: Sequence[Selected | Ranked]) -> None:
+        self._choices = choices
         if not self._choices:
             self._note(f"pool {self._pool} is empty; `turnwise pool load` fills it")
             return
@@ -140,7 +133,7 @@ class Chat:
     def _help(self, _: str) -> None:
         self._console.print(HELP, markup=False, highlight=False)
 
-    def _choice(self, number: str) -> _Choice | None:
+    def _choice(self, number: str) -> Selected | Ranked | None:
         if number.isdecimal() and 0 < int(number) <= len(self._choices):
             return self._choices[int(number) - 1]
         self._note(f"there is no candidate {number}" if self._choices else "no candidates yet")
@@ -154,7 +147,3 @@ class Chat:
         "/goal": _set_goal,
         "/undo": _undo,
     }
-
-
-def _choice(candidate: Selected | Ranked) -> _Choice:
-    return _Choice(candidate.text, candidate.score)

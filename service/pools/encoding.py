@@ -62,15 +62,16 @@ class RunningQueries:
         drawn = drawn_contexts(texts)
         relations = [Relation.OTHER, Relation.SAME]
         said = [(text, relations[turn % 2]) for each in drawn for turn, text in enumerate(each)]
-        roles = (Role.SECOND, Role.FIRST) if self._encoder.kind.paired else (Role.SECOND,)
-        second, *first = [
-            await self._encoder.encode([RoleText(text, role, r) for text, r in said], Priority.BULK)
-            for role in roles
+        paired = self._encoder.kind.paired
+        first, second = [
+            await self._encoder.encode(
+                [RoleText(text, role, r) for text, r in which], Priority.BULK
+            )
+            for role, which in ((Role.FIRST, said if paired else []), (Role.SECOND, said))
         ]
         contexts = [slice(start, start + _UTTERANCES) for start in range(0, len(said), _UTTERANCES)]
-        if not first:
-            return np.stack([second[c].sum(axis=0) for c in contexts])
-        return np.stack([running_query(rows(first[0][c], second[c])) for c in contexts])
+        summed = [running_query(rows(first[c], second[c]), paired=paired) for c in contexts]
+        return np.stack(summed)
 
 
 def drawn_contexts(texts: Sequence[str]) -> list[list[str]]:

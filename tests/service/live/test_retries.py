@@ -49,14 +49,14 @@ def test_a_key_may_come_again_after_its_turn_was_taken_back(live: Live) -> None:
 def test_a_turn_that_is_being_written_is_not_broken_off_by_its_deadline(
     launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    live = launch(request_timeout=0.5)
+    live = launch(request_timeout=1.5)
     live.fill()
     live.ok(post(live, HELLO))  # what is slow the first time
     commit = Sessions.commit
 
     async def slowly(sessions: Sessions, *args: Any) -> bool:  # noqa: ANN401 - passed on
         landed = await commit(sessions, *args)
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(1.6)
         return landed
 
     monkeypatch.setattr(Sessions, "commit", slowly)

@@ -83,6 +83,11 @@ class Conversation(RuleBasedStateMachine):
             speaker, text = self.said.pop()
             removed = Live.ok(answer)["removed"]
             assert (removed["speaker"], removed["text"]) == (speaker, text)
+            self.answered = {
+                key: (body, found)
+                for key, (body, found) in self.answered.items()
+                if found["turn"] <= len(self.said)  # the key of what is undone is free again
+            }
         else:
             assert answer.status_code in {404, 409}
 

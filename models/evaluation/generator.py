@@ -1,6 +1,5 @@
 """Candidates sampled from a causal language model, as CCL's short-term planning takes them."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from models.evaluation.causal import load_causal, room
 TOP_P = 0.8
 TEMPERATURE = 0.8
 NEW_TOKENS = 40
+INSTRUCTION = "Let us talk as two people do, each in one or two short sentences at a time."
 
 
 def sampled_replies(
@@ -20,9 +20,10 @@ def sampled_replies(
 ) -> Propose:
     """Propose replies by nucleus sampling from a causal language model.
 
-    The context's utterances are joined by the end-of-sequence token, the form in which dialogue
-    models such as DialoGPT are trained; a context too long for the model loses its start. Samples
-    with no text are dropped, equal ones are kept.
+    A model with a chat template reads the context as its chat, in which it is who replies. For
+    another the context's utterances are joined by the end-of-sequence token, the form in which
+    dialogue models such as DialoGPT are trained. A context too long for the model loses its start.
+    Samples with no text are dropped, equal ones are kept.
 
     Args:
         name: A folder or a hub name that transformers loads.
@@ -38,7 +39,7 @@ def sampled_replies(
         raise ModelError(f"language model '{name}' has no end-of-sequence token")
 
     def propose(dialogue: Dialogue, length: int) -> list[str]:
-        prompt = _prompt(tokenizer, [said.text for said in dialogue.utterances[:length]], model)
+        prompt = _prompt(tokenizer, dialogue, length, model)
         with torch.random.fork_rng(), torch.inference_mode():
             torch.manual_seed(seed)
             output = model.generate(
@@ -58,9 +59,33 @@ def sampled_replies(
     return propose
 
 
-def _prompt(tokenizer: Any, texts: Sequence[str], model: Any) -> torch.Tensor:  # noqa: ANN401
-    tokens: list[int] = []
-    for text in texts:
-        tokens += [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+def _prompt(tokenizer: Any, dialogue: Dialogue, length: int, model: Any) -> torch.Tensor:  # noqa: ANN401
+    if tokenizer.chat_template is not None:
+        tokens = tokenizer.apply_chat_template(
+            _chat(dialogue, length), add_generation_prompt=True, return_dict=False
+        )
+    else:
+        tokens = _turns(tokenizer, dialogue, length)
     longest = room(model) - NEW_TOKENS
     return torch.tensor([tokens[-longest:]], device=model.device)
+
+
+def _chat(dialogue: Dialogue, length: int) -> list[dict[str, str]]:
+    # A template may want user and assistant to alternate, and the user to begin.
+    replies = dialogue.utterances[length].speaker
+    chat = [{"role": "user", "content": INSTRUCTION}]
+    for said in dialogue.utterances[:length]:
+        role = "assistant" if said.speaker == replies else "user"
+        if chat[-1]["role"] == role:
+            chat[-1]["content"] += f"\n{said.text}"
+        else:
+            chat.append({"role": role, "content": said.text})
+    return chat
+
+
+def _turns(tokenizer: Any, dialogue: Dialogue, length: int) -> list[int]:  # noqa: ANN401
+    tokens: list[int] = []
+    for said in dialogue.utterances[:length]:
+        tokens += tokenizer(said.text, add_special_tokens=False)["input_ids"]
+        tokens.append(tokenizer.eos_token_id)
+    return tokens

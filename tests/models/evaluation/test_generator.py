@@ -1,11 +1,13 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from models.dialogue import Dialogue
+from models.dialogue import Dialogue, Utterance
 from models.errors import ModelError
+from models.evaluation import generator
 from models.evaluation.generator import NEW_TOKENS, sampled_replies
 
 ROOM = 24
@@ -56,6 +58,45 @@ def test_a_context_longer_than_the_model_keeps_its_end(
     shortened = Dialogue("end", long.utterances[11 - ROOM // 4 :])
     propose = sampled_replies(language_model, 3, device="cpu")
     assert propose(long, 11) == propose(shortened, ROOM // 4)
+
+
+# Of the user's posts "garden", of the assistant's "letter"; as strict as templates are.
+TEMPLATE = """
+{%- for post in messages -%}
+{%- if (post.role == "user") != (loop.index0 % 2 == 0) -%}
+{{ raise_exception("roles must alternate") }}
+{%- endif -%}
+{{ "garden " if post.role == "user" else "letter " }}{{ post.content }}{{ " " }}
+{%- endfor -%}
+{{ "letter" if add_generation_prompt }}"""
+
+
+@pytest.mark.parametrize(
+    ("speakers", "chat"),
+    [
+        ("bab", "garden lamp bread letter rain garden train letter"),
+        ("ab", "garden lamp letter bread garden rain letter"),
+        ("acb", "garden lamp letter bread garden rain train letter"),
+    ],
+)
+def test_a_model_with_a_chat_template_is_who_replies(
+    speakers: str, chat: str, language_model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    GPT2LMHeadModel.from_pretrained(language_model).save_pretrained(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(language_model)
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(tmp_path)
+    read = []
+
+    def noted(_: object, prompt: torch.Tensor, **__: Any) -> torch.Tensor:  # noqa: ANN401
+        read.append(tokenizer.decode(prompt[0]))
+        return prompt
+
+    monkeypatch.setattr(GPT2LMHeadModel, "generate", noted)
+    monkeypatch.setattr(generator, "INSTRUCTION", "lamp")
+    said = (Utterance(speaker, word) for speaker, word in zip(f"{speakers}a", WORDS, strict=False))
+    sampled_replies(str(tmp_path), 1, device="cpu")(Dialogue("d", tuple(said)), len(speakers))
+    assert read == [chat]
 
 
 def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:

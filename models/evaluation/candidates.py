@@ -19,6 +19,9 @@ CANDIDATES = 100
 Propose = Callable[[Dialogue, int], Sequence[str]]
 """From a dialogue and a history length to replies that might come next."""
 
+Progress = Callable[[int, int], None]
+"""Is told how many contexts of how many have their candidates."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -45,21 +48,27 @@ def make_problems(
     lengths: Iterable[int],
     distances: Sequence[int],
     propose: Propose,
+    progress: Progress = lambda *_: None,
 ) -> list[Problem]:
     """Make a problem for each history length and goal distance that a dialogue is long enough for.
 
-    Where nothing but the true one is proposed, there is no problem.
+    Where nothing but the true one is proposed, there is no problem. A language model takes many
+    seconds a context; `progress` is told after each.
 
     Raises:
         TurnwiseError: There is no problem at all.
     """
     dialogues = list(dialogues)
-    problems = [
-        problem
+    asked = [
+        (dialogue, length)
         for length in lengths
         for dialogue in dialogues
-        for problem in _problems_of(dialogue, length, distances, propose)
+        if len(dialogue.utterances) > length + min(distances)
     ]
+    problems: list[Problem] = []
+    for done, (dialogue, length) in enumerate(asked, start=1):
+        problems += _problems_of(dialogue, length, distances, propose)
+        progress(done, len(asked))
     if not problems:
         raise TurnwiseError(
             "no dialogue is long enough for these histories and goal distances, or none has "
@@ -160,8 +169,6 @@ def _problems_of(
 ) -> list[Problem]:
     said = dialogue.utterances
     reached = [distance for distance in distances if len(said) > length + distance]
-    if not reached:
-        return []
     true = said[length]
     candidates = tuple(text for text in propose(dialogue, length) if text != true.text)
     if not candidates:

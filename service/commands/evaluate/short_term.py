@@ -1,5 +1,6 @@
 """`turnwise evaluate short-term`."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -52,6 +53,7 @@ def short_term(
     from models import evaluation  # noqa: PLC0415 - loads torch
     from models.evaluation.candidates import placed_texts  # noqa: PLC0415
     from models.evaluation.limits import warn_of_limits  # noqa: PLC0415
+    from service.commands.evaluate.progress import SystemProgress  # noqa: PLC0415
 
     if (data is None) == (candidates is None):
         raise typer.BadParameter("give either --data or --candidates")
@@ -70,8 +72,9 @@ def short_term(
             name, retriever = next(iter(loaded.items()))
             typer.echo(f"hard negatives retrieved by {name}")
             propose = evaluation.hard_negatives(retriever, dialogues, history)
-        with naming(data or []):
-            problems = evaluation.make_problems(dialogues, history, distance, propose)
+        with naming(data or []), SystemProgress() as bar:
+            told = partial(bar, "finding candidates")
+            problems = evaluation.make_problems(dialogues, history, distance, propose, told)
     if save_candidates:
         evaluation.write_problems(problems, save_candidates)
     rows = evaluation.evaluate_short_term(loaded, problems)

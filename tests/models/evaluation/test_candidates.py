@@ -35,7 +35,11 @@ def propose(dialogue: Dialogue, length: int) -> list[str]:
 
 
 def test_a_problem_for_every_distance_that_fits(dialogues: list[Dialogue]) -> None:
-    problems = make_problems(dialogues[3:5], [2, 3], [1, 3], propose)
+    told = []
+    problems = make_problems(
+        dialogues[3:5], [2, 3], [1, 3], propose, lambda *done: told.append(done)
+    )
+    assert told == [(1, 3), (2, 3), (3, 3)]
     made = [(len(p.context), p.goal_distance, p.goal) for p in problems]
     short, long = dialogues[3].utterances, dialogues[4].utterances
     assert made == [(2, 1, short[3]), (2, 1, long[3]), (2, 3, long[5]), (3, 1, long[4])]

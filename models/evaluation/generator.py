@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from transformers import DynamicCache
 
 from models.dialogue import Dialogue
 from models.errors import ModelError
@@ -42,14 +43,15 @@ def sampled_replies(
         prompt = _prompt(tokenizer, dialogue, length, model)
         with torch.random.fork_rng(), torch.inference_mode():
             torch.manual_seed(seed)
+            copies = prompt.expand(count, -1)
             output = model.generate(
-                prompt,
-                attention_mask=torch.ones_like(prompt),
+                copies,
+                attention_mask=torch.ones_like(copies),
+                past_key_values=_read_once(model, prompt, count),
                 do_sample=True,
                 top_k=0,
                 top_p=TOP_P,
                 temperature=TEMPERATURE,
-                num_return_sequences=count,
                 max_new_tokens=NEW_TOKENS,
                 pad_token_id=tokenizer.eos_token_id,
             )
@@ -57,6 +59,15 @@ def sampled_replies(
         return [" ".join(text.split()) for text in new if text.strip()]
 
     return propose
+
+
+def _read_once(model: Any, prompt: torch.Tensor, count: int) -> DynamicCache:  # noqa: ANN401
+    # `generate` would read the prompt once a sample, which takes longer than to sample.
+    cache = DynamicCache(config=model.config)
+    if prompt.shape[1] > 1:
+        model(prompt[:, :-1], past_key_values=cache)
+        cache.batch_repeat_interleave(count)
+    return cache
 
 
 def _prompt(tokenizer: Any, dialogue: Dialogue, length: int, model: Any) -> torch.Tensor:  # noqa: ANN401

@@ -101,9 +101,15 @@ def read_items(path: str | Path) -> list[str]:
     """Read the ids of the items, `{"id", ...}` a line.
 
     Raises:
-        DataError: The file cannot be read, or a line has no id.
+        DataError: The file cannot be read, or a line has no id, or one that came before.
     """
-    return [record.text("id") for record in read_records(path)]
+    items: dict[str, None] = {}
+    for record in read_records(path):
+        item = record.text("id")
+        if item in items:
+            raise record.error("id", f'a second item "{item}"')
+        items[item] = None
+    return list(items)
 
 
 def _answer(record: Record) -> Answer:

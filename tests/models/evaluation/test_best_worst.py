@@ -114,3 +114,10 @@ def test_items_need_an_id(tmp_path: Path) -> None:
     path.write_text('{"id": "one", "text": "a"}\n{"text": "b"}')
     with pytest.raises(DataError, match='line 2, field "id": missing'):
         read_items(path)
+
+
+def test_an_item_that_came_before_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "items.jsonl"
+    path.write_text('{"id": "one"}\n{"id": "two"}\n{"id": "one"}')
+    with pytest.raises(DataError, match='line 3, field "id": a second item "one"'):
+        read_items(path)

@@ -75,11 +75,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The rows of one task on some files."""
+    """The rows of one task on some files, and what is to be known of these."""
 
     task: str
     data: tuple[str, ...]
     rows: tuple[Row, ...]
+    note: str = ""
 
     @property
     def view(self) -> View:
@@ -111,22 +112,23 @@ class Report:
     def write(self, folder: Path) -> None:
         """Write `results.md`, `results.json` and a plot, `METRIC.png`, into a folder."""
         folder.mkdir(parents=True, exist_ok=True)
-        markdown = "\n".join(table.markdown() for table in self.overall() + self.by_setting())
-        (folder / "results.md").write_text(
-            f"# {self.task}: {', '.join(self.data)}\n\n{markdown}", encoding="utf-8"
-        )
+        heading = f"# {self.task}: {', '.join(self.data)}\n"
+        tables = [table.markdown() for table in self.overall() + self.by_setting()]
+        parts = [heading, f"{self.note}\n", *tables] if self.note else [heading, *tables]
+        (folder / "results.md").write_text("\n".join(parts), encoding="utf-8")
         (folder / "results.json").write_text(
             json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
         )
         plot(self, folder / f"{self.view.metric}.png")
 
     def to_json(self) -> dict[str, object]:
-        """Return `{"task", "data", "rows": [{"system", "metrics", "ms_per_context"}]}`."""
+        """Return `{"task", "data", "note"?, "rows": [{"system", "metrics", "ms_per_context"}]}`."""
         rows = [
             {"system": row.system, "metrics": row.metrics, "ms_per_context": row.ms_per_context}
             for row in self.rows
         ]
-        return {"task": self.task, "data": list(self.data), "rows": rows}
+        note = {"note": self.note} if self.note else {}
+        return {"task": self.task, "data": list(self.data), **note, "rows": rows}
 
     def names(self) -> list[str]:
         """Return the names of all metrics, in the order of their first appearance."""

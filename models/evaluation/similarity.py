@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.encoder import UtteranceEncoder
-from models.evaluation.correlation import pearson, spearman
+from models.errors import TurnwiseError
+from models.evaluation.correlation import FEWEST, pearson, spearman
 from models.evaluation.in_context import Measure, measures, word_overlap
 from models.evaluation.metrics import Metrics, median_ms, sample, spans
 from models.evaluation.report import Row
@@ -62,6 +63,16 @@ def by_domain_and_length(items: Sequence[Pair | Question]) -> dict[str, NDArray[
     said = [item.first if isinstance(item, Pair) else item.last for item in items]
     groups = {f"domain={name}": domains == name for name in sorted(set(domains.tolist())) if name}
     return groups | spans(np.array([len(item.context) for item in said]))
+
+
+def check_scores(pairs: Sequence[Pair]) -> None:
+    """Check that something could correlate with people's scores.
+
+    Raises:
+        TurnwiseError: There are too few, or all are the same.
+    """
+    if len(pairs) < FEWEST or len({pair.score for pair in pairs}) < 2:
+        raise TurnwiseError(f"a correlation takes {FEWEST} pairs and scores that differ")
 
 
 def _metrics(pairs: Sequence[Pair], similar: NDArray[np.float32]) -> Metrics:

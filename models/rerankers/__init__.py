@@ -5,6 +5,7 @@
 
 from pathlib import Path
 
+from models.encoder import Precision
 from models.errors import ModelError
 from models.rerankers.folder import kind_of
 from models.rerankers.ioi import IoI
@@ -13,12 +14,15 @@ from models.rerankers.pairwise import PairwiseModel, dialogue_heat_map
 __all__ = ["IoI", "PairwiseModel", "dialogue_heat_map", "kind_of", "load"]
 
 
-def load(folder: str | Path, device: str | None = None) -> PairwiseModel | IoI:
+def load(
+    folder: str | Path, device: str | None = None, precision: Precision = "float32"
+) -> PairwiseModel | IoI:
     """Load a re-ranker of whichever kind the folder holds.
 
     Args:
         folder: What `turnwise train` left as the best model.
         device: A torch device; without one a GPU where there is one, else the CPU.
+        precision: Of a pairwise model's encoder, as there. An IoI network computes in float32.
 
     Raises:
         ModelError: The folder holds none, or a broken one.
@@ -26,4 +30,6 @@ def load(folder: str | Path, device: str | None = None) -> PairwiseModel | IoI:
     kind = kind_of(folder)
     if kind is None:
         raise ModelError(f"'{folder}' holds neither a pairwise model nor an IoI network")
-    return (PairwiseModel if kind == "pairwise" else IoI).load(folder, device)
+    if kind == "ioi":
+        return IoI.load(folder, device)
+    return PairwiseModel.load(folder, device, precision=precision)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from models.dialogue import Dialogue
-from models.encoder import UtteranceEncoder, model_name
+from models.encoder import Precision, UtteranceEncoder, model_name
 from models.errors import ModelError
 from models.rerankers.folder import digest, load_weights, read_sizes
 from models.rerankers.projectors import Projectors
@@ -54,6 +54,7 @@ class PairwiseModel:
         folder: str | Path,
         device: str | None = None,
         encoder: UtteranceEncoder | None = None,
+        precision: Precision = "float32",
     ) -> Self:
         """Load what training wrote.
 
@@ -61,6 +62,7 @@ class PairwiseModel:
             folder: The model's folder.
             device: Of the encoder, as there. The projectors, which are small, stay on the CPU.
             encoder: The folder's encoder, where it is loaded already, say for serving.
+            precision: Of the encoder's arithmetic, where it is not loaded yet.
 
         Raises:
             ModelError: The folder holds no such model.
@@ -72,7 +74,7 @@ class PairwiseModel:
         except TypeError as error:
             raise ModelError(f"'{folder}' names sizes that do not fit: {error}") from error
         load_weights(projectors, folder)
-        encoder = encoder or UtteranceEncoder(folder / ENCODER, device=device)
+        encoder = encoder or UtteranceEncoder(folder / ENCODER, device=device, precision=precision)
         return cls(encoder, projectors, model_name(folder))
 
     @cached_property

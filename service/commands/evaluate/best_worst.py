@@ -7,12 +7,11 @@ import typer
 
 from models.dialogue import write_jsonl
 from models.errors import naming
+from service.commands.evaluate.options import Written
 
 best_worst = typer.Typer(
     help="Best-worst scaling, for those who build a benchmark.", no_args_is_help=True
 )
-
-Written = Annotated[Path, typer.Option(help="File to write (.jsonl).")]
 
 
 @best_worst.command()

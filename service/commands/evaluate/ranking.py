@@ -1,7 +1,6 @@
 """`turnwise evaluate ranking`, and `build-ranking`, which makes its files."""
 
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,6 +18,7 @@ from service.commands.evaluate.options import (
     Models,
     Out,
     Precision,
+    Written,
     by_name,
     encoders_and_rerankers,
     read,
@@ -74,7 +74,7 @@ def ranking(
 def build_ranking(
     *,
     data: Data,
-    out: Annotated[Path, typer.Option(help="File to write (.jsonl).")],
+    out: Written,
     negatives: Annotated[
         list[Source], typer.Option(help="Where wrong candidates come from, in equal parts.")
     ] = _RANDOM,

@@ -16,6 +16,7 @@ from service.commands.evaluate.options import (
     Models,
     Out,
     Precision,
+    can_write,
     encoders,
     read,
     report,
@@ -34,12 +35,24 @@ def short_term(
     candidates: Annotated[
         Path | None, typer.Option(help="File of problems with their candidates, instead of --data.")
     ] = None,
+    retriever: Annotated[
+        str,
+        typer.Option(
+            help="Encoder that retrieves hard negatives as candidates; its own rows are at a "
+            "disadvantage.",
+            metavar="FOLDER_OR_NAME",
+        ),
+    ] = BASE,
     generator: Annotated[
         str | None,
-        typer.Option(help="Causal language model to sample candidates from, not hard negatives."),
+        typer.Option(
+            help="Causal language model to sample candidates from, not hard negatives.",
+            metavar="FOLDER_OR_NAME",
+        ),
     ] = None,
     save_candidates: Annotated[
-        Path | None, typer.Option(help="File to write the problems to, for --candidates.")
+        Path | None,
+        typer.Option(help="File to write the problems to, for --candidates.", callback=can_write),
     ] = None,
     history: Annotated[list[int], typer.Option(min=1, help="History lengths.")] = _HISTORIES,
     distance: Annotated[list[int], typer.Option(min=1, help="Goal distances.")] = _DISTANCES,
@@ -51,6 +64,7 @@ def short_term(
 ) -> None:
     """Find the reply that leads to a goal some turns ahead."""
     from models import evaluation  # noqa: PLC0415 - loads torch
+    from models.encoder import UtteranceEncoder  # noqa: PLC0415
     from models.evaluation.candidates import placed_texts  # noqa: PLC0415
     from models.evaluation.limits import warn_of_limits  # noqa: PLC0415
     from service.commands.evaluate.progress import SystemProgress  # noqa: PLC0415
@@ -59,7 +73,7 @@ def short_term(
         raise typer.BadParameter("give either --data or --candidates")
     if generator and candidates:
         raise typer.BadParameter("--candidates are there already: leave out --generator")
-    loaded = encoders(model, base, precision)
+    loaded, note = encoders(model, base, precision), ""
     if candidates:
         problems = evaluation.read_problems(candidates, limit)
         warn_of_limits(loaded, placed_texts(problems, str(candidates)))
@@ -67,15 +81,16 @@ def short_term(
         dialogues = read(data or [], limit)
         warn_of_long_texts(loaded, data or [], dialogues, history)
         if generator:
+            note = f"Candidates were sampled from {generator}."
             propose = evaluation.sampled_replies(generator)
-        else:  # others than another model retrieves, so that it must be known which
-            name, retriever = next(iter(loaded.items()))
-            typer.echo(f"hard negatives retrieved by {name}")
-            propose = evaluation.hard_negatives(retriever, dialogues, history)
+        else:
+            note = f"Candidates were retrieved by {retriever}."
+            encoder = UtteranceEncoder(retriever, precision=precision.value)
+            propose = evaluation.hard_negatives(encoder, dialogues, history)
         with naming(data or []), SystemProgress() as bar:
             told = partial(bar, "finding candidates")
             problems = evaluation.make_problems(dialogues, history, distance, propose, told)
     if save_candidates:
         evaluation.write_problems(problems, save_candidates)
     rows = evaluation.evaluate_short_term(loaded, problems)
-    report("short-term", [candidates] if candidates else data or [], rows, out)
+    report("short-term", [candidates] if candidates else data or [], rows, out, note)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from models.errors import naming
 from service.commands.evaluate.options import (
     BASE,
     Arithmetic,
@@ -39,10 +40,16 @@ def similarity(
 ) -> None:
     """Compare sentences, alone and in context, and correlate with people's scores."""
     from models.evaluation.limits import warn_of_limits  # noqa: PLC0415
-    from models.evaluation.similarity import evaluate_similarity, placed_texts  # noqa: PLC0415
+    from models.evaluation.similarity import (  # noqa: PLC0415
+        check_scores,
+        evaluate_similarity,
+        placed_texts,
+    )
     from models.evaluation.similarity_files import read_pairs  # noqa: PLC0415
 
     pairs = read_pairs(data, limit)
+    with naming(data):
+        check_scores(pairs)
     loaded = encoders_and_pairwise(model, base, precision)
     warn_of_limits(loaded, placed_texts(pairs))
     report("similarity", data, list(evaluate_similarity(loaded, pairs)), out)

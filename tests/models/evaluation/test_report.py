@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,13 @@ def test_the_json_has_the_documented_shape(report: Report, tmp_path: Path) -> No
         "metrics": report.rows[1].metrics,
         "ms_per_context": 1.25,
     }
+
+
+def test_a_note_stands_in_both(report: Report, tmp_path: Path) -> None:
+    replace(report, note="Retrieved by x.").write(tmp_path)
+    assert json.loads((tmp_path / "results.json").read_text())["note"] == "Retrieved by x."
+    lines = (tmp_path / "results.md").read_text().splitlines()
+    assert lines[:4] == [lines[0], "", "Retrieved by x.", ""]
 
 
 def test_the_markdown_has_a_table_over_all_and_by_setting(report: Report, tmp_path: Path) -> None:

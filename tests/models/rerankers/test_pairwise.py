@@ -135,3 +135,11 @@ def test_missing_weights_are_named(pairwise_folder: Path) -> None:
     (pairwise_folder / "reranker.safetensors").unlink()
     with pytest.raises(ModelError, match=r"reranker\.safetensors"):
         PairwiseModel.load(pairwise_folder, "cpu")
+
+
+def test_the_precision_is_that_of_its_encoder(model: PairwiseModel, pairwise_folder: Path) -> None:
+    half = load(pairwise_folder, "cpu", precision="bfloat16")
+    assert isinstance(half, PairwiseModel)
+    full, rounded = (m.encode_responses(["Good morning"]) for m in (model, half))
+    assert np.abs(full - rounded).max() > 0
+    np.testing.assert_allclose(full, rounded, atol=0.05)

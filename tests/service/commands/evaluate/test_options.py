@@ -54,6 +54,32 @@ def test_dialogues_that_are_too_few_or_too_short_name_their_file(
     assert result.exception.file == str(path)
 
 
+def test_what_cannot_be_written_is_told_before_the_work(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    data = ["--data", str(file)]
+    for args in (
+        ["next-utterance", *data, "--out", str(file)],
+        ["next-utterance", *data, "--out", str(file / "below")],
+        ["heat-map", *data, "--model", "x", "--out", str(file)],
+        ["short-term", *data, "--out", str(tmp_path), "--save-candidates", str(file / "x.jsonl")],
+        ["short-term", *data, "--out", str(tmp_path), "--save-candidates", str(tmp_path)],
+        ["build-ranking", *data, "--out", str(tmp_path)],
+    ):
+        result = CliRunner().invoke(app, ["evaluate", *args])
+        assert result.exit_code == 2, result.output
+        assert "folder" in result.output
+
+
+@pytest.mark.parametrize("task", ["short-term", "long-term"])
+def test_a_re_ranker_is_no_encoder(task: str, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "reranker.json").write_text('{"kind": "pairwise"}')
+    args = ["--data", str(data), "--model", str(tmp_path), "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, ["evaluate", task, *args])
+    assert result.exit_code == 2
+    assert "no encoder" in result.output
+
+
 def test_items_that_are_too_few_name_their_file(tmp_path: Path) -> None:
     path = tmp_path / "items.jsonl"
     path.write_text('{"id": "1"}')

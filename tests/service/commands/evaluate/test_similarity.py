@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ import torch
 from transformers import BertTokenizerFast, GPT2Config, GPT2LMHeadModel
 from typer.testing import CliRunner
 
+from models.errors import DataError
 from models.rerankers import IoI
 from models.rerankers.interaction import InteractionNetwork, Sizes
 from models.rerankers.words import Vocabulary
@@ -86,3 +88,16 @@ def test_a_network_without_vectors_is_refused(tmp_path: Path) -> None:
     result = run(app, ["evaluate", "similarity", "--data", file, *models])
     assert result.exit_code == 2
     assert "net" in result.output
+
+
+@pytest.mark.parametrize("scores", [(1, 2), (3, 3, 3)])
+def test_scores_that_nothing_correlates_with_are_refused(
+    tmp_path: Path, scores: tuple[int, ...]
+) -> None:
+    path = tmp_path / "pairs.jsonl"
+    pair = {"context": [], "sentence1": "rain", "sentence2": "bread"}
+    path.write_text("\n".join(json.dumps(pair | {"score": score}) for score in scores))
+    args = ["evaluate", "similarity", "--data", str(path), "--out", str(tmp_path / "out")]
+    result = run(app, args)
+    assert isinstance(result.exception, DataError)
+    assert str(path) in str(result.exception)

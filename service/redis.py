@@ -21,6 +21,7 @@ from redis.exceptions import (
     OutOfMemoryError,
     ReadOnlyError,
     RedisClusterException,
+    RedisError,
     ResponseError,
     TimeoutError,  # noqa: A004
     TryAgainError,
@@ -28,6 +29,7 @@ from redis.exceptions import (
 
 from service.errors import StateUnavailable
 from service.metrics import Metrics, Operation, Result
+from service.settings import SettingsError
 
 __all__ = ["Outcome", "Probe", "Redis", "connect", "redis_errors"]
 
@@ -36,6 +38,7 @@ _log = logging.getLogger("turnwise.redis")
 _CONNECTIONS = 64
 _MANY = 4096  # to a node: where the client fails at its limit and does not wait
 _SENTINEL_PORT = 26379
+_DATABASE = re.compile(r"(/\d*)?")
 _PROBE, _PROBE_SECONDS = "tw:probe", 60
 _IDLE_CHECK = 15
 """Seconds after which an idle connection is tried out before it is used."""
@@ -62,7 +65,30 @@ def connect(url: str, *, cluster: bool, timeout: float) -> Redis:
         cluster: Whether the URL names a node of a Redis Cluster. Its client knows the same
             commands; the keys of a script or a transaction must share a hash tag.
         timeout: Seconds for connecting, for a command, and for a free connection.
+
+    Raises:
+        SettingsError: The URL cannot be read; it is not quoted, for it may hold a password.
     """
+    try:
+        client = _client(url, cluster=cluster, timeout=timeout)
+        # Its options are looked at where a connection is made, of which this one sends nothing.
+        made_by = cast(RedisCluster, client).startup_nodes[0] if cluster else client.connection_pool
+        made_by.connection_class(**made_by.connection_kwargs)
+    except TypeError:
+        raise SettingsError(
+            "TURNWISE_REDIS_URL: after its ? stands an option that the client does not know"
+        ) from None
+    except (ValueError, RedisError, RedisClusterException):
+        raise SettingsError(
+            "TURNWISE_REDIS_URL cannot be read: a / or another sign in a user or a password has "
+            "to be percent-encoded, and ports, databases and options must be such"
+        ) from None
+    return client
+
+
+def _client(url: str, *, cluster: bool, timeout: float) -> Redis:
+    if url.startswith(("redis:", "rediss:")) and not _DATABASE.fullmatch(urlsplit(url).path):
+        raise ValueError("the client would take database 0, and a part of a password as the port")
     options: dict[str, Any] = {
         "socket_timeout": timeout,
         "socket_connect_timeout": timeout,

@@ -154,6 +154,11 @@ class Settings(Limits):
             raise ValueError("an API key stands there twice")
         if self.redis_cluster and "+sentinel:" in (self.redis_url or ""):
             raise ValueError("a Redis Cluster fails over without Sentinels: name one of its nodes")
+        if self.redis_cluster and not (self.redis_url or "").startswith(("redis:", "rediss:")):
+            raise ValueError(
+                "TURNWISE_REDIS_CLUSTER: TURNWISE_REDIS_URL has to name one of the cluster's nodes "
+                "by redis:// or rediss://"
+            )
         return self
 
 

@@ -15,7 +15,7 @@ from service.doctor.pools import examine_pools
 from service.doctor.redis import examine_redis
 from service.private_redis import PrivateRedis, PrivateRedisError, bundled_server, running_url
 from service.redis import connect
-from service.settings import Settings
+from service.settings import Settings, SettingsError
 
 __all__ = ["Finding", "examine"]
 
@@ -74,7 +74,11 @@ async def _state(settings: Settings, encoder: UtteranceEncoder | None) -> AsyncI
         if url is None:
             yield Finding("redis", "ok", "none yet; the service starts a private one")
             return
-        redis = connect(url, cluster=settings.redis_cluster, timeout=settings.redis_timeout)
+        try:
+            redis = connect(url, cluster=settings.redis_cluster, timeout=settings.redis_timeout)
+        except SettingsError as error:
+            yield Finding("redis", "fail", str(error), "mend TURNWISE_REDIS_URL")
+            return
         stack.push_async_callback(redis.aclose)
         findings = await examine_redis(redis, cluster=settings.redis_cluster)
         for finding in findings:

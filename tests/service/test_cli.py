@@ -119,3 +119,12 @@ def test_a_setting_that_is_unknown_ends_in_one_line(
 ) -> None:
     monkeypatch.setenv("TURNWISE_HOTS", "127.0.0.1")
     assert errors("serve") == ["error: TURNWISE_HOTS is not a setting; did you mean TURNWISE_HOST?"]
+
+
+def test_a_redis_that_cannot_be_named_so_ends_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, errors: Errors
+) -> None:
+    monkeypatch.setenv("TURNWISE_PORT", "0")
+    monkeypatch.setenv("TURNWISE_REDIS_URL", "redis://:se/cret@host")
+    *_, line = errors("serve")
+    assert line.startswith("error: TURNWISE_REDIS_URL cannot be read")

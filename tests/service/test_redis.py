@@ -8,6 +8,7 @@ from redis.exceptions import NoScriptError, ResponseError
 from service.errors import StateUnavailable
 from service.metrics import Metrics, Result
 from service.redis import connect, redis_errors
+from service.settings import SettingsError
 from tests.service.conftest import RedisServer
 
 pytestmark = pytest.mark.anyio
@@ -65,6 +66,37 @@ async def test_a_killed_server_is_unavailable_and_its_return_is_seen(
 async def test_a_port_where_nothing_listens_is_unavailable() -> None:
     async with connect("redis://127.0.0.1:1", cluster=False, timeout=5.0) as client:
         await fails(client, "PING")
+
+
+@pytest.mark.parametrize("cluster", [False, True])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:se/cret@host", "redis://:12/cret@host", "redis://[se", "redis://host:99999",
+        "redis://host:cret", "redis://host/cret", "redis://host?db=cret", "redis://host?cret=1",
+        "redis://host?protocol=9", "rediss://host?ssl_cert_reqs=cret", "unix:///socket?cret=1",
+        "redis+sentinel://host:cret/shop", "redis+sentinel://host/shop?cret=1",
+        "redis+sentinel://host/shop?sentinel_cret=1", "redis+sentinel://host/shop?db=cret",
+    ],
+)  # fmt: skip
+async def test_a_url_that_cannot_be_read_is_refused_and_not_quoted(
+    url: str, *, cluster: bool
+) -> None:
+    with pytest.raises(SettingsError, match=r"^TURNWISE_REDIS_URL") as refused:
+        connect(url, cluster=cluster, timeout=1.0)
+    assert "cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://user:se%2Fcret@host:1/2", "rediss://host/", "redis://host?health_check_interval=1",
+        "rediss://host?ssl_cert_reqs=none", "redis+sentinel://a,b/shop?db=2&sentinel_username=me",
+        "unix:///socket?db=1",
+    ],
+)  # fmt: skip
+async def test_a_url_that_can_be_read_is_taken(url: str) -> None:
+    await connect(url, cluster=False, timeout=1.0).aclose()
 
 
 async def test_a_server_that_says_nothing_is_unavailable_after_the_timeout() -> None:

@@ -90,3 +90,12 @@ def test_a_cluster_has_no_sentinels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TURNWISE_REDIS_CLUSTER", "true")
     with pytest.raises(SettingsError, match="fails over without Sentinels"):
         read_settings()
+
+
+@pytest.mark.parametrize("url", ["", "unix:///redis.sock"])
+def test_a_cluster_has_nodes_that_can_be_named(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("TURNWISE_REDIS_URL", url)
+    read_settings()
+    monkeypatch.setenv("TURNWISE_REDIS_CLUSTER", "true")
+    with pytest.raises(SettingsError, match="one of the cluster's nodes"):
+        read_settings()

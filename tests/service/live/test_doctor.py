@@ -143,6 +143,7 @@ def command(
     [
         ("TURNWISE_PORT", "0", 0, "the service can serve"),
         ("TURNWISE_REDIS_URL", "unix:///nowhere/redis.sock", 1, "checks failed"),
+        ("TURNWISE_REDIS_URL", "redis://:se/cret@host", 1, "1 of"),
         ("TURNWISE_PORT", "many", 1, "1 of 1 checks failed"),
     ],
 )

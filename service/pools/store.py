@@ -158,7 +158,8 @@ class PoolStore:
         """Remove a pool, whose log was read from its start, if it still is as it was read."""
         chunks = [name for entry in log.entries for name in entry.chunks]
         keys = [*_keys(key), *(_chunk(key, name) for name in chunks)]
-        arguments = [log.position.incarnation, log.position.stamp]
+        first = next(iter(log.entries[0].chunks), "") if log.entries else ""
+        arguments = [log.position.incarnation, log.position.stamp, first]
         outcome = await self._mutate("drop", keys, arguments)
         if outcome == "ok":
             await self.forget(key, log.position.incarnation)

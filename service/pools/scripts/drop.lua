@@ -1,5 +1,8 @@
--- KEYS: meta, log, chunks. ARGV: incarnation, stamp.
+-- KEYS: meta, log, chunks. ARGV: incarnation, stamp, first chunk of the log's first entry ("": none).
+-- That one tells of a fold, which keeps the stamp, but puts other chunks in the place of those read.
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'stamp')
 if meta[1] ~= ARGV[1] or meta[2] ~= ARGV[2] then return 'conflict' end
+local first = redis.call('LINDEX', KEYS[2], 0)
+if (first and cjson.decode(first).chunks[1] or '') ~= ARGV[3] then return 'conflict' end
 for i = 1, #KEYS do redis.call('UNLINK', KEYS[i]) end
 return 'ok'

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from redis.exceptions import ResponseError
 from service.errors import EncoderFailed, PoolNotReady
 from service.pools import Candidate, ivf, live, registry, store, upkeep
 from service.pools.contents import Contents
-from service.pools.log import NOWHERE, PoolKey, Position
+from service.pools.edit import Edit
+from service.pools.log import NOWHERE, Log, PoolKey, Position
 from service.pools.store import PoolStore
 from service.pools.workers import Workers
 from tests.service.pools.conftest import DirectEncoder, Replica, StartReplica, some
@@ -181,6 +183,31 @@ async def test_a_history_of_additions_is_folded(start: StartReplica, redis: Redi
             await asyncio.sleep(0.01)
     assert await redis.llen(LOG) == 1
     assert len(await chunks_of(redis)) - await expiring(redis) == 1
+
+
+@pytest.mark.parametrize("entries", [1, 3])  # of one entry, whose fold keeps also the base
+async def test_a_pool_that_is_folded_while_it_is_dropped_leaves_no_chunk(
+    start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch, entries: int
+) -> None:
+    one = await start()
+    await one.pools.create("n", "p", "")
+    for number in range(entries):
+        await one.pools.upsert("n", "p", some(f"Reply {number}."))
+    candidates = one.pools.view("n", "p").candidates()
+    edit = Edit(candidates, np.zeros((len(candidates), 32), np.float16))
+    drop, outcomes = PoolStore.drop, list[str]()
+
+    async def fold_first(self: PoolStore, key: PoolKey, log: Log) -> str:
+        if not outcomes:
+            staged = replace(await self.stage(key, edit), stamp=log.position.stamp)
+            assert await self.fold(key, log, staged) == "ok"
+        outcomes.append(await drop(self, key, log))
+        return outcomes[-1]
+
+    monkeypatch.setattr(PoolStore, "drop", fold_first)
+    await one.pools.drop("n", "p")
+    assert outcomes == ["conflict", "ok"]
+    assert len(await chunks_of(redis)) == await expiring(redis) == entries
 
 
 async def test_a_fold_that_fails_changes_nothing(

@@ -1,12 +1,12 @@
 """What pools take and tell: values that need neither vectors nor a model."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, ValidationError
+from pydantic import Field, StringConstraints, ValidationError, field_validator
 
 from models.dialogue import read_jsonl
 from models.errors import DataError
@@ -26,6 +26,9 @@ Retrieval = Literal["default", "pairwise"]
 """What a pool is encoded and searched with: the model of the sessions, or the pairwise one."""
 State = Literal["ready", "loading", "encoding", "damaged"]
 
+_MOST_LEVELS = 100
+"""Of metadata. An answer holds it some levels deeper, and JSON is read up to 200."""
+
 
 class UploadedCandidate(Value):
     """A reply of a pool."""
@@ -35,6 +38,22 @@ class UploadedCandidate(Value):
     """Derived from the text where left out, so that the same text comes in once."""
     metadata: dict[str, Any] = Field(default_factory=dict)
     """Given back with the candidate; it plays no part in the score."""
+
+    @field_validator("metadata")
+    @classmethod
+    def _shallow(cls, metadata: dict[str, Any]) -> dict[str, Any]:
+        level: list[object] = [metadata]
+        for _ in range(_MOST_LEVELS):
+            level = [inner for outer in level for inner in _inside(outer)]
+        if any(isinstance(value, dict | list) for value in level):
+            raise ValueError(f"nests deeper than the limit of {_MOST_LEVELS} levels")
+        return metadata
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 @dataclass(frozen=True, slots=True)

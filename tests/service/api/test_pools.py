@@ -114,6 +114,10 @@ async def test_bad_candidate_is_named_by_its_place(
     [
         (b'{"text": NaN}', ["body", 1]),
         (b'{"text": "x", "metadata": {"n": 1e999}}', ["body", 1, "metadata"]),
+        (
+            b'{"text": "x", "metadata": {"a": ' + b"[" * 100 + b"]" * 100 + b"}}",
+            ["body", 1, "metadata"],
+        ),
         (b'{"text": "\\ud800"}', ["body", 1]),
         (b'{"text": "x", "metadata": {"deep": ' + b"[" * 300 + b"]" * 300 + b"}}", ["body", 1]),
         (b"not json", ["body", 1]),

@@ -31,6 +31,16 @@ def test_candidates_are_read_from_lines(tmp_path: Path) -> None:
     assert read_candidates(path) == [Candidate("a", "One.", {"tag": 1}), Candidate.of("Two.")]
 
 
+def test_metadata_nests_as_deep_as_every_answer_can_hold_it(tmp_path: Path) -> None:
+    path = tmp_path / "replies.jsonl"
+    deep = '{"a":' * 50 + "[" * 50 + "1" + "]" * 50 + "}" * 50
+    path.write_text(f'{{"text": "One.", "metadata": {deep}}}')
+    assert len(read_candidates(path)) == 1
+    path.write_text(f'{{"text": "One.", "metadata": {{"a": {deep}}}}}')
+    with pytest.raises(DataError, match=r'"metadata".*limit of 100 levels'):
+        read_candidates(path)
+
+
 @pytest.mark.parametrize(
     "line", ['{"id": "a"}', '{"text": " "}', '{"text": 1}', '{"text": "x", "id": 1}',
              '{"text": "x", "metadata": []}', "[]"],

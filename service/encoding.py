@@ -56,7 +56,7 @@ class CachedEncoder:
         keys = [_key(self._encoder.prefixed(item)) for item in items]
         known = {key: self._known[key] for key in keys if key in self._known}
         missing = {key: item for key, item in zip(keys, items, strict=True) if key not in known}
-        self._metrics.cache_hits.inc(len(keys) - len(missing))
+        self._metrics.cache_hits.inc(sum(key in known for key in keys))
         self._remember(known)
         end = None if timeout is None else monotonic() + timeout
         for start in range(0, len(missing), _SLICE):

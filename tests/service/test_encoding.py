@@ -82,6 +82,7 @@ async def test_a_text_that_comes_twice_in_a_call_is_encoded_once(parts: Parts) -
     vectors = await parts.cached.encode(after("a", "b", "a"))
     assert parts.queue.asked == after("a", "b")
     assert vectors[0].tolist() == vectors[2].tolist() != vectors[1].tolist()
+    assert parts.hits == 0
 
 
 async def test_one_text_has_a_vector_for_each_role_and_relation(parts: Parts) -> None:

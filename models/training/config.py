@@ -166,6 +166,8 @@ class TrainConfig(Section):
             raise ValueError(f"turns: shorter than objectives.window, which is {weigh.window}")
         if weigh.nli and self.nli is None:
             raise ValueError("nli: the objective has a weight, but there is no such table")
+        if self.nli and not weigh.nli:
+            raise ValueError("objectives.nli: has no weight, without which nli does nothing")
         return self
 
 

@@ -121,6 +121,8 @@ class IoIConfig(Section):
     def _consistent(self) -> Self:
         if len(set(self.network.matrices)) < len(self.network.matrices):
             raise ValueError("network.matrices: one of them is named twice")
+        if not self.negatives.hard and self.negatives != Negatives():
+            raise ValueError("negatives.hard: is 0, without which encoder and among do nothing")
         if self.batch % 2:
             raise ValueError("batch: must be even, a true and a wrong response to each context")
         return self

@@ -122,7 +122,8 @@ def load_checkpoint(folder: Path, state: State) -> None:
         both = {**state.recipe, **saved}
         if different := [name for name in both if saved.get(name) != state.recipe.get(name)]:
             what = f"is of another run, which differs in {', '.join(different)}"
-            raise TrainingError(f"{folder} {what}; without --resume it begins anew")
+            instead = "begin a new one with another --out, or in its place without --resume"
+            raise TrainingError(f"{folder} {what}; {instead}")
         _restore(folder, rest, state)
     except _UNREADABLE as error:
         what = f"cannot be taken up ({type(error).__name__})"

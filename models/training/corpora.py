@@ -69,9 +69,34 @@ def _as_named(source: S, file: Path) -> S | None:
 
 
 def read_source(source: Source, find: Find) -> Iterator[Dialogue]:
-    """Yield a corpus's dialogues, less those that must not be trained on."""
-    left_out = read_left_out(find(source.leave_out)) if source.leave_out else set()
-    return (d for d in read_dialogues(find(source.path)) if d.id not in left_out)
+    """Yield a corpus's dialogues, less those that must not be trained on.
+
+    Warn of a list of these that may mean others.
+
+    Raises:
+        DataError: A file does not hold what it should, or none of those is in the corpus.
+    """
+    file = find(source.path)
+    if not source.leave_out:
+        yield from read_dialogues(file)
+        return
+    leaks = find(source.leave_out)
+    left_out, met = read_left_out(leaks), set[str]()
+    for dialogue in read_dialogues(file):
+        if dialogue.id in left_out:
+            met.add(dialogue.id)
+        else:
+            yield dialogue
+    if left_out and not met:
+        what = f"none of the {len(left_out)} dialogues that {leaks} lists is in it"
+        raise DataError(f"{what}; without `leave_out` it is trained on whole", str(file))
+    if missing := len(left_out - met):
+        _log.warning("%s: %d of its %d dialogues are not in %s, which is right only if they are "
+                     "of another file", leaks, missing, len(left_out), file)  # fmt: skip
+    stem, txt, packed = file.name.rpartition(".txt")
+    if left_out and txt and packed in ("", ".gz", ".xz"):
+        _log.warning("%s: has no ids; %s must name its dialogues by their lines, the first %s-1",
+                     file, leaks, stem)  # fmt: skip
 
 
 def warn_of_cut_texts(
@@ -163,8 +188,14 @@ def draw_batches(
 
 
 def recipe_of(config: Section, corpora: Sequence[tuple[Sequence[object], int | None]]) -> Recipe:
-    """Return what a run learns: its configuration, and how much each corpus holds."""
-    return config.model_dump(mode="json") | {"items": [len(items) for items, _ in corpora]}
+    """Return what a run learns: its configuration, and how much each corpus holds.
+
+    Of the corpora's files only the names, so that they may lie elsewhere when it is taken up.
+    """
+    recipe = config.model_dump(mode="json")
+    for corpus in recipe["data"]:
+        corpus |= {key: Path(corpus[key]).name for key in ("path", "leave_out") if corpus[key]}
+    return recipe | {"items": [len(items) for items, _ in corpora]}
 
 
 def count_steps(corpora: Sequence[tuple[Sequence[T], int | None]], size: int, epochs: int) -> int:

@@ -71,7 +71,14 @@ class Run:
     clip: float = 1.0
 
 
-def fit(run: Run, out: Path, *, resume: bool = False, report: Report = silent) -> None:
+def fit(
+    run: Run,
+    out: Path,
+    *,
+    resume: bool = False,
+    report: Report = silent,
+    base_of: Path | None = None,
+) -> None:
     """Take all steps of a run.
 
     Args:
@@ -79,6 +86,8 @@ def fit(run: Run, out: Path, *, resume: bool = False, report: Report = silent) -
         out: Folder for `checkpoint/`, `curves.csv` and `curves.png`.
         resume: Whether to go on from `out/checkpoint`, where there is one.
         report: Called after every step.
+        base_of: Folder of the run that starts from this one's model, where there is one; its
+            checkpoint is dropped before this one's next step.
 
     Raises:
         TrainingError: The loss is no longer finite, or the checkpoint is not one of this run.
@@ -89,6 +98,8 @@ def fit(run: Run, out: Path, *, resume: bool = False, report: Report = silent) -
         load_checkpoint(out / "checkpoint", state)
     else:  # else a run that is interrupted before its first would resume an earlier one's
         drop_checkpoint(out / "checkpoint")
+    if base_of and state.step < run.steps:
+        drop_checkpoint(base_of / "checkpoint")
     curves = Curves(out, state.step)
     clock = Clock(run.steps - state.step)
     for losses, texts in run.gradients(state.step):

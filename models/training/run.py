@@ -26,7 +26,6 @@ from models.evaluation import (
 from models.evaluation.split import LENGTHS
 from models.extras import require
 from models.roles import Kind, kind_of
-from models.training.checkpoint import drop_checkpoint
 from models.training.config import TrainConfig, read_config, read_toml
 from models.training.corpora import Find, finder, in_place_of, validation_dialogues
 from models.training.ioi import train_ioi
@@ -129,13 +128,18 @@ def train_stages(
         read_data(later, find)
         validation_dialogues(later.validation, find, min(LENGTHS))
     folders = [out.joinpath(*["base"] * depth) for depth in reversed(range(len(stages)))]
-    for folder in () if resume else folders:  # else a stage would resume what an earlier run left
-        drop_checkpoint(folder / "checkpoint")
     model = stages[0].base
     for folder, stage in zip(folders, stages, strict=True):
         config = stage.model_copy(update={"base": model})
-        validate = validator(config, find)
-        trained = train(config, folder, find=find, validate=validate, report=report, resume=resume)
+        trained = train(
+            config,
+            folder,
+            find=find,
+            validate=validator(config, find),
+            report=report,
+            resume=resume,
+            base_of=folder.parent if folder != out else None,
+        )
         model = str(trained)
     return Path(model)
 

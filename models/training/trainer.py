@@ -56,6 +56,7 @@ def train(
     report: Report = silent,
     device: str | None = None,
     resume: bool = False,
+    base_of: Path | None = None,
 ) -> Path:
     """Train an encoder and leave its best checkpoint in a folder.
 
@@ -68,6 +69,8 @@ def train(
         report: Called after every step.
         device: A torch device; without one a GPU where there is one, else the CPU.
         resume: Whether to go on from `out/checkpoint`, where there is one.
+        base_of: Folder of the run that starts from this one's model, where there is one; its
+            checkpoint is dropped before this one's next step.
 
     Returns:
         The folder of the best model.
@@ -95,10 +98,13 @@ def train(
             loss = partial(learner, batch=batch, pairs=pairs, rng=rng)
             yield backward(learner, texts, loss), len(texts)
 
+    recipe = recipe_of(config, [*sampled(corpora, config), (nli, None)])
+    if Path(config.base).is_relative_to(out):  # an earlier stage, which moves with the run
+        recipe["base"] = str(Path(config.base).relative_to(out))
     steps = count_steps(sampled(corpora, config), config.batch_views, config.epochs)
     run = Run(
         learner=learner,
-        recipe=recipe_of(config, [*sampled(corpora, config), (nli, None)]),
+        recipe=recipe,
         optimiser=make_optimiser(learner, config),
         rate=warm_up_and_decay(steps, config.optimiser.warm_up),
         steps=steps,
@@ -108,7 +114,7 @@ def train(
         save=lambda: save_model(learner.blended(), out / "model", config),
         clip=config.optimiser.clip,
     )
-    fit(run, out, resume=resume, report=report)
+    fit(run, out, resume=resume, report=report, base_of=base_of)
     return out / "model"
 
 

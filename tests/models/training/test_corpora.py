@@ -1,12 +1,15 @@
+import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from models.errors import DataError
 from models.training import run
 from models.training.config import Corpus, Source
-from models.training.corpora import finder, in_place_of, read_source
-from models.training.reranker_config import PairCorpus
+from models.training.corpora import finder, in_place_of, read_source, recipe_of
+from models.training.reranker_config import IoIConfig, PairCorpus
 
 
 @pytest.fixture
@@ -63,6 +66,55 @@ def test_what_is_left_out_may_lie_elsewhere(talk: Path, tmp_path: Path) -> None:
     named = Corpus(path="talk/train.jsonl", leave_out="lists/leaks.json")
     (corpus,) = in_place_of([named], [talk / "train.jsonl"])
     assert len(list(read_source(corpus, finder([tmp_path])))) == 2
+
+
+def test_a_list_that_names_no_dialogue_of_the_corpus_is_refused(talk: Path) -> None:
+    file, leaks = talk / "train.jsonl", talk / "leaks.json"
+    leaks.write_text(json.dumps({"exact": ["train-1", "train-2"]}))
+    said = re.escape(f"{file}: none of the 2 dialogues that {leaks} lists is in it")
+    with pytest.raises(DataError, match=said):
+        list(read_source(Source(path=str(file), leave_out=str(leaks)), Path))
+    leaks.write_text("{}")
+    assert len(list(read_source(Source(path=str(file), leave_out=str(leaks)), Path))) == 3
+
+
+def test_dialogues_of_a_list_that_are_not_in_the_corpus_are_counted(
+    talk: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, leaks = talk / "train.jsonl", talk / "leaks.json"
+    leaks.write_text(json.dumps({"exact": ["d1", "d7"], "near": ["d8"]}))
+    read = list(read_source(Source(path=str(file), leave_out=str(leaks)), Path))
+    assert [dialogue.id for dialogue in read] == ["d0", "d2"]
+    (warning,) = caplog.messages
+    assert warning.startswith(f"{leaks}: 2 of its 3 dialogues are not in {file}")
+
+
+@pytest.mark.parametrize("name", ["train.txt", "train.txt.gz"])
+def test_that_lines_are_counted_where_dialogues_have_no_ids_is_told(
+    talk: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    file, leaks = talk / name, talk / "leaks.json"
+    lines = "".join(f"hi {n} __eou__ hello __eou__\n" for n in range(3)).encode()
+    file.write_bytes(gzip.compress(lines) if name.endswith("gz") else lines)
+    leaks.write_text(json.dumps({"exact": ["train-1"]}))
+    read = list(read_source(Source(path=str(file), leave_out=str(leaks)), Path))
+    assert [dialogue.id for dialogue in read] == ["train-2", "train-3"]
+    (warning,) = caplog.messages
+    assert warning == (
+        f"{file}: has no ids; {leaks} must name its dialogues by their lines, the first train-1"
+    )
+
+
+def test_where_files_lie_is_no_part_of_a_recipe() -> None:
+    named = PairCorpus(path="here/a.jsonl", leave_out="/there/leaks.json", pairs=2)
+    config = IoIConfig(kind="ioi", data=(named, PairCorpus(path="b.csv")))
+    recipe = recipe_of(config, [([1, 2, 3], 2), ([1], None)])
+    assert recipe["data"] == [
+        {"path": "a.jsonl", "leave_out": "leaks.json", "pairs": 2},
+        {"path": "b.csv", "leave_out": None, "pairs": None},
+    ]
+    assert recipe["items"] == [3, 1]
+    assert recipe["batch"] == 50
 
 
 @pytest.mark.parametrize(

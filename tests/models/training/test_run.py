@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from models.encoder import UtteranceEncoder
-from models.errors import ConfigError, DataError, TurnwiseError
+from models.errors import ConfigError, DataError, TrainingError, TurnwiseError
 from models.rerankers import kind_of
 from models.roles import Kind
 from models.training.config import TrainConfig
@@ -157,6 +157,41 @@ def test_a_new_run_leaves_nothing_of_an_earlier_one_to_resume_in_any_stage(
     assert seen == [1, 2, 1, 2]
 
 
+def test_what_cannot_begin_leaves_an_earlier_run_to_resume(
+    corpora: Path, tmp_path: Path, tiny_encoder_folder: Folder
+) -> None:
+    base = tiny_encoder_folder(Kind.SINGLE)
+    first = write_config(tmp_path, base)
+    second = write_config(tmp_path, Path("desk.toml"), name="second.toml")
+    right = first.read_text()
+    run(second, [corpora], tmp_path / "out")
+    for mistyped in ("desk/train.jsonl", str(base)):
+        first.write_text(right.replace(mistyped, str(tmp_path / "nowhere")))
+        with pytest.raises(TurnwiseError, match="nowhere"):
+            run(second, [corpora], tmp_path / "out")
+    first.write_text(right)
+    seen: list[Progress] = []
+    run(second, [corpora], tmp_path / "out", resume=True, report=seen.append)
+    assert seen == []
+
+
+def test_a_run_is_taken_up_wherever_it_and_its_files_lie(
+    corpora: Path, tmp_path: Path, tiny_encoder_folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_config(tmp_path, tiny_encoder_folder(Kind.SINGLE))
+    second = write_config(tmp_path, Path("desk.toml"), name="second.toml")
+    monkeypatch.chdir(tmp_path)
+    run(second, [Path("corpora/desk/train.jsonl"), corpora], Path("out"))
+    moved = Path("out").rename(tmp_path / "moved")
+    seen: list[Progress] = []
+    own = corpora / "desk" / "train.jsonl"
+    run(second, [own, corpora], moved, resume=True, report=seen.append)
+    assert seen == []
+    other = own.rename(own.with_name("other.jsonl"))
+    with pytest.raises(TrainingError, match="another run, which differs in data;"):
+        run(second, [other, corpora], moved, resume=True)
+
+
 @pytest.mark.parametrize("length", [1, 2, 3])
 def test_bases_that_lead_in_a_circle_are_refused(
     corpora: Path, tmp_path: Path, length: int
@@ -263,7 +298,13 @@ def test_a_wrong_configuration_of_a_reranker_names_its_field(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("batch = 5", "even"), ("network = {matrices = [1, 1]}", "named twice")]
+    ("text", "said"),
+    [
+        ("batch = 5", "even"),
+        ("network = {matrices = [1, 1]}", "named twice"),
+        ("negatives = {among = 20}", "negatives.hard: is 0, without which"),
+        ('negatives = {encoder = "x", hard = 0}', "negatives.hard: is 0, without which"),
+    ],
 )
 def test_what_contradicts_itself_is_refused(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "wrong.toml"

@@ -8,7 +8,7 @@ import numpy as np
 from models.encoder import Aggregation, UtteranceEncoder
 from models.evaluation.metrics import Places, Scores
 from models.evaluation.split import Context, Split
-from models.evaluation.systems import System, encoder_systems, linear
+from models.evaluation.systems import System, encoder_systems, linear, recommended
 from models.evaluation.vectors import Float32
 from models.rerankers import PairwiseModel
 
@@ -91,9 +91,7 @@ def retriever(systems: Sequence[System], aggregation: Aggregation) -> System:
 
     It sums the rows that the model card recommends, or else all of them: MaxSim has no query.
     """
-    rows = aggregation.summed
-    by_name = {system.name: system for system in systems}
-    return by_name.get(f"last {rows} row{'s' * (rows != 1)}", by_name["mean"])
+    return recommended(systems, Aggregation() if aggregation.name == "max_sim" else aggregation)
 
 
 def texts_of(context: Context) -> list[str]:

@@ -25,12 +25,20 @@ from models.evaluation.metrics import (
 )
 from models.evaluation.ranking_files import RankingProblem, RankingSet, ranking_set
 from models.evaluation.report import Row
-from models.evaluation.systems import System, encoder_systems, lexical_systems, scores_of
+from models.evaluation.systems import (
+    System,
+    encoder_systems,
+    lexical_systems,
+    recommended,
+    scores_of,
+)
 from models.evaluation.vectors import Key, VectorTable, after_keys, context_keys
 from models.mixture import reachability
 from models.roles import Kind, Role, relation_to
 
 HITS = (5, 10, 25, 50)
+FIT_WEIGHT = 0.5
+"""Of the next-utterance score beside the score toward the goal, as `/rank` takes it."""
 
 Score = Callable[[Problem, VectorTable], Scores]
 
@@ -57,7 +65,8 @@ def evaluate_short_term(
     """Evaluate all systems that the kinds of the encoders give, random and BM25 first.
 
     Beside what scores toward the goal stand the systems of next-utterance selection, which see the
-    context alone ("no goal"): what is gained over them, the goal is worth.
+    context alone ("no goal"): what is gained over them, the goal is worth. The last way toward the
+    goal also stands there with `FIT_WEIGHT` of the next-utterance score that the model recommends.
 
     Args:
         encoders: By their names in the table.
@@ -130,10 +139,11 @@ def _ways(encoders: Mapping[str, UtteranceEncoder], problems: Sequence[Problem])
     yield _blind("BM25, no goal", bm25, data)
     for label, encoder in encoders.items():
         table = _table(encoder, problems)
-        for toward in goal_systems(encoder.kind):
-            yield _toward(label, toward, problems, encoder, table)
-        ms = _candidates_ms(encoder, data)
-        for system in encoder_systems(encoder, data.split):
+        toward = [_toward(label, s, problems, encoder, table) for s in goal_systems(encoder.kind)]
+        systems, ms = encoder_systems(encoder, data.split), _candidates_ms(encoder, data)
+        yield from toward
+        yield _fitting(toward[-1], recommended(systems, encoder.aggregation), data, ms)
+        for system in systems:
             yield _blind(f"{label} · {system.name}, no goal", system, data, ms)
 
 
@@ -167,6 +177,21 @@ def _blind(name: str, system: System, data: RankingSet, candidates_ms: float = 0
         return scores_of(system, place, data.candidates[place])
 
     return _Way(name, score, system.turn, candidates_ms)
+
+
+def _fitting(toward: _Way, fit: System, data: RankingSet, candidates_ms: float) -> _Way:
+    """Return what leads toward the goal and fits the context besides."""
+
+    def score(place: int) -> Scores:
+        fits = scores_of(fit, place, data.candidates[place])
+        scores: Scores = toward.score(place) + np.float32(FIT_WEIGHT) * fits
+        return scores
+
+    def encode(place: int) -> None:
+        toward.encode(place)
+        fit.turn(place)
+
+    return _Way(f"{toward.name} + {FIT_WEIGHT} · {fit.name}", score, encode, candidates_ms)
 
 
 def _candidates_ms(encoder: UtteranceEncoder, data: RankingSet) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from models.encoder import UtteranceEncoder
+from models.encoder import Aggregation, UtteranceEncoder
 from models.evaluation.bm25 import BM25
 from models.evaluation.metrics import Places, Scores, median_ms, sample
 from models.evaluation.split import Context, Split
@@ -100,6 +100,17 @@ def encoder_systems(encoder: UtteranceEncoder, split: Split) -> list[System]:
     return linear_systems(encoded) + other_systems(encoded)
 
 
+def recommended(systems: Sequence[System], aggregation: Aggregation) -> System:
+    """Return the system of `encoder_systems` that a model's card recommends.
+
+    Where it is not among them, the mean of all rows; an encoder without pairs has one way to fold
+    a context up, which stands first.
+    """
+    names = {"max_sim": "MaxSim", "mean": "mean", "last_rows": _last_rows(aggregation.last_rows)}
+    by_name = {system.name: system for system in systems}
+    return by_name.get(names[aggregation.name]) or by_name.get("mean", systems[0])
+
+
 def lexical_systems(split: Split, seed: int = 0) -> list[System]:
     """Return what needs no encoder: random scores, and BM25 with the history as the query."""
     generator = np.random.default_rng(seed)
@@ -172,6 +183,10 @@ def _summed(encoded: EncodedSplit, name: str) -> System:
     return linear(name, queries, encoded.vectors, turn)
 
 
+def _last_rows(n: int) -> str:
+    return f"last {n} row{'s' * (n != 1)}"
+
+
 def _row_systems(encoded: EncodedSplit) -> list[System]:
     of_contexts = [rows(b1, b2) for b1, b2 in zip(encoded.first, encoded.second, strict=True)]
     turn = _row_turn(encoded)
@@ -180,7 +195,7 @@ def _row_systems(encoded: EncodedSplit) -> list[System]:
         queries = np.stack([running_query(rows, last_rows) for rows in of_contexts])
         return linear(name, queries, encoded.vectors, turn)
 
-    last = [system(f"last {n} row{'s' * (n > 1)}", n) for n in (1, 2, 3, 4)]
+    last = [system(_last_rows(n), n) for n in (1, 2, 3, 4)]
     return [system("mean", None), *last]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from models.dialogue import Dialogue, Utterance
-from models.encoder import UtteranceEncoder
+from models.encoder import Aggregation, UtteranceEncoder
 from models.evaluation.candidates import Problem, make_problems
 from models.evaluation.short_term import (
     evaluate_short_term,
@@ -93,10 +93,23 @@ def test_rows_by_setting_and_parity(tiny_encoder: Encoders, problems: list[Probl
     [
         (
             Kind.TRIPLE,
-            ["x · bi-encoder", "x · eq. 4", "x · bi-encoder, no goal", "x · mean, no goal"],
+            [
+                "x · bi-encoder",
+                "x · eq. 4",
+                "x · eq. 4 + 0.5 · mean",
+                "x · bi-encoder, no goal",
+                "x · mean, no goal",
+            ],
         ),
-        (Kind.CURVED, ["x · CCL", "x · CCL, no goal"]),
-        (Kind.SINGLE, ["x · cosine to goal", "x · mean of the context, no goal"]),
+        (Kind.CURVED, ["x · CCL", "x · CCL + 0.5 · CCL", "x · CCL, no goal"]),
+        (
+            Kind.SINGLE,
+            [
+                "x · cosine to goal",
+                "x · cosine to goal + 0.5 · mean of the context",
+                "x · mean of the context, no goal",
+            ],
+        ),
     ],
 )
 def test_what_sees_no_goal_stands_in_the_same_table(
@@ -128,6 +141,25 @@ def test_what_sees_no_goal_ranks_by_the_context(
     ]
     metrics = rows["x · mean of the context, no goal"].metrics
     assert metrics["average_rank"] == pytest.approx(np.mean(by_setting))
+
+
+def test_what_leads_to_the_goal_and_fits_is_what_rank_answers(
+    tiny_encoder: Encoders, problems: list[Problem]
+) -> None:
+    encoder = tiny_encoder(Kind.TRIPLE)
+    encoder.aggregation = Aggregation("last_rows", 1)
+    problem = problems[-1]
+    rows = {row.system: row for row in evaluate_short_term({"x": encoder}, [problem])}
+    said = problem.context
+    stands = [relation_to(one.speaker, problem.true.speaker) for one in said]
+    first = encoder.encode([one.text for one in said], Role.FIRST, stands).astype(np.float64)
+    newest = encoder.encode([said[-1].text], Role.SECOND, stands[-1])[0]
+    pairs = first[:-1] + newest
+    query = (pairs / np.linalg.norm(pairs, axis=1, keepdims=True)).sum(axis=0)
+    fits = encoder.encode([problem.true.text, *problem.candidates], Role.AFTER) @ query
+    scores = np.array(naive("eq. 4", encoder, problem)) + 0.5 * fits
+    rank = 1 + (scores > scores[0]).sum()
+    assert rows["x · eq. 4 + 0.5 · last 1 row"].metrics["average_rank"] == rank
 
 
 def test_bm25_looks_for_the_words_of_the_goal() -> None:

@@ -115,5 +115,6 @@ def path(*names: str) -> str:
 
 
 def _segment(name: str) -> str:
-    # Dots alone would be steps of the path.
-    return quote(name, safe="") if name.strip(".") else name.replace(".", "%2E")
+    if not name.strip("."):  # dots alone would be steps of the path
+        return name.replace(".", "%2E")
+    return quote(name, safe="", errors="surrogatepass")  # half a character: the service says no

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import httpx
+from pydantic_core import PydanticSerializationError
 
 from service.client.attempts import Attempts
-from service.client.errors import UnreachableError
+from service.client.errors import ClientError, UnreachableError
 
 LOCAL = "http://127.0.0.1:8000"
 
@@ -42,6 +43,13 @@ class Connection:
             yield
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise UnreachableError(self.url, error) from error
+        except (UnicodeEncodeError, PydanticSerializationError):
+            unsent = ClientError(  # what it is may be secret
+                "cannot be sent: a key or a namespace has letters beyond ASCII, or a text has half "
+                "of a character"
+            )
+            unsent.undone = True
+            raise unsent from None
 
 
 class Connected(Generic[H]):

@@ -1,3 +1,4 @@
+import asyncio
 import inspect
 import subprocess
 import sys
@@ -8,7 +9,14 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
-from service.client import AsyncClient, Client, Pool, UnexpectedAnswerError, UnreachableError
+from service.client import (
+    AsyncClient,
+    Client,
+    ClientError,
+    Pool,
+    UnexpectedAnswerError,
+    UnreachableError,
+)
 from service.client.calls import Call, path
 from service.client.options import PlanOptions, RankOptions, ScoresOptions, TurnOptions
 from service.client.uploads import Upload
@@ -81,6 +89,34 @@ def test_a_url_with_a_path_keeps_it() -> None:
 def test_a_url_that_is_none_is_told_at_once(url: str) -> None:
     with pytest.raises(UnreachableError, match="cannot be reached"):
         Client(url).version()
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "key"),
+    [
+        ("Hello.", {"idempotency_key": "ключ-1"}, "k"),
+        ("\ud83d", {}, "k"),
+        ("Hello.", {}, "schlüssel"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_what_cannot_be_sent_is_told_and_not_quoted(
+    kind: type[Client | AsyncClient], text: str, options: TurnOptions, key: str
+) -> None:
+    def turn() -> None:
+        answer = kind("http://127.0.0.1:1", key=key).session("s").turn("user", text, **options)
+        if inspect.iscoroutine(answer):
+            asyncio.run(answer)
+
+    with pytest.raises(ClientError, match="cannot be sent") as told:
+        turn()
+    assert not told.value.temporary
+    assert told.value.undone
+    assert "schl" not in str(told.value)
+
+
+def test_half_a_character_in_a_name_is_the_service_s_to_refuse() -> None:
+    assert path("sessions", "\ud83d") == "/sessions/%ED%A0%BD"
 
 
 def test_a_line_of_progress_that_is_not_the_service_s_is_an_unexpected_answer() -> None:

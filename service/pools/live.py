@@ -73,6 +73,7 @@ class LivePool:
         self.log: Log | None = None
         self.position = NOWHERE
         self.state: State = "loading"
+        self.forgotten = False
 
     @property
     def busy(self) -> bool:
@@ -255,9 +256,9 @@ class LivePool:
         if self._contents is None:
             self.tell(None)
         self._contents, self.position, self.state = contents, position, "ready"
-        names = self.key
-        self._metrics.pool_vectors.labels(*names).set(len(contents))
-        self._metrics.pool_version.labels(*names).set(position.version)
+        if not self.forgotten:  # else their series would come back
+            self._metrics.pool_vectors.labels(*self.key).set(len(contents))
+            self._metrics.pool_version.labels(*self.key).set(position.version)
 
     async def _after(self, contents: Contents, edits: Sequence[Edit]) -> Contents:
         def work() -> Contents:

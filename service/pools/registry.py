@@ -279,17 +279,17 @@ class Pools:
     async def _poll(self) -> None:
         """Compare with Redis, and begin what has to be done: one slow pool keeps up no other."""
         await self._see_whether_all_is_lost()
-        known = set(self._pools)  # of a pool that is created from here on, the names may lack it
+        known = dict(self._pools)  # of a pool that is created from here on, the names may lack it
         names = await self._store.names()
         keys = sorted(names)
         for key, head in zip(keys, await self._store.heads(keys), strict=True):
             if head is None:
                 await self._store.forget(key, names[key])
-                self._forget(key)
+                self._forget_gone(key, known)
             elif (pool := self._known(key, head.retrieval)) and not pool.busy:
                 self._background.begin(("read", key), partial(self._follow, pool, head))
-        for key in known - names.keys():
-            self._forget(key)
+        for key in known.keys() - names.keys():
+            self._forget_gone(key, known)
         if self._at_start is None:
             self._at_start = list(self._pools.values())
 
@@ -313,7 +313,7 @@ class Pools:
         return sum(("behind" if pool.behind else pool.state) == state for pool in pools)
 
     async def _follow(self, pool: LivePool, head: Head) -> None:
-        if not await pool.follow(head):
+        if not await pool.follow(head) or pool.forgotten:
             return
         if log_is_long(pool):
             self._background.begin(("fold", pool.key), partial(fold, pool, self._workers))
@@ -355,9 +355,14 @@ class Pools:
         )  # fmt: skip
         return self._pools[key]
 
+    def _forget_gone(self, key: PoolKey, known: Mapping[PoolKey, LivePool]) -> None:
+        if self._pools.get(key) is known.get(key):  # else it was created anew meanwhile
+            self._forget(key)
+
     def _forget(self, key: PoolKey) -> None:
         self._lacking.discard(key)
-        if self._pools.pop(key, None):
+        if pool := self._pools.pop(key, None):
+            pool.forgotten = True
             for gauge in (self._metrics.pool_vectors, self._metrics.pool_version):
                 gauge.remove(*key)
 

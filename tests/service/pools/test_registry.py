@@ -15,7 +15,10 @@ from service.errors import (
     StateUnavailable,
 )
 from service.pools import Candidate, pool, registry, store
-from service.pools.log import PoolKey
+from service.pools.contents import Contents
+from service.pools.edit import Edit
+from service.pools.live import LivePool
+from service.pools.log import Head, PoolKey
 from service.pools.store import PoolStore
 from tests.service.conftest import RedisServer
 from tests.service.pools.conftest import Replica, StartReplica, some
@@ -217,6 +220,41 @@ async def test_a_dropped_pool_vanishes_everywhere(start: StartReplica, redis: Re
         labels = {"namespace": "n", "pool": "p"}
         registered = replica.metrics.registry
         assert registered.get_sample_value("turnwise_pool_vectors", labels) is None
+
+
+async def test_a_pool_that_is_dropped_while_an_edit_lands_leaves_no_series(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = await with_pool(start)
+    after = LivePool._after
+
+    async def drop_first(self: LivePool, contents: Contents, edits: Sequence[Edit]) -> Contents:
+        await replica.pools.drop("n", "p")
+        return await after(self, contents, edits)
+
+    monkeypatch.setattr(LivePool, "_after", drop_first)
+    await replica.pools.upsert("n", "p", some("One."))
+    registered, labels = replica.metrics.registry, {"namespace": "n", "pool": "p"}
+    for name in ("turnwise_pool_vectors", "turnwise_pool_version"):
+        assert registered.get_sample_value(name, labels) is None
+
+
+async def test_a_pool_that_is_created_anew_during_a_poll_stays(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
+    replica = await with_pool(start, "One.")
+    heads = PoolStore.heads
+
+    async def between(self: PoolStore, keys: Sequence[PoolKey]) -> list[Head | None]:
+        await replica.pools.drop("n", "p")
+        found = await heads(self, keys)
+        await replica.pools.create("n", "p", "new")
+        return found
+
+    monkeypatch.setattr(PoolStore, "heads", between)
+    await replica.pools._poll()
+    assert replica.pools.info("n", "p").description == "new"
 
 
 async def test_a_pool_of_the_same_name_is_another_one(start: StartReplica) -> None:

@@ -160,14 +160,15 @@ class BodyLimit(HttpMiddleware):
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         most, seen, whole = self._most(scope), 0, False
-        begin = asyncio.get_running_loop().time()
+        begin: float | None = None  # what comes before the first of it is read is not its time
         too_large = BodyTooLarge(f"the body has more than the limit of {most} bytes")
         if error := _encoded(scope) or (too_large if _declared(scope) > most else None):
             await problem_response(error, {"Connection": "close"})(scope, receive, send)
             return
 
         async def counted() -> Message:
-            nonlocal seen, whole
+            nonlocal begin, seen, whole
+            begin = begin or asyncio.get_running_loop().time()
             until = None if whole else begin + BODY_SECONDS + seen / BODY_RATE
             try:
                 async with asyncio.timeout_at(until):

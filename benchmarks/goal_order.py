@@ -24,29 +24,16 @@ from models.dialogue import Dialogue, read_dialogues
 from models.encoder import UtteranceEncoder
 from models.evaluation.goals import GOALS, GoalSet, make_goal_sets
 from models.evaluation.long_term import ORDERS, order_metrics
+from models.evaluation.vectors import Key, VectorTable, after_keys
 from models.planning import chain_score
 from models.roles import Relation, Role
-from models.training.corpora import read_left_out
+from models.training.config import Corpus
+from models.training.corpora import read_source
 
 EPOCHS, BATCH, FURTHEST = 3, 512, 4
 
 Links = Callable[[Tensor], NDArray[np.float64]]
 """From the vectors of three goals to (3, 3): how well each follows each."""
-
-
-class Vectors:
-    """What an encoder tells of texts: `[AFTER]` beside `[B2]` of the same speaker, (n, 2 d)."""
-
-    def __init__(self, encoder: UtteranceEncoder, texts: Iterable[str]) -> None:
-        distinct = list(dict.fromkeys(texts))
-        self._place = {text: place for place, text in enumerate(distinct)}
-        after = encoder.encode(distinct, Role.AFTER)
-        before = encoder.encode(distinct, Role.SECOND, Relation.SAME)
-        self.width = encoder.dimension
-        self._all = torch.from_numpy(np.concatenate([after, before], axis=1))
-
-    def __getitem__(self, texts: Iterable[str]) -> Tensor:
-        return self._all[[self._place[text] for text in texts]]
 
 
 class Bilinear(nn.Module):
@@ -80,36 +67,47 @@ class Perceptron(nn.Module):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--train", type=Path, required=True)
-    parser.add_argument("--leave-out", type=Path)
+    parser.add_argument("--train", required=True)
+    parser.add_argument("--leave-out")
     parser.add_argument("--validation", type=Path, required=True)
     parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument("--dialogues", type=int, default=2500, help="of the training split")
     options = parser.parse_args()
 
     torch.manual_seed(0)
-    left_out = read_left_out(options.leave_out) if options.leave_out else set()
-    kept = (d for d in read_dialogues(options.train) if d.id not in left_out)
-    train = list(islice((d for d in kept if len(d.utterances) > FURTHEST), options.dialogues))
+    corpus = Corpus(path=options.train, leave_out=options.leave_out)
+    long = (d for d in read_source(corpus, Path) if len(d.utterances) > FURTHEST)
+    train = list(islice(long, options.dialogues))
     goal_sets = make_goal_sets(read_dialogues(options.validation))
     said = [u.text for d in train for u in d.utterances]
-    vectors = Vectors(
-        UtteranceEncoder(options.model), said + [g.text for s in goal_sets for g in s.goals]
-    )
-    earlier, later = pairs(train, vectors)
+    said += [g.text for s in goal_sets for g in s.goals]
+    encoder = UtteranceEncoder(options.model)
+    table = VectorTable(encoder, after_keys(said) + before_keys(said))
+    earlier, later = pairs(train, table)
     print(f"{len(earlier):,} pairs of {len(train):,} dialogues; {len(goal_sets):,} sets of goals")
 
     def chain(goals: Tensor) -> NDArray[np.float64]:
-        after, before = goals.split(vectors.width, dim=1)
+        after, before = goals.split(encoder.dimension, dim=1)
         return (before @ after.T).double().numpy()
 
-    report("chain", chain, goal_sets, vectors)
-    for scorer in (Bilinear(2 * vectors.width), Perceptron(2 * vectors.width)):
+    report("chain", chain, goal_sets, table)
+    for scorer in (Bilinear(2 * encoder.dimension), Perceptron(2 * encoder.dimension)):
         learn(scorer, earlier, later)
-        report(type(scorer).__name__.lower(), learnt(scorer), goal_sets, vectors)
+        report(type(scorer).__name__.lower(), learnt(scorer), goal_sets, table)
 
 
-def pairs(dialogues: Sequence[Dialogue], vectors: Vectors) -> tuple[Tensor, Tensor]:
+def before_keys(texts: Iterable[str]) -> list[Key]:
+    """Return what utterances are encoded as, seen from what the same speaker says later."""
+    return [(text, Role.SECOND, Relation.SAME) for text in texts]
+
+
+def vectors(texts: Sequence[str], table: VectorTable) -> Tensor:
+    """Return the vectors of texts as what follows beside those as what comes before, (n, 2 d)."""
+    both = [table[after_keys(texts)], table[before_keys(texts)]]
+    return torch.from_numpy(np.concatenate(both, axis=1))
+
+
+def pairs(dialogues: Sequence[Dialogue], table: VectorTable) -> tuple[Tensor, Tensor]:
     """Return what came earlier and later, (n, 2 d) each."""
     found = [
         (one.text, other.text)
@@ -117,7 +115,8 @@ def pairs(dialogues: Sequence[Dialogue], vectors: Vectors) -> tuple[Tensor, Tens
         for (i, one), (j, other) in combinations(enumerate(dialogue.utterances), 2)
         if (j - i) % 2 == 0 and j - i <= FURTHEST
     ]
-    return vectors[(one for one, _ in found)], vectors[(other for _, other in found)]
+    earlier, later = zip(*found, strict=True)
+    return vectors(earlier, table), vectors(later, table)
 
 
 def learn(scorer: nn.Module, earlier: Tensor, later: Tensor) -> None:
@@ -146,9 +145,9 @@ def learnt(scorer: nn.Module) -> Links:
     return links
 
 
-def report(name: str, links: Links, goal_sets: Sequence[GoalSet], vectors: Vectors) -> None:
+def report(name: str, links: Links, goal_sets: Sequence[GoalSet], table: VectorTable) -> None:
     """Print how often two goals are put in their order, and how well all three are."""
-    linked = np.stack([links(vectors[(g.text for g in s.goals)]) for s in goal_sets])
+    linked = np.stack([links(vectors([g.text for g in s.goals], table)) for s in goal_sets])
     orders = np.array([[chain_score(o, each) for o in ORDERS] for each in linked], np.float32)
     right = np.mean([linked[:, i, j] > linked[:, j, i] for i, j in combinations(range(GOALS), 2)])
     found = order_metrics(orders)

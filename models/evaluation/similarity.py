@@ -71,7 +71,8 @@ def check_scores(pairs: Sequence[Pair]) -> None:
     Raises:
         TurnwiseError: There are too few, or all are the same.
     """
-    if len(pairs) < FEWEST or len({pair.score for pair in pairs}) < 2:
+    scores = np.array([pair.score for pair in pairs])
+    if pearson(scores, scores) is None:
         raise TurnwiseError(f"a correlation takes {FEWEST} pairs and scores that differ")
 
 

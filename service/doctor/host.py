@@ -1,6 +1,5 @@
 """Whether this machine is one to serve from: folder, files, cores, port."""
 
-import os
 import shutil
 import socket
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from models.runtime import usable_cores
 from service.catalogue import candidate_lines
 from service.client import Client, ClientError, UnavailableError
 from service.doctor.finding import Finding
+from service.folders import nearest, writable
 from service.settings import Settings, local_url
 
 _ROOM = 1 << 30
@@ -80,8 +80,8 @@ def _exposure(settings: Settings) -> Finding:
 
 
 def _folder(folder: Path, *, private_redis: bool) -> Finding:
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if not (there.is_dir() and os.access(there, os.W_OK)):
+    there = nearest(folder)
+    if not writable(there):
         found = f"{there} cannot be written to"
         if private_redis:
             return Finding("data folder", "fail", found, "name another in TURNWISE_DATA_DIR")

@@ -1,6 +1,5 @@
 """What the commands of `turnwise evaluate` share: options, models, and the report."""
 
-import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum
 from itertools import chain, islice
@@ -14,6 +13,7 @@ from rich.table import Table
 
 from models import DEFAULT_MODEL
 from models.extras import require
+from service.folders import nearest, writable
 
 if TYPE_CHECKING:  # torch takes seconds to load, for which `--help` need not wait
     from models.dialogue import Dialogue
@@ -76,8 +76,8 @@ def can_write(file: Path | None) -> Path | None:
 
 
 def _check_folder(folder: Path) -> None:
-    there = next(part for part in (folder, *folder.absolute().parents) if part.exists())
-    if not (there.is_dir() and os.access(there, os.W_OK)):
+    there = nearest(folder)
+    if not writable(there):
         raise typer.BadParameter(f"'{there}' is no folder that can be written to")
 
 

@@ -85,7 +85,8 @@ def short_term(
             propose = evaluation.sampled_replies(generator)
         else:
             note = f"Candidates were retrieved by {retriever}."
-            encoder = UtteranceEncoder(retriever, precision=precision.value)
+            known = loaded.get("base") if retriever == base else None
+            encoder = known or UtteranceEncoder(retriever, precision=precision.value)
             propose = evaluation.hard_negatives(encoder, dialogues, history)
         with naming(data or []), SystemProgress() as bar:
             told = partial(bar, "finding candidates")

@@ -1,7 +1,7 @@
 """Replicas in one process: each with its own connection, over an encoder without a queue."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any, cast
 
 import numpy as np
@@ -12,6 +12,7 @@ from models.encoder import UtteranceEncoder
 from models.roles import Kind, Role, RoleText
 from service.batching import Priority
 from service.encoding import CachedEncoder
+from service.errors import PoolNotFound, PoolNotReady
 from service.metrics import Metrics
 from service.pools import Candidate, Pools, RunningQueries
 from service.redis import connect
@@ -52,6 +53,12 @@ class Replica:
 
     def version(self, name: str = "p") -> int:
         return self.pools.view("n", name).version
+
+    def follows(self, other: "Replica") -> bool:
+        """Whether it has read what another one has; neither needs to have read anything yet."""
+        with suppress(PoolNotFound, PoolNotReady):
+            return (self.version(), self.contents()) == (other.version(), other.contents())
+        return False
 
 
 StartReplica = Callable[..., Awaitable[Replica]]

@@ -1,13 +1,16 @@
 """HTTP/1.1 as uvicorn speaks it, with the bounds that it leaves out.
 
 A head (the request's line and headers) may have so many bytes and take so many seconds, and what
-is no HTTP is answered with a problem document, too.
+is no HTTP is answered with a problem document, too. Who asks for another protocol (`Upgrade: h2c`,
+as Java's client does with each request) is answered in this one.
 """
 
 from asyncio import Transport
 from asyncio.events import TimerHandle
 from http import HTTPStatus
+from typing import Any
 
+from httptools import HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.api.problems import problem_response
@@ -27,6 +30,10 @@ class BoundedProtocol(HttpToolsProtocol):
     _unread = 0
     """Bytes since something of a request was whole: part of a head, or of what frames chunks."""
     _in_head = True
+
+    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - uvicorn's own
+        super().__init__(*args, **options)
+        self.parser = _Parser(self)
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Give the first head its time."""
@@ -67,7 +74,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if size > HEAD_BYTES:
             self._unread = size
             raise ValueError("the head is too large")
-        super().on_headers_complete()
+        if not self._upgrades:
+            super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """Take some of the body."""
@@ -77,7 +85,20 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """End a request."""
         self._unread = 0
-        super().on_message_complete()
+        if not self._upgrades:
+            super().on_message_complete()
+
+    def read_without_upgrade(self, rest: bytes) -> None:
+        """Begin the request at hand anew, as one that does not ask for another protocol.
+
+        Args:
+            rest: What came behind its head.
+        """
+        version = self.parser.get_http_version().encode()
+        line = b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)
+        fields = [name + b": " + value for name, value in self.headers if name != b"upgrade"]
+        self.parser = _Parser(self)
+        self.parser.feed_data(b"\r\n".join([line, *fields, b"", rest]))
 
     def send_400_response(self, msg: str) -> None:
         """Answer what cannot be read, and hang up."""
@@ -85,6 +106,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(_head_too_large())
         else:
             self._refuse(Malformed(msg, _NO_HTTP))
+
+    @property
+    def _upgrades(self) -> bool:
+        """Whether the parser leaves what follows the head to another protocol."""
+        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
 
     @property
     def _is_idle(self) -> bool:
@@ -105,6 +131,23 @@ class BoundedProtocol(HttpToolsProtocol):
             head = [status, *(name + b": " + value for name, value in response.raw_headers)]
             self.transport.write(b"\r\n".join(head) + b"\r\n\r\n" + bytes(response.body))
         self.transport.close()
+
+
+class _Parser(HttpRequestParser):
+    """Reads requests, also those to which httptools gives no body, since they ask to upgrade."""
+
+    def __init__(self, protocol: BoundedProtocol) -> None:
+        super().__init__(protocol)
+        self._protocol = protocol
+        # As uvicorn has it: so that a request with garbage behind it is answered.
+        self.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    def feed_data(self, data: bytes) -> None:
+        """Read on."""
+        try:
+            super().feed_data(data)
+        except HttpParserUpgrade as upgrade:
+            self._protocol.read_without_upgrade(data[upgrade.args[0] :])
 
 
 def _head_too_large() -> HeadTooLarge:

@@ -279,3 +279,25 @@ def test_a_body_that_flows_may_take_longer_than_one_that_does_not(
         client.settimeout(PATIENCE)
         client.sendall(b" " * 100)
         assert b" 422 " in client.recv(100)
+
+
+def test_who_asks_for_another_protocol_is_answered_in_this_one(live: Live) -> None:
+    upgrade = ["Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA"]
+    kept = head(
+        "POST /sessions/s/turn HTTP/1.1", JSON, LENGTH,
+        "Connection: Upgrade, HTTP2-Settings", *upgrade,
+    )  # fmt: skip
+    last = head(
+        "POST /sessions/s/turn HTTP/1.1", JSON, "Transfer-Encoding: chunked",
+        "Connection: close, Upgrade, HTTP2-Settings", *upgrade,
+    )  # fmt: skip
+    for pieces in ([kept + BODY + last + CHUNKED], [kept, BODY[:9], BODY[9:], last, CHUNKED]):
+        with connected(live, *pieces) as client:
+            assert [each.status for each in answers(client)] == [200, 200]
+    assert live.get("/sessions/s")["turns"] == 4
+    browser = ["Upgrade: websocket", "Sec-WebSocket-Key: AAAA", "Connection: Upgrade"]
+    with connected(
+        live, head("GET /livez HTTP/1.1", *browser), head("GET /x HTTP/1.1", CLOSE)
+    ) as c:
+        assert [each.status for each in answers(c)] == [200, 404]
+    assert answer(live, head("CONNECT elsewhere:80 HTTP/1.1", CLOSE)).status == 400

@@ -4,13 +4,12 @@ import os
 import re
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    PositiveFloat,
     PositiveInt,
     ValidationError,
     field_validator,
@@ -23,6 +22,7 @@ from models import DEFAULT_MODEL
 from models.errors import TurnwiseError
 
 Scope = Literal["select", "pools", "admin"]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 _PREFIX = "TURNWISE_"
 _REDIS = re.compile(r"(rediss?|unix)://|rediss?\+sentinel://[^/]+/[^/?]+")
@@ -83,7 +83,7 @@ class Settings(Limits):
     """`redis://`, `rediss://`, `unix://`, `redis+sentinel://`; without one it starts its own."""
     redis_cluster: bool = False
     """The URL names a node of a Redis Cluster."""
-    redis_timeout: PositiveFloat = 2.0
+    redis_timeout: Seconds = 2.0
     """Seconds that a command or a connection may take."""
     data_dir: Path = Path(".turnwise")
     """Folder of the private Redis's files, and of what is worked out from the model once."""
@@ -99,7 +99,7 @@ class Settings(Limits):
     default_pool: Path | None = None
     """Candidates (JSONL) for the pool `default`, where there is none of that name yet."""
 
-    session_ttl: PositiveInt = 86_400
+    session_ttl: int = Field(default=86_400, ge=1, le=1 << 31)
     """Seconds that a session lives after its last turn."""
     short_list: PositiveInt = 100
     """Candidates retrieved that MaxSim or a re-ranker puts in order."""
@@ -110,15 +110,15 @@ class Settings(Limits):
 
     queue_limit: PositiveInt = 2048
     """Texts that may wait for the encoder ahead of bulk work."""
-    queue_seconds: PositiveFloat = 1.0
+    queue_seconds: Seconds = 1.0
     """Seconds that a text may have to wait for the encoder; past that, requests are refused."""
     batch_tokens: PositiveInt = 4096
     """Tokens of a padded batch; on a CPU 256 at most."""
     vector_cache: PositiveInt = 50_000
     """Vectors of recent texts kept in memory (1.5 KB each with the default model)."""
-    request_timeout: PositiveFloat = 10.0
+    request_timeout: Seconds = 10.0
     """Seconds after which work on a turn, a ranking or a plan is dropped."""
-    drain_timeout: PositiveFloat = 20.0
+    drain_timeout: Seconds = 20.0
     """Seconds that requests under way have to finish after SIGTERM."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -142,7 +142,7 @@ class _Parser(HttpRequestParser):
         # As uvicorn has it: so that a request with garbage behind it is answered.
         self.set_dangerous_leniencies(lenient_data_after_close=True)
 
-    def feed_data(self, data: bytes) -> None:
+    def feed_data(self, data: bytes) -> None:  # type: ignore[override] # what uvicorn feeds
         """Read on."""
         try:
             super().feed_data(data)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from redis.exceptions import RedisClusterException, RedisError
+from redis.exceptions import NoPermissionError, RedisClusterException, RedisError
 
 from service.doctor.finding import Finding
 from service.redis import Redis
@@ -18,6 +18,9 @@ async def examine_redis(redis: Redis, *, cluster: bool) -> list[Finding]:
     """Return what is found of a server, or of every primary of a cluster."""
     try:
         found = await (redis.info(target_nodes="primaries") if cluster else redis.info())
+    except NoPermissionError:  # the service does without
+        advice = "ACL SETUSER NAME +info, then look again"
+        return [Finding("redis", "warn", "its user may not ask for INFO", advice)]
     except (RedisError, RedisClusterException, OSError) as error:
         advice = "start it, or name another in TURNWISE_REDIS_URL; without one we start our own"
         return [Finding("redis", "fail", f"cannot be asked: {error}", advice)]

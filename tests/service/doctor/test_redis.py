@@ -2,8 +2,11 @@ from typing import Any, cast
 
 import pytest
 
+from service.doctor.pools import examine_pools
 from service.doctor.redis import examine_redis, read_info
-from service.redis import Redis, connect
+from service.metrics import Metrics
+from service.redis import Probe, Redis, connect
+from tests.service.conftest import RedisServer
 
 GOOD: dict[str, Any] = {
     "redis_version": "7.2.4",
@@ -61,6 +64,18 @@ async def test_a_real_one_is_read(redis: Redis) -> None:
     found = {finding.subject: finding for finding in await examine_redis(redis, cluster=False)}
     assert found["redis"].found.startswith("version 6.2")
     assert found["redis persistence"].grade == "warn"
+
+
+@pytest.mark.anyio
+async def test_a_user_that_may_not_ask_serves_all_the_same(redis_server: RedisServer) -> None:
+    redis_server.command("ACL", "SETUSER", "app", "on", ">pw", "~tw:*", "+@all", "-@dangerous")
+    url = redis_server.url.replace("://", "://app:pw@")
+    async with connect(url, cluster=False, timeout=5.0) as redis:
+        await Probe(redis, Metrics(), cluster=False)()
+        (finding,) = await examine_redis(redis, cluster=False)
+        assert (finding.grade, "INFO" in finding.found) == ("warn", True)
+        (finding,) = await examine_pools(redis, "of the model", pairwise=False)
+        assert finding.found == "none"
 
 
 class Primaries:

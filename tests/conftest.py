@@ -51,9 +51,21 @@ def tiny_encoder(
 
 
 @pytest.fixture(scope="session")
-def onnx_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for exported models, since to export even a tiny one takes seconds."""
-    return tmp_path_factory.mktemp("onnx")
+def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder for services, one for all processes of this run.
+
+    In it are exported models: to export even a tiny one takes seconds.
+    """
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "data"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def onnx_cache(data_folder: Path) -> Path:
+    """Where the exported models are."""
+    return data_folder / "models"
 
 
 @pytest.fixture(scope="session")

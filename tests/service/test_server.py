@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from models.encoder import UtteranceEncoder
 from models.errors import TurnwiseError
 from models.roles import Kind
 from service.server import run
@@ -27,13 +28,15 @@ SAID = "Is the garden open?"
 class Process:
     """A service with a private Redis, and the events that it logs."""
 
-    def __init__(self, folder: Path, model: Path, **settings: str) -> None:
+    def __init__(self, folder: Path, model: Path, exported: Path, **settings: str) -> None:
         replies = folder / "replies.jsonl"
         replies.write_text('{"id": "a", "text": "Good day!"}\n{"id": "b", "text": "Bye."}\n')
-        self.data = folder / "data"
+        data = folder / "data"
+        data.mkdir()
+        (data / "models").symlink_to(exported)
         variables = {
             "TURNWISE_MODEL": str(model),
-            "TURNWISE_DATA_DIR": str(self.data),
+            "TURNWISE_DATA_DIR": str(data),
             "TURNWISE_DEFAULT_POOL": str(replies),
             "TMPDIR": str(folder),
         }
@@ -63,11 +66,16 @@ Start = Callable[..., Process]
 
 
 @pytest.fixture
-def start(tmp_path: Path, tiny_encoder_folder: Callable[[Kind], Path]) -> Iterator[Start]:
+def start(
+    tmp_path: Path,
+    tiny_encoder_folder: Callable[[Kind], Path],
+    served_encoder: UtteranceEncoder,  # noqa: ARG001 - it is exported, so that they need not
+    onnx_cache: Path,
+) -> Iterator[Start]:
     started: list[Process] = []
 
     def begin(**settings: str) -> Process:
-        started.append(Process(tmp_path, tiny_encoder_folder(Kind.TRIPLE), **settings))
+        started.append(Process(tmp_path, tiny_encoder_folder(Kind.TRIPLE), onnx_cache, **settings))
         return started[-1]
 
     yield begin

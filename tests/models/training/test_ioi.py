@@ -55,7 +55,8 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 def test_training_tells_true_from_wrong(config: IoIConfig, tmp_path: Path, objective: str) -> None:
     seen: list[Progress] = []
     network = config.network.model_copy(update={"objective": objective})
-    longer = config.model_copy(update={"epochs": 25, "network": network})
+    rarely = config.validation.model_copy(update={"every": 20})
+    longer = config.model_copy(update={"epochs": 25, "network": network, "validation": rarely})
     folder = train_ioi(longer, tmp_path / "out", report=seen.append, device="cpu")
     losses = [progress.losses[objective] for progress in seen]
     assert np.mean(losses[-8:]) < 0.8 * np.mean(losses[:8])

@@ -107,7 +107,8 @@ def test_padding_and_both_projectors_learn(config: PairwiseConfig) -> None:
 
 def test_training_finds_the_responses(config: PairwiseConfig, tmp_path: Path) -> None:
     seen: list[Progress] = []
-    longer = config.model_copy(update={"epochs": 20})
+    rarely = config.validation.model_copy(update={"every": 20})
+    longer = config.model_copy(update={"epochs": 20, "validation": rarely})
     folder = train_pairwise(longer, tmp_path / "out", report=seen.append, device="cpu")
     validated = [progress.validation for progress in seen if progress.validation]
     assert validated[-1]["average_rank"] < 0.7 * validated[0]["average_rank"]

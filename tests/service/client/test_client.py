@@ -85,7 +85,7 @@ def test_a_url_with_a_path_keeps_it() -> None:
     assert request.url.path == "/turnwise/pools"
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1", "http://[", ""])
+@pytest.mark.parametrize("url", ["127.0.0.1", "http://[::1", ""])
 def test_a_url_that_is_none_is_told_at_once(url: str) -> None:
     with pytest.raises(UnreachableError, match="cannot be reached"):
         Client(url).version()

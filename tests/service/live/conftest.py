@@ -97,14 +97,9 @@ class Launch(Protocol):
     def __call__(self, **settings: object) -> Live: ...
 
 
-@pytest.fixture(scope="session")
-def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("data")
-
-
 @pytest.fixture
 def launch(
-    redis_url: str, tiny_encoder_folder: Callable[[Kind], Path], model_cache: Path
+    redis_url: str, tiny_encoder_folder: Callable[[Kind], Path], data_folder: Path
 ) -> Iterator[Launch]:
     """Start services on one Redis, each with its settings; all stop at the end."""
     running: list[Live] = []
@@ -114,7 +109,7 @@ def launch(
             "redis_url": redis_url,
             "model": str(tiny_encoder_folder(Kind.TRIPLE)),
             "device": "cpu",
-            "data_dir": model_cache,
+            "data_dir": data_folder,
         }
         live = serve(Settings.model_validate(defaults | fields))
         running.append(live)

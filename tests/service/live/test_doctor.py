@@ -18,7 +18,7 @@ Examined = Callable[..., dict[str, Finding]]
 
 @pytest.fixture
 def examined(
-    redis_url: str, tiny_encoder_folder: Callable[[Kind], Path], model_cache: Path
+    redis_url: str, tiny_encoder_folder: Callable[[Kind], Path], data_folder: Path
 ) -> Examined:
     """Examine settings for the tests' Redis and model, with some changed."""
 
@@ -27,7 +27,7 @@ def examined(
             "redis_url": redis_url,
             "model": str(tiny_encoder_folder(Kind.TRIPLE)),
             "device": "cpu",
-            "data_dir": model_cache,
+            "data_dir": data_folder,
             "port": 0,
         }
         settings = Settings.model_validate(defaults | fields)
@@ -119,14 +119,14 @@ def test_a_private_redis_is_looked_at_only_where_there_is_one(
 def command(
     redis_url: str,
     tiny_encoder_folder: Callable[[Kind], Path],
-    model_cache: Path,
+    data_folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Callable[..., tuple[int, str]]:
     """Run `turnwise doctor` with one variable changed; return its status and what it prints."""
     monkeypatch.setenv("TURNWISE_REDIS_URL", redis_url)
     monkeypatch.setenv("TURNWISE_MODEL", str(tiny_encoder_folder(Kind.TRIPLE)))
-    monkeypatch.setenv("TURNWISE_DATA_DIR", str(model_cache))
+    monkeypatch.setenv("TURNWISE_DATA_DIR", str(data_folder))
     monkeypatch.setattr("sys.argv", ["turnwise", "doctor"])
 
     def run(variable: str, value: str) -> tuple[int, str]:

@@ -22,12 +22,12 @@ def command(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     redis_url: str,
-    model_cache: Path,
+    data_folder: Path,
     tiny_encoder_folder: Callable[[Kind], Path],
 ) -> Callable[..., str]:
     """Run `turnwise pool`; return what it says, or raise SystemExit."""
     monkeypatch.setenv("TURNWISE_REDIS_URL", redis_url)
-    monkeypatch.setenv("TURNWISE_DATA_DIR", str(model_cache))
+    monkeypatch.setenv("TURNWISE_DATA_DIR", str(data_folder))
     monkeypatch.setenv("TURNWISE_MODEL", str(tiny_encoder_folder(Kind.TRIPLE)))
 
     def run(*words: object) -> str:

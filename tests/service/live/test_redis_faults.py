@@ -145,7 +145,7 @@ def test_a_service_killed_between_commit_and_answer_has_taken_the_turn_once(
     launch: Launch,
     redis_server: RedisServer,
     tiny_encoder_folder: Callable[[Kind], Path],
-    model_cache: Path,
+    data_folder: Path,
 ) -> None:
     other = launch(redis_url=redis_server.url)
     other.fill()
@@ -154,7 +154,7 @@ def test_a_service_killed_between_commit_and_answer_has_taken_the_turn_once(
         variables = {
             "TURNWISE_REDIS_URL": wire.url,
             "TURNWISE_MODEL": str(tiny_encoder_folder(Kind.TRIPLE)),
-            "TURNWISE_DATA_DIR": str(model_cache),
+            "TURNWISE_DATA_DIR": str(data_folder),
             "TURNWISE_PORT": "0",
         }
         wire.mark = b"Is anybody there?"

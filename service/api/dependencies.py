@@ -30,19 +30,21 @@ NamespaceHeader = Annotated[
 ]
 
 
-def _acting(scope: Scope) -> Callable[..., Awaitable[str]]:
+def _acting(*scopes: Scope) -> Callable[..., Awaitable[str]]:
     async def namespace(
         services: ServicesDep, credentials: Credentials, turnwise_namespace: NamespaceHeader = None
     ) -> str:
         secret = credentials.credentials if credentials else None
         caller = identify(services.settings.api_keys, secret)
-        return authorize(caller, scope, turnwise_namespace)
+        return authorize(caller, scopes, turnwise_namespace)
 
     return namespace
 
 
 Selecting = Annotated[str, Depends(_acting("select"))]
-"""The caller's namespace; the caller may use sessions and read pools."""
+"""The caller's namespace; the caller may use sessions and search pools."""
+LookingAtPools = Annotated[str, Depends(_acting("select", "pools"))]
+"""The caller's namespace; the caller may know what pools there are, as who changes them has to."""
 EditingPools = Annotated[str, Depends(_acting("pools"))]
 """The caller's namespace; the caller may change pools."""
 

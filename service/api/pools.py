@@ -6,7 +6,7 @@ from fastapi import APIRouter, Body, Header, Path, Request
 from starlette.responses import Response, StreamingResponse
 
 from service.api.bodies import JsonRoute, answer
-from service.api.dependencies import EditingPools, PoolName, Selecting, ServicesDep
+from service.api.dependencies import EditingPools, LookingAtPools, PoolName, Selecting, ServicesDep
 from service.api.docs import failures
 from service.api.limits import check_limits
 from service.api.sessions import ENCODING
@@ -59,7 +59,7 @@ _PROGRESS = {
     "", operation_id="list_pools", summary="List the pools",
     response_model=PoolList, responses=failures(StateUnavailable),
 )  # fmt: skip
-async def list_pools(services: ServicesDep, namespace: Selecting) -> Response:
+async def list_pools(services: ServicesDep, namespace: LookingAtPools) -> Response:
     """Those of the caller's namespace, by name."""
     return answer(PoolList.model_construct(pools=services.pools.list(namespace)))
 
@@ -82,7 +82,7 @@ async def put_pool(
     "/{name}", operation_id="get_pool", summary="Look at a pool",
     response_model=PoolInfo, responses=failures(PoolNotFound, PoolNotReady, StateUnavailable),
 )  # fmt: skip
-async def get_pool(services: ServicesDep, namespace: Selecting, name: PoolName) -> Response:
+async def get_pool(services: ServicesDep, namespace: LookingAtPools, name: PoolName) -> Response:
     """Its version, its size, how it is searched, and whether it is ready here."""
     return answer(await services.pools.find(namespace, name))
 

@@ -40,21 +40,21 @@ def identify(keys: Sequence[ApiKey], secret: str | None) -> Caller:
     return Caller(matches[0].name, matches[0].scopes)
 
 
-def authorize(caller: Caller, scope: Scope, namespace: str | None) -> str:
+def authorize(caller: Caller, scopes: Sequence[Scope], namespace: str | None) -> str:
     """Return the namespace in which the caller acts.
 
     Args:
         caller: Who calls.
-        scope: What it takes.
+        scopes: What it takes, any one of these.
         namespace: Another namespace, which only administrators may ask for.
 
     Raises:
-        Forbidden: The caller lacks the scope.
+        Forbidden: The caller lacks them.
     """
     if "admin" in caller.scopes:
         return namespace or caller.namespace
-    if scope not in caller.scopes:
-        raise Forbidden(f"this API key lacks the scope '{scope}'")
+    if caller.scopes.isdisjoint(scopes):
+        raise Forbidden(f"this API key lacks the scope '{scopes[0]}'")
     if namespace not in {None, caller.namespace}:
         raise Forbidden("another namespace takes an API key with the scope 'admin'")
     return caller.namespace

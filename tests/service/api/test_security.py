@@ -62,6 +62,13 @@ async def test_scope_is_needed_to_edit_pools(client_of: Connect, parts: Parts) -
     assert parts.calls == [("create", "editor", "p", "", None)]
 
 
+async def test_who_edits_pools_may_look_at_them_but_not_talk(client_of: Connect) -> None:
+    async with client_of(api_keys=(api_key("uploader", "pools"),)) as client:
+        for path in ("/pools", "/pools/p"):  # as `turnwise pool load` does
+            assert (await client.get(path, headers=holder("uploader"))).status_code == 200
+        assert (await post_turn(client, holder("uploader"))).status_code == 403
+
+
 async def test_admin_may_do_all_and_act_elsewhere(client_of: Connect, parts: Parts) -> None:
     headers = holder("boss", **{"Turnwise-Namespace": "reader"})
     async with client_of(api_keys=KEYS) as client:

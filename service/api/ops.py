@@ -37,6 +37,7 @@ _MORE_LIMITS = ("queue_limit", "session_ttl", "request_timeout")
 _log = logging.getLogger("turnwise.api")
 
 
+@router.head("/livez", include_in_schema=False)  # as balancers ask that want no body
 @router.get(
     "/livez",
     operation_id="livez",
@@ -55,6 +56,7 @@ async def livez(services: ServicesDep) -> Response:
     return answer(Alive())
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get(
     "/readyz",
     operation_id="readyz",

@@ -24,6 +24,12 @@ async def test_ready_with_every_check(client: httpx.AsyncClient) -> None:
     assert "turnwise_ready 1.0" in (await client.get("/metrics")).text
 
 
+async def test_probes_may_ask_for_the_head_alone(client: httpx.AsyncClient, parts: Parts) -> None:
+    assert [(await client.head(path)).status_code for path in ("/livez", "/readyz")] == [200, 200]
+    parts.ready = False
+    assert (await client.head("/readyz")).status_code == 503
+
+
 @pytest.mark.parametrize(
     ("part", "value", "check"),
     [("ready", False, "pools"), ("healthy", False, "model"), ("stalled", True, "encoder")],

@@ -6,10 +6,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from models.evaluation.report import literal
+
 LABEL = 40
 """Characters of an utterance that are shown."""
 INCHES = 0.28
-"""Of one utterance."""
+"""Of one utterance that is named."""
+NAMED = 100
+"""Utterances that are named at most: of more, every second or third, and so on."""
 
 
 def draw_heat_map(similarity: NDArray[np.float32], texts: Sequence[str], path: Path) -> None:
@@ -22,14 +26,14 @@ def draw_heat_map(similarity: NDArray[np.float32], texts: Sequence[str], path: P
     """
     from matplotlib.figure import Figure  # noqa: PLC0415 - an extra, which scoring needs not
 
-    side = 4 + INCHES * len(texts)
+    named = range(0, len(texts), -(-len(texts) // NAMED))
+    side = 4 + INCHES * len(named)
     figure = Figure(figsize=(side + 1, side), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(similarity, cmap="viridis")
-    labels = [f"{place}  {_short(text)}" for place, text in enumerate(texts, 1)]
-    axes.set_yticks(range(len(texts)), labels, fontsize=8)
-    numbers = [str(place) for place in range(1, len(texts) + 1)]
-    axes.set_xticks(range(len(texts)), numbers, fontsize=8)
+    labels = [f"{place + 1}  {_short(texts[place])}" for place in named]
+    axes.set_yticks(named, labels, fontsize=8)
+    axes.set_xticks(named, [str(place + 1) for place in named], fontsize=8)
     axes.set(ylabel="context up to this utterance", xlabel="response")
     figure.colorbar(image, label="cosine", shrink=0.7)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,6 +41,4 @@ def draw_heat_map(similarity: NDArray[np.float32], texts: Sequence[str], path: P
 
 
 def _short(text: str) -> str:
-    # A dollar sign would start mathematics.
-    shown = text if len(text) <= LABEL else text[: LABEL - 1] + "…"
-    return shown.replace("$", r"\$")
+    return literal(text if len(text) <= LABEL else text[: LABEL - 1] + "…")

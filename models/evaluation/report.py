@@ -11,6 +11,11 @@ from models.evaluation.metrics import Metrics
 FULL_POOL = "full_pool_"
 TIMES = "ms_"
 
+_COLOURS, _MARKERS = "tab20", "os^DvPX"
+"""As many as have no common divisor: no pair of them comes back before the 141st system."""
+_LEGEND_INCHES = 0.19
+"""Of a line of the legend."""
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -69,7 +74,10 @@ class Table:
     def markdown(self) -> str:
         """Return the table under a heading, as Markdown."""
         rule = "|---|" + "---:|" * (len(self.columns) - 1)
-        lines = ["| " + " | ".join(cells) + " |" for cells in (self.columns, *self.rows)]
+        written = (
+            [cell.replace("|", r"\|") for cell in line] for line in (self.columns, *self.rows)
+        )
+        lines = ["| " + " | ".join(cells) + " |" for cells in written]
         return "\n".join([f"## {self.title}", "", lines[0], rule, *lines[1:]]) + "\n"
 
 
@@ -158,20 +166,28 @@ def plot(report: Report, path: Path) -> None:
     view = report.view
     names = [name for name in report.names() if name.startswith(f"{view.metric}/{view.settings}")]
     ticks = [name.partition("/")[2].removeprefix("turns=") for name in names]
-    figure = Figure(figsize=(9, 5), layout="constrained")
+    shown = [row for row in report.rows if view.metric in row.metrics]
+    figure = Figure(figsize=(9, max(5, _LEGEND_INCHES * (len(shown) + 1))), layout="constrained")
     axes = figure.subplots()
-    colours = mpl.colormaps["tab20"]
-    for place, row in enumerate(row for row in report.rows if view.metric in row.metrics):
-        marker = "os^D"[place % 4]
+    colours = mpl.colormaps[_COLOURS]
+    for place, row in enumerate(shown):
+        marker = _MARKERS[place % len(_MARKERS)]
         heights = [row.metrics.get(name, math.nan) for name in names]
-        axes.plot(ticks, heights, marker=marker, color=colours(place % 20), label=row.system)
+        axes.plot(ticks, heights, marker=marker, color=colours(place % colours.N))
     axes.set_xlabel(view.x)
     axes.set_ylabel(view.y)
     axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
     axes.tick_params(axis="x", rotation=30 if len(ticks) > 9 else 0)
     axes.grid(alpha=0.3)
-    figure.legend(loc="outside right upper", fontsize="small")
+    # Labels of the lines would be left out where they start with an underscore.
+    labels = [literal(row.system) for row in shown]
+    figure.legend(axes.lines, labels, loc="outside right upper", fontsize="small")
     figure.savefig(path, dpi=150)
+
+
+def literal(text: str) -> str:
+    """Return what matplotlib shows as the text: a dollar sign would start mathematics."""
+    return text.replace("$", r"\$")
 
 
 def _number(name: str, value: float | None) -> str:

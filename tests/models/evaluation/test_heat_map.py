@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from models.evaluation import heat_map
 from models.evaluation.heat_map import draw_heat_map
 
 
@@ -15,6 +16,18 @@ def test_a_picture_grows_with_the_dialogue(tmp_path: Path, count: int) -> None:
     height, width, _ = imread(path).shape
     assert height == pytest.approx(120 * (4 + 0.28 * count), abs=2)
     assert width > height
+
+
+def test_a_long_dialogue_has_a_picture_of_bounded_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heat_map, "NAMED", 10)
+    for count in (10, 1000):
+        draw_heat_map(
+            np.zeros((count, count), np.float32), ["x"] * count, tmp_path / f"{count}.png"
+        )
+    few, many = (imread(tmp_path / f"{count}.png").shape for count in (10, 1000))
+    assert many == few
 
 
 def test_the_picture_shows_the_similarities(tmp_path: Path) -> None:

@@ -3,8 +3,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
-from models.evaluation.report import Report, Row
+from models.evaluation.report import Report, Row, Table
 
 
 @pytest.fixture
@@ -57,6 +58,31 @@ def test_a_metric_lists_the_systems_that_have_it() -> None:
 def test_the_plot_is_a_png(report: Report, tmp_path: Path) -> None:
     report.write(tmp_path)
     assert (tmp_path / "average_rank.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_plot_tells_many_systems_apart_and_names_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, _, **__: figures.append(figure))
+    named = ["_mine", "costs $x_$ and $1", *map(str, range(58))]
+    measured = {"average_rank": 1.0, "average_rank/h=2": 1.0}
+    rows = tuple(Row(name, measured, 0.0) for name in named)
+    Report("next-utterance", ("f",), rows).write(tmp_path)
+    (figure,) = figures
+    lines = figure.axes[0].lines
+    assert len({(str(line.get_color()), line.get_marker()) for line in lines}) == len(named)
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    shown = [text.get_text().replace(r"\$", "$") for text in legend.get_texts()]
+    assert shown == named
+    assert legend.get_window_extent().y0 >= 0
+
+
+def test_a_bar_in_a_name_does_not_end_a_cell_of_the_markdown() -> None:
+    written = Table("t", ("system", "domain=a|b"), (("x|y", "1"),)).markdown()
+    assert written.splitlines()[2] == r"| system | domain=a\|b |"
+    assert written.splitlines()[4] == r"| x\|y | 1 |"
 
 
 def test_times_among_the_metrics_stand_for_the_time_of_a_context(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from numpy import float32
 from numpy.typing import NDArray
 
 from models.roles import RoleText
+from service.logs import request_id
 from service.metrics import Metrics, Path
 
 Float32 = NDArray[float32]
@@ -57,6 +58,8 @@ class Request:
     """(n, d); rows are filled in as they come."""
     deadline: float = math.inf
     since: float = field(default_factory=time.monotonic)
+    id: str | None = field(default_factory=lambda: request_id.get(None))
+    """Of the HTTP request that it is a part of, for what another thread logs about it."""
     encoded: int = 0
     failed: bool = False
 

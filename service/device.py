@@ -95,7 +95,7 @@ class Device:
 
 def fail(request: Request, error: Exception) -> None:
     """Log an error, and tell it to who waits for the request."""
-    _log.error("the encoder failed", exc_info=error)
+    _log.error("the encoder failed", exc_info=error, extra={"request_id": request.id})
     request.failed = True
     settle(request, EncoderFailed("the model failed on a text of this request"))
 

@@ -1,4 +1,5 @@
 import asyncio
+import json
 import logging
 import math
 import threading
@@ -14,6 +15,7 @@ from models.encoder import Float32, UtteranceEncoder
 from models.roles import Kind, Relation, Role, RoleText
 from service.batching import EncoderQueue, Priority
 from service.errors import DeadlineExceeded, Draining, EncoderFailed, Overloaded
+from service.logs import JsonFormatter, request_id
 from service.metrics import Metrics
 from tests.waiting import PATIENCE, until
 
@@ -286,6 +288,19 @@ async def test_a_failing_text_fails_its_own_request_only(
     assert [type(answer) for answer in answers] == [np.ndarray, EncoderFailed, np.ndarray]
     assert stub.encoded.count(POISON) <= 2
     assert queue.healthy
+
+
+async def test_a_failure_is_logged_with_the_id_of_its_request(
+    queue: EncoderQueue, stub: StubEncoder, caplog: pytest.LogCaptureFixture
+) -> None:
+    stub.fails = lambda text: text == POISON
+    token = request_id.set("r-42")
+    with pytest.raises(EncoderFailed):
+        await queue.encode(items(POISON))
+    request_id.reset(token)
+    (record,) = caplog.records
+    line = json.loads(JsonFormatter(text=False).format(record))
+    assert (line["message"], line["request_id"]) == ("the encoder failed", "r-42")
 
 
 async def test_a_failed_request_is_not_encoded_any_further(

@@ -42,7 +42,9 @@ class TrainingProgress:
             metrics = "  ".join(
                 f"{name} {value:.2f}" for name, value in progress.validation.items()
             )
-            self._bar.console.print(f"step {progress.step}: {metrics}", highlight=False)
+            self._bar.console.print(
+                f"step {progress.step}: {metrics}", markup=False, highlight=False
+            )
 
 
 class UploadProgress:

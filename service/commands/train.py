@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from service.commands.evaluate.options import can_draw
+
 
 def train(
     config: Annotated[Path, typer.Argument(help="The run's configuration (TOML).")],
@@ -19,7 +21,8 @@ def train(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the run.", show_default="runs/CONFIG")
+        Path | None,
+        typer.Option(help="Folder for the run.", show_default="runs/CONFIG", callback=can_draw),
     ] = None,
     resume: Annotated[bool, typer.Option(help="Go on from the last checkpoint.")] = False,
 ) -> None:

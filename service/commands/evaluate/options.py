@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from models import DEFAULT_MODEL
@@ -191,6 +192,6 @@ def report(
         for place, column in enumerate(table.columns):
             shown.add_column(column, justify="right" if place else "left")
         for cells in table.rows:
-            shown.add_row(*cells)
+            shown.add_row(*map(escape, cells))
         console.print(shown)
     console.print(f"written to {folder}", markup=False, highlight=False)

@@ -10,7 +10,7 @@ class SystemProgress:
 
     def __init__(self) -> None:
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),

@@ -7,9 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from models.errors import DataError, ModelError, naming
+from models.evaluation import Row
 from models.roles import Kind
 from service.cli import app
-from service.commands.evaluate.options import by_name
+from service.commands.evaluate.options import by_name, report
 
 
 @dataclass
@@ -21,6 +22,13 @@ def test_models_of_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.chdir(tmp_path)
     loaded = by_name(["old/shop", "shop", "base"], lambda name: Model(Path(name).name), {"base"})
     assert list(loaded) == ["shop", str(tmp_path / "shop"), str(tmp_path / "base")]
+
+
+def test_a_table_shows_names_with_brackets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report("ranking", [], [Row("shop[lr=1e-4] · mean", {"map": 0.5}, 1.0)], tmp_path)
+    assert "shop[lr=1e-4] · mean" in capsys.readouterr().out
 
 
 def test_an_error_of_a_model_does_not_name_the_data() -> None:

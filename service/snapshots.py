@@ -27,7 +27,12 @@ async def save(settings: Settings, namespace: str, name: str, folder: Path) -> M
         await replica.pools.load(namespace, name)
         view, info = replica.pools.view(namespace, name), replica.pools.info(namespace, name)
         return await asyncio.to_thread(
-            write_snapshot, view, folder, model=info.model, fingerprint=info.fingerprint
+            write_snapshot,
+            view,
+            folder,
+            model=info.model,
+            fingerprint=info.fingerprint,
+            description=info.description,
         )
 
 
@@ -40,7 +45,8 @@ async def restore(
         settings: Which Redis, and which model; texts are encoded again for another than the
             snapshot's.
         namespace: Whose pool.
-        name: Of the pool, which may be there or not; that of the snapshot where there is none.
+        name: Of the pool, which may be there, and keeps its description then, or not; that of the
+            snapshot where there is none.
         folder: A snapshot.
         progress: Gets how many texts are encoded, and of how many.
 
@@ -55,7 +61,8 @@ async def restore(
         try:
             await pools.load(namespace, name)
         except PoolNotFound:
-            await pools.create(namespace, name, "", snapshot.manifest.encoder)
+            manifest = snapshot.manifest
+            await pools.create(namespace, name, manifest.description, manifest.encoder)
         return name, await pools.restore(namespace, name, snapshot, progress)
 
 

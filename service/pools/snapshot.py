@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.format import open_memmap
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from models.dialogue import write_jsonl
 from models.errors import TurnwiseError
@@ -54,6 +54,8 @@ class Manifest(BaseModel):
     pool: Name
     version: NonNegativeInt
     size: NonNegativeInt
+    description: str = Field(default="", max_length=1000)
+    """For people, as the pool had it."""
     encoder: Retrieval = "default"
     model: str
     fingerprint: str
@@ -79,7 +81,9 @@ class Snapshot:
         return dict(zip(texts, self.vectors, strict=True))
 
 
-def write_snapshot(view: PoolView, folder: Path, *, model: str, fingerprint: str) -> Manifest:
+def write_snapshot(
+    view: PoolView, folder: Path, *, model: str, fingerprint: str, description: str = ""
+) -> Manifest:
     """Write one version of a pool; the folder is there whole, or not at all.
 
     Args:
@@ -87,6 +91,7 @@ def write_snapshot(view: PoolView, folder: Path, *, model: str, fingerprint: str
         folder: Must not exist, or be empty.
         model: Name of the model whose vectors the pool has.
         fingerprint: Its fingerprint.
+        description: Of the pool.
 
     Raises:
         SnapshotError: Something stands in the folder, or it cannot be written.
@@ -96,7 +101,7 @@ def write_snapshot(view: PoolView, folder: Path, *, model: str, fingerprint: str
             raise SnapshotError(f"'{folder}' is not empty")
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _made_whole(folder) as made:
-            return _write(view, made, model, fingerprint)
+            return _write(view, made, model, fingerprint, description)
     except OSError as error:
         raise SnapshotError(f"'{folder}' cannot be written: {error}") from error
 
@@ -128,7 +133,9 @@ def read_snapshot(folder: Path) -> Snapshot:
     return Snapshot(manifest, candidates, np.array(vectors))
 
 
-def _write(view: PoolView, folder: Path, model: str, fingerprint: str) -> Manifest:
+def _write(
+    view: PoolView, folder: Path, model: str, fingerprint: str, description: str
+) -> Manifest:
     candidates, vectors = view.candidates(), view.contents.vectors()
     lines = ({"id": one.id, "text": one.text, "metadata": one.metadata} for one in candidates)
     write_jsonl(folder / _CANDIDATES, lines)
@@ -138,6 +145,7 @@ def _write(view: PoolView, folder: Path, model: str, fingerprint: str) -> Manife
         pool=view.name,
         version=view.version,
         size=len(candidates),
+        description=description,
         encoder=view.retrieval,
         model=model,
         fingerprint=fingerprint,

@@ -106,6 +106,7 @@ def test_a_snapshot_can_be_restored_under_another_name(
     live: Live, tmp_path: Path, command: Callable[..., str]
 ) -> None:
     folder = tmp_path / "saved"
+    live.ok(live.http.put("/pools/default", json={"description": "ours"}))
     assert f"{len(REPLIES)} candidates" in command("snapshot", "default", folder)
     encoded = live.metric("turnwise_encoded_total", role="after", path="bulk")
     assert f"pool copy: version 1, {len(REPLIES)} candidates" in command(
@@ -113,6 +114,7 @@ def test_a_snapshot_can_be_restored_under_another_name(
     )
     eventually(lambda: live.http.get("/pools/copy").is_success)
     eventually(lambda: live.get("/pools/copy")["size"] == len(REPLIES))
+    assert live.get("/pools/copy")["description"] == "ours"
     search = {"text": "Where is my parcel?", "top_k": 8}
     copy = live.post("/pools/copy/search", **search)["candidates"]
     assert copy == live.post("/pools/default/search", **search)["candidates"]

@@ -72,7 +72,7 @@ def _load(name: str, device: str | None) -> Any:  # noqa: ANN401 - a CrossEncode
     from sentence_transformers import CrossEncoder  # noqa: PLC0415 - slow to load
 
     try:
-        model = CrossEncoder(name, device=device)
+        model = CrossEncoder(name, device=device, model_kwargs={"dtype": torch.float32})
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise ModelError(f"cross-encoder '{name}' cannot be loaded: {error}") from error
     # Of several modules the last scores; a transformer alone is loaded with a random classifier

@@ -164,6 +164,8 @@ class TrainConfig(Section):
             raise ValueError("objectives.window: a triple needs a window of at least 3")
         if (weigh.ccl or weigh.c3l or weigh.reach) and self.turns < weigh.window:
             raise ValueError(f"turns: shorter than objectives.window, which is {weigh.window}")
+        if len(set(weigh.query_rows)) < len(weigh.query_rows):
+            raise ValueError("objectives.query_rows: one of them is named twice")
         if weigh.nli and self.nli is None:
             raise ValueError("nli: the objective has a weight, but there is no such table")
         if self.nli and not weigh.nli:

@@ -163,6 +163,12 @@ def test_what_cannot_be_loaded_is_named(name: str, monkeypatch: pytest.MonkeyPat
         UtteranceEncoder(name, device="cpu")
 
 
+def test_the_folder_of_a_run_is_not_that_of_its_model(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    with pytest.raises(ModelError, match=f"a run's model is in '{tmp_path}/model'"):
+        UtteranceEncoder(tmp_path, device="cpu")
+
+
 @given(st.lists(st.integers(1, 90), max_size=60), st.integers(1, 200))
 def test_batches_hold_each_place_once_within_the_budget(lengths: list[int], budget: int) -> None:
     grouped = list(batches(lengths, budget))

@@ -63,6 +63,18 @@ def test_of_two_classes_the_second_counts_against_the_first(
     assert scores.tolist() == pytest.approx([yes - no], abs=1e-5)
 
 
+def test_weights_of_half_precision_are_computed_with_in_float32(
+    tmp_path: Path, pair_tokenizer: PreTrainedTokenizerFast
+) -> None:
+    folder = classifier(tmp_path, pair_tokenizer, 1)
+    stored = BertForSequenceClassification.from_pretrained(folder).to(torch.bfloat16)
+    stored.save_pretrained(folder)
+    half = CrossEncoderScorer(folder, device="cpu").scores(CONTEXT, CANDIDATES)
+    stored.float().save_pretrained(folder)
+    whole = CrossEncoderScorer(folder, device="cpu").scores(CONTEXT, CANDIDATES)
+    assert half.tolist() == whole.tolist()
+
+
 def test_a_classifier_of_more_classes_is_refused(
     tmp_path: Path, pair_tokenizer: PreTrainedTokenizerFast
 ) -> None:

@@ -61,6 +61,11 @@ def test_errors_name_the_file_and_the_field(tmp_path: Path, old: str, new: str, 
     ("old", "new", "said"),
     [
         ("c3l = 1.0", "nli = 1.0", "no such table"),
+        (
+            "c3l = 1.0",
+            "c3l = 1.0\nquery_rows = [0, 2, 0]",
+            "query_rows: one of them is named",
+        ),
         ("c3l = 1.0", 'c3l = 1.0\n[nli]\npaths = ["b.jsonl"]', "objectives.nli: has no weight"),
         ("c3l = 1.0", "c3l = 0.0", "none of them"),
         ("c3l = 1.0", "c3l = 1.0\nwindow = 2", "window of at least 3"),

@@ -48,8 +48,9 @@ class Device:
     def run(self, batch: list[Entry]) -> None:
         """Encode a batch, and settle the requests that are whole with it, or that it fails."""
         now = time.monotonic()
-        for entry in batch:
-            self._metrics.stage_seconds.labels("queue").observe(now - entry.request.since)
+        for entry in batch:  # uploads and idle work may wait for seconds, and mislead about turns
+            if entry.request.priority.path == "critical":
+                self._metrics.stage_seconds.labels("queue").observe(now - entry.request.since)
         try:
             self._encode(batch)
         except Exception as error:

@@ -464,6 +464,14 @@ async def test_stages_and_batches_are_measured(queue: EncoderQueue, metrics: Met
     assert value(metrics, "turnwise_batch_tokens_sum") == 8
 
 
+async def test_the_stage_queue_is_that_of_who_waits_for_an_answer(
+    queue: EncoderQueue, metrics: Metrics
+) -> None:
+    for priority in Priority:
+        await queue.encode(items("a"), priority)
+    assert value(metrics, "turnwise_stage_seconds_count", stage="queue") == 2  # turn and list
+
+
 async def test_vectors_are_those_of_the_encoder(
     tiny_encoder: Callable[[Kind], UtteranceEncoder],
 ) -> None:

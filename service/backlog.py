@@ -123,9 +123,10 @@ class Backlog:
 
     @property
     def oldest(self) -> float:
-        """Age in seconds of what has waited longest."""
-        heads = [pieces[0].request.since for pieces in self._pieces if pieces]
-        heads += [entries[0].request.since for entries in self._entries if entries]
+        """Age in seconds of the text that has waited longest, of those that clients wait for."""
+        critical = [priority for priority in Priority if priority.path == "critical"]
+        waiting = [queue for p in critical for queue in (self._pieces[p], self._entries[p])]
+        heads = [queue[0].request.since for queue in waiting if queue]
         return time.monotonic() - min(heads) if heads else 0.0
 
     def add(self, request: Request) -> None:

@@ -55,8 +55,9 @@ class Metrics:
             "turnwise_queue_depth", "Texts that wait for the encoder", ["path"], registry=registry
         )
         self.queue_oldest_seconds = Gauge(
-            "turnwise_queue_oldest_seconds", "Age of the oldest waiting text", registry=registry
-        )
+            "turnwise_queue_oldest_seconds", "Age of the oldest text that a client waits for",
+            registry=registry,
+        )  # fmt: skip
         self.batch_items = Histogram(
             "turnwise_batch_items", "Texts of a batch", buckets=_ITEMS, registry=registry
         )

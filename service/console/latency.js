@@ -170,7 +170,7 @@ function queue(before, after) {
       figure(`… ${words}`, thousands(value(after, "turnwise_queue_depth", { path }))),
     ),
     figure(
-      "The oldest waits since",
+      "The oldest turn or ranking waits since",
       milliseconds(value(after, "turnwise_queue_oldest_seconds") * 1000),
     ),
     figure("Texts a batch", batches ? decimals(mean, 1) : "–"),

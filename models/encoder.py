@@ -5,16 +5,15 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Literal, Self, cast
+from typing import Literal, Self, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, TypeAdapter
+from pydantic import TypeAdapter
 from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import load_file_path
@@ -22,6 +21,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from models import DEFAULT_MODEL
+from models.aggregation import Aggregation
 from models.errors import ModelError
 from models.extras import not_installed
 from models.roles import Relation, Role, RoleText, kind_of, prefixed
@@ -38,39 +38,6 @@ BATCH_TOKENS = 4096
 _log = logging.getLogger("turnwise.encoder")
 
 transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-
-
-@dataclass(frozen=True, slots=True)
-class Aggregation:
-    """How a score folds up a context: C3L eq. 3 over all rows or the last ones, or MaxSim."""
-
-    name: Literal["mean", "last_rows", "max_sim"] = "mean"
-    last_rows: Annotated[int, Field(ge=1)] = 2
-
-    @property
-    def summed(self) -> int | None:
-        """Rows that the running query sums; None for all."""
-        return self.last_rows if self.name == "last_rows" else None
-
-    @classmethod
-    def of(cls, name: str | Path) -> Self:
-        """Return what the card of a model recommends; the mean where it says nothing.
-
-        Args:
-            name: As `load_sentence_transformer` takes it.
-
-        Raises:
-            ModelError: The card cannot be read, or recommends nothing that is known.
-        """
-        home = os.getenv("SENTENCE_TRANSFORMERS_HOME")  # where the weights of a hub name come from
-        try:
-            card = load_file_path(_located(name), CARD, cache_folder=home)
-            if card is None:
-                return cls()
-            field = json.loads(Path(card).read_text(encoding="utf-8"))["aggregation"]
-            return TypeAdapter(cls).validate_python(field)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ModelError(f"model '{name}': {CARD} names no aggregation: {error}") from error
 
 
 class UtteranceEncoder:
@@ -108,7 +75,7 @@ class UtteranceEncoder:
         else:
             self.model = load_sentence_transformer(name, device)
             self.name = model_name(name)
-            self.aggregation = Aggregation.of(name)
+            self.aggregation = recommended_aggregation(name)
         self.kind = kind_of(self.model.tokenizer.get_vocab())
         self.dimension = forward(self.model, tokenize(self.model, ["a"])).shape[1]
         self._dtype = getattr(torch, precision)
@@ -256,10 +223,30 @@ def load_sentence_transformer(name: str | Path, device: str | None = None) -> Se
     try:
         model = SentenceTransformer(where, device=device, model_kwargs={"dtype": torch.float32})
     except (OSError, ValueError, KeyError, SafetensorError) as error:
-        of_run = f"; a run's model is in '{name}/model'" if Path(where, "model").is_dir() else ""
+        of_run = f" (a run's model is in '{name}/model')" if Path(where, "model").is_dir() else ""
         raise ModelError(f"model '{name}' cannot be loaded: {error}{of_run}") from error
     model.max_seq_length = model.max_seq_length or MAX_TOKENS
     return model.eval()
+
+
+def recommended_aggregation(name: str | Path) -> Aggregation:
+    """Return the aggregation that the card of a model names; the mean where there is no card.
+
+    Args:
+        name: As `load_sentence_transformer` takes it.
+
+    Raises:
+        ModelError: The card cannot be read, or names none that is known.
+    """
+    home = os.getenv("SENTENCE_TRANSFORMERS_HOME")  # where the weights of a hub name come from
+    try:
+        card = load_file_path(_located(name), CARD, cache_folder=home)
+        if card is None:
+            return Aggregation()
+        field = json.loads(Path(card).read_text(encoding="utf-8"))["aggregation"]
+        return TypeAdapter(Aggregation).validate_python(field)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"model '{name}': {CARD} names no aggregation: {error}") from error
 
 
 def _located(name: str | Path) -> str:

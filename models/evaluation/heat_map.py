@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from models.evaluation.report import literal
+from models.plots import literal
 
 LABEL = 40
 """Characters of an utterance that are shown."""

@@ -7,14 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from models.evaluation.metrics import Metrics
+from models.plots import Line, draw_lines, height
 
 FULL_POOL = "full_pool_"
 TIMES = "ms_"
-
-_COLOURS, _MARKERS = "tab20", "os^DvPX"
-"""As many as have no common divisor: no pair of them comes back before the 141st system."""
-_LEGEND_INCHES = 0.19
-"""Of a line of the legend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,34 +156,25 @@ class Report:
 
 def plot(report: Report, path: Path) -> None:
     """Draw a metric of every system over the settings of the task."""
-    import matplotlib as mpl  # noqa: PLC0415 - slow to load, and needed here alone
-    from matplotlib.figure import Figure  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415 - slow to load, and needed here alone
 
     view = report.view
     names = [name for name in report.names() if name.startswith(f"{view.metric}/{view.settings}")]
     ticks = [name.partition("/")[2].removeprefix("turns=") for name in names]
-    shown = [row for row in report.rows if view.metric in row.metrics]
-    figure = Figure(figsize=(9, max(5, _LEGEND_INCHES * (len(shown) + 1))), layout="constrained")
+    lines = [
+        Line(row.system, ticks, [row.metrics.get(name, math.nan) for name in names])
+        for row in report.rows
+        if view.metric in row.metrics
+    ]
+    figure = Figure(figsize=(9, height(lines, 5)))
     axes = figure.subplots()
-    colours = mpl.colormaps[_COLOURS]
-    for place, row in enumerate(shown):
-        marker = _MARKERS[place % len(_MARKERS)]
-        heights = [row.metrics.get(name, math.nan) for name in names]
-        axes.plot(ticks, heights, marker=marker, color=colours(place % colours.N))
+    draw_lines(axes, lines)
     axes.set_xlabel(view.x)
     axes.set_ylabel(view.y)
     axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
     axes.tick_params(axis="x", rotation=30 if len(ticks) > 9 else 0)
     axes.grid(alpha=0.3)
-    # Labels of the lines would be left out where they start with an underscore.
-    labels = [literal(row.system) for row in shown]
-    figure.legend(axes.lines, labels, loc="outside right upper", fontsize="small")
-    figure.savefig(path, dpi=150)
-
-
-def literal(text: str) -> str:
-    """Return what matplotlib shows as the text: a dollar sign would start mathematics."""
-    return text.replace("$", r"\$")
+    figure.savefig(path, dpi=150, bbox_inches="tight")
 
 
 def _number(name: str, value: float | None) -> str:

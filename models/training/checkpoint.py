@@ -20,6 +20,7 @@ from torch import nn
 
 from models.encoder import CARD, transformer_of
 from models.errors import TrainingError
+from models.plots import Line, draw_lines, height
 from models.training.config import TrainConfig
 
 Schedule = torch.optim.lr_scheduler.LRScheduler
@@ -194,12 +195,19 @@ def draw_curves(source: Path, target: Path) -> None:
             steps, values = series.setdefault(row["name"], ([], []))
             steps.append(int(row["step"]))
             values.append(float(row["value"]))
-    figure = Figure(figsize=(8, 8), layout="constrained")
-    for axes, part in zip(figure.subplots(2, 1, sharex=True), ("loss", "validation"), strict=True):
-        for name, (steps, values) in series.items():
-            if name.startswith(f"{part}/"):
-                axes.plot(steps, values, label=name.removeprefix(f"{part}/"))
+    parts = {part: _lines(series, f"{part}/") for part in ("loss", "validation")}
+    inches = [height(lines, 4) for lines in parts.values()]
+    figure = Figure(figsize=(8, sum(inches)))
+    both = figure.subplots(2, 1, sharex=True, height_ratios=inches)
+    for axes, (part, lines) in zip(both, parts.items(), strict=True):
+        draw_lines(axes, lines)
         axes.set(xlabel="step", ylabel=part)
-        if axes.lines:
-            axes.legend()
-    figure.savefig(target, dpi=120)
+    figure.savefig(target, dpi=120, bbox_inches="tight")
+
+
+def _lines(series: Mapping[str, tuple[list[int], list[float]]], start: str) -> list[Line]:
+    return [
+        Line(name.removeprefix(start), *points)
+        for name, points in series.items()
+        if name.startswith(start)
+    ]

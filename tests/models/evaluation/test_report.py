@@ -3,7 +3,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from matplotlib.figure import Figure
+from matplotlib.image import imread
 
 from models.evaluation.report import Report, Row, Table
 
@@ -60,23 +60,13 @@ def test_the_plot_is_a_png(report: Report, tmp_path: Path) -> None:
     assert (tmp_path / "average_rank.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_plot_tells_many_systems_apart_and_names_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    figures: list[Figure] = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, _, **__: figures.append(figure))
-    named = ["_mine", "costs $x_$ and $1", *map(str, range(58))]
+def test_the_plot_has_room_for_many_systems(tmp_path: Path) -> None:
     measured = {"average_rank": 1.0, "average_rank/h=2": 1.0}
-    rows = tuple(Row(name, measured, 0.0) for name in named)
-    Report("next-utterance", ("f",), rows).write(tmp_path)
-    (figure,) = figures
-    lines = figure.axes[0].lines
-    assert len({(str(line.get_color()), line.get_marker()) for line in lines}) == len(named)
-    figure.draw_without_rendering()
-    (legend,) = figure.legends
-    shown = [text.get_text().replace(r"\$", "$") for text in legend.get_texts()]
-    assert shown == named
-    assert legend.get_window_extent().y0 >= 0
+    for count in (1, 60):
+        rows = tuple(Row(f"system {n}", measured, 0.0) for n in range(count))
+        Report("next-utterance", ("f",), rows).write(tmp_path / str(count))
+    few, many = (imread(tmp_path / str(n) / "average_rank.png").shape for n in (1, 60))
+    assert many[0] > 2 * few[0]
 
 
 def test_a_bar_in_a_name_does_not_end_a_cell_of_the_markdown() -> None:

@@ -45,9 +45,16 @@ def row(first: Float32, second: Float32) -> Float32:
     return np.asarray(weights @ before + weights.sum() * new, dtype=np.float32)
 
 
-def rows(first: Float32, second: Float32) -> Float32:
-    """Return the rows (n, d) of a whole context from its b1, (n, d) or (0, d), and b2 (n, d)."""
-    return np.stack([row(first[:j], second[j]) for j in range(len(second))])
+def rows(first: Float32, second: Float32, start: int = 0) -> Float32:
+    """Return the rows (k, d) of a context's utterances from one on: of all n, if none is named.
+
+    Args:
+        first: (m, d) b1 of the context, of all but the last at least; (0, d) without pairs.
+        second: (k, d) b2 of the utterances from `start` on.
+        start: How many utterances are before these.
+    """
+    new = [row(first[: start + j], b2) for j, b2 in enumerate(second)]
+    return np.array(new, np.float32).reshape(second.shape)
 
 
 def running_query(rows: Float32, last_rows: int | None = None, *, paired: bool = True) -> Float32:

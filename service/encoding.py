@@ -9,7 +9,8 @@ from time import monotonic
 import numpy as np
 from numpy.typing import NDArray
 
-from models.encoder import Aggregation, UtteranceEncoder
+from models.aggregation import Aggregation
+from models.encoder import UtteranceEncoder
 from models.roles import RoleText
 from service.batching import EncoderQueue, Priority
 from service.metrics import Metrics

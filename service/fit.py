@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from models.encoder import Aggregation
-from models.mixture import contributions, max_sim, max_sim_contributions, running_query
-from service.history import Histories, History, new_rows
+from models.aggregation import Aggregation
+from service.history import Histories, History
 
 Float32 = NDArray[np.float32]
 
@@ -46,27 +45,8 @@ async def encoder_fit(
     for speaker in dict.fromkeys(speakers):
         said = [place for place, name in enumerate(speakers) if name == speaker]
         first, second = await histories.encode(history, speaker)
-        scores[said] = await asyncio.to_thread(_scores, first, second, after[said], aggregation)
+        scores[said] = await asyncio.to_thread(aggregation.scores, first, second, after[said])
         if explain:
-            parts[said] = await asyncio.to_thread(_parts, first, second, after[said], aggregation)
+            part = await asyncio.to_thread(aggregation.contributions, first, second, after[said])
+            parts[said] = part.T
     return Fit(scores, parts if explain else None)
-
-
-def running_query_of(first: Float32, second: Float32, aggregation: Aggregation) -> Float32:
-    """Return the running query (d,) that the aggregation, or the retrieval for MaxSim, sums."""
-    n, summed = len(second), aggregation.summed
-    place = 0 if summed is None else max(0, n - summed - 1)
-    return running_query(new_rows(first, second[place:], place), summed, paired=len(first) > 0)
-
-
-def _scores(first: Float32, second: Float32, after: Float32, aggregation: Aggregation) -> Float32:
-    if aggregation.name == "max_sim":
-        return max_sim(first, second, after)
-    return np.asarray(after @ running_query_of(first, second, aggregation))
-
-
-def _parts(first: Float32, second: Float32, after: Float32, aggregation: Aggregation) -> Float32:
-    """Return what each utterance contributes (C, n) to each score of `_scores`."""
-    if aggregation.name == "max_sim":
-        return max_sim_contributions(first, second, after).T
-    return contributions(first, second, after, aggregation.summed).T

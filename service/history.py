@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from models.aggregation import Aggregation
 from models.dialogue import Utterance
-from models.encoder import Aggregation
-from models.mixture import row
 from models.roles import Role, RoleText, relation_to
 from service.batching import Priority
 from service.conversation import Post, utterances
@@ -119,18 +118,6 @@ def context_inputs(said: Sequence[Utterance], role: Role, target_speaker: str) -
         RoleText(utterance.text, role, relation_to(utterance.speaker, target_speaker))
         for utterance in said
     ]
-
-
-def new_rows(first: Float32, second: Float32, place: int) -> Float32:
-    """Return the rows (k, d) of the utterances from `place` on.
-
-    Args:
-        first: (m, d) [B1], of all utterances but the last at least; (0, d) without pairs.
-        second: (k, d) [B2] of the utterances from `place` on.
-        place: How many utterances have their row already.
-    """
-    missing = [row(first[: place + j], new) for j, new in enumerate(second)]
-    return np.array(missing, np.float32).reshape(second.shape)
 
 
 def chosen(asked: Aggregated, card: Aggregation) -> Aggregation:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from models.encoder import Aggregation
+from models.aggregation import Aggregation
 from models.mixture import reachability
 from models.roles import Relation, Role, RoleText, relation_to
 from service.batching import Priority
 from service.encoding import CachedEncoder
 from service.errors import InvalidRequest
-from service.fit import Fit, encoder_fit, running_query_of
+from service.fit import Fit, encoder_fit
 from service.history import Histories, History, chosen, nothing_said
 from service.metrics import Metrics
 from service.pairwise import Pairwise
@@ -158,7 +158,7 @@ class Ranking:
             if view.retrieval == "pairwise" and self._pairwise:
                 return await self._pairwise.query(history.texts)
             first, second = await self._histories.encode(history, history.responder)
-            return await asyncio.to_thread(running_query_of, first, second, aggregation)
+            return await asyncio.to_thread(aggregation.query, first, second)
 
     async def _fit(
         self,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from models.encoder import Aggregation
-from models.mixture import contributions, max_sim, max_sim_contributions, running_query
+from models.aggregation import Aggregation
+from models.mixture import running_query
 from service.errors import InvalidRequest
 from service.metrics import Metrics
 from service.pairwise import Pairwise
@@ -49,12 +49,6 @@ class Choice:
     top_k: int
     explain: bool = False
     rerank: RerankerName | None = None
-
-    @property
-    def rows_read(self) -> int | None:
-        """Rows of the state that it takes; None for all. One more tells the oldest row apart."""
-        summed = self.aggregation.summed
-        return None if summed is None else summed + 1
 
     @property
     def pairs_read(self) -> bool:
@@ -148,21 +142,16 @@ def _by_pairs(
         first = np.pad(first, ((0, 1), (0, 0)))  # [B1] of the last utterance is never read
     scores = np.array([hit.score for hit in hits])
     if choice.aggregation.name == "max_sim":
-        scores = max_sim(first, context.second, vectors).astype(np.float64)
+        scores = choice.aggregation.scores(first, context.second, vectors).astype(np.float64)
     best = np.argsort(-scores, kind="stable")[: choice.top_k]
     parts: list[list[float]] | list[None] = [None] * len(best)
     if choice.explain:
-        parts = _contributions(first, context.second, vectors[best], choice).T.tolist()
+        found = choice.aggregation.contributions(first, context.second, vectors[best])
+        parts = found.T.tolist()
     return [
         selected(hits[place], float(scores[place]), part)
         for place, part in zip(best, parts, strict=True)
     ]
-
-
-def _contributions(first: Float32, second: Float32, vectors: Float32, choice: Choice) -> Float32:
-    if choice.aggregation.name == "max_sim":
-        return max_sim_contributions(first, second, vectors)
-    return contributions(first, second, vectors, choice.aggregation.summed)
 
 
 def selected(hit: Hit, score: float, parts: list[float] | None = None) -> Selected:

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.dialogue import Utterance
+from models.mixture import rows
 from service.conversation import Post, unchanged, utterances
-from service.history import Histories, new_rows
+from service.history import Histories
 from service.sessions import Answered, Change, Session
 
 Float32 = NDArray[np.float32]
@@ -99,8 +100,8 @@ class Step:
             none,
         )
         if len(second) <= _AT_ONCE:
-            return NewVectors(first, second, new_rows(first, second, keep))
-        return NewVectors(first, second, await asyncio.to_thread(new_rows, first, second, keep))
+            return NewVectors(first, second, rows(first, second, keep))
+        return NewVectors(first, second, await asyncio.to_thread(rows, first, second, keep))
 
     def change(self, new: NewVectors, answered: Answered | None = None) -> Change:
         """Return what makes the session before into the one after."""

@@ -97,7 +97,7 @@ class Turns:
                 with timings.stage("state"), self._metrics.stage("state_read"):
                     base, answered = await self._sessions.read(
                         session,
-                        rows=choice.rows_read,
+                        rows=aggregation.rows_read,
                         second=choice.pairs_read,
                         idempotency_key=retry.key if retry else "",
                     )

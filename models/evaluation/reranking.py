@@ -5,7 +5,8 @@ from typing import Protocol
 
 import numpy as np
 
-from models.encoder import Aggregation, UtteranceEncoder
+from models.aggregation import Aggregation
+from models.encoder import UtteranceEncoder
 from models.evaluation.metrics import Places, Scores
 from models.evaluation.split import Context, Split
 from models.evaluation.systems import System, encoder_systems, linear, recommended

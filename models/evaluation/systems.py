@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from models.encoder import Aggregation, UtteranceEncoder
+from models.aggregation import Aggregation
+from models.encoder import UtteranceEncoder
 from models.evaluation.bm25 import BM25
 from models.evaluation.metrics import Places, Scores, median_ms, sample
 from models.evaluation.split import Context, Split
@@ -67,7 +68,7 @@ class EncodedSplit:
         encoder: The encoder.
         split: What was encoded.
         vectors: (pool, d) of the pool.
-        first: For each context its b1 (h, d); only of a triple encoder.
+        first: For each context its b1 (h, d); (0, d) of an encoder that forms no pairs.
         second: For each context its b2 (h, d), or b of CCL, or the plain vectors.
     """
 
@@ -81,8 +82,9 @@ class EncodedSplit:
 def encode_split(encoder: UtteranceEncoder, split: Split) -> EncodedSplit:
     """Encode the pool and all contexts, in one call a role."""
     second = [_keys(context, Role.SECOND) for context in split.contexts]
-    triple = encoder.kind is Kind.TRIPLE
-    first = [_keys(context, Role.FIRST) for context in split.contexts] if triple else []
+    first = [
+        _keys(context, Role.FIRST) if encoder.kind.paired else [] for context in split.contexts
+    ]
     after = after_keys(split.pool)
     table = VectorTable(encoder, [*after, *(key for keys in second + first for key in keys)])
     return EncodedSplit(

@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic.types import NonNegativeFloat, NonNegativeInt
 
-from models.encoder import Aggregation
+from models.aggregation import Aggregation
 from models.errors import ConfigError
 from models.roles import Kind
 

@@ -3,15 +3,12 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from models.dialogue import Dialogue
 from models.encoder import UtteranceEncoder
 from models.errors import DataError
 from models.evaluation.split import Context, Split
-from models.evaluation.systems import EncodedSplit, encode_split
-from models.mixture import rows, running_query
-from models.roles import Kind
+from models.evaluation.systems import encode_split
 from models.training.corpora import Find, read_source, warn_of_cut_texts
 from models.training.reranker_config import PairCorpus
 
@@ -60,7 +57,8 @@ def hard_negatives(
     place = {text: index for index, text in enumerate(pool)}
     true = np.array([place[pair.target.text] for pair in pairs], np.intp)
     encoded = encode_split(encoder, Split(tuple(pairs), pool, true))
-    asked = _queries(encoded)
+    both = zip(encoded.first, encoded.second, strict=True)
+    asked = np.stack([encoder.aggregation.query(first, second) for first, second in both])
     found: list[tuple[str, ...]] = []
     for start in range(0, len(pairs), BLOCK):
         scores = asked[start : start + BLOCK] @ encoded.vectors.T
@@ -69,11 +67,3 @@ def hard_negatives(
         best = np.argpartition(-scores, count - 1)[:, :count]
         found += [tuple(pool[index] for index in places) for places in best]
     return found
-
-
-def _queries(encoded: EncodedSplit) -> NDArray[np.float32]:
-    if encoded.encoder.kind is not Kind.TRIPLE:
-        return np.stack([second.sum(axis=0) for second in encoded.second])
-    summed = encoded.encoder.aggregation.summed
-    both = zip(encoded.first, encoded.second, strict=True)
-    return np.stack([running_query(rows(b1, b2), summed) for b1, b2 in both])

@@ -9,7 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 
-from models.encoder import CARD, Aggregation, UtteranceEncoder, batches, model_name
+from models.aggregation import Aggregation
+from models.encoder import (
+    CARD,
+    UtteranceEncoder,
+    batches,
+    model_name,
+    recommended_aggregation,
+)
 from models.errors import ModelError
 from models.roles import Kind, Relation, Role, RoleText
 
@@ -144,7 +151,7 @@ def test_the_card_of_a_hub_model_is_read_where_it_has_one(
 def test_a_card_that_recommends_nothing_known_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / CARD).write_text(text)
     with pytest.raises(ModelError, match=f"model '{tmp_path}': {CARD} names no aggregation"):
-        Aggregation.of(tmp_path)
+        recommended_aggregation(tmp_path)
 
 
 def test_bfloat16_keeps_the_vectors_close(

@@ -3,8 +3,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from models.aggregation import Aggregation
 from models.dialogue import Dialogue
-from models.encoder import Aggregation
 from models.evaluation.metrics import Places, Scores
 from models.evaluation.reranking import (
     pairwise_system,

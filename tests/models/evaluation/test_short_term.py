@@ -3,8 +3,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from models.aggregation import Aggregation
 from models.dialogue import Dialogue, Utterance
-from models.encoder import Aggregation, UtteranceEncoder
+from models.encoder import UtteranceEncoder
 from models.evaluation.candidates import Problem, make_problems
 from models.evaluation.short_term import (
     evaluate_short_term,

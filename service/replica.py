@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from redis.asyncio import Redis
 
 from models.encoder import UtteranceEncoder
@@ -21,7 +22,7 @@ from service.metrics import Metrics
 from service.pairwise import Pairwise
 from service.pools import PoolEncoder, Pools, RunningQueries
 from service.redis import connect
-from service.settings import Settings
+from service.settings import Settings, SettingsError
 
 _log = logging.getLogger("turnwise")
 
@@ -85,12 +86,7 @@ async def _start(
     settings: Settings, model: str | Path, metrics: Metrics, stack: AsyncExitStack
 ) -> _Encoding:
     """Load an encoder and start its queue, which the stack drains."""
-    encoder = await asyncio.to_thread(
-        UtteranceEncoder.for_serving,
-        model,
-        device=settings.device,
-        cache=settings.data_dir / "models",
-    )
+    encoder = await asyncio.to_thread(load_encoder, settings, model)
     _log.info("model %s loaded: %s", encoder.name, encoder.runtime)
     queue = EncoderQueue(
         encoder,
@@ -103,3 +99,19 @@ async def _start(
     stack.push_async_callback(queue.drain, _LAST_BATCH)
     cached = CachedEncoder(queue, encoder, metrics, size=settings.vector_cache)
     return _Encoding(encoder, queue, cached)
+
+
+def load_encoder(settings: Settings, model: str | Path) -> UtteranceEncoder:
+    """Load an encoder as it is served.
+
+    Raises:
+        SettingsError: The device is not there.
+        ModelError: The model is not.
+    """
+    try:
+        torch.empty(0, device=settings.device)
+    except (RuntimeError, AssertionError) as error:  # the latter of a torch without CUDA
+        why = str(error).partition("\n")[0]
+        raise SettingsError(f"TURNWISE_DEVICE '{settings.device}' cannot be used: {why}") from None
+    cache = settings.data_dir / "models"
+    return UtteranceEncoder.for_serving(model, device=settings.device, cache=cache)

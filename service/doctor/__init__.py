@@ -7,7 +7,7 @@ from statistics import median
 from time import perf_counter
 
 from models.encoder import UtteranceEncoder
-from models.errors import ModelError
+from models.errors import TurnwiseError
 from models.roles import Relation, Role
 from service.doctor.finding import Finding
 from service.doctor.host import examine_device, examine_port, examine_settings
@@ -15,6 +15,7 @@ from service.doctor.pools import examine_pools
 from service.doctor.redis import examine_redis
 from service.private_redis import PrivateRedis, PrivateRedisError, bundled_server, running_url
 from service.redis import connect
+from service.replica import load_encoder
 from service.settings import Settings, SettingsError
 
 __all__ = ["Finding", "examine"]
@@ -46,10 +47,8 @@ async def examine(settings: Settings, doing: Callable[[str], None]) -> AsyncIter
 
 def _model(settings: Settings) -> tuple[UtteranceEncoder | None, Finding]:
     try:
-        encoder = UtteranceEncoder.for_serving(
-            settings.model, device=settings.device, cache=settings.data_dir / "models"
-        )
-    except (ModelError, RuntimeError) as error:  # torch's own, of a device that is not there
+        encoder = load_encoder(settings, settings.model)
+    except (TurnwiseError, RuntimeError) as error:  # torch's own, as where memory is too small
         advice = "check TURNWISE_MODEL and TURNWISE_DEVICE"
         return None, Finding("model", "fail", " ".join(str(error).split()), advice)
     seconds = []

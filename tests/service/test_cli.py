@@ -128,3 +128,14 @@ def test_a_redis_that_cannot_be_named_so_ends_in_one_line(
     monkeypatch.setenv("TURNWISE_REDIS_URL", "redis://:se/cret@host")
     *_, line = errors("serve")
     assert line.startswith("error: TURNWISE_REDIS_URL cannot be read")
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99"])
+def test_a_device_that_is_not_there_ends_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, errors: Errors, device: str
+) -> None:
+    monkeypatch.setenv("TURNWISE_PORT", "0")
+    monkeypatch.setenv("TURNWISE_REDIS_URL", "unix:///nowhere")
+    monkeypatch.setenv("TURNWISE_DEVICE", device)
+    *_, line = errors("serve")
+    assert line.startswith(f"error: TURNWISE_DEVICE '{device}' cannot be used: ")

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -77,9 +77,9 @@ class UtteranceEncoder:
             self.name = model_name(name)
             self.aggregation = recommended_aggregation(name)
         self.kind = kind_of(self.model.tokenizer.get_vocab())
+        # Asked of the model itself, since a last layer need not tell what it puts out.
         self.dimension = forward(self.model, tokenize(self.model, ["a"])).shape[1]
-        self._dtype = getattr(torch, precision)
-        self._forward: Callable[[list[list[int]]], Float32] = self._torch_forward
+        self._forward: OnnxForward | TorchForward = TorchForward(self.model, precision)
 
     @classmethod
     def for_serving(
@@ -103,7 +103,7 @@ class UtteranceEncoder:
         """
         encoder = cls(name, device=device)
         if encoder.model.device.type != "cpu":
-            encoder._dtype = torch.float16
+            encoder._forward = TorchForward(encoder.model, "float16")
             return encoder
         try:
             encoder._forward = encoder._exported(cache, threads)
@@ -118,16 +118,14 @@ class UtteranceEncoder:
             export(self.model, folder)
         exported = OnnxForward(folder, self.model.tokenizer.pad_token_id, threads)
         probe = self.tokenize([RoleText(text, Role.AFTER) for text in ("a", "one that is longer")])
-        if not np.allclose(exported(probe), self._torch_forward(probe), atol=1e-4):
+        if not np.allclose(exported(probe), self.forward(probe), atol=1e-4):
             raise ModelError(f"what is in '{folder}' computes something else; delete it")
         return exported
 
     @property
     def runtime(self) -> str:
         """What computes, such as "onnxruntime float32 on cpu"."""
-        if isinstance(self._forward, OnnxForward):
-            return "onnxruntime float32 on cpu"
-        return f"torch {str(self._dtype).removeprefix('torch.')} on {self.model.device}"
+        return self._forward.runtime
 
     @cached_property
     def fingerprint(self) -> str:
@@ -187,18 +185,27 @@ class UtteranceEncoder:
         """Encode n texts in word pieces as one padded batch, n ≥ 1; (n, d) unit rows."""
         return self._forward(tokens)
 
-    def _torch_forward(self, tokens: list[list[int]]) -> Float32:
-        with torch.inference_mode():
-            vectors: Float32 = forward(self.model, tokens, self._dtype).cpu().numpy()
-        return vectors
-
     def _encode(self, texts: list[str]) -> Float32:
-        if not texts:
-            return np.empty((0, self.dimension), np.float32)
         distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        vectors = np.empty((len(distinct), self.dimension), np.float32)
+        tokens = tokenize(self.model, list(distinct)) if texts else []
+        for places in batches([len(ids) for ids in tokens]):
+            vectors[places] = self.forward([tokens[place] for place in places])
+        return vectors[[distinct[text] for text in texts]]
+
+
+class TorchForward:
+    """Runs one padded batch of an encoder in torch."""
+
+    def __init__(self, model: SentenceTransformer, precision: Precision) -> None:
+        """Take a model, and the precision of its arithmetic."""
+        self._model, self._dtype = model, getattr(torch, precision)
+        self.runtime = f"torch {precision} on {model.device}"
+
+    def __call__(self, tokens: list[list[int]]) -> Float32:
+        """Return (n, d) unit rows of n texts in word pieces, n ≥ 1."""
         with torch.inference_mode():
-            encoded = encode_texts(self.model, list(distinct), self._dtype).cpu().numpy()
-        vectors: Float32 = encoded[[distinct[text] for text in texts]]
+            vectors: Float32 = forward(self._model, tokens, self._dtype).cpu().numpy()
         return vectors
 
 

@@ -36,6 +36,8 @@ _CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 class OnnxForward:
     """Runs one padded batch of an exported encoder, float32."""
 
+    runtime = "onnxruntime float32 on cpu"
+
     def __init__(self, folder: Path, pad: int, threads: int | None = None) -> None:
         """Load what `export` wrote.
 

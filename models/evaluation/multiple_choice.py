@@ -117,5 +117,6 @@ def _metrics(questions: Sequence[Question], scores: Sequence[Scores]) -> Metrics
 
 
 def _right(question: Question, scores: Scores) -> float:
+    scores = np.where(np.isnan(scores), -np.inf, scores)  # what is no number comes last
     best = np.flatnonzero(scores == scores.max())
     return float(question.answer in best) / len(best)

@@ -189,7 +189,8 @@ def read_config(path: str | Path, schema: type[Schema]) -> Schema:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or None
-        raise ConfigError(first["msg"], str(path), field) from error
+        what = first["msg"].removeprefix("Value error, ")  # of a validator above
+        raise ConfigError(what, str(path), field) from error
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:

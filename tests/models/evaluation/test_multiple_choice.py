@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +51,29 @@ def test_a_tie_is_right_as_often_as_a_blind_draw() -> None:
     asked = [Question(last, choices, answer, "", "") for answer in range(3)]
     _, overlap = evaluate_choices({}, asked)
     assert overlap.metrics["accuracy"] == pytest.approx((1 / 2 + 1 / 2 + 0) / 3)
+
+
+class Overflowing(LanguageModel):
+    """Finds no number for the first choice of a question."""
+
+    def __init__(self) -> None:
+        self.name = "overflowing"
+
+    def log_likelihoods(
+        self, prompts: Sequence[str], answers: Sequence[str]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        likely = np.arange(len(prompts), dtype=np.float64)
+        likely[::3] = np.nan
+        return likely, np.ones(len(answers))
+
+    def warn_of_long(self, prompts: Sequence[str], where: Sequence[str]) -> None:
+        """Nothing is."""
+
+
+def test_a_likelihood_that_is_no_number_comes_last() -> None:
+    asked = [Question(Said((), "A", "x"), ("a", "b", "c"), answer, "", "") for answer in (0, 2)]
+    for row in evaluate_language_models({"m": Overflowing()}, asked, "en"):
+        assert row.metrics["accuracy"] == 0.5
 
 
 def test_one_question_has_no_standard_error() -> None:

@@ -1,5 +1,6 @@
 """JSON in and out: strict where it comes in, serialised once where it goes out."""
 
+from codecs import BOM_UTF8
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
@@ -33,13 +34,13 @@ class _StrictRequest(Request):
 
 
 def parse_json(data: bytes) -> Any:  # noqa: ANN401 - whatever the JSON holds
-    """Return what JSON text holds.
+    """Return what JSON text holds, without the byte order mark that files of Windows begin with.
 
     Raises:
         InvalidRequest: It is not JSON.
     """
     try:
-        return from_json(data, allow_inf_nan=False)
+        return from_json(data.removeprefix(BOM_UTF8), allow_inf_nan=False)
     except ValueError as error:
         raise InvalidRequest.field(f"not JSON: {error}", "body") from None
 

@@ -1,5 +1,6 @@
 import asyncio
 import json
+from codecs import BOM_UTF8
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -69,6 +70,18 @@ async def test_candidates_come_as_lines(client: httpx.AsyncClient, parts: Parts)
     response = await upload(client, lines_of(*CANDIDATES) + b"\r\n\n")
     assert response.status_code == 200
     assert parts.calls[-1] == ("upsert", "default", "p", READ)
+
+
+async def test_a_file_may_begin_with_a_byte_order_mark(
+    client: httpx.AsyncClient, parts: Parts
+) -> None:
+    await upload(client, BOM_UTF8 + lines_of(*CANDIDATES))
+    array = BOM_UTF8 + json.dumps(CANDIDATES).encode()
+    headers = {"Content-Type": "application/json"}
+    await client.put("/pools/p/candidates", content=array, headers=headers)
+    assert [call for call in parts.calls if call[0] == "upsert"] == [
+        ("upsert", "default", "p", READ)
+    ] * 2
 
 
 async def test_lines_may_be_cut_anywhere(client: httpx.AsyncClient, parts: Parts) -> None:

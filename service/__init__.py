@@ -1,1 +1,1 @@
-"""The command line, and later the online service."""
+"""The online service, its client, and the command line."""

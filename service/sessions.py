@@ -1,11 +1,10 @@
 """The state of sessions in Redis: text is the truth, vectors are a cache of one model's.
 
-A session is six keys with one hash tag: `meta` (hash: version, epoch, responder, fingerprint, how
-many posts), and
-the lists `posts` (JSON), `first` ([B1], float16), `second` ([B2], float16), `rows` (float32) and
-`answers` (to idempotency keys). Vectors belong to utterances, in order; any list of them may end
-early, and what is missing is worked out from the text. The epoch changes when an utterance that
-had vectors does, so that a late [B1] cannot land on another text.
+A session is six keys with one hash tag: the hash `meta` (version, epoch, responder, fingerprint,
+how many posts), and the lists `posts` (JSON), `first` ([B1], float16), `second` ([B2], float16),
+`rows` (float32) and `answers` (to idempotency keys). Vectors belong to utterances, in order; any
+list of them may end early, and what is missing is worked out from the text. The epoch changes when
+an utterance that had vectors does, so that a late [B1] cannot land on another text.
 """
 
 import json
@@ -32,7 +31,7 @@ Float32 = NDArray[np.float32]
 ANSWERS_KEPT = 8
 """Answers to idempotency keys that a session remembers."""
 
-_LISTS = ("meta", "posts", "first", "second", "rows", "answers")
+_PARTS = ("meta", "posts", "first", "second", "rows", "answers")
 
 
 class SessionKey(NamedTuple):
@@ -69,6 +68,32 @@ class Session:
     rows: Float32
     complete: int
     expires_at: float
+
+
+class _Read(NamedTuple):
+    """What `read_session.lua` returns."""
+
+    meta: list[Any]
+    """Version, epoch, responder, fingerprint, how many posts: bytes; None of what is not there."""
+    milliseconds: int
+    """To live."""
+    posts: list[bytes]
+    first: list[bytes]
+    second: list[bytes]
+    rows: list[bytes]
+    n_second: int
+    """How many there are, wanted or not; so with rows."""
+    n_rows: int
+    answer: bytes | None
+
+    @property
+    def lost(self) -> bool:
+        """Whether Redis has lost posts, or the hash beside them."""
+        return int(self.meta[-1] or 0) != len(self.posts)
+
+    def without_posts(self) -> "_Read":
+        """Return what is left without posts, and without the vectors that were theirs."""
+        return self._replace(posts=[], first=[], second=[], rows=[], n_second=0, n_rows=0)
 
 
 class Answered(NamedTuple):
@@ -153,17 +178,14 @@ class Sessions:
         """
         wanted: list[str | int] = [-1 if rows is None else rows, int(second), idempotency_key]
         with redis_errors(self._metrics, "read") as outcome:
-            found = await self._read(keys=_keys(session), args=wanted)
-            if found[8]:
+            found = _Read(*await self._read(keys=_keys(session), args=wanted))
+            if found.answer:
                 outcome.result = "replayed"
-        answered = Answered(*found[8].decode().split("\n", 2)) if found[8] else None
-        version, *_, count = found[0]
-        counted = count is not None or version is None  # not in sessions of earlier releases
-        lost = counted and int(count or 0) != len(found[2])
-        if lost:
+        answered = Answered(*found.answer.decode().split("\n", 2)) if found.answer else None
+        if found.lost:
             self._metrics.state_lost.labels("session").inc()
             _log.warning("Redis lost a part of a session")
-        return self._session(found, lost=lost), answered
+        return self._session(found), answered
 
     async def commit(self, session: SessionKey, base: Session | None, change: Change) -> bool:
         """Apply a change if the session still is as it was read; say whether it was applied."""
@@ -209,25 +231,24 @@ class Sessions:
         with redis_errors(self._metrics, "delete"):
             return bool(await self._redis.unlink(*_keys(session)))
 
-    def _session(self, found: list[Any], *, lost: bool) -> Session | None:
-        (version, epoch, responder, fingerprint, _), milliseconds, posts, *vectors = found
+    def _session(self, found: _Read) -> Session | None:
+        version, epoch, responder, fingerprint, _ = found.meta
         if version is None:
             return None
-        if lost:  # its posts, and with them what the vectors are of
-            epoch, posts, vectors = int(epoch) + 1, [], [[], [], [], 0, 0]
-        rows = self._vectors(vectors[2], np.float32)
-        whole = vectors[3] == vectors[4]  # not where Redis evicted one of the two
+        left = found.without_posts() if found.lost else found
+        rows = self._vectors(left.rows, np.float32)
+        whole = left.n_second == left.n_rows  # not where Redis evicted one of the two
         return Session(
             version=version.decode(),
-            epoch=int(epoch),
+            epoch=int(epoch) + found.lost,
             responder=responder.decode(),
             fingerprint=fingerprint.decode(),
-            posts=tuple(Post(*post) for post in from_json(b"[" + b",".join(posts) + b"]")),
-            first=self._vectors(vectors[0], np.float16),
-            second=self._vectors(vectors[1], np.float16),
+            posts=tuple(Post(*post) for post in from_json(b"[" + b",".join(left.posts) + b"]")),
+            first=self._vectors(left.first, np.float16),
+            second=self._vectors(left.second, np.float16),
             rows=rows if whole else rows[:0],
-            complete=vectors[3] if whole else 0,
-            expires_at=time() + milliseconds / 1000,
+            complete=left.n_second if whole else 0,
+            expires_at=time() + found.milliseconds / 1000,
         )
 
     def _vectors(self, blobs: list[bytes], dtype: DTypeLike) -> Float32:
@@ -239,7 +260,7 @@ class Sessions:
 
 
 def _keys(session: SessionKey) -> list[str]:
-    return [f"tw:session:{{{session.namespace}/{session.id}}}:{name}" for name in _LISTS]
+    return [f"tw:session:{{{session.namespace}/{session.id}}}:{name}" for name in _PARTS]
 
 
 def _dumped(post: Post) -> bytes:

@@ -1,1 +1,1 @@
-"""Training: CCL, C3L and the contrastive objective over the running query."""
+"""Training: encoders (CCL, C3L, running query, reach, NLI) and both re-rankers, by recipes."""

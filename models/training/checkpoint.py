@@ -119,7 +119,7 @@ def load_checkpoint(folder: Path, state: State) -> None:
         return
     try:
         rest = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-        saved = rest.get("recipe", state.recipe)  # earlier checkpoints do not say
+        saved = rest["recipe"]
         both = {**state.recipe, **saved}
         if different := [name for name in both if saved.get(name) != state.recipe.get(name)]:
             what = f"is of another run, which differs in {', '.join(different)}"

@@ -260,7 +260,7 @@ def _id_column(columns: Collection[str], file: str) -> str:
     key = "id" if "id" in columns and "dialogue_id" not in columns else "dialogue_id"
     for column in (key, "speaker", "text"):
         if column not in columns:
-            raise DataError("missing from the header", file, 1, column)
+            raise DataError(f'missing from the header "{",".join(columns)}"', file, 1, column)
     return key
 
 

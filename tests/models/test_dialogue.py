@@ -252,6 +252,11 @@ def test_wrong_csv_is_named_by_line_and_field(
     assert (error.line, error.field) == (line, field)
 
 
+def test_a_table_with_another_separator_shows_its_header(tmp_path: Path) -> None:
+    error = failure(written(tmp_path, "t.csv", "dialogue_id;speaker;text\n1;A;hi\n"))
+    assert error.what == 'missing from the header "dialogue_id;speaker;text"'
+
+
 def test_csv_may_hold_quoted_line_breaks_other_columns_and_a_byte_order_mark(
     tmp_path: Path,
 ) -> None:

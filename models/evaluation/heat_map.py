@@ -1,5 +1,6 @@
 """A dialogue's conversational similarity as a picture, in which its stages can be seen."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,7 +38,10 @@ def draw_heat_map(similarity: NDArray[np.float32], texts: Sequence[str], path: P
     axes.set(ylabel="context up to this utterance", xlabel="response")
     figure.colorbar(image, label="cosine", shrink=0.7)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    with warnings.catch_warnings():
+        # An emoji, or a letter of an alphabet, that the font lacks is shown as a box.
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        figure.savefig(path, dpi=120)
 
 
 def _short(text: str) -> str:

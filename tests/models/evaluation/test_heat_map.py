@@ -18,6 +18,12 @@ def test_a_picture_grows_with_the_dialogue(tmp_path: Path, count: int) -> None:
     assert width > height
 
 
+def test_what_the_font_lacks_is_no_warning(tmp_path: Path) -> None:
+    path = tmp_path / "heat.png"
+    draw_heat_map(np.eye(2, dtype=np.float32), ["See you soon 🙂", "好的"], path)
+    assert path.is_file()
+
+
 def test_a_long_dialogue_has_a_picture_of_bounded_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -186,7 +186,9 @@ class _Retry:
 
     @classmethod
     def of(cls, key: str, request: TurnRequest) -> "_Retry":
-        return cls(_digest(key), _digest(request.model_dump_json()))
+        # Without defaults, and below without what is not known: while releases are exchanged, a
+        # retry may reach one that has more fields, or fewer.
+        return cls(_digest(key), _digest(request.model_dump_json(exclude_defaults=True)))
 
     def answered(self, answer: TurnAnswer) -> Answered:
         return Answered(self.key, self.body, answer.model_dump_json())
@@ -194,7 +196,7 @@ class _Retry:
     def replay(self, answered: Answered) -> TurnAnswer:
         if answered.body != self.body:
             raise IdempotencyMismatch("this Idempotency-Key came with another body before")
-        answer = TurnAnswer.model_validate_json(answered.answer)
+        answer = TurnAnswer.model_validate_json(answered.answer, extra="ignore")
         return answer.model_copy(update={"replayed": True})
 
 

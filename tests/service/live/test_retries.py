@@ -1,12 +1,15 @@
 """Idempotency-Key, expected_turn, replicas."""
 
 import asyncio
+import hashlib
+import json
 from typing import Any
 
 import httpx
 import pytest
 
 from service.sessions import Sessions
+from tests.service.conftest import RedisServer
 from tests.service.live.conftest import Launch, Live
 
 HELLO = {"speaker": "user", "text": "Hello"}
@@ -69,6 +72,24 @@ def test_a_retry_on_another_replica_gets_the_first_answer(launch: Launch) -> Non
     two = launch()
     first = one.ok(post(one, HELLO, "k1"))
     again = two.ok(post(two, HELLO, "k1"))
+    assert (again["replayed"], again["candidates"]) == (True, first["candidates"])
+
+
+def test_a_retry_gets_the_answer_of_another_release(
+    launch: Launch, redis_server: RedisServer
+) -> None:
+    live = launch(redis_url=redis_server.url)
+    live.fill()
+    first = live.ok(post(live, HELLO, "k1"))
+    (key,) = redis_server.command("KEYS", "*:answers")
+    name, body, answer = redis_server.command("LINDEX", key, "0").split(b"\n", 2)
+    only_what_was_sent = json.dumps(HELLO, separators=(",", ":")).encode()
+    assert body.decode() == hashlib.sha256(only_what_was_sent).hexdigest()
+    newer = answer.replace(b'{"id":', b'{"news":1,"id":').replace(
+        b'"replayed":', b'"news":2,"replayed":'
+    )
+    redis_server.command("LSET", key, "0", b"\n".join([name, body, newer]).decode())
+    again = live.ok(post(live, HELLO, "k1"))
     assert (again["replayed"], again["candidates"]) == (True, first["candidates"])
 
 

@@ -10,6 +10,7 @@ from models.rerankers import PairwiseModel
 from models.roles import Role, RoleText
 from service.batching import Priority
 from service.encoding import CachedEncoder
+from service.pools import PoolView
 from service.pools.encoding import drawn_contexts
 
 Float32 = NDArray[np.float32]
@@ -48,6 +49,14 @@ class Pairwise:
         embeddings = await self._encoder.encode(inputs, Priority.BULK)
         parts = embeddings.reshape(len(contexts), -1, embeddings.shape[1])
         return await asyncio.to_thread(lambda: np.stack([*map(self._model.contexts, parts)]))
+
+
+def pairwise_of(view: PoolView, pairwise: Pairwise | None) -> Pairwise | None:
+    """Return the model that a pool is searched with; None where that is the running query."""
+    if view.retrieval != "pairwise":
+        return None
+    assert pairwise is not None  # noqa: S101 - without it there is no view of such a pool
+    return pairwise
 
 
 def _inputs(texts: Sequence[str]) -> list[RoleText]:

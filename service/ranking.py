@@ -16,8 +16,8 @@ from service.errors import InvalidRequest
 from service.fit import Fit, encoder_fit
 from service.history import Histories, History, chosen, nothing_said
 from service.metrics import Metrics
-from service.pairwise import Pairwise
-from service.pools import Hit, Pools, PoolView
+from service.pairwise import Pairwise, pairwise_of
+from service.pools import Pools, PoolView
 from service.requests import (
     Avoided,
     Candidate,
@@ -47,6 +47,15 @@ class _Candidate:
     id: str | None
     text: str
     speaker: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request, and what it means."""
+
+    request: RankRequest
+    history: History
+    aggregation: Aggregation
 
 
 class Ranking:
@@ -87,33 +96,13 @@ class Ranking:
             history = await self._histories.find(namespace, request)
         if not history.utterances and (request.pool or not request.goals):
             raise nothing_said(request)
-        aggregation = chosen(request, self._encoder.aggregation)
+        asked = _Asked(request, history, chosen(request, self._encoder.aggregation))
         view = self._pools.view(namespace, request.pool) if request.pool else None
-        most = self._most(request, len(history.utterances), aggregation)
-        hits: list[Hit] = []
         if view:
-            count = max(request.top_k or 0, min(self._reranking.short_list, most))
-            query = await self._query(view, history, aggregation, timings)
-            with timings.stage("retrieve"):
-                hits = await view.search(query, count)
-            candidates = [
-                _Candidate(hit.candidate.id, hit.candidate.text, history.responder) for hit in hits
-            ]
+            candidates, fit = await self._retrieved(view, asked, timings)
         else:
-            given = request.candidates or []
-            if len(given) > most:
-                raise InvalidRequest.field(
-                    f"{request.rerank or aggregation.name} over {len(history.utterances)} "
-                    f"utterances takes at most {most} candidates",
-                    "body",
-                    "candidates",
-                )
-            candidates = [_candidate(one, history.responder) for one in given]
-        if view and view.retrieval == "pairwise" and not request.rerank:
-            check_explained(view, explain=request.explain)
-            fit: Fit | None = Fit(np.array([hit.score for hit in hits], np.float32))
-        else:
-            fit = await self._fit(candidates, history, request, view, timings)
+            candidates = self._given(asked)
+            fit = await self._fit(candidates, None, asked, timings)
         with timings.stage("encode"):
             goals = await self._reach(candidates, history, request.goals)
             avoid = await self._reach(candidates, history, request.avoid)
@@ -134,41 +123,73 @@ class Ranking:
             PoolNotFound: There is no such pool.
         """
         view = self._pools.view(namespace, pool)
-        if view.retrieval == "pairwise" and self._pairwise:
-            query = await self._pairwise.query([text])
+        if pairwise := pairwise_of(view, self._pairwise):
+            query = await pairwise.query([text])
         else:
             inputs = [RoleText(text, Role.SECOND, Relation.OTHER)]
             (query,) = await self._encoder.encode(inputs, timeout=self._timeout)
         return [selected(hit, hit.score) for hit in await view.search(query, top_k)]
 
-    def _most(self, request: RankRequest, utterances: int, aggregation: Aggregation) -> int:
+    def _most(self, asked: _Asked) -> int:
         """Return how many candidates can be scored."""
-        if not request.wants_fit:
-            return _MOST_PAIRS
-        if request.rerank:
+        if asked.request.wants_fit and asked.request.rerank:
             return self._reranking.short_list
-        by_pairs = aggregation.name == "max_sim"
-        return _MOST_PAIRS // max(utterances, 1) ** 2 if by_pairs else _MOST_PAIRS
+        if asked.request.wants_fit and asked.aggregation.name == "max_sim":
+            return _MOST_PAIRS // max(len(asked.history.utterances), 1) ** 2
+        return _MOST_PAIRS
 
-    async def _query(
-        self, view: PoolView, history: History, aggregation: Aggregation, timings: Timings
-    ) -> Float32:
-        """Return the vector (d,) with which a pool is searched."""
+    def _given(self, asked: _Asked) -> list[_Candidate]:
+        given, most = asked.request.candidates or [], self._most(asked)
+        if len(given) > most:
+            raise InvalidRequest.field(
+                f"{asked.request.rerank or asked.aggregation.name} over "
+                f"{len(asked.history.utterances)} utterances takes at most {most} candidates",
+                "body",
+                "candidates",
+            )
+        return [_candidate(one, asked.history.responder) for one in given]
+
+    async def _retrieved(
+        self, view: PoolView, asked: _Asked, timings: Timings
+    ) -> tuple[list[_Candidate], Fit | None]:
+        """Return the short list of a pool, and its next-utterance scores as `_fit` does."""
+        request, history = asked.request, asked.history
+        count = max(request.top_k or 0, min(self._reranking.short_list, self._most(asked)))
+        pairwise = pairwise_of(view, self._pairwise)
+        if not request.rerank:
+            check_explained(view, explain=request.explain)
         with timings.stage("encode"):
-            if view.retrieval == "pairwise" and self._pairwise:
-                return await self._pairwise.query(history.texts)
-            first, second = await self._histories.encode(history, history.responder)
-            return await asyncio.to_thread(aggregation.query, first, second)
+            query = await (pairwise.query(history.texts) if pairwise else self._query(asked))
+        with timings.stage("retrieve"):
+            hits = await view.search(query, count)
+        candidates = [
+            _Candidate(hit.candidate.id, hit.candidate.text, history.responder) for hit in hits
+        ]
+        if pairwise and not request.rerank:
+            return candidates, Fit(np.array([hit.score for hit in hits], np.float32))
+        return candidates, await self._fit(candidates, view, asked, timings)
+
+    async def _query(self, asked: _Asked) -> Float32:
+        history = asked.history
+        first, second = await self._histories.encode(history, history.responder)
+        return await asyncio.to_thread(asked.aggregation.query, first, second)
 
     async def _fit(
         self,
         candidates: Sequence[_Candidate],
-        history: History,
-        request: RankRequest,
         view: PoolView | None,
+        asked: _Asked,
         timings: Timings,
     ) -> Fit | None:
-        """Return the next-utterance scores; None where there is no context or no use for them."""
+        """Return the next-utterance scores; None where there is no context or no use for them.
+
+        Args:
+            candidates: Of the pool, or as they were given.
+            view: The pool, whose vectors these are.
+            asked: What is asked.
+            timings: Gets the time as `encode`, or as `rerank`.
+        """
+        request, history = asked.request, asked.history
         if not history.utterances or not request.wants_fit:
             return None
         texts = [candidate.text for candidate in candidates]
@@ -184,7 +205,7 @@ class Ranking:
                 history,
                 [candidate.speaker for candidate in candidates],
                 after,
-                chosen(request, self._encoder.aggregation),
+                asked.aggregation,
                 explain=request.explain,
             )
 

@@ -11,7 +11,7 @@ from models.aggregation import Aggregation
 from models.mixture import running_query
 from service.errors import InvalidRequest
 from service.metrics import Metrics
-from service.pairwise import Pairwise
+from service.pairwise import Pairwise, pairwise_of
 from service.pools import Hit, PoolView
 from service.requests import RerankerName, Selected
 from service.reranking import Reranking
@@ -74,8 +74,9 @@ class Selector:
             InvalidRequest: The scores of such a pool cannot be explained, or are no MaxSim.
             ServiceError: What encoding and re-ranking raise.
         """
-        if view.retrieval == "pairwise":
-            hits = await self._by_pairwise(view, context, choice, timings)
+        pairwise = pairwise_of(view, self._pairwise)
+        if pairwise:
+            hits = await self._by_pairwise(pairwise, view, context, choice, timings)
         else:
             paired = len(context.first) > 0
             query = running_query(context.rows, choice.aggregation.summed, paired=paired)
@@ -86,7 +87,7 @@ class Selector:
             texts = [hit.candidate.text for hit in hits]
             scores = await self._reranking.scores(context.texts, texts, timings)
             return _best(hits, scores, choice.top_k)
-        if not choice.pairs_read or view.retrieval == "pairwise":
+        if not choice.pairs_read or pairwise:
             return [selected(hit, hit.score) for hit in hits]
         with timings.stage("rerank"), self._metrics.stage("rerank"):
             vectors = view.vectors([hit.candidate.id for hit in hits])
@@ -102,12 +103,16 @@ class Selector:
         return choice.top_k
 
     async def _by_pairwise(
-        self, view: PoolView, context: Context, choice: Choice, timings: Timings
+        self,
+        pairwise: Pairwise,
+        view: PoolView,
+        context: Context,
+        choice: Choice,
+        timings: Timings,
     ) -> list[Hit]:
-        assert self._pairwise is not None  # noqa: S101 - else there were no such view
         check_explained(view, explain=choice.explain)
         with timings.stage("encode"):
-            query = await self._pairwise.query(context.texts)
+            query = await pairwise.query(context.texts)
         count = self._count(choice, 1) if choice.rerank else choice.top_k
         return await _found(view, query, count, timings)
 

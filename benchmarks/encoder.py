@@ -25,13 +25,13 @@ from rich.table import Table
 from sayings import sayings
 
 from models import DEFAULT_MODEL
+from models.arrays import Float32
 from models.encoder import UtteranceEncoder, batches
 from models.roles import Relation, Role, RoleText
 from models.runtime import usable_cores
 from service.batching import EncoderQueue, Priority
 from service.metrics import Metrics
 
-Float32 = NDArray[np.float32]
 Way = Callable[[list[RoleText]], Awaitable[Float32]]
 
 EXACT = "torch float32"

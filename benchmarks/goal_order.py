@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from models import DEFAULT_MODEL
+from models.arrays import Float64
 from models.dialogue import Dialogue, read_dialogues
 from models.encoder import UtteranceEncoder
 from models.evaluation.goals import GOALS, GoalSet, make_goal_sets
@@ -32,7 +32,7 @@ from models.training.corpora import read_source
 
 EPOCHS, BATCH, FURTHEST = 3, 512, 4
 
-Links = Callable[[Tensor], NDArray[np.float64]]
+Links = Callable[[Tensor], Float64]
 """From the vectors of three goals to (3, 3): how well each follows each."""
 
 
@@ -86,7 +86,7 @@ def main() -> None:
     earlier, later = pairs(train, table)
     print(f"{len(earlier):,} pairs of {len(train):,} dialogues; {len(goal_sets):,} sets of goals")
 
-    def chain(goals: Tensor) -> NDArray[np.float64]:
+    def chain(goals: Tensor) -> Float64:
         after, before = goals.split(encoder.dimension, dim=1)
         return (before @ after.T).double().numpy()
 
@@ -137,7 +137,7 @@ def learnt(scorer: nn.Module) -> Links:
     """Return a scorer's links."""
 
     @torch.inference_mode()
-    def links(goals: Tensor) -> NDArray[np.float64]:
+    def links(goals: Tensor) -> Float64:
         shape = (len(goals), len(goals), -1)
         scores: Tensor = scorer(goals[:, None].expand(shape), goals[None].expand(shape))
         return scores.double().numpy()

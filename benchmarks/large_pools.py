@@ -26,6 +26,7 @@ from pools import mixed, queries_like, replies
 from rich.console import Console
 from rich.progress import Progress
 
+from models.arrays import Float32
 from models.encoder import UtteranceEncoder
 from models.roles import Role
 from service.pools import Candidate
@@ -34,7 +35,6 @@ from service.pools.edit import Edit
 from service.pools.index import FlatIndex, Index, one_thread
 from service.pools.ivf import IvfIndex, build_ivf, recall_at_10
 
-Float32 = NDArray[np.float32]
 Float16 = NDArray[np.float16]
 
 QUERIES = 128

@@ -28,11 +28,11 @@ import faiss
 import numpy as np
 import torch
 import uvloop
-from numpy.typing import NDArray
 from pools import SEEDS, pool_like, queries_like, replies
 from sayings import sayings
 from serving import Connection, served
 
+from models.arrays import Float32
 from models.encoder import UtteranceEncoder, transformer_of
 from models.roles import Relation, Role, RoleText
 from service.batching import EncoderQueue
@@ -45,7 +45,6 @@ from service.redis import connect
 from service.sessions import Change, SessionKey, Sessions
 from service.settings import Settings
 
-Float32 = NDArray[np.float32]
 Tokens = list[list[int]]
 
 _PAUSE = 0.03

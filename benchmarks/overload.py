@@ -26,9 +26,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import uvloop
 from load import many_clients
-from numpy.typing import NDArray
 from sayings import sayings
 from serving import Connection, Served, busy_seconds, pool, served
+
+from models.arrays import Float64
 
 SHARES = (0.25, 0.5, 0.75, 0.9, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0)
 AFTERWARDS = 0.25
@@ -192,7 +193,7 @@ async def measure(service: Served, shares: list[float], seconds: float) -> list[
     return outcomes
 
 
-async def sums(service: Served) -> NDArray[np.float64]:
+async def sums(service: Served) -> Float64:
     """Return texts and batches encoded, CPU seconds of service, client and machine, the time."""
     return np.array([
         await service.metric("turnwise_batch_items_sum"),

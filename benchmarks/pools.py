@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sayings import sayings
 
+from models.arrays import Float32
 from models.encoder import UtteranceEncoder
 from models.mixture import rows, running_query
 from models.roles import Relation, Role
@@ -26,7 +27,6 @@ from service.pools.contents import Contents, Segment
 from service.pools.index import FlatIndex
 from service.pools.workers import Workers
 
-Float32 = NDArray[np.float32]
 Float16 = NDArray[np.float16]
 
 REPLIES = Path("examples/replies.jsonl")

@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 import torch
 import uvloop
-from numpy.typing import NDArray
 from pools import REPLIES, SEEDS, context_vectors, pool_like, queries_like, replies
 from redis.asyncio import Redis
 from sayings import sayings
 
 from models import DEFAULT_MODEL
+from models.arrays import Float32
 from models.encoder import UtteranceEncoder
 from models.mixture import rows, running_query
 from models.roles import Role
@@ -51,8 +51,6 @@ from service.reranking import Reranking
 from service.selection import Selector
 from service.sessions import Sessions
 from service.turns import Turns
-
-Float32 = NDArray[np.float32]
 
 _BLOCKS = 3
 _REST = 0.5

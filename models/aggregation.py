@@ -4,12 +4,10 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from models.arrays import Float32
 from models.mixture import contributions, max_sim, max_sim_contributions, rows, running_query
-
-Float32 = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from typing import Literal, Self, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
@@ -22,12 +21,12 @@ from transformers.utils import logging as transformers_logging
 
 from models import DEFAULT_MODEL
 from models.aggregation import Aggregation
+from models.arrays import Float32
 from models.errors import ModelError
 from models.extras import not_installed
 from models.roles import Relation, Role, RoleText, kind_of, prefixed
 from models.runtime import VERSION, OnnxForward, export
 
-Float32 = NDArray[np.float32]
 Precision = Literal["float32", "bfloat16", "float16"]
 
 CARD = "turnwise.json"

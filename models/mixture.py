@@ -16,8 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
+from models.arrays import Float32, Float64
 
 # Below the resolution of float32 unit vectors a sum has no direction: the pair counts as opposite.
 _OPPOSITE = 1e-6

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Float64 = NDArray[np.float64]
+from models.arrays import Float64
+
 Real = NDArray[np.floating[Any]]
 
 # 2^n n floats (8 MiB at 16) and 2^n n² operations: 0.03 s at 16, 0.2 s at 18 on one core.

@@ -13,11 +13,10 @@ from typing import cast
 import numpy as np
 import onnxruntime
 import torch
-from numpy.typing import NDArray
 from onnxscript.rewriter.ort_fusions import optimize_for_ort
 from sentence_transformers import SentenceTransformer
 
-Float32 = NDArray[np.float32]
+from models.arrays import Float32
 
 FILE = "model.onnx"
 VERSION = "fused-1"

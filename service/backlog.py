@@ -8,14 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from numpy import float32
-from numpy.typing import NDArray
-
+from models.arrays import Float32
 from models.roles import RoleText
 from service.logs import request_id
 from service.metrics import Metrics, Path
-
-Float32 = NDArray[float32]
 
 _WINDOW = 256
 _PIECE = 32

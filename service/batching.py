@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from statistics import median
 
 import numpy as np
-from numpy.typing import NDArray
 
+from models.arrays import Float32
 from models.encoder import UtteranceEncoder
 from models.roles import RoleText
 from service.backlog import Backlog, Entry, Piece, Priority, Request
@@ -26,7 +26,6 @@ from service.metrics import Metrics
 
 __all__ = ["EncoderQueue", "Priority"]
 
-Float32 = NDArray[np.float32]
 
 CPU_TOKENS = 256
 """Of a batch on a CPU at most: about 40 ms. Larger ones get no more done, only later."""

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from models.arrays import Float32
 from models.mixture import score_matrix
 from service.conversation import Post, last_turns
 from service.encoding import CachedEncoder
@@ -24,8 +24,6 @@ from service.requests import (
 from service.sessions import Session, SessionKey, Sessions
 from service.step import NewVectors, Step
 from service.turns import ATTEMPTS, too_busy
-
-Float32 = NDArray[np.float32]
 
 
 class Conversations:

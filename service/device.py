@@ -6,15 +6,13 @@ import time
 from contextlib import suppress
 
 import numpy as np
-from numpy.typing import NDArray
 
+from models.arrays import Float32
 from models.encoder import UtteranceEncoder
 from models.roles import Role, RoleText
 from service.backlog import Entry, Request
 from service.errors import EncoderFailed, ServiceError
 from service.metrics import Metrics
-
-Float32 = NDArray[np.float32]
 
 _FAILURES = 3
 _PROBE = RoleText("Hello", Role.AFTER)

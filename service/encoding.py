@@ -7,15 +7,13 @@ from itertools import islice
 from time import monotonic
 
 import numpy as np
-from numpy.typing import NDArray
 
 from models.aggregation import Aggregation
+from models.arrays import Float32
 from models.encoder import UtteranceEncoder
 from models.roles import RoleText
 from service.batching import EncoderQueue, Priority
 from service.metrics import Metrics
-
-Float32 = NDArray[np.float32]
 
 _SLICE = 128
 

@@ -5,12 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from models.aggregation import Aggregation
+from models.arrays import Float32
 from service.history import Histories, History
-
-Float32 = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from models.aggregation import Aggregation
+from models.arrays import Float32
 from models.dialogue import Utterance
 from models.roles import Role, RoleText, relation_to
 from service.batching import Priority
@@ -15,8 +15,6 @@ from service.encoding import CachedEncoder
 from service.errors import Conflict, InvalidRequest, ServiceError, SessionNotFound
 from service.requests import RESPONDER, Aggregated, OptionalHistory
 from service.sessions import Session, SessionKey, Sessions
-
-Float32 = NDArray[np.float32]
 
 _OF_A_TURN = 8
 """Texts that go before everything else; a whole context to work out again does not."""

@@ -4,16 +4,14 @@ import asyncio
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from models.arrays import Float32
 from models.rerankers import PairwiseModel
 from models.roles import Role, RoleText
 from service.batching import Priority
 from service.encoding import CachedEncoder
 from service.pools import PoolView
 from service.pools.encoding import drawn_contexts
-
-Float32 = NDArray[np.float32]
 
 
 class Pairwise:

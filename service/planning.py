@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from models.arrays import Float32
 from models.planning import Plan, plan_chain, plan_greedy
 from models.roles import Role, RoleText, relation_to
 from service.batching import Priority
@@ -14,8 +14,6 @@ from service.history import Histories, History, nothing_said
 from service.metrics import Metrics
 from service.requests import PlanAnswer, PlannedOrder, PlanRequest
 from service.timings import Timings
-
-Float32 = NDArray[np.float32]
 
 
 class Planning:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from models.aggregation import Aggregation
+from models.arrays import Float32, Float64
 from models.mixture import reachability
 from models.roles import Relation, Role, RoleText, relation_to
 from service.batching import Priority
@@ -32,9 +32,6 @@ from service.requests import (
 from service.reranking import Reranking
 from service.selection import check_explained, selected
 from service.timings import Timings
-
-Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
 
 _MOST_PAIRS = 1 << 24
 """Pairs of utterances times candidates that MaxSim may score: about two seconds."""

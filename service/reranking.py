@@ -5,16 +5,12 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
-from numpy.typing import NDArray
-
+from models.arrays import Float32
 from models.rerankers import IoI
 from service.errors import DeadlineExceeded, EncoderFailed, InvalidRequest, Overloaded
 from service.metrics import Metrics
 from service.requests import RerankerName
 from service.timings import Timings
-
-Float32 = NDArray[np.float32]
 
 _WAITING = 32
 """Lists that may wait: each takes some milliseconds on a GPU, a fraction of a second or more on a

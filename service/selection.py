@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from models.aggregation import Aggregation
+from models.arrays import Float32
 from models.mixture import running_query
 from service.errors import InvalidRequest
 from service.metrics import Metrics
@@ -16,8 +16,6 @@ from service.pools import Hit, PoolView
 from service.requests import RerankerName, Selected
 from service.reranking import Reranking
 from service.timings import Timings
-
-Float32 = NDArray[np.float32]
 
 _PAIRS = 1 << 21
 """Pairs of utterances times candidates that MaxSim scores for a turn: about a fifth of a second.

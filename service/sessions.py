@@ -16,17 +16,17 @@ from time import time, time_ns
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 from pydantic_core import from_json
 from redis.asyncio import Redis
 
+from models.arrays import Float32
 from service.conversation import Post
 from service.metrics import Metrics
 from service.redis import redis_errors
 
 _log = logging.getLogger("turnwise.sessions")
 
-Float32 = NDArray[np.float32]
 
 ANSWERS_KEPT = 8
 """Answers to idempotency keys that a session remembers."""

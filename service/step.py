@@ -5,16 +5,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from time import time_ns
 
-import numpy as np
-from numpy.typing import NDArray
-
+from models.arrays import Float32
 from models.dialogue import Utterance
 from models.mixture import rows
 from service.conversation import Post, unchanged, utterances
 from service.history import Histories
 from service.sessions import Answered, Change, Session
-
-Float32 = NDArray[np.float32]
 
 _AT_ONCE = 8
 """Rows that are worked out before another thread would have begun."""

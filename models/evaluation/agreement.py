@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from models.arrays import Float64
 from models.evaluation.best_worst import Answer, score_items
 from models.evaluation.correlation import spearman
 
 Level = Literal["nominal", "ordinal"]
-Float64 = NDArray[np.float64]
 
 SPLITS = 100
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-Float32 = NDArray[np.float32]
+from models.arrays import Float32, Float64
 
 K1 = 1.5
 B = 0.75
@@ -51,9 +51,7 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def _weigh(
-    entries: NDArray[np.intp], normal: NDArray[np.float64]
-) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+def _weigh(entries: NDArray[np.intp], normal: Float64) -> tuple[NDArray[np.intp], Float64]:
     places, frequency = entries.T
     idf = np.log1p((len(normal) - len(places) + 0.5) / (len(places) + 0.5))
     return places, idf * frequency * (K1 + 1) / (frequency + normal[places])

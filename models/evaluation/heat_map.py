@@ -4,9 +4,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
+from models.arrays import Float32
 from models.plots import literal
 
 LABEL = 40
@@ -17,7 +15,7 @@ NAMED = 100
 """Utterances that are named at most: of more, every second or third, and so on."""
 
 
-def draw_heat_map(similarity: NDArray[np.float32], texts: Sequence[str], path: Path) -> None:
+def draw_heat_map(similarity: Float32, texts: Sequence[str], path: Path) -> None:
     """Draw a square of similarities between the utterances of a dialogue as a PNG.
 
     Args:

@@ -4,18 +4,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from models.arrays import Float32
 from models.encoder import UtteranceEncoder
 from models.evaluation.bm25 import words
 from models.evaluation.similarity_files import Said
 from models.evaluation.systems import encode_from_left
-from models.evaluation.vectors import Float32, Key, VectorTable, context_keys
+from models.evaluation.vectors import Key, VectorTable, context_keys
 from models.mixture import row
 from models.rerankers import PairwiseModel
 from models.roles import Kind, Relation, Role
 
-Similar = Callable[[Sequence[Said], Sequence[Said]], NDArray[np.float32]]
+Similar = Callable[[Sequence[Said], Sequence[Said]], Float32]
 Embed = Callable[[Sequence[Said]], Float32]
 
 
@@ -41,7 +41,7 @@ def word_overlap() -> Measure:
         a, b = set(words(first)), set(words(second))
         return len(a & b) / max(len(a | b), 1)
 
-    def similar(first: Sequence[Said], second: Sequence[Said]) -> NDArray[np.float32]:
+    def similar(first: Sequence[Said], second: Sequence[Said]) -> Float32:
         pairs = zip(first, second, strict=True)
         return np.array([one(a.text, b.text) for a, b in pairs], np.float32)
 
@@ -122,11 +122,9 @@ def _three(as_candidate: Embed, as_utterance: Embed, in_context: Embed) -> list[
 
 
 def _cosines(embed: Embed) -> Similar:
-    def similar(first: Sequence[Said], second: Sequence[Said]) -> NDArray[np.float32]:
+    def similar(first: Sequence[Said], second: Sequence[Said]) -> Float32:
         vectors = embed([*first, *second])
-        cosines: NDArray[np.float32] = np.einsum(
-            "nd,nd->n", vectors[: len(first)], vectors[len(first) :]
-        )
+        cosines: Float32 = np.einsum("nd,nd->n", vectors[: len(first)], vectors[len(first) :])
         return cosines
 
     return similar

@@ -6,15 +6,14 @@ from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
+from models.arrays import Float64
 from models.encoder import batches, model_name
 from models.evaluation.causal import load_causal, room
 from models.evaluation.limits import warn_of_cut
 from models.evaluation.similarity_files import Said
 
-Float64 = NDArray[np.float64]
 Language = Literal["en", "de"]
 
 TOKENS = 4096

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from models.arrays import Float32
 from models.encoder import UtteranceEncoder
 from models.evaluation.bm25 import BM25
 from models.evaluation.goals import GOALS, GoalSet, Setting
@@ -29,7 +30,7 @@ from models.evaluation.metrics import (
 from models.evaluation.report import Row
 from models.evaluation.split import Context, Split
 from models.evaluation.systems import System, encoder_systems, lexical_systems, scores_of
-from models.evaluation.vectors import Float32, Key, VectorTable, after_keys
+from models.evaluation.vectors import Key, VectorTable, after_keys
 from models.planning import chain_score, plan_chain, plan_greedy
 from models.roles import Role, prefix, relation_to
 

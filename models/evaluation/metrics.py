@@ -6,8 +6,10 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-Scores = NDArray[np.float32]
-Ranks = NDArray[np.float64]
+from models.arrays import Float32, Float64
+
+Scores = Float32
+Ranks = Float64
 Places = NDArray[np.intp]
 Metrics = dict[str, float]
 

@@ -11,6 +11,7 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
+from models.arrays import Float32
 from models.evaluation.metrics import Metrics
 
 CUTS = (1, 2, 5)
@@ -35,9 +36,7 @@ class Tie:
     right: int
 
 
-def ranking_metrics(
-    scores: NDArray[np.float32], relevant: Relevant, name: str | None = None
-) -> Metrics:
+def ranking_metrics(scores: Float32, relevant: Relevant, name: str | None = None) -> Metrics:
     """Return R_n@1, R_n@2, R_n@5, R_2@1, MAP, MRR and P@1 of one context.
 
     With several right candidates, as in the Douban corpus, R_n@k is the share of them that stands
@@ -64,7 +63,7 @@ def ranking_metrics(
     }
 
 
-def _ties(scores: NDArray[np.float32], relevant: Relevant) -> Iterator[Tie]:
+def _ties(scores: Float32, relevant: Relevant) -> Iterator[Tie]:
     """Yield the groups of equal score, the best first."""
     before = found = 0
     for score in np.unique(scores)[::-1]:

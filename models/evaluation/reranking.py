@@ -6,11 +6,11 @@ from typing import Protocol
 import numpy as np
 
 from models.aggregation import Aggregation
+from models.arrays import Float32
 from models.encoder import UtteranceEncoder
 from models.evaluation.metrics import Places, Scores
 from models.evaluation.split import Context, Split
 from models.evaluation.systems import System, encoder_systems, linear, recommended
-from models.evaluation.vectors import Float32
 from models.rerankers import PairwiseModel
 
 SHORT_LIST = 100

@@ -6,6 +6,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from models.arrays import Float32
 from models.encoder import UtteranceEncoder
 from models.errors import TurnwiseError
 from models.evaluation.correlation import FEWEST, pearson, spearman
@@ -76,7 +77,7 @@ def check_scores(pairs: Sequence[Pair]) -> None:
         raise TurnwiseError(f"a correlation takes {FEWEST} pairs and scores that differ")
 
 
-def _metrics(pairs: Sequence[Pair], similar: NDArray[np.float32]) -> Metrics:
+def _metrics(pairs: Sequence[Pair], similar: Float32) -> Metrics:
     scores = np.array([pair.score for pair in pairs])
     groups = {"": np.ones(len(pairs), np.bool_), **by_domain_and_length(pairs)}
     measured = {

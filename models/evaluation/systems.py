@@ -4,21 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from models.aggregation import Aggregation
+from models.arrays import Float32
 from models.encoder import UtteranceEncoder
 from models.evaluation.bm25 import BM25
 from models.evaluation.metrics import Places, Scores, median_ms, sample
 from models.evaluation.split import Context, Split
-from models.evaluation.vectors import (
-    Float32,
-    Key,
-    VectorTable,
-    after_keys,
-    context_keys,
-    encode_keys,
-)
+from models.evaluation.vectors import Key, VectorTable, after_keys, context_keys, encode_keys
 from models.mixture import max_sim, row, rows, running_query
 from models.roles import Kind, Role
 
@@ -39,7 +32,7 @@ class System:
 
     name: str
     scores: Callable[[Places, Places], Scores]
-    turn: Callable[[int], NDArray[np.float32] | None]
+    turn: Callable[[int], Float32 | None]
 
 
 def scores_of(system: System, context: int, candidates: Places) -> Scores:

@@ -4,13 +4,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from models.arrays import Float32
 from models.dialogue import Utterance
 from models.encoder import UtteranceEncoder
 from models.roles import Relation, Role, RoleText, prefixed, relation_to
 
-Float32 = NDArray[np.float32]
 Key = tuple[str, Role, Relation | None]
 
 

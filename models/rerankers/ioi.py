@@ -8,10 +8,10 @@ from typing import Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
+from models.arrays import Float32
 from models.encoder import batches, model_name
 from models.errors import ModelError
 from models.rerankers.folder import (
@@ -24,7 +24,6 @@ from models.rerankers.folder import (
 from models.rerankers.interaction import InteractionNetwork, Pairs, Sizes, final_score
 from models.rerankers.words import PADDING, Vocabulary
 
-Float32 = NDArray[np.float32]
 Words = tuple[int, ...]
 
 VOCABULARY = "words.json"

@@ -15,14 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from models.arrays import Float32
 from models.dialogue import Dialogue
 from models.encoder import Precision, UtteranceEncoder, model_name
 from models.errors import ModelError
 from models.rerankers.folder import digest, load_weights, read_sizes
 from models.rerankers.projectors import Projectors
 from models.roles import Role
-
-Float32 = NDArray[np.float32]
 
 ENCODER = "encoder"
 
@@ -134,7 +133,7 @@ class PairwiseModel:
             )
         return projected
 
-    def _tensor(self, values: NDArray[np.float32] | NDArray[np.bool_]) -> Tensor:
+    def _tensor(self, values: Float32 | NDArray[np.bool_]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(values)).to(self.projectors.padding.device)
 
     def _none(self) -> Float32:

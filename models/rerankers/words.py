@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from models.arrays import Float32
 from models.errors import ModelError
-
-Float32 = NDArray[np.float32]
 
 PADDING, UNKNOWN, FIRST = 0, 1, 2
 """Places of what is no word, of words that the vocabulary lacks, and of the first of its own."""

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from models.arrays import Float32
 from models.mixture import rows, running_query
 from models.roles import Relation, Role, RoleText
 from service.batching import Priority
-from service.pools.index import Float16, Float32
+from service.pools.index import Float16
 from service.pools.workers import Workers
 
 if TYPE_CHECKING:

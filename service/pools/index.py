@@ -12,8 +12,9 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from models.arrays import Float32
+
 Float16 = NDArray[np.float16]
-Float32 = NDArray[np.float32]
 Places = NDArray[np.int64]
 Bitmap = NDArray[np.uint8]
 """One bit a vector, little end first: whether a search may return it."""

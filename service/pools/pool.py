@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from models.arrays import Float32
 from service.catalogue import Retrieval
 from service.metrics import Metrics
 from service.pools.candidate import Candidate
 from service.pools.contents import Contents, Hit
-from service.pools.index import Float32
 from service.pools.workers import Workers
 
 INLINE = 4000

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+from models.arrays import Float32
 from models.mixture import (
-    Float32,
     contributions,
     max_sim,
     max_sim_contributions,

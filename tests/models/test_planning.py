@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from models.arrays import Float64
 from models.planning import (
     Plan,
     _swap_gains,
@@ -20,7 +20,6 @@ from models.planning import (
 )
 
 checked = settings(derandomize=True, deadline=None, max_examples=40)
-Float64 = NDArray[np.float64]
 
 
 class Goals(NamedTuple):

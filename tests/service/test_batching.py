@@ -11,7 +11,8 @@ from typing import cast
 import numpy as np
 import pytest
 
-from models.encoder import Float32, UtteranceEncoder
+from models.arrays import Float32
+from models.encoder import UtteranceEncoder
 from models.roles import Kind, Relation, Role, RoleText
 from service.batching import EncoderQueue, Priority
 from service.errors import DeadlineExceeded, Draining, EncoderFailed, Overloaded

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from models.encoder import Float32, UtteranceEncoder
+from models.arrays import Float32
+from models.encoder import UtteranceEncoder
 from models.roles import Kind, Relation, Role, RoleText
 from service.batching import EncoderQueue, Priority
 from service.encoding import CachedEncoder

@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from redis.asyncio import Redis
 
+from models.arrays import Float32
 from service.conversation import Post
 from service.errors import StateUnavailable
 from service.metrics import Metrics
@@ -18,7 +18,7 @@ D = 384
 KEY = SessionKey("shop", "s-1")
 
 
-def vectors(count: int, seed: int = 0) -> NDArray[np.float32]:
+def vectors(count: int, seed: int = 0) -> Float32:
     return np.random.default_rng(seed).normal(size=(count, D)).astype(np.float32)
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from models.arrays import Float32, Float64
 from models.dialogue import Utterance
 from models.encoder import UtteranceEncoder
 from models.evaluation.in_context import Measure, measures, word_overlap
@@ -31,7 +32,7 @@ def expected(embed: Callable[[Said], NDArray[np.floating]]) -> list[float]:
     return [cosine(embed(a), embed(b)) for a, b in zip(FIRST, SECOND, strict=True)]
 
 
-def histories(encoder: UtteranceEncoder, role: Role) -> NDArray[np.float64]:
+def histories(encoder: UtteranceEncoder, role: Role) -> Float64:
     texts = [said.text for said in HISTORY]
     return encoder.encode(texts, role, RELATIONS).astype(np.float64)
 
@@ -53,7 +54,7 @@ def test_a_triple_encoder_compares_the_rows_after_the_context(tiny_encoder: Enco
     encoder = tiny_encoder(Kind.TRIPLE)
     before = histories(encoder, Role.FIRST)
 
-    def row(said: Said) -> NDArray[np.float64]:
+    def row(said: Said) -> Float64:
         new = encoder.encode([said.text], Role.SECOND, Relation.OTHER)[0].astype(np.float64)
         if not said.context:
             return new
@@ -67,7 +68,7 @@ def test_ccl_compares_sums_with_the_mean_of_the_context(tiny_encoder: Encoders) 
     encoder = tiny_encoder(Kind.CURVED)
     before = histories(encoder, Role.SECOND).mean(axis=0)
 
-    def mixed(said: Said) -> NDArray[np.float64]:
+    def mixed(said: Said) -> Float64:
         new = encoder.encode([said.text], Role.SECOND, Relation.OTHER)[0].astype(np.float64)
         return before + new if said.context else new
 
@@ -78,7 +79,7 @@ def test_ccl_compares_sums_with_the_mean_of_the_context(tiny_encoder: Encoders) 
 def test_a_plain_encoder_reads_context_and_text_as_one(tiny_encoder: Encoders) -> None:
     encoder = tiny_encoder(Kind.SINGLE)
 
-    def joined(said: Said) -> NDArray[np.float32]:
+    def joined(said: Said) -> Float32:
         texts = [*(utterance.text for utterance in said.context), said.text]
         return encoder.encode([" ".join(texts)], Role.AFTER)[0]
 
@@ -90,7 +91,7 @@ def test_a_plain_encoder_reads_context_and_text_as_one(tiny_encoder: Encoders) -
 
 
 def test_a_pairwise_model_compares_responses_and_contexts(pairwise: PairwiseModel) -> None:
-    def ending(said: Said) -> NDArray[np.float32]:
+    def ending(said: Said) -> Float32:
         texts = [*(utterance.text for utterance in said.context), said.text]
         return pairwise.encode_contexts([texts])[0]
 

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
+from models.arrays import Float64
 from models.rerankers.interaction import (
     Attention,
     Compression,
@@ -20,7 +20,6 @@ from models.rerankers.interaction import (
 )
 from models.rerankers.matching import Matching, continued, in_sight
 
-Float64 = NDArray[np.float64]
 SIZES = Sizes(vocabulary=40, dimension=6, blocks=3, words=20, turns=4)
 
 

@@ -5,15 +5,14 @@ from math import exp, log
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 from models import mixture
+from models.arrays import Float64
 from models.dialogue import Dialogue, Utterance
 from models.roles import Kind
 from models.training import losses
 from models.training.views import Batch, View, collate
 
-Float64 = NDArray[np.float64]
 WINDOW = 5
 
 

@@ -14,9 +14,9 @@ import httpx
 import numpy as np
 import pytest
 import uvicorn
-from numpy.typing import NDArray
 from prometheus_client.parser import text_string_to_metric_families
 
+from models.arrays import Float64
 from models.dialogue import Utterance, merge_runs
 from models.encoder import UtteranceEncoder
 from models.roles import Kind, Role, relation_to
@@ -26,7 +26,6 @@ from service.services import Services
 from service.settings import Settings
 from tests.rerankers import save_tiny_pairwise
 
-Float64 = NDArray[np.float64]
 Said = Sequence[tuple[str, str]]
 
 REPLIES = [

@@ -6,10 +6,11 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from models.arrays import Float64
 from models.dialogue import Utterance, merge_runs
 from models.encoder import UtteranceEncoder
 from models.roles import Kind, Role, relation_to
-from tests.service.live.conftest import DIALOGUE, REPLIES, Float64, Launch, Live
+from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live
 
 CONTEXT = [{"speaker": speaker, "text": text} for speaker, text in DIALOGUE]
 AGGREGATIONS: list[dict[str, object]] = [

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from models.arrays import Float32
 from models.encoder import UtteranceEncoder
 from models.roles import Kind, Role, RoleText
 from service.batching import Priority
@@ -16,8 +16,6 @@ from service.errors import PoolNotFound, PoolNotReady
 from service.metrics import Metrics
 from service.pools import Candidate, Pools, RunningQueries
 from service.redis import connect
-
-Float32 = NDArray[np.float32]
 
 
 class DirectEncoder:

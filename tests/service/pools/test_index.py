@@ -4,7 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from service.pools.index import FlatIndex, Float16, Float32, Index
+from models.arrays import Float32
+from service.pools.index import FlatIndex, Float16, Index
 from service.pools.ivf import build_ivf, recall_at_10
 from tests.service.pools.conftest import unit_vectors
 

@@ -1,0 +1,7 @@
+"""Types of arrays."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]

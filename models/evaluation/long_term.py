@@ -66,8 +66,8 @@ def evaluate_long_term(
         Row("random order", _by_setting(order_metrics, by_chance, of_setting), 0.0),
         Row("random next goal", _by_setting(greedy_metrics, pulled, of_setting), 0.0),
     ]
-    for label, known in _sources(encoders, goal_sets):
-        for method in _methods(known):
+    for label, source in _sources(encoders, goal_sets):
+        for method in _methods(source):
             metrics = _by_setting(method.metrics, method.scores, of_setting)
             cost = median_ms(method.work, sample(len(goal_sets)))
             result.append(Row(f"{label} · {method.name}", metrics, cost))
@@ -77,7 +77,7 @@ def evaluate_long_term(
 def long_term_average_rank(encoder: UtteranceEncoder, goal_sets: Sequence[GoalSet]) -> float:
     """Return the average rank of the true order by the chain, mean over settings."""
     table = VectorTable(encoder, [key for goals in goal_sets for key in _chain_keys(goals)])
-    scores = np.stack([_order_scores(links(goals, table)) for goals in goal_sets])
+    scores = np.stack([_order_scores(link_scores(goals, table)) for goals in goal_sets])
     return _by_setting(order_metrics, scores, _settings(goal_sets))["average_rank"]
 
 
@@ -97,7 +97,7 @@ def greedy_metrics(pull: Scores) -> Metrics:
     return {"average_rank": float(of_first.mean()), **hits(of_first, (1,))}
 
 
-def links(goals: GoalSet, table: VectorTable) -> Float32:
+def link_scores(goals: GoalSet, table: VectorTable) -> Float32:
     """Return (goals, goals) cos(b_x, a_y), b_x with its relation to the speaker of y."""
     after = table[after_keys(goal.text for goal in goals.goals)]
     before = table[_link_keys(goals)].reshape(GOALS, GOALS, -1)
@@ -112,25 +112,29 @@ def asked_goals(goal_sets: Sequence[GoalSet]) -> Split:
     return Split(contexts, tuple(place), np.array([place[c.target.text] for c in contexts]))
 
 
-def pulls(system: System, split: Split) -> Scores:
+def goal_pulls(system: System, split: Split) -> Scores:
     """Return (N, goals): how well each goal fits behind the history, as its speaker says it."""
     places = range(len(split.contexts))
     fits = [scores_of(system, n, split.true[n : n + 1])[0] for n in places]
     return np.array(fits, np.float32).reshape(-1, GOALS)
 
 
-class _Known(NamedTuple):
-    """What planning goes by, and what it costs online."""
+class _Source(NamedTuple):
+    """What planning goes by, and the work that this is online.
+
+    The callables take the index of a goal set. They are timed, and what they return is dropped.
+    """
 
     links: Sequence[Float32]
+    """(goals, goals) of each set."""
     pulls: Mapping[str, Scores]
     """(N, goals) by the name of a system, P(g) first."""
-    link: Callable[[int], object]
-    """Works out the links of a set's goals."""
-    goals: Callable[[int], object]
-    """Encodes a set's goals for the pull."""
-    pull: Mapping[str, Callable[[int], object]]
-    """Works out what is new with the last utterance."""
+    encode_links: Callable[[int], object]
+    """Encodes the goals, and scores the links where there is no encoder."""
+    encode_goals: Callable[[int], object]
+    """Encodes the goals for the pull alone."""
+    encode_turn: Mapping[str, Callable[[int], object]]
+    """Encodes what is new with the last utterance, by the name of a system."""
 
 
 class _Method(NamedTuple):
@@ -142,14 +146,14 @@ class _Method(NamedTuple):
 
 def _sources(
     encoders: Mapping[str, UtteranceEncoder], goal_sets: Sequence[GoalSet]
-) -> Iterator[tuple[str, _Known]]:
+) -> Iterator[tuple[str, _Source]]:
     split = asked_goals(goal_sets)
     yield "BM25", _lexical(goal_sets, split)
     for label, encoder in encoders.items():
         yield label, _encoded(encoder, goal_sets, split)
 
 
-def _lexical(goal_sets: Sequence[GoalSet], split: Split) -> _Known:
+def _lexical(goal_sets: Sequence[GoalSet], split: Split) -> _Source:
     _, system = lexical_systems(split)
     index = BM25(split.pool)
 
@@ -161,11 +165,16 @@ def _lexical(goal_sets: Sequence[GoalSet], split: Split) -> _Known:
         for goal in range(GOALS):
             scores_of(system, GOALS * n + goal, split.true[GOALS * n + goal :][:1])
 
-    linked = [link(n) for n in range(len(goal_sets))]
-    return _Known(linked, {"": pulls(system, split)}, link, lambda _: None, {"": fit})
+    return _Source(
+        links=[link(n) for n in range(len(goal_sets))],
+        pulls={"": goal_pulls(system, split)},
+        encode_links=link,
+        encode_goals=lambda _: None,
+        encode_turn={"": fit},
+    )
 
 
-def _encoded(encoder: UtteranceEncoder, goal_sets: Sequence[GoalSet], split: Split) -> _Known:
+def _encoded(encoder: UtteranceEncoder, goal_sets: Sequence[GoalSet], split: Split) -> _Source:
     table = VectorTable(encoder, [key for goals in goal_sets for key in _chain_keys(goals)])
     systems = {system.name: system for system in encoder_systems(encoder, split)}
 
@@ -177,35 +186,35 @@ def _encoded(encoder: UtteranceEncoder, goal_sets: Sequence[GoalSet], split: Spl
         for new in dict(zip(prefixes, range(GOALS), strict=True)).values():
             system.turn(GOALS * n + new)
 
-    return _Known(
-        links=[links(goals, table) for goals in goal_sets],
-        pulls={name: pulls(system, split) for name, system in systems.items()},
-        link=lambda n: VectorTable(encoder, _chain_keys(goal_sets[n])),
-        goals=lambda n: VectorTable(encoder, _after(goal_sets[n])),
-        pull={name: partial(turn, system) for name, system in systems.items()},
+    return _Source(
+        links=[link_scores(goals, table) for goals in goal_sets],
+        pulls={name: goal_pulls(system, split) for name, system in systems.items()},
+        encode_links=lambda n: VectorTable(encoder, _chain_keys(goal_sets[n])),
+        encode_goals=lambda n: VectorTable(encoder, _after(goal_sets[n])),
+        encode_turn={name: partial(turn, system) for name, system in systems.items()},
     )
 
 
-def _methods(known: _Known) -> Iterator[_Method]:
-    (first, pulled), *others = known.pulls.items()
+def _methods(source: _Source) -> Iterator[_Method]:
+    (first, pulled), *others = source.pulls.items()
 
     def chain(n: int) -> None:
-        known.link(n)
-        plan_chain(known.links[n])
+        source.encode_links(n)
+        plan_chain(source.links[n])
 
     def curved(n: int) -> None:
-        known.link(n)
-        known.pull[first](n)
-        plan_chain(known.links[n], pulled[n])
+        source.encode_links(n)
+        source.encode_turn[first](n)
+        plan_chain(source.links[n], pulled[n])
 
     def greedy(name: str, n: int) -> None:
-        known.goals(n)
-        known.pull[name](n)
-        plan_greedy(known.pulls[name][n])
+        source.encode_goals(n)
+        source.encode_turn[name](n)
+        plan_greedy(source.pulls[name][n])
 
-    by_chain = np.stack([_order_scores(linked) for linked in known.links])
+    by_chain = np.stack([_order_scores(linked) for linked in source.links])
     yield _Method("chain", order_metrics, by_chain, chain)
-    both = zip(known.links, pulled, strict=True)
+    both = zip(source.links, pulled, strict=True)
     by_both = np.stack([_order_scores(linked, pull) for linked, pull in both])
     yield _Method("chain + curving", order_metrics, by_both, curved)
     yield _Method("greedy", greedy_metrics, pulled, partial(greedy, first))

@@ -11,10 +11,10 @@ from models.evaluation.long_term import (
     ORDERS,
     asked_goals,
     evaluate_long_term,
+    goal_pulls,
     greedy_metrics,
-    links,
+    link_scores,
     order_metrics,
-    pulls,
 )
 from models.evaluation.systems import encoder_systems
 from models.evaluation.vectors import VectorTable, after_keys, context_keys
@@ -41,7 +41,7 @@ def test_links_are_those_of_the_speakers(
     kind: Kind, tiny_encoder: Encoders, goals: GoalSet
 ) -> None:
     encoder = tiny_encoder(kind)
-    found = links(goals, table_of(encoder, goals))
+    found = link_scores(goals, table_of(encoder, goals))
     for x, before in enumerate(goals.goals):
         for y, after in enumerate(goals.goals):
             stands = relation_to(before.speaker, after.speaker)
@@ -54,7 +54,7 @@ def test_pull_sums_the_history(tiny_encoder: Encoders, dialogues: list[Dialogue]
     encoder = tiny_encoder(Kind.CURVED)
     goal_sets = make_goal_sets(dialogues, [Setting(4, 1, 2)])
     split = asked_goals(goal_sets)
-    found = pulls(encoder_systems(encoder, split)[0], split)
+    found = goal_pulls(encoder_systems(encoder, split)[0], split)
     assert found.shape == (len(goal_sets), 3)
     for goals, of_goals in zip(goal_sets, found, strict=True):
         for goal, pull in zip(goals.goals, of_goals, strict=True):

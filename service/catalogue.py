@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, ValidationError, field_validator
 
-from models.dialogue import read_jsonl
 from models.errors import DataError
+from models.records import read_jsonl
 from service.requests import Text, Value
 
 _CONTROLS = r"\x00-\x1f\x7f"

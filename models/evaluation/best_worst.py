@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from models.errors import DataError, TurnwiseError
-from models.evaluation.records import Record, read_records
+from models.records import Record, read_records
 
 FEWEST = 5
 """Items: of four there are only four tuples, not eight."""

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from models.dialogue import Dialogue, Utterance, write_jsonl
+from models.dialogue import Dialogue, Utterance
 from models.encoder import UtteranceEncoder
 from models.errors import DataError, TurnwiseError
-from models.evaluation.records import Record, next_speaker, read_records
+from models.evaluation.histories import next_speaker, read_history, read_utterance
 from models.evaluation.vectors import Key, VectorTable, after_keys, context_keys
+from models.records import Record, read_records, write_jsonl
 from models.roles import Role
 
 CANDIDATES = 100
@@ -141,11 +142,11 @@ def placed_texts(problems: Iterable[Problem], file: str) -> Iterator[tuple[str, 
 
 
 def _problem(record: Record) -> Problem:
-    context = record.utterances("context")
+    context = read_history(record, "context")
     distance = _distance(record)
-    true = record.as_utterance("true", record.get("true"), next_speaker(context))
+    true = read_utterance(record, "true", next_speaker(context))
     goal_speaker = context[-1].speaker if distance % 2 else true.speaker
-    goal = record.as_utterance("goal", record.get("goal"), goal_speaker)
+    goal = read_utterance(record, "goal", goal_speaker)
     candidates = [
         record.as_text(f"candidates[{place}]", item)
         for place, item in enumerate(record.items("candidates"))

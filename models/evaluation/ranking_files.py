@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from models.dialogue import Utterance, write_jsonl
+from models.dialogue import Utterance
 from models.errors import DataError
+from models.evaluation.histories import next_speaker, read_history
 from models.evaluation.metrics import Places
 from models.evaluation.ranking_metrics import Relevant
-from models.evaluation.records import Record, next_speaker, read_records
 from models.evaluation.split import Context, Split
+from models.records import Record, read_records, write_jsonl
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def write_ranking(problems: Iterable[RankingProblem], path: str | Path) -> int:
 
 
 def _problem(record: Record) -> RankingProblem:
-    context = record.utterances("context")
+    context = read_history(record, "context")
     candidates, labels = record.texts("candidates"), tuple(record.items("labels"))
     if len(labels) != len(candidates):
         what = f"expected as many as candidates, {len(candidates)}, found {len(labels)}"

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from models.dialogue import Utterance
 from models.errors import DataError
-from models.evaluation.records import Record, next_speaker, read_records
+from models.evaluation.histories import next_speaker, read_history
+from models.records import Record, read_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def _some(paths: Sequence[str | Path], limit: int | None) -> Iterator[Record]:
 
 
 def _pair(record: Record) -> Pair:
-    context = () if record.get("context") == [] else record.utterances("context")
+    context = () if record.get("context") == [] else read_history(record, "context")
     speaker = next_speaker(context) if context else "A"
     return Pair(
         first=Said(context, speaker, record.text("sentence1")),
@@ -104,7 +105,7 @@ def _pair(record: Record) -> Pair:
 
 
 def _question(record: Record) -> Question:
-    *context, last = record.utterances("context")
+    *context, last = read_history(record, "context")
     choices, answer = record.texts("choices"), record.get("answer")
     if len(choices) < 2:
         raise record.error("choices", "expected at least two")

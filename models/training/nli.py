@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from models.errors import DataError
-from models.evaluation.records import read_records
+from models.records import read_records
 
 LABELS = ("entailment", "neutral", "contradiction")
 

@@ -10,8 +10,8 @@ import httpx
 from anyio import to_thread
 from pydantic import TypeAdapter, ValidationError
 
-from models.dialogue import read_jsonl
 from models.errors import DataError, TurnwiseError
+from models.records import read_jsonl
 from service.catalogue import Edited, UploadedCandidate, candidate_lines
 from service.client.calls import path
 from service.client.errors import ProblemError, UnexpectedAnswerError

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
-from models.dialogue import write_jsonl
 from models.errors import TurnwiseError
+from models.records import write_jsonl
 from service.catalogue import Retrieval
 from service.errors import InvalidRequest
 from service.pools.candidate import Candidate, distinct, read_candidates

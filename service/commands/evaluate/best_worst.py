@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from models.dialogue import write_jsonl
 from models.errors import naming
+from models.records import write_jsonl
 from service.commands.evaluate.options import Written
 
 best_worst = typer.Typer(

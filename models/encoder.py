@@ -76,8 +76,7 @@ class UtteranceEncoder:
             self.name = model_name(name)
             self.aggregation = recommended_aggregation(name)
         self.kind = kind_of(self.model.tokenizer.get_vocab())
-        # Asked of the model itself, since a last layer need not tell what it puts out.
-        self.dimension = forward(self.model, tokenize(self.model, ["a"])).shape[1]
+        self.dimension = dimension_of(self.model)
         self._forward: OnnxForward | TorchForward = TorchForward(self.model, precision)
 
     @classmethod
@@ -233,6 +232,11 @@ def load_sentence_transformer(name: str | Path, device: str | None = None) -> Se
         raise ModelError(f"model '{name}' cannot be loaded: {error}{of_run}") from error
     model.max_seq_length = model.max_seq_length or MAX_TOKENS
     return model.eval()
+
+
+def dimension_of(model: SentenceTransformer) -> int:
+    """Return the length of a vector, of one that it is asked for: no layer need tell it."""
+    return forward(model, tokenize(model, ["a"])).shape[1]
 
 
 def recommended_aggregation(name: str | Path) -> Aggregation:

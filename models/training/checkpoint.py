@@ -18,7 +18,7 @@ from safetensors.torch import save_model as save_weights
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
-from models.encoder import CARD, transformer_of
+from models.encoder import CARD, load_sentence_transformer, transformer_of
 from models.errors import TrainingError
 from models.plots import Line, draw_lines, height
 from models.training.config import TrainConfig
@@ -33,6 +33,21 @@ _UNREADABLE = (
 
 _OLD = ".old"
 _WEIGHTS = "learner.safetensors"
+
+
+def load_learnable(base: str, device: str | None) -> SentenceTransformer:
+    """Load an encoder that is to be trained, as fast as it learns; `save_encoder` writes it.
+
+    Dropout is off: it is slow on a CPU, and the batches regularise enough.
+
+    Raises:
+        ModelError: It cannot be loaded.
+    """
+    model = load_sentence_transformer(base, device)
+    if model.device.type == "cpu":
+        # The fused kernel's backward pass is twice as slow as plain matrix products there.
+        transformer_of(model).set_attn_implementation("eager")
+    return model
 
 
 def save_model(model: SentenceTransformer, folder: Path, config: TrainConfig) -> None:

@@ -77,7 +77,7 @@ def fit(
     *,
     resume: bool = False,
     report: Report = silent,
-    base_of: Path | None = None,
+    successor: Path | None = None,
 ) -> None:
     """Take all steps of a run.
 
@@ -86,7 +86,7 @@ def fit(
         out: Folder for `checkpoint/`, `curves.csv` and `curves.png`.
         resume: Whether to go on from `out/checkpoint`, where there is one.
         report: Called after every step.
-        base_of: Folder of the run that starts from this one's model, where there is one; its
+        successor: Folder of the run that starts from this one's model, where there is one; its
             checkpoint is dropped before this one's next step.
 
     Raises:
@@ -98,8 +98,8 @@ def fit(
         load_checkpoint(out / "checkpoint", state)
     else:  # else a run that is interrupted before its first would resume an earlier one's
         drop_checkpoint(out / "checkpoint")
-    if base_of and state.step < run.steps:
-        drop_checkpoint(base_of / "checkpoint")
+    if successor and state.step < run.steps:
+        drop_checkpoint(successor / "checkpoint")
     curves = Curves(out, state.step)
     clock = Clock(run.steps - state.step)
     for losses, texts in run.gradients(state.step):

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from models.encoder import (
     UtteranceEncoder,
     cuts,
+    dimension_of,
     encode_texts,
-    load_sentence_transformer,
     transformer_of,
 )
 from models.evaluation.next_utterance import ranks_by_length
@@ -23,7 +23,7 @@ from models.rerankers.folder import save_reranker
 from models.rerankers.pairwise import ENCODER, PairwiseModel
 from models.rerankers.projectors import Projectors
 from models.roles import Role, RoleText, kind_of, prefixed
-from models.training.checkpoint import replacing, save_encoder
+from models.training.checkpoint import load_learnable, replacing, save_encoder
 from models.training.corpora import Find, count_steps, draw_batches, recipe_of, validation_dialogues
 from models.training.loop import Report, Run, fit, silent, warm_up_and_decay
 from models.training.losses import contrastive_loss
@@ -103,16 +103,12 @@ class PairwiseLearner(nn.Module):
         """Load the base and freeze what does not learn."""
         super().__init__()
         self.config = config
-        self.encoder = load_sentence_transformer(config.base, device)
+        self.encoder = load_learnable(config.base, device)
         freeze_all_but(transformer_of(self.encoder), config.layers)
-        if self.encoder.device.type == "cpu":
-            # The fused kernel's backward pass is twice as slow as plain matrix products there.
-            transformer_of(self.encoder).set_attn_implementation("eager")
-        embedding = UtteranceEncoder(self.encoder).dimension
+        embedding = dimension_of(self.encoder)
         self.projectors = Projectors(embedding, config.projection, config.context_length)
         self._kind = kind_of(self.encoder.tokenizer.get_vocab())
-        # Dropout stays off: it is slow on a CPU, and the batches regularise enough.
-        self.to(self.encoder.device).eval()
+        self.to(self.encoder.device)
 
     def forward(self, pairs: Sequence[Context]) -> tuple[int, Tensor]:
         """Return how many distinct texts pairs have, and their loss."""

@@ -1,28 +1,9 @@
-"""A training run from its file: where the corpora are, and what validates it."""
+"""A training run from its file: what it trains, from which base, and on which corpora."""
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
-from typing import TypeVar
 
-from sentence_transformers import SentenceTransformer
-
-from models.dialogue import Dialogue
-from models.encoder import UtteranceEncoder
-from models.errors import ConfigError, TurnwiseError
-from models.evaluation import (
-    GoalSet,
-    Problem,
-    average_ranks,
-    hard_negatives,
-    long_term_average_rank,
-    make_goal_sets,
-    make_problems,
-    short_term_average_rank,
-)
+from models.errors import ConfigError
 from models.evaluation.split import LENGTHS
 from models.extras import require
 from models.roles import Kind, kind_of
@@ -33,11 +14,6 @@ from models.training.loop import Report, silent
 from models.training.pairwise import train_pairwise
 from models.training.reranker_config import IoIConfig, PairwiseConfig
 from models.training.trainer import read_data, train
-
-T = TypeVar("T")
-
-SHORT_TERM_LENGTHS = (2, 5)
-SHORT_TERM_DISTANCES = (1, 2, 3, 4)
 
 Config = TrainConfig | PairwiseConfig | IoIConfig
 
@@ -135,10 +111,9 @@ def train_stages(
             config,
             folder,
             find=find,
-            validate=validator(config, find),
             report=report,
             resume=resume,
-            base_of=folder.parent if folder != out else None,
+            successor=folder.parent if folder != out else None,
         )
         model = str(trained)
     return Path(model)
@@ -159,71 +134,3 @@ def read_any_config(path: Path) -> Config:
     if isinstance(kind, str) and kind not in known:
         raise ConfigError(f"must be one of {', '.join(known)}", str(path), "kind")
     return read_config(path, TrainConfig)
-
-
-@dataclass(frozen=True, slots=True)
-class ValidationSplit:
-    """Dialogues, and the planning problems that they give, where they are long enough for any."""
-
-    dialogues: list[Dialogue]
-    problems: list[Problem]
-    goal_sets: list[GoalSet]
-
-    def measure(self, encoder: UtteranceEncoder) -> dict[str, float]:
-        """Return the average rank of each task that there is data for, by its best system."""
-        measured = {"average_rank": min(average_ranks(encoder, self.dialogues).values())}
-        if self.problems:
-            ranks = short_term_average_rank(encoder, self.problems)
-            measured["short_term_rank"] = min(ranks.values())
-        if self.goal_sets:
-            measured["long_term_rank"] = long_term_average_rank(encoder, self.goal_sets)
-        return measured
-
-
-def validator(
-    config: TrainConfig, find: Find
-) -> Callable[[SentenceTransformer], dict[str, float]] | None:
-    """Return what measures a model while it learns; None without corpora for it.
-
-    The first metric chooses the checkpoint: the average rank of the next utterance by the best
-    aggregation, mean over the corpora. Planning is watched beside it.
-
-    Raises:
-        DataError: A corpus has no dialogue that is long enough for the first.
-    """
-    if not config.validation.paths:
-        return None
-    base = UtteranceEncoder(config.base, precision=config.precision)
-    files = validation_dialogues(config.validation, find, min(LENGTHS))
-    splits = {path: make_validation_split(dialogues, base) for path, dialogues in files.items()}
-
-    def validate(model: SentenceTransformer) -> dict[str, float]:
-        encoder = UtteranceEncoder(model, precision=config.precision)
-        measured = {path: split.measure(encoder) for path, split in splits.items()}
-        by_name: defaultdict[str, list[float]] = defaultdict(list)
-        for metrics in measured.values():
-            for name, value in metrics.items():
-                by_name[name].append(value)
-        means = {name: fmean(values) for name, values in by_name.items()}
-        return means | {
-            f"{path}/{name}": value
-            for path, metrics in measured.items()
-            for name, value in metrics.items()
-        }
-
-    return validate
-
-
-def make_validation_split(dialogues: list[Dialogue], base: UtteranceEncoder) -> ValidationSplit:
-    """Make the planning problems of dialogues; hard negatives are retrieved with the base."""
-    propose = hard_negatives(base, dialogues, SHORT_TERM_LENGTHS)
-    problems = partial(make_problems, dialogues, SHORT_TERM_LENGTHS, SHORT_TERM_DISTANCES, propose)
-    goal_sets = partial(make_goal_sets, dialogues)
-    return ValidationSplit(dialogues, _if_long_enough(problems), _if_long_enough(goal_sets))
-
-
-def _if_long_enough(make: Callable[[], list[T]]) -> list[T]:
-    try:
-        return make()
-    except TurnwiseError:
-        return []

@@ -17,19 +17,18 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from models.encoder import (
-    UtteranceEncoder,
     batches,
     cuts,
+    dimension_of,
     encode_texts,
     forward,
-    load_sentence_transformer,
     tokenize,
     transformer_of,
 )
 from models.errors import DataError, ModelError
 from models.roles import Kind, Relation, Role, RoleText, kind_of, prefixed
 from models.training import losses
-from models.training.checkpoint import save_model
+from models.training.checkpoint import load_learnable, save_model
 from models.training.config import Corpus, TrainConfig
 from models.training.corpora import (
     Find,
@@ -41,6 +40,7 @@ from models.training.corpora import (
 )
 from models.training.loop import Report, Run, fit, silent, warm_up_and_decay
 from models.training.nli import NliHead, NliPair, read_nli
+from models.training.validation import validator
 from models.training.views import Batch, View, collate, crop, spaced, views_of
 
 LOG_SCALE, LARGEST_LOG_SCALE = math.log(20.0), math.log(100.0)
@@ -52,24 +52,22 @@ def train(
     out: Path,
     *,
     find: Find = Path,
-    validate: Callable[[SentenceTransformer], dict[str, float]] | None = None,
     report: Report = silent,
     device: str | None = None,
     resume: bool = False,
-    base_of: Path | None = None,
+    successor: Path | None = None,
 ) -> Path:
     """Train an encoder and leave its best checkpoint in a folder.
 
     Args:
         config: The run.
-        out: Folder for `model/` (the best by the first metric of `validate`, where lower is
-            better; without `validate` the last), `checkpoint/`, `curves.csv` and `curves.png`.
+        out: Folder for `model/` (the best by the average rank of the next utterance; without
+            validation the last), `checkpoint/`, `curves.csv` and `curves.png`.
         find: From a path as the configuration names it to where the file is.
-        validate: Metrics of the model as it stands.
         report: Called after every step.
         device: A torch device; without one a GPU where there is one, else the CPU.
         resume: Whether to go on from `out/checkpoint`, where there is one.
-        base_of: Folder of the run that starts from this one's model, where there is one; its
+        successor: Folder of the run that starts from this one's model, where there is one; its
             checkpoint is dropped before this one's next step.
 
     Returns:
@@ -80,6 +78,7 @@ def train(
         ModelError: The base cannot be loaded.
         TrainingError: The loss is no longer finite, or the checkpoint is not one of this run.
     """
+    validate = validator(config, find)
     torch.manual_seed(config.seed)
     corpora, nli = read_data(config, find)
     learner = Learner(config, device)
@@ -110,11 +109,11 @@ def train(
         steps=steps,
         every=config.validation.every,
         gradients=gradients,
-        validate=lambda: validate(learner.blended()) if validate else {},
+        validate=lambda: validate(learner.blended()),
         save=lambda: save_model(learner.blended(), out / "model", config),
         clip=config.optimiser.clip,
     )
-    fit(run, out, resume=resume, report=report, base_of=base_of)
+    fit(run, out, resume=resume, report=report, successor=successor)
     return out / "model"
 
 
@@ -147,22 +146,18 @@ class Learner(nn.Module):
         """Load the base and give it the special tokens of the kind that it will become."""
         super().__init__()
         self.config = config
-        self.encoder = load_sentence_transformer(config.base, device)
+        self.encoder = load_learnable(config.base, device)
         add_role_tokens(self.encoder, config.kind)
         found = kind_of(self.encoder.tokenizer.get_vocab())
         if found is not config.kind:
             what = f"is a {found} encoder and cannot become a {config.kind} one"
             raise ModelError(f"base '{config.base}' {what}")
         self._base = deepcopy(self.encoder.state_dict()) if config.keep_base else {}
-        if self.encoder.device.type == "cpu":
-            # The fused kernel's backward pass is twice as slow as plain matrix products there.
-            transformer_of(self.encoder).set_attn_implementation("eager")
         self.query_log_scale = nn.Parameter(torch.tensor(LOG_SCALE))
         self.reach_log_scale = nn.Parameter(torch.tensor(LOG_SCALE))
-        dimension = UtteranceEncoder(self.encoder).dimension if config.objectives.nli else 0
+        dimension = dimension_of(self.encoder) if config.objectives.nli else 0
         self.nli_head = NliHead(dimension) if dimension else None
-        # Dropout stays off: it is slow on a CPU, and the batches regularise enough.
-        self.to(self.encoder.device).eval()
+        self.to(self.encoder.device)
 
     def forward(
         self, encoded: Tensor, batch: Batch, pairs: Sequence[NliPair], rng: np.random.Generator

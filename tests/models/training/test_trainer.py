@@ -15,6 +15,7 @@ import models.encoder
 from models.encoder import UtteranceEncoder, forward
 from models.errors import DataError, ModelError, TrainingError
 from models.roles import Kind
+from models.training import trainer
 from models.training.config import TrainConfig
 from models.training.loop import Progress, warm_up_and_decay
 from models.training.trainer import (
@@ -271,7 +272,7 @@ def test_a_triple_encoder_becomes_no_other(tiny_encoder_folder: Folder, corpus: 
 
 
 def test_the_best_checkpoint_by_validation_is_kept(
-    tiny_encoder_folder: Folder, corpus: Path, tmp_path: Path
+    tiny_encoder_folder: Folder, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranks = iter([3.0, 2.0, 5.0, 4.0])
     kept: list[int] = []
@@ -286,7 +287,8 @@ def test_the_best_checkpoint_by_validation_is_kept(
         validation={"every": 1},
         optimiser={"learning_rate": 0.02},
     )
-    out = train(config, tmp_path / "out", validate=validate, device="cpu")
+    monkeypatch.setattr(trainer, "validator", lambda *_: validate)
+    out = train(config, tmp_path / "out", device="cpu")
     best = UtteranceEncoder(out, device="cpu").model.state_dict()
     last = weights(tmp_path / "out")
     different = [
@@ -298,9 +300,12 @@ def test_the_best_checkpoint_by_validation_is_kept(
     assert different
 
 
-def test_curves_hold_every_step(tiny_encoder_folder: Folder, corpus: Path, tmp_path: Path) -> None:
+def test_curves_hold_every_step(
+    tiny_encoder_folder: Folder, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = config_of(tiny_encoder_folder(Kind.SINGLE), corpus)
-    train(config, tmp_path / "out", validate=lambda _: {"average_rank": 1.5}, device="cpu")
+    monkeypatch.setattr(trainer, "validator", lambda *_: lambda _: {"average_rank": 1.5})
+    train(config, tmp_path / "out", device="cpu")
     with (tmp_path / "out" / "curves.csv").open() as file:
         rows = list(csv.DictReader(file))
     steps = {int(row["step"]) for row in rows if row["name"] == "loss/c3l"}

@@ -107,13 +107,11 @@ class Conversations:
         """
         aggregation = chosen(aggregated, self._encoder.aggregation)
         if aggregation.name == "max_sim":
-            raise InvalidRequest.field("max_sim has no running matrix", "query", "aggregation")
+            raise InvalidRequest.field("max_sim has no running matrix", "aggregation")
         view = self._pools.view(namespace, pool)
         if view.retrieval == "pairwise":
             raise InvalidRequest.field(
-                f"pool '{pool}' is of the pairwise model, which has no running matrix",
-                "query",
-                "pool",
+                f"pool '{pool}' is of the pairwise model, which has no running matrix", "pool"
             )
         vectors = view.vectors(ids)
         base = await self._found(namespace, session_id, rows=None)

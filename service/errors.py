@@ -2,7 +2,7 @@
 
 - ServiceError: any of them; `status`, `slug` and `title` are the class's, `detail` the instance's.
   - InvalidRequest 422: fields that do not hold what they should; `errors` names each.
-    - IdempotencyMismatch 422: an Idempotency-Key came again with another body.
+  - IdempotencyMismatch 422: an Idempotency-Key came again with another body.
   - Malformed 400: what came is no HTTP request.
   - Unauthenticated 401: no API key, or one that is not known.
   - Forbidden 403: the API key lacks the scope.
@@ -29,7 +29,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 Loc = tuple[str | int, ...]
 
@@ -39,7 +39,7 @@ class FieldError:
     """One field that does not hold what it should."""
 
     loc: Loc
-    """Path of the field: `("body", "candidates", 3, "text")`."""
+    """Path of the field: `("candidates", 3, "text")`; in an answer, after "body" or "query"."""
     msg: str
 
 
@@ -58,16 +58,29 @@ class ServiceError(Exception):
 
 
 class InvalidRequest(ServiceError):
+    """Fields by their paths in what was asked; the API says where in a request that stands."""
+
     status, slug, title = 422, "invalid-request", "Invalid request"
 
+    def __init__(self, errors: Sequence[FieldError], note: str = "") -> None:
+        """Take at least one field; the detail names the first, and ends in the note."""
+        path, msg = ".".join(map(str, errors[0].loc)), errors[0].msg
+        super().__init__(f"{path}: {msg}{note}" if path else f"{msg}{note}", errors)
+        self._note = note
+
     @classmethod
-    def field(cls, msg: str, *loc: str | int) -> "InvalidRequest":
-        """Return the error of one field, which its detail names."""
-        return cls(f"{'.'.join(map(str, loc))}: {msg}", [FieldError(loc, msg)])
+    def field(cls, msg: str, *loc: str | int) -> Self:
+        """Return the error of one field."""
+        return cls([FieldError(loc, msg)])
+
+    def within(self, place: str) -> Self:
+        """Return the error with the place of what was asked before the paths."""
+        errors = [FieldError((place, *error.loc), error.msg) for error in self.errors]
+        return type(self)(errors, self._note)
 
 
-class IdempotencyMismatch(InvalidRequest):
-    slug, title = "idempotency-mismatch", "Idempotency-Key used for another body"
+class IdempotencyMismatch(ServiceError):
+    status, slug, title = 422, "idempotency-mismatch", "Idempotency-Key used for another body"
 
 
 class Malformed(ServiceError):

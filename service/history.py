@@ -127,7 +127,7 @@ def chosen(asked: Aggregated, card: Aggregation) -> Aggregation:
 def nothing_said(asked: OptionalHistory) -> ServiceError:
     """Return the error of a history without an utterance, where it takes one."""
     if asked.session_id is None:
-        return InvalidRequest.field("needs at least one utterance", "body", "context")
+        return InvalidRequest.field("needs at least one utterance", "context")
     return Conflict(f"session '{asked.session_id}' has no utterance yet")
 
 

@@ -141,7 +141,6 @@ class Ranking:
             raise InvalidRequest.field(
                 f"{asked.request.rerank or asked.aggregation.name} over "
                 f"{len(asked.history.utterances)} utterances takes at most {most} candidates",
-                "body",
                 "candidates",
             )
         return [_candidate(one, asked.history.responder) for one in given]

@@ -46,13 +46,11 @@ class Reranking:
         """
         if name and self._model is None:
             raise InvalidRequest.field(
-                f"this service has no '{name}': TURNWISE_RERANKER names its folder",
-                "body",
-                "rerank",
+                f"this service has no '{name}': TURNWISE_RERANKER names its folder", "rerank"
             )
         if name and explain:
             raise InvalidRequest.field(
-                f"the scores of '{name}' are no sums over utterances", "body", "explain"
+                f"the scores of '{name}' are no sums over utterances", "explain"
             )
 
     async def scores(

@@ -128,7 +128,7 @@ def check_explained(view: PoolView, *, explain: bool) -> None:
     """
     if explain and view.retrieval == "pairwise":
         raise InvalidRequest.field(
-            f"the scores of pool '{view.name}' are no sums over utterances", "body", "explain"
+            f"the scores of pool '{view.name}' are no sums over utterances", "explain"
         )
 
 

@@ -42,7 +42,7 @@ def parse_json(data: bytes) -> Any:  # noqa: ANN401 - whatever the JSON holds
     try:
         return from_json(data.removeprefix(BOM_UTF8), allow_inf_nan=False)
     except ValueError as error:
-        raise InvalidRequest.field(f"not JSON: {error}", "body") from None
+        raise InvalidRequest.field(f"not JSON: {error}") from None
 
 
 def answer(

@@ -20,21 +20,18 @@ _VALUES_AN_ITEM = 4
 """An item is an object of three fields at most."""
 
 
-def check_limits(limits: Limits, request: BaseModel, place: str = "body") -> None:
+def check_limits(limits: Limits, request: BaseModel) -> None:
     """Compare a request with the limits.
 
     Args:
         limits: The settings.
         request: A value of `service.requests`, or one like them.
-        place: Where the client wrote it: "body" or "query".
 
     Raises:
         InvalidRequest: Something is too long, too many or too large; each is named.
     """
-    errors = list(_violations(limits, "", request, (place,)))
-    if errors:
-        first = errors[0]
-        raise InvalidRequest(f"{'.'.join(map(str, first.loc))}: {first.msg}", errors)
+    if errors := list(_violations(limits, "", request, ())):
+        raise InvalidRequest(errors)
 
 
 def check_counts(limits: Limits, body: object) -> None:
@@ -49,10 +46,10 @@ def check_counts(limits: Limits, body: object) -> None:
     for name, value in body.items():
         most = getattr(limits, ITEMS[name]) if name in ITEMS else left
         if isinstance(value, list) and len(value) > most:
-            raise InvalidRequest.field(_excess(len(value), most, "items"), "body", name)
+            raise InvalidRequest.field(_excess(len(value), most, "items"), name)
         left = _left_after(value, left)
         if left < 0:
-            raise InvalidRequest.field("holds more values than a request may", "body", name)
+            raise InvalidRequest.field("holds more values than a request may", name)
 
 
 def _left_after(value: object, left: int) -> int:

@@ -65,8 +65,8 @@ def add_problem_handlers(app: FastAPI) -> None:
     """
 
     @app.exception_handler(ServiceError)
-    async def service_error(_: Request, error: ServiceError) -> Response:
-        return problem_response(error)
+    async def service_error(request: Request, error: ServiceError) -> Response:
+        return problem_response(placed(error, "query" if request.method == "GET" else "body"))
 
     @app.exception_handler(RequestValidationError)
     async def validation_error(_: Request, error: RequestValidationError) -> Response:
@@ -86,6 +86,11 @@ def add_problem_handlers(app: FastAPI) -> None:
         return problem_response(_service_error(request, error), headers)
 
 
+def placed(error: ServiceError, place: str) -> ServiceError:
+    """Return an error whose fields begin with the place of what was asked: "body" or "query"."""
+    return error.within(place) if isinstance(error, InvalidRequest) else error
+
+
 def invalid(
     errors: Sequence[Mapping[str, Any]], body: object, place: Loc | None = None
 ) -> InvalidRequest:
@@ -94,13 +99,14 @@ def invalid(
     Args:
         errors: Of pydantic.
         body: What they are about, where that is the body or a part of it.
-        place: Where `body` stands; where left out, each `loc` starts with its place itself.
+        place: Path of `body`; where left out, each `loc` starts with where in the request it is.
     """
     found = [FieldError(_path(error, body, place), _message(error)) for error in errors]
     inner = {field.loc[:end] for field in found for end in range(len(field.loc))}
     # Each branch of a union complains; one about the whole yields to one that looked inside.
     kept = [field for field in found if field.loc not in inner]
-    return InvalidRequest(_summary(kept), kept)
+    more = f" (and {len(kept) - 1} more)" if len(kept) > 1 else ""
+    return InvalidRequest(kept, more)
 
 
 def _path(error: Mapping[str, Any], body: object, place: Loc | None) -> Loc:
@@ -108,8 +114,8 @@ def _path(error: Mapping[str, Any], body: object, place: Loc | None) -> Loc:
     loc: Loc = error["loc"]
     if place is None:
         place, loc = loc[:1], loc[1:]
-    if place[:1] != ("body",):
-        return (*place, *loc)
+        if place != ("body",):
+            return (*place, *loc)
     path = list(place)
     missing = len(loc) - 1 if error["type"] == "missing" else None
     for position, part in enumerate(loc):
@@ -127,16 +133,10 @@ def _message(error: Mapping[str, Any]) -> str:
     return str(error["msg"]).removeprefix("Value error, ")
 
 
-def _summary(errors: Sequence[FieldError]) -> str:
-    first = errors[0]
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    return f"{'.'.join(map(str, first.loc))}: {first.msg}{more}"
-
-
 def _service_error(request: Request, error: HTTPException) -> ServiceError:
     """Return what the framework's own exception stands for."""
     if isinstance(error.__cause__, ServiceError):  # raised while the framework read the body
-        return error.__cause__
+        return placed(error.__cause__, "body")
     path = request.url.path
     if error.status_code == NotFound.status:
         return NotFound(f"there is nothing at {path}")

@@ -166,7 +166,7 @@ async def get_scores(
     query: Annotated[ScoresQuery, Query()],
 ) -> Response:
     """How each candidate's score grew: a line for each utterance, a column for each candidate."""
-    check_limits(services.settings, query, "query")
+    check_limits(services.settings, query)
     async with deadline(services.settings.request_timeout):
         matrix = await services.conversations.scores(
             namespace, session_id, query.pool, query.ids, query

@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from service.api.bodies import parse_json
 from service.api.limits import text_error
-from service.api.problems import invalid, problem
+from service.api.problems import invalid, placed, problem
 from service.catalogue import Edited, UploadedCandidate
 from service.errors import (
     BodyTooLarge,
@@ -79,7 +79,7 @@ def _outcome(task: "asyncio.Future[Edited]") -> object:
     try:
         return task.result()
     except ServiceError as error:
-        return problem(error)
+        return problem(placed(error, "body"))
     except Exception:
         _log.exception("an upload failed")
         return problem(ServiceError("something went wrong in here"))
@@ -100,7 +100,7 @@ class _Upload:
 
     def add(self, item: Any) -> None:  # noqa: ANN401 - whatever the JSON holds
         """Take the next candidate."""
-        loc = ("body", self._place)
+        loc = (self._place,)
         self._place += 1
         if isinstance(item, dict) and len(item) > _MOST_FIELDS:
             self._fail(FieldError(loc, f"{len(item)} fields are more than a candidate has"))
@@ -108,10 +108,7 @@ class _Upload:
         try:
             uploaded = UploadedCandidate.model_validate(item)
         except ValidationError as error:
-            errors = [e | {"loc": ("body", *e["loc"])} for e in error.errors(include_input=False)]
-            self._fail(
-                *(FieldError((*loc, *f.loc[1:]), f.msg) for f in invalid(errors, item).errors)
-            )
+            self._fail(*invalid(error.errors(include_input=False), item, loc).errors)
             return
         self._fail(*text_error(self.limits, uploaded.text, (*loc, "text")))
         self._check_metadata(uploaded.metadata, (*loc, "metadata"))
@@ -126,7 +123,7 @@ class _Upload:
         try:
             item = parse_json(line)
         except InvalidRequest as error:
-            self._fail(FieldError(("body", self._place), error.errors[0].msg))
+            self._fail(FieldError((self._place,), error.errors[0].msg))
             self._place += 1
         else:
             self.add(item)
@@ -154,9 +151,7 @@ class _Upload:
 
     def _stop_at_errors(self, count: int) -> None:
         if len(self._errors) >= count:
-            first = self._errors[0]
-            detail = f"{'.'.join(map(str, first.loc))}: {first.msg}; nothing was changed"
-            raise InvalidRequest(detail, self._errors)
+            raise InvalidRequest(self._errors, "; nothing was changed")
 
 
 async def _read_whole(request: Request) -> bytes:
@@ -178,13 +173,13 @@ async def _read_lines(request: Request, upload: _Upload) -> None:
         for line in lines:
             upload.add_line(line)
         if len(rest) > most:  # before joining chunk after chunk to it takes long
-            raise InvalidRequest.field(f"a line has more than {most} bytes", "body")
+            raise InvalidRequest.field(f"a line has more than {most} bytes")
     upload.add_line(rest)
 
 
 def _read_array(body: bytes, upload: _Upload) -> None:
     items = parse_json(body)
     if not isinstance(items, list):
-        raise InvalidRequest.field("should be an array of candidates", "body")
+        raise InvalidRequest.field("should be an array of candidates")
     for item in items:
         upload.add(item)

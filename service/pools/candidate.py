@@ -56,7 +56,7 @@ def distinct(candidates: Sequence[Candidate]) -> list[Candidate]:
         first = places.setdefault(candidate.id, place)
         if first != place and candidates[first] != candidate:
             message = f"'{candidate.id}' is the id of candidates {first} and {place}, which differ"
-            raise InvalidRequest.field(message, "body", place, "id")
+            raise InvalidRequest.field(message, place, "id")
     return [candidates[place] for place in places.values()]
 
 

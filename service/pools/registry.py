@@ -184,7 +184,7 @@ class Pools:
             StateUnavailable: Redis is away.
         """
         if retrieval and retrieval not in self._means:
-            raise InvalidRequest.field(_lacks(retrieval), "body", "encoder")
+            raise InvalidRequest.field(_lacks(retrieval), "encoder")
         key = PoolKey(namespace, name)
         found = await self._store.create(key, description, retrieval)
         if retrieval not in {None, found}:

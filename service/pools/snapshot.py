@@ -205,4 +205,6 @@ def _told(error: Exception) -> Any:  # noqa: ANN401 - what is formatted
     if isinstance(error, ValidationError):
         first = error.errors()[0]
         return f"manifest: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+    if isinstance(error, InvalidRequest):
+        return f"{_CANDIDATES}: {error}"
     return error

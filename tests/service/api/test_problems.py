@@ -6,7 +6,13 @@ import httpx
 import pytest
 
 from service import errors
-from service.errors import Overloaded, PoolNotReady, ServiceError, StateUnavailable
+from service.errors import (
+    InvalidRequest,
+    Overloaded,
+    PoolNotReady,
+    ServiceError,
+    StateUnavailable,
+)
 from tests.service.api.conftest import Connect, Parts, api_key, make_app
 
 pytestmark = pytest.mark.anyio
@@ -163,7 +169,11 @@ def test_document_names_the_limits_in_force() -> None:
     assert ids["schema"]["maxItems"] == 1000
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.slug)
+@pytest.mark.parametrize(
+    "error",
+    [error for error in ERRORS if error is not InvalidRequest],
+    ids=lambda error: error.slug,
+)
 async def test_every_error_comes_out_as_its_own_problem(
     client: httpx.AsyncClient, parts: Parts, error: type[ServiceError]
 ) -> None:
@@ -173,6 +183,23 @@ async def test_every_error_comes_out_as_its_own_problem(
     assert problem["type"] == f"urn:turnwise:problem:{error.slug}"
     assert (problem["title"], problem["detail"]) == (error.title, "this time")
     assert problem["errors"] == [{"loc": ["body", "x"], "msg": "bad"}]
+
+
+@pytest.mark.parametrize("place", ["query", "body"])
+async def test_fields_that_are_invalid_are_named_by_their_place_in_the_request(
+    client: httpx.AsyncClient, parts: Parts, place: str
+) -> None:
+    fields = [errors.FieldError(("x", 1), "bad"), errors.FieldError((), "worse")]
+    for use_case in ("transcript", "plan"):
+        parts.outcomes[use_case] = InvalidRequest(fields, " indeed")
+    plan = {"goals": [{"text": "One."}, {"text": "Two."}]}
+    response = await (
+        client.get("/sessions/s") if place == "query" else client.post("/plan", json=plan)
+    )
+    problem = check_problem(response, 422)
+    assert problem["type"].endswith(":invalid-request")
+    assert problem["detail"] == f"{place}.x.1: bad indeed"
+    assert [field["loc"] for field in problem["errors"]] == [[place, "x", 1], [place]]
 
 
 @pytest.mark.parametrize("error", [Overloaded, StateUnavailable, PoolNotReady])

@@ -15,6 +15,13 @@ def kinds(error: type[Exception]) -> list[type[Exception]]:
     return [error, *(leaf for kind in error.__subclasses__() for leaf in kinds(kind))]
 
 
+def made(kind: type[of_service.ServiceError]) -> of_service.ServiceError:
+    field = of_service.FieldError(("body", "candidates", 3), "is wrong")
+    if issubclass(kind, of_service.InvalidRequest):
+        return kind([field])
+    return kind("what happened", [field])
+
+
 def answered(error: of_service.ServiceError) -> ProblemError:
     response = problem_response(error)
     answer = httpx.Response(
@@ -30,21 +37,21 @@ def answered(error: of_service.ServiceError) -> ProblemError:
 def test_every_problem_of_the_service_is_an_error_with_all_that_it_says(
     kind: type[of_service.ServiceError],
 ) -> None:
-    field = of_service.FieldError(("body", "candidates", 3), "is wrong")
-    error = answered(kind("what happened", [field]))
-    assert (error.status, error.title, error.detail) == (kind.status, kind.title, "what happened")
+    problem = made(kind)
+    error = answered(problem)
+    assert (error.status, error.title, error.detail) == (kind.status, kind.title, problem.detail)
     assert error.type == f"urn:turnwise:problem:{kind.slug}"
     assert error.kind == kind.slug
-    assert error.errors == (field,)
+    assert error.errors == problem.errors
     assert error.retry_after == kind.retry_after
-    assert str(error) == f"{kind.title}: what happened"
+    assert str(error) == f"{kind.title}: {problem.detail}"
 
 
 @pytest.mark.parametrize("kind", kinds(of_service.ServiceError))
 def test_what_the_service_asks_to_be_tried_again_is_temporary(
     kind: type[of_service.ServiceError],
 ) -> None:
-    assert answered(kind("x")).temporary is (kind.retry_after is not None)
+    assert answered(made(kind)).temporary is (kind.retry_after is not None)
 
 
 def test_the_tree_tells_every_class_with_its_statuses() -> None:

@@ -150,6 +150,17 @@ def test_a_damaged_snapshot_is_refused(
     assert live.http.get("/pools/copy").status_code == httpx.codes.NOT_FOUND
 
 
+@pytest.mark.usefixtures("live")
+def test_a_snapshot_of_an_encoder_that_is_not_here_is_refused_by_its_field(
+    tmp_path: Path, command: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command("snapshot", "default", tmp_path / "saved")
+    path = tmp_path / "saved" / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"encoder": "pairwise"}))
+    line = refused(command, capsys, "restore", tmp_path / "saved", "--pool", "copy")
+    assert line.startswith("error: encoder: this service has no encoder 'pairwise'")
+
+
 @pytest.mark.parametrize(
     "words",
     [

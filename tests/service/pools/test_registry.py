@@ -94,7 +94,7 @@ async def test_two_that_differ_under_one_id_are_refused(start: StartReplica) -> 
         await replica.pools.upsert(
             "n", "p", [Candidate("a", "One."), Candidate("b", "Two."), Candidate("a", "Three.")]
         )
-    assert refused.value.errors[0].loc == ("body", 2, "id")
+    assert refused.value.errors[0].loc == (2, "id")
     assert "candidates 0 and 2" in refused.value.detail
     assert replica.contents() == {}
 

@@ -210,7 +210,10 @@ class Trap:
         (claiming((1 << 62, 1 << 62)), "no whole snapshot"),
         (claiming((-1, 32)), "no whole snapshot"),
         (claiming((2, 32), "|O"), "Python objects"),
-        (lines('{"id": "a", "text": "One."}', '{"id": "a", "text": "Two."}'), "'a' is the id"),
+        (
+            lines('{"id": "a", "text": "One."}', '{"id": "a", "text": "Two."}'),
+            "snapshot: candidates.jsonl: 1.id: 'a' is the id",
+        ),
         (lines('{"id": "a", "text": "One."}'), "holds 1 candidates"),
         (lines('{"id": "a\\n", "text": "One."}'), "not a candidate"),
         (lines('{"text": "\\ud800"}'), "not a candidate"),

@@ -24,7 +24,7 @@ from models.rerankers.folder import (
 from models.rerankers.interaction import InteractionNetwork, Pairs, Sizes, final_score
 from models.rerankers.words import PADDING, Vocabulary
 
-Words = tuple[int, ...]
+WordIds = tuple[int, ...]
 
 VOCABULARY = "words.json"
 PAIR_WORDS = 2048
@@ -92,32 +92,32 @@ class IoI:
         Raises:
             ValueError: There is no utterance.
         """
-        said = self.words(context)
+        said = self.context_ids(context)
         if not candidates:
             return np.empty(0, np.float32)
         with torch.inference_mode():
-            logits = match(self.network, [(said, self.places(text)) for text in candidates])
+            logits = match(self.network, [(said, self.word_ids(text)) for text in candidates])
             scores = final_score(logits, self.network.sizes.objective)
         scored: Float32 = scores.cpu().numpy()
         return scored
 
-    def words(self, context: Sequence[str]) -> tuple[Words, ...]:
-        """Return the words of a context's newest utterances.
+    def context_ids(self, context: Sequence[str]) -> tuple[WordIds, ...]:
+        """Return the ids of the words of a context's newest utterances.
 
         Raises:
             ValueError: There is no utterance.
         """
         if not context:
             raise ValueError("a context needs at least one utterance")
-        return tuple(self.places(text) for text in context[-self.network.sizes.turns :])
+        return tuple(self.word_ids(text) for text in context[-self.network.sizes.turns :])
 
-    def places(self, text: str) -> Words:
-        """Return the places of a text's words, at most as many as the network takes."""
-        return tuple(self.vocabulary.places(text, self.network.sizes.words))
+    def word_ids(self, text: str) -> WordIds:
+        """Return the ids of a text's words, at most as many as the network takes."""
+        return tuple(self.vocabulary.ids(text, self.network.sizes.words))
 
 
-Example = tuple[tuple[Words, ...], Words]
-"""The words of a context's utterances, and of a response."""
+Example = tuple[tuple[WordIds, ...], WordIds]
+"""The word ids of a context's utterances, and of a response."""
 
 
 def match(network: InteractionNetwork, examples: Sequence[Example]) -> Tensor:
@@ -136,13 +136,13 @@ def match(network: InteractionNetwork, examples: Sequence[Example]) -> Tensor:
     return network.score(torch.cat(matched, dim=1)[:, torch.argsort(order)], turns)
 
 
-def _pairs(pairs: Sequence[tuple[Words, Words]], device: torch.device) -> Pairs:
+def _pairs(pairs: Sequence[tuple[WordIds, WordIds]], device: torch.device) -> Pairs:
     said, of_said = _distinct([utterance for utterance, _ in pairs])
     responses, of_response = _distinct([response for _, response in pairs])
     return Pairs(*(tensor.to(device) for tensor in (said, responses, of_said, of_response)))
 
 
-def _distinct(texts: Sequence[Words]) -> tuple[Tensor, Tensor]:
+def _distinct(texts: Sequence[WordIds]) -> tuple[Tensor, Tensor]:
     """Return (n, longest) distinct texts, padded, and the place of each text among them."""
     places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
     ids = np.full((len(places), max(map(len, places))), PADDING, np.int64)

@@ -14,7 +14,7 @@ from models.arrays import Float32
 from models.errors import ModelError
 
 PADDING, UNKNOWN, FIRST = 0, 1, 2
-"""Places of what is no word, of words that the vocabulary lacks, and of the first of its own."""
+"""Ids of what is no word, of words that the vocabulary lacks, and of the first of its own."""
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 
@@ -31,7 +31,7 @@ def has_more_words(limit: int, text: str) -> bool:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Words by place; two places stand before them, for padding and for the unknown."""
+    """Words by id; two ids stand before them, for padding and for the unknown."""
 
     words: tuple[str, ...]
 
@@ -39,12 +39,12 @@ class Vocabulary:
         return FIRST + len(self.words)
 
     @cached_property
-    def _places(self) -> dict[str, int]:
-        return {word: place for place, word in enumerate(self.words, FIRST)}
+    def _ids(self) -> dict[str, int]:
+        return {word: index for index, word in enumerate(self.words, FIRST)}
 
-    def places(self, text: str, limit: int) -> list[int]:
-        """Return the places of a text's first words; a text without any is one unknown word."""
-        found = [self._places.get(word, UNKNOWN) for word in split_words(text)[:limit]]
+    def ids(self, text: str, limit: int) -> list[int]:
+        """Return the ids of a text's first words; a text without any is one unknown word."""
+        found = [self._ids.get(word, UNKNOWN) for word in split_words(text)[:limit]]
         return found or [UNKNOWN]
 
     def save(self, path: Path) -> None:
@@ -75,7 +75,7 @@ def word_vectors(
     Args:
         texts: The corpus; each text is a sentence.
         dimension: Length of a vector.
-        min_count: Times that a word must occur to have a place.
+        min_count: Times that a word must occur to have an id.
         epochs: Passes over the corpus.
         seed: The same seed gives the same vectors.
 

@@ -19,7 +19,7 @@ from models.evaluation.ranking_files import RankingProblem
 from models.evaluation.split import Context
 from models.rerankers.folder import default_device
 from models.rerankers.interaction import InteractionNetwork, Sizes, matching_loss
-from models.rerankers.ioi import Example, IoI, Words, match
+from models.rerankers.ioi import Example, IoI, WordIds, match
 from models.rerankers.words import has_more_words, word_vectors
 from models.training.checkpoint import replacing
 from models.training.corpora import Find, count_steps, draw_batches, recipe_of, validation_dialogues
@@ -125,9 +125,9 @@ def texts_of(pair: Context) -> list[str]:
 class Item:
     """A true example in words, and the hard negatives that may stand beside it."""
 
-    context: tuple[Words, ...]
-    response: Words
-    hard: tuple[Words, ...]
+    context: tuple[WordIds, ...]
+    response: WordIds
+    hard: tuple[WordIds, ...]
 
 
 def items_of(pairs: Sequence[Context], model: IoI, config: IoIConfig) -> list[Item]:
@@ -137,7 +137,7 @@ def items_of(pairs: Sequence[Context], model: IoI, config: IoIConfig) -> list[It
         encoder = UtteranceEncoder(config.negatives.encoder or DEFAULT_MODEL)
         hard = hard_negatives(encoder, pairs, config.negatives.among)
     texts = dict.fromkeys(text for pair in pairs for text in texts_of(pair))
-    words = {text: model.places(text) for text in texts}
+    words = {text: model.word_ids(text) for text in texts}
     return [
         Item(
             tuple(words[said.text] for said in pair.history),
@@ -158,7 +158,7 @@ def all_batches(
 
 
 def with_negatives(
-    items: Sequence[Item], responses: Sequence[Words], hard: float, rng: np.random.Generator
+    items: Sequence[Item], responses: Sequence[WordIds], hard: float, rng: np.random.Generator
 ) -> list[Example]:
     """Return each true example, followed by one with a wrong response.
 
@@ -177,7 +177,7 @@ def with_negatives(
     return examples
 
 
-def _draws(pool: Sequence[Words], rng: np.random.Generator, most: int) -> Iterator[Words]:
+def _draws(pool: Sequence[WordIds], rng: np.random.Generator, most: int) -> Iterator[WordIds]:
     return (pool[int(rng.integers(len(pool)))] for _ in range(most))
 
 

@@ -40,7 +40,7 @@ def test_groups_of_pairs_give_the_same_as_all_at_once(
 def test_contexts_of_different_lengths_share_a_batch(ioi: IoI) -> None:
     contexts = [CONTEXT, CONTEXT[-1:], CONTEXT[:2]]
     with torch.inference_mode():
-        examples = [(ioi.words(context), ioi.places("g h")) for context in contexts]
+        examples = [(ioi.context_ids(context), ioi.word_ids("g h")) for context in contexts]
         together = final_score(match(ioi.network, examples), "local").numpy()
     alone = [ioi.scores(context, ["g h"])[0] for context in contexts]
     assert np.allclose(together, alone, atol=1e-6)

@@ -15,12 +15,12 @@ def test_both_styles_of_tokenisation_split_alike() -> None:
 
 def test_unknown_words_and_texts_without_words_have_a_place() -> None:
     vocabulary = Vocabulary(("cat",))
-    assert vocabulary.places("cat zebra", 9) == [FIRST, UNKNOWN]
-    assert vocabulary.places("  ", 9) == [UNKNOWN]
+    assert vocabulary.ids("cat zebra", 9) == [FIRST, UNKNOWN]
+    assert vocabulary.ids("  ", 9) == [UNKNOWN]
 
 
 def test_a_text_is_cut_at_the_limit() -> None:
-    assert len(Vocabulary(()).places("a b c d", 3)) == 3
+    assert len(Vocabulary(()).ids("a b c d", 3)) == 3
 
 
 def test_frequent_words_come_first_and_rare_ones_not_at_all() -> None:

@@ -5,8 +5,8 @@ from typing import Any
 from models.errors import ModelError
 from models.rerankers.folder import default_device
 
-ROOM = 1024
-"""Tokens that a model reads where it states no limit of its own."""
+MAX_TOKENS = 1024
+"""Where a model states no limit of its own."""
 
 
 def load_causal(name: str, device: str | None = None) -> tuple[Any, Any]:
@@ -29,6 +29,6 @@ def load_causal(name: str, device: str | None = None) -> tuple[Any, Any]:
     return tokenizer, model.to(default_device(device)).eval()
 
 
-def room(model: Any) -> int:  # noqa: ANN401 - of transformers
+def max_tokens(model: Any) -> int:  # noqa: ANN401 - of transformers
     """Return how many tokens a model reads."""
-    return int(getattr(model.config, "max_position_embeddings", ROOM))
+    return int(getattr(model.config, "max_position_embeddings", MAX_TOKENS))

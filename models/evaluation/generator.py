@@ -8,7 +8,7 @@ from transformers import DynamicCache
 from models.dialogue import Dialogue
 from models.errors import ModelError
 from models.evaluation.candidates import CANDIDATES, Propose
-from models.evaluation.causal import load_causal, room
+from models.evaluation.causal import load_causal, max_tokens
 
 TOP_P = 0.8
 TEMPERATURE = 0.8
@@ -77,7 +77,7 @@ def _prompt(tokenizer: Any, dialogue: Dialogue, length: int, model: Any) -> torc
         )
     else:
         tokens = _turns(tokenizer, dialogue, length)
-    longest = room(model) - NEW_TOKENS
+    longest = max_tokens(model) - NEW_TOKENS
     return torch.tensor([tokens[-longest:]], device=model.device)
 
 

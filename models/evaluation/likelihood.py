@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from models.arrays import Float64
 from models.encoder import batches, model_name
-from models.evaluation.causal import load_causal, room
+from models.evaluation.causal import load_causal, max_tokens
 from models.evaluation.limits import warn_of_cut
 from models.evaluation.similarity_files import Said
 
@@ -45,7 +45,7 @@ class LanguageModel:
         """
         self.name = model_name(name)
         self._tokenizer, self._model = load_causal(str(name), device)
-        self._room = room(self._model)
+        self._max_tokens = max_tokens(self._model)
 
     def log_likelihoods(
         self, prompts: Sequence[str], answers: Sequence[str]
@@ -60,14 +60,14 @@ class LanguageModel:
         known = [_common(self._tokens(p), t) for (p, _), t in zip(texts, tokens, strict=True)]
         lengths = [len(ids) - start for ids, start in zip(tokens, known, strict=True)]
         likelihoods = np.empty(len(texts))
-        for places in batches([min(len(ids), self._room) for ids in tokens], TOKENS):
-            chosen = [tokens[place][-self._room :] for place in places]
+        for places in batches([min(len(ids), self._max_tokens) for ids in tokens], TOKENS):
+            chosen = [tokens[place][-self._max_tokens :] for place in places]
             likelihoods[places] = self._batch(chosen, [lengths[place] for place in places])
         return likelihoods, np.array(lengths, np.float64)
 
     def warn_of_long(self, prompts: Sequence[str], where: Sequence[str]) -> None:
         """Warn of prompts that leave no room in the model; an answer takes some more."""
-        over = [n for n, text in enumerate(prompts) if len(self._tokens(text)) >= self._room]
+        over = [n for n, text in enumerate(prompts) if len(self._tokens(text)) >= self._max_tokens]
         warn_of_cut(self.name, over, where)
 
     def _tokens(self, text: str) -> list[int]:

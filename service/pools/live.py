@@ -66,14 +66,20 @@ class LivePool:
         )
         self._lock = asyncio.Lock()
         self._contents: Contents | None = None
-        self._since: list[Edit] | None = None
-        self._progress: float | None = None
-        self._index_failed = -math.inf
-        self._failed: tuple[Head, float] | None = None
-        self.log: Log | None = None
         self.position = NOWHERE
+        """The version that the contents are of."""
+        self.log: Log | None = None
+        """What was last read of the log in Redis."""
         self.state: State = "loading"
         self.forgotten = False
+        """Whether the registry has let go of it: its metrics are removed."""
+        self._progress: float | None = None
+        """Share that is done of reading the pool, or of building its index."""
+        self._edits_during_build: list[Edit] | None = None
+        """Edits since the index that is being built was begun; None while none is."""
+        self._index_failed_at = -math.inf
+        self._unreadable: tuple[Head, float] | None = None
+        """The version that could not be read, and when that was."""
 
     @property
     def busy(self) -> bool:
@@ -83,12 +89,13 @@ class LivePool:
     @property
     def may_be_indexed(self) -> bool:
         """False for a while after that failed: a try takes minutes, and is likely to fail again."""
-        return monotonic() - self._index_failed > _INDEX_RETRY_SECONDS
+        return monotonic() - self._index_failed_at > _INDEX_RETRY_SECONDS
 
     @property
     def behind(self) -> bool:
         """Whether a newer version than the one that is here could not be read."""
-        return self.state == "ready" and self._failed is not None and self._failed[0] != self.head
+        failed = self._unreadable
+        return self.state == "ready" and failed is not None and failed[0] != self.head
 
     @property
     def head(self) -> Head | None:
@@ -161,15 +168,15 @@ class LivePool:
         """
         if self.head == head:
             return True
-        failed, since = self._failed or (None, 0.0)
-        if failed == head and monotonic() - since < RETRY_SECONDS:
+        unreadable, since = self._unreadable or (None, 0.0)
+        if unreadable == head and monotonic() - since < RETRY_SECONDS:
             return False
         try:
             await self.refresh()
         except (PoolNotFound, StateUnavailable):  # which cost nothing
             raise
         except Exception:
-            self._failed = head, monotonic()
+            self._unreadable = head, monotonic()
             raise
         return True
 
@@ -191,6 +198,9 @@ class LivePool:
         """
         staged: tuple[Edit, Entry] | None = None
         _ = self.contents  # an edit does not wait until the pool was read
+        # Encoding takes long, so it is done without the lock, and what it yields is staged in
+        # Redis, where nobody sees it. Under the lock the plan is asked again: what is staged is
+        # committed where the plan still wants just that; else it is discarded, and staged anew.
         while True:
             async with self._lock:
                 await self._catch_up()
@@ -213,19 +223,19 @@ class LivePool:
 
         Where that fails, for want of memory most of all, the pool stays as it is.
         """
-        contents, since = self.contents, list[Edit]()
-        self._since = since
+        contents, edits = self.contents, list[Edit]()
+        self._edits_during_build = edits
         try:
             built = await self._workers.build(lambda: build(contents))
             async with self._lock:
-                if self._since is since:  # else the pool was read anew meanwhile
-                    self._contents = await self._after(built, since)
+                if self._edits_during_build is edits:  # else the pool was read anew meanwhile
+                    self._contents = await self._after(built, edits)
         except Exception:
-            self._index_failed = monotonic()
+            self._index_failed_at = monotonic()
             raise
         finally:
-            if self._since is since:
-                self._since = None
+            if self._edits_during_build is edits:
+                self._edits_during_build = None
             self.tell(None)
 
     def tell(self, progress: float | None) -> None:
@@ -242,7 +252,7 @@ class LivePool:
         self.log = log
         if log.position != self.position:
             await self._take_over(edits, log.position, anew=log.has == 0)
-        self._failed = None
+        self._unreadable = None
 
     async def _take_over(self, edits: Sequence[Edit], position: Position, *, anew: bool) -> None:
         before = self._contents
@@ -250,9 +260,9 @@ class LivePool:
             anew, before = True, Contents.empty(self.encoder.dimension)
         contents = await self._after(before, edits)
         if anew:
-            self._since = None  # an index begun meanwhile is of what is gone
-        elif self._since is not None:
-            self._since += edits
+            self._edits_during_build = None  # an index begun meanwhile is of what is gone
+        elif self._edits_during_build is not None:
+            self._edits_during_build += edits
         if self._contents is None:
             self.tell(None)
         self._contents, self.position, self.state = contents, position, "ready"

@@ -282,7 +282,7 @@ def tokenize(model: SentenceTransformer, texts: list[str]) -> list[list[int]]:
     return ids
 
 
-def cuts(model: SentenceTransformer, text: str) -> bool:
+def is_truncated(model: SentenceTransformer, text: str) -> bool:
     """Return whether a text, its prefix included, has more word pieces than a model reads."""
     tokenizer, limit = model.tokenizer, cast("int", model.max_seq_length)
     longest = len(text.encode())  # a word piece has at least one byte

@@ -7,7 +7,6 @@ import numpy as np
 
 from models.encoder import UtteranceEncoder
 from models.evaluation.cross_encoder import CrossEncoderScorer
-from models.evaluation.limits import first_places, warn_of_cut, warn_of_limits
 from models.evaluation.metrics import Metrics, spans
 from models.evaluation.ranking_files import RankingSet
 from models.evaluation.ranking_metrics import ranking_metrics
@@ -27,6 +26,7 @@ from models.evaluation.systems import (
     scores_of,
     turn_ms,
 )
+from models.evaluation.truncation import first_places, warn_of_cut, warn_of_truncation
 from models.rerankers import IoI, PairwiseModel
 from models.roles import Kind
 
@@ -86,7 +86,7 @@ def warn_of_long_inputs(models: Mapping[str, Model], data: RankingSet) -> None:
     """Warn of what is longer than a model reads."""
     whole = ((joined(each), f'{where}, field "context"') for each, _, where in _places(data))
     readers = {n: m for n, m in models.items() if not isinstance(m, CrossEncoderScorer)}
-    warn_of_limits(readers, _texts(data), whole)
+    warn_of_truncation(readers, _texts(data), whole)
     for label, model in models.items():
         if isinstance(model, CrossEncoderScorer):
             pairs = first_places(_pairs(model, data))

@@ -100,14 +100,14 @@ def read_source(source: Source, find: Find) -> Iterator[Dialogue]:
 
 
 def warn_of_cut_texts(
-    file: str, dialogues: Iterable[Dialogue], cuts: Callable[[str], bool]
+    file: str, dialogues: Iterable[Dialogue], is_truncated: Callable[[str], bool]
 ) -> None:
     """Warn once a file of utterances that a model reads only a part of."""
     cut = [
         f'dialogue "{dialogue.id}", utterance {number}'
         for dialogue in dialogues
         for number, said in enumerate(dialogue.utterances, 1)
-        if cuts(said.text)
+        if is_truncated(said.text)
     ]
     if cut:
         _log.warning("%s, %s: longer than the model reads, and cut, as are %d utterances in all",

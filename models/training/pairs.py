@@ -22,7 +22,7 @@ def pairs_of(dialogue: Dialogue, turns: int) -> list[Context]:
 
 
 def read_pairs(
-    corpus: PairCorpus, find: Find, turns: int, cuts: Callable[[str], bool]
+    corpus: PairCorpus, find: Find, turns: int, is_truncated: Callable[[str], bool]
 ) -> list[Context]:
     """Return all pairs of a corpus; warn where it has texts that the model cuts.
 
@@ -30,13 +30,13 @@ def read_pairs(
         corpus: The corpus.
         find: Where its files are.
         turns: Utterances of a context at most.
-        cuts: Whether a text is longer than what the model reads.
+        is_truncated: Whether a text is longer than what the model reads.
 
     Raises:
         DataError: The file does not hold dialogues, or all its responses are the same.
     """
     dialogues = list(read_source(corpus, find))
-    warn_of_cut_texts(str(find(corpus.path)), dialogues, cuts)
+    warn_of_cut_texts(str(find(corpus.path)), dialogues, is_truncated)
     pairs = [pair for dialogue in dialogues for pair in pairs_of(dialogue, turns)]
     if len({pair.target.text for pair in pairs}) < 2:
         raise DataError("no two different responses in it", str(find(corpus.path)))

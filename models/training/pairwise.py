@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from models.encoder import (
     UtteranceEncoder,
-    cuts,
     dimension_of,
     encode_texts,
+    is_truncated,
     transformer_of,
 )
 from models.evaluation.next_utterance import ranks_by_length
@@ -62,7 +62,7 @@ def train_pairwise(
     torch.manual_seed(config.seed)
     learner = PairwiseLearner(config, device)
     k = config.context_length
-    corpora = [(read_pairs(c, find, k, learner.cuts), c.pairs) for c in config.data]
+    corpora = [(read_pairs(c, find, k, learner.is_truncated), c.pairs) for c in config.data]
     validate = validator(config, find)
 
     def gradients(done: int) -> Iterator[tuple[dict[str, float], int]]:
@@ -134,9 +134,9 @@ class PairwiseLearner(nn.Module):
         dtype = getattr(torch, self.config.precision)
         return encode_texts(self.encoder, [self._prefixed(text) for text in texts], dtype)
 
-    def cuts(self, text: str) -> bool:
+    def is_truncated(self, text: str) -> bool:
         """Return whether a text has more word pieces than the encoder reads."""
-        return cuts(self.encoder, self._prefixed(text))
+        return is_truncated(self.encoder, self._prefixed(text))
 
     def _prefixed(self, text: str) -> str:
         return prefixed(self._kind, RoleText(text, Role.AFTER))

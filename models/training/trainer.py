@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from models.encoder import (
     batches,
-    cuts,
     dimension_of,
     encode_texts,
     forward,
+    is_truncated,
     tokenize,
     transformer_of,
 )
@@ -84,7 +84,7 @@ def train(
     learner = Learner(config, device)
     for corpus, views in zip(config.data, corpora, strict=True):
         dialogues = dict.fromkeys(view.dialogue for view in views)
-        warn_of_cut_texts(str(find(corpus.path)), dialogues, learner.cuts)
+        warn_of_cut_texts(str(find(corpus.path)), dialogues, learner.is_truncated)
 
     def gradients(done: int) -> Iterator[tuple[dict[str, float], int]]:
         for step, views in enumerate(islice(all_views(corpora, config), done, None), done + 1):
@@ -209,10 +209,10 @@ class Learner(nn.Module):
             weights.data.lerp_(self._base[name], self.config.keep_base)
         return model
 
-    def cuts(self, text: str) -> bool:
+    def is_truncated(self, text: str) -> bool:
         """Return whether an utterance of a context has more word pieces than the encoder reads."""
         item = RoleText(text, Role.SECOND, Relation.OTHER)
-        return cuts(self.encoder, prefixed(self.config.kind, item))
+        return is_truncated(self.encoder, prefixed(self.config.kind, item))
 
     def bound_scales(self) -> None:
         """Keep the temperatures where InfoNCE is stable."""

@@ -107,11 +107,11 @@ def warn_of_long_texts(
     lengths: Iterable[int],
 ) -> None:
     """Warn of utterances that models cut, and of histories of these lengths."""
-    from models.evaluation import limits  # noqa: PLC0415
+    from models.evaluation import truncation  # noqa: PLC0415
 
     file = ", ".join(map(str, files))
-    histories = limits.histories_of(dialogues, lengths, file)
-    limits.warn_of_limits(models, limits.utterances_of(dialogues, file), histories)
+    histories = truncation.histories_of(dialogues, lengths, file)
+    truncation.warn_of_truncation(models, truncation.utterances_of(dialogues, file), histories)
 
 
 def encoders(

@@ -66,7 +66,7 @@ def short_term(
     from models import evaluation  # noqa: PLC0415 - loads torch
     from models.encoder import UtteranceEncoder  # noqa: PLC0415
     from models.evaluation.candidates import placed_texts  # noqa: PLC0415
-    from models.evaluation.limits import warn_of_limits  # noqa: PLC0415
+    from models.evaluation.truncation import warn_of_truncation  # noqa: PLC0415
     from service.commands.evaluate.progress import SystemProgress  # noqa: PLC0415
 
     if (data is None) == (candidates is None):
@@ -76,7 +76,7 @@ def short_term(
     loaded, note = encoders(model, base, precision), ""
     if candidates:
         problems = evaluation.read_problems(candidates, limit)
-        warn_of_limits(loaded, placed_texts(problems, str(candidates)))
+        warn_of_truncation(loaded, placed_texts(problems, str(candidates)))
     else:
         dialogues = read(data or [], limit)
         warn_of_long_texts(loaded, data or [], dialogues, history)

@@ -39,19 +39,19 @@ def similarity(
     limit: Limit = None,
 ) -> None:
     """Compare sentences, alone and in context, and correlate with people's scores."""
-    from models.evaluation.limits import warn_of_limits  # noqa: PLC0415
     from models.evaluation.similarity import (  # noqa: PLC0415
         check_scores,
         evaluate_similarity,
         placed_texts,
     )
     from models.evaluation.similarity_files import read_pairs  # noqa: PLC0415
+    from models.evaluation.truncation import warn_of_truncation  # noqa: PLC0415
 
     pairs = read_pairs(data, limit)
     with naming(data):
         check_scores(pairs)
     loaded = encoders_and_pairwise(model, base, precision)
-    warn_of_limits(loaded, placed_texts(pairs))
+    warn_of_truncation(loaded, placed_texts(pairs))
     report("similarity", data, list(evaluate_similarity(loaded, pairs)), out)
 
 
@@ -72,14 +72,14 @@ def multiple_choice(
     """Choose which text is most similar to the last turn."""
     from models.evaluation import multiple_choice as task  # noqa: PLC0415
     from models.evaluation.likelihood import LanguageModel  # noqa: PLC0415
-    from models.evaluation.limits import warn_of_limits  # noqa: PLC0415
     from models.evaluation.similarity import placed_texts  # noqa: PLC0415
     from models.evaluation.similarity_files import read_questions  # noqa: PLC0415
+    from models.evaluation.truncation import warn_of_truncation  # noqa: PLC0415
 
     questions = read_questions(data, limit)
     loaded = encoders_and_pairwise(model, base, precision)
     asked = by_name(language_model or [], LanguageModel, loaded)
-    warn_of_limits(loaded, placed_texts(questions))
+    warn_of_truncation(loaded, placed_texts(questions))
     rows = chain(
         task.evaluate_choices(loaded, questions),
         task.evaluate_language_models(asked, questions, language.value),

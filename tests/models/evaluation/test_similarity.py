@@ -9,9 +9,9 @@ from models.dialogue import Utterance
 from models.encoder import UtteranceEncoder
 from models.evaluation.correlation import pearson, spearman
 from models.evaluation.in_context import measures
-from models.evaluation.limits import warn_of_limits
 from models.evaluation.similarity import evaluate_similarity, placed_texts
 from models.evaluation.similarity_files import Pair, Question, Said
+from models.evaluation.truncation import warn_of_truncation
 from models.roles import Kind
 
 Encoders = Callable[[Kind], UtteranceEncoder]
@@ -91,7 +91,7 @@ def test_texts_that_are_cut_are_said_with_their_place(
     ]
     with caplog.at_level(logging.WARNING, "turnwise.evaluation"):
         for item in items:
-            warn_of_limits({"s": tiny_encoder(Kind.SINGLE)}, placed_texts([item]))
+            warn_of_truncation({"s": tiny_encoder(Kind.SINGLE)}, placed_texts([item]))
     assert [record.getMessage() for record in caplog.records] == [
         'file, line 1, field "context": longer than s reads, and cut, as are 2 of 3 in all',
         'file, line 2, field "context": longer than s reads, and cut, as are 2 of 3 in all',

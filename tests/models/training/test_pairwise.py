@@ -64,7 +64,7 @@ def test_training_compares_what_the_model_will(
     learner = PairwiseLearner(
         config.model_copy(update={"base": str(tiny_encoder_folder(kind))}), "cpu"
     )
-    pairs = read_pairs(config.data[0], Path, 3, learner.cuts)[:7]
+    pairs = read_pairs(config.data[0], Path, 3, learner.is_truncated)[:7]
     model = learner.model()
     contexts = model.encode_contexts([[said.text for said in p.history] for p in pairs])
     responses = model.encode_responses([pair.target.text for pair in pairs])
@@ -96,7 +96,7 @@ def test_only_the_last_layers_and_the_projectors_learn(
 
 def test_padding_and_both_projectors_learn(config: PairwiseConfig) -> None:
     learner = PairwiseLearner(config, "cpu")
-    _, loss = learner(read_pairs(config.data[0], Path, 3, learner.cuts)[:8])
+    _, loss = learner(read_pairs(config.data[0], Path, 3, learner.is_truncated)[:8])
     loss.backward()
     without = [n for n, p in learner.projectors.named_parameters() if p.grad is None]
     assert without == []
@@ -144,7 +144,7 @@ def test_bad_data_is_named_before_anything_is_written(
 
 def test_texts_longer_than_the_encoder_reads_are_told(config: PairwiseConfig) -> None:
     learner = PairwiseLearner(config, "cpu")
-    assert not learner.cuts("a " * 126)
-    assert learner.cuts("a " * 127)
-    assert not learner.cuts(" " * 500 + "a")
-    assert learner.cuts("\N{CJK UNIFIED IDEOGRAPH-4E00}" * 127)
+    assert not learner.is_truncated("a " * 126)
+    assert learner.is_truncated("a " * 127)
+    assert not learner.is_truncated(" " * 500 + "a")
+    assert learner.is_truncated("\N{CJK UNIFIED IDEOGRAPH-4E00}" * 127)

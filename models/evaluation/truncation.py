@@ -1,11 +1,11 @@
-"""What models read only a part of: said before anything runs, with the first one's place."""
+"""Warnings, before anything runs, about inputs that models truncate; each names the first."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from models.dialogue import Dialogue
-from models.encoder import UtteranceEncoder, cuts
+from models.encoder import UtteranceEncoder, is_truncated
 from models.rerankers import IoI, PairwiseModel
 from models.rerankers.words import has_more_words
 from models.roles import Kind, Relation, Role, RoleText
@@ -19,7 +19,7 @@ Placed = Iterable[tuple[str, str]]
 _log = logging.getLogger("turnwise.evaluation")
 
 
-def warn_of_limits(models: Mapping[str, Model], texts: Placed, histories: Placed = ()) -> None:
+def warn_of_truncation(models: Mapping[str, Model], texts: Placed, histories: Placed = ()) -> None:
     """Warn of what is longer than models read, prefix included.
 
     Args:
@@ -71,12 +71,14 @@ def warn_of_cut(label: str, over: Sequence[int], where: Sequence[str]) -> None:
 
 
 def _warn(label: str, model: Model, where: Mapping[str, str]) -> None:
-    over = [place for place, text in enumerate(where) if _cuts(model, text)]
+    over = [place for place, text in enumerate(where) if _is_truncated(model, text)]
     warn_of_cut(label, over, list(where.values()))
 
 
-def _cuts(model: Model, text: str) -> bool:
+def _is_truncated(model: Model, text: str) -> bool:
     if isinstance(model, IoI):
         return has_more_words(model.network.sizes.words, text)
     encoder = model.encoder if isinstance(model, PairwiseModel) else model
-    return cuts(encoder.model, encoder.prefixed(RoleText(text, Role.SECOND, Relation.OTHER)))
+    return is_truncated(
+        encoder.model, encoder.prefixed(RoleText(text, Role.SECOND, Relation.OTHER))
+    )

@@ -5,7 +5,13 @@ import pytest
 
 from models.dialogue import Dialogue, Utterance
 from models.encoder import UtteranceEncoder
-from models.evaluation.limits import Model, Placed, histories_of, utterances_of, warn_of_limits
+from models.evaluation.truncation import (
+    Model,
+    Placed,
+    histories_of,
+    utterances_of,
+    warn_of_truncation,
+)
 from models.rerankers import IoI, PairwiseModel
 from models.roles import Kind
 
@@ -22,7 +28,7 @@ def said(caplog: pytest.LogCaptureFixture) -> Callable[[Model, Placed, Placed], 
     def warned(model: Model, texts: Placed, histories: Placed) -> list[str]:
         caplog.clear()
         with caplog.at_level(logging.WARNING, "turnwise.evaluation"):
-            warn_of_limits({"m": model}, texts, histories)
+            warn_of_truncation({"m": model}, texts, histories)
         return [record.getMessage() for record in caplog.records]
 
     return warned

@@ -22,8 +22,8 @@ from models import DEFAULT_MODEL
 from models.arrays import Float64
 from models.dialogue import Dialogue, read_dialogues
 from models.encoder import UtteranceEncoder
-from models.evaluation.goals import GOALS, GoalSet, make_goal_sets
 from models.evaluation.long_term import ORDERS, order_metrics
+from models.evaluation.long_term_problems import GOALS, GoalSet, make_goal_sets
 from models.evaluation.vectors import Key, VectorTable, after_keys
 from models.planning import chain_score
 from models.roles import Relation, Role

@@ -36,10 +36,10 @@ from models.arrays import Float32
 from models.encoder import UtteranceEncoder, transformer_of
 from models.roles import Relation, Role, RoleText
 from service.batching import EncoderQueue
-from service.conversation import Post
 from service.metrics import Metrics
 from service.pools.index import FlatIndex, Index, one_thread
 from service.pools.ivf import IvfIndex, build_ivf
+from service.posts import Post
 from service.private_redis import PrivateRedis
 from service.redis import connect
 from service.sessions import Change, SessionKey, Sessions

@@ -7,8 +7,8 @@ from transformers import DynamicCache
 
 from models.dialogue import Dialogue
 from models.errors import ModelError
-from models.evaluation.candidates import CANDIDATES, Propose
 from models.evaluation.causal import load_causal, max_tokens
+from models.evaluation.short_term_problems import CANDIDATES, Propose
 
 TOP_P = 0.8
 TEMPERATURE = 0.8

@@ -16,7 +16,7 @@ import numpy as np
 from models.arrays import Float32
 from models.encoder import UtteranceEncoder
 from models.evaluation.bm25 import BM25
-from models.evaluation.goals import GOALS, GoalSet, Setting
+from models.evaluation.long_term_problems import GOALS, GoalSet, Setting
 from models.evaluation.metrics import (
     Metrics,
     Places,

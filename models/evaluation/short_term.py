@@ -12,7 +12,6 @@ import numpy as np
 
 from models.encoder import UtteranceEncoder
 from models.evaluation.bm25 import BM25
-from models.evaluation.candidates import Problem
 from models.evaluation.metrics import (
     Metrics,
     Ranks,
@@ -25,6 +24,7 @@ from models.evaluation.metrics import (
 )
 from models.evaluation.ranking_files import RankingProblem, RankingSet, ranking_set
 from models.evaluation.report import Row
+from models.evaluation.short_term_problems import Problem
 from models.evaluation.systems import (
     System,
     encoder_systems,

@@ -14,7 +14,7 @@ from models import DEFAULT_MODEL
 from models.encoder import UtteranceEncoder
 from models.errors import DataError, naming
 from models.evaluation.metrics import hits, ranks
-from models.evaluation.negatives import Building, build_ranking
+from models.evaluation.ranking_builder import Building, build_ranking
 from models.evaluation.ranking_files import RankingProblem
 from models.evaluation.split import Context
 from models.rerankers.folder import default_device

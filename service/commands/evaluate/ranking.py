@@ -87,10 +87,10 @@ def build_ranking(
     limit: Limit = None,
 ) -> None:
     """Make an R10 file from dialogues: the true reply among wrong ones."""
-    from models.evaluation import negatives as building  # noqa: PLC0415
+    from models.evaluation import ranking_builder as builder  # noqa: PLC0415
     from models.evaluation.ranking_files import write_ranking  # noqa: PLC0415
 
-    how = building.Building(
+    how = builder.Building(
         sources=tuple(source.value for source in negatives),
         candidates=candidates,
         replies=replies,
@@ -99,7 +99,7 @@ def build_ranking(
     )
     dialogues = read(data, limit)
     with naming(data):
-        total = len(building.places(dialogues, how))
-        problems = track(building.build_ranking(dialogues, how), "building", total, transient=True)
+        total = len(builder.places(dialogues, how))
+        problems = track(builder.build_ranking(dialogues, how), "building", total, transient=True)
         count = write_ranking(problems, out)
     Console().print(f"{count} contexts written to {out}", markup=False, highlight=False)

@@ -65,7 +65,7 @@ def short_term(
     """Find the reply that leads to a goal some turns ahead."""
     from models import evaluation  # noqa: PLC0415 - loads torch
     from models.encoder import UtteranceEncoder  # noqa: PLC0415
-    from models.evaluation.candidates import placed_texts  # noqa: PLC0415
+    from models.evaluation.short_term_problems import placed_texts  # noqa: PLC0415
     from models.evaluation.truncation import warn_of_truncation  # noqa: PLC0415
     from service.commands.evaluate.progress import SystemProgress  # noqa: PLC0415
 

@@ -6,7 +6,6 @@ import pytest
 
 from models.dialogue import Dialogue, Utterance
 from models.encoder import UtteranceEncoder
-from models.evaluation.goals import GoalSet, Setting, make_goal_sets
 from models.evaluation.long_term import (
     ORDERS,
     asked_goals,
@@ -16,6 +15,7 @@ from models.evaluation.long_term import (
     link_scores,
     order_metrics,
 )
+from models.evaluation.long_term_problems import GoalSet, Setting, make_goal_sets
 from models.evaluation.systems import encoder_systems
 from models.evaluation.vectors import VectorTable, after_keys, context_keys
 from models.roles import Kind, Role, relation_to

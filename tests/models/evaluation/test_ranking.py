@@ -9,8 +9,8 @@ import pytest
 from models.dialogue import Dialogue
 from models.encoder import UtteranceEncoder
 from models.evaluation import metrics
-from models.evaluation.negatives import Building, build_ranking
 from models.evaluation.ranking import evaluate_ranking
+from models.evaluation.ranking_builder import Building, build_ranking
 from models.evaluation.ranking_files import RankingSet, ranking_set, read_ranking
 from models.evaluation.report import Row
 from models.evaluation.systems import encode_split, linear_systems

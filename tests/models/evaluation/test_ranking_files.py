@@ -5,7 +5,7 @@ import pytest
 
 from models.dialogue import Dialogue, Utterance
 from models.errors import DataError
-from models.evaluation.negatives import Building, build_ranking
+from models.evaluation.ranking_builder import Building, build_ranking
 from models.evaluation.ranking_files import ranking_set, read_ranking, write_ranking
 
 RECORD = {

@@ -6,12 +6,12 @@ import pytest
 from models.aggregation import Aggregation
 from models.dialogue import Dialogue, Utterance
 from models.encoder import UtteranceEncoder
-from models.evaluation.candidates import Problem, make_problems
 from models.evaluation.short_term import (
     evaluate_short_term,
     goal_systems,
     short_term_average_rank,
 )
+from models.evaluation.short_term_problems import Problem, make_problems
 from models.evaluation.vectors import VectorTable, after_keys
 from models.roles import Kind, Role, relation_to
 

@@ -7,7 +7,7 @@ import pytest
 from models.dialogue import Dialogue, Utterance
 from models.errors import TurnwiseError
 from models.evaluation.bm25 import words
-from models.evaluation.negatives import Building, Source, build_ranking, places
+from models.evaluation.ranking_builder import Building, Source, build_ranking, places
 from models.evaluation.ranking_files import RankingProblem
 
 Texts = Callable[[Dialogue], set[str]]

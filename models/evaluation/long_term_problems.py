@@ -1,4 +1,4 @@
-"""Goals of long-term planning: utterances at a fixed distance, in the order that they were said."""
+"""Problems of long-term planning: goals at a fixed distance, in the order that they were said."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -2,7 +2,7 @@ import pytest
 
 from models.dialogue import Dialogue
 from models.errors import TurnwiseError
-from models.evaluation.goals import Setting, make_goal_sets
+from models.evaluation.long_term_problems import Setting, make_goal_sets
 
 
 def test_goals_stand_at_a_fixed_distance(dialogues: list[Dialogue]) -> None:

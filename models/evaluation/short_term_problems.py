@@ -1,4 +1,4 @@
-"""Candidates for short-term planning: problems, their files, and two ways to propose replies."""
+"""Problems of short-term planning: their files, and hard negatives as their candidates."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass

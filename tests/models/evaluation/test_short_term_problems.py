@@ -8,7 +8,7 @@ import pytest
 from models.dialogue import Dialogue, Utterance
 from models.encoder import UtteranceEncoder
 from models.errors import DataError, TurnwiseError
-from models.evaluation.candidates import (
+from models.evaluation.short_term_problems import (
     hard_negatives,
     make_problems,
     read_problems,

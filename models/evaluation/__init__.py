@@ -8,9 +8,9 @@ from models.evaluation.report import Report, Row
 from models.evaluation.short_term import evaluate_short_term, short_term_average_rank
 from models.evaluation.short_term_problems import (
     Problem,
-    hard_negatives,
     make_problems,
     read_problems,
+    retrieved_replies,
     write_problems,
 )
 
@@ -24,11 +24,11 @@ __all__ = [
     "evaluate_long_term",
     "evaluate_next_utterance",
     "evaluate_short_term",
-    "hard_negatives",
     "long_term_average_rank",
     "make_goal_sets",
     "make_problems",
     "read_problems",
+    "retrieved_replies",
     "sampled_replies",
     "short_term_average_rank",
     "write_problems",

@@ -78,17 +78,18 @@ def make_problems(
     return problems
 
 
-def hard_negatives(
+def retrieved_replies(
     encoder: UtteranceEncoder,
     dialogues: Iterable[Dialogue],
     lengths: Iterable[int],
     count: int = CANDIDATES,
 ) -> Propose:
-    """Propose the utterances of other dialogues that fit a context best.
+    """Propose hard negatives: the utterances of other dialogues that fit a context best.
 
-    The fit is the dot product with the sum of the context's vectors, as in next-utterance
-    selection: every candidate is a plausible reply, so that only the goal tells them apart.
-    What is said anywhere in the context's own dialogue is left out, the true one with it.
+    The fit is the dot product with the sum of the context's vectors: CCL's own, and of a triple
+    encoder the bi-encoder's Σ b2_i, not the mixtures of C3L eq. 3. Every candidate is a plausible
+    reply, so that only the goal tells them apart. What is said anywhere in the context's own
+    dialogue is left out, the true one with it.
     """
     dialogues = list(dialogues)
     pool = list(dict.fromkeys(said.text for d in dialogues for said in d.utterances))

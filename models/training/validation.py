@@ -16,10 +16,10 @@ from models.evaluation import (
     GoalSet,
     Problem,
     average_ranks,
-    hard_negatives,
     long_term_average_rank,
     make_goal_sets,
     make_problems,
+    retrieved_replies,
     short_term_average_rank,
 )
 from models.evaluation.split import LENGTHS
@@ -85,7 +85,7 @@ def validator(config: TrainConfig, find: Find) -> Callable[[SentenceTransformer]
 
 def make_validation_split(dialogues: list[Dialogue], base: UtteranceEncoder) -> ValidationSplit:
     """Make the planning problems of dialogues; hard negatives are retrieved with the base."""
-    propose = hard_negatives(base, dialogues, SHORT_TERM_LENGTHS)
+    propose = retrieved_replies(base, dialogues, SHORT_TERM_LENGTHS)
     problems = partial(make_problems, dialogues, SHORT_TERM_LENGTHS, SHORT_TERM_DISTANCES, propose)
     goal_sets = partial(make_goal_sets, dialogues)
     return ValidationSplit(dialogues, _if_long_enough(problems), _if_long_enough(goal_sets))

@@ -87,7 +87,7 @@ def short_term(
             note = f"Candidates were retrieved by {retriever}."
             known = loaded.get("base") if retriever == base else None
             encoder = known or UtteranceEncoder(retriever, precision=precision.value)
-            propose = evaluation.hard_negatives(encoder, dialogues, history)
+            propose = evaluation.retrieved_replies(encoder, dialogues, history)
         with naming(data or []), SystemProgress() as bar:
             told = partial(bar, "finding candidates")
             problems = evaluation.make_problems(dialogues, history, distance, propose, told)

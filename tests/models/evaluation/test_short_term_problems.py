@@ -9,9 +9,9 @@ from models.dialogue import Dialogue, Utterance
 from models.encoder import UtteranceEncoder
 from models.errors import DataError, TurnwiseError
 from models.evaluation.short_term_problems import (
-    hard_negatives,
     make_problems,
     read_problems,
+    retrieved_replies,
     write_problems,
 )
 from models.roles import Kind, Role
@@ -71,11 +71,11 @@ def test_dialogues_that_are_all_too_short_are_refused(dialogues: list[Dialogue])
         make_problems(dialogues[1:2], [2], [1], propose)
 
 
-def test_hard_negatives_are_the_best_of_other_dialogues(
+def test_retrieved_replies_are_the_best_of_other_dialogues(
     tiny_encoder: Callable[[Kind], UtteranceEncoder], dialogues: list[Dialogue]
 ) -> None:
     encoder = tiny_encoder(Kind.SINGLE)
-    found = hard_negatives(encoder, dialogues, [3], count=5)(dialogues[0], 3)
+    found = retrieved_replies(encoder, dialogues, [3], count=5)(dialogues[0], 3)
     history = [said.text for said in dialogues[0].utterances[:3]]
     own = {said.text for said in dialogues[0].utterances}
     others = {said.text for d in dialogues for said in d.utterances} - own
@@ -84,10 +84,10 @@ def test_hard_negatives_are_the_best_of_other_dialogues(
     assert found == sorted(fits, key=fits.__getitem__, reverse=True)[:5]
 
 
-def test_there_are_no_more_hard_negatives_than_other_utterances(
+def test_there_are_no_more_retrieved_replies_than_other_utterances(
     tiny_encoder: Callable[[Kind], UtteranceEncoder], dialogues: list[Dialogue]
 ) -> None:
-    proposed = hard_negatives(tiny_encoder(Kind.TRIPLE), dialogues[:2], [3])(dialogues[0], 3)
+    proposed = retrieved_replies(tiny_encoder(Kind.TRIPLE), dialogues[:2], [3])(dialogues[0], 3)
     assert sorted(proposed) == sorted(said.text for said in dialogues[1].utterances)
 
 

@@ -43,7 +43,9 @@ def ranks(scores: Scores, true: Places) -> Ranks:
 def hits(of_true: Ranks, at: Iterable[int], name: str = "hits") -> Metrics:
     """Return `NAME@k`, the share of ranks that are at most k, for each k.
 
-    A rank of k + 1/2, a tie for the last place that counts, is half a hit.
+    A rank of k + 1/2, a tie for the last place that counts, is half a hit. Of a tie of two that is
+    the expected value over its order, which `ranking_metrics` gives of any tie; of a longer one
+    its middle alone counts here.
     """
     return {f"{name}@{k}": float(np.clip(k + 1 - of_true, 0, 1).mean()) for k in at}
 
@@ -53,7 +55,8 @@ def retrieval_metrics(of_true: Ranks, candidates: int) -> Metrics:
 
     The normalised rank is (rank - 1) / (candidates - 1): 0 for the best, 1 for the last and 0.5
     for chance, whatever the number of candidates. rank / candidates would start at a number that
-    changes with the history length.
+    changes with the history length. The reciprocal rank, too, is that of the
+    middle of a tie, not as in `ranking_metrics` the expected value over its order.
 
     Args:
         of_true: (n,) ranks among the same number of candidates.

@@ -11,7 +11,7 @@ from enum import IntEnum
 from models.arrays import Float32
 from models.roles import RoleText
 from service.logs import request_id
-from service.metrics import Metrics, Path
+from service.metrics import Lane, Metrics
 
 _WINDOW = 256
 _PIECE = 32
@@ -30,12 +30,12 @@ class Priority(IntEnum):
     """Uploads; whoever sends them waits for each slice, so that they need no bound."""
 
     @property
-    def path(self) -> Path:
-        """The label in metrics."""
-        return _PATHS[self]
+    def lane(self) -> Lane:
+        """What metrics tell apart."""
+        return _LANES[self]
 
 
-_PATHS: dict[Priority, Path] = {
+_LANES: dict[Priority, Lane] = {
     Priority.TURN: "critical",
     Priority.LIST: "critical",
     Priority.IDLE: "idle",
@@ -44,7 +44,7 @@ _PATHS: dict[Priority, Path] = {
 
 
 @dataclass(eq=False, slots=True)
-class Request:
+class EncodingRequest:
     """Texts that are asked for together, and what is known of their vectors."""
 
     items: Sequence[RoleText]
@@ -74,7 +74,7 @@ class Request:
 class Piece:
     """Some texts of a request, to be cut into word pieces at once."""
 
-    request: Request
+    request: EncodingRequest
     start: int
 
     @property
@@ -87,7 +87,7 @@ class Piece:
 class Entry:
     """One text of a request, in word pieces."""
 
-    request: Request
+    request: EncodingRequest
     place: int
     tokens: list[int]
 
@@ -99,7 +99,7 @@ class Backlog:
         """Start empty.
 
         Args:
-            metrics: Gets the depth of each path, and what is dropped.
+            metrics: Gets the depth of each lane, and what is dropped.
             budget: Tokens of a padded batch.
         """
         self._metrics, self._budget = metrics, budget
@@ -120,12 +120,12 @@ class Backlog:
     @property
     def oldest(self) -> float:
         """Age in seconds of the text that has waited longest, of those that clients wait for."""
-        critical = [priority for priority in Priority if priority.path == "critical"]
+        critical = [priority for priority in Priority if priority.lane == "critical"]
         waiting = [queue for p in critical for queue in (self._pieces[p], self._entries[p])]
         heads = [queue[0].request.since for queue in waiting if queue]
         return time.monotonic() - min(heads) if heads else 0.0
 
-    def add(self, request: Request) -> None:
+    def add(self, request: EncodingRequest) -> None:
         """Take a request in, behind all others of its priority."""
         self._resize(request.priority, len(request.items))
         starts = range(0, len(request.items), _PIECE)
@@ -160,7 +160,7 @@ class Backlog:
         self._in_hand[piece.request.priority] -= 1
         self._resize(piece.request.priority, -len(piece.items))
 
-    def clear(self) -> set[Request]:
+    def clear(self) -> set[EncodingRequest]:
         """Forget everything; return the requests that it belonged to."""
         left = {piece.request for pieces in self._pieces for piece in pieces}
         left |= {entry.request for entries in self._entries for entry in entries}
@@ -204,7 +204,7 @@ class Backlog:
         self._resize(priority, -len(batch))
         return batch
 
-    def _drop(self, request: Request, texts: int) -> None:
+    def _drop(self, request: EncodingRequest, texts: int) -> None:
         self._resize(request.priority, -texts)
         if not request.failed:
             reason = "deadline" if request.late else "cancelled"
@@ -212,4 +212,4 @@ class Backlog:
 
     def _resize(self, priority: Priority, change: int) -> None:
         self._sizes[priority] += change
-        self._metrics.queue_depth.labels(priority.path).inc(change)
+        self._metrics.queue_depth.labels(priority.lane).inc(change)

@@ -19,7 +19,7 @@ import numpy as np
 from models.arrays import Float32
 from models.encoder import UtteranceEncoder
 from models.roles import RoleText
-from service.backlog import Backlog, Entry, Piece, Priority, Request
+from service.backlog import Backlog, EncodingRequest, Entry, Piece, Priority
 from service.device import Device, fail, settle
 from service.errors import DeadlineExceeded, Draining, Overloaded
 from service.metrics import Metrics
@@ -128,7 +128,7 @@ class EncoderQueue:
             raise _draining()
         if not items:
             return np.empty((0, self._encoder.dimension), np.float32)
-        request = Request(
+        request = EncodingRequest(
             items=items,
             priority=priority,
             answer=asyncio.get_running_loop().create_future(),
@@ -167,7 +167,7 @@ class EncoderQueue:
         for request in left:
             settle(request, _draining())
 
-    def _admit(self, request: Request) -> None:
+    def _admit(self, request: EncodingRequest) -> None:
         with self._lock:
             if request.priority is not Priority.BULK:
                 self._refuse(request.priority, len(request.items))

@@ -7,11 +7,11 @@ import numpy as np
 
 from models.arrays import Float32
 from models.mixture import score_matrix
-from service.conversation import Post, last_turns
 from service.encoding import CachedEncoder
 from service.errors import Conflict, InvalidRequest, SessionStarted
 from service.history import Histories, chosen, session_not_found
 from service.pools import Pools
+from service.posts import Post, last_turns
 from service.requests import (
     Aggregated,
     PoolVersion,

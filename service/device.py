@@ -10,7 +10,7 @@ import numpy as np
 from models.arrays import Float32
 from models.encoder import UtteranceEncoder
 from models.roles import Role, RoleText
-from service.backlog import Entry, Request
+from service.backlog import EncodingRequest, Entry
 from service.errors import EncoderFailed, ServiceError
 from service.metrics import Metrics
 
@@ -47,7 +47,7 @@ class Device:
         """Encode a batch, and settle the requests that are whole with it, or that it fails."""
         now = time.monotonic()
         for entry in batch:  # uploads and idle work may wait for seconds, and mislead about turns
-            if entry.request.priority.path == "critical":
+            if entry.request.priority.lane == "critical":
                 self._metrics.stage_seconds.labels("queue").observe(now - entry.request.since)
         try:
             self._encode(batch)
@@ -73,7 +73,7 @@ class Device:
             request.vectors[entry.place] = vector
             request.encoded += 1
             role = request.items[entry.place].role
-            self._metrics.encoded.labels(role, request.priority.path).inc()
+            self._metrics.encoded.labels(role, request.priority.lane).inc()
             if request.encoded == len(request.items):
                 settle(request, request.vectors)
 
@@ -92,14 +92,14 @@ class Device:
         return vectors
 
 
-def fail(request: Request, error: Exception) -> None:
+def fail(request: EncodingRequest, error: Exception) -> None:
     """Log an error, and tell it to who waits for the request."""
     _log.error("the encoder failed", exc_info=error, extra={"request_id": request.id})
     request.failed = True
     settle(request, EncoderFailed("the model failed on a text of this request"))
 
 
-def settle(request: Request, result: Float32 | ServiceError) -> None:
+def settle(request: EncodingRequest, result: Float32 | ServiceError) -> None:
     """Answer a request from another thread, unless nobody waits any more."""
     answer: asyncio.Future[Float32] = request.answer
 

@@ -10,9 +10,9 @@ from models.arrays import Float32
 from models.dialogue import Utterance
 from models.roles import Role, RoleText, relation_to
 from service.batching import Priority
-from service.conversation import Post, utterances
 from service.encoding import CachedEncoder
 from service.errors import Conflict, InvalidRequest, ServiceError, SessionNotFound
+from service.posts import Post, utterances
 from service.requests import RESPONDER, Aggregated, OptionalHistory
 from service.sessions import Session, SessionKey, Sessions
 

@@ -13,8 +13,8 @@ from models.roles import Role
 Stage = Literal[
     "queue", "tokenize", "encode", "state_read", "state_write", "search", "rerank", "plan"
 ]
-Path = Literal["critical", "idle", "bulk"]
-"""Whether a request waits for an encoding, nobody does, or an upload does."""
+Lane = Literal["critical", "idle", "bulk"]
+"""The label `path`: whether a request waits for an encoding, nobody does, or an upload does."""
 Rejected = Literal["queue_full", "draining", "body_too_large", "unauthenticated", "forbidden"]
 Dropped = Literal["cancelled", "deadline"]
 Operation = Literal["read", "commit", "put_first", "delete", "pool_read", "pool_commit"]
@@ -130,10 +130,10 @@ class Metrics:
     def _create_series(self) -> None:
         for stage in get_args(Stage):
             self.stage_seconds.labels(stage)
-        for path in get_args(Path):
-            self.queue_depth.labels(path)
-        for role, path in product(Role, get_args(Path)):
-            self.encoded.labels(role, path)
+        for lane in get_args(Lane):
+            self.queue_depth.labels(lane)
+        for role, lane in product(Role, get_args(Lane)):
+            self.encoded.labels(role, lane)
         for metric, values in (
             (self.rejected, Rejected),
             (self.dropped, Dropped),

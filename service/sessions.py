@@ -21,8 +21,8 @@ from pydantic_core import from_json
 from redis.asyncio import Redis
 
 from models.arrays import Float32
-from service.conversation import Post
 from service.metrics import Metrics
+from service.posts import Post
 from service.redis import redis_errors
 
 _log = logging.getLogger("turnwise.sessions")

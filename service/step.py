@@ -8,8 +8,8 @@ from time import time_ns
 from models.arrays import Float32
 from models.dialogue import Utterance
 from models.mixture import rows
-from service.conversation import Post, unchanged, utterances
 from service.history import Histories
+from service.posts import Post, unchanged, utterances
 from service.sessions import Answered, Change, Session
 
 _AT_ONCE = 8

@@ -10,7 +10,6 @@ import numpy as np
 
 from models.roles import Role
 from service.batching import Priority
-from service.conversation import Post
 from service.deadline import deadline
 from service.encoding import CachedEncoder
 from service.errors import (
@@ -23,6 +22,7 @@ from service.errors import (
 from service.history import Histories, chosen, context_inputs
 from service.metrics import Metrics
 from service.pools import Pools, PoolView
+from service.posts import Post
 from service.requests import RESPONDER, PoolVersion, TurnAnswer, TurnRequest
 from service.reranking import Reranking
 from service.selection import Choice, Context, Selector

@@ -11,9 +11,13 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from service.errors import (
     BodyTooLarge,
     BodyTooSlow,
+    DeadlineExceeded,
+    Draining,
+    EncoderFailed,
     Forbidden,
     InvalidRequest,
     NotFound,
+    Overloaded,
     ServiceError,
     Unauthenticated,
     UnsupportedMedia,
@@ -51,6 +55,8 @@ SERVER_TIMING = {
         "schema": {"type": "string", "example": "encode;dur=5.912, total;dur=7.204"},
     }
 }
+ENCODING = (EncoderFailed, Overloaded, DeadlineExceeded, Draining)
+"""What any route that encodes may fail with."""
 
 _KEYED: tuple[type[ServiceError], ...] = (Unauthenticated, Forbidden, InvalidRequest, ServiceError)
 _WITH_BODY = (*_KEYED, BodyTooLarge, BodyTooSlow, UnsupportedMedia)

@@ -7,9 +7,8 @@ from starlette.responses import Response
 
 from service.api.bodies import JsonRoute, answer
 from service.api.dependencies import Selecting, ServicesDep
-from service.api.docs import SERVER_TIMING, failures
+from service.api.docs import ENCODING, SERVER_TIMING, failures
 from service.api.limits import check_limits
-from service.api.sessions import ENCODING
 from service.deadline import deadline
 from service.errors import Conflict, SessionNotFound, StateUnavailable
 from service.requests import PlanAnswer, PlanRequest

@@ -7,9 +7,8 @@ from starlette.responses import Response, StreamingResponse
 
 from service.api.bodies import JsonRoute, answer
 from service.api.dependencies import EditingPools, LookingAtPools, PoolName, Selecting, ServicesDep
-from service.api.docs import failures
+from service.api.docs import ENCODING, failures
 from service.api.limits import check_limits
-from service.api.sessions import ENCODING
 from service.api.uploads import progress_lines, read_candidates
 from service.catalogue import CandidateId, Edited, PoolInfo, UploadedCandidate
 from service.deadline import deadline

@@ -7,17 +7,13 @@ from starlette.responses import Response
 
 from service.api.bodies import JsonRoute, answer
 from service.api.dependencies import Selecting, ServicesDep, SessionId
-from service.api.docs import SERVER_TIMING, failures
+from service.api.docs import ENCODING, SERVER_TIMING, failures
 from service.api.limits import check_limits
 from service.deadline import deadline
 from service.errors import (
     CandidateNotFound,
     Conflict,
-    DeadlineExceeded,
-    Draining,
-    EncoderFailed,
     IdempotencyMismatch,
-    Overloaded,
     PoolNotFound,
     PoolNotReady,
     SessionFull,
@@ -37,9 +33,6 @@ from service.requests import (
 from service.schemas import ScoresQuery
 
 router = APIRouter(prefix="/sessions/{session_id}", tags=["sessions"], route_class=JsonRoute)
-
-ENCODING = (EncoderFailed, Overloaded, DeadlineExceeded, Draining)
-"""What any route that encodes may fail with."""
 
 IdempotencyKey = Annotated[
     str | None,

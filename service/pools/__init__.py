@@ -3,7 +3,6 @@
 from service.pools.candidate import Candidate, read_candidates
 from service.pools.contents import Hit
 from service.pools.encoding import PoolEncoder, RunningQueries
-from service.pools.pool import PoolView
 from service.pools.registry import Pools
 from service.pools.snapshot import (
     Manifest,
@@ -12,6 +11,7 @@ from service.pools.snapshot import (
     read_snapshot,
     write_snapshot,
 )
+from service.pools.view import PoolView
 
 __all__ = [
     "Candidate",

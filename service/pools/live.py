@@ -16,9 +16,9 @@ from service.pools.edit import Edit
 from service.pools.encoding import PoolEncoder, Progress, encode_unknown
 from service.pools.index import Float16
 from service.pools.log import NOWHERE, Entry, Head, Log, PoolKey, Position
-from service.pools.pool import PoolView
 from service.pools.replay import Replay
 from service.pools.store import PoolStore
+from service.pools.view import PoolView
 from service.pools.workers import Workers
 
 Plan = Callable[[Contents], tuple[list[Candidate], list[str]]]

@@ -23,10 +23,10 @@ from service.pools.contents import Contents
 from service.pools.encoding import PoolEncoder, Progress
 from service.pools.live import LivePool, Means
 from service.pools.log import Head, PoolKey
-from service.pools.pool import PoolView
 from service.pools.snapshot import Snapshot
 from service.pools.store import PoolStore
 from service.pools.upkeep import build_index, fold, log_is_long, needs_index
+from service.pools.view import PoolView
 from service.pools.workers import Workers
 from service.redis import Redis
 

@@ -20,7 +20,7 @@ from service.catalogue import Retrieval
 from service.errors import InvalidRequest
 from service.pools.candidate import Candidate, distinct, read_candidates
 from service.pools.index import Float16
-from service.pools.pool import PoolView
+from service.pools.view import PoolView
 from service.requests import Name
 
 FORMAT = 1

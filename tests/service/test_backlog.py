@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.roles import Role, RoleText
-from service.backlog import Backlog, Entry, Piece, Priority, Request
+from service.backlog import Backlog, EncodingRequest, Entry, Piece, Priority
 from service.metrics import Metrics
 
 BUDGET = 40
@@ -26,10 +26,10 @@ def backlog(metrics: Metrics) -> Backlog:
 
 def asked(
     *texts: str, priority: Priority = Priority.TURN, deadline: float = float("inf")
-) -> Request:
+) -> EncodingRequest:
     loop = asyncio.new_event_loop()
     loop.close()  # the answer is never awaited here
-    return Request(
+    return EncodingRequest(
         items=[RoleText(text, Role.AFTER) for text in texts],
         priority=priority,
         answer=asyncio.Future(loop=loop),
@@ -38,7 +38,7 @@ def asked(
     )
 
 
-def cut_up(backlog: Backlog, *requests: Request) -> None:
+def cut_up(backlog: Backlog, *requests: EncodingRequest) -> None:
     for request in requests:
         backlog.add(request)
     while piece := backlog.take_piece():

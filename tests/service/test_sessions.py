@@ -5,9 +5,9 @@ import pytest
 from redis.asyncio import Redis
 
 from models.arrays import Float32
-from service.conversation import Post
 from service.errors import StateUnavailable
 from service.metrics import Metrics
+from service.posts import Post
 from service.redis import connect
 from service.sessions import ANSWERS_KEPT, Answered, Change, Session, SessionKey, Sessions
 from tests.service.conftest import RedisServer

@@ -1,6 +1,6 @@
 import time
 
-from service.conversation import Post
+from service.posts import Post
 from service.step import Step
 
 POST = Post("user", "Hello", 0.0)

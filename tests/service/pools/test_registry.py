@@ -14,7 +14,7 @@ from service.errors import (
     PoolNotReady,
     StateUnavailable,
 )
-from service.pools import Candidate, pool, registry, store
+from service.pools import Candidate, registry, store
 from service.pools.contents import Contents
 from service.pools.edit import Edit
 from service.pools.live import LivePool
@@ -445,7 +445,7 @@ async def test_a_search_in_another_thread_finds_the_same(
     replica = await with_pool(start, "One.", "Two.", "Three.")
     view, query = replica.pools.view("n", "p"), np.ones(32, np.float32)
     here = await view.search(query, 2)
-    monkeypatch.setattr(pool, "INLINE", 0)
+    monkeypatch.setattr("service.pools.view.INLINE", 0)
     assert await view.search(query, 2) == here
     with pytest.raises(ValueError, match="finite"):
         await view.search(query * np.nan, 2)

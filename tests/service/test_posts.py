@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.dialogue import Utterance
-from service.conversation import Post, last_turns, unchanged, utterances
+from service.posts import Post, last_turns, unchanged, utterances
 
 posts = st.lists(
     st.builds(Post, st.sampled_from("ab"), st.sampled_from(["x", "y"]), st.just(0.0)), max_size=8

@@ -1,6 +1,5 @@
 """The sentence encoder E: texts in roles to unit vectors."""
 
-import hashlib
 import json
 import logging
 import os
@@ -24,6 +23,7 @@ from models.aggregation import Aggregation
 from models.arrays import Float32
 from models.errors import ModelError
 from models.extras import not_installed
+from models.fingerprint import digest
 from models.roles import Relation, Role, RoleText, kind_of, prefixed
 from models.runtime import VERSION, OnnxForward, export
 
@@ -128,14 +128,10 @@ class UtteranceEncoder:
     @cached_property
     def fingerprint(self) -> str:
         """Digest of weights, vocabulary, pooling and kind: equal where vectors compare."""
-        digest = hashlib.sha256(self.kind.encode())
-        digest.update(json.dumps(self.model.tokenizer.get_vocab(), sort_keys=True).encode())
+        vocabulary = json.dumps(self.model.tokenizer.get_vocab(), sort_keys=True)
         # A module prints its settings: so the pooling counts, as does the longest text.
-        digest.update(f"{self.model}{self.model.max_seq_length}".encode())
-        for name, weights in sorted(self.model.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(weights.float().cpu().numpy().tobytes())
-        return digest.hexdigest()[:16]
+        settings = f"{self.model}{self.model.max_seq_length}"
+        return digest(self.kind + vocabulary + settings, self.model.state_dict())
 
     def encode(
         self,

@@ -6,7 +6,6 @@ encoder/              (pairwise) an ordinary sentence-transformers folder
 words.json            (ioi) the vocabulary, most frequent first
 """
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, Literal
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import nn
 
 from models.errors import ModelError
 
@@ -68,15 +67,6 @@ def load_weights(network: nn.Module, folder: Path) -> None:
         network.load_state_dict(load_file(folder / WEIGHTS))
     except (OSError, SafetensorError, RuntimeError) as error:
         raise ModelError(f"'{folder}': {WEIGHTS} cannot be loaded: {error}") from error
-
-
-def digest(seed: str, weights: Mapping[str, Tensor]) -> str:
-    """Return 16 hexadecimal digits, equal where seed and weights are."""
-    hashed = hashlib.sha256(seed.encode())
-    for name, value in sorted(weights.items()):
-        hashed.update(name.encode())
-        hashed.update(value.to("cpu", torch.float32).numpy().tobytes())
-    return hashed.hexdigest()[:16]
 
 
 def default_device(device: str | None) -> str:

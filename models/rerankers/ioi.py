@@ -14,9 +14,9 @@ from torch import Tensor
 from models.arrays import Float32
 from models.encoder import batches, model_name
 from models.errors import ModelError
+from models.fingerprint import digest
 from models.rerankers.folder import (
     default_device,
-    digest,
     load_weights,
     read_sizes,
     save_reranker,

@@ -19,7 +19,8 @@ from models.arrays import Float32
 from models.dialogue import Dialogue
 from models.encoder import Precision, UtteranceEncoder, model_name
 from models.errors import ModelError
-from models.rerankers.folder import digest, load_weights, read_sizes
+from models.fingerprint import digest
+from models.rerankers.folder import load_weights, read_sizes
 from models.rerankers.projectors import Projectors
 from models.roles import Role
 

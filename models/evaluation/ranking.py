@@ -16,12 +16,10 @@ from models.evaluation.reranking import (
     retrieval_systems,
     retriever,
     scorer_system,
-    texts_of,
 )
 from models.evaluation.split import Context, Split
 from models.evaluation.systems import (
     System,
-    joined,
     lexical_systems,
     scores_of,
     turn_ms,
@@ -84,7 +82,9 @@ def systems_of(models: Mapping[str, Model], split: Split) -> Iterator[tuple[str,
 
 def warn_of_long_inputs(models: Mapping[str, Model], data: RankingSet) -> None:
     """Warn of what is longer than a model reads."""
-    whole = ((joined(each), f'{where}, field "context"') for each, _, where in _places(data))
+    whole = (
+        (" ".join(each.texts), f'{where}, field "context"') for each, _, where in _places(data)
+    )
     readers = {n: m for n, m in models.items() if not isinstance(m, CrossEncoderScorer)}
     warn_of_truncation(readers, _texts(data), whole)
     for label, model in models.items():
@@ -95,13 +95,13 @@ def warn_of_long_inputs(models: Mapping[str, Model], data: RankingSet) -> None:
 
 def _texts(data: RankingSet) -> Iterator[tuple[str, str]]:
     for context, candidates, where in _places(data):
-        yield from ((text, f'{where}, field "context"') for text in texts_of(context))
+        yield from ((text, f'{where}, field "context"') for text in context.texts)
         yield from ((text, f'{where}, field "candidates"') for text in candidates)
 
 
 def _pairs(model: CrossEncoderScorer, data: RankingSet) -> Iterator[tuple[tuple[str, str], str]]:
     for context, candidates, where in _places(data):
-        said = texts_of(context)
+        said = context.texts
         yield from ((model.pair(said, text), f'{where}, field "candidates"') for text in candidates)
 
 

@@ -30,16 +30,16 @@ class Scorer(Protocol):
 
 def pairwise_system(model: PairwiseModel, split: Split) -> System:
     """Return the pairwise model as a system; a turn embeds the newest utterance alone."""
-    said = dict.fromkeys(text for context in split.contexts for text in texts_of(context))
+    said = dict.fromkeys(text for context in split.contexts for text in context.texts)
     place = {text: number for number, text in enumerate(said)}
     embedded = model.embed(list(said))
 
     def history(context: Context) -> Float32:
-        return embedded[[place[text] for text in texts_of(context)]]
+        return embedded[[place[text] for text in context.texts]]
 
     def turn(number: int) -> Float32:
         context = split.contexts[number]
-        newest = model.embed(texts_of(context)[-1:])
+        newest = model.embed(context.texts[-1:])
         return model.contexts(np.concatenate([history(context)[:-1], newest]))
 
     queries = np.stack([model.contexts(history(context)) for context in split.contexts])
@@ -58,7 +58,7 @@ def scorer_system(scorer: Scorer, split: Split) -> System:
 
     def scores(contexts: Places, candidates: Places) -> Scores:
         texts = [split.pool[place] for place in candidates]
-        histories = (texts_of(split.contexts[place]) for place in contexts)
+        histories = (split.contexts[place].texts for place in contexts)
         return np.stack([scorer.scores(history, texts) for history in histories])
 
     return System(scorer.name, scores, lambda _: None)
@@ -93,8 +93,3 @@ def retriever(systems: Sequence[System], aggregation: Aggregation) -> System:
     It sums the rows that the model card recommends, or else all of them: MaxSim has no query.
     """
     return recommended(systems, Aggregation() if aggregation.name == "max_sim" else aggregation)
-
-
-def texts_of(context: Context) -> list[str]:
-    """Return the texts of a history, oldest first."""
-    return [said.text for said in context.history]

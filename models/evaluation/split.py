@@ -19,6 +19,11 @@ class Context:
     history: tuple[Utterance, ...]
     target: Utterance
 
+    @property
+    def texts(self) -> list[str]:
+        """The texts of the history, oldest first."""
+        return [said.text for said in self.history]
+
 
 @dataclass(frozen=True, slots=True)
 class Split:

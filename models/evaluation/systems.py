@@ -115,7 +115,7 @@ def lexical_systems(split: Split, seed: int = 0) -> list[System]:
         return generator.random((len(contexts), len(candidates)), np.float32)
 
     def bm25(contexts: Places, candidates: Places) -> Scores:
-        histories = (joined(split.contexts[place]) for place in contexts)
+        histories = (" ".join(split.contexts[place].texts) for place in contexts)
         return np.stack([index.scores(history)[candidates] for history in histories])
 
     return [System("random", random, _nothing), System("BM25", bm25, _nothing)]
@@ -213,7 +213,7 @@ def _max_sim(first: Float32, second: Float32, vectors: Float32) -> Float32:
 
 
 def _whole_history(encoded: EncodedSplit) -> System:
-    texts = [joined(context) for context in encoded.split.contexts]
+    texts = [" ".join(context.texts) for context in encoded.split.contexts]
 
     def turn(place: int) -> Float32:
         vector: Float32 = encode_from_left(encoded.encoder, [texts[place]])[0]
@@ -246,11 +246,6 @@ def _row_turn(encoded: EncodedSplit) -> Callable[[int], Float32]:
 
 def _keys(context: Context, role: Role) -> list[Key]:
     return context_keys(context.history, context.target.speaker, role)
-
-
-def joined(context: Context) -> str:
-    """Return a history as one text."""
-    return " ".join(said.text for said in context.history)
 
 
 def _nothing(_place: int) -> None:

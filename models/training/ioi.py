@@ -102,9 +102,8 @@ def train_ioi(
 
 def make_model(config: IoIConfig, pairs: Sequence[Context], device: str) -> IoI:
     """Return an untrained network over word2vec's vectors of the pairs' texts."""
-    texts = dict.fromkeys(text for pair in pairs for text in texts_of(pair))
     vocabulary, vectors = word_vectors(
-        texts,
+        distinct_texts(pairs),
         config.network.dimension,
         min_count=config.word_vectors.min_count,
         epochs=config.word_vectors.epochs,
@@ -116,9 +115,9 @@ def make_model(config: IoIConfig, pairs: Sequence[Context], device: str) -> IoI:
     return IoI(network.to(device), vocabulary)
 
 
-def texts_of(pair: Context) -> list[str]:
-    """Return the texts of a pair, the response last."""
-    return [*(said.text for said in pair.history), pair.target.text]
+def distinct_texts(pairs: Sequence[Context]) -> list[str]:
+    """Return the texts of pairs, contexts and responses, each once."""
+    return list(dict.fromkeys(text for pair in pairs for text in (*pair.texts, pair.target.text)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +135,10 @@ def items_of(pairs: Sequence[Context], model: IoI, config: IoIConfig) -> list[It
     if config.negatives.hard:
         encoder = UtteranceEncoder(config.negatives.encoder or DEFAULT_MODEL)
         hard = hard_negatives(encoder, pairs, config.negatives.among)
-    texts = dict.fromkeys(text for pair in pairs for text in texts_of(pair))
-    words = {text: model.word_ids(text) for text in texts}
+    words = {text: model.word_ids(text) for text in distinct_texts(pairs)}
     return [
         Item(
-            tuple(words[said.text] for said in pair.history),
+            tuple(words[text] for text in pair.texts),
             words[pair.target.text],
             tuple(words[text] for text in others),
         )

@@ -11,7 +11,6 @@ from models.evaluation.reranking import (
     reranked,
     retriever,
     scorer_system,
-    texts_of,
 )
 from models.evaluation.split import Split, make_split
 from models.evaluation.systems import System
@@ -38,7 +37,7 @@ def fixed(scores: Sequence[float]) -> System:
 def test_pairwise_scores_are_cosines_of_context_and_response(
     pairwise: PairwiseModel, split: Split
 ) -> None:
-    contexts = [texts_of(context) for context in split.contexts]
+    contexts = [context.texts for context in split.contexts]
     expected = pairwise.encode_contexts(contexts) @ pairwise.encode_responses(split.pool).T
     everything = np.arange(len(contexts)), np.arange(len(split.pool))
     scores = pairwise_system(pairwise, split).scores(*everything)
@@ -49,14 +48,14 @@ def test_the_timed_pairwise_turn_works_out_the_context(
     pairwise: PairwiseModel, split: Split
 ) -> None:
     query = pairwise_system(pairwise, split).turn(3)
-    expected = pairwise.encode_contexts([texts_of(split.contexts[3])])[0]
+    expected = pairwise.encode_contexts([split.contexts[3].texts])[0]
     np.testing.assert_allclose(query, expected, atol=1e-5)
 
 
 def test_a_scorer_reads_the_history_with_each_candidate(ioi: IoI, split: Split) -> None:
     scores = scorer_system(ioi, split).scores(np.array([1, 4]), np.array([2, 0]))
     texts = [split.pool[2], split.pool[0]]
-    expected = [ioi.scores(texts_of(split.contexts[place]), texts) for place in (1, 4)]
+    expected = [ioi.scores(split.contexts[place].texts, texts) for place in (1, 4)]
     np.testing.assert_allclose(scores, expected, atol=1e-5)
 
 

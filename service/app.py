@@ -53,9 +53,9 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
     async with AsyncExitStack() as stack:
         url = settings.redis_url
         if url is None:
-            private = await stack.enter_async_context(PrivateRedis(settings.data_dir / "redis"))
+            private = await stack.enter_async_context(PrivateRedis(settings.redis_folder))
             url = private.url
-            _log.info("private Redis started, its data are in %s", settings.data_dir / "redis")
+            _log.info("private Redis started, its data are in %s", settings.redis_folder)
         replica = await stack.enter_async_context(running_replica(settings, url, metrics))
         redis, cached, pools = replica.redis, replica.cached, replica.pools
         await pools.start()

@@ -11,6 +11,8 @@ import fcntl
 import shutil
 import tempfile
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from os import getpid
 from pathlib import Path
@@ -69,6 +71,20 @@ def running_url(folder: Path) -> str | None:
         _, _, url = (folder / "redis.lock").read_text().partition("\n")
         return url.strip() or None
     return None
+
+
+@asynccontextmanager
+async def running_or_started(folder: Path) -> AsyncIterator[str]:
+    """Give the URL of the server that runs on a folder, or else of one that runs for the block.
+
+    Raises:
+        PrivateRedisError: The server does not start.
+    """
+    if url := running_url(folder):
+        yield url
+        return
+    async with PrivateRedis(folder) as server:
+        yield server.url
 
 
 class PrivateRedis:

@@ -133,6 +133,11 @@ class Settings(Limits):
         """Whether nobody but this machine reaches the host."""
         return self.host in {"127.0.0.1", "::1", "localhost"}
 
+    @property
+    def redis_folder(self) -> Path:
+        """Where the private Redis keeps its files."""
+        return self.data_dir / "redis"
+
     @field_validator("redis_url")
     @classmethod
     def _reachable(cls, url: str | None) -> str | None:

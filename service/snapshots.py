@@ -9,7 +9,7 @@ from service.catalogue import Edited
 from service.errors import PoolNotFound
 from service.metrics import Metrics
 from service.pools import Manifest, read_snapshot, write_snapshot
-from service.private_redis import PrivateRedis, running_url
+from service.private_redis import running_or_started
 from service.replica import Replica, running_replica
 from service.settings import Settings
 
@@ -69,13 +69,7 @@ async def restore(
 @asynccontextmanager
 async def _replica(settings: Settings) -> AsyncIterator[Replica]:
     async with AsyncExitStack() as stack:
-        url = await _url(settings, stack)
+        url = settings.redis_url
+        if url is None:
+            url = await stack.enter_async_context(running_or_started(settings.redis_folder))
         yield await stack.enter_async_context(running_replica(settings, url, Metrics()))
-
-
-async def _url(settings: Settings, stack: AsyncExitStack) -> str:
-    """Return the Redis of the settings; else a service's private one, or one started for this."""
-    folder = settings.data_dir / "redis"
-    if url := settings.redis_url or running_url(folder):
-        return url
-    return (await stack.enter_async_context(PrivateRedis(folder))).url

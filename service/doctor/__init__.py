@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 
@@ -13,7 +14,7 @@ from service.doctor.finding import Finding
 from service.doctor.host import examine_device, examine_port, examine_settings
 from service.doctor.pools import examine_pools
 from service.doctor.redis import examine_redis
-from service.private_redis import PrivateRedis, PrivateRedisError, bundled_server, running_url
+from service.private_redis import PrivateRedisError, bundled_server, running_or_started
 from service.redis import connect
 from service.replica import load_encoder
 from service.settings import Settings, SettingsError
@@ -66,7 +67,7 @@ def _model(settings: Settings) -> tuple[UtteranceEncoder | None, Finding]:
 async def _state(settings: Settings, encoder: UtteranceEncoder | None) -> AsyncIterator[Finding]:
     async with AsyncExitStack() as stack:
         try:
-            url = settings.redis_url or await _private(settings, stack)
+            url = settings.redis_url or await _private(settings.redis_folder, stack)
         except PrivateRedisError as error:
             yield Finding("redis", "fail", str(error), "set TURNWISE_REDIS_URL to a Redis")
             return
@@ -88,12 +89,9 @@ async def _state(settings: Settings, encoder: UtteranceEncoder | None) -> AsyncI
                 yield finding
 
 
-async def _private(settings: Settings, stack: AsyncExitStack) -> str | None:
+async def _private(folder: Path, stack: AsyncExitStack) -> str | None:
     """Return the URL of the private Redis, started for this where it has data; else None."""
-    folder = settings.data_dir / "redis"
-    if url := running_url(folder):
-        return url
     bundled_server()
     if not (folder / "appendonly.aof").exists():
         return None
-    return (await stack.enter_async_context(PrivateRedis(folder))).url
+    return await stack.enter_async_context(running_or_started(folder))

@@ -7,7 +7,12 @@ from subprocess import PIPE, Popen
 import pytest
 from redis import Redis
 
-from service.private_redis import PrivateRedis, PrivateRedisError, running_url
+from service.private_redis import (
+    PrivateRedis,
+    PrivateRedisError,
+    running_or_started,
+    running_url,
+)
 from tests.waiting import eventually
 
 # A process that starts a server, says where, and waits.
@@ -160,3 +165,21 @@ def test_another_process_can_find_the_server_while_it_runs(tmp_path: Path) -> No
     finally:
         server.stop()
     eventually(lambda: not running_url(tmp_path))  # the last process lets go of its files singly
+
+
+@pytest.mark.anyio
+async def test_a_server_that_runs_is_used_and_left_running(tmp_path: Path) -> None:
+    async with PrivateRedis(tmp_path) as server:
+        async with running_or_started(tmp_path) as url:
+            assert url == server.url
+        with client(server.url) as redis:
+            assert redis.ping()
+
+
+@pytest.mark.anyio
+async def test_without_one_that_runs_another_is_started_for_as_long(tmp_path: Path) -> None:
+    async with running_or_started(tmp_path) as url:
+        with client(url) as redis:
+            assert redis.ping()
+        assert running_url(tmp_path) == url
+    eventually(lambda: not running_url(tmp_path))

@@ -64,7 +64,7 @@ class UtteranceEncoder:
         Args:
             name: A folder, a hub name, or a model.
             device: A torch device; without one a GPU where there is one, else the CPU.
-            precision: Of the transformer's arithmetic. Vectors are float32 whatever it is.
+            precision: The transformer's arithmetic. Vectors are float32 whatever it is.
 
         Raises:
             ModelError: Nothing that can be loaded stands there.
@@ -94,7 +94,7 @@ class UtteranceEncoder:
             name: A folder or a hub name.
             device: As in the constructor.
             cache: Folder of exported models, by fingerprint; a model is exported once.
-            threads: Of one batch on a CPU; `usable_cores` where left out.
+            threads: Threads of one batch on a CPU; `usable_cores` where left out.
 
         Raises:
             ModelError: Nothing that can be loaded stands there.
@@ -324,7 +324,7 @@ def forward(
     Args:
         model: The encoder.
         tokens: Word pieces of each text.
-        dtype: Of the transformer's arithmetic, by autocast where it is not float32.
+        dtype: Precision of the transformer's arithmetic, by autocast where it is not float32.
 
     Returns:
         (n, d) float32 tensor on the model's device, unit rows.

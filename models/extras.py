@@ -1,4 +1,4 @@
-"""Packages that only training and pictures need, and that an extra brings."""
+"""Packages that an extra brings: for training, for pictures, and the base encoder."""
 
 from importlib.util import find_spec
 

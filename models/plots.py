@@ -7,7 +7,7 @@ if TYPE_CHECKING:  # an extra, which scoring needs not
     from matplotlib.axes import Axes
 
 _COLOURS, _MARKERS = "tab20", "os^DvPX"
-"""As many as have no common divisor: no pair of them comes back before the 141st line."""
+"""20 colours and 7 markers, which are coprime: the first 140 lines all look different."""
 _MARKED = 20
 """Points of a line that have a marker, about; all where there are fewer."""
 _NAMED = 0.27

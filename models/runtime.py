@@ -20,7 +20,7 @@ from models.arrays import Float32
 
 FILE = "model.onnx"
 VERSION = "fused-1"
-"""Of what `export` writes: another one where it writes something else of the same model."""
+"""Version of the exported graph: bump it when `export` writes another for the same model."""
 
 _OPSET = 18
 """The newest whose attention the fusions know; fused it is faster than the operator of 23."""
@@ -43,7 +43,7 @@ class OnnxForward:
         Args:
             folder: The exported encoder.
             pad: Word piece that fills a shorter text.
-            threads: Of one batch; `usable_cores` where left out.
+            threads: Threads of one batch; `usable_cores` where left out.
         """
         # Threads that spin between operators save a fifth of the time of one text or two, which
         # are the [B1] and [B2] of one turn; those that go on after the last operator would only

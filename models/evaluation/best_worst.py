@@ -47,7 +47,7 @@ def make_tuples(items: Sequence[str], seed: int = 0) -> list[Triple]:
 
     Args:
         items: At least five distinct ids.
-        seed: Of the shuffles, of items, tuples, and the order within a tuple.
+        seed: Seed of the shuffles, of items, tuples, and the order within a tuple.
 
     Raises:
         TurnwiseError: There are too few items, or one stands there twice.

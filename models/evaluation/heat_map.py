@@ -10,7 +10,7 @@ from models.plots import literal
 LABEL = 40
 """Characters of an utterance that are shown."""
 INCHES = 0.28
-"""Of one utterance that is named."""
+"""Side of the picture that each named utterance takes."""
 NAMED = 100
 """Utterances that are named at most: of more, every second or third, and so on."""
 

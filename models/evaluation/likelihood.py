@@ -17,7 +17,7 @@ from models.evaluation.truncation import warn_of_cut
 Language = Literal["en", "de"]
 
 TOKENS = 4096
-"""Of a padded batch."""
+"""Largest padded batch."""
 
 # What stands before the dialogue, and between it and the answer.
 _PROMPTS: dict[Language, tuple[str, str]] = {

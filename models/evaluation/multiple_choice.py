@@ -43,7 +43,7 @@ def evaluate_language_models(
     Args:
         models: By their names in the table.
         questions: At least one.
-        language: Of the prompt.
+        language: Language of the prompt.
 
     Yields:
         Rows as above, with and without the context, by the log-likelihood of the whole choice,

@@ -38,7 +38,7 @@ from models.roles import Kind, Role, relation_to
 
 HITS = (5, 10, 25, 50)
 FIT_WEIGHT = 0.5
-"""Of the next-utterance score beside the score toward the goal, as `/rank` takes it."""
+"""Weight of the next-utterance score beside the score toward the goal, as in `/rank`."""
 
 Score = Callable[[Problem, VectorTable], Scores]
 

@@ -22,7 +22,7 @@ def load(
     Args:
         folder: What `turnwise train` left as the best model.
         device: A torch device; without one a GPU where there is one, else the CPU.
-        precision: Of a pairwise model's encoder, as there. An IoI network computes in float32.
+        precision: Arithmetic of a pairwise model's encoder. An IoI network computes in float32.
 
     Raises:
         ModelError: The folder holds none, or a broken one.

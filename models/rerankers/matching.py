@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 FILTERS = (32, 16)
-"""Of the two convolutions."""
+"""Output channels of the two convolutions."""
 WINDOW = 3
 """Side of convolutions and of pools, which do not overlap."""
 

@@ -101,7 +101,7 @@ class State:
     recipe: Recipe
     step: int = 0
     best: float = math.inf
-    """Of the validations so far; lower is better."""
+    """Best score of the validations so far; lower is better."""
 
 
 def save_checkpoint(folder: Path, state: State) -> None:

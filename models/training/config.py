@@ -91,7 +91,7 @@ class Optimiser(Section):
 
     learning_rate: PositiveFloat = 2e-5
     scale_learning_rate: NonNegativeFloat = 1e-3
-    """Of the logarithm of the inverse temperatures, which live on another scale."""
+    """Learning rate of the inverse temperatures' logarithms, which live on another scale."""
     weight_decay: NonNegativeFloat = 0.01
     warm_up: float = Field(default=0.1, ge=0.0, le=1.0)
     """Share of all steps."""
@@ -137,7 +137,7 @@ class TrainConfig(Section):
     """Longest window that is encoded at once: a history of 10 and its answer."""
     seed: Seed = 0
     precision: TrainingPrecision = Field(default_factory=native_precision)
-    """Of the transformer's arithmetic; float16 would need its losses scaled."""
+    """Precision of the transformer's arithmetic; float16 would need its losses scaled."""
     keep_base: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Share of the base in the weights that are validated and kept (WiSE-FT): what it knows
     outside the training domains survives."""

@@ -47,13 +47,13 @@ class Run:
     Attributes:
         learner: All that has weights.
         recipe: What is learned, and how; a checkpoint of any other run is not taken up.
-        optimiser: Of the weights that are learned.
+        optimiser: Optimiser of the weights that are learned.
         rate: Factor on the learning rates by step, from 0.
-        steps: Of the whole run.
+        steps: Number of steps of the whole run.
         every: Steps between validations; the last step has one too.
-        gradients: From the steps that are done to what goes on from there: for each step it adds
-            the gradients, then yields the losses and how many texts were read. A step must not
-            depend on those before it but through the weights, so that a run can be taken up.
+        gradients: Called with the number of steps done; for each further step it adds the
+            gradients, then yields the losses and how many texts were read. A step must depend on
+            those before it through the weights alone, so that a run can be taken up.
         validate: Metrics of the model as it stands, lower being better for the first; may be none.
         save: Writes the model as it stands, which is the best so far.
         clip: Largest norm of the gradient.

@@ -27,9 +27,9 @@ class PairwiseOptimiser(Section):
     """AdamW with a linear warm-up and a linear decay to zero."""
 
     learning_rate: PositiveFloat = 2e-5
-    """Of the transformer."""
+    """Learning rate of the transformer."""
     projector_learning_rate: PositiveFloat = 1e-3
-    """Of what starts untrained: projectors and padding."""
+    """Learning rate of what starts untrained: projectors and padding."""
     weight_decay: NonNegativeFloat = 0.01
     warm_up: float = Field(default=0.1, ge=0.0, le=1.0)
     """Share of all steps."""
@@ -62,7 +62,7 @@ class Network(Section):
 
     blocks: PositiveInt = 7
     dimension: PositiveInt = 200
-    """Of word vectors and of all that is made from them."""
+    """Length of word vectors and of all that is made from them."""
     words: int = Field(default=50, ge=3)
     """First words of a text that count."""
     turns: PositiveInt = 10

@@ -36,7 +36,7 @@ M = TypeVar("M", bound=Named)
 
 
 class Precision(StrEnum):
-    """Of a transformer's arithmetic."""
+    """Precisions of a transformer's arithmetic."""
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"

@@ -23,7 +23,7 @@ from service.commands.evaluate.options import (
 
 
 class Language(StrEnum):
-    """Of a prompt."""
+    """Languages of a prompt."""
 
     ENGLISH = "en"
     GERMAN = "de"

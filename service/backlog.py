@@ -55,7 +55,7 @@ class EncodingRequest:
     deadline: float = math.inf
     since: float = field(default_factory=time.monotonic)
     id: str | None = field(default_factory=lambda: request_id.get(None))
-    """Of the HTTP request that it is a part of, for what another thread logs about it."""
+    """Id of the HTTP request that it is a part of, for what another thread logs about it."""
     encoded: int = 0
     failed: bool = False
 

@@ -28,7 +28,7 @@ __all__ = ["EncoderQueue", "Priority"]
 
 
 CPU_TOKENS = 256
-"""Of a batch on a CPU at most: about 40 ms. Larger ones get no more done, only later."""
+"""Most tokens of a padded batch on a CPU, about 40 ms: more add latency, and no throughput."""
 
 _OF_LATE = 32
 """Batches whose median tells how long a text takes."""

@@ -27,7 +27,7 @@ Retrieval = Literal["default", "pairwise"]
 State = Literal["ready", "loading", "encoding", "damaged"]
 
 _MOST_LEVELS = 100
-"""Of metadata. An answer holds it some levels deeper, and JSON is read up to 200."""
+"""Deepest nesting of metadata. An answer holds it some levels deeper; JSON is read up to 200."""
 
 
 class UploadedCandidate(Value):
@@ -73,7 +73,7 @@ class PoolInfo:
     encoder: Retrieval
     model: str
     fingerprint: str
-    """Of the model whose vectors are searched."""
+    """Fingerprint of the model whose vectors are searched."""
     state: State
     """It is read from Redis, encoded for this model, or a part of it is lost in Redis."""
     description: str

@@ -30,7 +30,7 @@ class History:
 
     @property
     def texts(self) -> list[str]:
-        """Of the utterances."""
+        """Texts of the utterances."""
         return [utterance.text for utterance in self.utterances]
 
 

@@ -27,7 +27,7 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _PREFIX = "TURNWISE_"
 _REDIS = re.compile(r"(rediss?|unix)://|rediss?\+sentinel://[^/]+/[^/?]+")
 _OF_CLIENTS = {"TURNWISE_URL", "TURNWISE_KEY"}
-"""Variables that `turnwise pool` reads."""
+"""Variables of the commands that talk to a running service: no settings of it."""
 
 
 class ApiKey(BaseModel):

@@ -31,7 +31,7 @@ from service.step import NewVectors, Step
 from service.timings import Timings
 
 ATTEMPTS = 200
-"""Of w writers at once one lands each time round."""
+"""Times that a commit is tried: of w concurrent writers, one succeeds in each round."""
 
 _HEAD_START = 0.05
 """Seconds for the answer to leave before the encoder takes every core again, and for a client that

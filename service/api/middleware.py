@@ -35,7 +35,7 @@ CLIENT_LEFT = 499
 """Status, in logs and metrics, of a request whose client went away before the answer."""
 
 BODY_SECONDS = 20.0
-"""What a body may take, and besides a second for so many bytes of it as `BODY_RATE` says."""
+"""Seconds that a body may take, and one more for every `BODY_RATE` bytes of it."""
 BODY_RATE = 16_384
 
 SHED = "turnwise.shed"

@@ -9,7 +9,7 @@ from service.errors import Forbidden, Unauthenticated
 from service.settings import ApiKey, Scope
 
 NAMESPACE = "default"
-"""Of everybody, where there are no keys."""
+"""Namespace of everybody, where there are no keys."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ class Connection:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Of every call."""
+        """Headers of every call."""
         key = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         return key | ({"Turnwise-Namespace": self.namespace} if self.namespace else {})
 

@@ -23,7 +23,7 @@ MakeFlat = Callable[[Float16], FlatIndex]
 _MIN_OVERLAY = 1000
 _OVERLAY_SHARE = 10
 _MAX_LOOSE = 20_000
-"""Of a pool of any size: every search scans the overlay, and every edit copies it."""
+"""Most that stays loose in a pool of any size: a search scans the overlay, an edit copies it."""
 
 
 class Hit(NamedTuple):

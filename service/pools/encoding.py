@@ -23,7 +23,7 @@ class PoolEncoder(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the model."""
+        """Name of the model."""
 
     @property
     def fingerprint(self) -> str:
@@ -46,7 +46,7 @@ class PoolEncoder(Protocol):
 
 
 class RunningQueries:
-    """Of pools that are searched with the running query: the model of the sessions itself."""
+    """The `PoolEncoder` of pools that are searched with the sessions' running query."""
 
     def __init__(self, encoder: "CachedEncoder") -> None:
         self._encoder = encoder

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, Self
 from service.catalogue import Retrieval
 
 Outcome = Literal["ok", "conflict", "expired"]
-"""Of a script: done; somebody else was first; staged chunks are gone."""
+"""What a script says: done; somebody else was first; staged chunks are gone."""
 
 
 class PoolKey(NamedTuple):

@@ -17,7 +17,7 @@ def _of_machine() -> float:
 
 
 def _of_container() -> float:
-    """Of the limit, what is neither taken nor a cache of files that can be dropped."""
+    """Return what the limit leaves; a cache of files, which can be dropped, is not taken."""
     taken = _number(CGROUP / "memory.current", r"^(\d+)")
     cached = _number(CGROUP / "memory.stat", r"^inactive_file (\d+)")
     left = _number(CGROUP / "memory.max", r"^(\d+)") - taken + cached

@@ -59,7 +59,7 @@ class Manifest(BaseModel):
     encoder: Retrieval = "default"
     model: str
     fingerprint: str
-    """Of the model whose vectors these are."""
+    """Fingerprint of the model whose vectors these are."""
     dimension: PositiveInt
     files: dict[str, File]
 

@@ -13,7 +13,6 @@ from service.commands.evaluate.options import (
     Limit,
     Models,
     Out,
-    Precision,
     encoders,
     read,
     report,
@@ -33,7 +32,7 @@ def long_term(
     model: Models = None,
     base: Base = BASE,
     out: Out = None,
-    precision: Arithmetic = Precision.FLOAT32,
+    precision: Arithmetic = "float32",
     limit: Limit = None,
 ) -> None:
     """Put three goals into the order in which the dialogue reached them."""

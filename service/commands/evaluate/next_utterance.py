@@ -9,7 +9,6 @@ from service.commands.evaluate.options import (
     Limit,
     Models,
     Out,
-    Precision,
     encoders_and_pairwise,
     read,
     report,
@@ -23,7 +22,7 @@ def next_utterance(
     model: Models = None,
     base: Base = BASE,
     out: Out = None,
-    precision: Arithmetic = Precision.FLOAT32,
+    precision: Arithmetic = "float32",
     limit: Limit = None,
 ) -> None:
     """Find what was said next after 2 to 10 utterances; --model takes pairwise models too."""

@@ -1,10 +1,9 @@
 """What the commands of `turnwise evaluate` share: options, models, and the report."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from enum import StrEnum
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeVar
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -18,7 +17,7 @@ from service.folders import nearest, writable
 
 if TYPE_CHECKING:  # torch takes seconds to load, for which `--help` need not wait
     from models.dialogue import Dialogue
-    from models.encoder import UtteranceEncoder
+    from models.encoder import Precision, UtteranceEncoder
     from models.evaluation import Row
     from models.rerankers import IoI, PairwiseModel
 
@@ -33,14 +32,6 @@ class Named(Protocol):
 
 
 M = TypeVar("M", bound=Named)
-
-
-class Precision(StrEnum):
-    """Precisions of a transformer's arithmetic."""
-
-    FLOAT32 = "float32"
-    BFLOAT16 = "bfloat16"
-    FLOAT16 = "float16"
 
 
 DATA_HELP = "Files of dialogues (.jsonl, .txt, .csv; .gz, .xz); several are taken as one split."
@@ -89,7 +80,10 @@ Out = Annotated[
     ),
 ]
 Written = Annotated[Path, typer.Option(help="File to write (.jsonl).", callback=can_write)]
-Arithmetic = Annotated[Precision, typer.Option("--precision", help="Of the encoders.")]
+Arithmetic = Annotated[
+    Literal["float32", "bfloat16", "float16"],
+    typer.Option("--precision", help="Of the encoders."),
+]
 Limit = Annotated[int | None, typer.Option(min=1, help="Take only the first N of the data.")]
 
 
@@ -115,7 +109,7 @@ def warn_of_long_texts(
 
 
 def encoders(
-    models: list[str] | None, base: str, precision: Precision
+    models: list[str] | None, base: str, precision: "Precision"
 ) -> "dict[str, UtteranceEncoder]":
     """Load the base and the models, by their names in the table."""
     from models import rerankers  # noqa: PLC0415
@@ -123,11 +117,11 @@ def encoders(
 
     if others := list(filter(rerankers.kind_of, models or [])):
         raise typer.BadParameter(f"no encoder, which this task is for: {', '.join(others)}")
-    return _with_base(models, base, lambda name: UtteranceEncoder(name, precision=precision.value))
+    return _with_base(models, base, lambda name: UtteranceEncoder(name, precision=precision))
 
 
 def encoders_and_rerankers(
-    models: list[str] | None, base: str, precision: Precision
+    models: list[str] | None, base: str, precision: "Precision"
 ) -> "dict[str, UtteranceEncoder | PairwiseModel | IoI]":
     """Load the base and the models, of which some may be folders of re-rankers."""
     from models import rerankers  # noqa: PLC0415
@@ -135,14 +129,14 @@ def encoders_and_rerankers(
 
     def load(name: str) -> "UtteranceEncoder | PairwiseModel | IoI":
         if rerankers.kind_of(name):
-            return rerankers.load(name, precision=precision.value)
-        return UtteranceEncoder(name, precision=precision.value)
+            return rerankers.load(name, precision=precision)
+        return UtteranceEncoder(name, precision=precision)
 
     return _with_base(models, base, load)
 
 
 def encoders_and_pairwise(
-    models: list[str] | None, base: str, precision: Precision
+    models: list[str] | None, base: str, precision: "Precision"
 ) -> "dict[str, UtteranceEncoder | PairwiseModel]":
     """Load the base and the models, all of which must have vectors."""
     from models.rerankers import IoI  # noqa: PLC0415

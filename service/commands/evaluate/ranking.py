@@ -17,7 +17,6 @@ from service.commands.evaluate.options import (
     Limit,
     Models,
     Out,
-    Precision,
     Written,
     by_name,
     encoders_and_rerankers,
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from models.evaluation.ranking import Model
 
 
-class Source(StrEnum):
+class Source(StrEnum):  # no Literal, of which typer takes no list
     """Where wrong candidates come from."""
 
     RANDOM = "random"
@@ -50,7 +49,7 @@ def ranking(
     ] = None,
     base: Base = BASE,
     out: Out = None,
-    precision: Arithmetic = Precision.FLOAT32,
+    precision: Arithmetic = "float32",
     limit: Limit = None,
 ) -> None:
     """Rank the candidates of R10 files; --model takes re-rankers' folders too."""

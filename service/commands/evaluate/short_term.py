@@ -15,7 +15,6 @@ from service.commands.evaluate.options import (
     Limit,
     Models,
     Out,
-    Precision,
     can_write,
     encoders,
     read,
@@ -59,7 +58,7 @@ def short_term(
     model: Models = None,
     base: Base = BASE,
     out: Out = None,
-    precision: Arithmetic = Precision.FLOAT32,
+    precision: Arithmetic = "float32",
     limit: Limit = None,
 ) -> None:
     """Find the reply that leads to a goal some turns ahead."""
@@ -86,7 +85,7 @@ def short_term(
         else:
             note = f"Candidates were retrieved by {retriever}."
             known = loaded.get("base") if retriever == base else None
-            encoder = known or UtteranceEncoder(retriever, precision=precision.value)
+            encoder = known or UtteranceEncoder(retriever, precision=precision)
             propose = evaluation.retrieved_replies(encoder, dialogues, history)
         with naming(data or []), SystemProgress() as bar:
             told = partial(bar, "finding candidates")

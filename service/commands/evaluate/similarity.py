@@ -1,8 +1,7 @@
 """`turnwise evaluate similarity` and `multiple-choice`."""
 
-from enum import StrEnum
 from itertools import chain
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,18 +14,10 @@ from service.commands.evaluate.options import (
     Limit,
     Models,
     Out,
-    Precision,
     by_name,
     encoders_and_pairwise,
     report,
 )
-
-
-class Language(StrEnum):
-    """Languages of a prompt."""
-
-    ENGLISH = "en"
-    GERMAN = "de"
 
 
 def similarity(
@@ -35,7 +26,7 @@ def similarity(
     model: Models = None,
     base: Base = BASE,
     out: Out = None,
-    precision: Arithmetic = Precision.FLOAT32,
+    precision: Arithmetic = "float32",
     limit: Limit = None,
 ) -> None:
     """Compare sentences, alone and in context, and correlate with people's scores."""
@@ -63,10 +54,10 @@ def multiple_choice(
         list[str] | None,
         typer.Option(help="Causal language models to ask as well.", metavar="FOLDER_OR_NAME ..."),
     ] = None,
-    language: Annotated[Language, typer.Option(help="Of the prompts.")] = Language.ENGLISH,
+    language: Annotated[Literal["en", "de"], typer.Option(help="Of the prompts.")] = "en",
     base: Base = BASE,
     out: Out = None,
-    precision: Arithmetic = Precision.FLOAT32,
+    precision: Arithmetic = "float32",
     limit: Limit = None,
 ) -> None:
     """Choose which text is most similar to the last turn."""
@@ -82,6 +73,6 @@ def multiple_choice(
     warn_of_truncation(loaded, placed_texts(questions))
     rows = chain(
         task.evaluate_choices(loaded, questions),
-        task.evaluate_language_models(asked, questions, language.value),
+        task.evaluate_language_models(asked, questions, language),
     )
     report("multiple-choice", data, list(rows), out)

@@ -26,7 +26,6 @@ from service.metrics import Metrics
 
 __all__ = ["EncoderQueue", "Priority"]
 
-
 CPU_TOKENS = 256
 """Most tokens of a padded batch on a CPU, about 40 ms: more add latency, and no throughput."""
 

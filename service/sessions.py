@@ -27,7 +27,6 @@ from service.redis import redis_errors
 
 _log = logging.getLogger("turnwise.sessions")
 
-
 ANSWERS_KEPT = 8
 """Answers to idempotency keys that a session remembers."""
 

@@ -55,8 +55,8 @@ def retrieval_metrics(of_true: Ranks, candidates: int) -> Metrics:
 
     The normalised rank is (rank - 1) / (candidates - 1): 0 for the best, 1 for the last and 0.5
     for chance, whatever the number of candidates. rank / candidates would start at a number that
-    changes with the history length. The reciprocal rank, too, is that of the
-    middle of a tie, not as in `ranking_metrics` the expected value over its order.
+    changes with the history length. The reciprocal rank, too, is that of the middle of a tie, not
+    as in `ranking_metrics` the expected value over its order.
 
     Args:
         of_true: (n,) ranks among the same number of candidates.

@@ -205,7 +205,7 @@ def _max_sim_system(encoded: EncodedSplit) -> System:
 def _max_sim(first: Float32, second: Float32, vectors: Float32) -> Float32:
     if len(vectors) <= SHORT_LIST:
         return max_sim(first, second, vectors)
-    by_query = vectors @ running_query(rows(first, second))
+    by_query = vectors @ Aggregation("max_sim").query(first, second)
     short = np.argpartition(-by_query, SHORT_LIST)[:SHORT_LIST]
     scores: Float32 = by_query - by_query.max() - 2  # below any MaxSim score, at least -1
     scores[short] = max_sim(first, second, vectors[short])

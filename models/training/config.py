@@ -70,6 +70,8 @@ class Objectives(Section):
     """Contrastive, on the running query that is used at inference."""
     reach: NonNegativeFloat = 0.0
     """Contrastive, on single vectors and all targets ahead in the window."""
+    order: NonNegativeFloat = 0.0
+    """Logistic, on which of two utterances of a speaker comes first."""
     nli: NonNegativeFloat = 0.0
     """Softmax over three classes of premise and hypothesis."""
     window: int = Field(default=5, ge=2)
@@ -158,11 +160,12 @@ class TrainConfig(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         weigh = self.objectives
-        if not any((weigh.ccl, weigh.c3l, weigh.running_query, weigh.reach, weigh.nli)):
+        weights = (weigh.ccl, weigh.c3l, weigh.running_query, weigh.reach, weigh.order, weigh.nli)
+        if not any(weights):
             raise ValueError("objectives: none of them has a weight")
         if weigh.c3l and weigh.window < 3:
             raise ValueError("objectives.window: a triple needs a window of at least 3")
-        if (weigh.ccl or weigh.c3l or weigh.reach) and self.turns < weigh.window:
+        if any((weigh.ccl, weigh.c3l, weigh.reach, weigh.order)) and self.turns < weigh.window:
             raise ValueError(f"turns: shorter than objectives.window, which is {weigh.window}")
         if len(set(weigh.query_rows)) < len(weigh.query_rows):
             raise ValueError("objectives.query_rows: one of them is named twice")

@@ -19,6 +19,8 @@ from models.training.views import Batch
 MIXTURE_EPSILON = 1e-6
 NO_RIVAL = -1e4
 """A logit that no softmax sees, finite so that gradients stay finite where there is no rival."""
+ORDER_SCALE = 10.0
+"""Inverse temperature of the order of two utterances, whose cosines differ by a few tenths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +297,25 @@ def reach_loss(vectors: Vectors, scale: Tensor, window: int) -> Tensor:
                 total = total + pair_score(i, window) * surprise[positive].mean()
         weights += 4 * pair_score(i, window)
     return total / max(weights, 1.0)
+
+
+def order_loss(vectors: Vectors, window: int) -> Tensor:
+    """Return the logistic loss of the order of two utterances of the responder; 0 without any.
+
+    What a chain of goals asks for (CCL section 6), link by link: of two utterances less than
+    `window` turns apart the earlier one must lead to the later one by a larger cosine than the
+    later one to the earlier. CCL's directional negatives ask the same of each cosine alone, as
+    one squared error among many.
+
+    Args:
+        vectors: The step's vectors.
+        window: Utterances of a window, the target included.
+    """
+    cosine = vectors.second @ vectors.after.transpose(1, 2)
+    margin = cosine - cosine.transpose(1, 2)
+    ahead = torch.ones_like(margin[0], dtype=torch.bool).triu(1).tril(window - 1)
+    asked = vectors.target[:, :, None] & vectors.target[:, None] & ahead
+    return functional.softplus(-ORDER_SCALE * margin[asked]).sum() / max(int(asked.sum()), 1)
 
 
 class _Draw:

@@ -194,6 +194,8 @@ class Learner(nn.Module):
         if weigh.reach:
             loss = losses.reach_loss(vectors, self.reach_log_scale.exp(), weigh.window)
             parts["reach"] = weigh.reach * loss
+        if weigh.order:
+            parts["order"] = weigh.order * losses.order_loss(vectors, weigh.window)
         if self.nli_head is not None:
             sentences = encoded[len(batch.texts) :]
             labels = torch.tensor([pair.label for pair in pairs], device=encoded.device)

@@ -301,10 +301,30 @@ def test_reach_loss_ranks_among_other_dialogues_and_within_its_own(topics: list[
     assert got.item() == pytest.approx(total / weights, rel=1e-4)
 
 
+def test_order_loss_asks_of_the_responders_utterances_which_came_first() -> None:
+    views = [dialogue(8, "lake"), dialogue(5, "tram", "A"), dialogue(9, "oven")]
+    batch = collate(views, Kind.TRIPLE)
+    vectors = vectors_of(batch)
+    second, after = double(vectors.second), double(vectors.after)
+    surprises = []
+    for v, view in enumerate(views):
+        by_responder = [
+            t for t, said in enumerate(view.utterances) if said.speaker == view.responder
+        ]
+        for i, k in combinations(by_responder, 2):
+            if k - i < WINDOW:
+                margin = second[v, i] @ after[v, k] - second[v, k] @ after[v, i]
+                surprises.append(log(1 + exp(-losses.ORDER_SCALE * margin)))
+    assert len(surprises) == 5 + 3 + 5
+    got = losses.order_loss(vectors, WINDOW)
+    assert got.item() == pytest.approx(np.mean(surprises), rel=1e-4)
+
+
 def test_short_dialogues_give_a_finite_loss() -> None:
     batch = collate([dialogue(2, "lake"), dialogue(2, "tram")], Kind.TRIPLE)
-    loss = losses.reach_loss(vectors_of(batch), torch.tensor(20.0), WINDOW)
-    assert bool(torch.isfinite(loss))
+    vectors = vectors_of(batch)
+    assert bool(torch.isfinite(losses.reach_loss(vectors, torch.tensor(20.0), WINDOW)))
+    assert losses.order_loss(vectors, WINDOW).item() == 0  # nobody says two utterances
 
 
 @pytest.mark.parametrize("triple", [True, False])
@@ -313,6 +333,7 @@ def test_gradients_are_finite_where_views_are_padded(batch: Batch, triple: bool)
     vectors = losses.Vectors.of(torch.nn.functional.normalize(encoded, dim=-1), batch)
     queries = losses.queries(vectors, 2, triple=triple)
     loss = losses.running_query_loss(vectors, queries, torch.tensor(20.0), same_dialogue=False)
-    (loss + losses.reach_loss(vectors, torch.tensor(20.0), WINDOW)).backward()
+    loss = loss + losses.reach_loss(vectors, torch.tensor(20.0), WINDOW)
+    (loss + losses.order_loss(vectors, WINDOW)).backward()
     assert encoded.grad is not None
     assert bool(torch.isfinite(encoded.grad).all())

@@ -29,7 +29,7 @@ from models.training.trainer import (
 from models.training.views import collate
 
 Folder = Callable[[Kind], Path]
-ALL_OBJECTIVES = {"ccl": 1.0, "c3l": 1.0, "running_query": 1.0, "reach": 1.0, "nli": 1.0}
+ALL_OBJECTIVES = {"ccl": 1.0, "c3l": 1.0, "running_query": 1.0, "reach": 1.0, "order": 1.0, "nli": 1.0}
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_training_lowers_the_loss(
     train(config, tmp_path / "out", report=seen.append, device="cpu")
     total = [sum(progress.losses.values()) for progress in seen]
     assert set(seen[0].losses) == {
-        "ccl", "c3l", "running_query_2", "running_query_mean", "reach", "nli",
+        "ccl", "c3l", "running_query_2", "running_query_mean", "reach", "order", "nli",
     }  # fmt: skip
     assert np.mean(total[-4:]) < 0.9 * np.mean(total[:4])
 

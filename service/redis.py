@@ -94,6 +94,8 @@ def _client(url: str, *, cluster: bool, timeout: float) -> Redis:
         "socket_connect_timeout": timeout,
         "health_check_interval": _IDLE_CHECK,
         "retry": Retry(NoBackoff(), 0),
+        # With RESP3 the client takes a connection that was closed while it was idle for a good one.
+        "protocol": 2,
     }
     if cluster:
         return cast(Redis, RedisCluster.from_url(url, max_connections=_MANY, **options))

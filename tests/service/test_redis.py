@@ -9,7 +9,7 @@ from service.errors import StateUnavailable
 from service.metrics import Metrics, Result
 from service.redis import connect, redis_errors
 from service.settings import SettingsError
-from tests.service.conftest import RedisServer
+from tests.service.conftest import RedisServer, free_port
 
 pytestmark = pytest.mark.anyio
 
@@ -61,6 +61,20 @@ async def test_a_killed_server_is_unavailable_and_its_return_is_seen(
         await fails(client, "PING")
         redis_server.start()
         assert all(await asyncio.gather(*(client.ping() for _ in range(10))))
+
+
+async def test_a_connection_that_was_closed_while_idle_is_made_anew() -> None:
+    port = str(free_port())
+    server = RedisServer("--port", port, "--bind", "127.0.0.1")
+    try:
+        for url in (server.url, f"redis://127.0.0.1:{port}"):
+            async with connect(url, cluster=False, timeout=5.0) as client:
+                await asyncio.gather(*(client.ping() for _ in range(10)))
+                server.command("CLIENT", "KILL", "TYPE", "normal")  # as `timeout` does, or a proxy
+                await asyncio.sleep(0.05)
+                assert all(await asyncio.gather(*(client.ping() for _ in range(10))))
+    finally:
+        server.remove()
 
 
 async def test_a_port_where_nothing_listens_is_unavailable() -> None:

@@ -60,15 +60,20 @@ class Histories:
         There are no [B1] (0, d) of an encoder that forms no pairs. A session keeps those toward
         its responder; others are encoded with the tokens swapped.
         """
-        session, first, second = history.session, self.none, self.none
-        if (
-            session
-            and session.fingerprint == self._encoder.fingerprint
-            and session.responder == target_speaker
-        ):
-            first, second = session.first, session.second
         said = history.utterances
-        return await self.complete(said, said, target_speaker, first, second)
+        return await self.complete(said, said, target_speaker, *self._kept(history, target_speaker))
+
+    async def first(self, history: History, target_speaker: str) -> Float32:
+        """Return what `encode` does without [B2], which nobody encodes for this."""
+        kept, _ = self._kept(history, target_speaker)
+        first, _ = await self.complete(history.utterances, (), target_speaker, kept, self.none)
+        return first
+
+    async def second(self, history: History, target_speaker: str) -> Float32:
+        """Return what `encode` does without [B1]."""
+        _, kept = self._kept(history, target_speaker)
+        _, second = await self.complete((), history.utterances, target_speaker, self.none, kept)
+        return second
 
     async def complete(
         self,
@@ -103,6 +108,17 @@ class Histories:
         new = encoded.astype(np.float16).astype(np.float32)
         border = len(lack_first)
         return np.concatenate([first, new[:border]]), np.concatenate([second, new[border:]])
+
+    def _kept(self, history: History, target_speaker: str) -> tuple[Float32, Float32]:
+        """Return those [B1] and [B2] of a history toward a speaker that its session keeps."""
+        session = history.session
+        if (
+            session
+            and session.fingerprint == self._encoder.fingerprint
+            and session.responder == target_speaker
+        ):
+            return session.first, session.second
+        return self.none, self.none
 
     @property
     def none(self) -> Float32:

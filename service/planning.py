@@ -58,19 +58,23 @@ class Planning:
         )
 
     async def _encode(self, request: PlanRequest, history: History) -> tuple[Float32, Float32]:
-        """Return cos(b_x, a_y) of each two goals (n, n), and the pull P of each goal (n,)."""
+        """Return cos(b_x, a_y) of each two goals (n, n), and the pull P of each goal (n,).
+
+        What the method does not read is not encoded: of greedy curving the first is (n, 0).
+        """
         texts = [goal.text for goal in request.goals]
         speakers = [goal.speaker or history.responder for goal in request.goals]
+        targets = () if request.method == "greedy" else speakers
         inputs = [RoleText(text, Role.AFTER) for text in texts]
         inputs += [
             RoleText(text, Role.SECOND, relation_to(speaker, target))
-            for target in speakers
+            for target in targets
             for text, speaker in zip(texts, speakers, strict=True)
         ]
         vectors = await self._encoder.encode(inputs, Priority.LIST, self._timeout)
-        n = len(texts)
-        after, before = vectors[:n], vectors[n:].reshape(n, n, -1)  # before[y, x] is b_x toward y
-        links = np.einsum("yxd,yd->xy", before, after)
+        n, d = len(texts), self._encoder.dimension
+        after, before = vectors[:n], vectors[n:].reshape(-1, n, d)  # before[y, x] is b_x toward y
+        links = np.einsum("yxd,yd->xy", before, after[: len(before)])
         pull = np.zeros(n, np.float32)
         if request.method != "chain":
             pull = await self._pull(history, speakers, after)
@@ -80,7 +84,7 @@ class Planning:
         """Return P(g) = Σ_i cos(b_i, a_g), b_i with its relation to the speaker of g."""
         queries = {}
         for speaker in dict.fromkeys(speakers):
-            _, second = await self._histories.encode(history, speaker)
+            second = await self._histories.second(history, speaker)
             queries[speaker] = second.sum(axis=0)
         summed = np.stack([queries[speaker] for speaker in speakers])
         return np.asarray(np.einsum("gd,gd->g", summed, after))

@@ -216,7 +216,7 @@ class Ranking:
         speakers = [goal.speaker or history.responder for goal in goals]
         after = await self._encode([RoleText(goal.text, Role.AFTER) for goal in goals])
         for speaker in dict.fromkeys(speakers):
-            first, _ = await self._histories.encode(history, speaker)
+            first = await self._histories.first(history, speaker)
             second = await self._encode(
                 [RoleText(c.text, Role.SECOND, relation_to(c.speaker, speaker)) for c in candidates]
             )

@@ -65,6 +65,15 @@ def test_greedy_takes_what_the_history_pulls_at_most(live: Live, oracle: Oracle)
     assert answer["orders"][0]["order"] == [f"g{goal}" for goal in order]
 
 
+def test_greedy_encodes_only_what_the_pull_is_made_of(live: Live) -> None:
+    live.post("/plan", context=CONTEXT, goals=goals()[::2], method="greedy")
+    encoded = {
+        role: live.metric("turnwise_encoded_total", role=role, path="critical")
+        for role in ("first", "second", "after")
+    }
+    assert encoded == {"first": 0, "second": 5, "after": 2}
+
+
 def test_more_goals_than_can_be_solved_exactly_say_so(live: Live) -> None:
     many = [{"text": f"Goal number {number}"} for number in range(20)]
     answer = live.post("/plan", goals=many)

@@ -124,6 +124,16 @@ def test_a_pool_gives_the_candidates(live: Live, oracle: Oracle) -> None:
     assert all(item["id"].startswith("r") for item in toward["ranking"])
 
 
+def test_toward_a_goal_only_what_equation_4_reads_is_encoded(live: Live) -> None:
+    goal = {"text": "Perfect, thank you!", "speaker": "user"}
+    live.post("/rank", context=CONTEXT, candidates=REPLIES[:2], goals=[goal])
+    encoded = {
+        role: live.metric("turnwise_encoded_total", role=role, path="critical")
+        for role in ("first", "second", "after")
+    }
+    assert encoded == {"first": 5, "second": 2, "after": 1}
+
+
 def test_candidates_of_a_pool_are_not_encoded_again(live: Live) -> None:
     def encoded() -> float:
         return live.metric("turnwise_encoded_total", role="after", path="critical")

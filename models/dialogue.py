@@ -8,7 +8,7 @@ import csv
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import cycle, groupby
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from pathlib import Path
 
 from models.errors import DataError
@@ -114,7 +114,7 @@ def _read_csv(path: Path, _stem: str) -> _Dialogues:
         try:
             key = _id_column(reader.fieldnames or (), name)
             seen: set[str] = set()
-            for identifier, rows in groupby(reader, key=itemgetter(key)):
+            for identifier, rows in groupby(reader, key=lambda row: (row[key] or "").strip()):
                 if identifier in seen:
                     what = f'dialogue "{identifier}" comes back after another'
                     raise DataError(what, name, reader.line_num, key)

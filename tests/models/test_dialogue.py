@@ -261,3 +261,10 @@ def test_csv_may_hold_quoted_line_breaks_other_columns_and_a_byte_order_mark(
         Dialogue("1", (Utterance("A", 'Hi, "you".'),)),
         Dialogue("2", (Utterance("B", "Bye."),)),
     ]
+
+
+def test_white_space_around_the_id_of_a_row_does_not_count(tmp_path: Path) -> None:
+    rows = "id,speaker,text\n1,A,Hi.\n 1,B,Hello.\n1 ,A,Bye.\n"
+    (dialogue,) = read_dialogues(written(tmp_path, "t.csv", rows))
+    assert dialogue.id == "1"
+    assert len(dialogue.utterances) == 3

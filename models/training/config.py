@@ -163,6 +163,13 @@ class TrainConfig(Section):
         weights = (weigh.ccl, weigh.c3l, weigh.running_query, weigh.reach, weigh.order, weigh.nli)
         if not any(weights):
             raise ValueError("objectives: none of them has a weight")
+        if self.kind is Kind.SINGLE and (
+            weigh.order or weigh.reach or (weigh.ccl and weigh.directional)
+        ):
+            what = "tells no order, which order, reach and the directional negatives of ccl teach"
+            raise ValueError(f"kind: a single encoder {what}")
+        if weigh.c3l and weigh.directional_triples and not self.kind.paired:
+            raise ValueError("objectives.directional_triples: only a triple encoder tells an order")
         if weigh.c3l and weigh.window < 3:
             raise ValueError("objectives.window: a triple needs a window of at least 3")
         if any((weigh.ccl, weigh.c3l, weigh.reach, weigh.order)) and self.turns < weigh.window:
@@ -203,7 +210,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         ConfigError: The file is missing or no TOML.
     """
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(error.strerror or "cannot be read", str(path)) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -1,13 +1,14 @@
 """Where a configuration's corpora are, what they hold, and what an epoch sees of them."""
 
 import logging
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from models.dialogue import Dialogue, read_dialogues
 from models.errors import DataError
@@ -138,13 +139,14 @@ def validation_dialogues(
 
 
 def read_left_out(path: Path) -> set[str]:
-    """Return the dialogue ids of a JSON object of lists.
+    """Return the dialogue ids of a JSON object of lists; numbers are ids too, as in a corpus.
 
     Raises:
         DataError: The file holds something else.
     """
+    schema = TypeAdapter(dict[str, list[str]], config=ConfigDict(coerce_numbers_to_str=True))
     try:
-        lists = TypeAdapter(dict[str, list[str]]).validate_json(path.read_bytes())
+        lists = schema.validate_json(path.read_bytes().removeprefix(BOM_UTF8))
     except ValidationError as error:
         raise DataError("expected an object of lists of dialogue ids", str(path)) from error
     return {identifier for identifiers in lists.values() for identifier in identifiers}

@@ -80,6 +80,29 @@ def test_fields_that_contradict_each_other_are_refused(
 
 
 @pytest.mark.parametrize(
+    ("kind", "objectives", "said"),
+    [
+        ("single", "order = 1.0", "kind: a single encoder tells no order"),
+        ("single", "reach = 1.0", "kind: a single encoder tells no order"),
+        ("single", "ccl = 1.0", "kind: a single encoder tells no order"),
+        ("curved", "c3l = 1.0\ndirectional_triples = true", "only a triple encoder"),
+    ],
+)
+def test_a_kind_is_not_taught_an_order_that_it_cannot_tell(
+    tmp_path: Path, kind: str, objectives: str, said: str
+) -> None:
+    text = GOOD.replace("triple", kind).replace("c3l = 1.0", objectives)
+    with pytest.raises(ConfigError, match=said):
+        read_config(write(tmp_path, text), TrainConfig)
+
+
+def test_a_single_encoder_may_learn_what_has_no_order(tmp_path: Path) -> None:
+    objectives = "ccl = 1.0\ndirectional = false\nrunning_query = 1.0"
+    text = GOOD.replace("triple", "single").replace("c3l = 1.0", objectives)
+    assert read_config(write(tmp_path, text), TrainConfig).kind is Kind.SINGLE
+
+
+@pytest.mark.parametrize(
     ("schema", "rest"),
     [(PairwiseConfig, 'base = "x"\nkind = "pairwise"'), (IoIConfig, 'kind = "ioi"')],
 )
@@ -96,6 +119,12 @@ def test_turns_may_be_fewer_than_a_window_that_no_objective_uses(tmp_path: Path)
     text = GOOD.replace('kind = "triple"', 'kind = "triple"\nturns = 4')
     config = read_config(write(tmp_path, text.replace("c3l", "running_query")), TrainConfig)
     assert config.turns == 4
+
+
+def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(GOOD.lstrip(), encoding="utf-8-sig")  # as some editors begin a file
+    assert read_config(path, TrainConfig).kind is Kind.TRIPLE
 
 
 def test_no_toml_and_no_file_are_errors_too(tmp_path: Path) -> None:

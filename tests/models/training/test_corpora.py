@@ -89,6 +89,14 @@ def test_dialogues_of_a_list_that_are_not_in_the_corpus_are_counted(
     assert warning.startswith(f"{leaks}: 2 of its 3 dialogues are not in {file}")
 
 
+def test_ids_of_a_list_may_be_numbers_and_the_list_may_begin_with_a_mark(talk: Path) -> None:
+    file, leaks = talk / "train.csv", talk / "leaks.json"
+    file.write_text("id,speaker,text\n1,A,hi\n1,B,hello\n2,A,hi\n2,B,hello\n")
+    leaks.write_text('{"exact": [1]}', encoding="utf-8-sig")
+    read = list(read_source(Source(path=str(file), leave_out=str(leaks)), Path))
+    assert [dialogue.id for dialogue in read] == ["2"]
+
+
 @pytest.mark.parametrize("name", ["train.txt", "train.txt.gz"])
 def test_that_lines_are_counted_where_dialogues_have_no_ids_is_told(
     talk: Path, caplog: pytest.LogCaptureFixture, name: str

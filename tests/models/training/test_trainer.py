@@ -29,7 +29,14 @@ from models.training.trainer import (
 from models.training.views import collate
 
 Folder = Callable[[Kind], Path]
-ALL_OBJECTIVES = {"ccl": 1.0, "c3l": 1.0, "running_query": 1.0, "reach": 1.0, "order": 1.0, "nli": 1.0}
+ALL_OBJECTIVES = {
+    "ccl": 1.0,
+    "c3l": 1.0,
+    "running_query": 1.0,
+    "reach": 1.0,
+    "order": 1.0,
+    "nli": 1.0,
+}
 
 
 @pytest.fixture

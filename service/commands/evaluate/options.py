@@ -163,7 +163,7 @@ def by_name(
 def _with_base(models: list[str] | None, base: str, load: Callable[[str], M]) -> dict[str, M]:
     loaded = {"base": load(base)} if base else {}
     others = (name for name in models or [str(DEFAULT_MODEL)] if name != base)
-    return loaded | by_name(others, load, loaded)
+    return loaded | by_name(others, load, {"base"})
 
 
 _WIDE = 160

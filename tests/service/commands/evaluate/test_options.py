@@ -1,3 +1,4 @@
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from models.errors import DataError, ModelError, naming
 from models.evaluation import Row
 from models.roles import Kind
 from service.cli import app
-from service.commands.evaluate.options import by_name, report
+from service.commands.evaluate.options import by_name, encoders, report
 
 
 @dataclass
@@ -22,6 +23,14 @@ def test_models_of_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.chdir(tmp_path)
     loaded = by_name(["old/shop", "shop", "base"], lambda name: Model(Path(name).name), {"base"})
     assert list(loaded) == ["shop", str(tmp_path / "shop"), str(tmp_path / "base")]
+
+
+def test_the_base_alone_is_called_so(
+    tmp_path: Path, tiny_encoder_folder: Callable[[Kind], Path]
+) -> None:
+    stage = tmp_path / "base" / "model"  # where training leaves the first of several stages
+    shutil.copytree(tiny_encoder_folder(Kind.TRIPLE), stage)
+    assert list(encoders([str(stage)], "", "float32")) == [str(stage)]
 
 
 def test_a_table_shows_names_with_brackets(

@@ -62,7 +62,7 @@ class Limits(BaseSettings):
     max_goals: PositiveInt = 64
     """Goals of a call, and utterances to avoid."""
     max_top_k: PositiveInt = 100
-    """Replies or orders of an answer."""
+    """Replies or orders that a request may ask for; a /rank without `top_k` gets all."""
     max_pool_size: PositiveInt = 2_000_000
     """Candidates of a pool."""
 

@@ -110,9 +110,9 @@ def test_a_corpus_that_is_nowhere_is_named(
 def test_the_shipped_recipes_can_be_read() -> None:
     recipes = sorted((Path(__file__).parents[3] / "models/training/recipes").glob("*.toml"))
     assert [recipe.stem for recipe in recipes] == [
-        "c3l", "ccl-small", "ccl", "dailydialog-further", "dailydialog-twice", "dailydialog",
-        "default", "everyday", "german-small", "ioi-small", "ioi", "pairwise-small", "pairwise",
-        "public-corpora",
+        "c3l", "ccl-small", "ccl", "dailydialog-further", "dailydialog-thrice",
+        "dailydialog-twice", "dailydialog", "default", "everyday", "german-small", "ioi-small",
+        "ioi", "pairwise-small", "pairwise", "public-corpora",
     ]  # fmt: skip
     for recipe in recipes:
         config = read_any_config(recipe)

@@ -1,1 +1,1 @@
-"""Training: encoders (CCL, C3L, running query, reach, NLI) and both re-rankers, by recipes."""
+"""Training: encoders (CCL, C3L, running query, reach, order, NLI), both re-rankers, by recipes."""

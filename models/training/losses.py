@@ -20,7 +20,7 @@ MIXTURE_EPSILON = 1e-6
 NO_RIVAL = -1e4
 """A logit that no softmax sees, finite so that gradients stay finite where there is no rival."""
 ORDER_SCALE = 10.0
-"""Inverse temperature of the order of two utterances, whose cosines differ by a few tenths."""
+"""Inverse temperature of the order of utterances: a margin of 0.1 makes it e times as likely."""
 
 
 @dataclass(frozen=True, slots=True)

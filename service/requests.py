@@ -10,6 +10,7 @@ from pydantic import (
     JsonValue,
     StrictBool,
     StringConstraints,
+    field_validator,
     model_validator,
 )
 
@@ -277,6 +278,10 @@ _HISTORY_IF_NEEDED: dict[str, JsonValue] = {
 }
 
 
+def _names(goals: list[PlanGoal]) -> list[str]:
+    return [goal.id or str(place) for place, goal in enumerate(goals)]
+
+
 class PlanRequest(OptionalHistory):
     """Goals to put into the order in which a dialogue can reach them."""
 
@@ -290,17 +295,17 @@ class PlanRequest(OptionalHistory):
     top: Count = 1
     """Orders to return."""
 
-    @model_validator(mode="after")
-    def _distinct(self) -> Self:
-        names = self.names
-        if len(set(names)) < len(names):
+    @field_validator("goals")
+    @classmethod
+    def _distinct(cls, goals: list[PlanGoal]) -> list[PlanGoal]:
+        if len(set(_names(goals))) < len(goals):
             raise ValueError("two goals have the same id")
-        return self
+        return goals
 
     @property
     def names(self) -> list[str]:
         """The id of each goal."""
-        return [goal.id or str(place) for place, goal in enumerate(self.goals)]
+        return _names(self.goals)
 
 
 class PlannedOrder(Value):

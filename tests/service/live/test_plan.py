@@ -94,4 +94,8 @@ def test_methods_of_the_history_need_one(live: Live, method: str) -> None:
 
 def test_two_goals_of_one_id_are_refused(live: Live) -> None:
     twice = [{"id": "g", "text": "One"}, {"id": "g", "text": "Two"}]
-    assert live.http.post("/plan", json={"goals": twice}).status_code == 422
+    answer = live.http.post("/plan", json={"goals": twice})
+    assert answer.status_code == 422
+    assert answer.json()["errors"] == [
+        {"loc": ["body", "goals"], "msg": "two goals have the same id"}
+    ]

@@ -1,5 +1,6 @@
 """Whether this machine is one to serve from: folder, files, cores, port."""
 
+import errno
 import shutil
 import socket
 from collections.abc import Iterator
@@ -9,10 +10,10 @@ import torch
 
 from models.errors import DataError
 from models.runtime import usable_cores
-from service.catalogue import candidate_lines
 from service.client import Client, ClientError, UnavailableError
 from service.doctor.finding import Finding
 from service.folders import nearest, writable
+from service.pools import read_candidates
 from service.settings import Settings, local_url
 
 _ROOM = 1 << 30
@@ -50,8 +51,11 @@ def examine_port(settings: Settings, fingerprint: str | None) -> Finding:
         fingerprint: Of the model of the settings, where it loads.
     """
     subject = f"port {settings.port}"
-    if _free(settings.host, settings.port):
+    if (refused := _refused(settings.host, settings.port)) is None:
         return Finding(subject, "ok", "free")
+    if refused.errno != errno.EADDRINUSE:
+        found = f"cannot be listened to on {settings.host}: {refused.strerror}"
+        return Finding(subject, "fail", found, "name others: TURNWISE_HOST, TURNWISE_PORT")
     try:
         with Client(local_url(settings.host, settings.port), timeout=2.0, deadline=2.0) as client:
             version = client.version()
@@ -96,7 +100,7 @@ def _folder(folder: Path, *, private_redis: bool) -> Finding:
 
 def _default_pool(file: Path) -> Finding:
     try:
-        count = sum(1 for _ in candidate_lines(file))
+        count = len(read_candidates(file))
     except DataError as error:
         return Finding("default pool", "fail", str(error), "mend TURNWISE_DEFAULT_POOL's file")
     return Finding("default pool", "ok", f"{count} candidates in {file}")
@@ -117,11 +121,12 @@ def _threads(search: int) -> Finding:
     return Finding("threads", "ok", found)
 
 
-def _free(host: str, port: int) -> bool:
+def _refused(host: str, port: int) -> OSError | None:
+    """Return why a port cannot be had, if it cannot."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, port))
-        except OSError:
-            return False
-    return True
+        except OSError as error:
+            return error
+    return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from models.errors import DataError
 from service.catalogue import candidate_lines
 from service.errors import InvalidRequest
 
@@ -64,6 +65,12 @@ def read_candidates(path: Path) -> list[Candidate]:
     """Return the candidates of a JSON Lines file: `text`, and maybe `id` and `metadata`.
 
     Raises:
-        DataError: The file cannot be read, or a line is not a candidate.
+        DataError: The file cannot be read, a line is not a candidate, or two that differ share an
+            id.
     """
-    return [Candidate.of(c.text, c.id, c.metadata) for c in candidate_lines(path)]
+    candidates = [Candidate.of(c.text, c.id, c.metadata) for c in candidate_lines(path)]
+    try:
+        distinct(candidates)
+    except InvalidRequest as error:
+        raise DataError(error.errors[0].msg, str(path)) from None
+    return candidates

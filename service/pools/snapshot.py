@@ -17,8 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 from models.errors import TurnwiseError
 from models.records import write_jsonl
 from service.catalogue import Retrieval
-from service.errors import InvalidRequest
-from service.pools.candidate import Candidate, distinct, read_candidates
+from service.pools.candidate import Candidate, read_candidates
 from service.pools.index import Float16
 from service.pools.view import PoolView
 from service.requests import Name
@@ -119,8 +118,7 @@ def read_snapshot(folder: Path) -> Snapshot:
         with np.errstate(over="ignore"):  # of a shape that is refused next
             vectors = open_memmap(folder / _VECTORS, mode="r")
         candidates = read_candidates(folder / _CANDIDATES)
-        distinct(candidates)
-    except (OSError, ValueError, OverflowError, TurnwiseError, InvalidRequest) as error:
+    except (OSError, ValueError, OverflowError, TurnwiseError) as error:
         raise SnapshotError(f"'{folder}' holds no whole snapshot: {_told(error)}") from error
     expected = (manifest.size, manifest.dimension)
     if vectors.dtype != np.float16 or vectors.shape != expected or len(candidates) != expected[0]:
@@ -205,6 +203,4 @@ def _told(error: Exception) -> Any:  # noqa: ANN401 - what is formatted
     if isinstance(error, ValidationError):
         first = error.errors()[0]
         return f"manifest: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-    if isinstance(error, InvalidRequest):
-        return f"{_CANDIDATES}: {error}"
     return error

@@ -37,6 +37,8 @@ def test_the_default_pool_is_read(tmp_path: Path) -> None:
     bad = found(default_pool=file)["default pool"]
     assert bad.grade == "fail"
     assert "line 1" in bad.found
+    file.write_text('{"id": "a", "text": "Hello"}\n{"id": "a", "text": "Bye"}\n')
+    assert found(default_pool=file)["default pool"].grade == "fail"
 
 
 @pytest.mark.parametrize("subject", ["pairwise", "reranker"])
@@ -60,3 +62,9 @@ def test_a_port_of_another_program(host: str) -> None:
         other.bind((host, 0))
         settings = Settings(host=host, port=other.getsockname()[1], allow_anonymous=True)
         assert examine_port(settings, None).found == "another program has it"
+
+
+def test_a_host_that_is_another_machine_s() -> None:
+    finding = examine_port(Settings(host="192.0.2.1", port=0, allow_anonymous=True), None)
+    assert (finding.grade, "TURNWISE_HOST" in finding.advice) == ("fail", True)
+    assert finding.found.startswith("cannot be listened to on 192.0.2.1: ")

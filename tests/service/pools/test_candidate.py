@@ -50,3 +50,12 @@ def test_a_line_that_is_no_candidate_is_named(tmp_path: Path, line: str) -> None
     path.write_text('{"text": "One."}\n' + line)
     with pytest.raises(DataError, match=r"replies\.jsonl.*2"):
         read_candidates(path)
+
+
+def test_two_candidates_of_one_id_are_told_with_the_name_of_their_file(tmp_path: Path) -> None:
+    path = tmp_path / "replies.jsonl"
+    path.write_text('{"id": "a", "text": "One."}\n' * 2)
+    assert len(read_candidates(path)) == 2
+    path.write_text('{"id": "a", "text": "One."}\n{"id": "a", "text": "Two."}\n')
+    with pytest.raises(DataError, match=r"replies\.jsonl: 'a' is the id of candidates 0 and 1"):
+        read_candidates(path)

@@ -212,7 +212,7 @@ class Trap:
         (claiming((2, 32), "|O"), "Python objects"),
         (
             lines('{"id": "a", "text": "One."}', '{"id": "a", "text": "Two."}'),
-            "snapshot: candidates.jsonl: 1.id: 'a' is the id",
+            "candidates.jsonl: 'a' is the id",
         ),
         (lines('{"id": "a", "text": "One."}'), "holds 1 candidates"),
         (lines('{"id": "a\\n", "text": "One."}'), "not a candidate"),

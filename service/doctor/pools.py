@@ -1,5 +1,7 @@
 """Whether the pools in Redis are whole, and encoded by the model that is to search them."""
 
+from redis.exceptions import RedisError
+
 from service.doctor.finding import Finding
 from service.errors import ServiceError
 from service.metrics import Metrics
@@ -26,6 +28,9 @@ async def examine_pools(redis: Redis, fingerprint: str, *, pairwise: bool) -> li
         ]
     except ServiceError as error:
         return [Finding("pools", "fail", str(error), "see redis above")]
+    except RedisError as error:  # it answers, but not this user
+        advice = "its user has to reach the keys tw:*, and to run scripts"
+        return [Finding("pools", "fail", f"cannot be read: {error}", advice)]
     if not found:
         return [Finding("pools", "warn", "none", "`turnwise pool load FILE --pool NAME`")]
     return found

@@ -78,6 +78,16 @@ async def test_a_user_that_may_not_ask_serves_all_the_same(redis_server: RedisSe
         assert finding.found == "none"
 
 
+@pytest.mark.anyio
+async def test_a_user_that_does_not_reach_the_pools_is_a_failure(redis_server: RedisServer) -> None:
+    redis_server.command("ACL", "SETUSER", "app", "on", ">pw", "~app:*", "+@all")
+    url = redis_server.url.replace("://", "://app:pw@")
+    async with connect(url, cluster=False, timeout=5.0) as redis:
+        (finding,) = await examine_pools(redis, "of the model", pairwise=False)
+    assert (finding.subject, finding.grade) == ("pools", "fail")
+    assert "tw:*" in finding.advice
+
+
 class Primaries:
     """Stands for a cluster of more than one primary, which a test cannot have."""
 

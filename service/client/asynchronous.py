@@ -13,7 +13,7 @@ from service.client.answers import check
 from service.client.attempts import Attempts
 from service.client.calls import AsyncSender, Call
 from service.client.connection import Connected
-from service.client.errors import ClientError, NotFoundError, ProblemError
+from service.client.errors import ClientError, NotFoundError, ProblemError, UnreachableError
 from service.client.operations import PoolOperations, ServiceOperations, SessionOperations
 from service.client.uploads import BROKEN_OFF, Candidates, Progress, Upload
 
@@ -98,8 +98,8 @@ class AsyncSession(SessionOperations, AsyncSender):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        if self._forget:
+    async def __aexit__(self, _: object, error: object, __: object) -> None:
+        if self._forget and not isinstance(error, UnreachableError):  # which would take as long
             with suppress(NotFoundError):  # nothing was said
                 await self.delete()
 

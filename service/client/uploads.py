@@ -39,12 +39,15 @@ class Upload:
 
     Raises:
         DataError: A line of the file is not a candidate; nothing was sent.
-        TypeError: The candidates are one text, which might be meant for a file's name.
+        TypeError: The candidates are one text, which might be meant for a file's name, or an
+            iterator, which could not be sent again.
     """
 
     def __init__(self, pool: str, candidates: Candidates, progress: Progress | None) -> None:
-        if isinstance(candidates, str):
-            raise TypeError("candidates must be a Path or a collection of them, not one text")
+        if isinstance(candidates, str) or not isinstance(candidates, Path | Collection):
+            raise TypeError(
+                "candidates must be a Path or a collection of them, not one text or an iterator"
+            )
         self._path = path("pools", pool, "candidates")
         self._candidates, self._progress = candidates, progress
         self._bytes = sum(map(len, self.chunks()))

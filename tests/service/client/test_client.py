@@ -14,6 +14,7 @@ from service.client import (
     Client,
     ClientError,
     Pool,
+    Session,
     UnexpectedAnswerError,
     UnreachableError,
 )
@@ -123,3 +124,18 @@ def test_a_line_of_progress_that_is_not_the_service_s_is_an_unexpected_answer() 
     upload = Upload("p", ["Hello."], None)
     with pytest.raises(UnexpectedAnswerError):
         upload.hear("<html>")
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_session_is_not_forgotten_where_nobody_answers(kind: type[Client | AsyncClient]) -> None:
+    session = kind("http://127.0.0.1:1", deadline=0.2).session(forget=True)
+    gone = UnreachableError("http://127.0.0.1:1", httpx.ConnectError("refused"))
+    if isinstance(session, Session):
+        session.__exit__(UnreachableError, gone, None)
+    else:
+        asyncio.run(session.__aexit__(UnreachableError, gone, None))
+
+
+def test_candidates_that_could_not_be_sent_again_are_refused() -> None:
+    with pytest.raises(TypeError, match="iterator"):
+        Upload("shop", (text for text in ["Hello."]), None)  # type: ignore[arg-type]

@@ -176,7 +176,8 @@ class Curves:
         kept = []
         if step and self._csv.is_file():
             with self._csv.open(encoding="utf-8", newline="") as file:
-                kept = [row for row in csv.DictReader(file) if int(row["step"]) <= step]
+                whole = (line for line in file if line.endswith("\n"))  # a full disk cuts the last
+                kept = [row for row in csv.DictReader(whole) if int(row["step"]) <= step]
         with self._csv.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, ("step", "name", "value"))
             writer.writeheader()

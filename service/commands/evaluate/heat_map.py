@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from models.errors import DataError
 from service.commands.evaluate.options import Data, can_draw, read
 
 
@@ -25,12 +26,15 @@ def heat_map(
     from models.rerankers import PairwiseModel, dialogue_heat_map  # noqa: PLC0415
 
     dialogues = {each.id: each for each in read(data, None if dialogue else 1)}
+    if not dialogues:
+        raise DataError("no dialogue in it", ", ".join(map(str, data)))
     chosen = dialogue or list(dialogues)
     if missing := [name for name in chosen if name not in dialogues]:
         raise typer.BadParameter(f"no dialogue '{missing[0]}' in the data")
     pairwise = PairwiseModel.load(model)
     for name in chosen:
         texts = [said.text for said in dialogues[name].utterances]
-        path = out / f"{name.replace('/', '_')}.png"
+        file = name.replace("%", "%25").replace("/", "%2F")  # each its own
+        path = out / f"{file}.png"
         draw_heat_map(dialogue_heat_map(pairwise, texts), texts, path)
         Console().print(f"written to {path}", markup=False, highlight=False)

@@ -6,6 +6,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from typer.testing import CliRunner
 
+from models.errors import DataError
 from models.rerankers.folder import save_reranker
 from models.rerankers.pairwise import ENCODER, Projectors
 from models.roles import Kind
@@ -43,3 +44,22 @@ def test_a_dialogue_that_is_not_there_is_named(data: Path, tmp_path: Path) -> No
     result = run(app, [*args, "--model", str(tmp_path)])
     assert result.exit_code == 2
     assert "no dialogue '17'" in result.output
+
+
+def test_ids_that_are_no_file_names_have_a_picture_each(
+    tmp_path: Path, pairwise_folder: Path
+) -> None:
+    data = tmp_path / "days.csv"
+    data.write_text("id,speaker,text\n5/3,A,a\n5/3,B,b\n5_3,A,a\n5_3,B,b\n")
+    args = ["evaluate", "heat-map", "--data", str(data), "--model", str(pairwise_folder)]
+    result = run(app, [*args, "--dialogue", "5/3", "5_3", "--out", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"5%2F3.png", "5_3.png"}
+
+
+def test_a_file_without_a_dialogue_is_an_error(tmp_path: Path) -> None:
+    data = tmp_path / "empty.jsonl"
+    data.touch()
+    result = run(app, ["evaluate", "heat-map", "--data", str(data), "--model", str(tmp_path)])
+    assert isinstance(result.exception, DataError)
+    assert str(result.exception) == f"{data}: no dialogue in it"

@@ -18,6 +18,7 @@ from redis.exceptions import (
     AskError,
     ClusterError,
     ConnectionError,  # noqa: A004 - Redis's own
+    NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisClusterException,
@@ -44,7 +45,13 @@ _IDLE_CHECK = 15
 """Seconds after which an idle connection is tried out before it is used."""
 
 _AWAY = (ConnectionError, TimeoutError, ClusterError, RedisClusterException, OSError)
-_REFUSED = (ReadOnlyError, OutOfMemoryError, TryAgainError, AskError)  # which MOVED is, too
+_REFUSED = (
+    ReadOnlyError,
+    OutOfMemoryError,
+    NoPermissionError,  # mended over there, as a wrong password is
+    TryAgainError,
+    AskError,  # which MOVED is, too
+)
 # The same answers out of a script, and those that the client has no class for.
 _CODES = re.compile(
     r"(^|-)(READONLY|OOM|MISCONF|NOREPLICAS|BUSY|CLUSTERDOWN|MASTERDOWN)\b|non local key"

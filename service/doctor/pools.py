@@ -1,6 +1,6 @@
 """Whether the pools in Redis are whole, and encoded by the model that is to search them."""
 
-from redis.exceptions import RedisError
+from redis.exceptions import NoPermissionError
 
 from service.doctor.finding import Finding
 from service.errors import ServiceError
@@ -27,10 +27,10 @@ async def examine_pools(redis: Redis, fingerprint: str, *, pairwise: bool) -> li
             for key, head in zip(keys, heads, strict=True)
         ]
     except ServiceError as error:
+        if isinstance(why := error.__cause__, NoPermissionError):
+            advice = "its user has to reach the keys tw:*, and to run scripts"
+            return [Finding("pools", "fail", str(why), advice)]
         return [Finding("pools", "fail", str(error), "see redis above")]
-    except RedisError as error:  # it answers, but not this user
-        advice = "its user has to reach the keys tw:*, and to run scripts"
-        return [Finding("pools", "fail", f"cannot be read: {error}", advice)]
     if not found:
         return [Finding("pools", "warn", "none", "`turnwise pool load FILE --pool NAME`")]
     return found

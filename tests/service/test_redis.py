@@ -141,6 +141,14 @@ async def test_a_full_server_refuses_to_write(redis_server: RedisServer) -> None
         await fails(client, "EVAL", SET, "1", "key", "value")
 
 
+async def test_a_server_that_refuses_its_user_is_unavailable(redis_server: RedisServer) -> None:
+    redis_server.command("ACL", "SETUSER", "app", "on", ">pw", "~app:*", "+@all")
+    url = redis_server.url.replace("://", "://app:pw@")
+    async with connect(url, cluster=False, timeout=5.0) as client:
+        await fails(client, "SET", "key", "value")
+        await fails(client, "EVAL", SET, "1", "key", "value")
+
+
 async def test_a_server_that_loads_its_data_is_unavailable(redis_server: RedisServer) -> None:
     redis_server.command("DEBUG", "POPULATE", "3000", "key", "10000")  # answers every 2 MB
     redis_server.command("CONFIG", "SET", "rdbcompression", "no")

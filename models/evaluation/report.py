@@ -135,8 +135,15 @@ class Report:
         return {"task": self.task, "data": list(self.data), **note, "rows": rows}
 
     def names(self) -> list[str]:
-        """Return the names of all metrics, in the order of their first appearance."""
-        return list(dict.fromkeys(name for row in self.rows for name in row.metrics))
+        """Return the names of all metrics; what a row lacks stands where another has it."""
+        names: list[str] = []
+        for row in self.rows:
+            place = len(names)
+            for name in row.metrics:
+                if name not in names:
+                    names.insert(place, name)
+                place = names.index(name) + 1
+        return names
 
     def _timed(self, table: Table) -> Table:
         """Add the milliseconds of a context, where they do not stand among the metrics."""

@@ -55,6 +55,13 @@ def test_a_metric_lists_the_systems_that_have_it() -> None:
     assert [[line[0] for line in table.rows] for table in tables] == [["a"], ["b"]]
 
 
+def test_a_setting_that_the_first_system_lacks_stands_between_its_neighbours() -> None:
+    every = {"x": 1.0, "x/h=1": 1.0, "x/h=2": 1.0, "x/h=3": 1.0}
+    lacking = {name: value for name, value in every.items() if name != "x/h=2"}
+    rows = (Row("a", lacking, 0.0), Row("b", every, 0.0))
+    assert Report("task", ("f",), rows).names() == list(every)
+
+
 def test_the_plot_is_a_png(report: Report, tmp_path: Path) -> None:
     report.write(tmp_path)
     assert (tmp_path / "average_rank.png").read_bytes().startswith(b"\x89PNG")

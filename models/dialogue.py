@@ -5,7 +5,7 @@ utterances of one speaker become one, and a dialogue with nothing left is skippe
 """
 
 import csv
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle, groupby
 from operator import attrgetter
@@ -127,11 +127,12 @@ def _read_csv(path: Path, _stem: str) -> _Dialogues:
             raise DataError(f"not CSV: {error}", name, reader.reader.line_num) from error
 
 
-def _id_column(columns: Collection[str], file: str) -> str:
+def _id_column(columns: Sequence[str], file: str) -> str:
     key = "id" if "id" in columns and "dialogue_id" not in columns else "dialogue_id"
     for column in (key, "speaker", "text"):
-        if column not in columns:
-            raise DataError(f'missing from the header "{",".join(columns)}"', file, 1, column)
+        if columns.count(column) != 1:
+            wrong = "stands more than once in" if column in columns else "missing from"
+            raise DataError(f'{wrong} the header "{",".join(columns)}"', file, 1, column)
     return key
 
 

@@ -232,6 +232,7 @@ def test_a_folder_is_an_error(tmp_path: Path) -> None:
         ("id,who,text\n1,A,Hi.\n", 1, "speaker"),
         ("id,speaker\n1,A\n", 1, "text"),
         ("id,speaker,text\n1,A,Hi.\n1,B\n", 3, None),
+        ("id,speaker,text,text\n1,A,Hi.,Bye.\n", 1, "text"),
         ("id,speaker,text\n1,A,Hi, you.\n", 2, None),
         ("id,speaker,text\n ,A,Hi.\n", 2, "id"),
         ("id,speaker,text\n1,A,Hi.\n1,,Hi.\n", 3, "speaker"),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from models.dialogue import read_dialogues
+from turnwise.models.data import read_dialogues
 
 SEQUENCE, UTTERANCE = 8, 6
 

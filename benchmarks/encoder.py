@@ -24,13 +24,13 @@ from rich.console import Console
 from rich.table import Table
 from sayings import sayings
 
-from models import DEFAULT_MODEL
-from models.arrays import Float32
-from models.encoder import UtteranceEncoder, batches
-from models.roles import Relation, Role, RoleText
-from models.runtime import usable_cores
-from service.batching import EncoderQueue, Priority
-from service.metrics import Metrics
+from turnwise.models import DEFAULT_MODEL
+from turnwise.models.arrays import Float32
+from turnwise.models.encoder import UtteranceEncoder, batches
+from turnwise.models.onnx import usable_cores
+from turnwise.models.roles import Relation, Role, RoleText
+from turnwise.service.encoder.queue import EncoderQueue, Priority
+from turnwise.service.observe.metrics import Metrics
 
 Way = Callable[[list[RoleText]], Awaitable[Float32]]
 

@@ -18,17 +18,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from models import DEFAULT_MODEL
-from models.arrays import Float64
-from models.dialogue import Dialogue, read_dialogues
-from models.encoder import UtteranceEncoder
-from models.evaluation.long_term import ORDERS, order_metrics
-from models.evaluation.long_term_problems import GOALS, GoalSet, make_goal_sets
-from models.evaluation.vectors import Key, VectorTable, after_keys
-from models.planning import chain_score
-from models.roles import Relation, Role
-from models.training.config import Corpus
-from models.training.corpora import read_source
+from turnwise.models import DEFAULT_MODEL
+from turnwise.models.arrays import Float64
+from turnwise.models.data import Dialogue, read_dialogues
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.evaluation.long_term import ORDERS, order_metrics
+from turnwise.models.evaluation.long_term_problems import GOALS, GoalSet, make_goal_sets
+from turnwise.models.evaluation.vectors import Key, VectorTable, after_keys
+from turnwise.models.planning import chain_score
+from turnwise.models.roles import Relation, Role
+from turnwise.models.training.config import Corpus
+from turnwise.models.training.corpora import read_source
 
 EPOCHS, BATCH, FURTHEST = 3, 512, 4
 

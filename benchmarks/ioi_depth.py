@@ -16,11 +16,11 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from models.training.config import read_config
-from models.training.corpora import finder
-from models.training.ioi import train_ioi
-from models.training.loop import Progress
-from models.training.reranker_config import IoIConfig
+from turnwise.models.training.config import read_config
+from turnwise.models.training.corpora import finder
+from turnwise.models.training.ioi import train_ioi
+from turnwise.models.training.loop import Progress
+from turnwise.models.training.reranker_config import IoIConfig
 
 CONFIG = Path(__file__).with_suffix(".toml")
 MATRICES = {"M1": (2, 3), "M2": (1, 3), "M3": (1, 2)}

@@ -26,14 +26,14 @@ from pools import mixed, queries_like, replies
 from rich.console import Console
 from rich.progress import Progress
 
-from models.arrays import Float32
-from models.encoder import UtteranceEncoder
-from models.roles import Role
-from service.pools import Candidate
-from service.pools.contents import Contents, Segment
-from service.pools.edit import Edit
-from service.pools.index import FlatIndex, Index, one_thread
-from service.pools.ivf import IvfIndex, build_ivf, recall_at_10
+from turnwise.models.arrays import Float32
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.roles import Role
+from turnwise.service.pools import Candidate
+from turnwise.service.pools.contents import Contents, Segment
+from turnwise.service.pools.edit import Edit
+from turnwise.service.pools.index import FlatIndex, Index, one_thread
+from turnwise.service.pools.ivf import IvfIndex, build_ivf, recall_at_10
 
 Float16 = NDArray[np.float16]
 

@@ -32,18 +32,18 @@ from pools import SEEDS, pool_like, queries_like, replies
 from sayings import sayings
 from serving import Connection, served
 
-from models.arrays import Float32
-from models.encoder import UtteranceEncoder, transformer_of
-from models.roles import Relation, Role, RoleText
-from service.batching import EncoderQueue
-from service.metrics import Metrics
-from service.pools.index import FlatIndex, Index, one_thread
-from service.pools.ivf import IvfIndex, build_ivf
-from service.posts import Post
-from service.private_redis import PrivateRedis
-from service.redis import connect
-from service.sessions import Change, SessionKey, Sessions
-from service.settings import Settings
+from turnwise.models.arrays import Float32
+from turnwise.models.encoder import UtteranceEncoder, transformer_of
+from turnwise.models.roles import Relation, Role, RoleText
+from turnwise.service.encoder.queue import EncoderQueue
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools.index import FlatIndex, Index, one_thread
+from turnwise.service.pools.ivf import IvfIndex, build_ivf
+from turnwise.service.sessions.posts import Post
+from turnwise.service.sessions.store import Change, SessionKey, Sessions
+from turnwise.service.settings import Settings
+from turnwise.service.state.private_redis import PrivateRedis
+from turnwise.service.state.redis import connect
 
 Tokens = list[list[int]]
 

@@ -29,7 +29,7 @@ from load import many_clients
 from sayings import sayings
 from serving import Connection, Served, busy_seconds, pool, served
 
-from models.arrays import Float64
+from turnwise.models.arrays import Float64
 
 SHARES = (0.25, 0.5, 0.75, 0.9, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0)
 AFTERWARDS = 0.25

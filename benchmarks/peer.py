@@ -32,8 +32,8 @@ from pools import pool_like, replies
 from sayings import sayings
 from serving import Connection, free_port, served, until_ready
 
-from models.encoder import UtteranceEncoder
-from models.roles import Role
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.roles import Role
 
 _BLOCKS = 3
 _CHATS = count()

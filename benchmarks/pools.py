@@ -17,15 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sayings import sayings
 
-from models.arrays import Float32
-from models.encoder import UtteranceEncoder
-from models.mixture import rows, running_query
-from models.roles import Relation, Role
-from service.metrics import Metrics
-from service.pools import Candidate, PoolView, write_snapshot
-from service.pools.contents import Contents, Segment
-from service.pools.index import FlatIndex
-from service.pools.workers import Workers
+from turnwise.models.arrays import Float32
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.roles import Relation, Role
+from turnwise.models.scores import rows, running_query
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools import Candidate, PoolView, write_snapshot
+from turnwise.service.pools.contents import Contents, Segment
+from turnwise.service.pools.index import FlatIndex
+from turnwise.service.pools.workers import Workers
 
 Float16 = NDArray[np.float16]
 

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from models.arrays import Float32
-from models.mixture import rows, running_query
-from service.pools.index import FlatIndex, one_thread
-from service.pools.ivf import build_ivf, recall_at_10
+from turnwise.models.arrays import Float32
+from turnwise.models.scores import rows, running_query
+from turnwise.service.pools.index import FlatIndex, one_thread
+from turnwise.service.pools.ivf import build_ivf, recall_at_10
 
 DIMENSION = 384
 SIZES = [1000, 10_000, 100_000]

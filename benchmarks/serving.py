@@ -23,8 +23,8 @@ from typing import Any
 from pools import write_pool
 from redis import Redis
 
-from service.private_redis import running_url
-from service.settings import Settings
+from turnwise.service.settings import Settings
+from turnwise.service.state.private_redis import running_url
 
 _READY_SECONDS = 900
 _EXACT = Settings.model_fields["exact_limit"].default

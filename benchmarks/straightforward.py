@@ -17,9 +17,9 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from sentence_transformers import SentenceTransformer
 
-from models import DEFAULT_MODEL
-from models.roles import Kind, Relation, Role, prefix
-from service.settings import Settings
+from turnwise.models import DEFAULT_MODEL
+from turnwise.models.roles import Kind, Relation, Role, prefix
+from turnwise.service.settings import Settings
 
 DEVICE = Settings().device
 MODEL = SentenceTransformer(str(DEFAULT_MODEL), device=DEVICE, model_kwargs={"dtype": "float32"})

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from models.encoder import encode_texts
-from models.roles import Kind
-from models.training import losses
-from models.training.config import Corpus, Objectives, TrainConfig
-from models.training.trainer import Learner, backward, read_corpus
-from models.training.views import Batch, View, collate
+from turnwise.models.encoder import encode_texts
+from turnwise.models.roles import Kind
+from turnwise.models.training import losses
+from turnwise.models.training.config import Corpus, Objectives, TrainConfig
+from turnwise.models.training.trainer import Learner, backward, read_corpus
+from turnwise.models.training.views import Batch, View, collate
 
 WINDOW = 5
 

@@ -29,28 +29,28 @@ from pools import REPLIES, SEEDS, context_vectors, pool_like, queries_like, repl
 from redis.asyncio import Redis
 from sayings import sayings
 
-from models import DEFAULT_MODEL
-from models.arrays import Float32
-from models.encoder import UtteranceEncoder
-from models.mixture import rows, running_query
-from models.roles import Role
-from service.batching import EncoderQueue
-from service.conversations import Conversations
-from service.encoding import CachedEncoder
-from service.history import Histories
-from service.metrics import Metrics
-from service.pools import Candidate, PoolView
-from service.pools.contents import Contents, Segment
-from service.pools.index import FlatIndex, Index
-from service.pools.ivf import build_ivf
-from service.pools.workers import Workers
-from service.private_redis import PrivateRedis
-from service.redis import connect
-from service.requests import TurnRequest
-from service.reranking import Reranking
-from service.selection import Selector
-from service.sessions import Sessions
-from service.turns import Turns
+from turnwise.models import DEFAULT_MODEL
+from turnwise.models.arrays import Float32
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.roles import Role
+from turnwise.models.scores import rows, running_query
+from turnwise.service.encoder.cache import CachedEncoder
+from turnwise.service.encoder.queue import EncoderQueue
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools import Candidate, PoolView
+from turnwise.service.pools.contents import Contents, Segment
+from turnwise.service.pools.index import FlatIndex, Index
+from turnwise.service.pools.ivf import build_ivf
+from turnwise.service.pools.workers import Workers
+from turnwise.service.selection.context import Histories
+from turnwise.service.selection.rerank import Reranking
+from turnwise.service.selection.select import Selector
+from turnwise.service.selection.sessions import Conversations
+from turnwise.service.selection.turn import Turns
+from turnwise.service.sessions.store import Sessions
+from turnwise.service.state.private_redis import PrivateRedis
+from turnwise.service.state.redis import connect
+from turnwise.service.wire.requests import TurnRequest
 
 _BLOCKS = 3
 _REST = 0.5

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import httpx
 
-from service.client import Client, Goal, Post, Ranked
+from turnwise.service.client import Client, Goal, Post, Ranked
 
 _ROLES = {"user": "user", "bot": "assistant"}
 

@@ -12,7 +12,7 @@ from typing import Any
 from rasa_sdk import Action, Tracker
 from rasa_sdk.executor import CollectingDispatcher
 
-from service.client import Client, Goal, Post
+from turnwise.service.client import Client, Goal, Post
 
 _SPEAKERS = {"user": "user", "bot": "bot"}
 

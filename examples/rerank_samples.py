@@ -6,7 +6,7 @@ turnwise serve; python examples/rerank_samples.py "Great, thank you!" < samples.
 import sys
 from collections.abc import Sequence
 
-from service.client import Avoided, Client, Goal, Post, RankAnswer
+from turnwise.service.client import Avoided, Client, Goal, Post, RankAnswer
 
 
 def toward(

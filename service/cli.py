@@ -4,16 +4,16 @@ from typing import Annotated
 
 import typer
 
-from models.errors import TurnwiseError
-from service.commands.chat import chat
-from service.commands.doctor import doctor
-from service.commands.evaluate import evaluate
-from service.commands.key import key
-from service.commands.many_values import ManyValues
-from service.commands.pool import pool
-from service.commands.serve import serve
-from service.commands.train import train
-from service.errors import ServiceError
+from turnwise.models.errors import TurnwiseError
+from turnwise.service.commands.chat import chat
+from turnwise.service.commands.doctor.command import doctor
+from turnwise.service.commands.evaluate import evaluate
+from turnwise.service.commands.key import key
+from turnwise.service.commands.many_values import ManyValues
+from turnwise.service.commands.pool import pool
+from turnwise.service.commands.serve import serve
+from turnwise.service.commands.train import train
+from turnwise.service.errors import ServiceError
 
 _SERVICE, _MODELS = "The service", "Models"
 

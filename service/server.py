@@ -16,11 +16,11 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 
-from models.errors import TurnwiseError
-from service.api.protocol import BoundedProtocol
-from service.app import create_app
-from service.services import Services
-from service.settings import Settings, local_url
+from turnwise.models.errors import TurnwiseError
+from turnwise.service.api.protocol import BoundedProtocol
+from turnwise.service.api.services import Services
+from turnwise.service.app.wiring import create_app
+from turnwise.service.settings import Settings, local_url
 
 _KEEP_ALIVE = 75
 """Seconds that an idle connection stays: longer than balancers keep theirs (60), so that none sends

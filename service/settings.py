@@ -18,8 +18,8 @@ from pydantic import (
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError as UnreadableError
 
-from models import DEFAULT_MODEL
-from models.errors import TurnwiseError
+from turnwise.models import DEFAULT_MODEL
+from turnwise.models.errors import TurnwiseError
 
 Scope = Literal["select", "pools", "admin"]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -9,8 +9,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
-from models.encoder import UtteranceEncoder
-from models.roles import Kind
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.roles import Kind
 
 DIMENSION = 32
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import torch
 from sentence_transformers import SentenceTransformer
 
-from models.rerankers.folder import save_reranker
-from models.rerankers.interaction import InteractionNetwork, Sizes
-from models.rerankers.ioi import IoI
-from models.rerankers.pairwise import ENCODER
-from models.rerankers.projectors import Projectors
-from models.rerankers.words import Vocabulary
+from turnwise.models.rerankers.folder import save_reranker
+from turnwise.models.rerankers.interaction import InteractionNetwork, Sizes
+from turnwise.models.rerankers.ioi import IoI
+from turnwise.models.rerankers.pairwise import ENCODER
+from turnwise.models.rerankers.projectors import Projectors
+from turnwise.models.rerankers.words import Vocabulary
 
 LETTERS = tuple("abcdefghijklmnopqrstuvwxyz")
 

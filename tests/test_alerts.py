@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import yaml
-
-from service.api import create_api
-from service.metrics import Metrics
-from service.settings import Settings
 from tests.test_packaging import RULES, load, series
+
+from turnwise.service.api import create_api
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests" / "alerts.yml"

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.encoder import UtteranceEncoder
-from models.mixture import rows, running_query
-from models.roles import Relation, Role
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.roles import Relation, Role
+from turnwise.models.scores import rows, running_query
 
 REPLIES = Path(__file__).parents[1] / "examples" / "replies.jsonl"
 TOPICS = {

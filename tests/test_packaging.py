@@ -14,8 +14,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from prometheus_client.metrics_core import Metric
 
-from service.metrics import Metrics
-from service.settings import Settings
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 COMPOSE = ROOT / "docker-compose.yml"

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fastapi import FastAPI
-
-from service import errors
-from service.api import create_api
-from service.metrics import Metrics
-from service.settings import Settings
 from tests.pages import blocks, run_python
+
+from turnwise.service import errors
+from turnwise.service.api import create_api
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

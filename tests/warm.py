@@ -19,7 +19,12 @@ from subprocess import PIPE, Popen
 from tempfile import TemporaryDirectory
 from typing import NoReturn
 
-LOADED = ("service.app", "service.server", "models.training.run", "matplotlib.pyplot")
+LOADED = (
+    "turnwise.service.app.wiring",
+    "turnwise.service.server",
+    "turnwise.models.training.run",
+    "matplotlib.pyplot",
+)
 
 _CALLER = """\
 #!{python} -S
@@ -95,7 +100,7 @@ def _attend(caller: socket.socket) -> NoReturn:
 def _become(
     arguments: list[str], folder: str, variables: dict[str, str], files: Sequence[int]
 ) -> NoReturn:
-    from service.cli import main  # noqa: PLC0415 - loaded before the fork
+    from turnwise.service.cli import main  # noqa: PLC0415 - loaded before the fork
 
     for standard, file in enumerate(files):
         os.dup2(file, standard)

@@ -1,12 +1,12 @@
 """Evaluation: selection and ranking of responses, planning, and similarity in conversations."""
 
-from models.evaluation.generator import sampled_replies
-from models.evaluation.long_term import evaluate_long_term, long_term_average_rank
-from models.evaluation.long_term_problems import GoalSet, Setting, make_goal_sets
-from models.evaluation.next_utterance import average_ranks, evaluate_next_utterance
-from models.evaluation.report import Report, Row
-from models.evaluation.short_term import evaluate_short_term, short_term_average_rank
-from models.evaluation.short_term_problems import (
+from turnwise.models.evaluation.generator import sampled_replies
+from turnwise.models.evaluation.long_term import evaluate_long_term, long_term_average_rank
+from turnwise.models.evaluation.long_term_problems import GoalSet, Setting, make_goal_sets
+from turnwise.models.evaluation.next_utterance import average_ranks, evaluate_next_utterance
+from turnwise.models.evaluation.report import Report, Row
+from turnwise.models.evaluation.short_term import evaluate_short_term, short_term_average_rank
+from turnwise.models.evaluation.short_term_problems import (
     Problem,
     make_problems,
     read_problems,

@@ -6,9 +6,9 @@ from typing import Literal
 
 import numpy as np
 
-from models.arrays import Float64
-from models.evaluation.best_worst import Answer, score_items
-from models.evaluation.correlation import spearman
+from turnwise.models.arrays import Float64
+from turnwise.models.evaluation.best_worst import Answer, score_items
+from turnwise.models.evaluation.correlation import spearman
 
 Level = Literal["nominal", "ordinal"]
 

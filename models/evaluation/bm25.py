@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from models.arrays import Float32, Float64
+from turnwise.models.arrays import Float32, Float64
 
 K1 = 1.5
 B = 0.75

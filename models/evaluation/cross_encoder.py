@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from models.encoder import model_name
-from models.errors import ModelError
-from models.evaluation.metrics import Scores
+from turnwise.models.encoder import model_name
+from turnwise.models.errors import ModelError
+from turnwise.models.evaluation.metrics import Scores
 
 BATCH = 32
 

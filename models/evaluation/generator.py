@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from transformers import DynamicCache
 
-from models.dialogue import Dialogue
-from models.errors import ModelError
-from models.evaluation.causal import load_causal, max_tokens
-from models.evaluation.short_term_problems import CANDIDATES, Propose
+from turnwise.models.data import Dialogue
+from turnwise.models.errors import ModelError
+from turnwise.models.evaluation.causal import load_causal, max_tokens
+from turnwise.models.evaluation.short_term_problems import CANDIDATES, Propose
 
 TOP_P = 0.8
 TEMPERATURE = 0.8

@@ -4,8 +4,8 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from models.arrays import Float32
-from models.plots import literal
+from turnwise.models.arrays import Float32
+from turnwise.models.plots import literal
 
 LABEL = 40
 """Characters of an utterance that are shown."""

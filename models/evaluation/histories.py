@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from models.dialogue import Utterance, merge_runs
-from models.records import Record
+from turnwise.models.data import Utterance, merge_runs
+from turnwise.models.records import Record
 
 
 def read_history(record: Record, field: str) -> tuple[Utterance, ...]:

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from models.arrays import Float32
-from models.encoder import UtteranceEncoder
-from models.evaluation.bm25 import words
-from models.evaluation.similarity_files import Said
-from models.evaluation.systems import encode_from_left
-from models.evaluation.vectors import Key, VectorTable, context_keys
-from models.mixture import row
-from models.rerankers import PairwiseModel
-from models.roles import Kind, Relation, Role
+from turnwise.models.arrays import Float32
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.evaluation.bm25 import words
+from turnwise.models.evaluation.similarity_files import Said
+from turnwise.models.evaluation.systems import encode_from_left
+from turnwise.models.evaluation.vectors import Key, VectorTable, context_keys
+from turnwise.models.rerankers import PairwiseModel
+from turnwise.models.roles import Kind, Relation, Role
+from turnwise.models.scores import row
 
 Similar = Callable[[Sequence[Said], Sequence[Said]], Float32]
 Embed = Callable[[Sequence[Said]], Float32]

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from models.arrays import Float64
-from models.encoder import batches, model_name
-from models.evaluation.causal import load_causal, max_tokens
-from models.evaluation.similarity_files import Said
-from models.evaluation.truncation import warn_of_cut
+from turnwise.models.arrays import Float64
+from turnwise.models.encoder import batches, model_name
+from turnwise.models.evaluation.causal import load_causal, max_tokens
+from turnwise.models.evaluation.similarity_files import Said
+from turnwise.models.evaluation.truncation import warn_of_cut
 
 Language = Literal["en", "de"]
 

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.arrays import Float32
-from models.encoder import UtteranceEncoder
-from models.evaluation.bm25 import BM25
-from models.evaluation.long_term_problems import GOALS, GoalSet, Setting
-from models.evaluation.metrics import (
+from turnwise.models.arrays import Float32
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.evaluation.bm25 import BM25
+from turnwise.models.evaluation.long_term_problems import GOALS, GoalSet, Setting
+from turnwise.models.evaluation.metrics import (
     Metrics,
     Places,
     Scores,
@@ -27,12 +27,12 @@ from models.evaluation.metrics import (
     ranks,
     sample,
 )
-from models.evaluation.report import Row
-from models.evaluation.split import Context, Split
-from models.evaluation.systems import System, encoder_systems, lexical_systems, scores_of
-from models.evaluation.vectors import Key, VectorTable, after_keys
-from models.planning import chain_score, plan_chain, plan_greedy
-from models.roles import Role, prefix, relation_to
+from turnwise.models.evaluation.report import Row
+from turnwise.models.evaluation.split import Context, Split
+from turnwise.models.evaluation.systems import System, encoder_systems, lexical_systems, scores_of
+from turnwise.models.evaluation.vectors import Key, VectorTable, after_keys
+from turnwise.models.planning import chain_score, plan_chain, plan_greedy
+from turnwise.models.roles import Role, prefix, relation_to
 
 ORDERS = tuple(permutations(range(GOALS)))
 """All orders of the goals: the true one stands first, its exact reverse last."""

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from models.dialogue import Dialogue, Utterance
-from models.errors import TurnwiseError
+from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.errors import TurnwiseError
 
 GOALS = 3
 

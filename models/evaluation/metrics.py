@@ -6,7 +6,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from models.arrays import Float32, Float64
+from turnwise.models.arrays import Float32, Float64
 
 Scores = Float32
 Ranks = Float64

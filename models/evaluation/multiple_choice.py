@@ -6,12 +6,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from models.evaluation.in_context import Measure
-from models.evaluation.likelihood import Language, LanguageModel, prompt
-from models.evaluation.metrics import Metrics, median_ms, sample
-from models.evaluation.report import Row
-from models.evaluation.similarity import Models, by_domain_and_length, named_measures
-from models.evaluation.similarity_files import Question, Said
+from turnwise.models.evaluation.in_context import Measure
+from turnwise.models.evaluation.likelihood import Language, LanguageModel, prompt
+from turnwise.models.evaluation.metrics import Metrics, median_ms, sample
+from turnwise.models.evaluation.report import Row
+from turnwise.models.evaluation.similarity import Models, by_domain_and_length, named_measures
+from turnwise.models.evaluation.similarity_files import Question, Said
 
 Scores = NDArray[np.floating]
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from models.dialogue import Dialogue
-from models.encoder import UtteranceEncoder
-from models.evaluation.metrics import (
+from turnwise.models.data import Dialogue
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.evaluation.metrics import (
     Metrics,
     Places,
     Ranks,
@@ -22,17 +22,17 @@ from models.evaluation.metrics import (
     ranks,
     retrieval_metrics,
 )
-from models.evaluation.report import FULL_POOL, Row
-from models.evaluation.reranking import retrieval_systems
-from models.evaluation.split import LENGTHS, Split, make_split
-from models.evaluation.systems import (
+from turnwise.models.evaluation.report import FULL_POOL, Row
+from turnwise.models.evaluation.reranking import retrieval_systems
+from turnwise.models.evaluation.split import LENGTHS, Split, make_split
+from turnwise.models.evaluation.systems import (
     System,
     encode_split,
     lexical_systems,
     linear_systems,
     turn_ms,
 )
-from models.rerankers import PairwiseModel
+from turnwise.models.rerankers import PairwiseModel
 
 BLOCK = 256
 TIMED_CANDIDATES = 1000

@@ -5,28 +5,28 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from models.encoder import UtteranceEncoder
-from models.evaluation.cross_encoder import CrossEncoderScorer
-from models.evaluation.metrics import Metrics, spans
-from models.evaluation.ranking_files import RankingSet
-from models.evaluation.ranking_metrics import ranking_metrics
-from models.evaluation.report import Row
-from models.evaluation.reranking import (
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.evaluation.cross_encoder import CrossEncoderScorer
+from turnwise.models.evaluation.metrics import Metrics, spans
+from turnwise.models.evaluation.ranking_files import RankingSet
+from turnwise.models.evaluation.ranking_metrics import ranking_metrics
+from turnwise.models.evaluation.report import Row
+from turnwise.models.evaluation.reranking import (
     reranked,
     retrieval_systems,
     retriever,
     scorer_system,
 )
-from models.evaluation.split import Context, Split
-from models.evaluation.systems import (
+from turnwise.models.evaluation.split import Context, Split
+from turnwise.models.evaluation.systems import (
     System,
     lexical_systems,
     scores_of,
     turn_ms,
 )
-from models.evaluation.truncation import first_places, warn_of_cut, warn_of_truncation
-from models.rerankers import IoI, PairwiseModel
-from models.roles import Kind
+from turnwise.models.evaluation.truncation import first_places, warn_of_cut, warn_of_truncation
+from turnwise.models.rerankers import IoI, PairwiseModel
+from turnwise.models.roles import Kind
 
 Model = UtteranceEncoder | PairwiseModel | IoI | CrossEncoderScorer
 Progress = Callable[[str, int, int], None]

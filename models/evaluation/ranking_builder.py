@@ -6,10 +6,10 @@ from typing import Literal
 
 import numpy as np
 
-from models.dialogue import Dialogue
-from models.errors import TurnwiseError
-from models.evaluation.bm25 import BM25
-from models.evaluation.ranking_files import RankingProblem
+from turnwise.models.data import Dialogue
+from turnwise.models.errors import TurnwiseError
+from turnwise.models.evaluation.bm25 import BM25
+from turnwise.models.evaluation.ranking_files import RankingProblem
 
 Source = Literal["random", "bm25", "same-dialogue"]
 BEST = 64

@@ -11,8 +11,8 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from models.arrays import Float32
-from models.evaluation.metrics import Metrics
+from turnwise.models.arrays import Float32
+from turnwise.models.evaluation.metrics import Metrics
 
 CUTS = (1, 2, 5)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from models.evaluation.metrics import Metrics
-from models.plots import Line, draw_lines, height
+from turnwise.models.evaluation.metrics import Metrics
+from turnwise.models.plots import Line, draw_lines, height
 
 FULL_POOL = "full_pool_"
 TIMES = "ms_"

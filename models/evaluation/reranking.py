@@ -5,13 +5,13 @@ from typing import Protocol
 
 import numpy as np
 
-from models.aggregation import Aggregation
-from models.arrays import Float32
-from models.encoder import UtteranceEncoder
-from models.evaluation.metrics import Places, Scores
-from models.evaluation.split import Context, Split
-from models.evaluation.systems import System, encoder_systems, linear, recommended
-from models.rerankers import PairwiseModel
+from turnwise.models.arrays import Float32
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.evaluation.metrics import Places, Scores
+from turnwise.models.evaluation.split import Context, Split
+from turnwise.models.evaluation.systems import System, encoder_systems, linear, recommended
+from turnwise.models.rerankers import PairwiseModel
+from turnwise.models.scores import Aggregation
 
 SHORT_LIST = 100
 """Candidates that are re-ranked, the best of a first system, as the service does by default."""

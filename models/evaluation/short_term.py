@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.encoder import UtteranceEncoder
-from models.evaluation.bm25 import BM25
-from models.evaluation.metrics import (
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.evaluation.bm25 import BM25
+from turnwise.models.evaluation.metrics import (
     Metrics,
     Ranks,
     Scores,
@@ -22,19 +22,19 @@ from models.evaluation.metrics import (
     ranks,
     sample,
 )
-from models.evaluation.ranking_files import RankingProblem, RankingSet, ranking_set
-from models.evaluation.report import Row
-from models.evaluation.short_term_problems import Problem
-from models.evaluation.systems import (
+from turnwise.models.evaluation.ranking_files import RankingProblem, RankingSet, ranking_set
+from turnwise.models.evaluation.report import Row
+from turnwise.models.evaluation.short_term_problems import Problem
+from turnwise.models.evaluation.systems import (
     System,
     encoder_systems,
     lexical_systems,
     recommended,
     scores_of,
 )
-from models.evaluation.vectors import Key, VectorTable, after_keys, context_keys
-from models.mixture import reachability
-from models.roles import Kind, Role, relation_to
+from turnwise.models.evaluation.vectors import Key, VectorTable, after_keys, context_keys
+from turnwise.models.roles import Kind, Role, relation_to
+from turnwise.models.scores import reachability
 
 HITS = (5, 10, 25, 50)
 FIT_WEIGHT = 0.5

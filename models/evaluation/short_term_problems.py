@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from models.dialogue import Dialogue, Utterance
-from models.encoder import UtteranceEncoder
-from models.errors import DataError, TurnwiseError
-from models.evaluation.histories import next_speaker, read_history, read_utterance
-from models.evaluation.vectors import Key, VectorTable, after_keys, context_keys
-from models.records import Record, read_records, write_jsonl
-from models.roles import Role
+from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.errors import DataError, TurnwiseError
+from turnwise.models.evaluation.histories import next_speaker, read_history, read_utterance
+from turnwise.models.evaluation.vectors import Key, VectorTable, after_keys, context_keys
+from turnwise.models.records import Record, read_records, write_jsonl
+from turnwise.models.roles import Role
 
 CANDIDATES = 100
 

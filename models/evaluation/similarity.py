@@ -6,15 +6,15 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from models.arrays import Float32
-from models.encoder import UtteranceEncoder
-from models.errors import TurnwiseError
-from models.evaluation.correlation import FEWEST, pearson, spearman
-from models.evaluation.in_context import Measure, measures, word_overlap
-from models.evaluation.metrics import Metrics, median_ms, sample, spans
-from models.evaluation.report import Row
-from models.evaluation.similarity_files import Pair, Question, Said
-from models.rerankers import PairwiseModel
+from turnwise.models.arrays import Float32
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.errors import TurnwiseError
+from turnwise.models.evaluation.correlation import FEWEST, pearson, spearman
+from turnwise.models.evaluation.in_context import Measure, measures, word_overlap
+from turnwise.models.evaluation.metrics import Metrics, median_ms, sample, spans
+from turnwise.models.evaluation.report import Row
+from turnwise.models.evaluation.similarity_files import Pair, Question, Said
+from turnwise.models.rerankers import PairwiseModel
 
 Models = Mapping[str, UtteranceEncoder | PairwiseModel]
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from models.dialogue import Dialogue, Utterance
-from models.errors import TurnwiseError
-from models.evaluation.metrics import Places
+from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.errors import TurnwiseError
+from turnwise.models.evaluation.metrics import Places
 
 LENGTHS = range(2, 11)
 

@@ -5,15 +5,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from models.aggregation import Aggregation
-from models.arrays import Float32
-from models.encoder import UtteranceEncoder
-from models.evaluation.bm25 import BM25
-from models.evaluation.metrics import Places, Scores, median_ms, sample
-from models.evaluation.split import Context, Split
-from models.evaluation.vectors import Key, VectorTable, after_keys, context_keys, encode_keys
-from models.mixture import max_sim, row, rows, running_query
-from models.roles import Kind, Role
+from turnwise.models.arrays import Float32
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.evaluation.bm25 import BM25
+from turnwise.models.evaluation.metrics import Places, Scores, median_ms, sample
+from turnwise.models.evaluation.split import Context, Split
+from turnwise.models.evaluation.vectors import (
+    Key,
+    VectorTable,
+    after_keys,
+    context_keys,
+    encode_keys,
+)
+from turnwise.models.roles import Kind, Role
+from turnwise.models.scores import Aggregation, max_sim, row, rows, running_query
 
 SHORT_LIST = 1000
 """MaxSim re-ranks this many, the best by the running query; the rest stay behind in its order."""

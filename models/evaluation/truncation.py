@@ -4,11 +4,11 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from models.dialogue import Dialogue
-from models.encoder import UtteranceEncoder, is_truncated
-from models.rerankers import IoI, PairwiseModel
-from models.rerankers.words import has_more_words
-from models.roles import Kind, Relation, Role, RoleText
+from turnwise.models.data import Dialogue
+from turnwise.models.encoder import UtteranceEncoder, is_truncated
+from turnwise.models.rerankers import IoI, PairwiseModel
+from turnwise.models.rerankers.words import has_more_words
+from turnwise.models.roles import Kind, Relation, Role, RoleText
 
 T = TypeVar("T", str, tuple[str, str])
 

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from models.arrays import Float32
-from models.dialogue import Utterance
-from models.encoder import UtteranceEncoder
-from models.roles import Relation, Role, RoleText, prefixed, relation_to
+from turnwise.models.arrays import Float32
+from turnwise.models.data import Utterance
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.roles import Relation, Role, RoleText, prefixed, relation_to
 
 Key = tuple[str, Role, Relation | None]
 

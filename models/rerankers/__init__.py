@@ -5,11 +5,11 @@
 
 from pathlib import Path
 
-from models.encoder import Precision
-from models.errors import ModelError
-from models.rerankers.folder import kind_of
-from models.rerankers.ioi import IoI
-from models.rerankers.pairwise import PairwiseModel, dialogue_heat_map
+from turnwise.models.encoder import Precision
+from turnwise.models.errors import ModelError
+from turnwise.models.rerankers.folder import kind_of
+from turnwise.models.rerankers.ioi import IoI
+from turnwise.models.rerankers.pairwise import PairwiseModel, dialogue_heat_map
 
 __all__ = ["IoI", "PairwiseModel", "dialogue_heat_map", "kind_of", "load"]
 

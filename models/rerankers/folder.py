@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from models.errors import ModelError
+from turnwise.models.errors import ModelError
 
 Kind = Literal["pairwise", "ioi"]
 CARD = "reranker.json"

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
 
-from models.rerankers.matching import Matching
-from models.rerankers.words import PADDING
+from turnwise.models.rerankers.matching import Matching
+from turnwise.models.rerankers.words import PADDING
 
 Objective = Literal["local", "global"]
 

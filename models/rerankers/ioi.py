@@ -11,18 +11,18 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from models.arrays import Float32
-from models.encoder import batches, model_name
-from models.errors import ModelError
-from models.fingerprint import digest
-from models.rerankers.folder import (
+from turnwise.models.arrays import Float32
+from turnwise.models.encoder import batches, model_name
+from turnwise.models.errors import ModelError
+from turnwise.models.fingerprint import digest
+from turnwise.models.rerankers.folder import (
     default_device,
     load_weights,
     read_sizes,
     save_reranker,
 )
-from models.rerankers.interaction import InteractionNetwork, Pairs, Sizes, final_score
-from models.rerankers.words import PADDING, Vocabulary
+from turnwise.models.rerankers.interaction import InteractionNetwork, Pairs, Sizes, final_score
+from turnwise.models.rerankers.words import PADDING, Vocabulary
 
 WordIds = tuple[int, ...]
 

@@ -15,14 +15,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from models.arrays import Float32
-from models.dialogue import Dialogue
-from models.encoder import Precision, UtteranceEncoder, model_name
-from models.errors import ModelError
-from models.fingerprint import digest
-from models.rerankers.folder import load_weights, read_sizes
-from models.rerankers.projectors import Projectors
-from models.roles import Role
+from turnwise.models.arrays import Float32
+from turnwise.models.data import Dialogue
+from turnwise.models.encoder import Precision, UtteranceEncoder, model_name
+from turnwise.models.errors import ModelError
+from turnwise.models.fingerprint import digest
+from turnwise.models.rerankers.folder import load_weights, read_sizes
+from turnwise.models.rerankers.projectors import Projectors
+from turnwise.models.roles import Role
 
 ENCODER = "encoder"
 

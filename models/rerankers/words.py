@@ -10,8 +10,8 @@ from typing import Self
 
 import numpy as np
 
-from models.arrays import Float32
-from models.errors import ModelError
+from turnwise.models.arrays import Float32
+from turnwise.models.errors import ModelError
 
 PADDING, UNKNOWN, FIRST = 0, 1, 2
 """Ids of what is no word, of words that the vocabulary lacks, and of the first of its own."""

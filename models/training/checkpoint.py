@@ -18,10 +18,10 @@ from safetensors.torch import save_model as save_weights
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
-from models.encoder import CARD, load_sentence_transformer, transformer_of
-from models.errors import TrainingError
-from models.plots import Line, draw_lines, height
-from models.training.config import TrainConfig
+from turnwise.models.encoder import CARD, load_sentence_transformer, transformer_of
+from turnwise.models.errors import TrainingError
+from turnwise.models.plots import Line, draw_lines, height
+from turnwise.models.training.config import TrainConfig
 
 Schedule = torch.optim.lr_scheduler.LRScheduler
 Recipe = dict[str, Any]

@@ -17,9 +17,9 @@ from pydantic import (
 )
 from pydantic.types import NonNegativeFloat, NonNegativeInt
 
-from models.aggregation import Aggregation
-from models.errors import ConfigError
-from models.roles import Kind
+from turnwise.models.errors import ConfigError
+from turnwise.models.roles import Kind
+from turnwise.models.scores import Aggregation
 
 Schema = TypeVar("Schema", bound="Section")
 TrainingPrecision = Literal["float32", "bfloat16"]

@@ -10,10 +10,10 @@ from typing import TypeVar
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from models.dialogue import Dialogue, read_dialogues
-from models.errors import DataError
-from models.training.checkpoint import Recipe
-from models.training.config import Section, Source, Validation
+from turnwise.models.data import Dialogue, read_dialogues
+from turnwise.models.errors import DataError
+from turnwise.models.training.checkpoint import Recipe
+from turnwise.models.training.config import Section, Source, Validation
 
 T = TypeVar("T")
 S = TypeVar("S", bound=Source)

@@ -10,22 +10,28 @@ from statistics import fmean
 import numpy as np
 import torch
 
-from models import DEFAULT_MODEL
-from models.encoder import UtteranceEncoder
-from models.errors import DataError, naming
-from models.evaluation.metrics import hits, ranks
-from models.evaluation.ranking_builder import Building, build_ranking
-from models.evaluation.ranking_files import RankingProblem
-from models.evaluation.split import Context
-from models.rerankers.folder import default_device
-from models.rerankers.interaction import InteractionNetwork, Sizes, matching_loss
-from models.rerankers.ioi import Example, IoI, WordIds, match
-from models.rerankers.words import has_more_words, word_vectors
-from models.training.checkpoint import replacing
-from models.training.corpora import Find, count_steps, draw_batches, recipe_of, validation_dialogues
-from models.training.loop import Report, Run, fit, silent
-from models.training.pairs import hard_negatives, read_pairs
-from models.training.reranker_config import IoIConfig, IoIOptimiser
+from turnwise.models import DEFAULT_MODEL
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.errors import DataError, naming
+from turnwise.models.evaluation.metrics import hits, ranks
+from turnwise.models.evaluation.ranking_builder import Building, build_ranking
+from turnwise.models.evaluation.ranking_files import RankingProblem
+from turnwise.models.evaluation.split import Context
+from turnwise.models.rerankers.folder import default_device
+from turnwise.models.rerankers.interaction import InteractionNetwork, Sizes, matching_loss
+from turnwise.models.rerankers.ioi import Example, IoI, WordIds, match
+from turnwise.models.rerankers.words import has_more_words, word_vectors
+from turnwise.models.training.checkpoint import replacing
+from turnwise.models.training.corpora import (
+    Find,
+    count_steps,
+    draw_batches,
+    recipe_of,
+    validation_dialogues,
+)
+from turnwise.models.training.loop import Report, Run, fit, silent
+from turnwise.models.training.pairs import hard_negatives, read_pairs
+from turnwise.models.training.reranker_config import IoIConfig, IoIOptimiser
 
 
 def train_ioi(

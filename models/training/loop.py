@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from models.errors import TrainingError
-from models.training.checkpoint import (
+from turnwise.models.errors import TrainingError
+from turnwise.models.training.checkpoint import (
     Curves,
     Recipe,
     State,

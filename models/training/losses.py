@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from models.training.views import Batch
+from turnwise.models.training.views import Batch
 
 MIXTURE_EPSILON = 1e-6
 NO_RIVAL = -1e4

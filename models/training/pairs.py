@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from models.dialogue import Dialogue
-from models.encoder import UtteranceEncoder
-from models.errors import DataError
-from models.evaluation.split import Context, Split
-from models.evaluation.systems import encode_split
-from models.training.corpora import Find, read_source, warn_of_cut_texts
-from models.training.reranker_config import PairCorpus
+from turnwise.models.data import Dialogue
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.errors import DataError
+from turnwise.models.evaluation.split import Context, Split
+from turnwise.models.evaluation.systems import encode_split
+from turnwise.models.training.corpora import Find, read_source, warn_of_cut_texts
+from turnwise.models.training.reranker_config import PairCorpus
 
 BLOCK = 512
 

@@ -9,26 +9,32 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.encoder import (
+from turnwise.models.encoder import (
     UtteranceEncoder,
     dimension_of,
     encode_texts,
     is_truncated,
     transformer_of,
 )
-from models.evaluation.next_utterance import ranks_by_length
-from models.evaluation.reranking import pairwise_system
-from models.evaluation.split import LENGTHS, Context, make_split
-from models.rerankers.folder import save_reranker
-from models.rerankers.pairwise import ENCODER, PairwiseModel
-from models.rerankers.projectors import Projectors
-from models.roles import Role, RoleText, kind_of, prefixed
-from models.training.checkpoint import load_learnable, replacing, save_encoder
-from models.training.corpora import Find, count_steps, draw_batches, recipe_of, validation_dialogues
-from models.training.loop import Report, Run, fit, silent, warm_up_and_decay
-from models.training.losses import contrastive_loss
-from models.training.pairs import read_pairs
-from models.training.reranker_config import PairwiseConfig
+from turnwise.models.evaluation.next_utterance import ranks_by_length
+from turnwise.models.evaluation.reranking import pairwise_system
+from turnwise.models.evaluation.split import LENGTHS, Context, make_split
+from turnwise.models.rerankers.folder import save_reranker
+from turnwise.models.rerankers.pairwise import ENCODER, PairwiseModel
+from turnwise.models.rerankers.projectors import Projectors
+from turnwise.models.roles import Role, RoleText, kind_of, prefixed
+from turnwise.models.training.checkpoint import load_learnable, replacing, save_encoder
+from turnwise.models.training.corpora import (
+    Find,
+    count_steps,
+    draw_batches,
+    recipe_of,
+    validation_dialogues,
+)
+from turnwise.models.training.loop import Report, Run, fit, silent, warm_up_and_decay
+from turnwise.models.training.losses import contrastive_loss
+from turnwise.models.training.pairs import read_pairs
+from turnwise.models.training.reranker_config import PairwiseConfig
 
 
 def train_pairwise(

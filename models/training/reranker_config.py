@@ -5,8 +5,8 @@ from typing import Literal, Self
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from pydantic.types import NonNegativeFloat
 
-from models.rerankers.interaction import Objective
-from models.training.config import (
+from turnwise.models.rerankers.interaction import Objective
+from turnwise.models.training.config import (
     Section,
     Seed,
     Source,

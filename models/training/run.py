@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from models.errors import ConfigError
-from models.evaluation.split import LENGTHS
-from models.extras import require
-from models.roles import Kind, kind_of
-from models.training.config import TrainConfig, read_config, read_toml
-from models.training.corpora import Find, finder, in_place_of, validation_dialogues
-from models.training.ioi import train_ioi
-from models.training.loop import Report, silent
-from models.training.pairwise import train_pairwise
-from models.training.reranker_config import IoIConfig, PairwiseConfig
-from models.training.trainer import read_data, train
+from turnwise.models.errors import ConfigError
+from turnwise.models.evaluation.split import LENGTHS
+from turnwise.models.extras import require
+from turnwise.models.roles import Kind, kind_of
+from turnwise.models.training.config import TrainConfig, read_config, read_toml
+from turnwise.models.training.corpora import Find, finder, in_place_of, validation_dialogues
+from turnwise.models.training.ioi import train_ioi
+from turnwise.models.training.loop import Report, silent
+from turnwise.models.training.pairwise import train_pairwise
+from turnwise.models.training.reranker_config import IoIConfig, PairwiseConfig
+from turnwise.models.training.trainer import read_data, train
 
 Config = TrainConfig | PairwiseConfig | IoIConfig
 

@@ -16,7 +16,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from models.encoder import (
+from turnwise.models.encoder import (
     batches,
     dimension_of,
     encode_texts,
@@ -25,12 +25,12 @@ from models.encoder import (
     tokenize,
     transformer_of,
 )
-from models.errors import DataError, ModelError
-from models.roles import Kind, Relation, Role, RoleText, kind_of, prefixed
-from models.training import losses
-from models.training.checkpoint import load_learnable, save_model
-from models.training.config import Corpus, TrainConfig
-from models.training.corpora import (
+from turnwise.models.errors import DataError, ModelError
+from turnwise.models.roles import Kind, Relation, Role, RoleText, kind_of, prefixed
+from turnwise.models.training import losses
+from turnwise.models.training.checkpoint import load_learnable, save_model
+from turnwise.models.training.config import Corpus, TrainConfig
+from turnwise.models.training.corpora import (
     Find,
     count_steps,
     draw_batches,
@@ -38,10 +38,10 @@ from models.training.corpora import (
     recipe_of,
     warn_of_cut_texts,
 )
-from models.training.loop import Report, Run, fit, silent, warm_up_and_decay
-from models.training.nli import NliHead, NliPair, read_nli
-from models.training.validation import validator
-from models.training.views import Batch, View, collate, crop, spaced, views_of
+from turnwise.models.training.loop import Report, Run, fit, silent, warm_up_and_decay
+from turnwise.models.training.nli import NliHead, NliPair, read_nli
+from turnwise.models.training.validation import validator
+from turnwise.models.training.views import Batch, View, collate, crop, spaced, views_of
 
 LOG_SCALE, LARGEST_LOG_SCALE = math.log(20.0), math.log(100.0)
 """Inverse temperatures start at 20; past 100 InfoNCE becomes unstable."""

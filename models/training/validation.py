@@ -9,10 +9,10 @@ from typing import TypeVar
 
 from sentence_transformers import SentenceTransformer
 
-from models.dialogue import Dialogue
-from models.encoder import UtteranceEncoder
-from models.errors import TurnwiseError
-from models.evaluation import (
+from turnwise.models.data import Dialogue
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.errors import TurnwiseError
+from turnwise.models.evaluation import (
     GoalSet,
     Problem,
     average_ranks,
@@ -22,9 +22,9 @@ from models.evaluation import (
     retrieved_replies,
     short_term_average_rank,
 )
-from models.evaluation.split import LENGTHS
-from models.training.config import TrainConfig
-from models.training.corpora import Find, validation_dialogues
+from turnwise.models.evaluation.split import LENGTHS
+from turnwise.models.training.config import TrainConfig
+from turnwise.models.training.corpora import Find, validation_dialogues
 
 T = TypeVar("T")
 

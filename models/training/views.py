@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from models.detokenise import tokenise
-from models.dialogue import Dialogue, Utterance
-from models.roles import Kind, Relation, Role, RoleText, prefixed, relation_to
+from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.detokenise import tokenise
+from turnwise.models.roles import Kind, Relation, Role, RoleText, prefixed, relation_to
 
 Int64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]

@@ -9,15 +9,15 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.middleware import Middleware
 
-from service.api import console, ops, plan, pools, rank, sessions
-from service.api.docs import DESCRIPTION, TAGS, add_docs
-from service.api.middleware import BodyLimit, Cancellation, Observation, RequestIds
-from service.api.openapi import add_openapi
-from service.api.problems import add_problem_handlers
-from service.api.shedding import Shedding
-from service.metrics import Metrics
-from service.settings import Settings
-from service.tracing import telemetry
+from turnwise.service.api import console, ops, plan, pools, rank, sessions
+from turnwise.service.api.docs import DESCRIPTION, TAGS, add_docs
+from turnwise.service.api.middleware import BodyLimit, Cancellation, Observation, RequestIds
+from turnwise.service.api.openapi import add_openapi
+from turnwise.service.api.problems import add_problem_handlers
+from turnwise.service.api.shedding import Shedding
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.observe.tracing import telemetry
+from turnwise.service.settings import Settings
 
 _ROUTERS = (
     sessions.router,

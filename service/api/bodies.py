@@ -9,8 +9,8 @@ from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.api.limits import check_counts
-from service.errors import InvalidRequest
+from turnwise.service.api.limits import check_counts
+from turnwise.service.errors import InvalidRequest
 
 
 class JsonRoute(APIRoute):

@@ -13,7 +13,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from service.errors import NotFound
+from turnwise.service.errors import NotFound
 
 router = APIRouter(include_in_schema=False)
 
@@ -58,7 +58,7 @@ class _File:
 def _console() -> dict[str, _File]:
     """Return the console's files by name."""
     found = {}
-    for item in (files("service") / "console").iterdir():
+    for item in (files("turnwise.service") / "console").iterdir():
         media_type = _MEDIA.get(item.name[item.name.rfind(".") :])
         if media_type:
             content = item.read_bytes()

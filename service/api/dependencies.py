@@ -6,10 +6,10 @@ from typing import Annotated, cast
 from fastapi import Depends, Header, Path, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from service.api.security import authorize, identify
-from service.requests import Name
-from service.services import Services
-from service.settings import Scope
+from turnwise.service.api.security import authorize, identify
+from turnwise.service.api.services import Services
+from turnwise.service.settings import Scope
+from turnwise.service.wire.requests import Name
 
 _bearer = HTTPBearer(
     scheme_name="API key",

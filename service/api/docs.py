@@ -8,7 +8,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.responses import FileResponse, HTMLResponse, Response
 
-from service.errors import (
+from turnwise.service.errors import (
     BodyTooLarge,
     BodyTooSlow,
     DeadlineExceeded,
@@ -22,7 +22,7 @@ from service.errors import (
     Unauthenticated,
     UnsupportedMedia,
 )
-from service.schemas import PROBLEM_JSON, PROBLEM_PREFIX
+from turnwise.service.wire.schemas import PROBLEM_JSON, PROBLEM_PREFIX
 
 Responses = dict[int | str, dict[str, Any]]
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sized
 
 from pydantic import BaseModel
 
-from service.errors import FieldError, InvalidRequest, Loc
-from service.settings import Limits
+from turnwise.service.errors import FieldError, InvalidRequest, Loc
+from turnwise.service.settings import Limits
 
 ITEMS = {
     "candidates": "max_candidates",

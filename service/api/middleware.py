@@ -14,8 +14,8 @@ from time import perf_counter
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api.problems import problem_response
-from service.errors import (
+from turnwise.service.api.problems import problem_response
+from turnwise.service.errors import (
     BodyTooLarge,
     BodyTooSlow,
     Draining,
@@ -25,9 +25,9 @@ from service.errors import (
     Unauthenticated,
     UnsupportedMedia,
 )
-from service.logs import request_id
-from service.metrics import Metrics, Rejected
-from service.settings import Limits
+from turnwise.service.observe.logs import request_id
+from turnwise.service.observe.metrics import Metrics, Rejected
+from turnwise.service.settings import Limits
 
 OTHER = "other"
 """Route of what the API does not describe: unknown paths and the documentation."""

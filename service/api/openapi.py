@@ -6,9 +6,9 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from service.api.limits import ITEMS, NUMBERS
-from service.schemas import Problem
-from service.settings import Settings
+from turnwise.service.api.limits import ITEMS, NUMBERS
+from turnwise.service.settings import Settings
+from turnwise.service.wire.schemas import Problem
 
 Json = dict[str, Any]
 

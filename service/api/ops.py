@@ -10,16 +10,16 @@ from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import PlainTextResponse, Response
 
-from service.api.bodies import answer
-from service.api.dependencies import ServicesDep
-from service.api.docs import failures
-from service.errors import FieldError, NotReady
-from service.schemas import Alive, ModelFacts, Ready, Version
-from service.services import Services
-from service.settings import Limits
+from turnwise.service.api.bodies import answer
+from turnwise.service.api.dependencies import ServicesDep
+from turnwise.service.api.docs import failures
+from turnwise.service.api.services import Services
+from turnwise.service.errors import FieldError, NotReady
+from turnwise.service.settings import Limits
+from turnwise.service.wire.schemas import Alive, ModelFacts, Ready, Version
 
 if TYPE_CHECKING:  # loads torch
-    from models.encoder import UtteranceEncoder
+    from turnwise.models.encoder import UtteranceEncoder
 
 router = APIRouter(tags=["operation"])
 

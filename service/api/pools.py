@@ -5,14 +5,18 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Header, Path, Request
 from starlette.responses import Response, StreamingResponse
 
-from service.api.bodies import JsonRoute, answer
-from service.api.dependencies import EditingPools, LookingAtPools, PoolName, Selecting, ServicesDep
-from service.api.docs import ENCODING, failures
-from service.api.limits import check_limits
-from service.api.uploads import progress_lines, read_candidates
-from service.catalogue import CandidateId, Edited, PoolInfo, UploadedCandidate
-from service.deadline import deadline
-from service.errors import (
+from turnwise.service.api.bodies import JsonRoute, answer
+from turnwise.service.api.dependencies import (
+    EditingPools,
+    LookingAtPools,
+    PoolName,
+    Selecting,
+    ServicesDep,
+)
+from turnwise.service.api.docs import ENCODING, failures
+from turnwise.service.api.limits import check_limits
+from turnwise.service.api.uploads import progress_lines, read_candidates
+from turnwise.service.errors import (
     CandidateNotFound,
     Conflict,
     Draining,
@@ -22,7 +26,9 @@ from service.errors import (
     PoolNotReady,
     StateUnavailable,
 )
-from service.schemas import NDJSON, PoolList, PoolRequest, SearchAnswer, SearchRequest
+from turnwise.service.selection.deadline import deadline
+from turnwise.service.wire.catalogue import CandidateId, Edited, PoolInfo, UploadedCandidate
+from turnwise.service.wire.schemas import NDJSON, PoolList, PoolRequest, SearchAnswer, SearchRequest
 
 router = APIRouter(prefix="/pools", tags=["pools"], route_class=JsonRoute)
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from service.errors import (
+from turnwise.service.errors import (
     FieldError,
     Forbidden,
     InvalidRequest,
@@ -22,8 +22,8 @@ from service.errors import (
     Unauthenticated,
     UnsupportedMedia,
 )
-from service.logs import request_id
-from service.schemas import PROBLEM_JSON, PROBLEM_PREFIX, Problem
+from turnwise.service.observe.logs import request_id
+from turnwise.service.wire.schemas import PROBLEM_JSON, PROBLEM_PREFIX, Problem
 
 _MOST_ERRORS = 50
 

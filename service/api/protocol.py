@@ -13,8 +13,8 @@ from typing import Any
 from httptools import HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from service.api.problems import problem_response
-from service.errors import FieldError, HeadTooLarge, Malformed, ServiceError
+from turnwise.service.api.problems import problem_response
+from turnwise.service.errors import FieldError, HeadTooLarge, Malformed, ServiceError
 
 HEAD_BYTES = 131_072
 """The parser takes half of it for the URL."""

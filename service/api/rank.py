@@ -5,13 +5,19 @@ from typing import Annotated
 from fastapi import APIRouter, Body
 from starlette.responses import Response
 
-from service.api.bodies import JsonRoute, answer
-from service.api.dependencies import Selecting, ServicesDep
-from service.api.docs import ENCODING, SERVER_TIMING, failures
-from service.api.limits import check_limits
-from service.deadline import deadline
-from service.errors import Conflict, PoolNotFound, PoolNotReady, SessionNotFound, StateUnavailable
-from service.requests import RankAnswer, RankRequest
+from turnwise.service.api.bodies import JsonRoute, answer
+from turnwise.service.api.dependencies import Selecting, ServicesDep
+from turnwise.service.api.docs import ENCODING, SERVER_TIMING, failures
+from turnwise.service.api.limits import check_limits
+from turnwise.service.errors import (
+    Conflict,
+    PoolNotFound,
+    PoolNotReady,
+    SessionNotFound,
+    StateUnavailable,
+)
+from turnwise.service.selection.deadline import deadline
+from turnwise.service.wire.requests import RankAnswer, RankRequest
 
 router = APIRouter(tags=["rank"], route_class=JsonRoute)
 

@@ -5,8 +5,8 @@ import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from service.errors import Forbidden, Unauthenticated
-from service.settings import ApiKey, Scope
+from turnwise.service.errors import Forbidden, Unauthenticated
+from turnwise.service.settings import ApiKey, Scope
 
 NAMESPACE = "default"
 """Namespace of everybody, where there are no keys."""

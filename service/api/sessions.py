@@ -5,12 +5,11 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Header, Query
 from starlette.responses import Response
 
-from service.api.bodies import JsonRoute, answer
-from service.api.dependencies import Selecting, ServicesDep, SessionId
-from service.api.docs import ENCODING, SERVER_TIMING, failures
-from service.api.limits import check_limits
-from service.deadline import deadline
-from service.errors import (
+from turnwise.service.api.bodies import JsonRoute, answer
+from turnwise.service.api.dependencies import Selecting, ServicesDep, SessionId
+from turnwise.service.api.docs import ENCODING, SERVER_TIMING, failures
+from turnwise.service.api.limits import check_limits
+from turnwise.service.errors import (
     CandidateNotFound,
     Conflict,
     IdempotencyMismatch,
@@ -22,7 +21,8 @@ from service.errors import (
     StateUnavailable,
     TurnConflict,
 )
-from service.requests import (
+from turnwise.service.selection.deadline import deadline
+from turnwise.service.wire.requests import (
     ScoreMatrix,
     SessionRequest,
     Transcript,
@@ -30,7 +30,7 @@ from service.requests import (
     TurnRequest,
     Undone,
 )
-from service.schemas import ScoresQuery
+from turnwise.service.wire.schemas import ScoresQuery
 
 router = APIRouter(prefix="/sessions/{session_id}", tags=["sessions"], route_class=JsonRoute)
 

@@ -2,10 +2,10 @@
 
 from starlette.types import Receive, Scope, Send
 
-from service.api.middleware import SHED, HttpMiddleware
-from service.api.problems import problem_response
-from service.errors import Overloaded
-from service.services import Services
+from turnwise.service.api.middleware import SHED, HttpMiddleware
+from turnwise.service.api.problems import problem_response
+from turnwise.service.api.services import Services
+from turnwise.service.errors import Overloaded
 
 _ROUTES = {
     "turn": "/sessions/{session_id}/turn",

@@ -10,11 +10,10 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.requests import Request
 
-from service.api.bodies import parse_json
-from service.api.limits import text_error
-from service.api.problems import invalid, placed, problem
-from service.catalogue import Edited, UploadedCandidate
-from service.errors import (
+from turnwise.service.api.bodies import parse_json
+from turnwise.service.api.limits import text_error
+from turnwise.service.api.problems import invalid, placed, problem
+from turnwise.service.errors import (
     BodyTooLarge,
     FieldError,
     InvalidRequest,
@@ -23,9 +22,10 @@ from service.errors import (
     ServiceError,
     UnsupportedMedia,
 )
-from service.pools import Candidate
-from service.schemas import NDJSON, UploadStep
-from service.settings import Limits
+from turnwise.service.pools import Candidate
+from turnwise.service.settings import Limits
+from turnwise.service.wire.catalogue import Edited, UploadedCandidate
+from turnwise.service.wire.schemas import NDJSON, UploadStep
 
 _MOST_ERRORS = 20
 _MOST_FIELDS = 20

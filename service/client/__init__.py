@@ -9,9 +9,8 @@ Answers are the values of `service.requests`, and what goes wrong the exceptions
 `service.client.errors`. Nothing in here needs the model, or its libraries.
 """
 
-from service.catalogue import Edited, PoolInfo, UploadedCandidate
-from service.client.asynchronous import AsyncClient, AsyncPool, AsyncSession
-from service.client.errors import (
+from turnwise.service.client.asynchronous import AsyncClient, AsyncPool, AsyncSession
+from turnwise.service.client.errors import (
     AccessError,
     ClientError,
     ConflictError,
@@ -23,8 +22,9 @@ from service.client.errors import (
     UnexpectedAnswerError,
     UnreachableError,
 )
-from service.client.synchronous import Client, Pool, Session
-from service.requests import (
+from turnwise.service.client.synchronous import Client, Pool, Session
+from turnwise.service.wire.catalogue import Edited, PoolInfo, UploadedCandidate
+from turnwise.service.wire.requests import (
     Avoided,
     Candidate,
     Goal,

@@ -9,8 +9,8 @@ from typing import Any, TypeVar, cast
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from service.client.errors import ProblemError, UnexpectedAnswerError
-from service.schemas import PROBLEM_JSON, Problem
+from turnwise.service.client.errors import ProblemError, UnexpectedAnswerError
+from turnwise.service.wire.schemas import PROBLEM_JSON, Problem
 
 T = TypeVar("T")
 

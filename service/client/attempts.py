@@ -4,7 +4,7 @@ import random
 import time
 from collections.abc import Callable
 
-from service.client.errors import ClientError
+from turnwise.service.client.errors import ClientError
 
 _FIRST, _MOST = 0.1, 5.0
 

@@ -9,8 +9,8 @@ from urllib.parse import quote
 import httpx
 from pydantic_core import to_json
 
-from service.client.answers import check, parse, parse_text
-from service.client.errors import NotFoundError
+from turnwise.service.client.answers import check, parse, parse_text
+from turnwise.service.client.errors import NotFoundError
 
 P = ParamSpec("P")
 S = TypeVar("S")

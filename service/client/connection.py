@@ -8,8 +8,8 @@ from typing import Generic, TypeVar
 import httpx
 from pydantic_core import PydanticSerializationError
 
-from service.client.attempts import Attempts
-from service.client.errors import ClientError, UnreachableError
+from turnwise.service.client.attempts import Attempts
+from turnwise.service.client.errors import ClientError, UnreachableError
 
 LOCAL = "http://127.0.0.1:8000"
 

@@ -18,9 +18,9 @@ from typing import ClassVar
 
 import httpx
 
-from models.errors import TurnwiseError
-from service.errors import FieldError
-from service.schemas import PROBLEM_PREFIX, Problem
+from turnwise.models.errors import TurnwiseError
+from turnwise.service.errors import FieldError
+from turnwise.service.wire.schemas import PROBLEM_PREFIX, Problem
 
 
 class ClientError(TurnwiseError):

@@ -4,10 +4,10 @@ import secrets
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from service.catalogue import Edited, PoolInfo, Retrieval
-from service.client.calls import Call, operation, path
-from service.client.options import PlanOptions, RankOptions, ScoresOptions, TurnOptions
-from service.requests import (
+from turnwise.service.client.calls import Call, operation, path
+from turnwise.service.client.options import PlanOptions, RankOptions, ScoresOptions, TurnOptions
+from turnwise.service.wire.catalogue import Edited, PoolInfo, Retrieval
+from turnwise.service.wire.requests import (
     PlanAnswer,
     PlanGoal,
     Post,
@@ -17,7 +17,7 @@ from service.requests import (
     TurnAnswer,
     Undone,
 )
-from service.schemas import PoolList, Ready, SearchAnswer, Version
+from turnwise.service.wire.schemas import PoolList, Ready, SearchAnswer, Version
 
 
 class ServiceOperations:

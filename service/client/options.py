@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal, TypedDict
 
-from service.requests import AggregationName, Avoided, Candidate, Goal, RerankerName
+from turnwise.service.wire.requests import AggregationName, Avoided, Candidate, Goal, RerankerName
 
 
 class AggregationOptions(TypedDict, total=False):

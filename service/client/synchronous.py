@@ -8,14 +8,19 @@ from typing import Self, TypeVar
 
 import httpx
 
-from service.catalogue import Edited
-from service.client.answers import check
-from service.client.attempts import Attempts
-from service.client.calls import Call, Sender
-from service.client.connection import Connected
-from service.client.errors import ClientError, NotFoundError, ProblemError, UnreachableError
-from service.client.operations import PoolOperations, ServiceOperations, SessionOperations
-from service.client.uploads import BROKEN_OFF, Candidates, Progress, Upload
+from turnwise.service.client.answers import check
+from turnwise.service.client.attempts import Attempts
+from turnwise.service.client.calls import Call, Sender
+from turnwise.service.client.connection import Connected
+from turnwise.service.client.errors import (
+    ClientError,
+    NotFoundError,
+    ProblemError,
+    UnreachableError,
+)
+from turnwise.service.client.operations import PoolOperations, ServiceOperations, SessionOperations
+from turnwise.service.client.uploads import BROKEN_OFF, Candidates, Progress, Upload
+from turnwise.service.wire.catalogue import Edited
 
 T = TypeVar("T")
 

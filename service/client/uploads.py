@@ -10,13 +10,13 @@ import httpx
 from anyio import to_thread
 from pydantic import TypeAdapter, ValidationError
 
-from models.errors import DataError, TurnwiseError
-from models.records import read_jsonl
-from service.catalogue import Edited, UploadedCandidate, candidate_lines
-from service.client.calls import path
-from service.client.errors import ProblemError, UnexpectedAnswerError
-from service.errors import BodyTooLarge
-from service.schemas import NDJSON, PROBLEM_PREFIX, Problem, UploadStep, Version
+from turnwise.models.errors import DataError, TurnwiseError
+from turnwise.models.records import read_jsonl
+from turnwise.service.client.calls import path
+from turnwise.service.client.errors import ProblemError, UnexpectedAnswerError
+from turnwise.service.errors import BodyTooLarge
+from turnwise.service.wire.catalogue import Edited, UploadedCandidate, candidate_lines
+from turnwise.service.wire.schemas import NDJSON, PROBLEM_PREFIX, Problem, UploadStep, Version
 
 Candidates = Path | Collection[UploadedCandidate | str]
 """A file of JSON lines (also .gz, .xz), which is never held whole; candidates; or their texts."""

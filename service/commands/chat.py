@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from service.commands.connected import LOCAL, Key, Url, connected
+from turnwise.service.commands.connected import LOCAL, Key, Url, connected
 
 if TYPE_CHECKING:
-    from service.chat import Chat
+    from turnwise.service.commands.terminal import Chat
 
 
 def chat(
@@ -28,7 +28,7 @@ def chat(
 
     Lines may come from a file: `turnwise chat < lines.txt`.
     """
-    from service.chat import HELP, Chat  # noqa: PLC0415
+    from turnwise.service.commands.terminal import HELP, Chat  # noqa: PLC0415
 
     console = Console()
     with connected(url, key) as client, client.session(session, forget=session is None) as talk:

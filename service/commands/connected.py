@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from models.errors import TurnwiseError
+from turnwise.models.errors import TurnwiseError
 
 if TYPE_CHECKING:
-    from service.client import Client
+    from turnwise.service.client import Client
 
 LOCAL = "http://127.0.0.1:8000"
 Url = Annotated[str, typer.Option(envvar="TURNWISE_URL", help="Of the service.")]
@@ -26,7 +26,7 @@ def connected(url: str, key: str | None) -> Iterator["Client"]:
     Raises:
         TurnwiseError: There is no service, or it does not let this key in.
     """
-    from service.client import AccessError, Client, UnreachableError  # noqa: PLC0415
+    from turnwise.service.client import AccessError, Client, UnreachableError  # noqa: PLC0415
 
     try:
         with Client(url, key=key, deadline=_FIRST_ANSWER) as client:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from service.commands.connected import LOCAL, Key, Url, connected
+from turnwise.service.commands.connected import LOCAL, Key, Url, connected
 
 if TYPE_CHECKING:
-    from service.settings import Settings
+    from turnwise.service.settings import Settings
 
 pool = typer.Typer(help="Load, save and restore pools of candidates.", no_args_is_help=True)
 
@@ -19,7 +19,7 @@ def _name(value: str | None) -> str | None:
     """Check a name, as the API does of those that come to it."""
     from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415
 
-    from service.requests import Name  # noqa: PLC0415
+    from turnwise.service.wire.requests import Name  # noqa: PLC0415
 
     try:
         return value if value is None else TypeAdapter[str](Name).validate_python(value)
@@ -52,8 +52,8 @@ def load(
 
     They become one version of the pool: all of them, or none.
     """
-    from service.client import NotFoundError  # noqa: PLC0415
-    from service.progress import UploadProgress  # noqa: PLC0415
+    from turnwise.service.client import NotFoundError  # noqa: PLC0415
+    from turnwise.service.commands.progress import UploadProgress  # noqa: PLC0415
 
     with connected(url, key) as client:
         target = client.pool(pool)
@@ -81,7 +81,7 @@ def snapshot(
 
     Candidates, vectors, and a manifest with their checksums.
     """
-    from service.snapshots import save  # noqa: PLC0415 - loads torch
+    from turnwise.service.app.snapshots import save  # noqa: PLC0415 - loads torch
 
     with Console().status(f"reading pool {name}"):
         made = asyncio.run(save(_settings(redis_url), namespace, name, folder))
@@ -103,8 +103,8 @@ def restore(
 
     In one version; a folder that is not whole is refused.
     """
-    from service.progress import UploadProgress  # noqa: PLC0415
-    from service.snapshots import restore  # noqa: PLC0415 - loads torch
+    from turnwise.service.app.snapshots import restore  # noqa: PLC0415 - loads torch
+    from turnwise.service.commands.progress import UploadProgress  # noqa: PLC0415
 
     with UploadProgress() as progress:
         work = restore(_settings(redis_url), namespace, pool, folder, progress)
@@ -113,7 +113,7 @@ def restore(
 
 
 def _settings(redis_url: str | None) -> "Settings":
-    from service.settings import read_settings  # noqa: PLC0415
+    from turnwise.service.settings import read_settings  # noqa: PLC0415
 
     return read_settings(redis_url=redis_url) if redis_url else read_settings()
 

@@ -18,13 +18,13 @@ def serve(
 
     Every setting is a variable TURNWISE_*; docs/settings.md lists them.
     """
-    from service.logs import configure_logs  # noqa: PLC0415
-    from service.settings import read_settings  # noqa: PLC0415
+    from turnwise.service.observe.logs import configure_logs  # noqa: PLC0415
+    from turnwise.service.settings import read_settings  # noqa: PLC0415
 
     given = {"host": host, "port": port}
     settings = read_settings(**{name: value for name, value in given.items() if value is not None})
     configure_logs(settings.log_level, text=settings.log_text)
 
-    from service.server import run  # noqa: PLC0415 - loads every part
+    from turnwise.service.server import run  # noqa: PLC0415 - loads every part
 
     run(settings)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from service.commands.evaluate.options import can_draw
+from turnwise.service.commands.evaluate.options import can_draw
 
 
 def train(
@@ -27,8 +27,8 @@ def train(
     resume: Annotated[bool, typer.Option(help="Go on from the last checkpoint.")] = False,
 ) -> None:
     """Train what the configuration's kind says: an encoder, a pairwise model, an IoI network."""
-    from models.training.run import run  # noqa: PLC0415 - loads torch
-    from service.progress import TrainingProgress  # noqa: PLC0415
+    from turnwise.models.training.run import run  # noqa: PLC0415 - loads torch
+    from turnwise.service.commands.progress import TrainingProgress  # noqa: PLC0415
 
     with TrainingProgress() as progress:
         folder = run(

@@ -1,17 +1,17 @@
 """Candidate pools: versioned in Redis, searched in memory."""
 
-from service.pools.candidate import Candidate, read_candidates
-from service.pools.contents import Hit
-from service.pools.encoding import PoolEncoder, RunningQueries
-from service.pools.registry import Pools
-from service.pools.snapshot import (
+from turnwise.service.pools.candidate import Candidate, read_candidates
+from turnwise.service.pools.contents import Hit
+from turnwise.service.pools.encoding import PoolEncoder, RunningQueries
+from turnwise.service.pools.registry import Pools
+from turnwise.service.pools.snapshot import (
     Manifest,
     Snapshot,
     SnapshotError,
     read_snapshot,
     write_snapshot,
 )
-from service.pools.view import PoolView
+from turnwise.service.pools.view import PoolView
 
 __all__ = [
     "Candidate",

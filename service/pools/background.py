@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from service.errors import ServiceError
+from turnwise.service.errors import ServiceError
 
 Work = Callable[[], Awaitable[None]]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from models.errors import DataError
-from service.catalogue import candidate_lines
-from service.errors import InvalidRequest
+from turnwise.models.errors import DataError
+from turnwise.service.errors import InvalidRequest
+from turnwise.service.wire.catalogue import candidate_lines
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from service.pools.candidate import Candidate
-from service.pools.index import Float16
+from turnwise.service.pools.candidate import Candidate
+from turnwise.service.pools.index import Float16
 
 
 def dumped(candidates: Sequence[Candidate]) -> bytes:

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.arrays import Float32
-from service.errors import CandidateNotFound
-from service.pools.candidate import Candidate
-from service.pools.edit import Edit, joined
-from service.pools.index import Bitmap, FlatIndex, Float16, Index, Places
+from turnwise.models.arrays import Float32
+from turnwise.service.errors import CandidateNotFound
+from turnwise.service.pools.candidate import Candidate
+from turnwise.service.pools.edit import Edit, joined
+from turnwise.service.pools.index import Bitmap, FlatIndex, Float16, Index, Places
 
 MakeFlat = Callable[[Float16], FlatIndex]
 

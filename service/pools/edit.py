@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.pools.candidate import Candidate
-from service.pools.index import Float16
+from turnwise.service.pools.candidate import Candidate
+from turnwise.service.pools.index import Float16
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from models.arrays import Float32
-from models.mixture import rows, running_query
-from models.roles import Relation, Role, RoleText
-from service.batching import Priority
-from service.pools.index import Float16
-from service.pools.workers import Workers
+from turnwise.models.arrays import Float32
+from turnwise.models.roles import Relation, Role, RoleText
+from turnwise.models.scores import rows, running_query
+from turnwise.service.encoder.queue import Priority
+from turnwise.service.pools.index import Float16
+from turnwise.service.pools.workers import Workers
 
 if TYPE_CHECKING:
-    from service.encoding import CachedEncoder
+    from turnwise.service.encoder.cache import CachedEncoder
 
 Progress = Callable[[int, int], None]
 

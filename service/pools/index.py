@@ -12,7 +12,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from models.arrays import Float32
+from turnwise.models.arrays import Float32
 
 Float16 = NDArray[np.float16]
 Places = NDArray[np.int64]

@@ -7,8 +7,16 @@ from typing import Any
 import faiss
 import numpy as np
 
-from models.arrays import Float32
-from service.pools.index import Bitmap, FlatIndex, Index, Places, as_faiss, rescored, selected
+from turnwise.models.arrays import Float32
+from turnwise.service.pools.index import (
+    Bitmap,
+    FlatIndex,
+    Index,
+    Places,
+    as_faiss,
+    rescored,
+    selected,
+)
 
 _MAX_LISTS = 1024  # more make building slow, and scanning a list of 4-bit codes is cheap
 _SHORT_LISTS = (200, 800, 3200)

@@ -7,19 +7,19 @@ from dataclasses import replace
 from time import monotonic
 from typing import NamedTuple
 
-from service.catalogue import Edited, PoolInfo, Retrieval, State
-from service.errors import PoolFull, PoolNotFound, PoolNotReady, StateUnavailable
-from service.metrics import Metrics
-from service.pools.candidate import Candidate
-from service.pools.contents import Contents
-from service.pools.edit import Edit
-from service.pools.encoding import PoolEncoder, Progress, encode_unknown
-from service.pools.index import Float16
-from service.pools.log import NOWHERE, Entry, Head, Log, PoolKey, Position
-from service.pools.replay import Replay
-from service.pools.store import PoolStore
-from service.pools.view import PoolView
-from service.pools.workers import Workers
+from turnwise.service.errors import PoolFull, PoolNotFound, PoolNotReady, StateUnavailable
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools.candidate import Candidate
+from turnwise.service.pools.contents import Contents
+from turnwise.service.pools.edit import Edit
+from turnwise.service.pools.encoding import PoolEncoder, Progress, encode_unknown
+from turnwise.service.pools.index import Float16
+from turnwise.service.pools.log import NOWHERE, Entry, Head, Log, PoolKey, Position
+from turnwise.service.pools.replay import Replay
+from turnwise.service.pools.store import PoolStore
+from turnwise.service.pools.view import PoolView
+from turnwise.service.pools.workers import Workers
+from turnwise.service.wire.catalogue import Edited, PoolInfo, Retrieval, State
 
 Plan = Callable[[Contents], tuple[list[Candidate], list[str]]]
 """From contents to the candidates that they lack, and the ids that they have and shall not."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Self
 
-from service.catalogue import Retrieval
+from turnwise.service.wire.catalogue import Retrieval
 
 Outcome = Literal["ok", "conflict", "expired"]
 """What a script says: done; somebody else was first; staged chunks are gone."""

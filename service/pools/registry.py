@@ -7,8 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import get_args
 
-from service.catalogue import Edited, PoolInfo, Retrieval
-from service.errors import (
+from turnwise.service.errors import (
     CandidateNotFound,
     Conflict,
     InvalidRequest,
@@ -16,19 +15,20 @@ from service.errors import (
     PoolNotReady,
     StateUnavailable,
 )
-from service.metrics import Metrics, PoolState
-from service.pools.background import Background, Work, quietly
-from service.pools.candidate import Candidate, distinct
-from service.pools.contents import Contents
-from service.pools.encoding import PoolEncoder, Progress
-from service.pools.live import LivePool, Means
-from service.pools.log import Head, PoolKey
-from service.pools.snapshot import Snapshot
-from service.pools.store import PoolStore
-from service.pools.upkeep import build_index, fold, log_is_long, needs_index
-from service.pools.view import PoolView
-from service.pools.workers import Workers
-from service.redis import Redis
+from turnwise.service.observe.metrics import Metrics, PoolState
+from turnwise.service.pools.background import Background, Work, quietly
+from turnwise.service.pools.candidate import Candidate, distinct
+from turnwise.service.pools.contents import Contents
+from turnwise.service.pools.encoding import PoolEncoder, Progress
+from turnwise.service.pools.live import LivePool, Means
+from turnwise.service.pools.log import Head, PoolKey
+from turnwise.service.pools.snapshot import Snapshot
+from turnwise.service.pools.store import PoolStore
+from turnwise.service.pools.upkeep import build_index, fold, log_is_long, needs_index
+from turnwise.service.pools.view import PoolView
+from turnwise.service.pools.workers import Workers
+from turnwise.service.state.redis import Redis
+from turnwise.service.wire.catalogue import Edited, PoolInfo, Retrieval
 
 POLL_SECONDS = 0.5
 

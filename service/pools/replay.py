@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.errors import PoolNotFound, PoolNotReady
-from service.pools.candidate import Candidate
-from service.pools.chunk import loaded
-from service.pools.edit import Edit
-from service.pools.encoding import PoolEncoder, encode_unknown
-from service.pools.index import Float16
-from service.pools.log import NOWHERE, Log, PoolKey, Position
-from service.pools.store import PoolStore
-from service.pools.workers import Workers
+from turnwise.service.errors import PoolNotFound, PoolNotReady
+from turnwise.service.pools.candidate import Candidate
+from turnwise.service.pools.chunk import loaded
+from turnwise.service.pools.edit import Edit
+from turnwise.service.pools.encoding import PoolEncoder, encode_unknown
+from turnwise.service.pools.index import Float16
+from turnwise.service.pools.log import NOWHERE, Log, PoolKey, Position
+from turnwise.service.pools.store import PoolStore
+from turnwise.service.pools.workers import Workers
 
 _READ_AHEAD = 4
 """Chunks read at once: 1.7 MB each."""

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
-from models.errors import TurnwiseError
-from models.records import write_jsonl
-from service.catalogue import Retrieval
-from service.pools.candidate import Candidate, read_candidates
-from service.pools.index import Float16
-from service.pools.view import PoolView
-from service.requests import Name
+from turnwise.models.errors import TurnwiseError
+from turnwise.models.records import write_jsonl
+from turnwise.service.pools.candidate import Candidate, read_candidates
+from turnwise.service.pools.index import Float16
+from turnwise.service.pools.view import PoolView
+from turnwise.service.wire.catalogue import Retrieval
+from turnwise.service.wire.requests import Name
 
 FORMAT = 1
 _MANIFEST, _CANDIDATES, _VECTORS = "manifest.json", "candidates.jsonl", "vectors.npy"

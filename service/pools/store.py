@@ -16,14 +16,14 @@ from importlib.resources import files
 from time import time
 from typing import Any, cast
 
-from service.catalogue import Retrieval
-from service.metrics import Metrics, Operation
-from service.pools.candidate import Candidate
-from service.pools.chunk import dumped
-from service.pools.edit import Edit
-from service.pools.index import Float16
-from service.pools.log import NOWHERE, Entry, Head, Log, Outcome, PoolKey, Position
-from service.redis import Redis, redis_errors
+from turnwise.service.observe.metrics import Metrics, Operation
+from turnwise.service.pools.candidate import Candidate
+from turnwise.service.pools.chunk import dumped
+from turnwise.service.pools.edit import Edit
+from turnwise.service.pools.index import Float16
+from turnwise.service.pools.log import NOWHERE, Entry, Head, Log, Outcome, PoolKey, Position
+from turnwise.service.state.redis import Redis, redis_errors
+from turnwise.service.wire.catalogue import Retrieval
 
 CHUNK = 2000
 """Candidates of a chunk: 1.7 MB with the default model."""
@@ -41,7 +41,7 @@ class PoolStore:
     def __init__(self, redis: Redis, metrics: Metrics, *, fingerprint: str) -> None:
         self._redis, self._metrics = redis, metrics
         self._field = f"vectors:{fingerprint}"
-        folder = files("service.pools") / "scripts"
+        folder = files("turnwise.service.pools") / "scripts"
         self._script: dict[str, Callable[..., Awaitable[Any]]] = {
             path.name.removesuffix(".lua"): redis.register_script(path.read_text())
             for path in folder.iterdir()

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from service.pools.contents import Contents
-from service.pools.edit import Edit
-from service.pools.ivf import build_ivf, code_bytes
-from service.pools.live import LivePool
-from service.pools.memory import available
-from service.pools.store import CHUNK
-from service.pools.workers import Workers
+from turnwise.service.pools.contents import Contents
+from turnwise.service.pools.edit import Edit
+from turnwise.service.pools.ivf import build_ivf, code_bytes
+from turnwise.service.pools.live import LivePool
+from turnwise.service.pools.memory import available
+from turnwise.service.pools.store import CHUNK
+from turnwise.service.pools.workers import Workers
 
 _WORTH_INDEXING = 1000
 _MIN_ENTRIES = 64

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from models.arrays import Float32
-from service.catalogue import Retrieval
-from service.metrics import Metrics
-from service.pools.candidate import Candidate
-from service.pools.contents import Contents, Hit
-from service.pools.workers import Workers
+from turnwise.models.arrays import Float32
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools.candidate import Candidate
+from turnwise.service.pools.contents import Contents, Hit
+from turnwise.service.pools.workers import Workers
+from turnwise.service.wire.catalogue import Retrieval
 
 INLINE = 4000
 """Candidates up to which a search is over before another thread would have begun it."""

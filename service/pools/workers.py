@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from service.pools.index import FlatIndex, Float16, one_thread
+from turnwise.service.pools.index import FlatIndex, Float16, one_thread
 
 T = TypeVar("T")
 

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-
-from models.aggregation import Aggregation
-from models.mixture import rows, running_query
 from tests.models.test_mixture import Case, cases, checked, naive_max_sim, naive_score
+
+from turnwise.models.scores import Aggregation, rows, running_query
 
 sums = st.just(Aggregation()) | st.builds(Aggregation, st.just("last_rows"), st.integers(1, 10))
 aggregations = sums | st.just(Aggregation("max_sim"))

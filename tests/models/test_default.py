@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models import DEFAULT_MODEL
-from models.encoder import UtteranceEncoder
-from models.mixture import reachability, rows, running_query
-from models.roles import Kind, Relation, Role
+from turnwise.models import DEFAULT_MODEL
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.roles import Kind, Relation, Role
+from turnwise.models.scores import reachability, rows, running_query
 
 RECIPES = DEFAULT_MODEL.parent / "training" / "recipes"
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.detokenise import detokenise, tokenise
+from turnwise.models.detokenise import detokenise, tokenise
 
 # Natural, and the same in the style of the spaced corpora.
 BOTH = [

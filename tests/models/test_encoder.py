@@ -9,16 +9,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 
-from models.aggregation import Aggregation
-from models.encoder import (
+from turnwise.models.encoder import (
     CARD,
     UtteranceEncoder,
     batches,
     model_name,
     recommended_aggregation,
 )
-from models.errors import ModelError
-from models.roles import Kind, Relation, Role, RoleText
+from turnwise.models.errors import ModelError
+from turnwise.models.roles import Kind, Relation, Role, RoleText
+from turnwise.models.scores import Aggregation
 
 Folder = Callable[[Kind], Path]
 Encoder = Callable[[Kind], UtteranceEncoder]

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from models.encoder import UtteranceEncoder
-from models.errors import ModelError, TurnwiseError
-from models.extras import TRAIN, require
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.errors import ModelError, TurnwiseError
+from turnwise.models.extras import TRAIN, require
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.arrays import Float64
-from models.planning import (
+from turnwise.models.arrays import Float64
+from turnwise.models.planning import (
     Plan,
     _swap_gains,
     chain_score,

@@ -1,6 +1,6 @@
 from matplotlib.figure import Figure
 
-from models.plots import Line, draw_lines, height
+from turnwise.models.plots import Line, draw_lines, height
 
 
 def test_many_lines_are_told_apart_and_all_are_named() -> None:

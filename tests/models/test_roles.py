@@ -1,7 +1,16 @@
 import pytest
 
-from models.errors import ModelError
-from models.roles import Kind, Relation, Role, RoleText, kind_of, prefix, prefixed, relation_to
+from turnwise.models.errors import ModelError
+from turnwise.models.roles import (
+    Kind,
+    Relation,
+    Role,
+    RoleText,
+    kind_of,
+    prefix,
+    prefixed,
+    relation_to,
+)
 
 
 @pytest.mark.parametrize(

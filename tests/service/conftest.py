@@ -17,10 +17,10 @@ import redis as blocking
 from redis.asyncio import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
-
-from service.private_redis import bundled_server
-from service.redis import connect
 from tests.waiting import eventually
+
+from turnwise.service.state.private_redis import bundled_server
+from turnwise.service.state.redis import connect
 
 
 class RedisServer:

@@ -10,7 +10,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from service.cli import app, main
+from turnwise.service.cli import app, main
 
 Errors = Callable[..., list[str]]
 run = CliRunner().invoke
@@ -58,11 +58,11 @@ def loaded(code: str) -> set[str]:
 
 
 def test_help_waits_for_no_library() -> None:
-    assert loaded("import service.cli") == set()
+    assert loaded("import turnwise.service.cli") == set()
 
 
 def test_a_key_is_made_without_a_model_library() -> None:
-    code = "from service.cli import app; app(['key', 'ada'], standalone_mode=False)"
+    code = "from turnwise.service.cli import app; app(['key', 'ada'], standalone_mode=False)"
     assert loaded(code) == {"pydantic"}
 
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import httpx
 import pytest
-
-from models.encoder import UtteranceEncoder
-from models.errors import TurnwiseError
-from models.roles import Kind
-from service.server import run
-from service.settings import Settings
 from tests.waiting import eventually
+
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.errors import TurnwiseError
+from turnwise.models.roles import Kind
+from turnwise.service.server import run
+from turnwise.service.settings import Settings
 
 SAID = "Is the garden open?"
 

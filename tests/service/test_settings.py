@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from service.settings import Settings, SettingsError, read_settings
+from turnwise.service.settings import Settings, SettingsError, read_settings
 
 KEY = {"name": "ada", "sha256": "0" * 64}
 

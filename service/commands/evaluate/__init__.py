@@ -2,14 +2,14 @@
 
 import typer
 
-from service.commands.evaluate.best_worst import best_worst
-from service.commands.evaluate.heat_map import heat_map
-from service.commands.evaluate.long_term import long_term
-from service.commands.evaluate.next_utterance import next_utterance
-from service.commands.evaluate.ranking import build_ranking, ranking
-from service.commands.evaluate.short_term import short_term
-from service.commands.evaluate.similarity import multiple_choice, similarity
-from service.commands.many_values import ManyValues
+from turnwise.service.commands.evaluate.best_worst import best_worst
+from turnwise.service.commands.evaluate.heat_map import heat_map
+from turnwise.service.commands.evaluate.long_term import long_term
+from turnwise.service.commands.evaluate.next_utterance import next_utterance
+from turnwise.service.commands.evaluate.ranking import build_ranking, ranking
+from turnwise.service.commands.evaluate.short_term import short_term
+from turnwise.service.commands.evaluate.similarity import multiple_choice, similarity
+from turnwise.service.commands.many_values import ManyValues
 
 evaluate = typer.Typer(help="Measure models.", no_args_is_help=True)
 evaluate.command("next-utterance", cls=ManyValues)(next_utterance)

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from models.errors import naming
-from models.records import write_jsonl
-from service.commands.evaluate.options import Written
+from turnwise.models.errors import naming
+from turnwise.models.records import write_jsonl
+from turnwise.service.commands.evaluate.options import Written
 
 best_worst = typer.Typer(
     help="Best-worst scaling, for those who build a benchmark.", no_args_is_help=True
@@ -22,7 +22,7 @@ def tuples(
     seed: Annotated[int, typer.Option(min=0, help="Of the shuffles.")] = 0,
 ) -> None:
     """Write 2N tuples of three of the N items, each item in six of them."""
-    from models.evaluation.best_worst import make_tuples, read_items  # noqa: PLC0415
+    from turnwise.models.evaluation.best_worst import make_tuples, read_items  # noqa: PLC0415
 
     read = read_items(items)
     with naming([items]):
@@ -41,8 +41,8 @@ def scores(
     seed: Annotated[int, typer.Option(min=0, help="Of the random halves.")] = 0,
 ) -> None:
     """Write a score from 0 to 1 for each item, and say how far the annotators agree."""
-    from models.evaluation import agreement  # noqa: PLC0415
-    from models.evaluation.best_worst import read_answers, score_items  # noqa: PLC0415
+    from turnwise.models.evaluation import agreement  # noqa: PLC0415
+    from turnwise.models.evaluation.best_worst import read_answers, score_items  # noqa: PLC0415
 
     read = read_answers(answers)
     scored = score_items(read)

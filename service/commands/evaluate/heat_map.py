@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from models.errors import DataError
-from service.commands.evaluate.options import Data, can_draw, read
+from turnwise.models.errors import DataError
+from turnwise.service.commands.evaluate.options import Data, can_draw, read
 
 
 def heat_map(
@@ -22,8 +22,8 @@ def heat_map(
     ),
 ) -> None:
     """Draw how well each utterance of a dialogue fits behind each point of it."""
-    from models.evaluation.heat_map import draw_heat_map  # noqa: PLC0415 - loads torch
-    from models.rerankers import PairwiseModel, dialogue_heat_map  # noqa: PLC0415
+    from turnwise.models.evaluation.heat_map import draw_heat_map  # noqa: PLC0415 - loads torch
+    from turnwise.models.rerankers import PairwiseModel, dialogue_heat_map  # noqa: PLC0415
 
     dialogues = {each.id: each for each in read(data, None if dialogue else 1)}
     if not dialogues:

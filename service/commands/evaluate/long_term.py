@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from models.errors import naming
-from service.commands.evaluate.options import (
+from turnwise.models.errors import naming
+from turnwise.service.commands.evaluate.options import (
     BASE,
     Arithmetic,
     Base,
@@ -36,7 +36,7 @@ def long_term(
     limit: Limit = None,
 ) -> None:
     """Put three goals into the order in which the dialogue reached them."""
-    from models import evaluation  # noqa: PLC0415 - loads torch
+    from turnwise.models import evaluation  # noqa: PLC0415 - loads torch
 
     settings = [evaluation.Setting(*_whole_numbers(text)) for text in setting]
     dialogues = read(data, limit)

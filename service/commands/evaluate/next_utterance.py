@@ -1,7 +1,7 @@
 """`turnwise evaluate next-utterance`."""
 
-from models.errors import naming
-from service.commands.evaluate.options import (
+from turnwise.models.errors import naming
+from turnwise.service.commands.evaluate.options import (
     BASE,
     Arithmetic,
     Base,
@@ -26,8 +26,8 @@ def next_utterance(
     limit: Limit = None,
 ) -> None:
     """Find what was said next after 2 to 10 utterances; --model takes pairwise models too."""
-    from models.evaluation import evaluate_next_utterance  # noqa: PLC0415 - loads torch
-    from models.evaluation.split import LENGTHS  # noqa: PLC0415
+    from turnwise.models.evaluation import evaluate_next_utterance  # noqa: PLC0415 - loads torch
+    from turnwise.models.evaluation.split import LENGTHS  # noqa: PLC0415
 
     dialogues = read(data, limit)
     models = encoders_and_pairwise(model, base, precision)

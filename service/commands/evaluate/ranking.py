@@ -7,8 +7,8 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from models.errors import naming
-from service.commands.evaluate.options import (
+from turnwise.models.errors import naming
+from turnwise.service.commands.evaluate.options import (
     BASE,
     Arithmetic,
     Base,
@@ -25,7 +25,7 @@ from service.commands.evaluate.options import (
 )
 
 if TYPE_CHECKING:
-    from models.evaluation.ranking import Model
+    from turnwise.models.evaluation.ranking import Model
 
 
 class Source(StrEnum):  # no Literal, of which typer takes no list
@@ -53,10 +53,10 @@ def ranking(
     limit: Limit = None,
 ) -> None:
     """Rank the candidates of R10 files; --model takes re-rankers' folders too."""
-    from models.evaluation.cross_encoder import CrossEncoderScorer  # noqa: PLC0415 - loads torch
-    from models.evaluation.ranking import evaluate_ranking  # noqa: PLC0415
-    from models.evaluation.ranking_files import read_ranking  # noqa: PLC0415
-    from service.commands.evaluate.progress import SystemProgress  # noqa: PLC0415
+    from turnwise.models.evaluation.cross_encoder import CrossEncoderScorer  # noqa: PLC0415 - loads torch
+    from turnwise.models.evaluation.ranking import evaluate_ranking  # noqa: PLC0415
+    from turnwise.models.evaluation.ranking_files import read_ranking  # noqa: PLC0415
+    from turnwise.service.commands.evaluate.progress import SystemProgress  # noqa: PLC0415
 
     problems = read_ranking(data, limit)
     if problems.dropped:
@@ -86,8 +86,8 @@ def build_ranking(
     limit: Limit = None,
 ) -> None:
     """Make an R10 file from dialogues: the true reply among wrong ones."""
-    from models.evaluation import ranking_builder as builder  # noqa: PLC0415
-    from models.evaluation.ranking_files import write_ranking  # noqa: PLC0415
+    from turnwise.models.evaluation import ranking_builder as builder  # noqa: PLC0415
+    from turnwise.models.evaluation.ranking_files import write_ranking  # noqa: PLC0415
 
     how = builder.Building(
         sources=tuple(source.value for source in negatives),

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from models.errors import naming
-from service.commands.evaluate.options import (
+from turnwise.models.errors import naming
+from turnwise.service.commands.evaluate.options import (
     BASE,
     DATA_HELP,
     Arithmetic,
@@ -62,11 +62,11 @@ def short_term(
     limit: Limit = None,
 ) -> None:
     """Find the reply that leads to a goal some turns ahead."""
-    from models import evaluation  # noqa: PLC0415 - loads torch
-    from models.encoder import UtteranceEncoder  # noqa: PLC0415
-    from models.evaluation.short_term_problems import placed_texts  # noqa: PLC0415
-    from models.evaluation.truncation import warn_of_truncation  # noqa: PLC0415
-    from service.commands.evaluate.progress import SystemProgress  # noqa: PLC0415
+    from turnwise.models import evaluation  # noqa: PLC0415 - loads torch
+    from turnwise.models.encoder import UtteranceEncoder  # noqa: PLC0415
+    from turnwise.models.evaluation.short_term_problems import placed_texts  # noqa: PLC0415
+    from turnwise.models.evaluation.truncation import warn_of_truncation  # noqa: PLC0415
+    from turnwise.service.commands.evaluate.progress import SystemProgress  # noqa: PLC0415
 
     if (data is None) == (candidates is None):
         raise typer.BadParameter("give either --data or --candidates")

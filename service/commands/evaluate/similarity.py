@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from models.errors import naming
-from service.commands.evaluate.options import (
+from turnwise.models.errors import naming
+from turnwise.service.commands.evaluate.options import (
     BASE,
     Arithmetic,
     Base,
@@ -30,13 +30,13 @@ def similarity(
     limit: Limit = None,
 ) -> None:
     """Compare sentences, alone and in context, and correlate with people's scores."""
-    from models.evaluation.similarity import (  # noqa: PLC0415
+    from turnwise.models.evaluation.similarity import (  # noqa: PLC0415
         check_scores,
         evaluate_similarity,
         placed_texts,
     )
-    from models.evaluation.similarity_files import read_pairs  # noqa: PLC0415
-    from models.evaluation.truncation import warn_of_truncation  # noqa: PLC0415
+    from turnwise.models.evaluation.similarity_files import read_pairs  # noqa: PLC0415
+    from turnwise.models.evaluation.truncation import warn_of_truncation  # noqa: PLC0415
 
     pairs = read_pairs(data, limit)
     with naming(data):
@@ -61,11 +61,11 @@ def multiple_choice(
     limit: Limit = None,
 ) -> None:
     """Choose which text is most similar to the last turn."""
-    from models.evaluation import multiple_choice as task  # noqa: PLC0415
-    from models.evaluation.likelihood import LanguageModel  # noqa: PLC0415
-    from models.evaluation.similarity import placed_texts  # noqa: PLC0415
-    from models.evaluation.similarity_files import read_questions  # noqa: PLC0415
-    from models.evaluation.truncation import warn_of_truncation  # noqa: PLC0415
+    from turnwise.models.evaluation import multiple_choice as task  # noqa: PLC0415
+    from turnwise.models.evaluation.likelihood import LanguageModel  # noqa: PLC0415
+    from turnwise.models.evaluation.similarity import placed_texts  # noqa: PLC0415
+    from turnwise.models.evaluation.similarity_files import read_questions  # noqa: PLC0415
+    from turnwise.models.evaluation.truncation import warn_of_truncation  # noqa: PLC0415
 
     questions = read_questions(data, limit)
     loaded = encoders_and_pairwise(model, base, precision)

@@ -13,13 +13,13 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import BertProcessing
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from models.dialogue import Dialogue, Utterance
-from models.encoder import UtteranceEncoder
-from models.rerankers import IoI, PairwiseModel
-from models.rerankers.interaction import InteractionNetwork, Sizes
-from models.rerankers.pairwise import Projectors
-from models.rerankers.words import Vocabulary
-from models.roles import Kind
+from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.rerankers import IoI, PairwiseModel
+from turnwise.models.rerankers.interaction import InteractionNetwork, Sizes
+from turnwise.models.rerankers.pairwise import Projectors
+from turnwise.models.rerankers.words import Vocabulary
+from turnwise.models.roles import Kind
 
 WORDS = ["bread", "rain", "train", "music", "garden", "letter", "winter", "river", "window", "lamp"]
 

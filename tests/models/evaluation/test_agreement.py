@@ -2,14 +2,14 @@ import krippendorff
 import numpy as np
 import pytest
 
-from models.evaluation.agreement import (
+from turnwise.models.evaluation.agreement import (
     Level,
     krippendorff_alpha,
     ratings_of,
     spearman_brown,
     split_half_reliability,
 )
-from models.evaluation.best_worst import Answer, make_tuples
+from turnwise.models.evaluation.best_worst import Answer, make_tuples
 
 ITEMS = [f"item {number}" for number in range(24)]
 

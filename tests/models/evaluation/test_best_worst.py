@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from models.errors import DataError, TurnwiseError
-from models.evaluation.best_worst import (
+from turnwise.models.errors import DataError, TurnwiseError
+from turnwise.models.evaluation.best_worst import (
     Answer,
     make_tuples,
     read_answers,

@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.evaluation.bm25 import BM25, K1, B, words
+from turnwise.models.evaluation.bm25 import BM25, K1, B, words
 
 WORDS = st.lists(st.sampled_from(["tea", "milk", "sugar", "cup"]), max_size=6).map(" ".join)
 

@@ -11,8 +11,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from models.errors import ModelError
-from models.evaluation.cross_encoder import CrossEncoderScorer
+from turnwise.models.errors import ModelError
+from turnwise.models.evaluation.cross_encoder import CrossEncoderScorer
 
 CONTEXT = ["bread rain", "train music", "garden"]
 CANDIDATES = ["letter winter", "river", "letter winter"]

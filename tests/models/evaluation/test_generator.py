@@ -5,10 +5,10 @@ import pytest
 import torch
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from models.dialogue import Dialogue, Utterance
-from models.errors import ModelError
-from models.evaluation import generator
-from models.evaluation.generator import NEW_TOKENS, sampled_replies
+from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.errors import ModelError
+from turnwise.models.evaluation import generator
+from turnwise.models.evaluation.generator import NEW_TOKENS, sampled_replies
 
 ROOM = 24
 WORDS = ["bread", "rain", "train", "music", "garden", "letter", "winter", "river", "window", "lamp"]

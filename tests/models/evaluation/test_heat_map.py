@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from models.evaluation import heat_map
-from models.evaluation.heat_map import draw_heat_map
+from turnwise.models.evaluation import heat_map
+from turnwise.models.evaluation.heat_map import draw_heat_map
 
 
 @pytest.mark.parametrize("count", [1, 2, 30])

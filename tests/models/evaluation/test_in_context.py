@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from models.arrays import Float32, Float64
-from models.dialogue import Utterance
-from models.encoder import UtteranceEncoder
-from models.evaluation.in_context import Measure, measures, word_overlap
-from models.evaluation.similarity_files import Said
-from models.rerankers import PairwiseModel
-from models.roles import Kind, Relation, Role
+from turnwise.models.arrays import Float32, Float64
+from turnwise.models.data import Utterance
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.evaluation.in_context import Measure, measures, word_overlap
+from turnwise.models.evaluation.similarity_files import Said
+from turnwise.models.rerankers import PairwiseModel
+from turnwise.models.roles import Kind, Relation, Role
 
 Encoders = Callable[[Kind], UtteranceEncoder]
 HISTORY = (Utterance("A", "bread rain"), Utterance("B", "train"), Utterance("A", "music garden"))

@@ -5,11 +5,11 @@ import pytest
 import torch
 from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from models.dialogue import Utterance
-from models.errors import ModelError
-from models.evaluation import likelihood
-from models.evaluation.likelihood import LanguageModel, prompt
-from models.evaluation.similarity_files import Said
+from turnwise.models.data import Utterance
+from turnwise.models.errors import ModelError
+from turnwise.models.evaluation import likelihood
+from turnwise.models.evaluation.likelihood import LanguageModel, prompt
+from turnwise.models.evaluation.similarity_files import Said
 
 ROOM = 16
 PROMPTS = ["bread rain train", "music", "bread rain train"]

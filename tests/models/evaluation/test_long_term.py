@@ -4,9 +4,9 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from models.dialogue import Dialogue, Utterance
-from models.encoder import UtteranceEncoder
-from models.evaluation.long_term import (
+from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.evaluation.long_term import (
     ORDERS,
     asked_goals,
     evaluate_long_term,
@@ -15,10 +15,10 @@ from models.evaluation.long_term import (
     link_scores,
     order_metrics,
 )
-from models.evaluation.long_term_problems import GoalSet, Setting, make_goal_sets
-from models.evaluation.systems import encoder_systems
-from models.evaluation.vectors import VectorTable, after_keys, context_keys
-from models.roles import Kind, Role, relation_to
+from turnwise.models.evaluation.long_term_problems import GoalSet, Setting, make_goal_sets
+from turnwise.models.evaluation.systems import encoder_systems
+from turnwise.models.evaluation.vectors import VectorTable, after_keys, context_keys
+from turnwise.models.roles import Kind, Role, relation_to
 
 Encoders = Callable[[Kind], UtteranceEncoder]
 

@@ -1,8 +1,8 @@
 import pytest
 
-from models.dialogue import Dialogue
-from models.errors import TurnwiseError
-from models.evaluation.long_term_problems import Setting, make_goal_sets
+from turnwise.models.data import Dialogue
+from turnwise.models.errors import TurnwiseError
+from turnwise.models.evaluation.long_term_problems import Setting, make_goal_sets
 
 
 def test_goals_stand_at_a_fixed_distance(dialogues: list[Dialogue]) -> None:

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from models.evaluation import metrics
-from models.evaluation.metrics import (
+from turnwise.models.evaluation import metrics
+from turnwise.models.evaluation.metrics import (
     average_settings,
     hits,
     median_ms,

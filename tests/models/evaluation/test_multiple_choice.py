@@ -4,13 +4,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from models.dialogue import Utterance
-from models.encoder import UtteranceEncoder
-from models.evaluation.in_context import measures
-from models.evaluation.likelihood import LanguageModel, prompt
-from models.evaluation.multiple_choice import evaluate_choices, evaluate_language_models
-from models.evaluation.similarity_files import Question, Said
-from models.roles import Kind
+from turnwise.models.data import Utterance
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.evaluation.in_context import measures
+from turnwise.models.evaluation.likelihood import LanguageModel, prompt
+from turnwise.models.evaluation.multiple_choice import evaluate_choices, evaluate_language_models
+from turnwise.models.evaluation.similarity_files import Question, Said
+from turnwise.models.roles import Kind
 
 Encoders = Callable[[Kind], UtteranceEncoder]
 WORDS = ["bread", "rain", "train", "music", "garden", "letter", "winter", "river", "window", "lamp"]

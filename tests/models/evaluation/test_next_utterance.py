@@ -3,18 +3,18 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from models.dialogue import Dialogue
-from models.encoder import UtteranceEncoder
-from models.evaluation.next_utterance import (
+from turnwise.models.data import Dialogue
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.evaluation.next_utterance import (
     average_ranks,
     evaluate_next_utterance,
     ranks_by_length,
     ranks_in_full_pool,
 )
-from models.evaluation.split import make_split
-from models.evaluation.systems import System
-from models.rerankers import PairwiseModel
-from models.roles import Kind
+from turnwise.models.evaluation.split import make_split
+from turnwise.models.evaluation.systems import System
+from turnwise.models.rerankers import PairwiseModel
+from turnwise.models.roles import Kind
 
 Encoders = Callable[[Kind], UtteranceEncoder]
 

@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from models.dialogue import Dialogue
-from models.encoder import UtteranceEncoder
-from models.evaluation import metrics
-from models.evaluation.ranking import evaluate_ranking
-from models.evaluation.ranking_builder import Building, build_ranking
-from models.evaluation.ranking_files import RankingSet, ranking_set, read_ranking
-from models.evaluation.report import Row
-from models.evaluation.systems import encode_split, linear_systems
-from models.rerankers import IoI, PairwiseModel
-from models.roles import Kind
+from turnwise.models.data import Dialogue
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.evaluation import metrics
+from turnwise.models.evaluation.ranking import evaluate_ranking
+from turnwise.models.evaluation.ranking_builder import Building, build_ranking
+from turnwise.models.evaluation.ranking_files import RankingSet, ranking_set, read_ranking
+from turnwise.models.evaluation.report import Row
+from turnwise.models.evaluation.systems import encode_split, linear_systems
+from turnwise.models.rerankers import IoI, PairwiseModel
+from turnwise.models.roles import Kind
 
 Encoders = Callable[[Kind], UtteranceEncoder]
 CANDIDATES = 6

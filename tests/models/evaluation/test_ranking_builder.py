@@ -4,11 +4,11 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from models.dialogue import Dialogue, Utterance
-from models.errors import TurnwiseError
-from models.evaluation.bm25 import words
-from models.evaluation.ranking_builder import Building, Source, build_ranking, places
-from models.evaluation.ranking_files import RankingProblem
+from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.errors import TurnwiseError
+from turnwise.models.evaluation.bm25 import words
+from turnwise.models.evaluation.ranking_builder import Building, Source, build_ranking, places
+from turnwise.models.evaluation.ranking_files import RankingProblem
 
 Texts = Callable[[Dialogue], set[str]]
 

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from models.dialogue import Dialogue, Utterance
-from models.errors import DataError
-from models.evaluation.ranking_builder import Building, build_ranking
-from models.evaluation.ranking_files import ranking_set, read_ranking, write_ranking
+from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.errors import DataError
+from turnwise.models.evaluation.ranking_builder import Building, build_ranking
+from turnwise.models.evaluation.ranking_files import ranking_set, read_ranking, write_ranking
 
 RECORD = {
     "context": ["where is the key", "under the mat"],

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ir_measures import AP, RR, P, Qrel, R, ScoredDoc
 
-from models.evaluation.ranking_metrics import ranking_metrics
+from turnwise.models.evaluation.ranking_metrics import ranking_metrics
 
 LABELS = st.lists(st.booleans(), min_size=2, max_size=6).filter(lambda x: any(x) and not all(x))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from matplotlib.image import imread
 
-from models.evaluation.report import Report, Row, Table
+from turnwise.models.evaluation.report import Report, Row, Table
 
 
 @pytest.fixture

@@ -3,18 +3,18 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from models.aggregation import Aggregation
-from models.dialogue import Dialogue
-from models.evaluation.metrics import Places, Scores
-from models.evaluation.reranking import (
+from turnwise.models.data import Dialogue
+from turnwise.models.evaluation.metrics import Places, Scores
+from turnwise.models.evaluation.reranking import (
     pairwise_system,
     reranked,
     retriever,
     scorer_system,
 )
-from models.evaluation.split import Split, make_split
-from models.evaluation.systems import System
-from models.rerankers import IoI, PairwiseModel
+from turnwise.models.evaluation.split import Split, make_split
+from turnwise.models.evaluation.systems import System
+from turnwise.models.rerankers import IoI, PairwiseModel
+from turnwise.models.scores import Aggregation
 
 ONE = np.array([0])
 

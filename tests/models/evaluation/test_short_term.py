@@ -3,17 +3,17 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from models.aggregation import Aggregation
-from models.dialogue import Dialogue, Utterance
-from models.encoder import UtteranceEncoder
-from models.evaluation.short_term import (
+from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.evaluation.short_term import (
     evaluate_short_term,
     goal_systems,
     short_term_average_rank,
 )
-from models.evaluation.short_term_problems import Problem, make_problems
-from models.evaluation.vectors import VectorTable, after_keys
-from models.roles import Kind, Role, relation_to
+from turnwise.models.evaluation.short_term_problems import Problem, make_problems
+from turnwise.models.evaluation.vectors import VectorTable, after_keys
+from turnwise.models.roles import Kind, Role, relation_to
+from turnwise.models.scores import Aggregation
 
 Encoders = Callable[[Kind], UtteranceEncoder]
 

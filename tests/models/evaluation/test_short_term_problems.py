@@ -5,16 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from models.dialogue import Dialogue, Utterance
-from models.encoder import UtteranceEncoder
-from models.errors import DataError, TurnwiseError
-from models.evaluation.short_term_problems import (
+from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.errors import DataError, TurnwiseError
+from turnwise.models.evaluation.short_term_problems import (
     make_problems,
     read_problems,
     retrieved_replies,
     write_problems,
 )
-from models.roles import Kind, Role
+from turnwise.models.roles import Kind, Role
 
 RECORD = {
     "context": ["where is the key", "under the mat"],

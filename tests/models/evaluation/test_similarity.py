@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from models.dialogue import Utterance
-from models.encoder import UtteranceEncoder
-from models.evaluation.correlation import pearson, spearman
-from models.evaluation.in_context import measures
-from models.evaluation.similarity import evaluate_similarity, placed_texts
-from models.evaluation.similarity_files import Pair, Question, Said
-from models.evaluation.truncation import warn_of_truncation
-from models.roles import Kind
+from turnwise.models.data import Utterance
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.evaluation.correlation import pearson, spearman
+from turnwise.models.evaluation.in_context import measures
+from turnwise.models.evaluation.similarity import evaluate_similarity, placed_texts
+from turnwise.models.evaluation.similarity_files import Pair, Question, Said
+from turnwise.models.evaluation.truncation import warn_of_truncation
+from turnwise.models.roles import Kind
 
 Encoders = Callable[[Kind], UtteranceEncoder]
 WORDS = ["bread", "rain", "train", "music", "garden", "letter", "winter", "river", "window", "lamp"]

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from models.dialogue import Utterance
-from models.errors import DataError
-from models.evaluation.similarity_files import Said, read_pairs, read_questions
+from turnwise.models.data import Utterance
+from turnwise.models.errors import DataError
+from turnwise.models.evaluation.similarity_files import Said, read_pairs, read_questions
 
 PAIR = {
     "context": ["where is the key", "under the mat"],

@@ -1,8 +1,8 @@
 import pytest
 
-from models.dialogue import Dialogue, Utterance
-from models.errors import TurnwiseError
-from models.evaluation.split import make_split
+from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.errors import TurnwiseError
+from turnwise.models.evaluation.split import make_split
 
 
 def test_every_dialogue_longer_than_the_history_gives_a_context(

@@ -3,11 +3,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from models.dialogue import Dialogue
-from models.encoder import UtteranceEncoder
-from models.evaluation import systems
-from models.evaluation.split import make_split
-from models.evaluation.systems import (
+from turnwise.models.data import Dialogue
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.evaluation import systems
+from turnwise.models.evaluation.split import make_split
+from turnwise.models.evaluation.systems import (
     EncodedSplit,
     System,
     encode_from_left,
@@ -16,8 +16,8 @@ from models.evaluation.systems import (
     linear_systems,
     other_systems,
 )
-from models.mixture import max_sim
-from models.roles import Kind, Role, relation_to
+from turnwise.models.roles import Kind, Role, relation_to
+from turnwise.models.scores import max_sim
 
 Encoders = Callable[[Kind], UtteranceEncoder]
 NAMES = {

@@ -3,17 +3,17 @@ from collections.abc import Callable
 
 import pytest
 
-from models.dialogue import Dialogue, Utterance
-from models.encoder import UtteranceEncoder
-from models.evaluation.truncation import (
+from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.evaluation.truncation import (
     Model,
     Placed,
     histories_of,
     utterances_of,
     warn_of_truncation,
 )
-from models.rerankers import IoI, PairwiseModel
-from models.roles import Kind
+from turnwise.models.rerankers import IoI, PairwiseModel
+from turnwise.models.roles import Kind
 
 Encoders = Callable[[Kind], UtteranceEncoder]
 LONG = Dialogue("d", (Utterance("A", "a b"), Utterance("B", "c " * 200), Utterance("A", "d e")))

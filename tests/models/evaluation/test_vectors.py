@@ -3,10 +3,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from models.dialogue import Utterance
-from models.encoder import UtteranceEncoder
-from models.evaluation.vectors import VectorTable, after_keys, context_keys
-from models.roles import Kind, Relation, Role
+from turnwise.models.data import Utterance
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.evaluation.vectors import VectorTable, after_keys, context_keys
+from turnwise.models.roles import Kind, Relation, Role
 
 HISTORY = (Utterance("A", "is the shop open"), Utterance("B", "until six"))
 

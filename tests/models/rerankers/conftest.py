@@ -2,10 +2,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from models.rerankers.ioi import IoI
-from models.roles import Kind
 from tests.rerankers import save_tiny_pairwise, tiny_ioi
+
+from turnwise.models.rerankers.ioi import IoI
+from turnwise.models.roles import Kind
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from models.arrays import Float64
-from models.rerankers.interaction import (
+from turnwise.models.arrays import Float64
+from turnwise.models.rerankers.interaction import (
     Attention,
     Compression,
     InteractionNetwork,
@@ -18,7 +18,7 @@ from models.rerankers.interaction import (
     final_score,
     matching_loss,
 )
-from models.rerankers.matching import Matching, continued, in_sight
+from turnwise.models.rerankers.matching import Matching, continued, in_sight
 
 SIZES = Sizes(vocabulary=40, dimension=6, blocks=3, words=20, turns=4)
 

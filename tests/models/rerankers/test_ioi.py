@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-import models.rerankers.ioi
-from models.errors import ModelError
-from models.rerankers import load
-from models.rerankers.interaction import final_score
-from models.rerankers.ioi import IoI, match
+from turnwise.models.errors import ModelError
+from turnwise.models.rerankers import ioi as ioi_module
+from turnwise.models.rerankers import load
+from turnwise.models.rerankers.interaction import final_score
+from turnwise.models.rerankers.ioi import IoI, match
 
 CONTEXT = ["a b c", "d", "e f"]
 CANDIDATES = ["g h", "i", "j k l m n o p q r", "b c"]
@@ -33,7 +33,7 @@ def test_groups_of_pairs_give_the_same_as_all_at_once(
     ioi: IoI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together = ioi.scores(CONTEXT, CANDIDATES)
-    monkeypatch.setattr(models.rerankers.ioi, "PAIR_WORDS", 4)
+    monkeypatch.setattr(ioi_module, "PAIR_WORDS", 4)
     assert np.allclose(ioi.scores(CONTEXT, CANDIDATES), together, atol=1e-6)
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from models.dialogue import Dialogue, Utterance
-from models.encoder import UtteranceEncoder
-from models.errors import ModelError
-from models.rerankers import dialogue_heat_map, kind_of, load
-from models.rerankers.pairwise import PairwiseModel
-from models.roles import Kind, Role
+from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.errors import ModelError
+from turnwise.models.rerankers import dialogue_heat_map, kind_of, load
+from turnwise.models.rerankers.pairwise import PairwiseModel
+from turnwise.models.roles import Kind, Role
 
 TEXTS = ["one", "two words", "and three", "four"]
 

@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from models.errors import ModelError
-from models.rerankers.words import FIRST, UNKNOWN, Vocabulary, split_words, word_vectors
+from turnwise.models.errors import ModelError
+from turnwise.models.rerankers.words import FIRST, UNKNOWN, Vocabulary, split_words, word_vectors
 
 TEXTS = ["The cat sat .", "the dog sat", "The cat ran"] * 20
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from models.training.loop import Progress
+from turnwise.models.training.loop import Progress
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import torch
 from matplotlib.figure import Figure
 from torch import nn
 
-from models.errors import TrainingError
-from models.training.checkpoint import (
+from turnwise.models.errors import TrainingError
+from turnwise.models.training.checkpoint import (
     Curves,
     State,
     load_checkpoint,

@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from models.errors import ConfigError
-from models.roles import Kind
-from models.training.config import Section, TrainConfig, native_precision, read_config
-from models.training.reranker_config import IoIConfig, PairwiseConfig
+from turnwise.models.errors import ConfigError
+from turnwise.models.roles import Kind
+from turnwise.models.training.config import Section, TrainConfig, native_precision, read_config
+from turnwise.models.training.reranker_config import IoIConfig, PairwiseConfig
 
 GOOD = """
 kind = "triple"

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from models.errors import DataError
-from models.training import run
-from models.training.config import Corpus, Source
-from models.training.corpora import finder, in_place_of, read_source, recipe_of
-from models.training.reranker_config import IoIConfig, PairCorpus
+from turnwise.models.errors import DataError
+from turnwise.models.training import run
+from turnwise.models.training.config import Corpus, Source
+from turnwise.models.training.corpora import finder, in_place_of, read_source, recipe_of
+from turnwise.models.training.reranker_config import IoIConfig, PairCorpus
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from models.dialogue import Utterance
-from models.errors import DataError
-from models.evaluation.ranking_files import RankingProblem
-from models.rerankers import kind_of
-from models.rerankers.ioi import IoI
-from models.roles import Kind
-from models.training.ioi import (
+from turnwise.models.data import Utterance
+from turnwise.models.errors import DataError
+from turnwise.models.evaluation.ranking_files import RankingProblem
+from turnwise.models.rerankers import kind_of
+from turnwise.models.rerankers.ioi import IoI
+from turnwise.models.roles import Kind
+from turnwise.models.training.ioi import (
     Item,
     decay,
     items_of,
@@ -22,9 +22,9 @@ from models.training.ioi import (
     train_ioi,
     with_negatives,
 )
-from models.training.loop import Progress
-from models.training.pairs import read_pairs
-from models.training.reranker_config import IoIConfig, IoIOptimiser
+from turnwise.models.training.loop import Progress
+from turnwise.models.training.pairs import read_pairs
+from turnwise.models.training.reranker_config import IoIConfig, IoIOptimiser
 
 
 @pytest.fixture

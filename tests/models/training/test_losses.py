@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from models import mixture
-from models.arrays import Float64
-from models.dialogue import Dialogue, Utterance
-from models.roles import Kind
-from models.training import losses
-from models.training.views import Batch, View, collate
+from turnwise.models import mixture
+from turnwise.models.arrays import Float64
+from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.roles import Kind
+from turnwise.models.training import losses
+from turnwise.models.training.views import Batch, View, collate
 
 WINDOW = 5
 

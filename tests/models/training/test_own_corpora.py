@@ -2,8 +2,8 @@ import re
 
 import pytest
 
-from models.dialogue import read_dialogues
-from models.training.corpora import OWN_CORPORA, finder
+from turnwise.models.data import read_dialogues
+from turnwise.models.training.corpora import OWN_CORPORA, finder
 
 
 @pytest.mark.parametrize("name", ["train", "plain"])

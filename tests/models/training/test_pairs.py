@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from models.dialogue import Dialogue, Utterance
-from models.encoder import UtteranceEncoder
-from models.errors import DataError
-from models.roles import Kind
-from models.training.config import Validation
-from models.training.corpora import validation_dialogues
-from models.training.pairs import hard_negatives, pairs_of, read_pairs
-from models.training.reranker_config import PairCorpus
+from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.errors import DataError
+from turnwise.models.roles import Kind
+from turnwise.models.training.config import Validation
+from turnwise.models.training.corpora import validation_dialogues
+from turnwise.models.training.pairs import hard_negatives, pairs_of, read_pairs
+from turnwise.models.training.reranker_config import PairCorpus
 
 SAID = tuple(Utterance("AB"[n % 2], f"word {n}") for n in range(5))
 

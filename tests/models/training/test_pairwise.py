@@ -8,15 +8,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from models.errors import DataError
-from models.rerankers import kind_of
-from models.rerankers.pairwise import PairwiseModel
-from models.roles import Kind
-from models.training.loop import Progress
-from models.training.losses import contrastive_loss
-from models.training.pairs import read_pairs
-from models.training.pairwise import PairwiseLearner, train_pairwise
-from models.training.reranker_config import PairwiseConfig
+from turnwise.models.errors import DataError
+from turnwise.models.rerankers import kind_of
+from turnwise.models.rerankers.pairwise import PairwiseModel
+from turnwise.models.roles import Kind
+from turnwise.models.training.loop import Progress
+from turnwise.models.training.losses import contrastive_loss
+from turnwise.models.training.pairs import read_pairs
+from turnwise.models.training.pairwise import PairwiseLearner, train_pairwise
+from turnwise.models.training.reranker_config import PairwiseConfig
 
 Folder = Callable[[Kind], Path]
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from models.encoder import UtteranceEncoder
-from models.errors import ConfigError, DataError, TrainingError, TurnwiseError
-from models.rerankers import kind_of
-from models.roles import Kind
-from models.training.config import TrainConfig
-from models.training.loop import Progress
-from models.training.run import read_any_config, read_stages, run
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.errors import ConfigError, DataError, TrainingError, TurnwiseError
+from turnwise.models.rerankers import kind_of
+from turnwise.models.roles import Kind
+from turnwise.models.training.config import TrainConfig
+from turnwise.models.training.loop import Progress
+from turnwise.models.training.run import read_any_config, read_stages, run
 
 Folder = Callable[[Kind], Path]
 

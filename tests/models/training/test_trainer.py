@@ -11,14 +11,14 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoTokenizer, T5Config, T5EncoderModel
 
-import models.encoder
-from models.encoder import UtteranceEncoder, forward
-from models.errors import DataError, ModelError, TrainingError
-from models.roles import Kind
-from models.training import trainer
-from models.training.config import TrainConfig
-from models.training.loop import Progress, warm_up_and_decay
-from models.training.trainer import (
+from turnwise.models import encoder as encoder_module
+from turnwise.models.encoder import UtteranceEncoder, forward
+from turnwise.models.errors import DataError, ModelError, TrainingError
+from turnwise.models.roles import Kind
+from turnwise.models.training import trainer
+from turnwise.models.training.config import TrainConfig
+from turnwise.models.training.loop import Progress, warm_up_and_decay
+from turnwise.models.training.trainer import (
     Learner,
     all_views,
     backward,
@@ -26,7 +26,7 @@ from models.training.trainer import (
     read_corpus,
     train,
 )
-from models.training.views import collate
+from turnwise.models.training.views import collate
 
 Folder = Callable[[Kind], Path]
 ALL_OBJECTIVES = {
@@ -172,7 +172,7 @@ def test_each_text_of_a_step_is_encoded_once_a_role(
         encoded.append(len(tokens))
         return forward(model, tokens, dtype)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(models.encoder, "forward", count)
+    monkeypatch.setattr(encoder_module, "forward", count)
     learner = Learner(config, "cpu")
     rng = np.random.default_rng(0)
     backward(learner, batch.texts, lambda v: learner(v, batch, [], rng))

@@ -1,7 +1,7 @@
 import numpy as np
 
-from models.dialogue import Dialogue, Utterance
-from models.training.views import crop, views_of
+from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.training.views import crop, views_of
 
 SPEAKERS = "ACBABABABABAB"
 """C falls silent after the first turns."""

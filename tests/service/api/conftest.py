@@ -13,12 +13,14 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from models.roles import Kind
-from service.api import create_api
-from service.catalogue import Edited, PoolInfo
-from service.metrics import Metrics
-from service.pools import Candidate
-from service.requests import (
+from turnwise.models.roles import Kind
+from turnwise.service.api import create_api
+from turnwise.service.api.services import Services
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools import Candidate
+from turnwise.service.settings import ApiKey, Scope, Settings
+from turnwise.service.wire.catalogue import Edited, PoolInfo
+from turnwise.service.wire.requests import (
     PlanAnswer,
     PlannedOrder,
     PoolVersion,
@@ -31,8 +33,6 @@ from service.requests import (
     TurnAnswer,
     Undone,
 )
-from service.services import Services
-from service.settings import ApiKey, Scope, Settings
 
 POST = TranscriptPost(turn=1, speaker="user", text="Hello.", at=1.5)
 TRANSCRIPT = Transcript(

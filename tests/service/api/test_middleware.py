@@ -5,10 +5,10 @@ import logging
 import httpx
 import pytest
 from starlette.types import Message, Receive, Scope, Send
-
-from service.api import middleware
-from service.settings import Limits
 from tests.service.api.conftest import Connect, Parts, connect, make_app, request_scope
+
+from turnwise.service.api import middleware
+from turnwise.service.settings import Limits
 
 pytestmark = pytest.mark.anyio
 

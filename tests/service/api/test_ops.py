@@ -4,9 +4,9 @@ import platform
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-
-from service.settings import Limits
 from tests.service.api.conftest import Connect, Parts, connect, make_app
+
+from turnwise.service.settings import Limits
 
 pytestmark = pytest.mark.anyio
 
@@ -70,7 +70,7 @@ async def test_redis_that_hangs_is_not_waited_for(
         await asyncio.sleep(60)
 
     parts.outcomes["ping"] = None
-    monkeypatch.setattr("service.api.ops._PING_SECONDS", 0.01)
+    monkeypatch.setattr("turnwise.service.api.ops._PING_SECONDS", 0.01)
     object.__setattr__(client._transport.app.state.services, "ping", hang)  # type: ignore[attr-defined]
     async with asyncio.timeout(10):
         assert (await client.get("/readyz")).status_code == 503

@@ -6,11 +6,11 @@ from typing import Any
 
 import httpx
 import pytest
-
-from service.api.uploads import Progress
-from service.errors import CandidateNotFound, PoolFull, PoolNotFound
-from service.pools import Candidate
 from tests.service.api.conftest import EDITED, Connect, Parts, connect, make_app, request_scope
+
+from turnwise.service.api.uploads import Progress
+from turnwise.service.errors import CandidateNotFound, PoolFull, PoolNotFound
+from turnwise.service.pools import Candidate
 
 pytestmark = pytest.mark.anyio
 

@@ -4,16 +4,16 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.service.api.conftest import Connect, Parts, api_key, make_app
 
-from service import errors
-from service.errors import (
+from turnwise.service import errors
+from turnwise.service.errors import (
     InvalidRequest,
     Overloaded,
     PoolNotReady,
     ServiceError,
     StateUnavailable,
 )
-from tests.service.api.conftest import Connect, Parts, api_key, make_app
 
 pytestmark = pytest.mark.anyio
 

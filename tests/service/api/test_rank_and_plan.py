@@ -1,8 +1,8 @@
 import httpx
 import pytest
-
-from service.requests import PlanRequest, RankRequest
 from tests.service.api.conftest import Parts
+
+from turnwise.service.wire.requests import PlanRequest, RankRequest
 
 pytestmark = pytest.mark.anyio
 

@@ -1,8 +1,8 @@
 import httpx
 import pytest
-
-from service.requests import TurnRequest
 from tests.service.api.conftest import Connect, Parts, api_key
+
+from turnwise.service.wire.requests import TurnRequest
 
 pytestmark = pytest.mark.anyio
 

@@ -2,10 +2,10 @@ from typing import Any
 
 import httpx
 import pytest
-
-from service.errors import SessionNotFound, TurnConflict
-from service.requests import SessionRequest, TurnRequest
 from tests.service.api.conftest import SELECTED, Parts
+
+from turnwise.service.errors import SessionNotFound, TurnConflict
+from turnwise.service.wire.requests import SessionRequest, TurnRequest
 
 pytestmark = pytest.mark.anyio
 

@@ -1,7 +1,7 @@
 import pytest
 
-from service.client.attempts import Attempts
-from service.client.errors import ClientError
+from turnwise.service.client.attempts import Attempts
+from turnwise.service.client.errors import ClientError
 
 DEADLINE = 30.0
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
-from service.client import (
+from turnwise.service.client import (
     AsyncClient,
     Client,
     ClientError,
@@ -18,17 +18,17 @@ from service.client import (
     UnexpectedAnswerError,
     UnreachableError,
 )
-from service.client.calls import Call, path
-from service.client.options import PlanOptions, RankOptions, ScoresOptions, TurnOptions
-from service.client.uploads import Upload
-from service.requests import PlanRequest, RankRequest, TurnRequest
-from service.schemas import PoolRequest, ScoresQuery, SearchRequest
+from turnwise.service.client.calls import Call, path
+from turnwise.service.client.options import PlanOptions, RankOptions, ScoresOptions, TurnOptions
+from turnwise.service.client.uploads import Upload
+from turnwise.service.wire.requests import PlanRequest, RankRequest, TurnRequest
+from turnwise.service.wire.schemas import PoolRequest, ScoresQuery, SearchRequest
 
 HEAVY = {"torch", "faiss", "fastapi", "numpy", "redis", "typer"}
 
 
 def test_it_needs_neither_the_model_nor_the_service() -> None:
-    code = f"import sys, service.client; sys.exit(bool({HEAVY} & set(sys.modules)))"
+    code = f"import sys, turnwise.service.client; sys.exit(bool({HEAVY} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603
 
 

@@ -3,11 +3,11 @@ import re
 import httpx
 import pytest
 
-from service import errors as of_service
-from service.api.problems import problem_response
-from service.client import errors as of_client
-from service.client.answers import check
-from service.client.errors import ClientError, ProblemError, UnreachableError
+from turnwise.service import errors as of_service
+from turnwise.service.api.problems import problem_response
+from turnwise.service.client import errors as of_client
+from turnwise.service.client.answers import check
+from turnwise.service.client.errors import ClientError, ProblemError, UnreachableError
 
 
 def kinds(error: type[Exception]) -> list[type[Exception]]:

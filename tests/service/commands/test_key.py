@@ -4,8 +4,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from service.cli import app
-from service.settings import Settings
+from turnwise.service.cli import app
+from turnwise.service.settings import Settings
 
 run = CliRunner().invoke
 

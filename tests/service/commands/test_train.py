@@ -2,7 +2,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from service.cli import app
+from turnwise.service.cli import app
 
 
 def test_a_folder_that_cannot_be_written_is_told_before_the_work(tmp_path: Path) -> None:

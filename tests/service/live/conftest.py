@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
-
-from models.arrays import Float64
-from models.dialogue import Utterance, merge_runs
-from models.encoder import UtteranceEncoder
-from models.roles import Kind, Role, relation_to
-from service.api.protocol import BoundedProtocol
-from service.app import create_app
-from service.services import Services
-from service.settings import Settings
 from tests.rerankers import save_tiny_pairwise
+
+from turnwise.models.arrays import Float64
+from turnwise.models.data import Utterance, merge_runs
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.roles import Kind, Role, relation_to
+from turnwise.service.api.protocol import BoundedProtocol
+from turnwise.service.api.services import Services
+from turnwise.service.app.wiring import create_app
+from turnwise.service.settings import Settings
 
 Said = Sequence[tuple[str, str]]
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import httpx
 import pytest
-
 from tests.service.live.conftest import REPLIES, Live, Oracle
 
 UNAVAILABLE = {429, 503}

@@ -8,10 +8,10 @@ from email.parser import BytesHeaderParser
 from typing import Any, NamedTuple
 
 import pytest
-
-from service.api import middleware, protocol
 from tests.service.live.conftest import Launch, Live
 from tests.waiting import PATIENCE, eventually
+
+from turnwise.service.api import middleware, protocol
 
 BODY = b'{"speaker":"user","text":"Hello"}'
 CHUNKED = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)

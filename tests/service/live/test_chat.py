@@ -5,9 +5,9 @@ import re
 from collections.abc import Callable
 
 import pytest
-
-from service.cli import main
 from tests.service.live.conftest import REPLIES, Live
+
+from turnwise.service.cli import main
 
 Chat = Callable[..., str]
 

@@ -12,10 +12,13 @@ from typing import Any, Protocol, cast
 import httpx
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
+from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live
+from tests.service.live.relay import LOST, Relay, relaying
+from tests.waiting import eventually
 
-from models.errors import DataError
-from service.api.problems import problem_response
-from service.client import (
+from turnwise.models.errors import DataError
+from turnwise.service.api.problems import problem_response
+from turnwise.service.client import (
     AccessError,
     AsyncClient,
     Avoided,
@@ -33,10 +36,7 @@ from service.client import (
     UnreachableError,
     UploadedCandidate,
 )
-from service.errors import Draining, Overloaded
-from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live
-from tests.service.live.relay import LOST, Relay, relaying
-from tests.waiting import eventually
+from turnwise.service.errors import Draining, Overloaded
 
 HELLO = [Post(speaker="user", text="Hello")]
 KEY = "a-key-of-the-tests"
@@ -112,8 +112,8 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def sleep(seconds: float) -> None:
         made.append(seconds)
 
-    monkeypatch.setattr("service.client.synchronous.sleep", made.append)
-    monkeypatch.setattr("service.client.asynchronous.sleep", sleep)
+    monkeypatch.setattr("turnwise.service.client.synchronous.sleep", made.append)
+    monkeypatch.setattr("turnwise.service.client.asynchronous.sleep", sleep)
     return made
 
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import httpx
 import pytest
-
-import service
 from tests.service.live.conftest import Launch, Live
 
-FILES = sorted((Path(service.__file__).parent / "console").iterdir())
+import turnwise.service
+
+FILES = sorted((Path(turnwise.service.__file__).parent / "console").iterdir())
 ASSETS = [file for file in FILES if file.suffix != ".html"]
 PAGES = ["/", "/console"]
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
 from tests.service.live.conftest import REPLIES, Launch, Live
 
 playwright = pytest.importorskip(

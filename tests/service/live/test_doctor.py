@@ -5,13 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from models.roles import Kind
-from service.cli import main
-from service.doctor import Finding, examine
-from service.settings import Settings
 from tests.service.conftest import RedisServer
 from tests.service.live.conftest import REPLIES, Launch, Live
+
+from turnwise.models.roles import Kind
+from turnwise.service.cli import main
+from turnwise.service.commands.doctor import Finding, examine
+from turnwise.service.settings import Settings
 
 Examined = Callable[..., dict[str, Finding]]
 

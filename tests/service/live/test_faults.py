@@ -19,13 +19,13 @@ import onnxruntime
 import pytest
 import redis as blocking
 import torch
-
-from models.roles import Kind
-from service.sessions import Sessions
 from tests.service.conftest import RedisServer
 from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live, Oracle
 from tests.service.live.talk import Talk
 from tests.waiting import eventually
+
+from turnwise.models.roles import Kind
+from turnwise.service.sessions.store import Sessions
 
 PREFIX = "urn:turnwise:problem:"
 CONTEXT = [{"speaker": "user", "text": "Hello"}]
@@ -186,10 +186,10 @@ def test_an_encoder_that_hangs_is_told_of_and_takes_nothing_with_it(
         assert live.metric("turnwise_queue_depth", path="critical") <= 4
         assert live.get("/sessions/s")["turns"] == 1
         assert live.http.get("/readyz").is_success  # it may be a large batch
-        monkeypatch.setattr("service.batching._STALLED_SECONDS", 0.1)
+        monkeypatch.setattr("turnwise.service.encoder.queue._STALLED_SECONDS", 0.1)
         assert live.http.get("/readyz").json()["errors"][0]["loc"] == ["encoder"]
         assert live.http.get("/livez").is_success
-        monkeypatch.setattr("service.batching._HUNG_SECONDS", 0.1)
+        monkeypatch.setattr("turnwise.service.encoder.queue._HUNG_SECONDS", 0.1)
         assert live.http.get("/livez").status_code == 503
     finally:
         held.let_go()
@@ -296,7 +296,7 @@ def test_a_clock_that_jumps_loses_nothing_and_holds_up_nobody(
     }
     for name, module in list(sys.modules.items()):
         for attribute in ("time", "time_ns"):
-            clock = vars(module).get(attribute) if name.startswith("service.") else None
+            clock = vars(module).get(attribute) if name.startswith("turnwise.service.") else None
             if isinstance(clock, Hashable) and clock in clocks:
                 monkeypatch.setattr(module, attribute, clocks[clock])
     for clock, moved in clocks.items():

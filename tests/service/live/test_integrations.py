@@ -12,9 +12,9 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-
-from service.client import Client, Post
 from tests.service.live.conftest import REPLIES, Live
+
+from turnwise.service.client import Client, Post
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 GOAL = "Thank you so much!"

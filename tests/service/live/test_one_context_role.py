@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-
-from models.arrays import Float64
-from models.dialogue import Utterance, merge_runs
-from models.encoder import UtteranceEncoder
-from models.roles import Kind, Role, relation_to
 from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live
+
+from turnwise.models.arrays import Float64
+from turnwise.models.data import Utterance, merge_runs
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.roles import Kind, Role, relation_to
 
 CONTEXT = [{"speaker": speaker, "text": text} for speaker, text in DIALOGUE]
 AGGREGATIONS: list[dict[str, object]] = [

@@ -2,9 +2,9 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-
-from models.roles import Role, relation_to
 from tests.service.live.conftest import DIALOGUE, Live, Oracle
+
+from turnwise.models.roles import Role, relation_to
 
 CONTEXT = [{"speaker": speaker, "text": text} for speaker, text in DIALOGUE]
 GOALS = [("bot", "What is your name?"), ("user", "My name is Ada."), ("bot", "Here is your key.")]

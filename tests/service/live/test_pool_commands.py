@@ -8,11 +8,11 @@ from pathlib import Path
 
 import httpx
 import pytest
-
-from models.roles import Kind
-from service.cli import main
 from tests.service.live.conftest import REPLIES, Launch, Live
 from tests.waiting import eventually
+
+from turnwise.models.roles import Kind
+from turnwise.service.cli import main
 
 KEY = "a-key-of-the-tests"
 

@@ -1,7 +1,6 @@
 from typing import Any
 
 import pytest
-
 from tests.service.live.conftest import DIALOGUE, REPLIES, Live, Oracle
 
 CONTEXT = [{"speaker": speaker, "text": text} for speaker, text in DIALOGUE]

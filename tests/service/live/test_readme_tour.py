@@ -4,10 +4,10 @@ import re
 from typing import Any
 
 import pytest
-
-from service.client import PlanAnswer, Ranked, ScoreMatrix, Selected
 from tests.service.live.conftest import Live
 from tests.test_readme import README, python_block
+
+from turnwise.service.client import PlanAnswer, Ranked, ScoreMatrix, Selected
 
 
 def test_the_tour_of_the_client_runs(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,7 +29,7 @@ def test_the_tour_of_the_client_runs(live: Live, capsys: pytest.CaptureFixture[s
 
 
 def test_every_error_that_it_names_is_one_of_the_client() -> None:
-    from service import client  # noqa: PLC0415
+    from turnwise.service import client  # noqa: PLC0415
 
     named = set(re.findall(r"`(\w+Error)`", README))
     assert {"ConflictError", "ProblemError"} <= named

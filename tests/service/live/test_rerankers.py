@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from models.rerankers import IoI, PairwiseModel
-from service.pools import read_snapshot
-from service.snapshots import restore, save
 from tests.rerankers import tiny_ioi
 from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live
 from tests.waiting import eventually
+
+from turnwise.models.rerankers import IoI, PairwiseModel
+from turnwise.service.app.snapshots import restore, save
+from turnwise.service.pools import read_snapshot
 
 WORDS = tuple(sorted({word for text in REPLIES for word in text.lower().split()}))
 SAID = ["Hello there", "Hi, how can I help?", "My parcel has not come.", "Let me look into it."]

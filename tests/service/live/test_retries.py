@@ -7,10 +7,10 @@ from typing import Any
 
 import httpx
 import pytest
-
-from service.sessions import Sessions
 from tests.service.conftest import RedisServer
 from tests.service.live.conftest import Launch, Live
+
+from turnwise.service.sessions.store import Sessions
 
 HELLO = {"speaker": "user", "text": "Hello"}
 

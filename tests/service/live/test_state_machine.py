@@ -21,12 +21,12 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-
-from service.errors import StateUnavailable
-from service.sessions import ANSWERS_KEPT, Change, Session, SessionKey, Sessions
 from tests.service.conftest import RedisServer
 from tests.service.live.conftest import REPLIES, Launch, Live, Oracle
 from tests.waiting import eventually
+
+from turnwise.service.errors import StateUnavailable
+from turnwise.service.sessions.store import ANSWERS_KEPT, Change, Session, SessionKey, Sessions
 
 SPEAKERS = st.sampled_from(["user", "bot", "agent"])
 TEXTS = st.sampled_from(["Hello", "My parcel has not come.", "Let me look", "Thank you", "Yes, 17"])

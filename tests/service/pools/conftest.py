@@ -7,15 +7,15 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from models.arrays import Float32
-from models.encoder import UtteranceEncoder
-from models.roles import Kind, Role, RoleText
-from service.batching import Priority
-from service.encoding import CachedEncoder
-from service.errors import PoolNotFound, PoolNotReady
-from service.metrics import Metrics
-from service.pools import Candidate, Pools, RunningQueries
-from service.redis import connect
+from turnwise.models.arrays import Float32
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.roles import Kind, Role, RoleText
+from turnwise.service.encoder.cache import CachedEncoder
+from turnwise.service.encoder.queue import Priority
+from turnwise.service.errors import PoolNotFound, PoolNotReady
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools import Candidate, Pools, RunningQueries
+from turnwise.service.state.redis import connect
 
 
 class DirectEncoder:

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from models.errors import DataError
-from service.errors import InvalidRequest
-from service.pools import Candidate, read_candidates
-from service.pools.candidate import distinct
+from turnwise.models.errors import DataError
+from turnwise.service.errors import InvalidRequest
+from turnwise.service.pools import Candidate, read_candidates
+from turnwise.service.pools.candidate import distinct
 
 
 def test_an_id_that_is_left_out_follows_from_the_text() -> None:

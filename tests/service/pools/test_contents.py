@@ -2,14 +2,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from service.errors import CandidateNotFound
-from service.pools import Candidate
-from service.pools.contents import Contents
-from service.pools.edit import Edit
-from service.pools.index import FlatIndex, Float16
-from service.pools.ivf import build_ivf
 from tests.service.pools.conftest import unit_vectors
+
+from turnwise.service.errors import CandidateNotFound
+from turnwise.service.pools import Candidate
+from turnwise.service.pools.contents import Contents
+from turnwise.service.pools.edit import Edit
+from turnwise.service.pools.index import FlatIndex, Float16
+from turnwise.service.pools.ivf import build_ivf
 
 D = 8
 VECTORS = unit_vectors(50, D).astype(np.float16)
@@ -94,7 +94,7 @@ def test_beside_a_large_pool_little_lies_loose(monkeypatch: pytest.MonkeyPatch) 
     before = contents_of({str(number): number % 50 for number in range(12_000)})
     removed = edit_of({}, list(map(str, range(1100))))
     assert before.after([removed], FlatIndex).loose == 1100  # of 1200: a tenth
-    monkeypatch.setattr("service.pools.contents._MAX_LOOSE", 1050)
+    monkeypatch.setattr("turnwise.service.pools.contents._MAX_LOOSE", 1050)
     assert before.after([removed], FlatIndex).loose == 0
 
 

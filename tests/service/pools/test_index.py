@@ -3,11 +3,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from models.arrays import Float32
-from service.pools.index import FlatIndex, Float16, Index
-from service.pools.ivf import build_ivf, recall_at_10
 from tests.service.pools.conftest import unit_vectors
+
+from turnwise.models.arrays import Float32
+from turnwise.service.pools.index import FlatIndex, Float16, Index
+from turnwise.service.pools.ivf import build_ivf, recall_at_10
 
 D = 16
 

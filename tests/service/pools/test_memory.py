@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from service.pools import memory
+from turnwise.service.pools import memory
 
 
 @pytest.fixture

@@ -4,9 +4,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from redis.asyncio import Redis
+from tests.service.conftest import RedisServer
+from tests.service.pools.conftest import Replica, StartReplica, some
+from tests.waiting import until
 
-from models.roles import Role, RoleText
-from service.errors import (
+from turnwise.models.roles import Role, RoleText
+from turnwise.service.errors import (
     CandidateNotFound,
     InvalidRequest,
     PoolFull,
@@ -14,15 +17,12 @@ from service.errors import (
     PoolNotReady,
     StateUnavailable,
 )
-from service.pools import Candidate, registry, store
-from service.pools.contents import Contents
-from service.pools.edit import Edit
-from service.pools.live import LivePool
-from service.pools.log import Head, PoolKey
-from service.pools.store import PoolStore
-from tests.service.conftest import RedisServer
-from tests.service.pools.conftest import Replica, StartReplica, some
-from tests.waiting import until
+from turnwise.service.pools import Candidate, registry, store
+from turnwise.service.pools.contents import Contents
+from turnwise.service.pools.edit import Edit
+from turnwise.service.pools.live import LivePool
+from turnwise.service.pools.log import Head, PoolKey
+from turnwise.service.pools.store import PoolStore
 
 pytestmark = pytest.mark.anyio
 
@@ -445,7 +445,7 @@ async def test_a_search_in_another_thread_finds_the_same(
     replica = await with_pool(start, "One.", "Two.", "Three.")
     view, query = replica.pools.view("n", "p"), np.ones(32, np.float32)
     here = await view.search(query, 2)
-    monkeypatch.setattr("service.pools.view.INLINE", 0)
+    monkeypatch.setattr("turnwise.service.pools.view.INLINE", 0)
     assert await view.search(query, 2) == here
     with pytest.raises(ValueError, match="finite"):
         await view.search(query * np.nan, 2)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from service.pools import Candidate, Manifest, SnapshotError, read_snapshot, write_snapshot
 from tests.service.pools.conftest import Replica, StartReplica
 from tests.waiting import until
+
+from turnwise.service.pools import Candidate, Manifest, SnapshotError, read_snapshot, write_snapshot
 
 pytestmark = pytest.mark.anyio
 
@@ -112,7 +112,7 @@ def append(name: str) -> Callable[[Path], None]:
 
 
 def redescribed(folder: Path) -> dict[str, Any]:
-    from service.pools.snapshot import _described  # noqa: PLC0415
+    from turnwise.service.pools.snapshot import _described  # noqa: PLC0415
 
     names = ("candidates.jsonl", "vectors.npy")
     return {name: _described(folder / name).model_dump() for name in names}

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
-
-from service.errors import EncoderFailed, PoolNotReady
-from service.pools import Candidate, ivf, live, registry, store, upkeep
-from service.pools.contents import Contents
-from service.pools.edit import Edit
-from service.pools.log import NOWHERE, Log, PoolKey, Position
-from service.pools.store import PoolStore
-from service.pools.workers import Workers
 from tests.service.pools.conftest import DirectEncoder, Replica, StartReplica, some
 from tests.waiting import until
+
+from turnwise.service.errors import EncoderFailed, PoolNotReady
+from turnwise.service.pools import Candidate, ivf, live, registry, store, upkeep
+from turnwise.service.pools.contents import Contents
+from turnwise.service.pools.edit import Edit
+from turnwise.service.pools.log import NOWHERE, Log, PoolKey, Position
+from turnwise.service.pools.store import PoolStore
+from turnwise.service.pools.workers import Workers
 
 pytestmark = pytest.mark.anyio
 

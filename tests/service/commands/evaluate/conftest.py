@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from models.evaluation import metrics
+from turnwise.models.evaluation import metrics
 
 WORDS = ["bread", "rain", "train", "music", "garden", "letter", "winter", "river", "window", "lamp"]
 

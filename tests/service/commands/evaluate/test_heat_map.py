@@ -6,11 +6,11 @@ import torch
 from sentence_transformers import SentenceTransformer
 from typer.testing import CliRunner
 
-from models.errors import DataError
-from models.rerankers.folder import save_reranker
-from models.rerankers.pairwise import ENCODER, Projectors
-from models.roles import Kind
-from service.cli import app
+from turnwise.models.errors import DataError
+from turnwise.models.rerankers.folder import save_reranker
+from turnwise.models.rerankers.pairwise import ENCODER, Projectors
+from turnwise.models.roles import Kind
+from turnwise.service.cli import app
 
 run = CliRunner().invoke
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from models.roles import Kind
-from service.cli import app
+from turnwise.models.roles import Kind
+from turnwise.service.cli import app
 
 Folders = Callable[[Kind], Path]
 Results = Callable[[Path], dict[str, Any]]

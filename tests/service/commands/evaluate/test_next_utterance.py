@@ -2,11 +2,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.rerankers import save_tiny_pairwise
 from typer.testing import CliRunner
 
-from models.roles import Kind
-from service.cli import app
-from tests.rerankers import save_tiny_pairwise
+from turnwise.models.roles import Kind
+from turnwise.service.cli import app
 
 Folders = Callable[[Kind], Path]
 Results = Callable[[Path], dict[str, Any]]

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from models.errors import DataError, ModelError, naming
-from models.evaluation import Row
-from models.roles import Kind
-from service.cli import app
-from service.commands.evaluate.options import by_name, encoders, report
+from turnwise.models.errors import DataError, ModelError, naming
+from turnwise.models.evaluation import Row
+from turnwise.models.roles import Kind
+from turnwise.service.cli import app
+from turnwise.service.commands.evaluate.options import by_name, encoders, report
 
 
 @dataclass

@@ -8,13 +8,13 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 from typer.testing import CliRunner
 
-from models.evaluation.reranking import SHORT_LIST
-from models.rerankers import IoI
-from models.rerankers.interaction import InteractionNetwork, Sizes
-from models.rerankers.words import Vocabulary
-from models.roles import Kind
-from service.cli import app
-from service.settings import Settings
+from turnwise.models.evaluation.reranking import SHORT_LIST
+from turnwise.models.rerankers import IoI
+from turnwise.models.rerankers.interaction import InteractionNetwork, Sizes
+from turnwise.models.rerankers.words import Vocabulary
+from turnwise.models.roles import Kind
+from turnwise.service.cli import app
+from turnwise.service.settings import Settings
 
 Folders = Callable[[Kind], Path]
 Results = Callable[[Path], dict[str, Any]]

@@ -8,12 +8,12 @@ import torch
 from transformers import BertTokenizerFast, GPT2Config, GPT2LMHeadModel
 from typer.testing import CliRunner
 
-from models.errors import DataError
-from models.rerankers import IoI
-from models.rerankers.interaction import InteractionNetwork, Sizes
-from models.rerankers.words import Vocabulary
-from models.roles import Kind
-from service.cli import app
+from turnwise.models.errors import DataError
+from turnwise.models.rerankers import IoI
+from turnwise.models.rerankers.interaction import InteractionNetwork, Sizes
+from turnwise.models.rerankers.words import Vocabulary
+from turnwise.models.roles import Kind
+from turnwise.service.cli import app
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 Folders = Callable[[Kind], Path]

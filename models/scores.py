@@ -1,0 +1,281 @@
+"""Mixtures of pairs: the score of a candidate after a context, kept as one vector a turn.
+
+For a context u_1..u_n and a candidate f, C3L eq. 3 is Σ_{i<j} cos((b1_i + b2_j)/2, a_f). As a_f has
+unit length the sum folds up into a dot product, Q · a_f with Q = Σ_j row_j, so a session holds `d`
+floats a turn, whatever the number of candidates. Every vector that comes in has unit length.
+
+An encoder with one context role (CCL, a plain one) forms no pairs: it has no b1, its row_j is b_j,
+and its score Σ_j cos(b_j, a_f). Its `first` is (0, d) everywhere.
+
+Arrays come and go as float32; pairs are formed and summed in float64, so that rounding shows
+neither how the context arrived nor which other candidates were scored beside one.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from turnwise.models.arrays import Float32, Float64
+
+# Below the resolution of float32 unit vectors a sum has no direction: the pair counts as opposite.
+_OPPOSITE = 1e-6
+
+_PAIR_SCORES = 1 << 22
+"""Pair scores of a block: some 100 MB of temporaries."""
+
+
+def row(first: Float32, second: Float32) -> Float32:
+    """Return what a new utterance adds to the running query: row_j = Σ_{i<j} (b1_i + b2_j)/‖·‖.
+
+    Args:
+        first: (m, d) b1 of the utterances before the new one, in any order.
+        second: (d,) b2 of the new one.
+
+    Returns:
+        (d,). Without a b1 before (m = 0) there is no pair, and the row is `second` itself: the
+        first row of a dialogue so stores what a context of one utterance is scored with.
+        A pair of exactly opposite vectors has no mean direction and adds nothing.
+    """
+    if len(first) == 0:
+        return second.astype(np.float32)
+    before, new = first.astype(np.float64), second.astype(np.float64)
+    weights = _inverse_norms(before, new[None])[:, 0]
+    return np.asarray(weights @ before + weights.sum() * new, dtype=np.float32)
+
+
+def rows(first: Float32, second: Float32, start: int = 0) -> Float32:
+    """Return the rows (k, d) of a context's utterances from one on: of all n, if none is named.
+
+    Args:
+        first: (m, d) b1 of the context, of all but the last at least; (0, d) without pairs.
+        second: (k, d) b2 of the utterances from `start` on.
+        start: How many utterances are before these.
+    """
+    new = [row(first[: start + j], b2) for j, b2 in enumerate(second)]
+    return np.array(new, np.float32).reshape(second.shape)
+
+
+def running_query(rows: Float32, last_rows: int | None = None, *, paired: bool = True) -> Float32:
+    """Return Q (d,), whose dot product with a candidate is the candidate's score (C3L eq. 3).
+
+    Args:
+        rows: (n, d) rows of the context, oldest first.
+        last_rows: Sum only the newest `last_rows` rows ("last l rows" of C3L); None sums all.
+        paired: Whether rows are sums over pairs, so that the oldest counts only where it is alone.
+
+    Raises:
+        ValueError: There are no rows, or `last_rows` is below 1.
+    """
+    n = len(rows)
+    if n == 0:
+        raise ValueError("a context needs at least one utterance")
+    total = rows[_oldest(n, last_rows, paired) :].sum(axis=0, dtype=np.float64)
+    return np.asarray(total, dtype=np.float32)
+
+
+def score_matrix(
+    rows: Float32, candidates: Float32, last_rows: int | None = None, *, paired: bool = True
+) -> Float32:
+    """Return the running score matrix (n, C): the score of every candidate after every turn.
+
+    Args:
+        rows: (n, d) rows of the context, n ≥ 1.
+        candidates: (C, d).
+        last_rows: As in `running_query`, of which line t is the score after t utterances.
+        paired: As there.
+    """
+    turns = range(1, len(rows) + 1)
+    queries = [running_query(rows[:t], last_rows, paired=paired) for t in turns]
+    return np.stack(queries) @ candidates.T
+
+
+def contributions(
+    first: Float32, second: Float32, candidates: Float32, last_rows: int | None = None
+) -> Float32:
+    """Return each utterance's part (n, C) in the score of each candidate; a column sums to it.
+
+    A pair's cosine splits into b1_i · a / ‖b1_i + b2_j‖, the part of utterance i, and
+    b2_j · a / ‖b1_i + b2_j‖, the part of utterance j.
+
+    Args:
+        first: (n, d) b1 of the context, or (0, d), n ≥ 1.
+        second: (n, d) b2 of the context.
+        candidates: (C, d).
+        last_rows: As in `running_query`.
+    """
+    b1, b2, a = (x.astype(np.float64) for x in (first, second, candidates))
+    oldest = _oldest(len(b2), last_rows, len(b1) > 0)
+    if not _has_pairs(first, second):
+        b2[:oldest] = 0
+        return np.asarray(b2 @ a.T, dtype=np.float32)
+    weights = np.triu(_inverse_norms(b1, b2), 1)
+    weights[:, :oldest] = 0
+    as_first = weights.sum(axis=1)[:, None] * (b1 @ a.T)
+    as_second = weights.sum(axis=0)[:, None] * (b2 @ a.T)
+    return np.asarray(as_first + as_second, dtype=np.float32)
+
+
+def max_sim(first: Float32, second: Float32, candidates: Float32) -> Float32:
+    """Return the MaxSim score (C,) of each candidate (C3L appendix A, algorithm 1).
+
+    The algorithm goes through the pairs in decreasing order of score; a pair counts while either
+    of its utterances is not yet used; the score is the mean over the counted pairs. A pair so
+    counts exactly where it is the first to name one of its utterances: the counted pairs are the
+    best pair of each utterance, two utterances that choose each other naming one. Nothing to sort.
+    Of equal pairs (i, j), i < j, the smaller j comes first, then the smaller i.
+
+    Args:
+        first: (n, d) b1 of the context, or (0, d), n ≥ 1.
+        second: (n, d) b2 of the context. Without pairs the score is the mean of the b2_j · a.
+        candidates: (C, d), taken in blocks, so that memory is bounded whatever C is.
+    """
+    if not _has_pairs(first, second):
+        mean = second.mean(axis=0, dtype=np.float64)
+        return np.asarray(candidates @ mean, dtype=np.float32)
+    parts: list[Float64] = [np.empty((1, 0))]
+    for block in _blocks(len(second), candidates):
+        best, _, weights = _best_pairs(first, second, block)
+        parts.append((weights * best).sum(axis=0, keepdims=True))
+    return np.asarray(np.concatenate(parts, axis=1)[0], dtype=np.float32)
+
+
+def max_sim_contributions(first: Float32, second: Float32, candidates: Float32) -> Float32:
+    """Return each utterance's part (n, C) in the MaxSim score; a column sums to it.
+
+    A pair splits between its utterances as in `contributions`. Arguments as in `max_sim`.
+    """
+    b1, b2 = first.astype(np.float64), second.astype(np.float64)
+    if not _has_pairs(first, second):
+        return np.asarray(b2 @ candidates.T / len(b2), dtype=np.float32)
+    norms = _inverse_norms(b1, b2)
+    parts: list[Float64] = [np.empty((len(b2), 0))]
+    for block in _blocks(len(b2), candidates):
+        _, partner, weights = _best_pairs(first, second, block)
+        utterance, column = np.indices(partner.shape)
+        earlier, later = np.minimum(utterance, partner), np.maximum(utterance, partner)
+        scaled = weights * norms[earlier, later]
+        part: Float64 = np.zeros(partner.shape)
+        np.add.at(part, (earlier, column), scaled * (b1 @ block.T)[earlier, column])
+        np.add.at(part, (later, column), scaled * (b2 @ block.T)[later, column])
+        parts.append(part)
+    return np.asarray(np.concatenate(parts, axis=1), dtype=np.float32)
+
+
+def reachability(first: Float32, candidates_second: Float32, goals: Float32) -> Float32:
+    """Return how far each candidate, said next, leads toward each goal (C3L eq. 4).
+
+    cos(b2_c, a_g) + (1/n) Σ_i cos((b1_i + b2_c)/2, a_g), the first term alone where n = 0: that
+    is CCL's score as well.
+
+    Args:
+        first: (n, d) b1 of the context, tokens relative to who would say the goals.
+        candidates_second: (C, d) b2 of the candidates, tokens likewise.
+        goals: (G, d). Memory is C (n + d + G) floats: no tensor over (n, C, d).
+
+    Returns:
+        (C, G); each number depends on its own candidate and goal alone.
+    """
+    b1, b2, a = (x.astype(np.float64) for x in (first, candidates_second, goals))
+    alone = b2 @ a.T
+    if len(b1) == 0:
+        return np.asarray(alone, dtype=np.float32)
+    weights = _inverse_norms(b1, b2).T
+    paired = weights @ (b1 @ a.T) + weights.sum(axis=1)[:, None] * alone
+    return np.asarray(alone + paired / len(b1), dtype=np.float32)
+
+
+def _oldest(n: int, last_rows: int | None, paired: bool) -> int:
+    """Return the index of the oldest row that counts; of pairs row 0 does only if it is alone."""
+    if last_rows is not None and last_rows < 1:
+        raise ValueError(f"last_rows must be at least 1, not {last_rows}")
+    least = int(paired and n > 1)
+    return least if last_rows is None else max(least, n - last_rows)
+
+
+def _has_pairs(first: Float32, second: Float32) -> bool:
+    return len(first) > 0 and len(second) > 1
+
+
+def _inverse_norms(first: Float64, second: Float64) -> Float64:
+    """Return 1/‖first_i + second_j‖ as (m, k), from the Gram matrix; 0 for an opposite pair.
+
+    ‖x + y‖² is 2 + 2 x·y only to the rounding of x and y, which near-opposite pairs magnify.
+    """
+    squares = (first**2).sum(axis=1)[:, None] + (second**2).sum(axis=1) + 2 * first @ second.T
+    norms: Float64 = np.sqrt(np.maximum(squares, 0))
+    inverse: Float64 = np.divide(1, norms, out=np.zeros_like(norms), where=norms > _OPPOSITE)
+    return inverse
+
+
+def _blocks(n: int, candidates: Float32) -> Iterator[Float32]:
+    """Yield candidates in blocks whose pair scores fit a bounded memory."""
+    size = max(1, _PAIR_SCORES // n**2)
+    for begin in range(0, len(candidates), size):
+        yield candidates[begin : begin + size]
+
+
+def _best_pairs(
+    first: Float32, second: Float32, candidates: Float32
+) -> tuple[Float32, NDArray[np.intp], Float64]:
+    """Return of each utterance (n, C) the score of its best pair, the partner, and the weight.
+
+    Weights sum to 1 over the utterances; of a pair that both of its utterances chose, each gets
+    half of what another pair weighs.
+    """
+    scores = _pair_scores(first, second, candidates)
+    partner = scores.argmax(axis=1)
+    mutual = np.take_along_axis(partner, partner, axis=0) == np.arange(len(second))[:, None]
+    weights = np.where(mutual, 0.5, 1.0)
+    return scores.max(axis=1), partner, weights / weights.sum(axis=0)
+
+
+def _pair_scores(first: Float32, second: Float32, candidates: Float32) -> Float32:
+    """Return cos((b1_i + b2_j)/2, a) as (n, n, C), mirrored below the diagonal, -inf on it."""
+    b1, b2, a = (x.astype(np.float64) for x in (first, second, candidates))
+    weights = _inverse_norms(b1, b2)[:, :, None]
+    scores = (weights * ((b1 @ a.T)[:, None] + (b2 @ a.T)[None])).astype(np.float32)
+    scores[np.tril_indices(len(b1))] = -np.inf
+    return np.maximum(scores, scores.transpose(1, 0, 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """C3L eq. 3 over all rows or over the newest ones, or MaxSim (C3L appendix A).
+
+    The context is b1 (n, d), or (0, d) of an encoder without pairs, and b2 (n, d), n ≥ 1.
+    """
+
+    name: Literal["mean", "last_rows", "max_sim"] = "mean"
+    last_rows: Annotated[int, Field(ge=1)] = 2
+
+    @property
+    def summed(self) -> int | None:
+        """Newest rows that the running query sums; None for all."""
+        return self.last_rows if self.name == "last_rows" else None
+
+    @property
+    def rows_read(self) -> int | None:
+        """Newest rows to know for that; None for all. One more tells whether there is an older."""
+        return None if self.summed is None else self.summed + 1
+
+    def query(self, first: Float32, second: Float32) -> Float32:
+        """Return the running query (d,); MaxSim has none: that of the mean finds its short list."""
+        start = 0 if self.rows_read is None else max(0, len(second) - self.rows_read)
+        newest = rows(first, second[start:], start)
+        return running_query(newest, self.summed, paired=len(first) > 0)
+
+    def scores(self, first: Float32, second: Float32, candidates: Float32) -> Float32:
+        """Return the next-utterance scores (C,) of candidates (C, d)."""
+        if self.name == "max_sim":
+            return max_sim(first, second, candidates)
+        return np.asarray(candidates @ self.query(first, second))
+
+    def contributions(self, first: Float32, second: Float32, candidates: Float32) -> Float32:
+        """Return each utterance's part (n, C) in these scores; a column sums to its score."""
+        if self.name == "max_sim":
+            return max_sim_contributions(first, second, candidates)
+        return contributions(first, second, candidates, self.summed)

@@ -1,0 +1,117 @@
+"""What a replica is made of below its use cases: Redis, the encoder behind its queue, pools."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from redis.asyncio import Redis
+
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.rerankers import PairwiseModel
+from turnwise.models.rerankers.pairwise import ENCODER
+from turnwise.service.encoder.cache import CachedEncoder
+from turnwise.service.encoder.queue import EncoderQueue
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools import PoolEncoder, Pools, RunningQueries
+from turnwise.service.selection.pairwise import Pairwise
+from turnwise.service.settings import Settings, SettingsError
+from turnwise.service.state.redis import connect
+from turnwise.service.wire.catalogue import Retrieval
+
+_log = logging.getLogger("turnwise")
+
+_LAST_BATCH = 5.0
+"""Seconds for what is on the device when requests have had theirs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """The running parts; the pools are there, but do not follow Redis before `pools.start()`."""
+
+    redis: Redis
+    encoder: UtteranceEncoder
+    queues: tuple[EncoderQueue, ...]
+    """That of the encoder, and that of the pairwise model where there is one."""
+    cached: CachedEncoder
+    pools: Pools
+    pairwise: Pairwise | None
+
+
+@asynccontextmanager
+async def running_replica(
+    settings: Settings, redis_url: str, metrics: Metrics
+) -> AsyncIterator[Replica]:
+    """Start the parts, from the innermost; stop them in the opposite order."""
+    async with AsyncExitStack() as stack:
+        redis = connect(redis_url, cluster=settings.redis_cluster, timeout=settings.redis_timeout)
+        stack.push_async_callback(redis.aclose)
+        main = await _start(settings, settings.model, metrics, stack)
+        encoder = main.encoder
+        metrics.build.info(
+            {"version": version("turnwise"), "model": encoder.name, "runtime": encoder.runtime}
+        )
+        encoders: dict[Retrieval, PoolEncoder] = {"default": RunningQueries(main.cached)}
+        queues, pairwise = [main.queue], None
+        if folder := settings.pairwise:
+            part = await _start(settings, folder / ENCODER, metrics, stack)
+            model = await asyncio.to_thread(PairwiseModel.load, folder, encoder=part.encoder)
+            pairwise = Pairwise(model, part.cached, timeout=settings.request_timeout)
+            encoders["pairwise"] = pairwise
+            queues.append(part.queue)
+        pools = Pools(
+            redis,
+            encoders,
+            metrics,
+            exact_limit=settings.exact_limit,
+            search_threads=settings.search_threads,
+            max_pool_size=settings.max_pool_size,
+        )
+        stack.push_async_callback(pools.close)
+        yield Replica(redis, encoder, tuple(queues), main.cached, pools, pairwise)
+
+
+class _Encoding(NamedTuple):
+    encoder: UtteranceEncoder
+    queue: EncoderQueue
+    cached: CachedEncoder
+
+
+async def _start(
+    settings: Settings, model: str | Path, metrics: Metrics, stack: AsyncExitStack
+) -> _Encoding:
+    """Load an encoder and start its queue, which the stack drains."""
+    encoder = await asyncio.to_thread(load_encoder, settings, model)
+    _log.info("model %s loaded: %s", encoder.name, encoder.runtime)
+    queue = EncoderQueue(
+        encoder,
+        metrics,
+        limit=settings.queue_limit,
+        batch_tokens=settings.batch_tokens,
+        patience=settings.queue_seconds,
+    )
+    await queue.start()
+    stack.push_async_callback(queue.drain, _LAST_BATCH)
+    cached = CachedEncoder(queue, encoder, metrics, size=settings.vector_cache)
+    return _Encoding(encoder, queue, cached)
+
+
+def load_encoder(settings: Settings, model: str | Path) -> UtteranceEncoder:
+    """Load an encoder as it is served.
+
+    Raises:
+        SettingsError: The device is not there.
+        ModelError: The model is not.
+    """
+    try:
+        torch.empty(0, device=settings.device)
+    except (RuntimeError, AssertionError) as error:  # the latter of a torch without CUDA
+        why = str(error).partition("\n")[0]
+        raise SettingsError(f"TURNWISE_DEVICE '{settings.device}' cannot be used: {why}") from None
+    cache = settings.data_dir / "models"
+    return UtteranceEncoder.for_serving(model, device=settings.device, cache=cache)

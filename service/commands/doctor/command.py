@@ -1,0 +1,41 @@
+"""`turnwise doctor`: what is wrong, and what to do about it."""
+
+import asyncio
+from collections.abc import Callable
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+def doctor() -> None:
+    """Check settings, model, Redis, pools and port; say what to do.
+
+    Exit status 1 where something keeps the service from serving.
+    """
+    from turnwise.service.commands.doctor import Finding, examine  # noqa: PLC0415 - loads torch
+    from turnwise.service.settings import SettingsError, read_settings  # noqa: PLC0415
+
+    async def examined(doing: Callable[[str], None]) -> list[Finding]:
+        try:
+            settings = read_settings()
+        except SettingsError as error:
+            return [Finding("settings", "fail", str(error), "mend or unset these variables")]
+        return [finding async for finding in examine(settings, doing)]
+
+    console = Console()
+    with console.status("reading the settings") as status:
+        findings = asyncio.run(examined(status.update))
+    table = Table("", "what", "found", "what to do", box=SIMPLE_HEAD, highlight=False)
+    for finding in findings:
+        grade = f"[{_COLOURS[finding.grade]}]{finding.grade}"
+        table.add_row(grade, *map(escape, (finding.subject, finding.found, finding.advice)))
+    console.print(table)
+    if failed := sum(finding.grade == "fail" for finding in findings):
+        console.print(f"{failed} of {len(findings)} checks failed", highlight=False)
+        raise typer.Exit(1)
+    console.print("the service can serve", highlight=False)

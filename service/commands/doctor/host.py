@@ -1,0 +1,132 @@
+"""Whether this machine is one to serve from: folder, files, cores, port."""
+
+import errno
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from turnwise.models.errors import DataError
+from turnwise.models.onnx import usable_cores
+from turnwise.service.client import Client, ClientError, UnavailableError
+from turnwise.service.commands.doctor.finding import Finding
+from turnwise.service.commands.folders import nearest, writable
+from turnwise.service.pools import read_candidates
+from turnwise.service.settings import Settings, local_url
+
+_ROOM = 1 << 30
+
+
+def examine_settings(settings: Settings) -> Iterator[Finding]:
+    """Yield what can be said without starting anything."""
+    yield _exposure(settings)
+    yield _folder(settings.data_dir, private_redis=settings.redis_url is None)
+    if settings.default_pool:
+        yield _default_pool(settings.default_pool)
+    for subject, folder in (("pairwise", settings.pairwise), ("reranker", settings.reranker)):
+        if folder:
+            yield _model_folder(subject, folder)
+    yield _threads(settings.search_threads)
+
+
+def examine_device(device: str) -> Finding:
+    """Say whether the device that the model runs on is the best one here.
+
+    Args:
+        device: The type of the device: "cpu", "cuda".
+    """
+    if device == "cpu" and torch.cuda.is_available():
+        advice = "TURNWISE_DEVICE=cuda, or leave it out"
+        return Finding("device", "warn", "cpu, although there is a GPU", advice)
+    return Finding("device", "ok", device)
+
+
+def examine_port(settings: Settings, fingerprint: str | None) -> Finding:
+    """Say whether the port is free, or has a service that is ready, with this model.
+
+    Args:
+        settings: Which port.
+        fingerprint: Of the model of the settings, where it loads.
+    """
+    subject = f"port {settings.port}"
+    if (refused := _refused(settings.host, settings.port)) is None:
+        return Finding(subject, "ok", "free")
+    if refused.errno != errno.EADDRINUSE:
+        found = f"cannot be listened to on {settings.host}: {refused.strerror}"
+        return Finding(subject, "fail", found, "name others: TURNWISE_HOST, TURNWISE_PORT")
+    try:
+        with Client(local_url(settings.host, settings.port), timeout=2.0, deadline=2.0) as client:
+            version = client.version()
+            client.ready()
+    except UnavailableError as error:
+        advice = "wait where pools are being loaded; else see the checks above and its log"
+        return Finding(subject, "fail", f"a service that is not ready: {error.detail}", advice)
+    except ClientError:
+        advice = "stop that program, or take another port: TURNWISE_PORT"
+        return Finding(subject, "fail", "another program has it", advice)
+    if fingerprint not in {None, version.model.fingerprint}:
+        advice = "start it anew to use the model of these settings"
+        return Finding(
+            subject, "warn", f"a service with another model: {version.model.name}", advice
+        )
+    return Finding(subject, "ok", f"a service {version.version}, ready")
+
+
+def _exposure(settings: Settings) -> Finding:
+    if settings.api_keys:
+        return Finding("access", "ok", f"{len(settings.api_keys)} API keys")
+    if settings.loopback:
+        return Finding("access", "ok", "from this machine only, without keys")
+    advice = "`turnwise key NAME` makes a key for TURNWISE_API_KEYS"
+    return Finding("access", "warn", f"anybody who reaches {settings.host}", advice)
+
+
+def _folder(folder: Path, *, private_redis: bool) -> Finding:
+    there = nearest(folder)
+    if not writable(there):
+        found = f"{there} cannot be written to"
+        if private_redis:
+            return Finding("data folder", "fail", found, "name another in TURNWISE_DATA_DIR")
+        # As in the images, which bring what they keep there of their model.
+        return Finding("data folder", "ok", f"{found}: what is exported is read, nothing is added")
+    free = shutil.disk_usage(there).free
+    found = f"{folder}, {free / 2**30:.1f} GB free"
+    if free < _ROOM:
+        return Finding("data folder", "warn", found, "make room: the private Redis writes there")
+    return Finding("data folder", "ok", found)
+
+
+def _default_pool(file: Path) -> Finding:
+    try:
+        count = len(read_candidates(file))
+    except DataError as error:
+        return Finding("default pool", "fail", str(error), "mend TURNWISE_DEFAULT_POOL's file")
+    return Finding("default pool", "ok", f"{count} candidates in {file}")
+
+
+def _model_folder(subject: str, folder: Path) -> Finding:
+    if folder.is_dir():
+        return Finding(subject, "ok", str(folder))
+    advice = f"mend or unset TURNWISE_{subject.upper()}"
+    return Finding(subject, "fail", f"there is no folder {folder}", advice)
+
+
+def _threads(search: int) -> Finding:
+    cores = usable_cores()
+    found = f"{cores} cores, {search} to search a pool"
+    if search > cores:
+        return Finding("threads", "warn", found, f"TURNWISE_SEARCH_THREADS={cores} or fewer")
+    return Finding("threads", "ok", found)
+
+
+def _refused(host: str, port: int) -> OSError | None:
+    """Return why a port cannot be had, if it cannot."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            return error
+    return None

@@ -1,0 +1,56 @@
+"""Whether the pools in Redis are whole, and encoded by the model that is to search them."""
+
+from redis.exceptions import NoPermissionError
+
+from turnwise.service.commands.doctor.finding import Finding
+from turnwise.service.errors import ServiceError
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools.log import Head, PoolKey
+from turnwise.service.pools.store import PoolStore
+from turnwise.service.state.redis import Redis
+
+
+async def examine_pools(redis: Redis, fingerprint: str, *, pairwise: bool) -> list[Finding]:
+    """Return a finding for each pool; nothing is changed.
+
+    Args:
+        redis: Where they are.
+        fingerprint: Of the model.
+        pairwise: Whether the settings name a pairwise model.
+    """
+    store = PoolStore(redis, Metrics(), fingerprint=fingerprint)
+    try:
+        keys = sorted(await store.names())
+        heads = await store.heads(keys)
+        found = [
+            await _examine(store, key, head, pairwise=pairwise)
+            for key, head in zip(keys, heads, strict=True)
+        ]
+    except ServiceError as error:
+        if isinstance(why := error.__cause__, NoPermissionError):
+            advice = "its user has to reach the keys tw:*, and to run scripts"
+            return [Finding("pools", "fail", str(why), advice)]
+        return [Finding("pools", "fail", str(error), "see redis above")]
+    if not found:
+        return [Finding("pools", "warn", "none", "`turnwise pool load FILE --pool NAME`")]
+    return found
+
+
+async def _examine(store: PoolStore, key: PoolKey, head: Head | None, *, pairwise: bool) -> Finding:
+    subject = f"pool {key}"
+    if head is None or (log := await store.read(key)) is None:
+        return Finding(subject, "ok", "is being deleted")
+    if head.retrieval == "pairwise" and not pairwise:
+        return Finding(subject, "fail", "is of the pairwise model", "name it in TURNWISE_PAIRWISE")
+    names = [name for entry in log.entries for name in entry.chunks]
+    fits = [await store.has_vectors(key, name) for name in names]
+    found = f"version {log.position.version}, {log.stored} candidates stored"
+    if None in fits or not log.whole:
+        advice = "delete it, then `turnwise pool restore` a snapshot, or load it"
+        return Finding(subject, "fail", f"{found}; a part is lost", advice)
+    if False in fits and head.retrieval == "default":
+        advice = "the service encodes them at its start, and is not ready before"
+        return Finding(subject, "warn", f"{found}, of another model", advice)
+    if not log.stored:
+        return Finding(subject, "warn", "empty", f"`turnwise pool load FILE --pool {key.name}`")
+    return Finding(subject, "ok", found)

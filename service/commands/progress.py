@@ -1,0 +1,70 @@
+"""How long work shows on a terminal: training, and uploads."""
+
+from typing import TYPE_CHECKING, Self
+
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+if TYPE_CHECKING:
+    from turnwise.models.training.loop import Progress
+
+
+class TrainingProgress:
+    """Draws each step that training reports."""
+
+    def __init__(self) -> None:
+        self._bar = Bar(
+            TextColumn("training"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[shown]}"),
+        )
+        self._task = self._bar.add_task("training", total=None, shown="reading the corpora")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, progress: "Progress") -> None:
+        """Show where training stands."""
+        minutes = progress.seconds_left / 60
+        self._bar.update(
+            self._task,
+            total=progress.steps,
+            completed=progress.step,
+            shown=f"loss {sum(progress.losses.values()):.3f}  "
+            f"{progress.texts_per_second:.0f} texts/s  {minutes:.0f} min left",
+        )
+        if progress.validation:
+            metrics = "  ".join(
+                f"{name} {value:.2f}" for name, value in progress.validation.items()
+            )
+            self._bar.console.print(
+                f"step {progress.step}: {metrics}", markup=False, highlight=False
+            )
+
+
+class UploadProgress:
+    """Draws how many candidates of an upload are encoded."""
+
+    def __init__(self) -> None:
+        self._bar = Bar(
+            TextColumn("encoding"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+        )
+        self._task = self._bar.add_task("encoding", total=None)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Where nothing had to be encoded, there is nothing to leave on the screen.
+        self._bar.update(self._task, visible=self._bar.tasks[0].total is not None)
+        self._bar.stop()
+
+    def __call__(self, encoded: int, total: int) -> None:
+        """Show how far it is."""
+        self._bar.update(self._task, completed=encoded, total=total)

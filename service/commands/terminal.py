@@ -1,0 +1,149 @@
+"""A conversation at a terminal: say what the user says, choose what the bot says."""
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from turnwise.models.data import Utterance, merge_runs
+from turnwise.service.client import Goal, ProblemError, Ranked, Selected, Session
+
+USER, BOT = "user", "bot"
+HELP = """\
+Write what the user says. Then choose the bot's reply: a number takes that
+candidate, Enter the best one, anything else is a reply of your own.
+  /goal TEXT   rank by what leads the user to say this; /goal alone ends that
+  /explain N   show which utterances speak for candidate N
+  /undo        take the last utterance back
+  /quit        end"""
+
+
+class Chat:
+    """Takes lines, and shows what comes of them."""
+
+    def __init__(self, session: Session, console: Console, *, pool: str, top_k: int) -> None:
+        self._session, self._console = session, console
+        self._pool, self._top_k = pool, top_k
+        self._goal = ""
+        self._choices: Sequence[Selected | Ranked] = []
+        self.speaker = USER
+        """Who speaks next."""
+
+    def hear(self, line: str) -> bool:
+        """Take a line: an utterance, a choice, or a command.
+
+        Returns:
+            Whether the conversation goes on.
+
+        Raises:
+            ClientError: The service cannot be reached.
+        """
+        word, _, rest = line.strip().partition(" ")
+        try:
+            if word == "/quit":
+                return False
+            if word.startswith("/"):
+                self._COMMANDS.get(word, Chat._help)(self, rest.strip())
+            elif self.speaker == USER:
+                self._user_says(line.strip())
+            else:
+                self._bot_says(line.strip())
+        except ProblemError as error:
+            self._note(str(error))
+        return True
+
+    def _user_says(self, text: str) -> None:
+        if not text:
+            return
+        answer = self._session.turn(
+            USER, text, pool=self._pool, top_k=self._top_k, respond=not self._goal
+        )
+        self.speaker = BOT
+        if self._goal:
+            self._rank()
+        else:
+            self._offer(answer.candidates)
+
+    def _bot_says(self, line: str) -> None:
+        if line.isdecimal() or not line:
+            if (choice := self._choice(line or "1")) is None:
+                return
+            line = choice.text
+            self._note(f"{BOT}: {line}")
+        self._session.turn(BOT, line)
+        self.speaker, self._choices = USER, []
+
+    def _rank(self) -> None:
+        """Offer candidates for the session as it stands."""
+        self._offer(self._ranking(explain=False))
+
+    def _ranking(self, *, explain: bool) -> Sequence[Ranked]:
+        goals = [Goal(text=self._goal, speaker=USER)] if self._goal else []
+        answer = self._session.rank(
+            pool=self._pool, goals=goals, top_k=self._top_k, explain=explain
+        )
+        return answer.ranking
+
+    def _offer(self, choices: Sequence[Selected | Ranked]) -> None:
+        self._choices = choices
+        if not self._choices:
+            self._note(f"pool {self._pool} is empty; `turnwise pool load` fills it")
+            return
+        table = Table("", "score", f"toward: {escape(self._goal)}" if self._goal else "reply")
+        table.box = SIMPLE_HEAD
+        for number, choice in enumerate(self._choices, start=1):
+            table.add_row(str(number), f"{choice.score:.3f}", escape(choice.text))
+        self._console.print(table)
+
+    def _set_goal(self, text: str) -> None:
+        self._goal = text
+        self._note(f"the user is to say: {text}" if text else "no goal")
+        if self.speaker == BOT:
+            self._rank()
+
+    def _undo(self, _: str) -> None:
+        removed = self._session.undo().removed
+        self._note(f"taken back: {removed.speaker}: {removed.text}")
+        self.speaker = USER if removed.speaker == USER else BOT
+        if self.speaker == BOT:
+            self._rank()
+
+    def _explain(self, number: str) -> None:
+        if (choice := self._choice(number)) is None:
+            return
+        ranking = self._ranking(explain=True)
+        parts = next((one.contributions for one in ranking if one.text == choice.text), None)
+        if parts is None:
+            self._note(f"pool {self._pool} has changed: candidate {number} is not among the best")
+            return
+        posts = self._session.transcript().transcript
+        said = merge_runs(Utterance(post.speaker, post.text) for post in posts)
+        # What there is to add up is the next-utterance score, also where a goal ranks.
+        speaks = "as next utterance" if self._goal else "speaks for it"
+        table = Table(speaks, "", "utterance", box=SIMPLE_HEAD)
+        largest = max(map(abs, parts), default=0) or 1
+        for share, utterance in zip(parts, said, strict=False):
+            bar = "█" * round(10 * max(share, 0) / largest)
+            table.add_row(f"{share:+.3f}", bar, escape(f"{utterance.speaker}: {utterance.text}"))
+        self._console.print(table)
+
+    def _help(self, _: str) -> None:
+        self._console.print(HELP, markup=False, highlight=False)
+
+    def _choice(self, number: str) -> Selected | Ranked | None:
+        if number.isdecimal() and 0 < int(number) <= len(self._choices):
+            return self._choices[int(number) - 1]
+        self._note(f"there is no candidate {number}" if self._choices else "no candidates yet")
+        return None
+
+    def _note(self, text: str) -> None:
+        self._console.print(text, style="dim", markup=False, highlight=False)
+
+    _COMMANDS: ClassVar[dict[str, Callable[["Chat", str], None]]] = {
+        "/explain": _explain,
+        "/goal": _set_goal,
+        "/undo": _undo,
+    }

@@ -1,0 +1,61 @@
+"""The pairwise model behind the service: what its pools are encoded and searched with."""
+
+import asyncio
+from collections.abc import Sequence
+
+import numpy as np
+
+from turnwise.models.arrays import Float32
+from turnwise.models.rerankers import PairwiseModel
+from turnwise.models.roles import Role, RoleText
+from turnwise.service.encoder.cache import CachedEncoder
+from turnwise.service.encoder.queue import Priority
+from turnwise.service.pools import PoolView
+from turnwise.service.pools.encoding import drawn_contexts
+
+
+class Pairwise:
+    """Encodes candidates and contexts; of a context only what is new, the rest is in the cache."""
+
+    def __init__(self, model: PairwiseModel, encoder: CachedEncoder, *, timeout: float) -> None:
+        """Take a model.
+
+        Args:
+            model: Projects embeddings.
+            encoder: Its own encoder, behind a queue.
+            timeout: Seconds after which the query of a turn is of no use any more.
+        """
+        self._model, self._encoder, self._timeout = model, encoder, timeout
+        self.name, self.fingerprint = model.name, model.fingerprint
+        self.dimension = model.dimension
+
+    async def query(self, context: Sequence[str]) -> Float32:
+        """Return the vector (d,) of a context of at least one utterance, the newest last."""
+        recent = _inputs(context[-self._model.context_length :])
+        embeddings = await self._encoder.encode(recent, Priority.TURN, self._timeout)
+        return self._model.contexts(embeddings)
+
+    async def candidates(self, texts: Sequence[str]) -> Float32:
+        """Encode texts as responses, (n, d) unit rows."""
+        embeddings = await self._encoder.encode(_inputs(texts), Priority.BULK)
+        return await asyncio.to_thread(self._model.responses, embeddings)
+
+    async def sample_queries(self, texts: Sequence[str]) -> Float32:
+        """Return the vectors (m, d) of contexts of utterances drawn by chance."""
+        contexts = drawn_contexts(texts)
+        inputs = _inputs([text for context in contexts for text in context])
+        embeddings = await self._encoder.encode(inputs, Priority.BULK)
+        parts = embeddings.reshape(len(contexts), -1, embeddings.shape[1])
+        return await asyncio.to_thread(lambda: np.stack([*map(self._model.contexts, parts)]))
+
+
+def pairwise_of(view: PoolView, pairwise: Pairwise | None) -> Pairwise | None:
+    """Return the model that a pool is searched with; None where that is the running query."""
+    if view.retrieval != "pairwise":
+        return None
+    assert pairwise is not None  # noqa: S101 - without it there is no view of such a pool
+    return pairwise
+
+
+def _inputs(texts: Sequence[str]) -> list[RoleText]:
+    return [RoleText(text, Role.AFTER) for text in texts]

@@ -1,0 +1,168 @@
+"""The candidates of a pool that fit best after a context."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnwise.models.arrays import Float32
+from turnwise.models.scores import Aggregation, running_query
+from turnwise.service.errors import InvalidRequest
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.observe.timings import Timings
+from turnwise.service.pools import Hit, PoolView
+from turnwise.service.selection.pairwise import Pairwise, pairwise_of
+from turnwise.service.selection.rerank import Reranking
+from turnwise.service.wire.requests import RerankerName, Selected
+
+_PAIRS = 1 << 21
+"""Pairs of utterances times candidates that MaxSim scores for a turn: about a fifth of a second.
+The short list is shorter where a conversation has more than some 140 utterances."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A context of n utterances in vectors.
+
+    Attributes:
+        texts: Of its utterances.
+        first: (n or n - 1, d) [B1]; (0, d) of an encoder without pairs.
+        second: (n, d) [B2]; read only by MaxSim and explanations.
+        rows: The newest rows, at least one more than the aggregation sums where there are more.
+    """
+
+    texts: Sequence[str]
+    first: Float32
+    second: Float32
+    rows: Float32
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How to select: aggregation, how many, whether to explain, and what re-ranks."""
+
+    aggregation: Aggregation
+    top_k: int
+    explain: bool = False
+    rerank: RerankerName | None = None
+
+    @property
+    def pairs_read(self) -> bool:
+        """Whether it goes back to the pairs of utterances."""
+        return self.explain or self.aggregation.name == "max_sim"
+
+
+class Selector:
+    """Retrieves with the running query, or as the pool's encoder does; orders a short list anew.
+
+    That is done by MaxSim (C3L appendix A), or by the re-ranker that was asked for.
+    """
+
+    def __init__(self, metrics: Metrics, reranking: Reranking, pairwise: Pairwise | None) -> None:
+        self._metrics, self._reranking, self._pairwise = metrics, reranking, pairwise
+
+    async def select(
+        self, view: PoolView, context: Context, choice: Choice, timings: Timings
+    ) -> list[Selected]:
+        """Return the best candidates, best first.
+
+        Raises:
+            InvalidRequest: The scores of such a pool cannot be explained, or are no MaxSim.
+            ServiceError: What encoding and re-ranking raise.
+        """
+        pairwise = pairwise_of(view, self._pairwise)
+        if pairwise:
+            hits = await self._by_pairwise(pairwise, view, context, choice, timings)
+        else:
+            paired = len(context.first) > 0
+            query = running_query(context.rows, choice.aggregation.summed, paired=paired)
+            hits = await _found(view, query, self._count(choice, len(context.second)), timings)
+        if not hits:
+            return []
+        if choice.rerank:
+            texts = [hit.candidate.text for hit in hits]
+            scores = await self._reranking.scores(context.texts, texts, timings)
+            return _best(hits, scores, choice.top_k)
+        if not choice.pairs_read or pairwise:
+            return [selected(hit, hit.score) for hit in hits]
+        with timings.stage("rerank"), self._metrics.stage("rerank"):
+            vectors = view.vectors([hit.candidate.id for hit in hits])
+            return await asyncio.to_thread(_by_pairs, hits, vectors, context, choice)
+
+    def _count(self, choice: Choice, utterances: int) -> int:
+        """Return how many candidates are retrieved."""
+        if choice.rerank:
+            return max(choice.top_k, self._reranking.short_list)
+        if choice.aggregation.name == "max_sim":
+            affordable = min(self._reranking.short_list, _PAIRS // utterances**2)
+            return max(choice.top_k, affordable)
+        return choice.top_k
+
+    async def _by_pairwise(
+        self,
+        pairwise: Pairwise,
+        view: PoolView,
+        context: Context,
+        choice: Choice,
+        timings: Timings,
+    ) -> list[Hit]:
+        check_explained(view, explain=choice.explain)
+        with timings.stage("encode"):
+            query = await pairwise.query(context.texts)
+        count = self._count(choice, 1) if choice.rerank else choice.top_k
+        return await _found(view, query, count, timings)
+
+
+async def _found(view: PoolView, query: Float32, count: int, timings: Timings) -> list[Hit]:
+    with timings.stage("retrieve"):
+        return await view.search(query, count)
+
+
+def check_explained(view: PoolView, *, explain: bool) -> None:
+    """See whether the scores of a pool can be explained where they are to be.
+
+    Raises:
+        InvalidRequest: They cannot.
+    """
+    if explain and view.retrieval == "pairwise":
+        raise InvalidRequest.field(
+            f"the scores of pool '{view.name}' are no sums over utterances", "explain"
+        )
+
+
+def _best(hits: list[Hit], scores: Float32, top_k: int) -> list[Selected]:
+    best = np.argsort(-scores, kind="stable")[:top_k]
+    return [selected(hits[place], float(scores[place])) for place in best]
+
+
+def _by_pairs(
+    hits: list[Hit], vectors: Float32, context: Context, choice: Choice
+) -> list[Selected]:
+    first = context.first
+    if 0 < len(first) < len(context.second):
+        first = np.pad(first, ((0, 1), (0, 0)))  # [B1] of the last utterance is never read
+    scores = np.array([hit.score for hit in hits])
+    if choice.aggregation.name == "max_sim":
+        scores = choice.aggregation.scores(first, context.second, vectors).astype(np.float64)
+    best = np.argsort(-scores, kind="stable")[: choice.top_k]
+    parts: list[list[float]] | list[None] = [None] * len(best)
+    if choice.explain:
+        found = choice.aggregation.contributions(first, context.second, vectors[best])
+        parts = found.T.tolist()
+    return [
+        selected(hits[place], float(scores[place]), part)
+        for place, part in zip(best, parts, strict=True)
+    ]
+
+
+def selected(hit: Hit, score: float, parts: list[float] | None = None) -> Selected:
+    """Return a hit as it is answered, without validating what the pool has checked."""
+    candidate = hit.candidate
+    return Selected.model_construct(
+        id=candidate.id,
+        text=candidate.text,
+        score=score,
+        metadata=candidate.metadata,
+        contributions=parts,
+    )

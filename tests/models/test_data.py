@@ -1,0 +1,271 @@
+import gzip
+import json
+import lzma
+import pickle
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwise.models.data import (
+    Dialogue,
+    Utterance,
+    merge_runs,
+    read_dialogues,
+)
+from turnwise.models.errors import ConfigError, DataError, TurnwiseError
+
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".xz": lzma.compress,
+}
+FORMATS = {
+    ".jsonl": '{"id": "zoo-1", "utterances": [{"speaker": "A", "text": "Fancy the zoo?"},'
+    ' {"speaker": "B", "text": "Très volontiers."}]}\n',
+    ".txt": "Fancy the zoo? __eou__ Très volontiers. __eou__\n",
+    ".csv": "dialogue_id,speaker,text\nzoo-1,A,Fancy the zoo?\nzoo-1,B,Très volontiers.\n",
+}
+
+
+def written(folder: Path, name: str, content: str | bytes) -> Path:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def read_line(folder: Path, record: object) -> list[Dialogue]:
+    """Read a JSONL file whose second line is the record; the first is blank."""
+    return list(read_dialogues(written(folder, "talk.jsonl", "\n" + json.dumps(record))))
+
+
+def failure(path: Path) -> DataError:
+    with pytest.raises(DataError) as caught:
+        list(read_dialogues(path))
+    assert caught.value.file == str(path)
+    return caught.value
+
+
+def said(*texts: str) -> list[dict[str, str]]:
+    return [{"speaker": "AB"[i % 2], "text": text} for i, text in enumerate(texts)]
+
+
+@given(st.lists(st.builds(Utterance, st.sampled_from("ABC"), st.text(min_size=1))))
+def test_merging_leaves_no_neighbours_of_one_speaker_and_loses_no_text(
+    utterances: list[Utterance],
+) -> None:
+    merged = merge_runs(utterances)
+    assert all(one.speaker != other.speaker for one, other in pairwise(merged))
+    assert " ".join(u.text for u in merged) == " ".join(u.text for u in utterances)
+    assert merge_runs(merged) == merged
+
+
+def test_merging_joins_the_texts_of_a_run_by_a_space() -> None:
+    run = [Utterance("A", "Wait."), Utterance("A", "Stop."), Utterance("C", "Why?")]
+    assert merge_runs(run) == (Utterance("A", "Wait. Stop."), Utterance("C", "Why?"))
+
+
+@pytest.mark.parametrize("compression", COMPRESS)
+@pytest.mark.parametrize("ending", FORMATS)
+def test_every_format_is_read_in_every_compression(
+    tmp_path: Path, ending: str, compression: str
+) -> None:
+    content = COMPRESS[compression](FORMATS[ending].encode())
+    (dialogue,) = read_dialogues(str(written(tmp_path, f"zoo{ending}{compression}", content)))
+    assert dialogue == Dialogue(
+        "zoo-1", (Utterance("A", "Fancy the zoo?"), Utterance("B", "Très volontiers."))
+    )
+
+
+def test_reading_is_lazy(tmp_path: Path) -> None:
+    dialogues = read_dialogues(written(tmp_path, "zoo.jsonl", FORMATS[".jsonl"] + "broken"))
+    assert next(dialogues).id == "zoo-1"
+    with pytest.raises(DataError):
+        next(dialogues)
+
+
+def test_white_space_runs_become_a_space_and_empty_texts_go_before_runs_are_merged(
+    tmp_path: Path,
+) -> None:
+    (dialogue,) = read_line(tmp_path, {"utterances": said(" Two\t \nteas ", " \n ", "please")})
+    assert dialogue.utterances == (Utterance("A", "Two teas please"),)
+
+
+def test_a_dialogue_with_nothing_said_is_skipped(tmp_path: Path) -> None:
+    content = "Hello. __eou__\n\n __eou__ __eou__\nBye. __eou__ Bye. __eou__\n"
+    dialogues = list(read_dialogues(written(tmp_path, "talk.txt", content)))
+    assert [dialogue.id for dialogue in dialogues] == ["talk-1", "talk-4"]
+
+
+def test_speakers_of_the_text_format_alternate_and_the_last_mark_may_lack(tmp_path: Path) -> None:
+    (dialogue,) = read_dialogues(written(tmp_path, "t.txt", "One __eou__ two__eou__three\r\n"))
+    assert [(u.speaker, u.text) for u in dialogue.utterances] == [
+        ("A", "One"),
+        ("B", "two"),
+        ("A", "three"),
+    ]
+
+
+def test_an_empty_utterance_of_the_text_format_takes_no_turn(tmp_path: Path) -> None:
+    (dialogue,) = read_dialogues(written(tmp_path, "t.txt", "One __eou__ __eou__ two __eou__\n"))
+    assert dialogue.utterances == (Utterance("A", "One"), Utterance("B", "two"))
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [({}, "talk-2"), ({"id": None}, "talk-2"), ({"id": 7}, "7"), ({"id": " x "}, "x")],
+)
+def test_the_id_of_a_json_dialogue(
+    tmp_path: Path, record: dict[str, object], expected: str
+) -> None:
+    (dialogue,) = read_line(tmp_path, record | {"utterances": said("Hello."), "unknown": 1})
+    assert dialogue.id == expected
+
+
+@pytest.mark.parametrize(
+    ("record", "field"),
+    [
+        ([], None),
+        ("text", None),
+        ({}, "utterances"),
+        ({"utterances": {}}, "utterances"),
+        ({"utterances": None}, "utterances"),
+        ({"utterances": said("Hi."), "id": True}, "id"),
+        ({"utterances": said("Hi."), "id": []}, "id"),
+        ({"utterances": said("Hi."), "id": " "}, "id"),
+        ({"utterances": [*said("Hi."), "Bye."]}, "utterances[1]"),
+        ({"utterances": [*said("Hi."), {"text": "Bye."}]}, "utterances[1].speaker"),
+        ({"utterances": [*said("Hi."), {"speaker": 2, "text": ""}]}, "utterances[1].speaker"),
+        ({"utterances": [{"speaker": "", "text": "Hi."}]}, "utterances[0].speaker"),
+        ({"utterances": [{"speaker": "A"}]}, "utterances[0].text"),
+        ({"utterances": [{"speaker": "A", "text": None}]}, "utterances[0].text"),
+        ({"utterances": said("Hi \ud83d.")}, "utterances[0].text"),
+    ],
+)
+def test_a_wrong_json_record_is_named_by_line_and_field(
+    tmp_path: Path, record: object, field: str | None
+) -> None:
+    with pytest.raises(DataError) as caught:
+        read_line(tmp_path, record)
+    assert (caught.value.line, caught.value.field) == (2, field)
+
+
+def test_an_error_reads_as_file_line_field_and_what_is_wrong(tmp_path: Path) -> None:
+    error = failure(written(tmp_path, "t.jsonl", '{"utterances": [{"speaker": "A", "text": 5}]}'))
+    place = f'{tmp_path / "t.jsonl"}, line 1, field "utterances[0].text"'
+    assert str(error) == f"{place}: expected a string, found a number"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [DataError("odd", "a.jsonl", 3, "id"), DataError("odd", "a.csv"), ConfigError("odd", "c", "x")],
+)
+def test_errors_survive_pickling(error: TurnwiseError) -> None:
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
+
+
+def test_a_config_error_names_file_and_field() -> None:
+    assert str(ConfigError("must be positive", "c.toml", "batch")) == (
+        'c.toml, field "batch": must be positive'
+    )
+
+
+@pytest.mark.parametrize("line", ["{", "nonsense", '{"id": 1} {}', "[" * 200_000, "1" * 5_000])
+def test_bad_json_is_named_by_line(tmp_path: Path, line: str) -> None:
+    assert failure(written(tmp_path, "t.jsonl", FORMATS[".jsonl"] + line)).line == 2
+
+
+@pytest.mark.parametrize("compression", COMPRESS)
+@pytest.mark.parametrize("ending", FORMATS)
+def test_what_is_not_utf8_is_named_by_line(tmp_path: Path, ending: str, compression: str) -> None:
+    content = FORMATS[ending].encode() * 3 + b"\xff\n"
+    path = written(tmp_path, f"t{ending}{compression}", COMPRESS[compression](content))
+    assert failure(path).line == content.count(b"\n")
+
+
+@pytest.mark.parametrize("compression", [".gz", ".xz"])
+@pytest.mark.parametrize("ending", FORMATS)
+def test_a_truncated_file_is_an_error(tmp_path: Path, ending: str, compression: str) -> None:
+    content = COMPRESS[compression](FORMATS[ending].encode())
+    path = written(tmp_path, f"t{ending}{compression}", content[:-10])
+    assert "corrupt or truncated" in failure(path).what
+
+
+@pytest.mark.parametrize("compression", [".gz", ".xz"])
+def test_a_corrupt_file_is_an_error(tmp_path: Path, compression: str) -> None:
+    content = bytearray(COMPRESS[compression](FORMATS[".jsonl"].encode() * 50))
+    content[len(content) // 2] ^= 0xFF
+    assert "corrupt" in failure(written(tmp_path, f"t.jsonl{compression}", bytes(content))).what
+
+
+@pytest.mark.parametrize("compression", [".gz", ".xz"])
+def test_a_plain_file_named_as_a_compressed_one_is_an_error(
+    tmp_path: Path, compression: str
+) -> None:
+    assert "corrupt" in failure(written(tmp_path, f"t.txt{compression}", FORMATS[".txt"])).what
+
+
+@pytest.mark.parametrize("name", ["t.json", "t", "t.gz", "t.jsonl.zip", "t.jsonl.gz.xz"])
+def test_an_unknown_ending_is_an_error(tmp_path: Path, name: str) -> None:
+    assert "unknown ending" in failure(written(tmp_path, name, FORMATS[".jsonl"])).what
+
+
+@pytest.mark.parametrize("name", ["none.jsonl", "none.csv.gz", "none.txt.xz"])
+def test_a_missing_file_is_an_error(tmp_path: Path, name: str) -> None:
+    assert "No such file" in failure(tmp_path / name).what
+
+
+def test_a_folder_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").mkdir()
+    assert "directory" in failure(tmp_path / "t.jsonl").what
+
+
+@pytest.mark.parametrize(
+    ("rows", "line", "field"),
+    [
+        ("", 1, "dialogue_id"),
+        ("number,speaker,text\n1,A,Hi.\n", 1, "dialogue_id"),
+        ("id,who,text\n1,A,Hi.\n", 1, "speaker"),
+        ("id,speaker\n1,A\n", 1, "text"),
+        ("id,speaker,text\n1,A,Hi.\n1,B\n", 3, None),
+        ("id,speaker,text,text\n1,A,Hi.,Bye.\n", 1, "text"),
+        ("id,speaker,text\n1,A,Hi, you.\n", 2, None),
+        ("id,speaker,text\n ,A,Hi.\n", 2, "id"),
+        ("id,speaker,text\n1,A,Hi.\n1,,Hi.\n", 3, "speaker"),
+        ("id,speaker,text\n1,A,Hi.\n2,A,Hi.\n1,B,Bye.\n", 4, "id"),
+        ('id,speaker,text\n1,A,"Hi.\n', 2, None),
+        ('id,speaker,text\n1,A,"Hi" there.\n', 2, None),
+        (f"id,speaker,text\n1,A,{'a' * 200_000}\n", 2, None),
+    ],
+)
+def test_wrong_csv_is_named_by_line_and_field(
+    tmp_path: Path, rows: str, line: int, field: str | None
+) -> None:
+    error = failure(written(tmp_path, "t.csv", rows))
+    assert (error.line, error.field) == (line, field)
+
+
+def test_a_table_with_another_separator_shows_its_header(tmp_path: Path) -> None:
+    error = failure(written(tmp_path, "t.csv", "dialogue_id;speaker;text\n1;A;hi\n"))
+    assert error.what == 'missing from the header "dialogue_id;speaker;text"'
+
+
+def test_csv_may_hold_quoted_line_breaks_other_columns_and_a_byte_order_mark(
+    tmp_path: Path,
+) -> None:
+    rows = '\ufefftext,id,speaker,act\r\n"Hi,\r\n""you"".",1,A,x\r\nBye.,2,B,y\r\n'
+    assert list(read_dialogues(written(tmp_path, "t.csv", rows))) == [
+        Dialogue("1", (Utterance("A", 'Hi, "you".'),)),
+        Dialogue("2", (Utterance("B", "Bye."),)),
+    ]
+
+
+def test_white_space_around_the_id_of_a_row_does_not_count(tmp_path: Path) -> None:
+    rows = "id,speaker,text\n1,A,Hi.\n 1,B,Hello.\n1 ,A,Bye.\n"
+    (dialogue,) = read_dialogues(written(tmp_path, "t.csv", rows))
+    assert dialogue.id == "1"
+    assert len(dialogue.utterances) == 3

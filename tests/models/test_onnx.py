@@ -1,0 +1,241 @@
+import logging
+import shutil
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Pooling
+
+from turnwise.models import encoder as encoder_module
+from turnwise.models import runtime as runtime_module
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.onnx import FILE, VERSION, OnnxForward, export, usable_cores
+from turnwise.models.roles import Kind, Relation, Role, RoleText
+
+Folder = Callable[[Kind], Path]
+Encoder = Callable[[Kind], UtteranceEncoder]
+TEXTS = ["good evening", "two rooms please", "a very long reply " * 12, "", "ok"]
+
+
+def pieces(encoder: UtteranceEncoder, texts: list[str] = TEXTS) -> list[list[int]]:
+    return encoder.tokenize([RoleText(text, Role.SECOND, Relation.OTHER) for text in texts])
+
+
+def serve(folder: Path, cache: Path) -> UtteranceEncoder:
+    return UtteranceEncoder.for_serving(folder, device="cpu", cache=cache, threads=1)
+
+
+def forbid_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("exported again")
+
+    monkeypatch.setattr(encoder_module, "export", fail)
+
+
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(st.text("abc de", max_size=60), min_size=1, max_size=9))
+def test_vectors_are_those_of_torch(
+    served_encoder: UtteranceEncoder, tiny_encoder: Encoder, texts: list[str]
+) -> None:
+    got = served_encoder.forward(pieces(served_encoder, texts))
+    wanted = tiny_encoder(Kind.TRIPLE).encode(texts, Role.SECOND, Relation.OTHER)
+    assert got.dtype == np.float32
+    assert got == pytest.approx(wanted, abs=1e-5)
+
+
+def test_what_computes_is_named(served_encoder: UtteranceEncoder, tiny_encoder: Encoder) -> None:
+    assert served_encoder.runtime == "onnxruntime float32 on cpu"
+    assert tiny_encoder(Kind.TRIPLE).runtime == "torch float32 on cpu"
+
+
+def test_a_served_encoder_encodes_in_its_runtime(
+    served_encoder: UtteranceEncoder, tiny_encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = tiny_encoder(Kind.TRIPLE)
+    monkeypatch.setattr(encoder_module.TorchForward, "__call__", lambda *_: np.zeros((1, 32)))
+    got = served_encoder.encode(TEXTS, Role.SECOND, Relation.OTHER)
+    monkeypatch.undo()
+    assert got == pytest.approx(plain.encode(TEXTS, Role.SECOND, Relation.OTHER), abs=1e-5)
+    assert served_encoder.fingerprint == plain.fingerprint
+
+
+def test_a_layer_is_seven_operators(served_encoder: UtteranceEncoder, onnx_cache: Path) -> None:
+    (file,) = onnx_cache.glob(f"{served_encoder.fingerprint}-*/{FILE}")
+    nodes = onnx.load(file, load_external_data=False).graph.node
+    operators = Counter(node.op_type for node in nodes)
+    layers = 2  # of the tiny model
+    assert operators["Attention"] == operators["BiasGelu"] == layers
+    assert operators["SkipLayerNormalization"] == 2 * layers
+    assert operators["MatMul"] == 3 * layers  # those of query, key and value are in Attention
+    assert "Softmax" not in operators
+
+
+def test_a_model_is_exported_once(
+    served_encoder: UtteranceEncoder,
+    tiny_encoder_folder: Folder,
+    onnx_cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forbid_export(monkeypatch)
+    again = serve(tiny_encoder_folder(Kind.TRIPLE), onnx_cache)
+    assert again.runtime == served_encoder.runtime
+
+
+def test_exporting_says_nothing_and_leaves_the_loggers_alone(
+    tiny_encoder: Encoder,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG, "onnxscript")
+    with warnings.catch_warnings(record=True, action="always") as caught:
+        export(tiny_encoder(Kind.TRIPLE).model, tmp_path / "model")
+        OnnxForward(tmp_path / "model", 0, 1)(pieces(tiny_encoder(Kind.TRIPLE)))
+    assert not caught
+    assert not [said for said in caplog.records if "onnx" in said.name]
+    assert capfd.readouterr() == ("", "")
+    assert logging.getLogger("onnxscript").level == logging.DEBUG
+
+
+class Program:
+    """What is exported, without the time that it takes."""
+
+    def save(self, file: Path, **_: object) -> None:
+        file.write_bytes(b"ours")
+
+
+class FailingProgram(Program):
+    def save(self, file: Path, **_: object) -> None:
+        super().save(file)
+        raise OSError("disk full")
+
+
+def convert_to(monkeypatch: pytest.MonkeyPatch, program: Program) -> None:
+    monkeypatch.setattr(runtime_module, "_convert", lambda _: program)
+
+
+def test_an_export_that_fails_leaves_nothing(
+    tiny_encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convert_to(monkeypatch, FailingProgram())
+    with pytest.raises(OSError, match="disk full"):
+        export(tiny_encoder(Kind.TRIPLE).model, tmp_path / "cache" / "model")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_what_another_process_exported_meanwhile_stays(
+    tiny_encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convert_to(monkeypatch, Program())
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / FILE).write_bytes(b"theirs")
+    export(tiny_encoder(Kind.TRIPLE).model, folder)
+    assert (folder / FILE).read_bytes() == b"theirs"
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+@pytest.fixture
+def exported(served_encoder: UtteranceEncoder, onnx_cache: Path, tmp_path: Path) -> Path:
+    """A copy of an exported model, to be damaged."""
+    name = f"{served_encoder.fingerprint}-{VERSION}"
+    return Path(shutil.copytree(onnx_cache / name, tmp_path / name))
+
+
+@pytest.mark.parametrize("content", [b"", b"half"])
+def test_what_is_damaged_is_not_used(
+    exported: Path, tiny_encoder_folder: Folder, caplog: pytest.LogCaptureFixture, content: bytes
+) -> None:
+    (exported / FILE).write_bytes(content)
+    encoder = serve(tiny_encoder_folder(Kind.TRIPLE), exported.parent)
+    assert encoder.runtime == "torch float32 on cpu"
+    assert "runs in torch" in caplog.text
+
+
+def test_what_computes_something_else_is_not_used(
+    exported: Path, tiny_encoder_folder: Folder, tiny_encoder: Encoder
+) -> None:
+    other = tiny_encoder(Kind.CURVED)
+    exported.rename(exported.with_name(f"{other.fingerprint}-{VERSION}"))
+    encoder = serve(tiny_encoder_folder(Kind.CURVED), exported.parent)
+    assert encoder.runtime == "torch float32 on cpu"
+    wanted = other.encode(TEXTS, Role.SECOND, Relation.OTHER)
+    assert encoder.forward(pieces(encoder)) == pytest.approx(wanted, abs=1e-5)
+
+
+def test_a_model_that_cannot_be_exported_runs_in_torch(
+    tiny_encoder_folder: Folder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise torch.onnx.OnnxExporterError("no such operator")
+
+    monkeypatch.setattr(encoder_module, "export", refuse)
+    assert serve(tiny_encoder_folder(Kind.TRIPLE), tmp_path).runtime == "torch float32 on cpu"
+    assert "no such operator" in caplog.text
+
+
+def test_a_cache_that_cannot_be_written_leaves_torch(
+    tiny_encoder_folder: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    encoder = serve(tiny_encoder_folder(Kind.TRIPLE), tmp_path / "file")
+    assert encoder.runtime == "torch float32 on cpu"
+    assert "runs in torch" in caplog.text
+
+
+def test_other_pooling_and_a_dense_layer_are_exported_too(
+    tiny_encoder: Encoder, tmp_path: Path
+) -> None:
+    transformer = tiny_encoder(Kind.SINGLE).model[0]
+    pooling = Pooling(32, pooling_mode="cls")
+    torch.manual_seed(0)
+    model = SentenceTransformer(modules=[transformer, pooling, Dense(32, 16)], device="cpu").eval()
+    wanted = UtteranceEncoder(model)
+    tokens = pieces(wanted)
+    export(model, tmp_path / "model")
+    got = OnnxForward(tmp_path / "model", model.tokenizer.pad_token_id, 1)(tokens)
+    assert got.shape == (len(TEXTS), 16)
+    assert got == pytest.approx(wanted.forward(tokens), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("quota", "asked", "cores"),
+    [
+        ("max 100000", None, 8),
+        ("max 100000", "3", 3),
+        ("250000 100000", None, 3),
+        ("50000 100000", None, 1),
+        ("400000 100000", "2", 2),
+        ("900000 100000", "64", 8),
+        (None, "0", 1),
+    ],
+)
+def test_threads_are_no_more_than_the_container_has_cores(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    quota: str | None,
+    asked: str | None,
+    cores: int,
+) -> None:
+    monkeypatch.setattr(runtime_module.os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(runtime_module, "_CPU_QUOTA", tmp_path / "cpu.max")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if quota:
+        (tmp_path / "cpu.max").write_text(quota + "\n")
+    if asked:
+        monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    assert usable_cores() == cores

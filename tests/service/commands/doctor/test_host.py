@@ -1,0 +1,70 @@
+import socket
+from pathlib import Path
+
+import pytest
+
+from turnwise.service.commands.doctor.finding import Finding
+from turnwise.service.commands.doctor.host import examine_port, examine_settings
+from turnwise.service.settings import Settings
+
+
+def found(**fields: object) -> dict[str, Finding]:
+    return {f.subject: f for f in examine_settings(Settings.model_validate(fields))}
+
+
+def test_settings_that_are_good(tmp_path: Path) -> None:
+    assert {f.grade for f in found(data_dir=tmp_path / "not" / "yet").values()} == {"ok"}
+    assert not (tmp_path / "not").exists()
+
+
+def test_an_open_door_is_told() -> None:
+    assert found(host="0.0.0.0", allow_anonymous=True)["access"].grade == "warn"  # noqa: S104
+
+
+def test_a_data_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    unwritable = tmp_path / "file" / "data"
+    assert found(data_dir=unwritable)["data folder"].grade == "fail"
+    elsewhere = found(data_dir=unwritable, redis_url="redis://redis.example:6379")
+    assert elsewhere["data folder"].grade == "ok"  # as in the images
+
+
+def test_the_default_pool_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "replies.jsonl"
+    file.write_text('{"text": "Hello"}\n')
+    assert found(default_pool=file)["default pool"].found.startswith("1 candidates")
+    file.write_text("{")
+    bad = found(default_pool=file)["default pool"]
+    assert bad.grade == "fail"
+    assert "line 1" in bad.found
+    file.write_text('{"id": "a", "text": "Hello"}\n{"id": "a", "text": "Bye"}\n')
+    assert found(default_pool=file)["default pool"].grade == "fail"
+
+
+@pytest.mark.parametrize("subject", ["pairwise", "reranker"])
+def test_a_further_model_that_is_not_there(subject: str, tmp_path: Path) -> None:
+    assert found(**{subject: tmp_path})[subject].grade == "ok"
+    assert found(**{subject: tmp_path / "none"})[subject].grade == "fail"
+
+
+def test_more_threads_than_cores() -> None:
+    assert found(search_threads=10_000)["threads"].grade == "warn"
+
+
+def test_a_port_that_is_free() -> None:
+    assert examine_port(Settings(port=0), None).grade == "ok"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1"])  # noqa: S104
+def test_a_port_of_another_program(host: str) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as other:
+        other.bind((host, 0))
+        settings = Settings(host=host, port=other.getsockname()[1], allow_anonymous=True)
+        assert examine_port(settings, None).found == "another program has it"
+
+
+def test_a_host_that_is_another_machine_s() -> None:
+    finding = examine_port(Settings(host="192.0.2.1", port=0, allow_anonymous=True), None)
+    assert (finding.grade, "TURNWISE_HOST" in finding.advice) == ("fail", True)
+    assert finding.found.startswith("cannot be listened to on 192.0.2.1: ")

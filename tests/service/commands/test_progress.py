@@ -1,0 +1,10 @@
+import pytest
+
+from turnwise.models.training.loop import Progress
+from turnwise.service.commands.progress import TrainingProgress
+
+
+def test_a_metric_stands_there_as_its_file_is_called(capsys: pytest.CaptureFixture[str]) -> None:
+    with TrainingProgress() as show:
+        show(Progress(1, 2, {"ccl": 0.5}, 60.0, 10.0, {"[new] chats/average_rank": 2.0}))
+    assert "step 1: [new] chats/average_rank 2.00" in capsys.readouterr().out

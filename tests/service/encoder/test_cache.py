@@ -1,0 +1,178 @@
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from turnwise.models.arrays import Float32
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.roles import Kind, Relation, Role, RoleText
+from turnwise.service.encoder.cache import CachedEncoder
+from turnwise.service.encoder.queue import EncoderQueue, Priority
+from turnwise.service.errors import EncoderFailed
+from turnwise.service.observe.metrics import Metrics
+
+pytestmark = pytest.mark.anyio
+
+Encoder = Callable[[Kind], UtteranceEncoder]
+
+
+class RecordingQueue:
+    """Encodes on the spot and remembers what it was asked for."""
+
+    def __init__(self, encoder: UtteranceEncoder) -> None:
+        self.encoder = encoder
+        self.asked: list[RoleText] = []
+        self.priorities: list[Priority] = []
+        self.given: list[Float32] = []
+
+    async def encode(
+        self, items: Sequence[RoleText], priority: Priority, timeout: float | None
+    ) -> Float32:
+        del timeout
+        self.asked += items
+        self.priorities.append(priority)
+        self.given.append(self.encoder.forward(self.encoder.tokenize(items)))
+        return self.given[-1]
+
+
+class FailingQueue(RecordingQueue):
+    async def encode(self, items: Sequence[RoleText], *_: object) -> Float32:
+        self.asked += items
+        raise EncoderFailed("no")
+
+
+class Parts:
+    def __init__(
+        self,
+        encoder: UtteranceEncoder,
+        size: int = 100,
+        queue: type[RecordingQueue] = RecordingQueue,
+    ) -> None:
+        self.queue, self.metrics = queue(encoder), Metrics()
+        self.cached = CachedEncoder(
+            cast(EncoderQueue, self.queue), encoder, self.metrics, size=size
+        )
+
+    @property
+    def hits(self) -> float | None:
+        return self.metrics.registry.get_sample_value("turnwise_vector_cache_hits_total")
+
+
+@pytest.fixture
+def parts(tiny_encoder: Encoder) -> Parts:
+    return Parts(tiny_encoder(Kind.TRIPLE))
+
+
+def after(*texts: str) -> list[RoleText]:
+    return [RoleText(text, Role.AFTER) for text in texts]
+
+
+async def test_a_text_is_encoded_once(parts: Parts) -> None:
+    first = await parts.cached.encode(after("a", "b"))
+    again = await parts.cached.encode(after("b", "a", "c"))
+    assert parts.queue.asked == after("a", "b", "c")
+    assert again[:2].tolist() == first[::-1].tolist()
+    assert parts.hits == 2
+
+
+async def test_a_text_that_comes_twice_in_a_call_is_encoded_once(parts: Parts) -> None:
+    vectors = await parts.cached.encode(after("a", "b", "a"))
+    assert parts.queue.asked == after("a", "b")
+    assert vectors[0].tolist() == vectors[2].tolist() != vectors[1].tolist()
+    assert parts.hits == 0
+
+
+async def test_one_text_has_a_vector_for_each_role_and_relation(parts: Parts) -> None:
+    items = [
+        RoleText("a", role, relation) for role in (Role.FIRST, Role.SECOND) for relation in Relation
+    ]
+    vectors = await parts.cached.encode([*items, *after("a")])
+    assert len(np.unique(vectors.round(4), axis=0)) == 5
+
+
+async def test_roles_that_the_model_does_not_tell_apart_share_a_vector(
+    tiny_encoder: Encoder,
+) -> None:
+    parts = Parts(tiny_encoder(Kind.SINGLE))
+    await parts.cached.encode([RoleText("a", Role.FIRST, Relation.SAME)])
+    await parts.cached.encode([RoleText("a", Role.SECOND, Relation.OTHER), *after("a")])
+    assert len(parts.queue.asked) == 1
+
+
+async def test_no_texts_give_no_vectors(parts: Parts) -> None:
+    assert (await parts.cached.encode([])).shape == (0, parts.cached.dimension)
+    assert not parts.queue.asked
+
+
+async def test_what_was_used_least_recently_goes_first(tiny_encoder: Encoder) -> None:
+    parts = Parts(tiny_encoder(Kind.TRIPLE), size=2)
+    for text in ("a", "b", "a", "c"):  # "a" is used again, so that "c" pushes "b" out
+        await parts.cached.encode(after(text))
+    parts.queue.asked.clear()
+    await parts.cached.encode(after("a"))
+    await parts.cached.encode(after("b"))
+    assert parts.queue.asked == after("b")
+
+
+@pytest.mark.parametrize("size", [0, 1])
+async def test_a_call_may_be_larger_than_the_cache(tiny_encoder: Encoder, size: int) -> None:
+    parts = Parts(tiny_encoder(Kind.TRIPLE), size=size)
+    for _ in range(2):
+        assert (await parts.cached.encode(after("a", "b", "c"))).shape[0] == 3
+    assert len(parts.queue.asked) == 6 - size
+
+
+async def test_uploads_pass_the_cache_by(parts: Parts) -> None:
+    for _ in range(2):
+        await parts.cached.encode(after("a"), Priority.BULK)
+    await parts.cached.encode(after("a"))
+    assert parts.queue.asked == after("a", "a", "a")
+    assert parts.hits == 0
+
+
+async def test_the_priority_is_handed_on(parts: Parts) -> None:
+    await parts.cached.encode(after("a"), Priority.IDLE)
+    await parts.cached.encode(after("b"), Priority.BULK)
+    assert parts.queue.priorities == [Priority.IDLE, Priority.BULK]
+
+
+async def test_a_failure_leaves_nothing_behind(tiny_encoder: Encoder) -> None:
+    parts = Parts(tiny_encoder(Kind.TRIPLE), queue=FailingQueue)
+    for _ in range(2):
+        with pytest.raises(EncoderFailed):
+            await parts.cached.encode(after("a"))
+    assert parts.queue.asked == after("a", "a")
+    assert parts.hits == 0
+
+
+async def test_a_caller_may_change_what_it_got(parts: Parts) -> None:
+    got = await parts.cached.encode(after("a"))
+    wanted = got.copy()
+    got[:] = 0
+    assert (await parts.cached.encode(after("a"))).tolist() == wanted.tolist()
+
+
+async def test_nothing_of_the_queues_answer_is_kept(parts: Parts) -> None:
+    wanted = (await parts.cached.encode(after("a", "b"))).copy()
+    parts.queue.given[0][:] = 0
+    assert (await parts.cached.encode(after("a", "b"))).tolist() == wanted.tolist()
+
+
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(st.lists(st.sampled_from("abcdef"), max_size=6), max_size=6), st.integers(0, 4))
+async def test_vectors_are_the_same_with_and_without_the_cache(
+    tiny_encoder: Encoder, calls: list[list[str]], size: int
+) -> None:
+    encoder = tiny_encoder(Kind.TRIPLE)
+    parts = Parts(encoder, size=size)
+    for texts in calls:
+        got = await parts.cached.encode(after(*texts))
+        assert got == pytest.approx(encoder.encode(texts, Role.AFTER), abs=1e-5)
+    most = Counter(text for texts in calls for text in set(texts))
+    assert len(parts.queue.asked) <= sum(most.values())

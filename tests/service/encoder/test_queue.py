@@ -1,0 +1,485 @@
+import asyncio
+import json
+import logging
+import math
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+import pytest
+from tests.waiting import PATIENCE, until
+
+from turnwise.models.arrays import Float32
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.roles import Kind, Relation, Role, RoleText
+from turnwise.service.encoder.queue import EncoderQueue, Priority
+from turnwise.service.errors import DeadlineExceeded, Draining, EncoderFailed, Overloaded
+from turnwise.service.observe.logs import JsonFormatter, request_id
+from turnwise.service.observe.metrics import Metrics
+
+pytestmark = pytest.mark.anyio
+
+POISON = "poison"
+
+
+class StubEncoder:
+    """Its vectors spell out the text; it can be held up inside a batch, and made to fail."""
+
+    dimension = 3
+    model = SimpleNamespace(device=SimpleNamespace(type="cpu"))
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.open, self.entered = threading.Event(), threading.Semaphore(0)
+        self.open.set()
+        self.fails: Callable[[str], bool] = lambda _: False
+        self.cannot_cut: Callable[[str], bool] = lambda _: False
+
+    def tokenize(self, items: Sequence[RoleText]) -> list[list[int]]:
+        if any(self.cannot_cut(item.text) for item in items):
+            raise ValueError("cannot cut this up")
+        return [list(item.text.encode()) for item in items]
+
+    def forward(self, tokens: list[list[int]]) -> Float32:
+        texts = [bytes(ids).decode() for ids in tokens]
+        self.batches.append(texts)
+        self.entered.release()
+        assert self.open.wait(PATIENCE)
+        if any(self.fails(text) for text in texts):
+            raise RuntimeError("the device is on fire")
+        return np.array([vector(text) for text in texts], np.float32)
+
+    async def hold(self, queue: EncoderQueue) -> "asyncio.Task[Float32]":
+        """Keep the device busy with one text until `open` is set."""
+        self.open.clear()
+        while self.entered.acquire(blocking=False):
+            pass
+        task = asyncio.create_task(queue.encode(items("held")))
+        assert await asyncio.to_thread(self.entered.acquire, timeout=PATIENCE)
+        return task
+
+    @property
+    def encoded(self) -> list[str]:
+        return [text for batch in self.batches for text in batch]
+
+
+def vector(text: str) -> tuple[float, float, float]:
+    return (len(text), ord(text[0]), ord(text[-1]))
+
+
+def items(*texts: str) -> list[RoleText]:
+    return [RoleText(text, Role.AFTER) for text in texts]
+
+
+async def admitted(*tasks: "asyncio.Task[Float32]") -> None:
+    """Let tasks that were just made run until they wait."""
+    await asyncio.sleep(0)
+    assert not any(task.done() for task in tasks)
+
+
+@pytest.fixture
+def stub() -> StubEncoder:
+    return StubEncoder()
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@asynccontextmanager
+async def running(
+    stub: StubEncoder,
+    metrics: Metrics,
+    *,
+    limit: int = 1000,
+    batch_tokens: int = 1000,
+    patience: float = math.inf,
+) -> AsyncIterator[EncoderQueue]:
+    queue = EncoderQueue(
+        cast(UtteranceEncoder, stub),
+        metrics,
+        limit=limit,
+        batch_tokens=batch_tokens,
+        patience=patience,
+    )
+    await queue.start()
+    stub.batches.clear()
+    try:
+        yield queue
+    finally:
+        stub.open.set()
+        await queue.drain(PATIENCE)
+
+
+@pytest.fixture
+async def queue(stub: StubEncoder, metrics: Metrics) -> AsyncIterator[EncoderQueue]:
+    async with running(stub, metrics) as queue:
+        yield queue
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float:
+    found = metrics.registry.get_sample_value(name, labels)
+    assert found is not None
+    return found
+
+
+async def test_vectors_come_in_the_order_of_the_texts(queue: EncoderQueue) -> None:
+    texts = ["a long text", "b", "a longer text still", "cc"] * 40
+    vectors = await queue.encode(items(*texts))
+    assert vectors.dtype == np.float32
+    assert vectors.tolist() == [list(vector(text)) for text in texts]
+
+
+async def test_no_texts_give_no_vectors(queue: EncoderQueue, stub: StubEncoder) -> None:
+    assert (await queue.encode([])).shape == (0, 3)
+    assert not stub.batches
+
+
+async def test_requests_side_by_side_get_their_own_vectors(queue: EncoderQueue) -> None:
+    texts = [f"{n} and so on"[: 3 + n % 7] for n in range(60)]
+    answers = await asyncio.gather(*(queue.encode(items(text)) for text in texts))
+    assert [answer.tolist() for answer in answers] == [[list(vector(text))] for text in texts]
+
+
+async def test_what_came_while_the_device_was_busy_is_one_batch(
+    queue: EncoderQueue, stub: StubEncoder
+) -> None:
+    held = await stub.hold(queue)
+    task = asyncio.create_task(queue.encode(items("a", "b", "c")))
+    await admitted(task)
+    stub.open.set()
+    await asyncio.gather(held, task)
+    assert stub.batches == [["held"], ["a", "b", "c"]]
+
+
+async def test_the_next_texts_are_cut_up_while_the_device_works(
+    queue: EncoderQueue, stub: StubEncoder
+) -> None:
+    held = await stub.hold(queue)
+    stub.cannot_cut = lambda text: text == "next"
+    with pytest.raises(EncoderFailed):
+        await queue.encode(items("next"), timeout=PATIENCE)
+    assert not held.done()
+    stub.open.set()
+    await held
+
+
+async def test_turns_go_before_lists_before_idle_before_bulk(
+    queue: EncoderQueue, stub: StubEncoder
+) -> None:
+    held = await stub.hold(queue)
+    tasks = [
+        asyncio.create_task(queue.encode(items(priority.name), priority))
+        for priority in reversed(Priority)
+    ]
+    await admitted(*tasks)
+    stub.open.set()
+    await asyncio.gather(held, *tasks)
+    assert stub.encoded == ["held", "TURN", "LIST", "IDLE", "BULK"]
+
+
+async def test_a_turn_waits_for_one_small_batch_of_an_upload(
+    stub: StubEncoder, metrics: Metrics
+) -> None:
+    async with running(stub, metrics, batch_tokens=4096) as queue:
+        held = await stub.hold(queue)
+        bulk = asyncio.create_task(queue.encode(items(*["x" * 32] * 64), Priority.BULK))
+        await admitted(bulk)
+        stub.open.set()
+        await asyncio.gather(held, bulk)
+        assert [len(batch) for batch in stub.batches] == [1] + [8] * 8
+
+
+async def test_past_the_bound_it_says_so(stub: StubEncoder, metrics: Metrics) -> None:
+    async with running(stub, metrics, limit=3) as queue:
+        held = await stub.hold(queue)
+        waiting = asyncio.create_task(queue.encode(items("a", "b")))
+        await admitted(waiting)
+        with pytest.raises(Overloaded):
+            await queue.encode(items("c", "d"), Priority.IDLE)
+        assert value(metrics, "turnwise_rejected_total", reason="queue_full") == 0  # nobody heard
+        with pytest.raises(Overloaded):
+            await queue.encode(items("c", "d", "e"))
+        assert value(metrics, "turnwise_rejected_total", reason="queue_full") == 1
+        stub.open.set()
+        await asyncio.gather(held, waiting)
+        assert (await queue.encode(items("c", "d", "e"))).shape == (3, 3)
+
+
+async def test_what_is_larger_than_the_bound_is_taken_alone(
+    stub: StubEncoder, metrics: Metrics
+) -> None:
+    async with running(stub, metrics, limit=2) as queue:
+        assert (await queue.encode(items("a", "b", "c"))).shape == (3, 3)
+
+
+async def test_what_would_wait_too_long_is_refused_at_once(
+    stub: StubEncoder, metrics: Metrics
+) -> None:
+    async with running(stub, metrics, patience=1e-9) as queue:  # any batch takes longer
+        await queue.encode(items("a"))
+        held = await stub.hold(queue)
+        waiting = asyncio.create_task(queue.encode(items("b")))
+        await admitted(waiting)
+        with pytest.raises(Overloaded):
+            queue.check()
+        with pytest.raises(Overloaded):
+            await queue.encode(items("c"))
+        bulk = asyncio.create_task(queue.encode(items("d"), Priority.BULK))
+        await admitted(bulk)
+        stub.open.set()
+        await asyncio.gather(held, waiting, bulk)
+        queue.check()  # nothing waits: it would be next
+        assert (await queue.encode(items("c"))).shape == (1, 3)
+
+
+async def test_uploads_wait_instead(stub: StubEncoder, metrics: Metrics) -> None:
+    async with running(stub, metrics, limit=1) as queue:
+        held = await stub.hold(queue)
+        bulk = asyncio.create_task(queue.encode(items("a", "b", "c"), Priority.BULK))
+        await admitted(bulk)
+        stub.open.set()
+        await held
+        assert (await bulk).shape == (3, 3)
+
+
+async def test_what_a_client_gave_up_is_not_encoded(
+    queue: EncoderQueue, stub: StubEncoder, metrics: Metrics
+) -> None:
+    held = await stub.hold(queue)
+    gone, kept = (asyncio.create_task(queue.encode(items(text))) for text in ("gone", "kept"))
+    await admitted(gone, kept)
+    gone.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    stub.open.set()
+    await asyncio.gather(held, kept)
+    assert stub.encoded == ["held", "kept"]
+    assert value(metrics, "turnwise_dropped_total", reason="cancelled") == 1
+
+
+async def test_what_comes_too_late_is_not_encoded(
+    queue: EncoderQueue, stub: StubEncoder, metrics: Metrics
+) -> None:
+    held = await stub.hold(queue)
+    with pytest.raises(DeadlineExceeded):
+        await queue.encode(items("late"), timeout=0.001)
+    stub.open.set()
+    await held
+    await queue.encode(items("after"))
+    assert stub.encoded == ["held", "after"]
+    assert value(metrics, "turnwise_dropped_total", reason="deadline") == 1
+
+
+async def test_a_failing_text_fails_its_own_request_only(
+    queue: EncoderQueue, stub: StubEncoder, caplog: pytest.LogCaptureFixture
+) -> None:
+    stub.fails = lambda text: text == POISON
+    held = await stub.hold(queue)
+    tasks = [asyncio.create_task(queue.encode(items(text))) for text in ("a", POISON, "b")]
+    await admitted(*tasks)
+    stub.open.set()
+    with caplog.at_level(logging.CRITICAL, "turnwise"):
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+    await held
+    assert [type(answer) for answer in answers] == [np.ndarray, EncoderFailed, np.ndarray]
+    assert stub.encoded.count(POISON) <= 2
+    assert queue.healthy
+
+
+async def test_a_failure_is_logged_with_the_id_of_its_request(
+    queue: EncoderQueue, stub: StubEncoder, caplog: pytest.LogCaptureFixture
+) -> None:
+    stub.fails = lambda text: text == POISON
+    token = request_id.set("r-42")
+    with pytest.raises(EncoderFailed):
+        await queue.encode(items(POISON))
+    request_id.reset(token)
+    (record,) = caplog.records
+    line = json.loads(JsonFormatter(text=False).format(record))
+    assert (line["message"], line["request_id"]) == ("the encoder failed", "r-42")
+
+
+async def test_a_failed_request_is_not_encoded_any_further(
+    queue: EncoderQueue, stub: StubEncoder
+) -> None:
+    stub.fails = lambda text: text == POISON
+    with pytest.raises(EncoderFailed):
+        await queue.encode(items(POISON, "x" * 300, "y" * 300, "z" * 600))
+    await queue.encode(items("after"))
+    assert ["x" * 300] not in stub.batches  # alone, after the batch with the poison in it
+    assert "z" * 600 not in stub.encoded
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+async def test_a_vector_that_is_no_number_is_a_failure(
+    queue: EncoderQueue, stub: StubEncoder, monkeypatch: pytest.MonkeyPatch, bad: float
+) -> None:
+    monkeypatch.setattr(stub, "forward", lambda tokens: np.full((len(tokens), 3), bad, np.float32))
+    with pytest.raises(EncoderFailed):
+        await queue.encode(items("a"))
+
+
+async def test_a_text_that_cannot_be_cut_up_fails_its_request_only(
+    queue: EncoderQueue, stub: StubEncoder
+) -> None:
+    stub.cannot_cut = lambda text: text == POISON
+    answers = await asyncio.gather(
+        *(queue.encode(items(text)) for text in ("a", POISON, "b")), return_exceptions=True
+    )
+    assert [type(answer) for answer in answers] == [np.ndarray, EncoderFailed, np.ndarray]
+
+
+async def test_repeated_failures_are_unhealthy_until_a_batch_succeeds(
+    queue: EncoderQueue, stub: StubEncoder, metrics: Metrics
+) -> None:
+    stub.fails = lambda _: True
+    for failures in range(1, 4):
+        assert queue.healthy
+        with pytest.raises(EncoderFailed):
+            await queue.encode(items("a"))
+        assert value(metrics, "turnwise_batch_failures_total") >= failures
+    assert not queue.healthy
+    stub.fails = lambda _: False
+    await queue.encode(items("a"))
+    assert queue.healthy
+
+
+async def test_an_idle_queue_finds_out_by_itself_that_the_model_works_again(
+    queue: EncoderQueue, stub: StubEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnwise.service.encoder.queue._PROBE_SECONDS", 0.001)
+    stub.fails = lambda text: text != "Hello"
+    for _ in range(3):
+        with pytest.raises(EncoderFailed):
+            await queue.encode(items("a"))
+    await until(lambda: queue.healthy)
+    assert "Hello" in stub.encoded
+
+
+async def test_a_device_that_hangs_while_it_is_probed_is_stalled(
+    queue: EncoderQueue, stub: StubEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnwise.service.encoder.queue._PROBE_SECONDS", 0.001)
+    monkeypatch.setattr("turnwise.service.encoder.queue._STALLED_SECONDS", 0.0)
+    stub.fails = lambda _: True
+    for _ in range(3):
+        with pytest.raises(EncoderFailed):
+            await queue.encode(items("a"))
+    stub.open.clear()
+    await until(lambda: queue.stalled)
+    stub.open.set()
+
+
+async def test_a_batch_that_never_ends_is_stalled(
+    queue: EncoderQueue, stub: StubEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = await stub.hold(queue)
+    assert not queue.stalled
+    monkeypatch.setattr("turnwise.service.encoder.queue._STALLED_SECONDS", 0.0)
+    assert queue.stalled
+    stub.open.set()
+    await held
+
+
+async def test_draining_finishes_what_waits_and_takes_nothing_new(
+    queue: EncoderQueue, stub: StubEncoder, metrics: Metrics
+) -> None:
+    held = await stub.hold(queue)
+    waiting = asyncio.create_task(queue.encode(items("a", "b"), Priority.BULK))
+    await admitted(waiting)
+    draining = asyncio.create_task(queue.drain(PATIENCE))
+    await asyncio.sleep(0)
+    with pytest.raises(Draining):
+        await queue.encode(items("c"))
+    assert value(metrics, "turnwise_rejected_total", reason="draining") == 1
+    stub.open.set()
+    await draining
+    assert held.done()
+    assert (await waiting).shape == (2, 3)
+
+
+async def test_draining_ends_where_only_cancelled_work_is_left(
+    queue: EncoderQueue, stub: StubEncoder
+) -> None:
+    held = await stub.hold(queue)
+    gone = asyncio.create_task(queue.encode(items("gone")))
+    await admitted(gone)
+    gone.cancel()
+    draining = asyncio.create_task(queue.drain(PATIENCE))
+    await asyncio.sleep(0)
+    stub.open.set()
+    async with asyncio.timeout(PATIENCE / 2):
+        await draining
+    await held
+    assert stub.encoded == ["held"]
+
+
+async def test_what_cannot_be_finished_in_time_is_told_so(
+    queue: EncoderQueue, stub: StubEncoder
+) -> None:
+    held = await stub.hold(queue)
+    waiting = asyncio.create_task(queue.encode(items("a")))
+    await admitted(waiting)
+    await queue.drain(0.01)
+    with pytest.raises(Draining):
+        await waiting
+    stub.open.set()
+    await held
+
+
+async def test_a_queue_that_never_started_drains_at_once(stub: StubEncoder) -> None:
+    encoder = cast(UtteranceEncoder, stub)
+    await EncoderQueue(encoder, Metrics(), limit=1, batch_tokens=10).drain(PATIENCE)
+
+
+async def test_a_model_that_cannot_encode_does_not_start(stub: StubEncoder) -> None:
+    stub.fails = lambda _: True
+    encoder = cast(UtteranceEncoder, stub)
+    with pytest.raises(RuntimeError, match="fire"):
+        await EncoderQueue(encoder, Metrics(), limit=1, batch_tokens=10).start()
+
+
+async def test_what_is_encoded_is_counted_by_role_and_path(
+    queue: EncoderQueue, metrics: Metrics
+) -> None:
+    await queue.encode([RoleText("a", Role.SECOND, Relation.OTHER)])
+    await queue.encode([RoleText("a", Role.FIRST, Relation.OTHER)], Priority.IDLE)
+    await queue.encode(items("a", "b"), Priority.BULK)
+    name = "turnwise_encoded_total"
+    assert value(metrics, name, role="second", path="critical") == 1
+    assert value(metrics, name, role="first", path="idle") == 1
+    assert value(metrics, name, role="after", path="bulk") == 2
+    assert value(metrics, name, role="after", path="critical") == 0
+
+
+async def test_stages_and_batches_are_measured(queue: EncoderQueue, metrics: Metrics) -> None:
+    await queue.encode(items("aaaa", "bbbb"))
+    for stage in ("queue", "tokenize", "encode"):
+        assert value(metrics, "turnwise_stage_seconds_count", stage=stage) >= 1
+    assert value(metrics, "turnwise_batch_items_sum") == 2
+    assert value(metrics, "turnwise_batch_tokens_sum") == 8
+
+
+async def test_the_stage_queue_is_that_of_who_waits_for_an_answer(
+    queue: EncoderQueue, metrics: Metrics
+) -> None:
+    for priority in Priority:
+        await queue.encode(items("a"), priority)
+    assert value(metrics, "turnwise_stage_seconds_count", stage="queue") == 2  # turn and list
+
+
+async def test_vectors_are_those_of_the_encoder(
+    tiny_encoder: Callable[[Kind], UtteranceEncoder],
+) -> None:
+    encoder = tiny_encoder(Kind.TRIPLE)
+    texts = [f"room {n} please" * (1 + n % 5) for n in range(30)]
+    queue = EncoderQueue(encoder, Metrics(), limit=100, batch_tokens=200)
+    await queue.start()
+    got = await queue.encode([RoleText(text, Role.SECOND, Relation.OTHER) for text in texts])
+    await queue.drain(PATIENCE)
+    assert got == pytest.approx(encoder.encode(texts, Role.SECOND, Relation.OTHER), abs=1e-5)

@@ -1,0 +1,113 @@
+import io
+import json
+import logging
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from turnwise.service.observe.logs import configure_logs, request_id
+
+SAID = "my booking number is 4417"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _restore() -> Iterator[None]:
+    root, ours = logging.getLogger(), logging.getLogger("turnwise")
+    before = root.handlers[:], root.level, ours.level
+    yield
+    root.handlers[:], root.level, ours.level = before
+    logging.captureWarnings(False)
+
+
+def configured(level: str = "info", *, text: bool = False) -> io.StringIO:
+    stream = io.StringIO()
+    configure_logs(level, text=text, stream=stream)
+    return stream
+
+
+def events(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def fail() -> None:
+    try:
+        int(SAID)
+    except ValueError as error:
+        raise RuntimeError("it went wrong") from error
+
+
+def log_failure() -> None:
+    try:
+        fail()
+    except RuntimeError:
+        logging.getLogger("turnwise").exception("failed")
+
+
+def test_an_event_is_one_line_of_json() -> None:
+    stream = configured()
+    logging.getLogger("turnwise.part").info("two\nlines of %s", "text", extra={"ms": 1.5})
+    (event,) = events(stream)
+    assert datetime.fromisoformat(event.pop("time")).utcoffset() == timedelta(0)
+    assert event == {
+        "level": "info", "logger": "turnwise.part", "message": "two\nlines of text", "ms": 1.5,
+    }  # fmt: skip
+
+
+def test_the_requests_id_stands_in_its_lines() -> None:
+    stream = configured()
+    token = request_id.set("abc")
+    logging.getLogger("turnwise").info("within")
+    request_id.reset(token)
+    logging.getLogger("turnwise").info("after")
+    within, after = events(stream)
+    assert within["request_id"] == "abc"
+    assert "request_id" not in after
+
+
+def test_the_level_is_that_of_our_own_lines() -> None:
+    stream = configured("debug")
+    logging.getLogger("turnwise").debug("ours")
+    logging.getLogger("uvicorn.error").info("theirs")
+    logging.getLogger("uvicorn.error").warning("their warning")
+    assert [event["message"] for event in events(stream)] == ["ours", "their warning"]
+
+
+def test_a_high_level_holds_for_all() -> None:
+    stream = configured("error")
+    for name in ("turnwise", "uvicorn.error"):
+        logging.getLogger(name).warning("less")
+        logging.getLogger(name).error("enough")
+    assert [event["message"] for event in events(stream)] == ["enough", "enough"]
+
+
+def test_an_exception_is_told_by_types_and_places_causes_first() -> None:
+    stream = configured()
+    log_failure()
+    (event,) = events(stream)
+    told = event["exception"]
+    assert told.index("ValueError") < told.index("RuntimeError")
+    assert "in fail" in told
+    assert SAID not in stream.getvalue()
+
+
+def test_an_exceptions_words_are_told_where_that_is_asked_for() -> None:
+    stream = configured(text=True)
+    log_failure()
+    assert SAID in events(stream)[0]["exception"]
+
+
+def test_a_terminal_gets_plain_words() -> None:
+    stream = Terminal()
+    configure_logs("info", text=False, stream=stream)
+    logging.getLogger("turnwise").info("ready", extra={"port": 1})
+    logging.getLogger("turnwise").warning("odd")
+    first, second = stream.getvalue().splitlines()
+    assert first.endswith("  ready")
+    assert second.endswith("  warning: odd")

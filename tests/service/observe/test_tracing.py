@@ -1,0 +1,91 @@
+import sys
+from collections.abc import Iterator
+
+import pytest
+from fastapi import FastAPI
+from httpx import ASGITransport, AsyncClient
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from turnwise.models.errors import TurnwiseError
+from turnwise.service import timings
+from turnwise.service.observe.timings import Timings
+from turnwise.service.observe.tracing import telemetry
+
+
+@pytest.fixture
+def provider() -> TracerProvider:
+    return TracerProvider(shutdown_on_exit=False)
+
+
+@pytest.fixture
+def spans(
+    provider: TracerProvider, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[InMemorySpanExporter]:
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(timings, "tracer", provider.get_tracer("test"))
+    yield exporter
+    provider.shutdown()
+
+
+def app_of(provider: TracerProvider, *, enabled: bool) -> FastAPI:
+    config = telemetry(enabled=False)
+    app = FastAPI(telemetry={**config, "tracing": enabled, "tracer_provider": provider})
+
+    @app.get("/sessions/{session_id}")
+    async def session(session_id: str) -> str:
+        with Timings("encode").stage("encode"):
+            return session_id
+
+    return app
+
+
+async def get(app: FastAPI) -> None:
+    async with AsyncClient(transport=ASGITransport(app), base_url="http://test") as client:
+        assert (await client.get("/sessions/s")).status_code == 200
+
+
+@pytest.mark.anyio
+async def test_stage_is_a_child_of_its_request(
+    provider: TracerProvider, spans: InMemorySpanExporter
+) -> None:
+    await get(app_of(provider, enabled=True))
+    stage, request = spans.get_finished_spans()
+    assert (stage.name, request.name) == ("encode", "GET /sessions/{session_id}")
+    assert stage.parent
+    assert stage.parent.span_id == request.context.span_id
+    assert (request.attributes or {})["http.response.status_code"] == 200
+
+
+@pytest.mark.anyio
+async def test_requests_are_not_traced_unless_asked_for(
+    provider: TracerProvider, spans: InMemorySpanExporter
+) -> None:
+    await get(app_of(provider, enabled=False))
+    assert [span.name for span in spans.get_finished_spans()] == ["encode"]
+
+
+def test_stage_that_fails_says_nothing_of_what_was_said(spans: InMemorySpanExporter) -> None:
+    with pytest.raises(ValueError, match="secret"), Timings("encode").stage("encode"):
+        raise ValueError("secret")
+    (span,) = spans.get_finished_spans()
+    assert span.events == ()
+    assert "secret" not in (span.status.description or "")
+
+
+def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    with pytest.raises(TurnwiseError, match=r"turnwise\[tracing\]"):
+        telemetry(enabled=True)
+
+
+def test_provider_names_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[TracerProvider] = []
+    monkeypatch.setattr(trace, "set_tracer_provider", chosen.append)
+    telemetry(enabled=True)
+    (provider,) = chosen
+    assert provider.resource.attributes["service.name"] == "turnwise"
+    provider.shutdown()

@@ -1,0 +1,44 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwise.models.data import Utterance
+from turnwise.service.sessions.posts import Post, last_turns, unchanged, utterances
+
+posts = st.lists(
+    st.builds(Post, st.sampled_from("ab"), st.sampled_from(["x", "y"]), st.just(0.0)), max_size=8
+)
+
+
+def test_posts_of_one_speaker_in_a_row_are_one_utterance() -> None:
+    said = [Post("user", "Hello.", 0.0), Post("user", "Anyone?", 1.0), Post("bot", "Yes.", 2.0)]
+    assert utterances(said) == (Utterance("user", "Hello. Anyone?"), Utterance("bot", "Yes."))
+    assert last_turns(said) == [2, 3]
+
+
+def test_of_a_long_run_the_newest_posts_are_scored() -> None:
+    said = [Post("user", f"{number:03} {'x' * 95}", 0.0) for number in range(20)]
+    (utterance,) = utterances(said)
+    assert utterance.text == " ".join(post.text for post in said[-8:])
+    assert len(utterance.text) <= 800
+    long = Post("user", "y" * 3000, 0.0)
+    assert utterances([*said, long]) == (Utterance("user", long.text),)
+    assert utterances([long, said[0]]) == (Utterance("user", said[0].text),)
+
+
+@given(posts)
+def test_every_utterance_ends_with_its_last_post(said: list[Post]) -> None:
+    ends = last_turns(said)
+    assert len(ends) == len(utterances(said))
+    begins = [0, *ends]
+    for utterance, begin, end in zip(utterances(said), begins, ends, strict=False):
+        assert utterance.text == " ".join(post.text for post in said[begin:end])
+
+
+@given(posts, posts)
+def test_unchanged_utterances_are_the_longest_common_beginning(
+    before: list[Post], after: list[Post]
+) -> None:
+    old, new = utterances(before), utterances(after)
+    same = unchanged(old, new)
+    assert old[:same] == new[:same]
+    assert same in {len(old), len(new)} or old[same] != new[same]

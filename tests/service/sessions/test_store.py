@@ -1,0 +1,216 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from redis.asyncio import Redis
+from tests.service.conftest import RedisServer
+
+from turnwise.models.arrays import Float32
+from turnwise.service.errors import StateUnavailable
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.sessions.posts import Post
+from turnwise.service.sessions.store import (
+    ANSWERS_KEPT,
+    Answered,
+    Change,
+    Session,
+    SessionKey,
+    Sessions,
+)
+from turnwise.service.state.redis import connect
+
+pytestmark = pytest.mark.anyio
+
+D = 384
+KEY = SessionKey("shop", "s-1")
+
+
+def vectors(count: int, seed: int = 0) -> Float32:
+    return np.random.default_rng(seed).normal(size=(count, D)).astype(np.float32)
+
+
+def store(redis: Redis, metrics: Metrics | None = None) -> Sessions:
+    return Sessions(redis, metrics or Metrics(), dimension=D, ttl=100)
+
+
+def turn(base: Session | None, text: str = "Hello", seed: int = 0) -> Change:
+    """A plain turn: the [B1] of the utterance before, the [B2] and row of the new one."""
+    place = len(base.posts) if base else 0
+    return Change(
+        epoch=base.epoch if base else 0,
+        responder="bot",
+        fingerprint="f",
+        keep_posts=place,
+        posts=[Post("user", text, 1.5)],
+        keep_first=max(place - 1, 0),
+        first=vectors(min(place, 1), seed),
+        keep_complete=place,
+        second=vectors(1, seed + 1),
+        rows=vectors(1, seed + 2),
+    )
+
+
+async def read(sessions: Sessions) -> Session:
+    session, _ = await sessions.read(KEY, rows=None, second=True)
+    assert session
+    return session
+
+
+async def write(sessions: Sessions, turns: int, text: str = "Hello") -> Session:
+    session = None
+    for seed in range(turns):
+        assert await sessions.commit(KEY, session, turn(session, text, seed))
+        session = await read(sessions)
+    assert session
+    return session
+
+
+async def test_what_was_committed_is_read(redis: Redis) -> None:
+    sessions = store(redis)
+    assert await sessions.read(KEY) == (None, None)
+    session = await write(sessions, 3)
+    assert session.posts == (Post("user", "Hello", 1.5),) * 3
+    assert (session.responder, session.fingerprint, session.complete) == ("bot", "f", 3)
+    np.testing.assert_array_equal(
+        session.rows, np.concatenate([vectors(1, s + 2) for s in range(3)])
+    )
+    expected = np.concatenate([vectors(1, s + 1) for s in range(3)]).astype(np.float16)
+    np.testing.assert_array_equal(session.second, expected)
+    assert len(session.first) == 2
+
+
+async def test_only_what_is_wanted_is_read(redis: Redis) -> None:
+    sessions = store(redis)
+    whole = await write(sessions, 3)
+    session, _ = await sessions.read(KEY, rows=2)
+    assert session
+    np.testing.assert_array_equal(session.rows, whole.rows[1:])
+    assert session.second.shape == (0, D)
+    assert session.complete == 3
+
+
+async def test_a_commit_on_an_older_version_changes_nothing(redis: Redis) -> None:
+    sessions = store(redis)
+    old = await write(sessions, 1)
+    assert await sessions.commit(KEY, old, turn(old, "first"))
+    assert not await sessions.commit(KEY, old, turn(old, "second"))
+    assert not await sessions.commit(KEY, None, turn(None, "third"))
+    assert [post.text for post in (await read(sessions)).posts] == ["Hello", "first"]
+
+
+async def test_a_commit_on_a_deleted_session_of_the_same_name_changes_nothing(redis: Redis) -> None:
+    sessions = store(redis)
+    old = await write(sessions, 2)
+    assert await sessions.delete(KEY)
+    assert not await sessions.delete(KEY)
+    await write(sessions, 2)
+    assert not await sessions.commit(KEY, old, turn(old))
+
+
+async def test_every_key_of_a_session_expires(redis: Redis) -> None:
+    sessions = store(redis)
+    change = replace(turn(None), first=vectors(1), answered=Answered("k" * 64, "b" * 64, "{}"))
+    await sessions.commit(KEY, None, change)
+    session = await read(sessions)
+    assert await sessions.put_first(KEY, session.epoch, 1, vectors(1)[0])
+    keys = await redis.keys("*")
+    assert len(keys) == 6
+    assert all([0 < await redis.ttl(key) <= 100 for key in keys])
+
+
+async def test_a_late_first_vector_lands_only_on_its_utterance(redis: Redis) -> None:
+    sessions = store(redis)
+    session = await write(sessions, 2)
+    vector = vectors(1)[0]
+    assert not await sessions.put_first(KEY, session.epoch, 0, vector)  # is there
+    assert not await sessions.put_first(KEY, session.epoch, 2, vector)  # one before is missing
+    assert not await sessions.put_first(KEY, session.epoch + 1, 1, vector)  # another text
+    assert await sessions.put_first(KEY, session.epoch, 1, vector)
+    assert len((await read(sessions)).first) == 2
+    await sessions.delete(KEY)
+    assert not await sessions.put_first(KEY, session.epoch, 0, vector)
+    assert await redis.keys("*") == []
+
+
+async def test_lists_are_cut_to_what_is_kept(redis: Redis) -> None:
+    sessions = store(redis)
+    session = await write(sessions, 3)
+    none = vectors(0)
+    change = Change(1, "bot", "f", 2, [], 1, none, 1, none, none)
+    assert await sessions.commit(KEY, session, change)
+    after = await read(sessions)
+    assert (len(after.posts), len(after.first), len(after.second), len(after.rows)) == (2, 1, 1, 1)
+    assert after.epoch == 1
+
+
+@pytest.mark.parametrize("lost", ["first", "second", "rows"])
+async def test_vectors_that_redis_evicted_are_missing_not_wrong(redis: Redis, lost: str) -> None:
+    sessions = store(redis)
+    before = await write(sessions, 3)
+    await redis.delete(f"tw:session:{{shop/s-1}}:{lost}")
+    after = await read(sessions)
+    assert not await sessions.commit(KEY, before, turn(before))  # nothing lands behind a gap
+    assert after.posts == before.posts
+    assert (after.complete, len(after.first)) == ((3, 0) if lost == "first" else (0, 2))
+
+
+async def test_answers_come_back_by_key_and_the_oldest_go(redis: Redis) -> None:
+    sessions, session = store(redis), None
+    for number in range(ANSWERS_KEPT + 1):
+        answered = Answered(f"{number:064}", "b" * 64, f'{{"n":\n{number}}}')
+        assert await sessions.commit(KEY, session, replace(turn(session), answered=answered))
+        session = await read(sessions)
+    _, oldest = await sessions.read(KEY, idempotency_key=f"{0:064}")
+    _, second = await sessions.read(KEY, idempotency_key=f"{1:064}")
+    assert oldest is None
+    assert second == Answered(f"{1:064}", "b" * 64, '{"n":\n1}')
+
+
+async def test_scripts_come_back_after_a_flush(redis: Redis) -> None:
+    sessions = store(redis)
+    await write(sessions, 1)
+    await redis.script_flush()
+    session = await read(sessions)
+    await redis.script_flush()
+    assert await sessions.commit(KEY, session, turn(session))
+    await redis.script_flush()
+    assert await sessions.put_first(KEY, 0, 1, vectors(1)[0])
+
+
+async def test_a_cluster_takes_every_operation(cluster_url: str) -> None:
+    async with connect(cluster_url, cluster=True, timeout=5.0) as client:
+        sessions = store(client)
+        session = await write(sessions, 2)
+        assert await sessions.put_first(KEY, session.epoch, 1, vectors(1)[0])
+        assert await sessions.delete(KEY)
+
+
+async def test_redis_away_is_said_and_counted(redis_server: RedisServer) -> None:
+    metrics = Metrics()
+    async with connect(redis_server.url, cluster=False, timeout=1.0) as client:
+        sessions = store(client, metrics)
+        await write(sessions, 1)
+        redis_server.kill()
+        with pytest.raises(StateUnavailable):
+            await sessions.read(KEY)
+        redis_server.start()
+        assert await sessions.read(KEY) == (None, None)
+    name = "turnwise_state_operations_total"
+    labels = {"operation": "read", "result": "unavailable"}
+    assert metrics.registry.get_sample_value(name, labels) == 1
+
+
+async def test_namespaces_do_not_see_each_other(redis: Redis) -> None:
+    sessions = store(redis)
+    await write(sessions, 1)
+    assert await sessions.read(SessionKey("other", KEY.id)) == (None, None)
+
+
+async def test_a_turn_takes_at_most_4_kib(redis: Redis) -> None:
+    sessions, turns = store(redis), 40
+    session = await write(
+        sessions, turns, "Could you move my booking to the second weekend of May?"
+    )
+    assert await sessions.put_first(KEY, session.epoch, turns - 1, vectors(1)[0])
+    sizes = [await redis.memory_usage(key, samples=0) for key in await redis.keys("*")]
+    assert 3072 < sum(sizes) / turns < 4096

@@ -1,0 +1,185 @@
+import os
+import signal
+import sys
+from pathlib import Path
+from subprocess import PIPE, Popen
+
+import pytest
+from redis import Redis
+from tests.waiting import eventually
+
+from turnwise.service.state.private_redis import (
+    PrivateRedis,
+    PrivateRedisError,
+    running_or_started,
+    running_url,
+)
+
+# A process that starts a server, says where, and waits.
+HOLDER = """
+import sys
+from pathlib import Path
+from turnwise.service.state.private_redis import PrivateRedis
+server = PrivateRedis(Path(sys.argv[1]))
+server.start()
+print(server.pid, server.url, flush=True)
+input()
+"""
+
+
+def client(url: str) -> Redis:
+    return Redis(unix_socket_path=url.removeprefix("unix://"))
+
+
+def gone(pid: int) -> bool:
+    """Whether no process has this id any more, or only one that nobody has waited for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def started(folder: Path) -> PrivateRedis:
+    server = PrivateRedis(folder)
+    server.start()
+    return server
+
+
+@pytest.mark.anyio
+async def test_data_survive_a_restart(tmp_path: Path) -> None:
+    async with PrivateRedis(tmp_path) as server:
+        with client(server.url) as redis:
+            redis.set("key", "value")
+    async with PrivateRedis(tmp_path) as server:
+        with client(server.url) as redis:
+            assert redis.get("key") == b"value"
+
+
+def test_the_folder_may_have_a_long_name(tmp_path: Path) -> None:
+    server = started(tmp_path / ("long" * 50))
+    server.stop()
+    assert (server.folder / "appendonly.aof").is_file()
+
+
+def test_nothing_stays_behind_after_a_stop(tmp_path: Path) -> None:
+    server = started(tmp_path)
+    server.stop()
+    assert gone(server.pid)
+    assert not Path(server.url.removeprefix("unix://")).parent.exists()
+
+
+def test_a_server_that_died_can_be_stopped(tmp_path: Path) -> None:
+    server = started(tmp_path)
+    os.kill(server.pid, signal.SIGKILL)
+    server.stop()
+    assert not Path(server.url.removeprefix("unix://")).parent.exists()
+
+
+def test_a_second_process_on_the_folder_is_refused(tmp_path: Path) -> None:
+    server = started(tmp_path)
+    try:
+        with pytest.raises(
+            PrivateRedisError, match=rf"in use by another process \({os.getpid()}\)"
+        ):
+            PrivateRedis(tmp_path).start()
+        with client(server.url) as redis:
+            assert redis.ping()
+    finally:
+        server.stop()
+
+
+def test_the_server_is_out_of_reach_of_the_terminals_ctrl_c(tmp_path: Path) -> None:
+    server = started(tmp_path)
+    try:
+        assert os.getsid(server.pid) != os.getsid(0)
+        assert os.getpgid(server.pid) != os.getpgrp()
+    finally:
+        server.stop()
+
+
+def test_nothing_stays_behind_after_kill_9_and_the_folder_can_be_used_again(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    with Popen(command, stdin=PIPE, stdout=PIPE) as holder:  # noqa: S603 - our own words
+        assert holder.stdout is not None
+        pid, url = holder.stdout.readline().decode().split()
+        with client(url) as redis:
+            redis.set("key", "value")
+        holder.kill()
+    again = started(tmp_path)  # at once, while the first server may still be stopping
+    try:
+        with client(again.url) as redis:
+            assert redis.get("key") == b"value"
+    finally:
+        again.stop()
+    eventually(lambda: gone(int(pid)))
+    eventually(lambda: not Path(url.removeprefix("unix://")).parent.exists())
+
+
+def append_only_file(folder: Path, *, keys: int) -> Path:
+    server = started(folder)
+    with client(server.url) as redis:
+        for number in range(keys):
+            redis.set(f"key{number}", "value")
+    server.stop()
+    return folder / "appendonly.aof"
+
+
+def keys(folder: Path) -> int:
+    server = started(folder)
+    try:
+        with client(server.url) as redis:
+            return int(redis.dbsize())
+    finally:
+        server.stop()
+
+
+def test_a_file_that_was_cut_off_is_read_up_to_there(tmp_path: Path) -> None:
+    file = append_only_file(tmp_path, keys=10)
+    os.truncate(file, file.stat().st_size - 5)
+    assert keys(tmp_path) == 9
+
+
+def test_a_file_damaged_within_is_read_up_to_there_and_kept(tmp_path: Path) -> None:
+    file = append_only_file(tmp_path, keys=10)
+    damaged = file.read_bytes().replace(b"$4\r\nkey7", b"#oops\r\n7")
+    file.write_bytes(damaged)
+    assert keys(tmp_path) == 7
+    assert (tmp_path / "appendonly.damaged").read_bytes() == damaged
+
+
+def test_a_server_that_does_not_start_says_why_and_frees_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "appendonly.aof").mkdir()
+    with pytest.raises(PrivateRedisError, match=r"redis\.log ends in: .*append"):
+        PrivateRedis(tmp_path).start()
+    (tmp_path / "appendonly.aof").rmdir()
+    assert keys(tmp_path) == 0
+
+
+def test_another_process_can_find_the_server_while_it_runs(tmp_path: Path) -> None:
+    assert running_url(tmp_path) is None
+    server = started(tmp_path)
+    try:
+        assert running_url(tmp_path) == server.url
+    finally:
+        server.stop()
+    eventually(lambda: not running_url(tmp_path))  # the last process lets go of its files singly
+
+
+@pytest.mark.anyio
+async def test_a_server_that_runs_is_used_and_left_running(tmp_path: Path) -> None:
+    async with PrivateRedis(tmp_path) as server:
+        async with running_or_started(tmp_path) as url:
+            assert url == server.url
+        with client(server.url) as redis:
+            assert redis.ping()
+
+
+@pytest.mark.anyio
+async def test_without_one_that_runs_another_is_started_for_as_long(tmp_path: Path) -> None:
+    async with running_or_started(tmp_path) as url:
+        with client(url) as redis:
+            assert redis.ping()
+        assert running_url(tmp_path) == url
+    eventually(lambda: not running_url(tmp_path))

@@ -1,0 +1,220 @@
+import asyncio
+import socket
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import NoScriptError, ResponseError
+from tests.service.conftest import RedisServer, free_port
+
+from turnwise.service.errors import StateUnavailable
+from turnwise.service.observe.metrics import Metrics, Result
+from turnwise.service.settings import SettingsError
+from turnwise.service.state.redis import connect, redis_errors
+
+pytestmark = pytest.mark.anyio
+
+SET = "return redis.call('SET', KEYS[1], ARGV[1])"
+
+
+def counted(metrics: Metrics, result: Result) -> float:
+    labels = {"operation": "commit", "result": result}
+    value = metrics.registry.get_sample_value("turnwise_state_operations_total", labels)
+    assert value is not None
+    return value
+
+
+async def fails(client: Redis, *command: str) -> None:
+    """The command raises what callers know, and is counted."""
+    metrics = Metrics()
+    with pytest.raises(StateUnavailable), redis_errors(metrics, "commit"):
+        await client.execute_command(*command)  # type: ignore[no-untyped-call]
+    assert counted(metrics, "unavailable") == 1
+    assert counted(metrics, "ok") == 0
+
+
+async def test_answers_are_bytes(redis: Redis) -> None:
+    await redis.set("key", b"\xff\x00")
+    assert await redis.get("key") == b"\xff\x00"
+
+
+async def test_an_operation_is_counted_by_what_it_came_to(redis: Redis) -> None:
+    metrics = Metrics()
+    with redis_errors(metrics, "commit"):
+        await redis.ping()
+    with redis_errors(metrics, "commit") as outcome:
+        outcome.result = "replayed"
+    await redis.set("text", "no list")
+    with pytest.raises(ResponseError, match="WRONGTYPE"), redis_errors(metrics, "commit"):
+        await redis.execute_command("LLEN", "text")  # type: ignore[no-untyped-call]
+    with pytest.raises(asyncio.CancelledError), redis_errors(metrics, "commit"):
+        raise asyncio.CancelledError
+    assert counted(metrics, "ok") == counted(metrics, "replayed") == 1
+    assert counted(metrics, "failed") == 2
+
+
+async def test_a_killed_server_is_unavailable_and_its_return_is_seen(
+    redis_server: RedisServer,
+) -> None:
+    async with connect(redis_server.url, cluster=False, timeout=5.0) as client:
+        await asyncio.gather(*(client.ping() for _ in range(10)))  # several connections go stale
+        redis_server.kill()
+        await fails(client, "PING")
+        redis_server.start()
+        assert all(await asyncio.gather(*(client.ping() for _ in range(10))))
+
+
+async def test_a_connection_that_was_closed_while_idle_is_made_anew() -> None:
+    port = str(free_port())
+    server = RedisServer("--port", port, "--bind", "127.0.0.1")
+    try:
+        for url in (server.url, f"redis://127.0.0.1:{port}"):
+            async with connect(url, cluster=False, timeout=5.0) as client:
+                await asyncio.gather(*(client.ping() for _ in range(10)))
+                server.command("CLIENT", "KILL", "TYPE", "normal")  # as `timeout` does, or a proxy
+                await asyncio.sleep(0.05)
+                assert all(await asyncio.gather(*(client.ping() for _ in range(10))))
+    finally:
+        server.remove()
+
+
+async def test_a_port_where_nothing_listens_is_unavailable() -> None:
+    async with connect("redis://127.0.0.1:1", cluster=False, timeout=5.0) as client:
+        await fails(client, "PING")
+
+
+@pytest.mark.parametrize("cluster", [False, True])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:se/cret@host", "redis://:12/cret@host", "redis://[se", "redis://host:99999",
+        "redis://host:cret", "redis://host/cret", "redis://host?db=cret", "redis://host?cret=1",
+        "redis://host?protocol=9", "rediss://host?ssl_cert_reqs=cret", "unix:///socket?cret=1",
+        "redis+sentinel://host:cret/shop", "redis+sentinel://host/shop?cret=1",
+        "redis+sentinel://host/shop?sentinel_cret=1", "redis+sentinel://host/shop?db=cret",
+    ],
+)  # fmt: skip
+async def test_a_url_that_cannot_be_read_is_refused_and_not_quoted(
+    url: str, *, cluster: bool
+) -> None:
+    with pytest.raises(SettingsError, match=r"^TURNWISE_REDIS_URL") as refused:
+        connect(url, cluster=cluster, timeout=1.0)
+    assert "cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://user:se%2Fcret@host:1/2", "rediss://host/", "redis://host?health_check_interval=1",
+        "rediss://host?ssl_cert_reqs=none", "redis+sentinel://a,b/shop?db=2&sentinel_username=me",
+        "unix:///socket?db=1",
+    ],
+)  # fmt: skip
+async def test_a_url_that_can_be_read_is_taken(url: str) -> None:
+    await connect(url, cluster=False, timeout=1.0).aclose()
+
+
+async def test_a_server_that_says_nothing_is_unavailable_after_the_timeout() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}"
+        async with connect(url, cluster=False, timeout=0.1) as client:
+            await fails(client, "PING")
+
+
+async def test_a_replica_refuses_to_write(redis_server: RedisServer) -> None:
+    redis_server.command("REPLICAOF", "127.0.0.1", "1")
+    async with connect(redis_server.url, cluster=False, timeout=5.0) as client:
+        await fails(client, "SET", "key", "value")
+        await fails(client, "EVAL", SET, "1", "key", "value")
+
+
+async def test_a_replica_without_its_master_refuses_to_read(redis_server: RedisServer) -> None:
+    redis_server.command("CONFIG", "SET", "replica-serve-stale-data", "no")
+    redis_server.command("REPLICAOF", "127.0.0.1", "1")
+    async with connect(redis_server.url, cluster=False, timeout=5.0) as client:
+        await fails(client, "GET", "key")
+
+
+async def test_a_full_server_refuses_to_write(redis_server: RedisServer) -> None:
+    redis_server.command("CONFIG", "SET", "maxmemory", "1")
+    async with connect(redis_server.url, cluster=False, timeout=5.0) as client:
+        await fails(client, "SET", "key", "value")
+        await fails(client, "EVAL", SET, "1", "key", "value")
+
+
+async def test_a_server_that_refuses_its_user_is_unavailable(redis_server: RedisServer) -> None:
+    redis_server.command("ACL", "SETUSER", "app", "on", ">pw", "~app:*", "+@all")
+    url = redis_server.url.replace("://", "://app:pw@")
+    async with connect(url, cluster=False, timeout=5.0) as client:
+        await fails(client, "SET", "key", "value")
+        await fails(client, "EVAL", SET, "1", "key", "value")
+
+
+async def test_a_server_that_loads_its_data_is_unavailable(redis_server: RedisServer) -> None:
+    redis_server.command("DEBUG", "POPULATE", "3000", "key", "10000")  # answers every 2 MB
+    redis_server.command("CONFIG", "SET", "rdbcompression", "no")
+    redis_server.command("CONFIG", "SET", "key-load-delay", "1000")  # microseconds a key
+    async with connect(redis_server.url, cluster=False, timeout=30.0) as client:
+        reload = asyncio.create_task(client.execute_command("DEBUG", "RELOAD"))  # type: ignore[no-untyped-call]
+        async with asyncio.timeout(30):
+            while not (await client.info("persistence"))["loading"]:
+                await asyncio.sleep(0.01)
+        await fails(client, "GET", "key")
+        redis_server.kill()
+        with pytest.raises(Exception, match="closed"):
+            await reload
+
+
+async def test_errors_that_are_not_of_the_moment_pass(redis: Redis) -> None:
+    await redis.lpush("list", "item")
+    with pytest.raises(ResponseError, match="WRONGTYPE"), redis_errors(Metrics(), "commit"):
+        await redis.get("list")
+    with pytest.raises(NoScriptError), redis_errors(Metrics(), "commit"):
+        await redis.evalsha("0" * 40, 0)
+
+
+async def test_an_operation_that_is_cancelled_ends_at_any_step_of_it(redis: Redis) -> None:
+    async def operation() -> None:
+        with redis_errors(Metrics(), "commit"):
+            await redis.set("key", "value")
+            await redis.get("key")
+
+    ended = []
+    for steps in range(40):
+        task = asyncio.create_task(operation())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        if task.cancel():
+            await asyncio.wait([task])
+            ended.append(task.cancelled())
+    assert all(ended)
+    assert len(ended) > 5
+
+
+async def test_a_cluster_knows_the_same_commands(cluster_url: str) -> None:
+    async with connect(cluster_url, cluster=True, timeout=5.0) as client:
+        for number in range(20):
+            assert await client.eval(SET, 1, f"key{number}", "value") == b"OK"
+        assert await client.get("key19") == b"value"
+        pipeline = client.pipeline()
+        pipeline.set("{tag}:a", 1)
+        pipeline.get("{tag}:a")
+        assert await pipeline.execute() == [True, b"1"]
+
+
+async def test_a_cluster_without_slots_is_unavailable(redis_cluster: RedisServer) -> None:
+    async with connect(redis_cluster.url, cluster=True, timeout=5.0) as client:
+        await client.ping()
+        redis_cluster.command("CLUSTER", "FLUSHSLOTS")
+        await fails(client, "SET", "key", "value")
+
+
+async def test_a_killed_cluster_is_unavailable_and_its_return_is_seen(
+    redis_cluster: RedisServer,
+) -> None:
+    async with connect(redis_cluster.url, cluster=True, timeout=5.0) as client:
+        await client.set("key", "value")
+        redis_cluster.kill()
+        await fails(client, "GET", "key")
+        redis_cluster.start()
+        redis_cluster.wait_for("CLUSTER INFO", b"cluster_state:ok")
+        assert await client.get("key") is None

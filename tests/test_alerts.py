@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.test_packaging import RULES, load, series
 
+from tests.test_packaging import RULES, load, series
 from turnwise.service.api import create_api
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.answers import check_contained, check_lines
 from tests.pages import Reader, blocks
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fastapi import FastAPI
-from tests.pages import blocks, run_python
 
+from tests.pages import blocks, run_python
 from turnwise.service import errors
 from turnwise.service.api import create_api
 from turnwise.service.observe.metrics import Metrics

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 import yaml
+
 from tests.pages import Block, Reader, blocks
 from tests.service.conftest import free_port
 from tests.service.live.conftest import serve
 from tests.test_packaging import series
 from tests.test_readme import README
 from tests.warm import warm_command
-
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.roles import Kind
 from turnwise.service.commands.evaluate import evaluate

@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Pooling
 
 from turnwise.models import encoder as encoder_module
-from turnwise.models import runtime as runtime_module
+from turnwise.models import onnx as runtime_module
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.onnx import FILE, VERSION, OnnxForward, export, usable_cores
 from turnwise.models.roles import Kind, Relation, Role, RoleText

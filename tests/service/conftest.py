@@ -17,8 +17,8 @@ import redis as blocking
 from redis.asyncio import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
-from tests.waiting import eventually
 
+from tests.waiting import eventually
 from turnwise.service.state.private_redis import bundled_server
 from turnwise.service.state.redis import connect
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.waiting import eventually
 
+from tests.waiting import eventually
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.roles import Kind

@@ -2,8 +2,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.rerankers import save_tiny_pairwise, tiny_ioi
 
+from tests.rerankers import save_tiny_pairwise, tiny_ioi
 from turnwise.models.rerankers.ioi import IoI
 from turnwise.models.roles import Kind
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from turnwise.models import mixture
+from turnwise.models import scores as mixture
 from turnwise.models.arrays import Float64
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.roles import Kind

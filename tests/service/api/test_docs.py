@@ -2,6 +2,7 @@ import re
 
 import httpx
 import pytest
+
 from tests.service.api.conftest import Parts, make_app
 
 pytestmark = pytest.mark.anyio

@@ -2,6 +2,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from tests.service.api.conftest import Connect, Parts
 
 pytestmark = pytest.mark.anyio

@@ -5,8 +5,8 @@ import logging
 import httpx
 import pytest
 from starlette.types import Message, Receive, Scope, Send
-from tests.service.api.conftest import Connect, Parts, connect, make_app, request_scope
 
+from tests.service.api.conftest import Connect, Parts, connect, make_app, request_scope
 from turnwise.service.api import middleware
 from turnwise.service.settings import Limits
 

@@ -4,8 +4,8 @@ import platform
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.service.api.conftest import Connect, Parts, connect, make_app
 
+from tests.service.api.conftest import Connect, Parts, connect, make_app
 from turnwise.service.settings import Limits
 
 pytestmark = pytest.mark.anyio

@@ -6,8 +6,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.service.api.conftest import EDITED, Connect, Parts, connect, make_app, request_scope
 
+from tests.service.api.conftest import EDITED, Connect, Parts, connect, make_app, request_scope
 from turnwise.service.api.uploads import Progress
 from turnwise.service.errors import CandidateNotFound, PoolFull, PoolNotFound
 from turnwise.service.pools import Candidate

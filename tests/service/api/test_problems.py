@@ -4,8 +4,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.service.api.conftest import Connect, Parts, api_key, make_app
 
+from tests.service.api.conftest import Connect, Parts, api_key, make_app
 from turnwise.service import errors
 from turnwise.service.errors import (
     InvalidRequest,

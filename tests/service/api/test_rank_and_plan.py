@@ -1,7 +1,7 @@
 import httpx
 import pytest
-from tests.service.api.conftest import Parts
 
+from tests.service.api.conftest import Parts
 from turnwise.service.wire.requests import PlanRequest, RankRequest
 
 pytestmark = pytest.mark.anyio

@@ -1,7 +1,7 @@
 import httpx
 import pytest
-from tests.service.api.conftest import Connect, Parts, api_key
 
+from tests.service.api.conftest import Connect, Parts, api_key
 from turnwise.service.wire.requests import TurnRequest
 
 pytestmark = pytest.mark.anyio

@@ -2,8 +2,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.service.api.conftest import SELECTED, Parts
 
+from tests.service.api.conftest import SELECTED, Parts
 from turnwise.service.errors import SessionNotFound, TurnConflict
 from turnwise.service.wire.requests import SessionRequest, TurnRequest
 

@@ -1,8 +1,8 @@
 import httpx
 import pytest
+
 from tests.service.api.conftest import Parts
 from tests.service.api.test_problems import ALL, check_problem
-
 from turnwise.service.errors import Overloaded
 
 pytestmark = pytest.mark.anyio

@@ -10,8 +10,8 @@ from typing import cast
 
 import numpy as np
 import pytest
-from tests.waiting import PATIENCE, until
 
+from tests.waiting import PATIENCE, until
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import Kind, Relation, Role, RoleText

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
-from tests.rerankers import save_tiny_pairwise
 
+from tests.rerankers import save_tiny_pairwise
 from turnwise.models.arrays import Float64
 from turnwise.models.data import Utterance, merge_runs
 from turnwise.models.encoder import UtteranceEncoder

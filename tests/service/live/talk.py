@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from tests.service.live.conftest import REPLIES, Live, Oracle
 
 UNAVAILABLE = {429, 503}

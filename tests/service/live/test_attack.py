@@ -12,10 +12,10 @@ from urllib.parse import quote
 import httpx
 import pytest
 import redis as blocking
+
 from tests.service.conftest import RedisServer
 from tests.service.live.conftest import Launch, Live
 from tests.waiting import eventually
-
 from turnwise.service.observe.logs import JsonFormatter
 
 TURN = {"speaker": "user", "text": "Hello"}

@@ -8,9 +8,9 @@ from email.parser import BytesHeaderParser
 from typing import Any, NamedTuple
 
 import pytest
+
 from tests.service.live.conftest import Launch, Live
 from tests.waiting import PATIENCE, eventually
-
 from turnwise.service.api import middleware, protocol
 
 BODY = b'{"speaker":"user","text":"Hello"}'

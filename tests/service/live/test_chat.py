@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable
 
 import pytest
-from tests.service.live.conftest import REPLIES, Live
 
+from tests.service.live.conftest import REPLIES, Live
 from turnwise.service.cli import main
 
 Chat = Callable[..., str]

@@ -12,10 +12,10 @@ from typing import Any, Protocol, cast
 import httpx
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
+
 from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live
 from tests.service.live.relay import LOST, Relay, relaying
 from tests.waiting import eventually
-
 from turnwise.models.errors import DataError
 from turnwise.service.api.problems import problem_response
 from turnwise.service.client import (

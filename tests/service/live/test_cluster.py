@@ -7,11 +7,11 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+
 from tests.service.conftest import RedisServer, free_port
 from tests.service.live.conftest import Launch, Oracle
 from tests.service.live.talk import Talk
 from tests.waiting import eventually
-
 from turnwise.service.pools import upkeep
 from turnwise.service.pools.store import PoolStore
 

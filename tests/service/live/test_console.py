@@ -4,9 +4,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.service.live.conftest import Launch, Live
 
 import turnwise.service
+from tests.service.live.conftest import Launch, Live
 
 FILES = sorted((Path(turnwise.service.__file__).parent / "console").iterdir())
 ASSETS = [file for file in FILES if file.suffix != ".html"]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from tests.service.live.conftest import REPLIES, Launch, Live
 
 playwright = pytest.importorskip(

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from tests.service.conftest import RedisServer
 from tests.service.live.conftest import REPLIES, Launch, Live
-
 from turnwise.models.roles import Kind
 from turnwise.service.cli import main
 from turnwise.service.commands.doctor import Finding, examine

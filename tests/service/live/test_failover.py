@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from redis.asyncio.connection import SSLConnection
+
 from tests.service.conftest import RedisServer, free_port
 from tests.service.live.conftest import Launch, Live, Oracle
 from tests.service.live.talk import Talk
 from tests.waiting import eventually
-
 from turnwise.service.state.redis import connect
 
 NAME = "turnwise"

@@ -19,11 +19,11 @@ import onnxruntime
 import pytest
 import redis as blocking
 import torch
+
 from tests.service.conftest import RedisServer
 from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live, Oracle
 from tests.service.live.talk import Talk
 from tests.waiting import eventually
-
 from turnwise.models.roles import Kind
 from turnwise.service.sessions.store import Sessions
 

@@ -12,8 +12,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.service.live.conftest import REPLIES, Live
 
+from tests.service.live.conftest import REPLIES, Live
 from turnwise.service.client import Client, Post
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live
 
+from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live
 from turnwise.models.arrays import Float64
 from turnwise.models.data import Utterance, merge_runs
 from turnwise.models.encoder import UtteranceEncoder

@@ -2,8 +2,8 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from tests.service.live.conftest import DIALOGUE, Live, Oracle
 
+from tests.service.live.conftest import DIALOGUE, Live, Oracle
 from turnwise.models.roles import Role, relation_to
 
 CONTEXT = [{"speaker": speaker, "text": text} for speaker, text in DIALOGUE]

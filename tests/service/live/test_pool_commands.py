@@ -8,9 +8,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from tests.service.live.conftest import REPLIES, Launch, Live
 from tests.waiting import eventually
-
 from turnwise.models.roles import Kind
 from turnwise.service.cli import main
 

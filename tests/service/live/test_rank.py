@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+
 from tests.service.live.conftest import DIALOGUE, REPLIES, Live, Oracle
 
 CONTEXT = [{"speaker": speaker, "text": text} for speaker, text in DIALOGUE]

@@ -4,9 +4,9 @@ import re
 from typing import Any
 
 import pytest
+
 from tests.service.live.conftest import Live
 from tests.test_readme import README, python_block
-
 from turnwise.service.client import PlanAnswer, Ranked, ScoreMatrix, Selected
 
 

@@ -14,12 +14,12 @@ from typing import Any
 import httpx
 import pytest
 import redis as blocking
+
 from tests.service.conftest import RedisServer, free_port
 from tests.service.live.conftest import REPLIES, Launch, Live, Oracle
 from tests.service.live.talk import Talk
 from tests.service.live.wire import wired
 from tests.waiting import eventually
-
 from turnwise.models.roles import Kind
 
 UNLIMITED = -1

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from tests.rerankers import tiny_ioi
 from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live
 from tests.waiting import eventually
-
 from turnwise.models.rerankers import IoI, PairwiseModel
 from turnwise.service.app.snapshots import restore, save
 from turnwise.service.pools import read_snapshot

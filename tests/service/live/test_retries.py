@@ -7,9 +7,9 @@ from typing import Any
 
 import httpx
 import pytest
+
 from tests.service.conftest import RedisServer
 from tests.service.live.conftest import Launch, Live
-
 from turnwise.service.sessions.store import Sessions
 
 HELLO = {"speaker": "user", "text": "Hello"}

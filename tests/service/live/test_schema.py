@@ -5,6 +5,7 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import SearchStrategy
 from schemathesis import GenerationMode
+
 from tests.service.live.conftest import Launch
 
 _BEYOND_A_SCHEMA = ["two goals have the same id", "idempotency-mismatch"]

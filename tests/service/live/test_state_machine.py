@@ -21,10 +21,10 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+
 from tests.service.conftest import RedisServer
 from tests.service.live.conftest import REPLIES, Launch, Live, Oracle
 from tests.waiting import eventually
-
 from turnwise.service.errors import StateUnavailable
 from turnwise.service.sessions.store import ANSWERS_KEPT, Change, Session, SessionKey, Sessions
 

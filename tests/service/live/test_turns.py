@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live, Oracle, Said
 from tests.waiting import eventually
 

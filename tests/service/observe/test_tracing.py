@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from turnwise.models.errors import TurnwiseError
-from turnwise.service import timings
+from turnwise.service.observe import timings
 from turnwise.service.observe.timings import Timings
 from turnwise.service.observe.tracing import telemetry
 

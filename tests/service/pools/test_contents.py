@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.service.pools.conftest import unit_vectors
 
+from tests.service.pools.conftest import unit_vectors
 from turnwise.service.errors import CandidateNotFound
 from turnwise.service.pools import Candidate
 from turnwise.service.pools.contents import Contents

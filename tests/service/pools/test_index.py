@@ -3,8 +3,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.service.pools.conftest import unit_vectors
 
+from tests.service.pools.conftest import unit_vectors
 from turnwise.models.arrays import Float32
 from turnwise.service.pools.index import FlatIndex, Float16, Index
 from turnwise.service.pools.ivf import build_ivf, recall_at_10

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from redis.asyncio import Redis
+
 from tests.service.conftest import RedisServer
 from tests.service.pools.conftest import Replica, StartReplica, some
 from tests.waiting import until
-
 from turnwise.models.roles import Role, RoleText
 from turnwise.service.errors import (
     CandidateNotFound,

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from tests.service.pools.conftest import Replica, StartReplica
 from tests.waiting import until
-
 from turnwise.service.pools import Candidate, Manifest, SnapshotError, read_snapshot, write_snapshot
 
 pytestmark = pytest.mark.anyio

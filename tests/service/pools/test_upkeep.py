@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
+
 from tests.service.pools.conftest import DirectEncoder, Replica, StartReplica, some
 from tests.waiting import until
-
 from turnwise.service.errors import EncoderFailed, PoolNotReady
 from turnwise.service.pools import Candidate, ivf, live, registry, store, upkeep
 from turnwise.service.pools.contents import Contents

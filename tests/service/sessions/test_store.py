@@ -3,8 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from redis.asyncio import Redis
-from tests.service.conftest import RedisServer
 
+from tests.service.conftest import RedisServer
 from turnwise.models.arrays import Float32
 from turnwise.service.errors import StateUnavailable
 from turnwise.service.observe.metrics import Metrics

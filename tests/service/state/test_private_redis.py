@@ -6,8 +6,8 @@ from subprocess import PIPE, Popen
 
 import pytest
 from redis import Redis
-from tests.waiting import eventually
 
+from tests.waiting import eventually
 from turnwise.service.state.private_redis import (
     PrivateRedis,
     PrivateRedisError,

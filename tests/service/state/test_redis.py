@@ -4,8 +4,8 @@ import socket
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, ResponseError
-from tests.service.conftest import RedisServer, free_port
 
+from tests.service.conftest import RedisServer, free_port
 from turnwise.service.errors import StateUnavailable
 from turnwise.service.observe.metrics import Metrics, Result
 from turnwise.service.settings import SettingsError

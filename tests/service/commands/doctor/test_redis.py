@@ -1,8 +1,8 @@
 from typing import Any, cast
 
 import pytest
-from tests.service.conftest import RedisServer
 
+from tests.service.conftest import RedisServer
 from turnwise.service.commands.doctor.pools import examine_pools
 from turnwise.service.commands.doctor.redis import examine_redis, read_info
 from turnwise.service.observe.metrics import Metrics

@@ -2,9 +2,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.rerankers import save_tiny_pairwise
 from typer.testing import CliRunner
 
+from tests.rerankers import save_tiny_pairwise
 from turnwise.models.roles import Kind
 from turnwise.service.cli import app
 

@@ -51,7 +51,8 @@ def test_a_classifier_with_one_output_reads_the_history_and_the_candidate(
     scores = CrossEncoderScorer(folder, device="cpu").scores(CONTEXT, CANDIDATES)
     expected = [naive(folder, (" ".join(CONTEXT), text)).item() for text in CANDIDATES]
     assert scores.tolist() == pytest.approx(expected, abs=1e-5)
-    assert scores[0] == scores[2] != scores[1]
+    assert scores[0] == pytest.approx(scores[2], abs=1e-5)
+    assert scores[0] != pytest.approx(scores[1], abs=1e-2)
 
 
 def test_of_two_classes_the_second_counts_against_the_first(
@@ -72,7 +73,7 @@ def test_weights_of_half_precision_are_computed_with_in_float32(
     half = CrossEncoderScorer(folder, device="cpu").scores(CONTEXT, CANDIDATES)
     stored.float().save_pretrained(folder)
     whole = CrossEncoderScorer(folder, device="cpu").scores(CONTEXT, CANDIDATES)
-    assert half.tolist() == whole.tolist()
+    assert half.tolist() == pytest.approx(whole.tolist(), abs=1e-5)  # bfloat16 is off by 1e-3
 
 
 def test_a_classifier_of_more_classes_is_refused(

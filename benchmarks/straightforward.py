@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from sentence_transformers import SentenceTransformer
 
 from turnwise.models import DEFAULT_MODEL
-from turnwise.models.roles import Kind, Relation, Role, prefix
+from turnwise.models.roles import EncoderKind, Relation, Role, prefix
 from turnwise.service.settings import Settings
 
 DEVICE = Settings().device
@@ -27,7 +27,7 @@ FOLDER = Path(os.environ["STRAIGHTFORWARD"])
 TEXTS: list[str] = json.loads((FOLDER / "texts.json").read_text(encoding="utf-8"))
 INDEX = faiss.IndexFlatIP(MODEL.get_embedding_dimension())
 INDEX.add(np.load(FOLDER / "vectors.npy"))
-PREFIX = prefix(Kind.TRIPLE, Role.SECOND, Relation.OTHER)
+PREFIX = prefix(EncoderKind.TRIPLE, Role.SECOND, Relation.OTHER)
 HISTORIES: dict[str, list[str]] = {}
 
 app = FastAPI()

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from turnwise.models.encoder import encode_texts
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 from turnwise.models.training import losses
 from turnwise.models.training.config import Corpus, Objectives, TrainConfig
 from turnwise.models.training.trainer import Learner, backward, read_corpus
@@ -35,7 +35,7 @@ def main() -> None:
     corpus = Corpus(path=options.data, leave_out=options.leave_out)
     views = read_corpus(corpus, Path)
     config = TrainConfig(
-        kind=Kind.TRIPLE, base=options.base, data=(corpus,), objectives=Objectives(c3l=1.0)
+        kind=EncoderKind.TRIPLE, base=options.base, data=(corpus,), objectives=Objectives(c3l=1.0)
     )
     naive, ours = count(views)
     print(f"windows of {WINDOW}: {windows(views):,}")
@@ -86,7 +86,7 @@ def count(views: list[View]) -> tuple[int, int]:
     """Texts an epoch: three a triple over all windows; and as training encodes them."""
     pairs = (WINDOW - 1) * (WINDOW - 2) // 2
     triples = pairs + 3 * (WINDOW - 1)
-    ours = sum(len(collate([view], Kind.TRIPLE).texts) for view in views)
+    ours = sum(len(collate([view], EncoderKind.TRIPLE).texts) for view in views)
     return windows(views) * triples * 3, ours
 
 

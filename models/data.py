@@ -1,18 +1,40 @@
-"""Dialogues, and the readers that stream them from files.
+"""Dialogues and the files that hold them: JSON Lines, DailyDialog's text format and CSV.
 
-Whatever the format, white space runs become one space, empty texts are dropped, consecutive
-utterances of one speaker become one, and a dialogue with nothing left is skipped.
+Every reader streams, reads `.gz` and `.xz` too, and raises `DataError`, which names file, line and
+field. Whatever the format of a dialogue, runs of white space become one space, empty texts are
+dropped, consecutive utterances of one speaker become one, and an empty dialogue is skipped.
 """
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import gzip
+import json
+import lzma
+import re
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from itertools import cycle, groupby
+from math import inf, isfinite
 from operator import attrgetter
 from pathlib import Path
+from typing import Any, Self, TextIO, TypeVar
 
 from turnwise.models.errors import DataError
-from turnwise.models.records import COMPRESSED, Record, open_text, read_records
+
+T = TypeVar("T")
+
+_COMPRESSED: dict[str, Callable[..., TextIO]] = {".gz": gzip.open, ".xz": lzma.open}
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_JSON_TYPES = {
+    str: "a string",
+    list: "a list",
+    dict: "an object",
+    type(None): "null",
+    bool: "a boolean",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +54,200 @@ class Dialogue:
 
 
 def merge_runs(utterances: Iterable[Utterance]) -> tuple[Utterance, ...]:
-    """Join consecutive utterances of one speaker by a space; any number of speakers."""
+    """Join consecutive utterances of one speaker by a space, for any number of speakers."""
     return tuple(
         Utterance(speaker, " ".join(utterance.text for utterance in run))
         for speaker, run in groupby(utterances, key=attrgetter("speaker"))
     )
 
 
+@contextmanager
+def open_text(path: str | Path) -> Iterator[TextIO]:
+    """Open a plain, `.gz` or `.xz` file as UTF-8 text; line endings stay as they are.
+
+    Raises:
+        DataError: The file cannot be opened or, inside the `with`, is not UTF-8, is corrupt or
+            is truncated.
+    """
+    name, opener = str(path), _COMPRESSED.get(Path(path).suffix, open)
+    try:
+        # Spreadsheets put a byte order mark before their CSV.
+        file = opener(path, "rt", encoding="utf-8-sig", newline="")
+    except OSError as error:
+        raise DataError(error.strerror or str(error), name) from error
+    with file:
+        try:
+            yield file
+        except UnicodeDecodeError as error:
+            raise DataError("not UTF-8", name, _undecodable_line(path)) from error
+        except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+            raise DataError(f"corrupt or truncated: {error}", name) from error
+
+
+def _undecodable_line(path: str | Path) -> int | None:
+    """Return the first line that is not UTF-8; text files decode in blocks and do not know it."""
+    opener = _COMPRESSED.get(Path(path).suffix, open)
+    with opener(path, "rt", encoding="utf-8", errors="surrogateescape") as file:
+        return next((line for line, text in enumerate(file, 1) if _SURROGATE.search(text)), None)
+
+
+def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Stream the objects of a JSON Lines file with their line numbers; blank lines are skipped.
+
+    Raises:
+        DataError: The file cannot be read, or a line is not a JSON object.
+    """
+    with open_text(path) as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"not JSON: {error}", str(path), number) from error
+            if not isinstance(record, dict):
+                what = f"expected an object, found {_json_type(record)}"
+                raise DataError(what, str(path), number)
+            yield number, record
+
+
+def write_jsonl(path: str | Path, records: Iterable[Mapping[str, Any]]) -> int:
+    """Write a JSON Lines file, whole or not at all, and return the number of its lines.
+
+    The folder is made if it does not exist. The records may be read from the file itself.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    if Path(path).exists() and not Path(path).is_file():  # such as /dev/stdout
+        return _write_lines(Path(path), records)
+    path = Path(path).resolve()  # so that a link stays a link
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".write-") as scratch:
+        written = Path(scratch) / path.name
+        count = _write_lines(written, records)
+        if path.exists():
+            shutil.copymode(path, written)
+        written.replace(path)
+    return count
+
+
+def _write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> int:
+    count = 0
+    with path.open("w", encoding="utf-8") as file:
+        for record in records:
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            count += 1
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The fields of one line of a file, each checked when it is read.
+
+    Every method raises `DataError` if the field is missing or is not what the method returns.
+
+    Attributes:
+        fields: By name; `csv` names the extra fields of a row that is too long None.
+        file: The file's name in errors.
+        line: The line, from 1.
+        path: The prefix of a field's name in errors, for a record inside another.
+    """
+
+    fields: Mapping[Any, Any]
+    file: str
+    line: int
+    path: str = ""
+
+    @property
+    def where(self) -> str:
+        """The file and the line."""
+        return f"{self.file}, line {self.line}"
+
+    def get(self, field: str) -> object:
+        """Return a field's value, unchecked."""
+        if field not in self.fields:
+            raise self.error(field, "missing")
+        return self.fields[field]
+
+    def typed(self, field: str, kind: type[T]) -> T:
+        """Return a string or a list, which may be empty."""
+        value = self.get(field)
+        if not isinstance(value, kind):
+            raise self.error(field, f"expected {_JSON_TYPES[kind]}, found {_json_type(value)}")
+        if isinstance(value, str):
+            self._check_encodable(field, value)
+        return value
+
+    def records(self, field: str) -> Iterator[Self]:
+        """Yield the objects of a list, which may be empty."""
+        for index, item in enumerate(self.typed(field, list)):
+            name = f"{field}[{index}]"
+            if not isinstance(item, dict):
+                raise self.error(name, f"expected an object, found {_json_type(item)}")
+            yield replace(self, fields=item, path=f"{self.path}{name}.")
+
+    def text(self, field: str) -> str:
+        """Return a text that is not empty, with runs of white space made one space."""
+        return self.as_text(field, self.get(field))
+
+    def items(self, field: str) -> list[Any]:
+        """Return a list that is not empty."""
+        value = self.get(field)
+        if not isinstance(value, list) or not value:
+            raise self.error(field, "expected a list that is not empty")
+        return value
+
+    def texts(self, field: str) -> tuple[str, ...]:
+        """Return a list of texts that is not empty."""
+        items = enumerate(self.items(field))
+        return tuple(self.as_text(f"{field}[{index}]", item) for index, item in items)
+
+    def number(self, field: str) -> float:
+        """Return a finite number."""
+        value = self.get(field)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.error(field, "expected a number")
+        try:
+            number = float(value)
+        except OverflowError:  # a whole number beyond the range of floats
+            number = inf
+        if not isfinite(number):
+            raise self.error(field, "expected a number")
+        return number
+
+    def as_text(self, field: str, value: object) -> str:
+        """Return a field's value as a text that is not empty."""
+        if not isinstance(value, str) or not value.strip():
+            raise self.error(field, "expected a text that is not empty")
+        self._check_encodable(field, value)
+        return " ".join(value.split())
+
+    def error(self, field: str, what: str) -> DataError:
+        """Return an error that names file, line and field."""
+        return DataError(what, self.file, self.line, self.path + field)
+
+    def _check_encodable(self, field: str, text: str) -> None:
+        if _SURROGATE.search(text):
+            raise self.error(field, "half a surrogate pair, which no encoding can hold")
+
+
+def _json_type(value: object) -> str:
+    return _JSON_TYPES.get(type(value), "a number")
+
+
+def read_records(path: str | Path) -> Iterator[Record]:
+    """Stream the lines of a JSON Lines file.
+
+    Raises:
+        DataError: The file cannot be read, or a line is not a JSON object.
+    """
+    for line, fields in read_jsonl(path):
+        yield Record(fields, str(path), line)
+
+
 def read_dialogues(path: str | Path) -> Iterator[Dialogue]:
-    """Stream the dialogues of a file, whose name's ending tells its format.
+    """Stream the dialogues of a file; the ending of its name says the format.
 
     - `.jsonl`: `{"id", "utterances": [{"speaker", "text"}]}` a line; other fields are ignored.
     - `.txt`: DailyDialog's own format, a dialogue a line, each utterance ended by `__eou__`,
@@ -54,17 +261,17 @@ def read_dialogues(path: str | Path) -> Iterator[Dialogue]:
         DataError: The file cannot be read, or does not hold such dialogues.
     """
     path = Path(path)
-    plain = path.with_suffix("") if path.suffix in COMPRESSED else path
+    plain = path.with_suffix("") if path.suffix in _COMPRESSED else path
     if plain.suffix not in _READERS:
         expected = ", ".join(_READERS)
         raise DataError(f"unknown ending: expected {expected}, or these with .gz or .xz", str(path))
     for identifier, utterances in _READERS[plain.suffix](path, plain.stem):
-        if merged := merge_runs(_said(utterances)):
+        if merged := merge_runs(_not_empty(utterances)):
             yield Dialogue(identifier, merged)
 
 
-def _said(utterances: Iterable[Utterance]) -> Iterator[Utterance]:
-    """Make white space runs one space and drop what is empty."""
+def _not_empty(utterances: Iterable[Utterance]) -> Iterator[Utterance]:
+    """Make runs of white space one space and drop empty texts."""
     for utterance in utterances:
         if text := " ".join(utterance.text.split()):
             yield Utterance(utterance.speaker, text)
@@ -75,12 +282,12 @@ _Dialogues = Iterator[tuple[str, Iterable[Utterance]]]
 
 def _read_jsonl(path: Path, stem: str) -> _Dialogues:
     for record in read_records(path):
-        said = record.records("utterances")
-        yield _identifier(record) or f"{stem}-{record.line}", [_utterance(item) for item in said]
+        utterances = [_utterance(item) for item in record.records("utterances")]
+        yield _identifier(record) or f"{stem}-{record.line}", utterances
 
 
 def _identifier(record: Record) -> str | None:
-    """Return the id, or None where there is none."""
+    """Return the id of a dialogue, or None if it has none."""
     value = record.fields.get("id")
     if value is None:
         return None
@@ -103,8 +310,8 @@ def _utterance(record: Record) -> Utterance:
 def _read_txt(path: Path, stem: str) -> _Dialogues:
     with open_text(path) as file:
         for number, line in enumerate(file, start=1):
-            said = filter(str.strip, line.split("__eou__"))  # what is empty takes no turn
-            yield f"{stem}-{number}", map(Utterance, cycle("AB"), said)
+            texts = filter(str.strip, line.split("__eou__"))  # an empty one does not take a turn
+            yield f"{stem}-{number}", map(Utterance, cycle("AB"), texts)
 
 
 def _read_csv(path: Path, _stem: str) -> _Dialogues:
@@ -119,7 +326,7 @@ def _read_csv(path: Path, _stem: str) -> _Dialogues:
                     what = f'dialogue "{identifier}" comes back after another'
                     raise DataError(what, name, reader.line_num, key)
                 seen.add(identifier)
-                # A list, so that what goes wrong in reading on is raised, and named, here.
+                # A list, so that errors of reading on are raised, and named, here.
                 records = (Record(row, name, reader.line_num) for row in rows)
                 yield identifier, [_csv_utterance(record, key) for record in records]
         except csv.Error as error:
@@ -137,7 +344,7 @@ def _id_column(columns: Sequence[str], file: str) -> str:
 
 
 def _csv_utterance(record: Record, key: str) -> Utterance:
-    # DictReader's marks for too many fields and too few.
+    # DictReader marks a row with too many fields by the key None, with too few by the value None.
     if None in record.fields or None in record.fields.values():
         raise DataError("not as many fields as the header has", record.file, record.line)
     _label(record, key)

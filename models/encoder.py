@@ -1,9 +1,10 @@
 """The sentence encoder E: texts in roles to unit vectors."""
 
+import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -22,9 +23,8 @@ from turnwise.models import DEFAULT_MODEL
 from turnwise.models.arrays import Float32
 from turnwise.models.errors import ModelError
 from turnwise.models.extras import not_installed
-from turnwise.models.fingerprint import digest
 from turnwise.models.onnx import VERSION, OnnxForward, export
-from turnwise.models.roles import Relation, Role, RoleText, kind_of, prefixed
+from turnwise.models.roles import Relation, Role, RoleText, encoder_kind, prefixed
 from turnwise.models.scores import Aggregation
 
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -75,7 +75,7 @@ class UtteranceEncoder:
             self.model = load_sentence_transformer(name, device)
             self.name = model_name(name)
             self.aggregation = recommended_aggregation(name)
-        self.kind = kind_of(self.model.tokenizer.get_vocab())
+        self.kind = encoder_kind(self.model.tokenizer.get_vocab())
         self.dimension = dimension_of(self.model)
         self._forward: OnnxForward | TorchForward = TorchForward(self.model, precision)
 
@@ -336,3 +336,17 @@ def forward(
     with torch.autocast(model.device.type, dtype, enabled=dtype is not torch.float32):
         pooled = model(features)["sentence_embedding"]
     return torch.nn.functional.normalize(pooled.float(), dim=-1)
+
+
+def default_device(device: str | None) -> str:
+    """Return the device asked for; without one a GPU where there is one, else the CPU."""
+    return device or ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def digest(seed: str, weights: Mapping[str, torch.Tensor]) -> str:
+    """Return 16 hexadecimal digits, equal where seed and weights are."""
+    hashed = hashlib.sha256(seed.encode())
+    for name, value in sorted(weights.items()):
+        hashed.update(name.encode())
+        hashed.update(value.to("cpu", torch.float32).numpy().tobytes())
+    return hashed.hexdigest()[:16]

@@ -38,7 +38,7 @@ class RoleText(NamedTuple):
     relation: Relation | None = None
 
 
-class Kind(StrEnum):
+class EncoderKind(StrEnum):
     """What an encoder was trained to tell apart; read from its vocabulary."""
 
     TRIPLE = "triple"
@@ -58,14 +58,14 @@ class Kind(StrEnum):
     @property
     def paired(self) -> bool:
         """Whether a context is scored by pairs of its utterances, not one utterance at a time."""
-        return self is Kind.TRIPLE
+        return self is EncoderKind.TRIPLE
 
 
 _TOKENS = {
-    Kind.TRIPLE: ("[AFTER]", "[BEFORE]", "[B1]", "[B2]", "[E]", "[O]"),
-    Kind.CURVED: ("[AFTER]", "[BEFORE]", "[E]", "[O]"),
-    Kind.CURVED_WITHOUT_SPEAKERS: ("[AFTER]", "[BEFORE]"),
-    Kind.SINGLE: (),
+    EncoderKind.TRIPLE: ("[AFTER]", "[BEFORE]", "[B1]", "[B2]", "[E]", "[O]"),
+    EncoderKind.CURVED: ("[AFTER]", "[BEFORE]", "[E]", "[O]"),
+    EncoderKind.CURVED_WITHOUT_SPEAKERS: ("[AFTER]", "[BEFORE]"),
+    EncoderKind.SINGLE: (),
 }
 
 _IN_A_TEXT = re.compile(r"\[(AFTER|BEFORE|B1|B2|E|O|CLS|SEP|MASK|PAD|UNK)\]")
@@ -74,7 +74,7 @@ _IN_A_TEXT = re.compile(r"\[(AFTER|BEFORE|B1|B2|E|O|CLS|SEP|MASK|PAD|UNK)\]")
 _POSITION = {Role.FIRST: "[B1]", Role.SECOND: "[B2]"}
 
 
-def kind_of(vocabulary: "set[str] | dict[str, int]") -> Kind:
+def encoder_kind(vocabulary: "set[str] | dict[str, int]") -> EncoderKind:
     """Return the richest kind whose special tokens a tokenizer's vocabulary holds.
 
     Raises:
@@ -82,10 +82,10 @@ def kind_of(vocabulary: "set[str] | dict[str, int]") -> Kind:
     """
     if "[B1]" in vocabulary and "[E]" not in vocabulary:
         raise ModelError("two context roles without speaker tokens are not supported")
-    for kind in (Kind.TRIPLE, Kind.CURVED, Kind.CURVED_WITHOUT_SPEAKERS):
+    for kind in (EncoderKind.TRIPLE, EncoderKind.CURVED, EncoderKind.CURVED_WITHOUT_SPEAKERS):
         if all(token in vocabulary for token in kind.tokens):
             return kind
-    return Kind.SINGLE
+    return EncoderKind.SINGLE
 
 
 def relation_to(speaker: str, target_speaker: str) -> Relation:
@@ -93,25 +93,25 @@ def relation_to(speaker: str, target_speaker: str) -> Relation:
     return Relation.SAME if speaker == target_speaker else Relation.OTHER
 
 
-def prefix(kind: Kind, role: Role, relation: Relation | None = None) -> str:
+def prefix(kind: EncoderKind, role: Role, relation: Relation | None = None) -> str:
     """Return what stands before the text, with its trailing space; "" where nothing does.
 
     Raises:
         ValueError: A context role of a kind with speaker tokens comes without a relation.
     """
-    if kind is Kind.SINGLE:
+    if kind is EncoderKind.SINGLE:
         return ""
     if role is Role.AFTER:
         return "[AFTER] "
-    if kind is Kind.CURVED_WITHOUT_SPEAKERS:
+    if kind is EncoderKind.CURVED_WITHOUT_SPEAKERS:
         return "[BEFORE] "
     if relation is None:
         raise ValueError(f"role '{role}' of a '{kind}' encoder needs a relation to the target")
     speaker = f"[{relation.value}] [BEFORE] "
-    return f"{_POSITION[role]} {speaker}" if kind is Kind.TRIPLE else speaker
+    return f"{_POSITION[role]} {speaker}" if kind is EncoderKind.TRIPLE else speaker
 
 
-def prefixed(kind: Kind, item: RoleText) -> str:
+def prefixed(kind: EncoderKind, item: RoleText) -> str:
     """Return a text with its prefix.
 
     What looks like a token of a role inside the text is taken apart, `[E]` to `[ E ]`: those who
@@ -120,5 +120,5 @@ def prefixed(kind: Kind, item: RoleText) -> str:
     Raises:
         ValueError: As `prefix`.
     """
-    text = item.text if kind is Kind.SINGLE else _IN_A_TEXT.sub(r"[ \1 ]", item.text)
+    text = item.text if kind is EncoderKind.SINGLE else _IN_A_TEXT.sub(r"[ \1 ]", item.text)
     return prefix(kind, item.role, item.relation) + text

@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
 from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 
 DIMENSION = 32
 
@@ -23,11 +23,11 @@ for variable in [name for name in os.environ if name.startswith("TURNWISE_")]:
 
 
 @pytest.fixture(scope="session")
-def tiny_encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Kind], Path]:
+def tiny_encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[EncoderKind], Path]:
     """From a kind to a folder of a two-layer BERT of dimension 32; each made once a session."""
-    made: dict[Kind, Path] = {}
+    made: dict[EncoderKind, Path] = {}
 
-    def folder(kind: Kind) -> Path:
+    def folder(kind: EncoderKind) -> Path:
         if kind not in made:
             made[kind] = _save_encoder(tmp_path_factory.mktemp("encoder"), kind)
         return made[kind]
@@ -37,12 +37,12 @@ def tiny_encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[K
 
 @pytest.fixture(scope="session")
 def tiny_encoder(
-    tiny_encoder_folder: Callable[[Kind], Path],
-) -> Callable[[Kind], UtteranceEncoder]:
+    tiny_encoder_folder: Callable[[EncoderKind], Path],
+) -> Callable[[EncoderKind], UtteranceEncoder]:
     """From a kind to an encoder on the CPU; each loaded once a session."""
-    loaded: dict[Kind, UtteranceEncoder] = {}
+    loaded: dict[EncoderKind, UtteranceEncoder] = {}
 
-    def encoder(kind: Kind) -> UtteranceEncoder:
+    def encoder(kind: EncoderKind) -> UtteranceEncoder:
         if kind not in loaded:
             loaded[kind] = UtteranceEncoder(tiny_encoder_folder(kind), device="cpu")
         return loaded[kind]
@@ -70,14 +70,14 @@ def onnx_cache(data_folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def served_encoder(
-    tiny_encoder_folder: Callable[[Kind], Path], onnx_cache: Path
+    tiny_encoder_folder: Callable[[EncoderKind], Path], onnx_cache: Path
 ) -> UtteranceEncoder:
     """A tiny triple encoder in ONNX Runtime."""
-    folder = tiny_encoder_folder(Kind.TRIPLE)
+    folder = tiny_encoder_folder(EncoderKind.TRIPLE)
     return UtteranceEncoder.for_serving(folder, device="cpu", cache=onnx_cache, threads=1)
 
 
-def _save_encoder(folder: Path, kind: Kind) -> Path:
+def _save_encoder(folder: Path, kind: EncoderKind) -> Path:
     characters = [chr(code) for code in range(ord(" ") + 1, 127)]
     pieces = [*characters, *(f"##{character}" for character in characters)]
     vocabulary = folder / "vocab.txt"

@@ -6,11 +6,10 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from turnwise.models.rerankers.folder import save_reranker
-from turnwise.models.rerankers.interaction import InteractionNetwork, Sizes
 from turnwise.models.rerankers.ioi import IoI
-from turnwise.models.rerankers.pairwise import ENCODER
-from turnwise.models.rerankers.projectors import Projectors
-from turnwise.models.rerankers.words import Vocabulary
+from turnwise.models.rerankers.ioi_network import InteractionNetwork, Sizes
+from turnwise.models.rerankers.pairwise import ENCODER, Projectors
+from turnwise.models.rerankers.vocabulary import Vocabulary
 
 LETTERS = tuple("abcdefghijklmnopqrstuvwxyz")
 

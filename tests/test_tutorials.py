@@ -20,7 +20,7 @@ from tests.test_packaging import series
 from tests.test_readme import README
 from tests.warm import warm_command
 from turnwise.models import DEFAULT_MODEL
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 from turnwise.service.commands.evaluate import evaluate
 from turnwise.service.settings import Settings
 
@@ -57,11 +57,11 @@ def test_page_does_what_it_says(
     name: str,
     tmp_path: Path,
     commands: Path,
-    tiny_encoder_folder: Callable[[Kind], Path],
+    tiny_encoder_folder: Callable[[EncoderKind], Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     text = PAGES.get(name, TOUR)
-    tiny = str(tiny_encoder_folder(Kind.TRIPLE))
+    tiny = str(tiny_encoder_folder(EncoderKind.TRIPLE))
     model = str(DEFAULT_MODEL) if name in SHIPPED else tiny
     data = tmp_path / ".turnwise"
     data.mkdir()

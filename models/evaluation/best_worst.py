@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from turnwise.models.data import Record, read_records
 from turnwise.models.errors import DataError, TurnwiseError
-from turnwise.models.records import Record, read_records
 
 FEWEST = 5
 """Items: of four there are only four tuples, not eight."""

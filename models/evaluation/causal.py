@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from turnwise.models.encoder import default_device
 from turnwise.models.errors import ModelError
-from turnwise.models.rerankers.folder import default_device
 
 MAX_TOKENS = 1024
 """Where a model states no limit of its own."""

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from turnwise.models.data import Utterance, merge_runs
-from turnwise.models.records import Record
+from turnwise.models.data import Record, Utterance, merge_runs
 
 
 def read_history(record: Record, field: str) -> tuple[Utterance, ...]:

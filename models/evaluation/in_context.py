@@ -12,7 +12,7 @@ from turnwise.models.evaluation.similarity_files import Said
 from turnwise.models.evaluation.systems import encode_from_left
 from turnwise.models.evaluation.vectors import Key, VectorTable, context_keys
 from turnwise.models.rerankers import PairwiseModel
-from turnwise.models.roles import Kind, Relation, Role
+from turnwise.models.roles import EncoderKind, Relation, Role
 from turnwise.models.scores import row
 
 Similar = Callable[[Sequence[Said], Sequence[Said]], Float32]
@@ -64,9 +64,9 @@ def measures(model: UtteranceEncoder | PairwiseModel) -> list[Measure]:
     """
     if isinstance(model, PairwiseModel):
         return _pairwise(model)
-    if model.kind is Kind.SINGLE:
+    if model.kind is EncoderKind.SINGLE:
         return _single(model)
-    mix = row if model.kind is Kind.TRIPLE else _mean
+    mix = row if model.kind is EncoderKind.TRIPLE else _mean
 
     def as_candidate(said: Sequence[Said]) -> Float32:
         return model.encode([item.text for item in said], Role.AFTER)
@@ -75,7 +75,7 @@ def measures(model: UtteranceEncoder | PairwiseModel) -> list[Measure]:
         return model.encode([item.text for item in said], Role.SECOND, Relation.OTHER)
 
     def in_context(said: Sequence[Said]) -> Float32:
-        role = Role.FIRST if model.kind is Kind.TRIPLE else Role.SECOND
+        role = Role.FIRST if model.kind is EncoderKind.TRIPLE else Role.SECOND
         before = [context_keys(item.context, _answerer(item), role) for item in said]
         own: list[Key] = [(item.text, Role.SECOND, Relation.OTHER) for item in said]
         table = VectorTable(model, [*own, *(key for keys in before for key in keys)])

@@ -26,7 +26,7 @@ from turnwise.models.evaluation.systems import (
 )
 from turnwise.models.evaluation.truncation import first_places, warn_of_cut, warn_of_truncation
 from turnwise.models.rerankers import IoI, PairwiseModel
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 
 Model = UtteranceEncoder | PairwiseModel | IoI | CrossEncoderScorer
 Progress = Callable[[str, int, int], None]
@@ -71,7 +71,7 @@ def systems_of(models: Mapping[str, Model], split: Split) -> Iterator[tuple[str,
         if isinstance(model, UtteranceEncoder | PairwiseModel):
             systems = retrieval_systems(model, split)
             yield from ((f"{label} · {system.name}", system) for system in systems)
-            if isinstance(model, UtteranceEncoder) and model.kind is Kind.TRIPLE:
+            if isinstance(model, UtteranceEncoder) and model.kind is EncoderKind.TRIPLE:
                 first = retriever(systems, model.aggregation)
                 for name, network in networks.items():
                     yield f"{label} · {first.name} + {name}", reranked(first, network)

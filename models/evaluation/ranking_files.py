@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from turnwise.models.data import Utterance
+from turnwise.models.data import Record, Utterance, read_records, write_jsonl
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.histories import next_speaker, read_history
 from turnwise.models.evaluation.metrics import Places
 from turnwise.models.evaluation.ranking_metrics import Relevant
 from turnwise.models.evaluation.split import Context, Split
-from turnwise.models.records import Record, read_records, write_jsonl
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from turnwise.models.evaluation.systems import (
     scores_of,
 )
 from turnwise.models.evaluation.vectors import Key, VectorTable, after_keys, context_keys
-from turnwise.models.roles import Kind, Role, relation_to
+from turnwise.models.roles import EncoderKind, Role, relation_to
 from turnwise.models.scores import reachability
 
 HITS = (5, 10, 25, 50)
@@ -91,14 +91,16 @@ def short_term_average_rank(
     }
 
 
-def goal_systems(kind: Kind) -> list[GoalSystem]:
+def goal_systems(kind: EncoderKind) -> list[GoalSystem]:
     """Return the ways of a kind: cos(candidate, goal), for a triple encoder also C3L eq. 4."""
-    if kind is Kind.TRIPLE:
+    if kind is EncoderKind.TRIPLE:
         return [
             GoalSystem("bi-encoder", _cosine, _cosine_keys),
             GoalSystem("eq. 4", _reachability, _reachability_keys),
         ]
-    return [GoalSystem("cosine to goal" if kind is Kind.SINGLE else "CCL", _cosine, _cosine_keys)]
+    return [
+        GoalSystem("cosine to goal" if kind is EncoderKind.SINGLE else "CCL", _cosine, _cosine_keys)
+    ]
 
 
 def _cosine(problem: Problem, table: VectorTable) -> Scores:
@@ -238,7 +240,7 @@ def _reachability_keys(problem: Problem) -> list[Key]:
 
 def _table(encoder: UtteranceEncoder, problems: Sequence[Problem]) -> VectorTable:
     needed = [key for problem in problems for key in _cosine_keys(problem)]
-    if encoder.kind is Kind.TRIPLE:
+    if encoder.kind is EncoderKind.TRIPLE:
         needed += [key for problem in problems for key in _first_keys(problem)]
     return VectorTable(encoder, needed)
 

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.data import Dialogue, Record, Utterance, read_records, write_jsonl
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.histories import next_speaker, read_history, read_utterance
 from turnwise.models.evaluation.vectors import Key, VectorTable, after_keys, context_keys
-from turnwise.models.records import Record, read_records, write_jsonl
 from turnwise.models.roles import Role
 
 CANDIDATES = 100

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
-from turnwise.models.data import Utterance
+from turnwise.models.data import Record, Utterance, read_records
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.histories import next_speaker, read_history
-from turnwise.models.records import Record, read_records
 
 
 @dataclass(frozen=True, slots=True)

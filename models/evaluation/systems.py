@@ -17,7 +17,7 @@ from turnwise.models.evaluation.vectors import (
     context_keys,
     encode_keys,
 )
-from turnwise.models.roles import Kind, Role
+from turnwise.models.roles import EncoderKind, Role
 from turnwise.models.scores import Aggregation, max_sim, row, rows, running_query
 
 SHORT_LIST = 1000
@@ -133,9 +133,9 @@ def linear_systems(encoded: EncodedSplit) -> list[System]:
     - curved: CCL, Σ b_i;
     - single: the mean of the context and the last utterance alone.
     """
-    if encoded.encoder.kind is Kind.TRIPLE:
+    if encoded.encoder.kind is EncoderKind.TRIPLE:
         return [_summed(encoded, "bi-encoder"), *_row_systems(encoded)]
-    if encoded.encoder.kind is Kind.SINGLE:
+    if encoded.encoder.kind is EncoderKind.SINGLE:
         last = np.stack([second[-1] for second in encoded.second])
         alone = linear("last utterance", last, encoded.vectors, _encode_last(encoded, Role.SECOND))
         return [_summed(encoded, "mean of the context"), alone]
@@ -144,9 +144,9 @@ def linear_systems(encoded: EncodedSplit) -> list[System]:
 
 def other_systems(encoded: EncodedSplit) -> list[System]:
     """Return what costs more than a query: MaxSim (triple), the whole history as one text."""
-    if encoded.encoder.kind is Kind.TRIPLE:
+    if encoded.encoder.kind is EncoderKind.TRIPLE:
         return [_max_sim_system(encoded)]
-    if encoded.encoder.kind is Kind.SINGLE:
+    if encoded.encoder.kind is EncoderKind.SINGLE:
         return [_whole_history(encoded)]
     return []
 

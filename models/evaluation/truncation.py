@@ -7,8 +7,8 @@ from typing import TypeVar
 from turnwise.models.data import Dialogue
 from turnwise.models.encoder import UtteranceEncoder, is_truncated
 from turnwise.models.rerankers import IoI, PairwiseModel
-from turnwise.models.rerankers.words import has_more_words
-from turnwise.models.roles import Kind, Relation, Role, RoleText
+from turnwise.models.rerankers.vocabulary import has_more_words
+from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 
 T = TypeVar("T", str, tuple[str, str])
 
@@ -30,7 +30,7 @@ def warn_of_truncation(models: Mapping[str, Model], texts: Placed, histories: Pl
     where, whole = first_places(texts), first_places(histories)
     for label, model in models.items():
         _warn(label, model, where)
-        if isinstance(model, UtteranceEncoder) and model.kind is Kind.SINGLE:
+        if isinstance(model, UtteranceEncoder) and model.kind is EncoderKind.SINGLE:
             _warn(f"{label} · whole history", model, whole)
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from turnwise.models.encoder import Precision
 from turnwise.models.errors import ModelError
-from turnwise.models.rerankers.folder import kind_of
+from turnwise.models.rerankers.folder import reranker_kind
 from turnwise.models.rerankers.ioi import IoI
 from turnwise.models.rerankers.pairwise import PairwiseModel, dialogue_heat_map
 
-__all__ = ["IoI", "PairwiseModel", "dialogue_heat_map", "kind_of", "load"]
+__all__ = ["IoI", "PairwiseModel", "dialogue_heat_map", "load", "reranker_kind"]
 
 
 def load(
@@ -27,7 +27,7 @@ def load(
     Raises:
         ModelError: The folder holds none, or a broken one.
     """
-    kind = kind_of(folder)
+    kind = reranker_kind(folder)
     if kind is None:
         raise ModelError(f"'{folder}' holds neither a pairwise model nor an IoI network")
     if kind == "ioi":

@@ -11,19 +11,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 from turnwise.models.errors import ModelError
 
-Kind = Literal["pairwise", "ioi"]
+RerankerKind = Literal["pairwise", "ioi"]
 CARD = "reranker.json"
 WEIGHTS = "reranker.safetensors"
 
 
-def kind_of(folder: str | Path) -> Kind | None:
+def reranker_kind(folder: str | Path) -> RerankerKind | None:
     """Return which re-ranker a folder holds; None where it holds none."""
     try:
         kind = json.loads((Path(folder) / CARD).read_text(encoding="utf-8"))["kind"]
@@ -33,7 +32,11 @@ def kind_of(folder: str | Path) -> Kind | None:
 
 
 def save_reranker(
-    folder: Path, kind: Kind, network: nn.Module, sizes: Mapping[str, Any], trained: object = None
+    folder: Path,
+    kind: RerankerKind,
+    network: nn.Module,
+    sizes: Mapping[str, Any],
+    trained: object = None,
 ) -> None:
     """Write what every kind has: the card and the weights, float32."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -43,13 +46,13 @@ def save_reranker(
     (folder / CARD).write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
 
 
-def read_sizes(folder: Path, kind: Kind) -> dict[str, Any]:
+def read_sizes(folder: Path, kind: RerankerKind) -> dict[str, Any]:
     """Return the sizes of a network of a kind.
 
     Raises:
         ModelError: The folder holds no such re-ranker.
     """
-    if kind_of(folder) != kind:
+    if reranker_kind(folder) != kind:
         raise ModelError(f"'{folder}' holds no {kind} re-ranker")
     card = json.loads((folder / CARD).read_text(encoding="utf-8"))
     if not isinstance(card.get("sizes"), dict):
@@ -67,8 +70,3 @@ def load_weights(network: nn.Module, folder: Path) -> None:
         network.load_state_dict(load_file(folder / WEIGHTS))
     except (OSError, SafetensorError, RuntimeError) as error:
         raise ModelError(f"'{folder}': {WEIGHTS} cannot be loaded: {error}") from error
-
-
-def default_device(device: str | None) -> str:
-    """Return the device asked for; without one a GPU where there is one, else the CPU."""
-    return device or ("cuda" if torch.cuda.is_available() else "cpu")

@@ -12,17 +12,15 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from turnwise.models.arrays import Float32
-from turnwise.models.encoder import batches, model_name
+from turnwise.models.encoder import batches, default_device, digest, model_name
 from turnwise.models.errors import ModelError
-from turnwise.models.fingerprint import digest
 from turnwise.models.rerankers.folder import (
-    default_device,
     load_weights,
     read_sizes,
     save_reranker,
 )
-from turnwise.models.rerankers.interaction import InteractionNetwork, Pairs, Sizes, final_score
-from turnwise.models.rerankers.words import PADDING, Vocabulary
+from turnwise.models.rerankers.ioi_network import InteractionNetwork, Pairs, Sizes, final_score
+from turnwise.models.rerankers.vocabulary import PADDING, Vocabulary
 
 WordIds = tuple[int, ...]
 

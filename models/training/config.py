@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic.types import NonNegativeFloat, NonNegativeInt
 
 from turnwise.models.errors import ConfigError
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 from turnwise.models.scores import Aggregation
 
 Schema = TypeVar("Schema", bound="Section")
@@ -122,7 +122,7 @@ class Validation(Section):
 class TrainConfig(Section):
     """A training run."""
 
-    kind: Kind
+    kind: EncoderKind
     base: str
     """A folder or hub name; or another configuration beside this one, which is trained first."""
     data: tuple[Corpus, ...] = Field(min_length=1)
@@ -163,7 +163,7 @@ class TrainConfig(Section):
         weights = (weigh.ccl, weigh.c3l, weigh.running_query, weigh.reach, weigh.order, weigh.nli)
         if not any(weights):
             raise ValueError("objectives: none of them has a weight")
-        if self.kind is Kind.SINGLE and (
+        if self.kind is EncoderKind.SINGLE and (
             weigh.order or weigh.reach or (weigh.ccl and weigh.directional)
         ):
             what = "tells no order, which order, reach and the directional negatives of ccl teach"

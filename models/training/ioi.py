@@ -11,16 +11,15 @@ import numpy as np
 import torch
 
 from turnwise.models import DEFAULT_MODEL
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder import UtteranceEncoder, default_device
 from turnwise.models.errors import DataError, naming
 from turnwise.models.evaluation.metrics import hits, ranks
 from turnwise.models.evaluation.ranking_builder import Building, build_ranking
 from turnwise.models.evaluation.ranking_files import RankingProblem
 from turnwise.models.evaluation.split import Context
-from turnwise.models.rerankers.folder import default_device
-from turnwise.models.rerankers.interaction import InteractionNetwork, Sizes, matching_loss
 from turnwise.models.rerankers.ioi import Example, IoI, WordIds, match
-from turnwise.models.rerankers.words import has_more_words, word_vectors
+from turnwise.models.rerankers.ioi_network import InteractionNetwork, Sizes, matching_loss
+from turnwise.models.rerankers.vocabulary import has_more_words, word_vectors
 from turnwise.models.training.checkpoint import replacing
 from turnwise.models.training.corpora import (
     Find,

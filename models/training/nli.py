@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from turnwise.models.data import read_records
 from turnwise.models.errors import DataError
-from turnwise.models.records import read_records
 
 LABELS = ("entailment", "neutral", "contradiction")
 

@@ -20,9 +20,8 @@ from turnwise.models.evaluation.next_utterance import ranks_by_length
 from turnwise.models.evaluation.reranking import pairwise_system
 from turnwise.models.evaluation.split import LENGTHS, Context, make_split
 from turnwise.models.rerankers.folder import save_reranker
-from turnwise.models.rerankers.pairwise import ENCODER, PairwiseModel
-from turnwise.models.rerankers.projectors import Projectors
-from turnwise.models.roles import Role, RoleText, kind_of, prefixed
+from turnwise.models.rerankers.pairwise import ENCODER, PairwiseModel, Projectors
+from turnwise.models.roles import Role, RoleText, encoder_kind, prefixed
 from turnwise.models.training.checkpoint import load_learnable, replacing, save_encoder
 from turnwise.models.training.corpora import (
     Find,
@@ -113,7 +112,7 @@ class PairwiseLearner(nn.Module):
         freeze_all_but(transformer_of(self.encoder), config.layers)
         embedding = dimension_of(self.encoder)
         self.projectors = Projectors(embedding, config.projection, config.context_length)
-        self._kind = kind_of(self.encoder.tokenizer.get_vocab())
+        self._kind = encoder_kind(self.encoder.tokenizer.get_vocab())
         self.to(self.encoder.device)
 
     def forward(self, pairs: Sequence[Context]) -> tuple[int, Tensor]:

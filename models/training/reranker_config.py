@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from pydantic.types import NonNegativeFloat
 
-from turnwise.models.rerankers.interaction import Objective
+from turnwise.models.rerankers.ioi_network import Objective
 from turnwise.models.training.config import (
     Section,
     Seed,

@@ -6,7 +6,7 @@ from pathlib import Path
 from turnwise.models.errors import ConfigError
 from turnwise.models.evaluation.split import LENGTHS
 from turnwise.models.extras import require
-from turnwise.models.roles import Kind, kind_of
+from turnwise.models.roles import EncoderKind, encoder_kind
 from turnwise.models.training.config import TrainConfig, read_config, read_toml
 from turnwise.models.training.corpora import Find, finder, in_place_of, validation_dialogues
 from turnwise.models.training.ioi import train_ioi
@@ -89,7 +89,7 @@ def read_stages(config_file: Path, later: tuple[Path, ...] = ()) -> list[TrainCo
         raise ConfigError(f"leads in a circle, back to '{config.base}'", name, "base")
     stages = read_stages(base, later)
     kind = stages[-1].kind
-    if kind_of({*kind.tokens, *config.kind.tokens}) is not config.kind:
+    if encoder_kind({*kind.tokens, *config.kind.tokens}) is not config.kind:
         raise ConfigError(
             f"is a {kind} encoder and cannot become a {config.kind} one", name, "base"
         )
@@ -130,7 +130,7 @@ def read_any_config(path: Path) -> Config:
         return read_config(path, PairwiseConfig)
     if kind == "ioi":
         return read_config(path, IoIConfig)
-    known = [*map(str, Kind), "pairwise", "ioi"]
+    known = [*map(str, EncoderKind), "pairwise", "ioi"]
     if isinstance(kind, str) and kind not in known:
         raise ConfigError(f"must be one of {', '.join(known)}", str(path), "kind")
     return read_config(path, TrainConfig)

@@ -26,7 +26,7 @@ from turnwise.models.encoder import (
     transformer_of,
 )
 from turnwise.models.errors import DataError, ModelError
-from turnwise.models.roles import Kind, Relation, Role, RoleText, kind_of, prefixed
+from turnwise.models.roles import EncoderKind, Relation, Role, RoleText, encoder_kind, prefixed
 from turnwise.models.training import losses
 from turnwise.models.training.checkpoint import load_learnable, save_model
 from turnwise.models.training.config import Corpus, TrainConfig
@@ -148,7 +148,7 @@ class Learner(nn.Module):
         self.config = config
         self.encoder = load_learnable(config.base, device)
         add_role_tokens(self.encoder, config.kind)
-        found = kind_of(self.encoder.tokenizer.get_vocab())
+        found = encoder_kind(self.encoder.tokenizer.get_vocab())
         if found is not config.kind:
             what = f"is a {found} encoder and cannot become a {config.kind} one"
             raise ModelError(f"base '{config.base}' {what}")
@@ -171,7 +171,7 @@ class Learner(nn.Module):
             pairs: The NLI pairs.
             rng: Draws the random negatives.
         """
-        weigh, triple = self.config.objectives, self.config.kind is Kind.TRIPLE
+        weigh, triple = self.config.objectives, self.config.kind is EncoderKind.TRIPLE
         vectors = losses.Vectors.of(encoded, batch)
         parts: dict[str, Tensor] = {}
         if weigh.ccl:
@@ -222,7 +222,7 @@ class Learner(nn.Module):
             scale.data.clamp_(max=LARGEST_LOG_SCALE)
 
 
-def add_role_tokens(model: SentenceTransformer, kind: Kind) -> None:
+def add_role_tokens(model: SentenceTransformer, kind: EncoderKind) -> None:
     """Add the special tokens of a kind, each starting as the word whose part it plays."""
     words = {
         "[AFTER]": "after",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.detokenise import tokenise
-from turnwise.models.roles import Kind, Relation, Role, RoleText, prefixed, relation_to
+from turnwise.models.roles import EncoderKind, Relation, Role, RoleText, prefixed, relation_to
 
 Int64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
@@ -81,13 +81,13 @@ def spaced(view: View) -> View:
     return replace(view, utterances=rewritten)
 
 
-def collate(views: Sequence[View], kind: Kind) -> Batch:
+def collate(views: Sequence[View], kind: EncoderKind) -> Batch:
     """Lay views out as a batch for an encoder of a kind."""
     shape = (len(views), max(len(view.utterances) for view in views))
     places: dict[str, int] = {}
     roles = {role: np.zeros(shape, np.int64) for role in Role}
     spoken, target = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
-    context_roles = (Role.FIRST, Role.SECOND) if kind is Kind.TRIPLE else (Role.SECOND,)
+    context_roles = (Role.FIRST, Role.SECOND) if kind is EncoderKind.TRIPLE else (Role.SECOND,)
     for v, view in enumerate(views):
         for t, utterance in enumerate(view.utterances):
             relation = relation_to(utterance.speaker, view.responder)
@@ -96,7 +96,7 @@ def collate(views: Sequence[View], kind: Kind) -> Batch:
             for role in wanted:
                 text = prefixed(kind, RoleText(utterance.text, role, relation))
                 roles[role][v, t] = places.setdefault(text, len(places))
-    if kind is not Kind.TRIPLE:
+    if kind is not EncoderKind.TRIPLE:
         roles[Role.FIRST] = roles[Role.SECOND]
     numbers: dict[Dialogue, int] = {}
     dialogue = [numbers.setdefault(view.dialogue, len(numbers)) for view in views]

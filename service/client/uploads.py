@@ -10,8 +10,8 @@ import httpx
 from anyio import to_thread
 from pydantic import TypeAdapter, ValidationError
 
+from turnwise.models.data import read_jsonl
 from turnwise.models.errors import DataError, TurnwiseError
-from turnwise.models.records import read_jsonl
 from turnwise.service.client.calls import path
 from turnwise.service.client.errors import ProblemError, UnexpectedAnswerError
 from turnwise.service.errors import BodyTooLarge

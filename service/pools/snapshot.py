@@ -14,8 +14,8 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
+from turnwise.models.data import write_jsonl
 from turnwise.models.errors import TurnwiseError
-from turnwise.models.records import write_jsonl
 from turnwise.service.pools.candidate import Candidate, read_candidates
 from turnwise.service.pools.index import Float16
 from turnwise.service.pools.view import PoolView

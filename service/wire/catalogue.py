@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, ValidationError, field_validator
 
+from turnwise.models.data import read_jsonl
 from turnwise.models.errors import DataError
-from turnwise.models.records import read_jsonl
 from turnwise.service.wire.requests import Text, Value
 
 _CONTROLS = r"\x00-\x1f\x7f"

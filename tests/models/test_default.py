@@ -8,7 +8,7 @@ import pytest
 
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.roles import Kind, Relation, Role
+from turnwise.models.roles import EncoderKind, Relation, Role
 from turnwise.models.scores import reachability, rows, running_query
 
 RECIPES = DEFAULT_MODEL.parent / "training" / "recipes"
@@ -26,7 +26,7 @@ def test_it_is_small_and_holds_no_pickle() -> None:
 
 
 def test_it_is_a_triple_encoder_of_384_dimensions(encoder: UtteranceEncoder) -> None:
-    assert encoder.kind is Kind.TRIPLE
+    assert encoder.kind is EncoderKind.TRIPLE
     assert encoder.dimension == 384
     assert encoder.encode(["Good morning!"], Role.AFTER).dtype == np.float32
 

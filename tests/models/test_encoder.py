@@ -17,16 +17,16 @@ from turnwise.models.encoder import (
     recommended_aggregation,
 )
 from turnwise.models.errors import ModelError
-from turnwise.models.roles import Kind, Relation, Role, RoleText
+from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 from turnwise.models.scores import Aggregation
 
-Folder = Callable[[Kind], Path]
-Encoder = Callable[[Kind], UtteranceEncoder]
+Folder = Callable[[EncoderKind], Path]
+Encoder = Callable[[EncoderKind], UtteranceEncoder]
 TEXTS = ["good evening", "two rooms please", "good evening", "a very long reply " * 12, ""]
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_the_kind_is_read_from_the_folder(tiny_encoder: Encoder, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", list(EncoderKind))
+def test_the_kind_is_read_from_the_folder(tiny_encoder: Encoder, kind: EncoderKind) -> None:
     assert tiny_encoder(kind).kind is kind
 
 
@@ -37,21 +37,21 @@ def test_what_a_run_trained_goes_by_the_name_of_the_run(tmp_path: Path) -> None:
     assert model_name("somebody/model") == "somebody/model"
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(EncoderKind))
 @pytest.mark.parametrize("role", list(Role))
 def test_vectors_are_those_of_sentence_transformers_with_the_prefix(
-    tiny_encoder: Encoder, tiny_encoder_folder: Folder, kind: Kind, role: Role
+    tiny_encoder: Encoder, tiny_encoder_folder: Folder, kind: EncoderKind, role: Role
 ) -> None:
     prefixes = {
-        (Kind.TRIPLE, Role.AFTER): "[AFTER] ",
-        (Kind.TRIPLE, Role.FIRST): "[B1] [O] [BEFORE] ",
-        (Kind.TRIPLE, Role.SECOND): "[B2] [O] [BEFORE] ",
-        (Kind.CURVED, Role.AFTER): "[AFTER] ",
-        (Kind.CURVED, Role.FIRST): "[O] [BEFORE] ",
-        (Kind.CURVED, Role.SECOND): "[O] [BEFORE] ",
-        (Kind.CURVED_WITHOUT_SPEAKERS, Role.AFTER): "[AFTER] ",
-        (Kind.CURVED_WITHOUT_SPEAKERS, Role.FIRST): "[BEFORE] ",
-        (Kind.CURVED_WITHOUT_SPEAKERS, Role.SECOND): "[BEFORE] ",
+        (EncoderKind.TRIPLE, Role.AFTER): "[AFTER] ",
+        (EncoderKind.TRIPLE, Role.FIRST): "[B1] [O] [BEFORE] ",
+        (EncoderKind.TRIPLE, Role.SECOND): "[B2] [O] [BEFORE] ",
+        (EncoderKind.CURVED, Role.AFTER): "[AFTER] ",
+        (EncoderKind.CURVED, Role.FIRST): "[O] [BEFORE] ",
+        (EncoderKind.CURVED, Role.SECOND): "[O] [BEFORE] ",
+        (EncoderKind.CURVED_WITHOUT_SPEAKERS, Role.AFTER): "[AFTER] ",
+        (EncoderKind.CURVED_WITHOUT_SPEAKERS, Role.FIRST): "[BEFORE] ",
+        (EncoderKind.CURVED_WITHOUT_SPEAKERS, Role.SECOND): "[BEFORE] ",
     }
     prefixed = [prefixes.get((kind, role), "") + text for text in TEXTS]
     plain = SentenceTransformer(str(tiny_encoder_folder(kind)), device="cpu")
@@ -61,9 +61,9 @@ def test_vectors_are_those_of_sentence_transformers_with_the_prefix(
 
 
 def test_vectors_are_unit_float32(tiny_encoder: Encoder) -> None:
-    vectors = tiny_encoder(Kind.TRIPLE).encode(TEXTS, Role.AFTER)
+    vectors = tiny_encoder(EncoderKind.TRIPLE).encode(TEXTS, Role.AFTER)
     assert vectors.dtype == np.float32
-    assert vectors.shape == (len(TEXTS), tiny_encoder(Kind.TRIPLE).dimension)
+    assert vectors.shape == (len(TEXTS), tiny_encoder(EncoderKind.TRIPLE).dimension)
     assert np.linalg.norm(vectors, axis=1) == pytest.approx(1, abs=1e-5)
 
 
@@ -72,14 +72,14 @@ def test_vectors_are_unit_float32(tiny_encoder: Encoder) -> None:
 )
 @given(st.lists(st.text("abc de", min_size=1, max_size=60), min_size=1, max_size=9))
 def test_a_vector_does_not_depend_on_its_batch(tiny_encoder: Encoder, texts: list[str]) -> None:
-    encoder = tiny_encoder(Kind.TRIPLE)
+    encoder = tiny_encoder(EncoderKind.TRIPLE)
     together = encoder.encode(texts, Role.SECOND, Relation.SAME)
     alone = np.concatenate([encoder.encode([t], Role.SECOND, Relation.SAME) for t in texts])
     assert together == pytest.approx(alone, abs=1e-5)
 
 
 def test_a_relation_a_text(tiny_encoder: Encoder) -> None:
-    encoder = tiny_encoder(Kind.TRIPLE)
+    encoder = tiny_encoder(EncoderKind.TRIPLE)
     mixed = encoder.encode(["a", "a"], Role.FIRST, [Relation.SAME, Relation.OTHER])
     assert mixed[0] == pytest.approx(encoder.encode(["a"], Role.FIRST, Relation.SAME)[0], abs=1e-6)
     assert not np.allclose(mixed[0], mixed[1], atol=1e-3)
@@ -87,16 +87,16 @@ def test_a_relation_a_text(tiny_encoder: Encoder) -> None:
 
 def test_as_many_relations_as_texts(tiny_encoder: Encoder) -> None:
     with pytest.raises(ValueError, match="shorter"):
-        tiny_encoder(Kind.TRIPLE).encode(["a", "b"], Role.FIRST, [Relation.SAME])
+        tiny_encoder(EncoderKind.TRIPLE).encode(["a", "b"], Role.FIRST, [Relation.SAME])
 
 
 def test_no_texts_give_no_vectors(tiny_encoder: Encoder) -> None:
-    encoder = tiny_encoder(Kind.TRIPLE)
+    encoder = tiny_encoder(EncoderKind.TRIPLE)
     assert encoder.encode([], Role.AFTER).shape == (0, encoder.dimension)
 
 
 def test_long_texts_are_cut_at_the_models_limit(tiny_encoder: Encoder) -> None:
-    encoder = tiny_encoder(Kind.SINGLE)
+    encoder = tiny_encoder(EncoderKind.SINGLE)
     long, longer = "word " * 500, "word " * 900
     vectors = encoder.encode([long, longer], Role.AFTER)
     assert vectors[0] == pytest.approx(vectors[1], abs=1e-5)
@@ -105,13 +105,13 @@ def test_long_texts_are_cut_at_the_models_limit(tiny_encoder: Encoder) -> None:
 def test_the_fingerprint_tells_models_apart(
     tiny_encoder: Encoder, tiny_encoder_folder: Folder
 ) -> None:
-    again = UtteranceEncoder(tiny_encoder_folder(Kind.TRIPLE), device="cpu")
-    assert again.fingerprint == tiny_encoder(Kind.TRIPLE).fingerprint
-    assert len({tiny_encoder(kind).fingerprint for kind in Kind}) == len(Kind)
+    again = UtteranceEncoder(tiny_encoder_folder(EncoderKind.TRIPLE), device="cpu")
+    assert again.fingerprint == tiny_encoder(EncoderKind.TRIPLE).fingerprint
+    assert len({tiny_encoder(kind).fingerprint for kind in EncoderKind}) == len(EncoderKind)
 
 
 def test_without_a_card_the_aggregation_is_the_mean(tiny_encoder: Encoder) -> None:
-    assert tiny_encoder(Kind.TRIPLE).aggregation == Aggregation("mean")
+    assert tiny_encoder(EncoderKind.TRIPLE).aggregation == Aggregation("mean")
 
 
 def copy_with_card(model: Path, folder: Path, aggregation: str) -> None:
@@ -123,7 +123,7 @@ def test_the_card_of_a_package_is_read(
     tiny_encoder_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "turnwise_test_weights"
-    copy_with_card(tiny_encoder_folder(Kind.TRIPLE), package / "model", "last_rows")
+    copy_with_card(tiny_encoder_folder(EncoderKind.TRIPLE), package / "model", "last_rows")
     (package / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     encoder = UtteranceEncoder("package:turnwise_test_weights/model", device="cpu")
@@ -136,7 +136,7 @@ def test_the_card_of_a_hub_model_is_read_where_it_has_one(
 ) -> None:
     repository, commit = tmp_path / "models--somebody--bot", "0" * 40
     snapshot = repository / "snapshots" / commit
-    copy_with_card(tiny_encoder_folder(Kind.TRIPLE), snapshot, "max_sim")
+    copy_with_card(tiny_encoder_folder(EncoderKind.TRIPLE), snapshot, "max_sim")
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text(commit)
     if not card:
@@ -157,10 +157,14 @@ def test_a_card_that_recommends_nothing_known_is_named(tmp_path: Path, text: str
 def test_bfloat16_keeps_the_vectors_close(
     tiny_encoder: Encoder, tiny_encoder_folder: Folder
 ) -> None:
-    half = UtteranceEncoder(tiny_encoder_folder(Kind.TRIPLE), device="cpu", precision="bfloat16")
+    half = UtteranceEncoder(
+        tiny_encoder_folder(EncoderKind.TRIPLE), device="cpu", precision="bfloat16"
+    )
     got = half.encode(TEXTS, Role.AFTER)
     assert got.dtype == np.float32
-    assert got == pytest.approx(tiny_encoder(Kind.TRIPLE).encode(TEXTS, Role.AFTER), abs=0.05)
+    assert got == pytest.approx(
+        tiny_encoder(EncoderKind.TRIPLE).encode(TEXTS, Role.AFTER), abs=0.05
+    )
 
 
 @pytest.mark.parametrize("name", ["absent/folder", "package:no_such_package/model"])
@@ -186,9 +190,9 @@ def test_batches_hold_each_place_once_within_the_budget(lengths: list[int], budg
 
 
 def test_no_text_holds_a_token_with_a_meaning(
-    tiny_encoder: Callable[[Kind], UtteranceEncoder],
+    tiny_encoder: Callable[[EncoderKind], UtteranceEncoder],
 ) -> None:
-    encoder = tiny_encoder(Kind.TRIPLE)
+    encoder = tiny_encoder(EncoderKind.TRIPLE)
     special = set(encoder.model.tokenizer.all_special_ids)
     plain, tricky = (
         [token for token in encoder.tokenize([RoleText(text, Role.AFTER)])[0] if token in special]

@@ -18,10 +18,10 @@ from turnwise.models import encoder as encoder_module
 from turnwise.models import onnx as runtime_module
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.onnx import FILE, VERSION, OnnxForward, export, usable_cores
-from turnwise.models.roles import Kind, Relation, Role, RoleText
+from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 
-Folder = Callable[[Kind], Path]
-Encoder = Callable[[Kind], UtteranceEncoder]
+Folder = Callable[[EncoderKind], Path]
+Encoder = Callable[[EncoderKind], UtteranceEncoder]
 TEXTS = ["good evening", "two rooms please", "a very long reply " * 12, "", "ok"]
 
 
@@ -48,20 +48,20 @@ def test_vectors_are_those_of_torch(
     served_encoder: UtteranceEncoder, tiny_encoder: Encoder, texts: list[str]
 ) -> None:
     got = served_encoder.forward(pieces(served_encoder, texts))
-    wanted = tiny_encoder(Kind.TRIPLE).encode(texts, Role.SECOND, Relation.OTHER)
+    wanted = tiny_encoder(EncoderKind.TRIPLE).encode(texts, Role.SECOND, Relation.OTHER)
     assert got.dtype == np.float32
     assert got == pytest.approx(wanted, abs=1e-5)
 
 
 def test_what_computes_is_named(served_encoder: UtteranceEncoder, tiny_encoder: Encoder) -> None:
     assert served_encoder.runtime == "onnxruntime float32 on cpu"
-    assert tiny_encoder(Kind.TRIPLE).runtime == "torch float32 on cpu"
+    assert tiny_encoder(EncoderKind.TRIPLE).runtime == "torch float32 on cpu"
 
 
 def test_a_served_encoder_encodes_in_its_runtime(
     served_encoder: UtteranceEncoder, tiny_encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = tiny_encoder(Kind.TRIPLE)
+    plain = tiny_encoder(EncoderKind.TRIPLE)
     monkeypatch.setattr(encoder_module.TorchForward, "__call__", lambda *_: np.zeros((1, 32)))
     got = served_encoder.encode(TEXTS, Role.SECOND, Relation.OTHER)
     monkeypatch.undo()
@@ -87,7 +87,7 @@ def test_a_model_is_exported_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     forbid_export(monkeypatch)
-    again = serve(tiny_encoder_folder(Kind.TRIPLE), onnx_cache)
+    again = serve(tiny_encoder_folder(EncoderKind.TRIPLE), onnx_cache)
     assert again.runtime == served_encoder.runtime
 
 
@@ -100,8 +100,8 @@ def test_exporting_says_nothing_and_leaves_the_loggers_alone(
     caplog.set_level(logging.INFO)
     caplog.set_level(logging.DEBUG, "onnxscript")
     with warnings.catch_warnings(record=True, action="always") as caught:
-        export(tiny_encoder(Kind.TRIPLE).model, tmp_path / "model")
-        OnnxForward(tmp_path / "model", 0, 1)(pieces(tiny_encoder(Kind.TRIPLE)))
+        export(tiny_encoder(EncoderKind.TRIPLE).model, tmp_path / "model")
+        OnnxForward(tmp_path / "model", 0, 1)(pieces(tiny_encoder(EncoderKind.TRIPLE)))
     assert not caught
     assert not [said for said in caplog.records if "onnx" in said.name]
     assert capfd.readouterr() == ("", "")
@@ -130,7 +130,7 @@ def test_an_export_that_fails_leaves_nothing(
 ) -> None:
     convert_to(monkeypatch, FailingProgram())
     with pytest.raises(OSError, match="disk full"):
-        export(tiny_encoder(Kind.TRIPLE).model, tmp_path / "cache" / "model")
+        export(tiny_encoder(EncoderKind.TRIPLE).model, tmp_path / "cache" / "model")
     assert list((tmp_path / "cache").iterdir()) == []
 
 
@@ -141,7 +141,7 @@ def test_what_another_process_exported_meanwhile_stays(
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / FILE).write_bytes(b"theirs")
-    export(tiny_encoder(Kind.TRIPLE).model, folder)
+    export(tiny_encoder(EncoderKind.TRIPLE).model, folder)
     assert (folder / FILE).read_bytes() == b"theirs"
     assert list(tmp_path.iterdir()) == [folder]
 
@@ -158,7 +158,7 @@ def test_what_is_damaged_is_not_used(
     exported: Path, tiny_encoder_folder: Folder, caplog: pytest.LogCaptureFixture, content: bytes
 ) -> None:
     (exported / FILE).write_bytes(content)
-    encoder = serve(tiny_encoder_folder(Kind.TRIPLE), exported.parent)
+    encoder = serve(tiny_encoder_folder(EncoderKind.TRIPLE), exported.parent)
     assert encoder.runtime == "torch float32 on cpu"
     assert "runs in torch" in caplog.text
 
@@ -166,9 +166,9 @@ def test_what_is_damaged_is_not_used(
 def test_what_computes_something_else_is_not_used(
     exported: Path, tiny_encoder_folder: Folder, tiny_encoder: Encoder
 ) -> None:
-    other = tiny_encoder(Kind.CURVED)
+    other = tiny_encoder(EncoderKind.CURVED)
     exported.rename(exported.with_name(f"{other.fingerprint}-{VERSION}"))
-    encoder = serve(tiny_encoder_folder(Kind.CURVED), exported.parent)
+    encoder = serve(tiny_encoder_folder(EncoderKind.CURVED), exported.parent)
     assert encoder.runtime == "torch float32 on cpu"
     wanted = other.encode(TEXTS, Role.SECOND, Relation.OTHER)
     assert encoder.forward(pieces(encoder)) == pytest.approx(wanted, abs=1e-5)
@@ -184,7 +184,9 @@ def test_a_model_that_cannot_be_exported_runs_in_torch(
         raise torch.onnx.OnnxExporterError("no such operator")
 
     monkeypatch.setattr(encoder_module, "export", refuse)
-    assert serve(tiny_encoder_folder(Kind.TRIPLE), tmp_path).runtime == "torch float32 on cpu"
+    assert (
+        serve(tiny_encoder_folder(EncoderKind.TRIPLE), tmp_path).runtime == "torch float32 on cpu"
+    )
     assert "no such operator" in caplog.text
 
 
@@ -192,7 +194,7 @@ def test_a_cache_that_cannot_be_written_leaves_torch(
     tiny_encoder_folder: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
-    encoder = serve(tiny_encoder_folder(Kind.TRIPLE), tmp_path / "file")
+    encoder = serve(tiny_encoder_folder(EncoderKind.TRIPLE), tmp_path / "file")
     assert encoder.runtime == "torch float32 on cpu"
     assert "runs in torch" in caplog.text
 
@@ -200,7 +202,7 @@ def test_a_cache_that_cannot_be_written_leaves_torch(
 def test_other_pooling_and_a_dense_layer_are_exported_too(
     tiny_encoder: Encoder, tmp_path: Path
 ) -> None:
-    transformer = tiny_encoder(Kind.SINGLE).model[0]
+    transformer = tiny_encoder(EncoderKind.SINGLE).model[0]
     pooling = Pooling(32, pooling_mode="cls")
     torch.manual_seed(0)
     model = SentenceTransformer(modules=[transformer, pooling, Dense(32, 16)], device="cpu").eval()

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from turnwise.models.data import open_text, read_jsonl, read_records, write_jsonl
 from turnwise.models.errors import DataError
-from turnwise.models.records import open_text, read_jsonl, read_records, write_jsonl
 
 
 def written(path: Path, content: str) -> Path:

@@ -18,7 +18,7 @@ import pytest
 from tests.waiting import eventually
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 from turnwise.service.server import run
 from turnwise.service.settings import Settings
 
@@ -68,14 +68,16 @@ Start = Callable[..., Process]
 @pytest.fixture
 def start(
     tmp_path: Path,
-    tiny_encoder_folder: Callable[[Kind], Path],
+    tiny_encoder_folder: Callable[[EncoderKind], Path],
     served_encoder: UtteranceEncoder,  # noqa: ARG001 - it is exported, so that they need not
     onnx_cache: Path,
 ) -> Iterator[Start]:
     started: list[Process] = []
 
     def begin(**settings: str) -> Process:
-        started.append(Process(tmp_path, tiny_encoder_folder(Kind.TRIPLE), onnx_cache, **settings))
+        started.append(
+            Process(tmp_path, tiny_encoder_folder(EncoderKind.TRIPLE), onnx_cache, **settings)
+        )
         return started[-1]
 
     yield begin

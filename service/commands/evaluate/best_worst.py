@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from turnwise.models.data import write_jsonl
 from turnwise.models.errors import naming
-from turnwise.models.records import write_jsonl
 from turnwise.service.commands.evaluate.options import Written
 
 best_worst = typer.Typer(

@@ -115,7 +115,7 @@ def encoders(
     from turnwise.models import rerankers  # noqa: PLC0415
     from turnwise.models.encoder import UtteranceEncoder  # noqa: PLC0415
 
-    if others := list(filter(rerankers.kind_of, models or [])):
+    if others := list(filter(rerankers.reranker_kind, models or [])):
         raise typer.BadParameter(f"no encoder, which this task is for: {', '.join(others)}")
     return _with_base(models, base, lambda name: UtteranceEncoder(name, precision=precision))
 
@@ -128,7 +128,7 @@ def encoders_and_rerankers(
     from turnwise.models.encoder import UtteranceEncoder  # noqa: PLC0415
 
     def load(name: str) -> "UtteranceEncoder | PairwiseModel | IoI":
-        if rerankers.kind_of(name):
+        if rerankers.reranker_kind(name):
             return rerankers.load(name, precision=precision)
         return UtteranceEncoder(name, precision=precision)
 

@@ -16,10 +16,10 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.rerankers import IoI, PairwiseModel
-from turnwise.models.rerankers.interaction import InteractionNetwork, Sizes
+from turnwise.models.rerankers.ioi_network import InteractionNetwork, Sizes
 from turnwise.models.rerankers.pairwise import Projectors
-from turnwise.models.rerankers.words import Vocabulary
-from turnwise.models.roles import Kind
+from turnwise.models.rerankers.vocabulary import Vocabulary
+from turnwise.models.roles import EncoderKind
 
 WORDS = ["bread", "rain", "train", "music", "garden", "letter", "winter", "river", "window", "lamp"]
 
@@ -88,10 +88,10 @@ def _words(special: dict[str, str]) -> Tokenizer:
 
 
 @pytest.fixture(scope="session")
-def pairwise(tiny_encoder: Callable[[Kind], UtteranceEncoder]) -> PairwiseModel:
+def pairwise(tiny_encoder: Callable[[EncoderKind], UtteranceEncoder]) -> PairwiseModel:
     torch.manual_seed(0)
     projectors = Projectors(embedding=32, projection=16, context_length=3)
-    return PairwiseModel(tiny_encoder(Kind.SINGLE), projectors)
+    return PairwiseModel(tiny_encoder(EncoderKind.SINGLE), projectors)
 
 
 @pytest.fixture(scope="session")

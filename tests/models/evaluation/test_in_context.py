@@ -10,9 +10,9 @@ from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation.in_context import Measure, measures, word_overlap
 from turnwise.models.evaluation.similarity_files import Said
 from turnwise.models.rerankers import PairwiseModel
-from turnwise.models.roles import Kind, Relation, Role
+from turnwise.models.roles import EncoderKind, Relation, Role
 
-Encoders = Callable[[Kind], UtteranceEncoder]
+Encoders = Callable[[EncoderKind], UtteranceEncoder]
 HISTORY = (Utterance("A", "bread rain"), Utterance("B", "train"), Utterance("A", "music garden"))
 FIRST = [Said(HISTORY, "B", "letter"), Said((), "A", "winter")]
 SECOND = [Said(HISTORY, "B", "river window"), Said((), "A", "lamp rain")]
@@ -37,9 +37,11 @@ def histories(encoder: UtteranceEncoder, role: Role) -> Float64:
     return encoder.encode(texts, role, RELATIONS).astype(np.float64)
 
 
-@pytest.mark.parametrize("kind", [Kind.TRIPLE, Kind.CURVED, Kind.CURVED_WITHOUT_SPEAKERS])
+@pytest.mark.parametrize(
+    "kind", [EncoderKind.TRIPLE, EncoderKind.CURVED, EncoderKind.CURVED_WITHOUT_SPEAKERS]
+)
 def test_two_texts_compare_as_candidates_or_as_utterances(
-    kind: Kind, tiny_encoder: Encoders
+    kind: EncoderKind, tiny_encoder: Encoders
 ) -> None:
     encoder, found = tiny_encoder(kind), named(tiny_encoder(kind))
     as_candidates = expected(lambda said: encoder.encode([said.text], Role.AFTER)[0])
@@ -51,7 +53,7 @@ def test_two_texts_compare_as_candidates_or_as_utterances(
 
 
 def test_a_triple_encoder_compares_the_rows_after_the_context(tiny_encoder: Encoders) -> None:
-    encoder = tiny_encoder(Kind.TRIPLE)
+    encoder = tiny_encoder(EncoderKind.TRIPLE)
     before = histories(encoder, Role.FIRST)
 
     def row(said: Said) -> Float64:
@@ -65,7 +67,7 @@ def test_a_triple_encoder_compares_the_rows_after_the_context(tiny_encoder: Enco
 
 
 def test_ccl_compares_sums_with_the_mean_of_the_context(tiny_encoder: Encoders) -> None:
-    encoder = tiny_encoder(Kind.CURVED)
+    encoder = tiny_encoder(EncoderKind.CURVED)
     before = histories(encoder, Role.SECOND).mean(axis=0)
 
     def mixed(said: Said) -> Float64:
@@ -77,7 +79,7 @@ def test_ccl_compares_sums_with_the_mean_of_the_context(tiny_encoder: Encoders) 
 
 
 def test_a_plain_encoder_reads_context_and_text_as_one(tiny_encoder: Encoders) -> None:
-    encoder = tiny_encoder(Kind.SINGLE)
+    encoder = tiny_encoder(EncoderKind.SINGLE)
 
     def joined(said: Said) -> Float32:
         texts = [*(utterance.text for utterance in said.context), said.text]
@@ -103,8 +105,10 @@ def test_a_pairwise_model_compares_responses_and_contexts(pairwise: PairwiseMode
     assert found["in context"].similar(FIRST, SECOND) == pytest.approx(expected(ending), abs=1e-5)
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_only_what_is_said_to_use_the_context_does(kind: Kind, tiny_encoder: Encoders) -> None:
+@pytest.mark.parametrize("kind", list(EncoderKind))
+def test_only_what_is_said_to_use_the_context_does(
+    kind: EncoderKind, tiny_encoder: Encoders
+) -> None:
     without = [Said((), said.speaker, said.text) for said in FIRST]
     without_too = [Said((), said.speaker, said.text) for said in SECOND]
     for measure in measures(tiny_encoder(kind)):

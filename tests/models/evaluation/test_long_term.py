@@ -18,9 +18,9 @@ from turnwise.models.evaluation.long_term import (
 from turnwise.models.evaluation.long_term_problems import GoalSet, Setting, make_goal_sets
 from turnwise.models.evaluation.systems import encoder_systems
 from turnwise.models.evaluation.vectors import VectorTable, after_keys, context_keys
-from turnwise.models.roles import Kind, Role, relation_to
+from turnwise.models.roles import EncoderKind, Role, relation_to
 
-Encoders = Callable[[Kind], UtteranceEncoder]
+Encoders = Callable[[EncoderKind], UtteranceEncoder]
 
 
 def table_of(encoder: UtteranceEncoder, goals: GoalSet) -> VectorTable:
@@ -36,9 +36,9 @@ def goals(dialogues: list[Dialogue]) -> GoalSet:
     return make_goal_sets(dialogues, [Setting(4, 1, 2)])[0]
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(EncoderKind))
 def test_links_are_those_of_the_speakers(
-    kind: Kind, tiny_encoder: Encoders, goals: GoalSet
+    kind: EncoderKind, tiny_encoder: Encoders, goals: GoalSet
 ) -> None:
     encoder = tiny_encoder(kind)
     found = link_scores(goals, table_of(encoder, goals))
@@ -51,7 +51,7 @@ def test_links_are_those_of_the_speakers(
 
 
 def test_pull_sums_the_history(tiny_encoder: Encoders, dialogues: list[Dialogue]) -> None:
-    encoder = tiny_encoder(Kind.CURVED)
+    encoder = tiny_encoder(EncoderKind.CURVED)
     goal_sets = make_goal_sets(dialogues, [Setting(4, 1, 2)])
     split = asked_goals(goal_sets)
     found = goal_pulls(encoder_systems(encoder, split)[0], split)
@@ -98,7 +98,7 @@ def test_greedy_ranks_the_first_goal() -> None:
 def test_equal_goals_tie(tiny_encoder: Encoders, dialogues: list[Dialogue]) -> None:
     goals = make_goal_sets(dialogues[:1], [Setting(2, 2, 0)])[0]
     same = GoalSet(goals.setting, goals.context, goals.goals[:1] * 3)
-    rows = evaluate_long_term({"x": tiny_encoder(Kind.TRIPLE)}, [same])
+    rows = evaluate_long_term({"x": tiny_encoder(EncoderKind.TRIPLE)}, [same])
     ranks = [row.metrics["average_rank"] for row in rows if "random" not in row.system]
     # BM25, then the model with its seven systems of next-utterance selection
     assert ranks == [3.5, 3.5, 2] + [3.5, 3.5] + [2] * 7
@@ -107,7 +107,7 @@ def test_equal_goals_tie(tiny_encoder: Encoders, dialogues: list[Dialogue]) -> N
 def test_rows_of_every_method(tiny_encoder: Encoders, dialogues: list[Dialogue]) -> None:
     settings = [Setting(2, 2, 0), Setting(2, 2, 1)]
     goal_sets = make_goal_sets(dialogues, settings)
-    rows = evaluate_long_term({"x": tiny_encoder(Kind.SINGLE)}, goal_sets)
+    rows = evaluate_long_term({"x": tiny_encoder(EncoderKind.SINGLE)}, goal_sets)
     assert [row.system for row in rows] == [
         "random order",
         "random next goal",

@@ -10,9 +10,9 @@ from turnwise.models.evaluation.in_context import measures
 from turnwise.models.evaluation.likelihood import LanguageModel, prompt
 from turnwise.models.evaluation.multiple_choice import evaluate_choices, evaluate_language_models
 from turnwise.models.evaluation.similarity_files import Question, Said
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 
-Encoders = Callable[[Kind], UtteranceEncoder]
+Encoders = Callable[[EncoderKind], UtteranceEncoder]
 WORDS = ["bread", "rain", "train", "music", "garden", "letter", "winter", "river", "window", "lamp"]
 
 
@@ -29,7 +29,7 @@ def questions(count: int = 12) -> list[Question]:
 
 
 def test_the_most_similar_choice_is_taken(tiny_encoder: Encoders) -> None:
-    encoder, asked = tiny_encoder(Kind.TRIPLE), questions()
+    encoder, asked = tiny_encoder(EncoderKind.TRIPLE), questions()
     rows = {row.system: row.metrics for row in evaluate_choices({"t": encoder}, asked)}
     assert rows["chance"] == {"accuracy": pytest.approx(0.2)}
     for measure in measures(encoder):

@@ -14,9 +14,9 @@ from turnwise.models.evaluation.next_utterance import (
 from turnwise.models.evaluation.split import make_split
 from turnwise.models.evaluation.systems import System
 from turnwise.models.rerankers import PairwiseModel
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 
-Encoders = Callable[[Kind], UtteranceEncoder]
+Encoders = Callable[[EncoderKind], UtteranceEncoder]
 
 
 def constant(contexts: np.ndarray, candidates: np.ndarray) -> np.ndarray:
@@ -55,7 +55,7 @@ def test_the_full_pool_takes_all_lengths_together(dialogues: list[Dialogue]) -> 
 
 
 def test_rows_of_all_systems(tiny_encoder: Encoders, dialogues: list[Dialogue]) -> None:
-    encoders = {"base": tiny_encoder(Kind.SINGLE), "new": tiny_encoder(Kind.TRIPLE)}
+    encoders = {"base": tiny_encoder(EncoderKind.SINGLE), "new": tiny_encoder(EncoderKind.TRIPLE)}
     result = evaluate_next_utterance(encoders, dialogues, [2, 3])
     assert [row.system for row in result][:3] == ["random", "BM25", "base · mean of the context"]
     assert result[-1].system == "new · MaxSim"
@@ -80,7 +80,7 @@ def test_a_pairwise_model_has_its_row(pairwise: PairwiseModel, dialogues: list[D
 def test_the_quick_average_ranks_are_those_of_the_whole_evaluation(
     tiny_encoder: Encoders, dialogues: list[Dialogue]
 ) -> None:
-    encoder = tiny_encoder(Kind.TRIPLE)
+    encoder = tiny_encoder(EncoderKind.TRIPLE)
     quick = average_ranks(encoder, dialogues, [2, 5])
     whole = evaluate_next_utterance({"x": encoder}, dialogues, [2, 5])
     found = {row.system.removeprefix("x · "): row.metrics["average_rank"] for row in whole}

@@ -15,9 +15,9 @@ from turnwise.models.evaluation.ranking_files import RankingSet, ranking_set, re
 from turnwise.models.evaluation.report import Row
 from turnwise.models.evaluation.systems import encode_split, linear_systems
 from turnwise.models.rerankers import IoI, PairwiseModel
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 
-Encoders = Callable[[Kind], UtteranceEncoder]
+Encoders = Callable[[EncoderKind], UtteranceEncoder]
 CANDIDATES = 6
 
 
@@ -31,7 +31,7 @@ def data(dialogues: list[Dialogue]) -> RankingSet:
 def rows(
     data: RankingSet, tiny_encoder: Encoders, pairwise: PairwiseModel, ioi: IoI
 ) -> dict[str, Row]:
-    models = {"t": tiny_encoder(Kind.TRIPLE), "s": tiny_encoder(Kind.SINGLE)}
+    models = {"t": tiny_encoder(EncoderKind.TRIPLE), "s": tiny_encoder(EncoderKind.SINGLE)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(metrics, "ENOUGH", 0.0)  # no time to spend on timing
         evaluated = evaluate_ranking({**models, "net": ioi, "pair": pairwise}, data)
@@ -70,7 +70,7 @@ def test_a_row_has_the_metrics_of_the_field(rows: dict[str, Row]) -> None:
 def test_recall_is_that_of_the_systems_scores(
     rows: dict[str, Row], data: RankingSet, tiny_encoder: Encoders
 ) -> None:
-    systems = linear_systems(encode_split(tiny_encoder(Kind.TRIPLE), data.split))
+    systems = linear_systems(encode_split(tiny_encoder(EncoderKind.TRIPLE), data.split))
     (mean,) = (system for system in systems if system.name == "mean")
     found = []
     for place, (candidates, relevant) in enumerate(
@@ -95,7 +95,7 @@ def test_equal_texts_tie(tmp_path: Path, tiny_encoder: Encoders) -> None:
     record = {"context": ["bread"], "candidates": ["rain"] * 4, "labels": [1, 0, 0, 0]}
     (tmp_path / "same.jsonl").write_text(json.dumps(record))
     data = read_ranking([tmp_path / "same.jsonl"])
-    for row in evaluate_ranking({"t": tiny_encoder(Kind.TRIPLE)}, data):
+    for row in evaluate_ranking({"t": tiny_encoder(EncoderKind.TRIPLE)}, data):
         if row.system != "random":
             assert row.metrics["r_4@1"] == 0.25, row.system
 
@@ -129,7 +129,7 @@ def test_texts_that_are_cut_are_said_with_their_place(
     path = tmp_path / "long.jsonl"
     path.write_text("\n".join(map(json.dumps, records)))
     with caplog.at_level(logging.WARNING, "turnwise.evaluation"):
-        models = {"s": tiny_encoder(Kind.SINGLE), "net": ioi}
+        models = {"s": tiny_encoder(EncoderKind.SINGLE), "net": ioi}
         next(iter(evaluate_ranking(models, read_ranking([path]))))
     place = f"{path}, line 2, field"
     assert [record.getMessage() for record in caplog.records] == [

@@ -12,10 +12,10 @@ from turnwise.models.evaluation.short_term import (
 )
 from turnwise.models.evaluation.short_term_problems import Problem, make_problems
 from turnwise.models.evaluation.vectors import VectorTable, after_keys
-from turnwise.models.roles import Kind, Role, relation_to
+from turnwise.models.roles import EncoderKind, Role, relation_to
 from turnwise.models.scores import Aggregation
 
-Encoders = Callable[[Kind], UtteranceEncoder]
+Encoders = Callable[[EncoderKind], UtteranceEncoder]
 
 
 @pytest.fixture
@@ -42,14 +42,14 @@ def naive(name: str, encoder: UtteranceEncoder, problem: Problem) -> list[float]
 @pytest.mark.parametrize(
     ("kind", "names"),
     [
-        (Kind.TRIPLE, ["bi-encoder", "eq. 4"]),
-        (Kind.CURVED, ["CCL"]),
-        (Kind.CURVED_WITHOUT_SPEAKERS, ["CCL"]),
-        (Kind.SINGLE, ["cosine to goal"]),
+        (EncoderKind.TRIPLE, ["bi-encoder", "eq. 4"]),
+        (EncoderKind.CURVED, ["CCL"]),
+        (EncoderKind.CURVED_WITHOUT_SPEAKERS, ["CCL"]),
+        (EncoderKind.SINGLE, ["cosine to goal"]),
     ],
 )
 def test_scores_are_those_of_the_equation(
-    kind: Kind, names: list[str], tiny_encoder: Encoders, problems: list[Problem]
+    kind: EncoderKind, names: list[str], tiny_encoder: Encoders, problems: list[Problem]
 ) -> None:
     encoder, problem = tiny_encoder(kind), problems[-1]
     systems = goal_systems(kind)
@@ -68,7 +68,7 @@ def test_a_problem_brings_its_candidates_its_goal_and_the_last_utterance(
     problems: list[Problem],
 ) -> None:
     problem = problems[0]
-    bi_encoder, pairs = goal_systems(Kind.TRIPLE)
+    bi_encoder, pairs = goal_systems(EncoderKind.TRIPLE)
     texts = [text for text, _, _ in pairs.keys(problem)]
     said = [problem.true.text, *problem.candidates, problem.goal.text]
     assert texts == [*said, problem.context[-1].text]
@@ -76,7 +76,7 @@ def test_a_problem_brings_its_candidates_its_goal_and_the_last_utterance(
 
 
 def test_rows_by_setting_and_parity(tiny_encoder: Encoders, problems: list[Problem]) -> None:
-    rows = evaluate_short_term({"x": tiny_encoder(Kind.TRIPLE)}, problems)
+    rows = evaluate_short_term({"x": tiny_encoder(EncoderKind.TRIPLE)}, problems)
     eq_4 = next(row for row in rows if row.system == "x · eq. 4")
     ranks = {
         key.partition("/")[2]: value
@@ -93,7 +93,7 @@ def test_rows_by_setting_and_parity(tiny_encoder: Encoders, problems: list[Probl
     ("kind", "names"),
     [
         (
-            Kind.TRIPLE,
+            EncoderKind.TRIPLE,
             [
                 "x · bi-encoder",
                 "x · eq. 4",
@@ -102,9 +102,9 @@ def test_rows_by_setting_and_parity(tiny_encoder: Encoders, problems: list[Probl
                 "x · mean, no goal",
             ],
         ),
-        (Kind.CURVED, ["x · CCL", "x · CCL + 0.5 · CCL", "x · CCL, no goal"]),
+        (EncoderKind.CURVED, ["x · CCL", "x · CCL + 0.5 · CCL", "x · CCL, no goal"]),
         (
-            Kind.SINGLE,
+            EncoderKind.SINGLE,
             [
                 "x · cosine to goal",
                 "x · cosine to goal + 0.5 · mean of the context",
@@ -114,12 +114,16 @@ def test_rows_by_setting_and_parity(tiny_encoder: Encoders, problems: list[Probl
     ],
 )
 def test_what_sees_no_goal_stands_in_the_same_table(
-    kind: Kind, names: list[str], tiny_encoder: Encoders, problems: list[Problem]
+    kind: EncoderKind, names: list[str], tiny_encoder: Encoders, problems: list[Problem]
 ) -> None:
     rows = evaluate_short_term({"x": tiny_encoder(kind)}, problems)
     found = [row.system for row in rows]
     assert found[: 3 + len(names)] == ["random", "BM25", "BM25, no goal", *names]
-    last = {Kind.TRIPLE: "MaxSim", Kind.CURVED: "CCL", Kind.SINGLE: "whole history"}[kind]
+    last = {
+        EncoderKind.TRIPLE: "MaxSim",
+        EncoderKind.CURVED: "CCL",
+        EncoderKind.SINGLE: "whole history",
+    }[kind]
     assert found[-1] == f"x · {last}, no goal"
     assert all(row.ms_per_context > 0 for row in rows)
 
@@ -127,7 +131,7 @@ def test_what_sees_no_goal_stands_in_the_same_table(
 def test_what_sees_no_goal_ranks_by_the_context(
     tiny_encoder: Encoders, problems: list[Problem]
 ) -> None:
-    encoder = tiny_encoder(Kind.SINGLE)
+    encoder = tiny_encoder(EncoderKind.SINGLE)
     rows = {row.system: row for row in evaluate_short_term({"x": encoder}, problems)}
     ranks = []
     for problem in problems:
@@ -147,7 +151,7 @@ def test_what_sees_no_goal_ranks_by_the_context(
 def test_what_leads_to_the_goal_and_fits_is_what_rank_answers(
     tiny_encoder: Encoders, problems: list[Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoder = tiny_encoder(Kind.TRIPLE)
+    encoder = tiny_encoder(EncoderKind.TRIPLE)
     monkeypatch.setattr(encoder, "aggregation", Aggregation("last_rows", 1))
     problem = problems[-1]
     rows = {row.system: row for row in evaluate_short_term({"x": encoder}, [problem])}
@@ -174,14 +178,14 @@ def test_bm25_looks_for_the_words_of_the_goal() -> None:
 def test_hits_of_eleven_are_certain_at_twenty_five(
     tiny_encoder: Encoders, problems: list[Problem]
 ) -> None:
-    for row in evaluate_short_term({"x": tiny_encoder(Kind.SINGLE)}, problems):
+    for row in evaluate_short_term({"x": tiny_encoder(EncoderKind.SINGLE)}, problems):
         assert row.metrics["hits@25"] == row.metrics["hits@50"] == 1
 
 
 def test_the_quick_average_ranks_are_those_of_the_whole_evaluation(
     tiny_encoder: Encoders, problems: list[Problem]
 ) -> None:
-    encoder = tiny_encoder(Kind.TRIPLE)
+    encoder = tiny_encoder(EncoderKind.TRIPLE)
     whole = {row.system: row for row in evaluate_short_term({"x": encoder}, problems)}
     for name, rank in short_term_average_rank(encoder, problems).items():
         assert rank == pytest.approx(whole[f"x · {name}"].metrics["average_rank"])

@@ -14,7 +14,7 @@ from turnwise.models.evaluation.short_term_problems import (
     retrieved_replies,
     write_problems,
 )
-from turnwise.models.roles import Kind, Role
+from turnwise.models.roles import EncoderKind, Role
 
 RECORD = {
     "context": ["where is the key", "under the mat"],
@@ -72,9 +72,9 @@ def test_dialogues_that_are_all_too_short_are_refused(dialogues: list[Dialogue])
 
 
 def test_retrieved_replies_are_the_best_of_other_dialogues(
-    tiny_encoder: Callable[[Kind], UtteranceEncoder], dialogues: list[Dialogue]
+    tiny_encoder: Callable[[EncoderKind], UtteranceEncoder], dialogues: list[Dialogue]
 ) -> None:
-    encoder = tiny_encoder(Kind.SINGLE)
+    encoder = tiny_encoder(EncoderKind.SINGLE)
     found = retrieved_replies(encoder, dialogues, [3], count=5)(dialogues[0], 3)
     history = [said.text for said in dialogues[0].utterances[:3]]
     own = {said.text for said in dialogues[0].utterances}
@@ -85,9 +85,11 @@ def test_retrieved_replies_are_the_best_of_other_dialogues(
 
 
 def test_there_are_no_more_retrieved_replies_than_other_utterances(
-    tiny_encoder: Callable[[Kind], UtteranceEncoder], dialogues: list[Dialogue]
+    tiny_encoder: Callable[[EncoderKind], UtteranceEncoder], dialogues: list[Dialogue]
 ) -> None:
-    proposed = retrieved_replies(tiny_encoder(Kind.TRIPLE), dialogues[:2], [3])(dialogues[0], 3)
+    proposed = retrieved_replies(tiny_encoder(EncoderKind.TRIPLE), dialogues[:2], [3])(
+        dialogues[0], 3
+    )
     assert sorted(proposed) == sorted(said.text for said in dialogues[1].utterances)
 
 

@@ -12,9 +12,9 @@ from turnwise.models.evaluation.in_context import measures
 from turnwise.models.evaluation.similarity import evaluate_similarity, placed_texts
 from turnwise.models.evaluation.similarity_files import Pair, Question, Said
 from turnwise.models.evaluation.truncation import warn_of_truncation
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 
-Encoders = Callable[[Kind], UtteranceEncoder]
+Encoders = Callable[[EncoderKind], UtteranceEncoder]
 WORDS = ["bread", "rain", "train", "music", "garden", "letter", "winter", "river", "window", "lamp"]
 
 
@@ -34,7 +34,7 @@ def pairs(count: int = 24, *, contexts: bool = True) -> list[Pair]:
 
 
 def test_correlations_are_those_of_the_measure(tiny_encoder: Encoders) -> None:
-    encoder, given = tiny_encoder(Kind.TRIPLE), pairs()
+    encoder, given = tiny_encoder(EncoderKind.TRIPLE), pairs()
     rows = {row.system: row.metrics for row in evaluate_similarity({"t": encoder}, given)}
     names = [f"t · {measure.name}" for measure in measures(encoder)]
     assert list(rows) == ["word overlap", *names]
@@ -54,7 +54,7 @@ def test_correlations_are_those_of_the_measure(tiny_encoder: Encoders) -> None:
 def test_without_contexts_the_measures_that_would_read_them_are_left_out(
     tiny_encoder: Encoders,
 ) -> None:
-    rows = evaluate_similarity({"t": tiny_encoder(Kind.TRIPLE)}, pairs(contexts=False))
+    rows = evaluate_similarity({"t": tiny_encoder(EncoderKind.TRIPLE)}, pairs(contexts=False))
     assert [row.system for row in rows] == [
         "word overlap",
         "t · as candidates",
@@ -91,7 +91,7 @@ def test_texts_that_are_cut_are_said_with_their_place(
     ]
     with caplog.at_level(logging.WARNING, "turnwise.evaluation"):
         for item in items:
-            warn_of_truncation({"s": tiny_encoder(Kind.SINGLE)}, placed_texts([item]))
+            warn_of_truncation({"s": tiny_encoder(EncoderKind.SINGLE)}, placed_texts([item]))
     assert [record.getMessage() for record in caplog.records] == [
         'file, line 1, field "context": longer than s reads, and cut, as are 2 of 3 in all',
         'file, line 2, field "context": longer than s reads, and cut, as are 2 of 3 in all',

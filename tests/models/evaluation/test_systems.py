@@ -16,12 +16,12 @@ from turnwise.models.evaluation.systems import (
     linear_systems,
     other_systems,
 )
-from turnwise.models.roles import Kind, Role, relation_to
+from turnwise.models.roles import EncoderKind, Role, relation_to
 from turnwise.models.scores import max_sim
 
-Encoders = Callable[[Kind], UtteranceEncoder]
+Encoders = Callable[[EncoderKind], UtteranceEncoder]
 NAMES = {
-    Kind.TRIPLE: [
+    EncoderKind.TRIPLE: [
         "bi-encoder",
         "mean",
         "last 1 row",
@@ -30,9 +30,9 @@ NAMES = {
         "last 4 rows",
         "MaxSim",
     ],
-    Kind.CURVED: ["CCL"],
-    Kind.CURVED_WITHOUT_SPEAKERS: ["CCL"],
-    Kind.SINGLE: ["mean of the context", "last utterance", "whole history"],
+    EncoderKind.CURVED: ["CCL"],
+    EncoderKind.CURVED_WITHOUT_SPEAKERS: ["CCL"],
+    EncoderKind.SINGLE: ["mean of the context", "last utterance", "whole history"],
 }
 
 
@@ -63,9 +63,9 @@ def naive(name: str, encoder: UtteranceEncoder, texts: list[str], relations: lis
     return query
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(EncoderKind))
 def test_the_kind_decides_on_the_systems(
-    kind: Kind, tiny_encoder: Encoders, dialogues: list[Dialogue]
+    kind: EncoderKind, tiny_encoder: Encoders, dialogues: list[Dialogue]
 ) -> None:
     encoded = encode_split(tiny_encoder(kind), make_split(dialogues[:2], [2]))
     assert list(encoded_systems(encoded)) == NAMES[kind]
@@ -76,7 +76,7 @@ def test_the_kind_decides_on_the_systems(
     [(kind, name) for kind, names in NAMES.items() for name in names if name != "MaxSim"],
 )
 def test_scores_are_those_of_the_definition(
-    kind: Kind, name: str, tiny_encoder: Encoders, dialogues: list[Dialogue]
+    kind: EncoderKind, name: str, tiny_encoder: Encoders, dialogues: list[Dialogue]
 ) -> None:
     encoder = tiny_encoder(kind)
     split = make_split(dialogues[1:4], [2, 5], full_pool=False)
@@ -94,7 +94,7 @@ def test_scores_are_those_of_the_definition(
 def test_max_sim_scores_every_candidate_up_to_the_short_list(
     tiny_encoder: Encoders, dialogues: list[Dialogue]
 ) -> None:
-    encoded = encode_split(tiny_encoder(Kind.TRIPLE), make_split(dialogues[2:4], [3]))
+    encoded = encode_split(tiny_encoder(EncoderKind.TRIPLE), make_split(dialogues[2:4], [3]))
     scores = all_scores(encoded_systems(encoded)["MaxSim"], encoded)
     expected = max_sim(encoded.first[1], encoded.second[1], encoded.vectors)
     np.testing.assert_allclose(scores[1], expected, atol=1e-6)
@@ -104,7 +104,7 @@ def test_max_sim_keeps_the_order_of_the_query_behind_the_short_list(
     tiny_encoder: Encoders, dialogues: list[Dialogue], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(systems, "SHORT_LIST", 4)
-    encoded = encode_split(tiny_encoder(Kind.TRIPLE), make_split(dialogues, [5]))
+    encoded = encode_split(tiny_encoder(EncoderKind.TRIPLE), make_split(dialogues, [5]))
     found = encoded_systems(encoded)
     by_query = all_scores(found["mean"], encoded)[0]
     by_max_sim = all_scores(found["MaxSim"], encoded)[0]
@@ -113,9 +113,9 @@ def test_max_sim_keeps_the_order_of_the_query_behind_the_short_list(
     np.testing.assert_array_equal(np.argsort(-by_max_sim)[4:], order[4:])
 
 
-@pytest.mark.parametrize("kind", [Kind.CURVED, Kind.SINGLE])
+@pytest.mark.parametrize("kind", [EncoderKind.CURVED, EncoderKind.SINGLE])
 def test_the_timed_turn_works_out_the_query(
-    kind: Kind, tiny_encoder: Encoders, dialogues: list[Dialogue]
+    kind: EncoderKind, tiny_encoder: Encoders, dialogues: list[Dialogue]
 ) -> None:
     encoded = encode_split(tiny_encoder(kind), make_split(dialogues[2:4], [3]))
     for system in encoded_systems(encoded).values():
@@ -128,7 +128,7 @@ def test_the_timed_turn_works_out_the_query(
 def test_the_timed_turn_of_a_triple_encoder_works_out_the_new_row(
     tiny_encoder: Encoders, dialogues: list[Dialogue]
 ) -> None:
-    encoded = encode_split(tiny_encoder(Kind.TRIPLE), make_split(dialogues[2:4], [3]))
+    encoded = encode_split(tiny_encoder(EncoderKind.TRIPLE), make_split(dialogues[2:4], [3]))
     found = encoded_systems(encoded)
     row = found["mean"].turn(0)
     assert row is not None
@@ -137,7 +137,7 @@ def test_the_timed_turn_of_a_triple_encoder_works_out_the_new_row(
 
 
 def test_a_long_text_keeps_its_end(tiny_encoder: Encoders) -> None:
-    encoder = tiny_encoder(Kind.SINGLE)
+    encoder = tiny_encoder(EncoderKind.SINGLE)
     end = "x " * 40 + "y " * 100
     vectors = encode_from_left(encoder, ["a b c d " + end, "e f g h " + end])
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-5)

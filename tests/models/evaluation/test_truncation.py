@@ -13,9 +13,9 @@ from turnwise.models.evaluation.truncation import (
     warn_of_truncation,
 )
 from turnwise.models.rerankers import IoI, PairwiseModel
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 
-Encoders = Callable[[Kind], UtteranceEncoder]
+Encoders = Callable[[EncoderKind], UtteranceEncoder]
 LONG = Dialogue("d", (Utterance("A", "a b"), Utterance("B", "c " * 200), Utterance("A", "d e")))
 FULL = Dialogue("f", (Utterance("A", "a " * 60), Utterance("B", "b " * 70), Utterance("A", "c")))
 REST = "and cut, as are"
@@ -41,7 +41,7 @@ def test_every_model_is_said_to_cut_what_it_cuts(
     said: Callable[[Model, Placed, Placed], list[str]],
 ) -> None:
     warning = f'x.csv, dialogue "d", utterance 2: longer than m reads, {REST} 1 of 3 in all'
-    for model in (*map(tiny_encoder, Kind), pairwise, ioi):
+    for model in (*map(tiny_encoder, EncoderKind), pairwise, ioi):
         assert said(model, utterances_of([LONG], "x.csv"), ()) == [warning]
         assert said(model, [("bread", "x.csv")], ()) == []
 
@@ -52,5 +52,5 @@ def test_a_plain_encoder_reads_whole_histories(
     texts, histories = utterances_of([FULL], "x"), list(histories_of([FULL], [1, 2, 3], "x"))
     place = 'x, dialogue "f", first 2 utterances'
     warning = f"{place}: longer than m · whole history reads, {REST} 1 of 2 in all"
-    assert said(tiny_encoder(Kind.SINGLE), texts, histories) == [warning]
-    assert said(tiny_encoder(Kind.TRIPLE), texts, histories) == []
+    assert said(tiny_encoder(EncoderKind.SINGLE), texts, histories) == [warning]
+    assert said(tiny_encoder(EncoderKind.TRIPLE), texts, histories) == []

@@ -6,7 +6,7 @@ import pytest
 from turnwise.models.data import Utterance
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation.vectors import VectorTable, after_keys, context_keys
-from turnwise.models.roles import Kind, Relation, Role
+from turnwise.models.roles import EncoderKind, Relation, Role
 
 HISTORY = (Utterance("A", "is the shop open"), Utterance("B", "until six"))
 
@@ -16,9 +16,9 @@ def test_context_keys_relate_each_speaker_to_the_target_speaker() -> None:
     assert [relation for _, _, relation in keys] == [Relation.OTHER, Relation.SAME]
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(EncoderKind))
 def test_a_table_gives_the_vectors_of_the_encoder(
-    kind: Kind, tiny_encoder: Callable[[Kind], UtteranceEncoder]
+    kind: EncoderKind, tiny_encoder: Callable[[EncoderKind], UtteranceEncoder]
 ) -> None:
     encoder = tiny_encoder(kind)
     context = context_keys(HISTORY, "A", Role.SECOND)

@@ -5,7 +5,7 @@ import pytest
 
 from tests.rerankers import save_tiny_pairwise, tiny_ioi
 from turnwise.models.rerankers.ioi import IoI
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 
 
 @pytest.fixture
@@ -14,5 +14,5 @@ def ioi() -> IoI:
 
 
 @pytest.fixture
-def pairwise_folder(tmp_path: Path, tiny_encoder_folder: Callable[[Kind], Path]) -> Path:
-    return save_tiny_pairwise(tmp_path / "pairwise", tiny_encoder_folder(Kind.SINGLE))
+def pairwise_folder(tmp_path: Path, tiny_encoder_folder: Callable[[EncoderKind], Path]) -> Path:
+    return save_tiny_pairwise(tmp_path / "pairwise", tiny_encoder_folder(EncoderKind.SINGLE))

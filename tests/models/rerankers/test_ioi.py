@@ -7,8 +7,8 @@ import torch
 from turnwise.models.errors import ModelError
 from turnwise.models.rerankers import ioi as ioi_module
 from turnwise.models.rerankers import load
-from turnwise.models.rerankers.interaction import final_score
 from turnwise.models.rerankers.ioi import IoI, match
+from turnwise.models.rerankers.ioi_network import final_score
 
 CONTEXT = ["a b c", "d", "e f"]
 CANDIDATES = ["g h", "i", "j k l m n o p q r", "b c"]

@@ -9,9 +9,9 @@ from safetensors.numpy import load_file
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import ModelError
-from turnwise.models.rerankers import dialogue_heat_map, kind_of, load
+from turnwise.models.rerankers import dialogue_heat_map, load, reranker_kind
 from turnwise.models.rerankers.pairwise import PairwiseModel
-from turnwise.models.roles import Kind, Role
+from turnwise.models.roles import EncoderKind, Role
 
 TEXTS = ["one", "two words", "and three", "four"]
 
@@ -105,12 +105,12 @@ def test_a_heat_map_compares_each_context_with_each_response(model: PairwiseMode
 
 
 def test_a_folder_tells_its_kind(
-    pairwise_folder: Path, tmp_path: Path, tiny_encoder_folder: Callable[[Kind], Path]
+    pairwise_folder: Path, tmp_path: Path, tiny_encoder_folder: Callable[[EncoderKind], Path]
 ) -> None:
-    assert kind_of(pairwise_folder) == "pairwise"
+    assert reranker_kind(pairwise_folder) == "pairwise"
     assert isinstance(load(pairwise_folder, "cpu"), PairwiseModel)
-    for other in (tmp_path, tmp_path / "absent", tiny_encoder_folder(Kind.TRIPLE)):
-        assert kind_of(other) is None
+    for other in (tmp_path, tmp_path / "absent", tiny_encoder_folder(EncoderKind.TRIPLE)):
+        assert reranker_kind(other) is None
         with pytest.raises(ModelError):
             load(other)
 

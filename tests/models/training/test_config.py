@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from turnwise.models.errors import ConfigError
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 from turnwise.models.training.config import Section, TrainConfig, native_precision, read_config
 from turnwise.models.training.reranker_config import IoIConfig, PairwiseConfig
 
@@ -25,7 +25,7 @@ def write(folder: Path, text: str) -> Path:
 
 def test_a_minimal_file_is_enough(tmp_path: Path) -> None:
     config = read_config(write(tmp_path, GOOD), TrainConfig)
-    assert config.kind is Kind.TRIPLE
+    assert config.kind is EncoderKind.TRIPLE
     assert config.data[0].views == 10
     assert config.objectives.window == 5
 
@@ -99,7 +99,7 @@ def test_a_kind_is_not_taught_an_order_that_it_cannot_tell(
 def test_a_single_encoder_may_learn_what_has_no_order(tmp_path: Path) -> None:
     objectives = "ccl = 1.0\ndirectional = false\nrunning_query = 1.0"
     text = GOOD.replace("triple", "single").replace("c3l = 1.0", objectives)
-    assert read_config(write(tmp_path, text), TrainConfig).kind is Kind.SINGLE
+    assert read_config(write(tmp_path, text), TrainConfig).kind is EncoderKind.SINGLE
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_turns_may_be_fewer_than_a_window_that_no_objective_uses(tmp_path: Path)
 def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text(GOOD.lstrip(), encoding="utf-8-sig")  # as some editors begin a file
-    assert read_config(path, TrainConfig).kind is Kind.TRIPLE
+    assert read_config(path, TrainConfig).kind is EncoderKind.TRIPLE
 
 
 def test_no_toml_and_no_file_are_errors_too(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from safetensors.torch import load_file
 from turnwise.models.data import Utterance
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.ranking_files import RankingProblem
-from turnwise.models.rerankers import kind_of
+from turnwise.models.rerankers import reranker_kind
 from turnwise.models.rerankers.ioi import IoI
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 from turnwise.models.training.ioi import (
     Item,
     decay,
@@ -60,7 +60,7 @@ def test_training_tells_true_from_wrong(config: IoIConfig, tmp_path: Path, objec
     folder = train_ioi(longer, tmp_path / "out", report=seen.append, device="cpu")
     losses = [progress.losses[objective] for progress in seen]
     assert np.mean(losses[-8:]) < 0.8 * np.mean(losses[:8])
-    assert kind_of(folder) == "ioi"
+    assert reranker_kind(folder) == "ioi"
     best = min(p.validation["average_rank"] for p in seen if p.validation)
     assert best < 4
     scores = IoI.load(folder, "cpu").scores(["a z"], ["a y", "m x", "p z"])
@@ -121,9 +121,9 @@ def test_a_wrong_response_is_found_where_most_are_right() -> None:
 
 
 def test_hard_negatives_come_from_the_encoder(
-    config: IoIConfig, tiny_encoder_folder: Callable[[Kind], Path]
+    config: IoIConfig, tiny_encoder_folder: Callable[[EncoderKind], Path]
 ) -> None:
-    negatives = {"hard": 0.5, "encoder": str(tiny_encoder_folder(Kind.TRIPLE)), "among": 4}
+    negatives = {"hard": 0.5, "encoder": str(tiny_encoder_folder(EncoderKind.TRIPLE)), "among": 4}
     hard = IoIConfig.model_validate(config.model_dump() | {"negatives": negatives})
     pairs = read_pairs(hard.data[0], Path, 3, never)
     items = items_of(pairs, make_model(hard, pairs, "cpu"), hard)

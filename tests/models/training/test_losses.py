@@ -9,7 +9,7 @@ import torch
 from turnwise.models import scores as mixture
 from turnwise.models.arrays import Float64
 from turnwise.models.data import Dialogue, Utterance
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 from turnwise.models.training import losses
 from turnwise.models.training.views import Batch, View, collate
 
@@ -24,7 +24,7 @@ def dialogue(turns: int, topic: str, responder: str = "B") -> View:
 @pytest.fixture
 def batch() -> Batch:
     return collate(
-        [dialogue(6, "lake"), dialogue(3, "tram"), dialogue(8, "oven", "A")], Kind.TRIPLE
+        [dialogue(6, "lake"), dialogue(3, "tram"), dialogue(8, "oven", "A")], EncoderKind.TRIPLE
     )
 
 
@@ -33,7 +33,7 @@ def both_sides() -> Batch:
     """A batch with two views of the same dialogue, one of them shorter."""
     whole = dialogue(8, "oven", "A")
     other = View(whole.dialogue, whole.utterances[1:6], "B")
-    return collate([dialogue(6, "lake"), whole, dialogue(3, "tram"), other], Kind.TRIPLE)
+    return collate([dialogue(6, "lake"), whole, dialogue(3, "tram"), other], EncoderKind.TRIPLE)
 
 
 def vectors_of(batch: Batch, seed: int = 0) -> losses.Vectors:
@@ -71,7 +71,7 @@ def test_triple_score_falls_with_distance() -> None:
 
 
 def test_a_full_window_gives_eighteen_triples() -> None:
-    batch = collate([dialogue(5, "lake", "A"), dialogue(5, "tram", "A")], Kind.TRIPLE)
+    batch = collate([dialogue(5, "lake", "A"), dialogue(5, "tram", "A")], EncoderKind.TRIPLE)
     only_last = Batch(**{f: getattr(batch, f) for f in batch.__slots__})
     only_last.target[:, :4] = False
     examples = losses.triple_examples(
@@ -82,7 +82,7 @@ def test_a_full_window_gives_eighteen_triples() -> None:
 
 
 def test_the_last_utterance_is_a_target() -> None:
-    batch = collate([dialogue(6, "lake"), dialogue(6, "tram")], Kind.TRIPLE)
+    batch = collate([dialogue(6, "lake"), dialogue(6, "tram")], EncoderKind.TRIPLE)
     examples = losses.triple_examples(
         batch, WINDOW, np.random.default_rng(0), directional=False, curved=True
     )
@@ -144,14 +144,14 @@ def test_one_dialogue_alone_gives_no_random_negatives(make: object) -> None:
     assert callable(make)
     both = [dialogue(5, "lake", "A"), dialogue(5, "lake", "B")]
     for views in (both, both[:1]):
-        batch = collate(views, Kind.TRIPLE)
+        batch = collate(views, EncoderKind.TRIPLE)
         examples = make(batch, WINDOW, np.random.default_rng(0), directional=False, curved=True)
         assert len(examples.score)
         assert (examples.score > 0).all()
 
 
 def test_no_examples_give_no_loss() -> None:
-    batch = collate([dialogue(2, "lake")], Kind.TRIPLE)
+    batch = collate([dialogue(2, "lake")], EncoderKind.TRIPLE)
     examples = losses.triple_examples(
         batch, WINDOW, np.random.default_rng(0), directional=False, curved=True
     )
@@ -248,7 +248,9 @@ def test_running_query_loss_is_info_nce_both_ways(both_sides: Batch, same_dialog
 
 
 def test_equal_texts_are_no_rivals() -> None:
-    batch = collate([dialogue(4, "lake"), dialogue(4, "lake"), dialogue(4, "tram")], Kind.TRIPLE)
+    batch = collate(
+        [dialogue(4, "lake"), dialogue(4, "lake"), dialogue(4, "tram")], EncoderKind.TRIPLE
+    )
     vectors = vectors_of(batch)
     queries = losses.queries(vectors, 2, triple=True)
     wanted = info_nce(batch, vectors, queries, lambda p, q: batch.after[p] != batch.after[q])
@@ -260,7 +262,7 @@ def test_equal_texts_are_no_rivals() -> None:
 def test_reach_loss_ranks_among_other_dialogues_and_within_its_own(topics: list[str]) -> None:
     views = [dialogue(6, topics[0]), dialogue(3, topics[1]), dialogue(8, topics[2], "A")]
     views.append(View(views[2].dialogue, views[2].utterances[1:6], "B"))
-    batch = collate(views, Kind.TRIPLE)
+    batch = collate(views, EncoderKind.TRIPLE)
     vectors = vectors_of(batch)
     scale = 5.0
     spoken = [(int(v), int(t)) for v, t in np.argwhere(batch.spoken)]
@@ -303,7 +305,7 @@ def test_reach_loss_ranks_among_other_dialogues_and_within_its_own(topics: list[
 
 def test_order_loss_asks_of_the_responders_utterances_which_came_first() -> None:
     views = [dialogue(8, "lake"), dialogue(5, "tram", "A"), dialogue(9, "oven")]
-    batch = collate(views, Kind.TRIPLE)
+    batch = collate(views, EncoderKind.TRIPLE)
     vectors = vectors_of(batch)
     second, after = double(vectors.second), double(vectors.after)
     surprises = []
@@ -321,7 +323,7 @@ def test_order_loss_asks_of_the_responders_utterances_which_came_first() -> None
 
 
 def test_short_dialogues_give_a_finite_loss() -> None:
-    batch = collate([dialogue(2, "lake"), dialogue(2, "tram")], Kind.TRIPLE)
+    batch = collate([dialogue(2, "lake"), dialogue(2, "tram")], EncoderKind.TRIPLE)
     vectors = vectors_of(batch)
     assert bool(torch.isfinite(losses.reach_loss(vectors, torch.tensor(20.0), WINDOW)))
     assert losses.order_loss(vectors, WINDOW).item() == 0  # nobody says two utterances

@@ -7,7 +7,7 @@ import pytest
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import DataError
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 from turnwise.models.training.config import Validation
 from turnwise.models.training.corpora import validation_dialogues
 from turnwise.models.training.pairs import hard_negatives, pairs_of, read_pairs
@@ -74,9 +74,9 @@ def test_validation_needs_a_dialogue_that_is_long_enough(tmp_path: Path) -> None
         validation_dialogues(Validation(paths=(path,)), Path, history=2)
 
 
-@pytest.mark.parametrize("kind", [Kind.TRIPLE, Kind.SINGLE])
+@pytest.mark.parametrize("kind", [EncoderKind.TRIPLE, EncoderKind.SINGLE])
 def test_hard_negatives_are_the_best_wrong_ones(
-    tiny_encoder: Callable[[Kind], UtteranceEncoder], kind: Kind
+    tiny_encoder: Callable[[EncoderKind], UtteranceEncoder], kind: EncoderKind
 ) -> None:
     said = [Utterance("AB"[n % 2], text) for n, text in enumerate("abcdefgh")]
     pairs = pairs_of(Dialogue("d", tuple(said)), turns=3)

@@ -9,16 +9,16 @@ import torch
 from safetensors.torch import load_file
 
 from turnwise.models.errors import DataError
-from turnwise.models.rerankers import kind_of
+from turnwise.models.rerankers import reranker_kind
 from turnwise.models.rerankers.pairwise import PairwiseModel
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 from turnwise.models.training.loop import Progress
 from turnwise.models.training.losses import contrastive_loss
 from turnwise.models.training.pairs import read_pairs
 from turnwise.models.training.pairwise import PairwiseLearner, train_pairwise
 from turnwise.models.training.reranker_config import PairwiseConfig
 
-Folder = Callable[[Kind], Path]
+Folder = Callable[[EncoderKind], Path]
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def config(tiny_encoder_folder: Folder, matters: Path) -> PairwiseConfig:
     return PairwiseConfig.model_validate(
         {
             "kind": "pairwise",
-            "base": str(tiny_encoder_folder(Kind.SINGLE)),
+            "base": str(tiny_encoder_folder(EncoderKind.SINGLE)),
             "data": [{"path": str(matters)}],
             "validation": {"paths": [str(matters)], "every": 2},
             "batch_pairs": 8,
@@ -57,9 +57,9 @@ def test_the_loss_is_cross_entropy_both_ways_without_copies_of_the_answer() -> N
     assert ours.item() == pytest.approx(wanted)
 
 
-@pytest.mark.parametrize("kind", [Kind.SINGLE, Kind.TRIPLE])
+@pytest.mark.parametrize("kind", [EncoderKind.SINGLE, EncoderKind.TRIPLE])
 def test_training_compares_what_the_model_will(
-    config: PairwiseConfig, tiny_encoder_folder: Folder, kind: Kind
+    config: PairwiseConfig, tiny_encoder_folder: Folder, kind: EncoderKind
 ) -> None:
     learner = PairwiseLearner(
         config.model_copy(update={"base": str(tiny_encoder_folder(kind))}), "cpu"
@@ -113,7 +113,7 @@ def test_training_finds_the_responses(config: PairwiseConfig, tmp_path: Path) ->
     validated = [progress.validation for progress in seen if progress.validation]
     assert validated[-1]["average_rank"] < 0.7 * validated[0]["average_rank"]
     assert seen[-1].step == seen[-1].steps
-    assert kind_of(folder) == "pairwise"
+    assert reranker_kind(folder) == "pairwise"
     model = PairwiseModel.load(folder, "cpu")
     assert model.dimension == 16
 

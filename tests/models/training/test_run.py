@@ -11,13 +11,13 @@ from safetensors.torch import load_file
 
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import ConfigError, DataError, TrainingError, TurnwiseError
-from turnwise.models.rerankers import kind_of
-from turnwise.models.roles import Kind
+from turnwise.models.rerankers import reranker_kind
+from turnwise.models.roles import EncoderKind
 from turnwise.models.training.config import TrainConfig
 from turnwise.models.training.loop import Progress
 from turnwise.models.training.run import read_any_config, read_stages, run
 
-Folder = Callable[[Kind], Path]
+Folder = Callable[[EncoderKind], Path]
 
 
 @pytest.fixture
@@ -64,9 +64,9 @@ def test_corpora_are_found_in_the_folders_and_ranks_are_validated(
     corpora: Path, tmp_path: Path, tiny_encoder_folder: Folder
 ) -> None:
     seen: list[Progress] = []
-    config = write_config(tmp_path, tiny_encoder_folder(Kind.SINGLE))
+    config = write_config(tmp_path, tiny_encoder_folder(EncoderKind.SINGLE))
     model = run(config, [corpora], tmp_path / "out", report=seen.append)
-    assert UtteranceEncoder(model).kind is Kind.TRIPLE
+    assert UtteranceEncoder(model).kind is EncoderKind.TRIPLE
     validated = [progress.validation for progress in seen if progress.validation]
     assert len(validated) == 1
     assert list(validated[0])[:3] == ["average_rank", "short_term_rank", "long_term_rank"]
@@ -81,7 +81,7 @@ def test_what_short_dialogues_cannot_measure_is_left_out(
     said = [{"speaker": "AB"[t % 2], "text": f"step {t}"} for t in range(3)]
     file.write_text(json.dumps({"utterances": said}))
     seen: list[Progress] = []
-    config = write_config(tmp_path, tiny_encoder_folder(Kind.SINGLE))
+    config = write_config(tmp_path, tiny_encoder_folder(EncoderKind.SINGLE))
     run(config, [corpora], tmp_path / "out", report=seen.append)
     (validated,) = [progress.validation for progress in seen if progress.validation]
     assert list(validated) == ["average_rank", "desk/validation.jsonl/average_rank"]
@@ -93,7 +93,7 @@ def test_what_short_dialogues_cannot_measure_is_left_out(
 def test_files_take_the_place_of_the_named_corpora(
     corpora: Path, tmp_path: Path, tiny_encoder_folder: Folder
 ) -> None:
-    config = write_config(tmp_path, tiny_encoder_folder(Kind.SINGLE), data="nowhere.jsonl")
+    config = write_config(tmp_path, tiny_encoder_folder(EncoderKind.SINGLE), data="nowhere.jsonl")
     own = corpora / "desk" / "train.jsonl"
     assert run(config, [own, corpora], tmp_path / "out").is_dir()
 
@@ -101,7 +101,7 @@ def test_files_take_the_place_of_the_named_corpora(
 def test_a_corpus_that_is_nowhere_is_named(
     corpora: Path, tmp_path: Path, tiny_encoder_folder: Folder
 ) -> None:
-    config = write_config(tmp_path, tiny_encoder_folder(Kind.SINGLE), data="nowhere.jsonl")
+    config = write_config(tmp_path, tiny_encoder_folder(EncoderKind.SINGLE), data="nowhere.jsonl")
     with pytest.raises(DataError, match=r"nowhere\.jsonl"):
         run(config, [corpora], tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -124,7 +124,7 @@ def test_the_shipped_recipes_can_be_read() -> None:
 def test_a_base_that_is_a_configuration_is_trained_first(
     corpora: Path, tmp_path: Path, tiny_encoder_folder: Folder
 ) -> None:
-    first = write_config(tmp_path, tiny_encoder_folder(Kind.SINGLE))
+    first = write_config(tmp_path, tiny_encoder_folder(EncoderKind.SINGLE))
     second = write_config(tmp_path, Path("desk.toml"), name="second.toml")
     seen: list[Progress] = []
     model = run(second, [corpora], tmp_path / "out", report=seen.append)
@@ -134,7 +134,7 @@ def test_a_base_that_is_a_configuration_is_trained_first(
         load_file(folder / "model.safetensors") for folder in (tmp_path / "out/base/model", alone)
     )
     assert all(torch.equal(weights, only[name]) for name, weights in first_stage.items())
-    assert UtteranceEncoder(model).kind is Kind.TRIPLE
+    assert UtteranceEncoder(model).kind is EncoderKind.TRIPLE
     seen.clear()
     run(second, [corpora], tmp_path / "out", resume=True, report=seen.append)
     assert seen == []
@@ -146,7 +146,7 @@ def test_a_new_run_leaves_nothing_of_an_earlier_one_to_resume_in_any_stage(
     def stop(_: Progress) -> None:
         raise KeyboardInterrupt
 
-    write_config(tmp_path, tiny_encoder_folder(Kind.SINGLE))
+    write_config(tmp_path, tiny_encoder_folder(EncoderKind.SINGLE))
     second = write_config(tmp_path, Path("desk.toml"), name="second.toml")
     run(second, [corpora], tmp_path / "out")
     with pytest.raises(KeyboardInterrupt):
@@ -160,7 +160,7 @@ def test_a_new_run_leaves_nothing_of_an_earlier_one_to_resume_in_any_stage(
 def test_what_cannot_begin_leaves_an_earlier_run_to_resume(
     corpora: Path, tmp_path: Path, tiny_encoder_folder: Folder
 ) -> None:
-    base = tiny_encoder_folder(Kind.SINGLE)
+    base = tiny_encoder_folder(EncoderKind.SINGLE)
     first = write_config(tmp_path, base)
     second = write_config(tmp_path, Path("desk.toml"), name="second.toml")
     right = first.read_text()
@@ -178,7 +178,7 @@ def test_what_cannot_begin_leaves_an_earlier_run_to_resume(
 def test_a_run_is_taken_up_wherever_it_and_its_files_lie(
     corpora: Path, tmp_path: Path, tiny_encoder_folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_config(tmp_path, tiny_encoder_folder(Kind.SINGLE))
+    write_config(tmp_path, tiny_encoder_folder(EncoderKind.SINGLE))
     second = write_config(tmp_path, Path("desk.toml"), name="second.toml")
     monkeypatch.chdir(tmp_path)
     run(second, [Path("corpora/desk/train.jsonl"), corpora], Path("out"))
@@ -232,7 +232,7 @@ def test_a_base_that_cannot_be_started_from_is_refused(
 def test_files_take_the_place_of_the_corpora_of_the_base_too(
     corpora: Path, tmp_path: Path, tiny_encoder_folder: Folder
 ) -> None:
-    write_config(tmp_path, tiny_encoder_folder(Kind.SINGLE), "nowhere.jsonl")
+    write_config(tmp_path, tiny_encoder_folder(EncoderKind.SINGLE), "nowhere.jsonl")
     second = write_config(tmp_path, Path("desk.toml"), "nowhere.jsonl", name="second.toml")
     own = corpora / "desk" / "train.jsonl"
     seen: list[Progress] = []
@@ -246,7 +246,7 @@ def test_wrong_data_is_told_before_the_base_is_trained(
 ) -> None:
     second = write_config(tmp_path, Path("desk.toml"), "second/train.jsonl", name="second.toml")
     second.write_text(second.read_text().replace("desk/validation", "second/validation"))
-    write_config(tmp_path, tiny_encoder_folder(Kind.SINGLE))
+    write_config(tmp_path, tiny_encoder_folder(EncoderKind.SINGLE))
     shutil.copytree(corpora / "desk", corpora / "second")
     with (corpora / "second" / file).open("a") as wrong:
         wrong.write('\n{"utterances": [{"speaker": "A", "text": 3}]}')
@@ -260,7 +260,7 @@ def test_wrong_data_is_told_before_the_base_is_trained(
 def test_what_is_missing_is_told_before_the_base_is_trained(
     corpora: Path, tmp_path: Path, tiny_encoder_folder: Folder
 ) -> None:
-    write_config(tmp_path, tiny_encoder_folder(Kind.SINGLE))
+    write_config(tmp_path, tiny_encoder_folder(EncoderKind.SINGLE))
     second = write_config(tmp_path, Path("desk.toml"), "nowhere.jsonl", name="second.toml")
     with pytest.raises(DataError, match=r"nowhere\.jsonl"):
         run(second, [corpora], tmp_path / "out")
@@ -332,7 +332,7 @@ def test_the_kind_of_a_configuration_decides_what_is_trained(
 ) -> None:
     network = "network = {blocks = 1, dimension = 4, words = 5, turns = 2}"
     texts = {
-        "pairwise": f'base = "{tiny_encoder_folder(Kind.SINGLE)}"\nbatch_pairs = 40',
+        "pairwise": f'base = "{tiny_encoder_folder(EncoderKind.SINGLE)}"\nbatch_pairs = 40',
         "ioi": f"batch = 80\nword_vectors = {{epochs = 1}}\n{network}",
     }
     own = corpora / "desk" / "train.jsonl"
@@ -341,4 +341,4 @@ def test_the_kind_of_a_configuration_decides_what_is_trained(
         path.write_text(f'kind = "{kind}"\ndata = [{{path = "nowhere.jsonl"}}]\n{text}')
         with pytest.raises(DataError, match=r"nowhere\.jsonl"):
             run(path, [corpora], tmp_path / kind)
-        assert kind_of(run(path, [own, corpora], tmp_path / kind)) == kind
+        assert reranker_kind(run(path, [own, corpora], tmp_path / kind)) == kind

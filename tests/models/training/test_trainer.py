@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, T5Config, T5EncoderModel
 from turnwise.models import encoder as encoder_module
 from turnwise.models.encoder import UtteranceEncoder, forward
 from turnwise.models.errors import DataError, ModelError, TrainingError
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 from turnwise.models.training import trainer
 from turnwise.models.training.config import TrainConfig
 from turnwise.models.training.loop import Progress, warm_up_and_decay
@@ -28,7 +28,7 @@ from turnwise.models.training.trainer import (
 )
 from turnwise.models.training.views import collate
 
-Folder = Callable[[Kind], Path]
+Folder = Callable[[EncoderKind], Path]
 ALL_OBJECTIVES = {
     "ccl": 1.0,
     "c3l": 1.0,
@@ -67,7 +67,12 @@ def nli(tmp_path: Path) -> Path:
 
 
 def config_of(
-    base: Path, corpus: Path, nli: Path | None = None, *, kind: Kind = Kind.TRIPLE, **more: object
+    base: Path,
+    corpus: Path,
+    nli: Path | None = None,
+    *,
+    kind: EncoderKind = EncoderKind.TRIPLE,
+    **more: object,
 ) -> TrainConfig:
     raw = {
         "kind": kind,
@@ -92,19 +97,19 @@ def test_a_plain_encoder_becomes_a_triple_encoder(
     tiny_encoder_folder: Folder, corpus: Path, tmp_path: Path
 ) -> None:
     config = config_of(
-        tiny_encoder_folder(Kind.SINGLE),
+        tiny_encoder_folder(EncoderKind.SINGLE),
         corpus,
         aggregation={"name": "last_rows", "last_rows": 3},
     )
     encoder = UtteranceEncoder(train(config, tmp_path / "out", device="cpu"), device="cpu")
-    assert encoder.kind is Kind.TRIPLE
+    assert encoder.kind is EncoderKind.TRIPLE
     assert encoder.aggregation.last_rows == 3
 
 
 def test_a_curved_encoder_goes_on_as_a_triple_encoder(
     tiny_encoder_folder: Folder, corpus: Path
 ) -> None:
-    curved = tiny_encoder_folder(Kind.CURVED)
+    curved = tiny_encoder_folder(EncoderKind.CURVED)
     learner = Learner(config_of(curved, corpus), "cpu")
     before = UtteranceEncoder(curved, device="cpu")
     table = before.model[0].auto_model.get_input_embeddings().weight
@@ -113,11 +118,13 @@ def test_a_curved_encoder_goes_on_as_a_triple_encoder(
     assert len(after) == len(table) + 2
 
 
-@pytest.mark.parametrize("kind", [Kind.CURVED, Kind.CURVED_WITHOUT_SPEAKERS])
+@pytest.mark.parametrize("kind", [EncoderKind.CURVED, EncoderKind.CURVED_WITHOUT_SPEAKERS])
 def test_ccl_trains_with_and_without_speakers(
-    tiny_encoder_folder: Folder, corpus: Path, tmp_path: Path, kind: Kind
+    tiny_encoder_folder: Folder, corpus: Path, tmp_path: Path, kind: EncoderKind
 ) -> None:
-    config = config_of(tiny_encoder_folder(Kind.SINGLE), corpus, kind=kind, objectives={"ccl": 1.0})
+    config = config_of(
+        tiny_encoder_folder(EncoderKind.SINGLE), corpus, kind=kind, objectives={"ccl": 1.0}
+    )
     assert UtteranceEncoder(train(config, tmp_path / "out", device="cpu")).kind is kind
 
 
@@ -125,7 +132,7 @@ def test_training_lowers_the_loss(
     tiny_encoder_folder: Folder, corpus: Path, nli: Path, tmp_path: Path
 ) -> None:
     config = config_of(
-        tiny_encoder_folder(Kind.SINGLE), corpus, nli, objectives=ALL_OBJECTIVES, epochs=15
+        tiny_encoder_folder(EncoderKind.SINGLE), corpus, nli, objectives=ALL_OBJECTIVES, epochs=15
     )
     seen: list[Progress] = []
     train(config, tmp_path / "out", report=seen.append, device="cpu")
@@ -141,7 +148,7 @@ def test_the_gradient_cache_gives_the_same_gradients(
 ) -> None:
     gradients = []
     for cache in (False, True):
-        config = config_of(tiny_encoder_folder(Kind.TRIPLE), corpus, gradient_cache=cache)
+        config = config_of(tiny_encoder_folder(EncoderKind.TRIPLE), corpus, gradient_cache=cache)
         learner = Learner(config, "cpu")
         views = plan_epoch([read_corpus(config.data[0], Path)], config, 0)[0]
         batch = collate(views, config.kind)
@@ -156,7 +163,7 @@ def test_the_gradient_cache_gives_the_same_gradients(
 def test_each_text_of_a_step_is_encoded_once_a_role(
     tiny_encoder_folder: Folder, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = config_of(tiny_encoder_folder(Kind.TRIPLE), corpus)
+    config = config_of(tiny_encoder_folder(EncoderKind.TRIPLE), corpus)
     views = next(all_views([read_corpus(config.data[0], Path)], config))
     wanted = set()
     for view in views:
@@ -181,7 +188,7 @@ def test_each_text_of_a_step_is_encoded_once_a_role(
 
 def test_a_diverged_run_stops(tiny_encoder_folder: Folder, corpus: Path, tmp_path: Path) -> None:
     config = config_of(
-        tiny_encoder_folder(Kind.SINGLE), corpus, optimiser={"learning_rate": 1e30}, epochs=5
+        tiny_encoder_folder(EncoderKind.SINGLE), corpus, optimiser={"learning_rate": 1e30}, epochs=5
     )
     with pytest.raises(TrainingError, match="diverged"):
         train(config, tmp_path / "out", device="cpu")
@@ -190,7 +197,7 @@ def test_a_diverged_run_stops(tiny_encoder_folder: Folder, corpus: Path, tmp_pat
 def test_the_base_is_kept_in_part(
     tiny_encoder_folder: Folder, corpus: Path, tmp_path: Path
 ) -> None:
-    base = tiny_encoder_folder(Kind.TRIPLE)
+    base = tiny_encoder_folder(EncoderKind.TRIPLE)
     config = config_of(base, corpus, keep_base=0.25, optimiser={"learning_rate": 0.02})
     folder = train(config, tmp_path / "out", device="cpu")
     before = UtteranceEncoder(base, device="cpu").model.state_dict()
@@ -208,7 +215,7 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(
     check_resuming: Callable[[Callable[..., object]], None],
 ) -> None:
     config = config_of(
-        tiny_encoder_folder(Kind.SINGLE),
+        tiny_encoder_folder(EncoderKind.SINGLE),
         corpus,
         nli,
         objectives=ALL_OBJECTIVES,
@@ -224,7 +231,9 @@ def test_a_new_run_leaves_nothing_of_an_earlier_one_to_resume(
     def stop(_: Progress) -> None:
         raise KeyboardInterrupt
 
-    again = partial(train, config_of(tiny_encoder_folder(Kind.SINGLE), corpus), tmp_path / "out")
+    again = partial(
+        train, config_of(tiny_encoder_folder(EncoderKind.SINGLE), corpus), tmp_path / "out"
+    )
     again(device="cpu")
     with pytest.raises(KeyboardInterrupt):
         again(device="cpu", report=stop)
@@ -236,7 +245,7 @@ def test_a_new_run_leaves_nothing_of_an_earlier_one_to_resume(
 def test_a_run_on_other_data_or_with_other_values_takes_up_no_checkpoint(
     tiny_encoder_folder: Folder, corpus: Path, tmp_path: Path
 ) -> None:
-    config = config_of(tiny_encoder_folder(Kind.SINGLE), corpus)
+    config = config_of(tiny_encoder_folder(EncoderKind.SINGLE), corpus)
     train(config, tmp_path / "out", device="cpu")
     other = config.model_copy(update={"batch_views": 4})
     with pytest.raises(TrainingError, match="another run, which differs in batch_views;"):
@@ -250,7 +259,7 @@ def test_a_run_on_other_data_or_with_other_values_takes_up_no_checkpoint(
 def test_weights_that_an_encoder_uses_twice_are_kept_once(
     tiny_encoder_folder: Folder, corpus: Path, tmp_path: Path
 ) -> None:
-    plain, tied = tiny_encoder_folder(Kind.SINGLE), tmp_path / "t5"
+    plain, tied = tiny_encoder_folder(EncoderKind.SINGLE), tmp_path / "t5"
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(plain)
     shape = T5Config(
@@ -272,8 +281,8 @@ def test_weights_that_an_encoder_uses_twice_are_kept_once(
 
 
 def test_a_triple_encoder_becomes_no_other(tiny_encoder_folder: Folder, corpus: Path) -> None:
-    base = tiny_encoder_folder(Kind.TRIPLE)
-    config = config_of(base, corpus, kind=Kind.CURVED, objectives={"ccl": 1.0})
+    base = tiny_encoder_folder(EncoderKind.TRIPLE)
+    config = config_of(base, corpus, kind=EncoderKind.CURVED, objectives={"ccl": 1.0})
     with pytest.raises(ModelError, match=f"base '{base}' is a triple encoder"):
         Learner(config, "cpu")
 
@@ -289,7 +298,7 @@ def test_the_best_checkpoint_by_validation_is_kept(
         return {"average_rank": next(ranks)}
 
     config = config_of(
-        tiny_encoder_folder(Kind.SINGLE),
+        tiny_encoder_folder(EncoderKind.SINGLE),
         corpus,
         validation={"every": 1},
         optimiser={"learning_rate": 0.02},
@@ -310,7 +319,7 @@ def test_the_best_checkpoint_by_validation_is_kept(
 def test_curves_hold_every_step(
     tiny_encoder_folder: Folder, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = config_of(tiny_encoder_folder(Kind.SINGLE), corpus)
+    config = config_of(tiny_encoder_folder(EncoderKind.SINGLE), corpus)
     monkeypatch.setattr(trainer, "validator", lambda *_: lambda _: {"average_rank": 1.5})
     train(config, tmp_path / "out", device="cpu")
     with (tmp_path / "out" / "curves.csv").open() as file:
@@ -324,7 +333,7 @@ def test_curves_hold_every_step(
 def test_an_epoch_is_the_same_for_the_same_seed_only(
     tiny_encoder_folder: Folder, corpus: Path
 ) -> None:
-    base = tiny_encoder_folder(Kind.SINGLE)
+    base = tiny_encoder_folder(EncoderKind.SINGLE)
     plans = []
     for seed in (1, 1, 2):
         config = config_of(base, corpus, seed=seed)
@@ -337,7 +346,7 @@ def test_a_sampled_corpus_is_seen_whole_over_the_epochs(
     tiny_encoder_folder: Folder, corpus: Path
 ) -> None:
     config = config_of(
-        tiny_encoder_folder(Kind.SINGLE),
+        tiny_encoder_folder(EncoderKind.SINGLE),
         corpus,
         epochs=6,
         batch_views=8,
@@ -353,14 +362,14 @@ def test_dialogues_are_left_out(corpus: Path, tmp_path: Path, tiny_encoder_folde
     leaks = tmp_path / "leaks.json"
     leaks.write_text(json.dumps({"exact": ["d0", "d1"], "near": ["d5"]}))
     data = [{"path": str(corpus), "leave_out": str(leaks)}]
-    config = config_of(tiny_encoder_folder(Kind.SINGLE), corpus, data=data)
+    config = config_of(tiny_encoder_folder(EncoderKind.SINGLE), corpus, data=data)
     assert len(read_corpus(config.data[0], Path)) == 2 * 9
 
 
 def test_a_corpus_without_an_answer_is_refused(tmp_path: Path, tiny_encoder_folder: Folder) -> None:
     lonely = tmp_path / "lonely.jsonl"
     lonely.write_text('{"id": "1", "utterances": [{"speaker": "A", "text": "anybody here"}]}')
-    config = config_of(tiny_encoder_folder(Kind.SINGLE), lonely)
+    config = config_of(tiny_encoder_folder(EncoderKind.SINGLE), lonely)
     with pytest.raises(DataError, match=r"lonely\.jsonl"):
         read_corpus(config.data[0], Path)
 
@@ -375,7 +384,7 @@ def test_texts_that_the_model_cuts_are_named_once(
         for texts in (("b", longest), ("c", "d", longest + "e", longest + "f"))
     ]
     long.write_text("\n".join(json.dumps(line) for line in lines))
-    config = config_of(tiny_encoder_folder(Kind.SINGLE), long)
+    config = config_of(tiny_encoder_folder(EncoderKind.SINGLE), long)
     train(config, tmp_path / "out", device="cpu")
     (warning,) = caplog.messages
     assert warning.startswith(f'{long}, dialogue "long-2", utterance 3: longer than the model')
@@ -389,7 +398,7 @@ def test_a_single_dialogue_is_refused(
     single = tmp_path / "single.jsonl"
     said = [{"speaker": "AB"[t % 2], "text": f"turn {t}"} for t in range(turns)]
     single.write_text(json.dumps({"utterances": said}))
-    config = config_of(tiny_encoder_folder(Kind.SINGLE), single)
+    config = config_of(tiny_encoder_folder(EncoderKind.SINGLE), single)
     with pytest.raises(DataError, match=r"single\.jsonl: no second dialogue"):
         train(config, tmp_path / "out", device="cpu")
 
@@ -399,7 +408,7 @@ def test_steps_of_one_view_can_be_learned_from(
 ) -> None:
     data = [{"path": str(corpus), "views": 1}]
     objectives = dict.fromkeys(("ccl", "c3l", "running_query", "reach"), 1.0)
-    base = tiny_encoder_folder(Kind.SINGLE)
+    base = tiny_encoder_folder(EncoderKind.SINGLE)
     config = config_of(base, corpus, data=data, objectives=objectives, epochs=3)
     seen: list[Progress] = []
     train(config, tmp_path / "out", report=seen.append, device="cpu")

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 from turnwise.service.api import create_api
 from turnwise.service.api.services import Services
 from turnwise.service.observe.metrics import Metrics
@@ -46,7 +46,7 @@ POOL = PoolInfo(
     progress=None,
 )  # fmt: skip
 ENCODER: Any = SimpleNamespace(
-    name="tiny", fingerprint="f", kind=Kind.TRIPLE, dimension=32,
+    name="tiny", fingerprint="f", kind=EncoderKind.TRIPLE, dimension=32,
     aggregation=SimpleNamespace(name="mean"), runtime="torch on cpu",
 )  # fmt: skip
 EDITED = Edited(version=4, upserted=2, unchanged=0, size=4)

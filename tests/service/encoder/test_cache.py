@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.roles import Kind, Relation, Role, RoleText
+from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.queue import EncoderQueue, Priority
 from turnwise.service.errors import EncoderFailed
@@ -17,7 +17,7 @@ from turnwise.service.observe.metrics import Metrics
 
 pytestmark = pytest.mark.anyio
 
-Encoder = Callable[[Kind], UtteranceEncoder]
+Encoder = Callable[[EncoderKind], UtteranceEncoder]
 
 
 class RecordingQueue:
@@ -64,7 +64,7 @@ class Parts:
 
 @pytest.fixture
 def parts(tiny_encoder: Encoder) -> Parts:
-    return Parts(tiny_encoder(Kind.TRIPLE))
+    return Parts(tiny_encoder(EncoderKind.TRIPLE))
 
 
 def after(*texts: str) -> list[RoleText]:
@@ -97,7 +97,7 @@ async def test_one_text_has_a_vector_for_each_role_and_relation(parts: Parts) ->
 async def test_roles_that_the_model_does_not_tell_apart_share_a_vector(
     tiny_encoder: Encoder,
 ) -> None:
-    parts = Parts(tiny_encoder(Kind.SINGLE))
+    parts = Parts(tiny_encoder(EncoderKind.SINGLE))
     await parts.cached.encode([RoleText("a", Role.FIRST, Relation.SAME)])
     await parts.cached.encode([RoleText("a", Role.SECOND, Relation.OTHER), *after("a")])
     assert len(parts.queue.asked) == 1
@@ -109,7 +109,7 @@ async def test_no_texts_give_no_vectors(parts: Parts) -> None:
 
 
 async def test_what_was_used_least_recently_goes_first(tiny_encoder: Encoder) -> None:
-    parts = Parts(tiny_encoder(Kind.TRIPLE), size=2)
+    parts = Parts(tiny_encoder(EncoderKind.TRIPLE), size=2)
     for text in ("a", "b", "a", "c"):  # "a" is used again, so that "c" pushes "b" out
         await parts.cached.encode(after(text))
     parts.queue.asked.clear()
@@ -120,7 +120,7 @@ async def test_what_was_used_least_recently_goes_first(tiny_encoder: Encoder) ->
 
 @pytest.mark.parametrize("size", [0, 1])
 async def test_a_call_may_be_larger_than_the_cache(tiny_encoder: Encoder, size: int) -> None:
-    parts = Parts(tiny_encoder(Kind.TRIPLE), size=size)
+    parts = Parts(tiny_encoder(EncoderKind.TRIPLE), size=size)
     for _ in range(2):
         assert (await parts.cached.encode(after("a", "b", "c"))).shape[0] == 3
     assert len(parts.queue.asked) == 6 - size
@@ -141,7 +141,7 @@ async def test_the_priority_is_handed_on(parts: Parts) -> None:
 
 
 async def test_a_failure_leaves_nothing_behind(tiny_encoder: Encoder) -> None:
-    parts = Parts(tiny_encoder(Kind.TRIPLE), queue=FailingQueue)
+    parts = Parts(tiny_encoder(EncoderKind.TRIPLE), queue=FailingQueue)
     for _ in range(2):
         with pytest.raises(EncoderFailed):
             await parts.cached.encode(after("a"))
@@ -169,7 +169,7 @@ async def test_nothing_of_the_queues_answer_is_kept(parts: Parts) -> None:
 async def test_vectors_are_the_same_with_and_without_the_cache(
     tiny_encoder: Encoder, calls: list[list[str]], size: int
 ) -> None:
-    encoder = tiny_encoder(Kind.TRIPLE)
+    encoder = tiny_encoder(EncoderKind.TRIPLE)
     parts = Parts(encoder, size=size)
     for texts in calls:
         got = await parts.cached.encode(after(*texts))

@@ -14,7 +14,7 @@ import pytest
 from tests.waiting import PATIENCE, until
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.roles import Kind, Relation, Role, RoleText
+from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 from turnwise.service.encoder.queue import EncoderQueue, Priority
 from turnwise.service.errors import DeadlineExceeded, Draining, EncoderFailed, Overloaded
 from turnwise.service.observe.logs import JsonFormatter, request_id
@@ -474,9 +474,9 @@ async def test_the_stage_queue_is_that_of_who_waits_for_an_answer(
 
 
 async def test_vectors_are_those_of_the_encoder(
-    tiny_encoder: Callable[[Kind], UtteranceEncoder],
+    tiny_encoder: Callable[[EncoderKind], UtteranceEncoder],
 ) -> None:
-    encoder = tiny_encoder(Kind.TRIPLE)
+    encoder = tiny_encoder(EncoderKind.TRIPLE)
     texts = [f"room {n} please" * (1 + n % 5) for n in range(30)]
     queue = EncoderQueue(encoder, Metrics(), limit=100, batch_tokens=200)
     await queue.start()

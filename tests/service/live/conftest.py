@@ -20,7 +20,7 @@ from tests.rerankers import save_tiny_pairwise
 from turnwise.models.arrays import Float64
 from turnwise.models.data import Utterance, merge_runs
 from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.roles import Kind, Role, relation_to
+from turnwise.models.roles import EncoderKind, Role, relation_to
 from turnwise.service.api.protocol import BoundedProtocol
 from turnwise.service.api.services import Services
 from turnwise.service.app.wiring import create_app
@@ -98,7 +98,7 @@ class Launch(Protocol):
 
 @pytest.fixture
 def launch(
-    redis_url: str, tiny_encoder_folder: Callable[[Kind], Path], data_folder: Path
+    redis_url: str, tiny_encoder_folder: Callable[[EncoderKind], Path], data_folder: Path
 ) -> Iterator[Launch]:
     """Start services on one Redis, each with its settings; all stop at the end."""
     running: list[Live] = []
@@ -106,7 +106,7 @@ def launch(
     def start(**fields: object) -> Live:
         defaults = {
             "redis_url": redis_url,
-            "model": str(tiny_encoder_folder(Kind.TRIPLE)),
+            "model": str(tiny_encoder_folder(EncoderKind.TRIPLE)),
             "device": "cpu",
             "data_dir": data_folder,
         }
@@ -128,8 +128,8 @@ def live(launch: Launch) -> Live:
 
 
 @pytest.fixture
-def pairwise_folder(tmp_path: Path, tiny_encoder_folder: Callable[[Kind], Path]) -> Path:
-    return save_tiny_pairwise(tmp_path / "pairwise", tiny_encoder_folder(Kind.SINGLE))
+def pairwise_folder(tmp_path: Path, tiny_encoder_folder: Callable[[EncoderKind], Path]) -> Path:
+    return save_tiny_pairwise(tmp_path / "pairwise", tiny_encoder_folder(EncoderKind.SINGLE))
 
 
 @pytest.fixture
@@ -228,8 +228,8 @@ class Oracle:
 
 
 @pytest.fixture
-def oracle(tiny_encoder: Callable[[Kind], UtteranceEncoder]) -> Oracle:
-    return Oracle(tiny_encoder(Kind.TRIPLE))
+def oracle(tiny_encoder: Callable[[EncoderKind], UtteranceEncoder]) -> Oracle:
+    return Oracle(tiny_encoder(EncoderKind.TRIPLE))
 
 
 def _cosine(x: Float64, y: Float64) -> float:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.service.conftest import RedisServer
 from tests.service.live.conftest import REPLIES, Launch, Live
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 from turnwise.service.cli import main
 from turnwise.service.commands.doctor import Finding, examine
 from turnwise.service.settings import Settings
@@ -18,14 +18,14 @@ Examined = Callable[..., dict[str, Finding]]
 
 @pytest.fixture
 def examined(
-    redis_url: str, tiny_encoder_folder: Callable[[Kind], Path], data_folder: Path
+    redis_url: str, tiny_encoder_folder: Callable[[EncoderKind], Path], data_folder: Path
 ) -> Examined:
     """Examine settings for the tests' Redis and model, with some changed."""
 
     def run(**fields: object) -> dict[str, Finding]:
         defaults = {
             "redis_url": redis_url,
-            "model": str(tiny_encoder_folder(Kind.TRIPLE)),
+            "model": str(tiny_encoder_folder(EncoderKind.TRIPLE)),
             "device": "cpu",
             "data_dir": data_folder,
             "port": 0,
@@ -53,9 +53,9 @@ def test_a_service_that_runs(live: Live, examined: Examined) -> None:
 
 
 def test_another_model_than_that_of_the_service(
-    live: Live, examined: Examined, tiny_encoder_folder: Callable[[Kind], Path]
+    live: Live, examined: Examined, tiny_encoder_folder: Callable[[EncoderKind], Path]
 ) -> None:
-    found = examined(port=port(live), model=str(tiny_encoder_folder(Kind.SINGLE)))
+    found = examined(port=port(live), model=str(tiny_encoder_folder(EncoderKind.SINGLE)))
     assert "another model" in found["pool default/default"].found
     assert "another model" in found[f"port {port(live)}"].found
     grades = {found[name].grade for name in ("pool default/default", f"port {port(live)}")}
@@ -126,14 +126,14 @@ def test_a_private_redis_is_looked_at_only_where_there_is_one(
 @pytest.fixture
 def command(
     redis_url: str,
-    tiny_encoder_folder: Callable[[Kind], Path],
+    tiny_encoder_folder: Callable[[EncoderKind], Path],
     data_folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Callable[..., tuple[int, str]]:
     """Run `turnwise doctor` with one variable changed; return its status and what it prints."""
     monkeypatch.setenv("TURNWISE_REDIS_URL", redis_url)
-    monkeypatch.setenv("TURNWISE_MODEL", str(tiny_encoder_folder(Kind.TRIPLE)))
+    monkeypatch.setenv("TURNWISE_MODEL", str(tiny_encoder_folder(EncoderKind.TRIPLE)))
     monkeypatch.setenv("TURNWISE_DATA_DIR", str(data_folder))
     monkeypatch.setattr("sys.argv", ["turnwise", "doctor"])
 

@@ -24,7 +24,7 @@ from tests.service.conftest import RedisServer
 from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live, Oracle
 from tests.service.live.talk import Talk
 from tests.waiting import eventually
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 from turnwise.service.sessions.store import Sessions
 
 PREFIX = "urn:turnwise:problem:"
@@ -78,9 +78,9 @@ def test_an_encoder_that_fails_writes_nothing_and_comes_back(
 
 
 def test_a_session_of_another_model_is_rebuilt_once_from_its_text(
-    launch: Launch, tiny_encoder_folder: Callable[[Kind], Path], oracle: Oracle
+    launch: Launch, tiny_encoder_folder: Callable[[EncoderKind], Path], oracle: Oracle
 ) -> None:
-    old = launch(model=str(tiny_encoder_folder(Kind.SINGLE)))
+    old = launch(model=str(tiny_encoder_folder(EncoderKind.SINGLE)))
     old.fill()
     old.say("s", DIALOGUE[:4])
     new = launch()
@@ -112,9 +112,9 @@ def test_scripts_that_redis_forgot_come_back(launch: Launch, redis_server: Redis
 
 
 def test_a_plain_sentence_encoder_serves_too(
-    launch: Launch, tiny_encoder_folder: Callable[[Kind], Path]
+    launch: Launch, tiny_encoder_folder: Callable[[EncoderKind], Path]
 ) -> None:
-    for plain in (Kind.SINGLE, Kind.CURVED):
+    for plain in (EncoderKind.SINGLE, EncoderKind.CURVED):
         live = launch(model=str(tiny_encoder_folder(plain)))
         live.fill(pool=f"pool-{plain}")
         answer = live.say(f"s-{plain}", DIALOGUE[:3], pool=f"pool-{plain}")

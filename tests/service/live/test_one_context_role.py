@@ -10,7 +10,7 @@ from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live
 from turnwise.models.arrays import Float64
 from turnwise.models.data import Utterance, merge_runs
 from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.roles import Kind, Role, relation_to
+from turnwise.models.roles import EncoderKind, Role, relation_to
 
 CONTEXT = [{"speaker": speaker, "text": text} for speaker, text in DIALOGUE]
 AGGREGATIONS: list[dict[str, object]] = [
@@ -39,18 +39,18 @@ class Served(NamedTuple):
         return np.asarray(parts)
 
 
-@pytest.fixture(params=[Kind.CURVED, Kind.SINGLE], scope="module")
-def kind(request: pytest.FixtureRequest) -> Kind:
-    found: Kind = request.param
+@pytest.fixture(params=[EncoderKind.CURVED, EncoderKind.SINGLE], scope="module")
+def kind(request: pytest.FixtureRequest) -> EncoderKind:
+    found: EncoderKind = request.param
     return found
 
 
 @pytest.fixture
 def served(
     launch: Launch,
-    kind: Kind,
-    tiny_encoder_folder: Callable[[Kind], object],
-    tiny_encoder: Callable[[Kind], UtteranceEncoder],
+    kind: EncoderKind,
+    tiny_encoder_folder: Callable[[EncoderKind], object],
+    tiny_encoder: Callable[[EncoderKind], UtteranceEncoder],
 ) -> Served:
     live = launch(model=str(tiny_encoder_folder(kind)))
     live.fill()

@@ -11,7 +11,7 @@ import pytest
 
 from tests.service.live.conftest import REPLIES, Launch, Live
 from tests.waiting import eventually
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 from turnwise.service.cli import main
 
 KEY = "a-key-of-the-tests"
@@ -23,12 +23,12 @@ def command(
     capsys: pytest.CaptureFixture[str],
     redis_url: str,
     data_folder: Path,
-    tiny_encoder_folder: Callable[[Kind], Path],
+    tiny_encoder_folder: Callable[[EncoderKind], Path],
 ) -> Callable[..., str]:
     """Run `turnwise pool`; return what it says, or raise SystemExit."""
     monkeypatch.setenv("TURNWISE_REDIS_URL", redis_url)
     monkeypatch.setenv("TURNWISE_DATA_DIR", str(data_folder))
-    monkeypatch.setenv("TURNWISE_MODEL", str(tiny_encoder_folder(Kind.TRIPLE)))
+    monkeypatch.setenv("TURNWISE_MODEL", str(tiny_encoder_folder(EncoderKind.TRIPLE)))
 
     def run(*words: object) -> str:
         monkeypatch.setattr("sys.argv", ["turnwise", "pool", *map(str, words)])

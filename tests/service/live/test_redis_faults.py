@@ -20,7 +20,7 @@ from tests.service.live.conftest import REPLIES, Launch, Live, Oracle
 from tests.service.live.talk import Talk
 from tests.service.live.wire import wired
 from tests.waiting import eventually
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 
 UNLIMITED = -1
 
@@ -144,7 +144,7 @@ def test_a_redis_whose_disk_is_full_takes_no_turn_that_it_could_not_keep(launch:
 def test_a_service_killed_between_commit_and_answer_has_taken_the_turn_once(
     launch: Launch,
     redis_server: RedisServer,
-    tiny_encoder_folder: Callable[[Kind], Path],
+    tiny_encoder_folder: Callable[[EncoderKind], Path],
     data_folder: Path,
 ) -> None:
     other = launch(redis_url=redis_server.url)
@@ -153,7 +153,7 @@ def test_a_service_killed_between_commit_and_answer_has_taken_the_turn_once(
     with wired(redis_server) as wire:
         variables = {
             "TURNWISE_REDIS_URL": wire.url,
-            "TURNWISE_MODEL": str(tiny_encoder_folder(Kind.TRIPLE)),
+            "TURNWISE_MODEL": str(tiny_encoder_folder(EncoderKind.TRIPLE)),
             "TURNWISE_DATA_DIR": str(data_folder),
             "TURNWISE_PORT": "0",
         }

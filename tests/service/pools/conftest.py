@@ -9,7 +9,7 @@ import pytest
 
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.roles import Kind, Role, RoleText
+from turnwise.models.roles import EncoderKind, Role, RoleText
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.queue import Priority
 from turnwise.service.errors import PoolNotFound, PoolNotReady
@@ -64,7 +64,7 @@ StartReplica = Callable[..., Awaitable[Replica]]
 
 @pytest.fixture
 async def start(
-    redis_url: str, tiny_encoder: Callable[[Kind], UtteranceEncoder]
+    redis_url: str, tiny_encoder: Callable[[EncoderKind], UtteranceEncoder]
 ) -> AsyncIterator[StartReplica]:
     """Starts replicas, which the test's end stops."""
     async with AsyncExitStack() as stack:
@@ -73,7 +73,7 @@ async def start(
             url: str = redis_url, *, fingerprint: str = "tiny", cluster: bool = False, **limits: int
         ) -> Replica:
             redis = await stack.enter_async_context(connect(url, cluster=cluster, timeout=5.0))
-            encoder = DirectEncoder(tiny_encoder(Kind.TRIPLE), fingerprint)
+            encoder = DirectEncoder(tiny_encoder(EncoderKind.TRIPLE), fingerprint)
             metrics = Metrics()
             defaults = {"exact_limit": 10_000, "search_threads": 1, "max_pool_size": 10_000}
             encoders = {"default": RunningQueries(cast(CachedEncoder, encoder))}

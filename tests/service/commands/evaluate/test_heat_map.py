@@ -9,19 +9,19 @@ from typer.testing import CliRunner
 from turnwise.models.errors import DataError
 from turnwise.models.rerankers.folder import save_reranker
 from turnwise.models.rerankers.pairwise import ENCODER, Projectors
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 from turnwise.service.cli import app
 
 run = CliRunner().invoke
 
 
 @pytest.fixture
-def pairwise_folder(tmp_path: Path, tiny_encoder_folder: Callable[[Kind], Path]) -> Path:
+def pairwise_folder(tmp_path: Path, tiny_encoder_folder: Callable[[EncoderKind], Path]) -> Path:
     torch.manual_seed(0)
     folder = tmp_path / "pairwise"
     projectors = Projectors(embedding=32, projection=8, context_length=3)
     save_reranker(folder, "pairwise", projectors, projectors.sizes)
-    encoder = SentenceTransformer(str(tiny_encoder_folder(Kind.SINGLE)), device="cpu")
+    encoder = SentenceTransformer(str(tiny_encoder_folder(EncoderKind.SINGLE)), device="cpu")
     encoder.save_pretrained(str(folder / ENCODER), create_model_card=False)
     return folder
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 from turnwise.service.cli import app
 
-Folders = Callable[[Kind], Path]
+Folders = Callable[[EncoderKind], Path]
 Results = Callable[[Path], dict[str, Any]]
 run = CliRunner().invoke
 
@@ -16,7 +16,7 @@ run = CliRunner().invoke
 def test_long_term_takes_settings(
     data: Path, tmp_path: Path, tiny_encoder_folder: Folders, results: Results
 ) -> None:
-    model = ["--model", str(tiny_encoder_folder(Kind.SINGLE)), "--base", ""]
+    model = ["--model", str(tiny_encoder_folder(EncoderKind.SINGLE)), "--base", ""]
     args = ["evaluate", "long-term", "--data", str(data), "--setting", "3,1,0", "3,2,1"]
     assert run(app, [*args, *model, "--out", str(tmp_path)]).exit_code == 0
     metrics = results(tmp_path)["rows"][0]["metrics"]
@@ -28,7 +28,7 @@ def test_options_take_many_values(
 ) -> None:
     more = data.with_name("more.jsonl")
     more.write_text(data.read_text())
-    models = [str(tiny_encoder_folder(kind)) for kind in (Kind.CURVED, Kind.SINGLE)]
+    models = [str(tiny_encoder_folder(kind)) for kind in (EncoderKind.CURVED, EncoderKind.SINGLE)]
     args = ["evaluate", "long-term", "--data", str(data), str(more), "--model", *models]
     result = run(app, [*args, "--base", "", "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
@@ -41,7 +41,7 @@ def test_options_take_many_values(
 def test_two_models_of_one_name_are_told_apart(
     data: Path, tmp_path: Path, tiny_encoder_folder: Folders, results: Results
 ) -> None:
-    folder = tiny_encoder_folder(Kind.CURVED)
+    folder = tiny_encoder_folder(EncoderKind.CURVED)
     other = tmp_path / folder.name
     other.symlink_to(folder)
     args = ["evaluate", "long-term", "--data", str(data), "--model", str(folder), str(other)]

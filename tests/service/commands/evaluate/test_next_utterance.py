@@ -5,10 +5,10 @@ from typing import Any
 from typer.testing import CliRunner
 
 from tests.rerankers import save_tiny_pairwise
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 from turnwise.service.cli import app
 
-Folders = Callable[[Kind], Path]
+Folders = Callable[[EncoderKind], Path]
 Results = Callable[[Path], dict[str, Any]]
 run = CliRunner().invoke
 
@@ -16,7 +16,9 @@ run = CliRunner().invoke
 def test_next_utterance_writes_and_prints_the_table(
     data: Path, tmp_path: Path, tiny_encoder_folder: Folders, results: Results
 ) -> None:
-    triple, single = (str(tiny_encoder_folder(kind)) for kind in (Kind.TRIPLE, Kind.SINGLE))
+    triple, single = (
+        str(tiny_encoder_folder(kind)) for kind in (EncoderKind.TRIPLE, EncoderKind.SINGLE)
+    )
     args = ["evaluate", "next-utterance", "--data", str(data), "--out", str(tmp_path / "out")]
     result = run(app, [*args, "--model", triple, "--base", single])
     assert result.exit_code == 0, result.output
@@ -32,7 +34,7 @@ def test_next_utterance_writes_and_prints_the_table(
 def test_next_utterance_takes_a_pairwise_model(
     data: Path, tmp_path: Path, tiny_encoder_folder: Folders, results: Results
 ) -> None:
-    folder = save_tiny_pairwise(tmp_path / "pairs", tiny_encoder_folder(Kind.SINGLE))
+    folder = save_tiny_pairwise(tmp_path / "pairs", tiny_encoder_folder(EncoderKind.SINGLE))
     args = ["evaluate", "next-utterance", "--data", str(data), "--out", str(tmp_path / "out")]
     result = run(app, [*args, "--model", str(folder), "--base", ""])
     assert result.exit_code == 0, result.output

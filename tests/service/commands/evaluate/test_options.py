@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from turnwise.models.errors import DataError, ModelError, naming
 from turnwise.models.evaluation import Row
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 from turnwise.service.cli import app
 from turnwise.service.commands.evaluate.options import by_name, encoders, report
 
@@ -26,10 +26,10 @@ def test_models_of_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_the_base_alone_is_called_so(
-    tmp_path: Path, tiny_encoder_folder: Callable[[Kind], Path]
+    tmp_path: Path, tiny_encoder_folder: Callable[[EncoderKind], Path]
 ) -> None:
     stage = tmp_path / "base" / "model"  # where training leaves the first of several stages
-    shutil.copytree(tiny_encoder_folder(Kind.TRIPLE), stage)
+    shutil.copytree(tiny_encoder_folder(EncoderKind.TRIPLE), stage)
     assert list(encoders([str(stage)], "", "float32")) == [str(stage)]
 
 
@@ -57,13 +57,13 @@ def test_an_error_of_a_model_does_not_name_the_data() -> None:
 )
 def test_dialogues_that_are_too_few_or_too_short_name_their_file(
     tmp_path: Path,
-    tiny_encoder_folder: Callable[[Kind], Path],
+    tiny_encoder_folder: Callable[[EncoderKind], Path],
     task: str,
     options: list[str],
 ) -> None:
     path = tmp_path / "short.csv"
     path.write_text("dialogue_id,speaker,text\n1,A,hello\n1,B,hi\n")
-    tiny = str(tiny_encoder_folder(Kind.SINGLE))
+    tiny = str(tiny_encoder_folder(EncoderKind.SINGLE))
     args = [tiny if option == "TINY" else option for option in options]
     out = str(tmp_path / "out")
     result = CliRunner().invoke(app, ["evaluate", task, "--data", str(path), *args, "--out", out])
@@ -126,12 +126,12 @@ def test_a_heat_map_that_cannot_be_drawn_is_refused(monkeypatch: pytest.MonkeyPa
 def test_an_utterance_that_is_cut_is_said_with_its_place(
     data: Path,
     tmp_path: Path,
-    tiny_encoder_folder: Callable[[Kind], Path],
+    tiny_encoder_folder: Callable[[EncoderKind], Path],
     caplog: pytest.LogCaptureFixture,
     task: str,
 ) -> None:
     data.write_text(data.read_text().replace("bread", "bread " * 70, 1))
-    model = ["--model", str(tiny_encoder_folder(Kind.TRIPLE)), "--base", ""]
+    model = ["--model", str(tiny_encoder_folder(EncoderKind.TRIPLE)), "--base", ""]
     args = ["evaluate", task, "--data", str(data), *model, "--out", str(tmp_path / "out")]
     assert CliRunner().invoke(app, args).exit_code == 0
     (warning,) = (r.getMessage() for r in caplog.records if r.name == "turnwise.evaluation")

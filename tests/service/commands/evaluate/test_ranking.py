@@ -10,13 +10,13 @@ from typer.testing import CliRunner
 
 from turnwise.models.evaluation.reranking import SHORT_LIST
 from turnwise.models.rerankers import IoI
-from turnwise.models.rerankers.interaction import InteractionNetwork, Sizes
-from turnwise.models.rerankers.words import Vocabulary
-from turnwise.models.roles import Kind
+from turnwise.models.rerankers.ioi_network import InteractionNetwork, Sizes
+from turnwise.models.rerankers.vocabulary import Vocabulary
+from turnwise.models.roles import EncoderKind
 from turnwise.service.cli import app
 from turnwise.service.settings import Settings
 
-Folders = Callable[[Kind], Path]
+Folders = Callable[[EncoderKind], Path]
 Results = Callable[[Path], dict[str, Any]]
 run = CliRunner().invoke
 
@@ -43,7 +43,7 @@ def ioi_folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def cross_encoder_folder(tmp_path: Path, tiny_encoder_folder: Folders) -> Path:
     folder = tmp_path / "cross"
-    tokenizer = BertTokenizerFast.from_pretrained(tiny_encoder_folder(Kind.SINGLE))
+    tokenizer = BertTokenizerFast.from_pretrained(tiny_encoder_folder(EncoderKind.SINGLE))
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(tokenizer),
@@ -60,7 +60,7 @@ def cross_encoder_folder(tmp_path: Path, tiny_encoder_folder: Folders) -> Path:
 
 @pytest.fixture
 def models(tiny_encoder_folder: Folders, ioi_folder: Path, cross_encoder_folder: Path) -> list[str]:
-    options = ["--model", str(tiny_encoder_folder(Kind.TRIPLE)), str(ioi_folder)]
+    options = ["--model", str(tiny_encoder_folder(EncoderKind.TRIPLE)), str(ioi_folder)]
     return [*options, "--cross-encoder", str(cross_encoder_folder), "--base", ""]
 
 
@@ -92,7 +92,7 @@ def test_what_is_built_can_be_ranked(
     assert result.exit_code == 0, result.output
     assert "12 contexts written" in result.output
     assert all(len(json.loads(line)["candidates"]) == 4 for line in built.read_text().splitlines())
-    model = ["--model", str(tiny_encoder_folder(Kind.SINGLE)), "--base", ""]
+    model = ["--model", str(tiny_encoder_folder(EncoderKind.SINGLE)), "--base", ""]
     args = ["evaluate", "ranking", "--data", str(built), *model, "--out", str(out)]
     assert run(app, args).exit_code == 0
     assert "r_4@1" in results(out)["rows"][0]["metrics"]

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from turnwise.models.roles import Kind
+from turnwise.models.roles import EncoderKind
 from turnwise.service.cli import app
 
-Folders = Callable[[Kind], Path]
+Folders = Callable[[EncoderKind], Path]
 Results = Callable[[Path], dict[str, Any]]
 run = CliRunner().invoke
 
@@ -17,7 +17,7 @@ run = CliRunner().invoke
 def test_short_term_candidates_can_be_saved_and_used_again(
     data: Path, tmp_path: Path, tiny_encoder_folder: Folders, results: Results
 ) -> None:
-    models = ["--model", str(tiny_encoder_folder(Kind.TRIPLE)), "--base", ""]
+    models = ["--model", str(tiny_encoder_folder(EncoderKind.TRIPLE)), "--base", ""]
     saved, first, again = (str(tmp_path / name) for name in ("saved.jsonl", "first", "again"))
     chosen = ["--history", "2", "5", "--distance", "1", "2"]
     args = ["evaluate", "short-term", "--data", str(data), *chosen, *models, "--out", first]
@@ -33,7 +33,7 @@ def test_short_term_candidates_can_be_saved_and_used_again(
 def test_hard_negatives_are_the_retrievers_whatever_is_measured(
     data: Path, tmp_path: Path, tiny_encoder_folder: Folders, results: Results
 ) -> None:
-    tiny = str(tiny_encoder_folder(Kind.TRIPLE))
+    tiny = str(tiny_encoder_folder(EncoderKind.TRIPLE))
     saved = []
     for name, models in (
         ("one", ["--base", ""]),
@@ -60,7 +60,7 @@ def test_a_candidate_that_is_cut_is_said_with_its_place(
     path = tmp_path / "problems.jsonl"
     problem = {"context": ["rain"], "candidates": ["lamp", "river " * 70], "true": "bread"}
     path.write_text(json.dumps(problem | {"goal": "train", "goal_distance": 1}))
-    models = ["--model", str(tiny_encoder_folder(Kind.TRIPLE)), "--base", ""]
+    models = ["--model", str(tiny_encoder_folder(EncoderKind.TRIPLE)), "--base", ""]
     args = ["evaluate", "short-term", "--candidates", str(path), *models]
     result = run(app, [*args, "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output

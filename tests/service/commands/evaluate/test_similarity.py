@@ -10,13 +10,13 @@ from typer.testing import CliRunner
 
 from turnwise.models.errors import DataError
 from turnwise.models.rerankers import IoI
-from turnwise.models.rerankers.interaction import InteractionNetwork, Sizes
-from turnwise.models.rerankers.words import Vocabulary
-from turnwise.models.roles import Kind
+from turnwise.models.rerankers.ioi_network import InteractionNetwork, Sizes
+from turnwise.models.rerankers.vocabulary import Vocabulary
+from turnwise.models.roles import EncoderKind
 from turnwise.service.cli import app
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
-Folders = Callable[[Kind], Path]
+Folders = Callable[[EncoderKind], Path]
 Results = Callable[[Path], dict[str, Any]]
 run = CliRunner().invoke
 
@@ -24,7 +24,7 @@ run = CliRunner().invoke
 @pytest.fixture
 def language_model_folder(tmp_path: Path, tiny_encoder_folder: Folders) -> Path:
     folder = tmp_path / "letters"
-    tokenizer = BertTokenizerFast.from_pretrained(tiny_encoder_folder(Kind.SINGLE))
+    tokenizer = BertTokenizerFast.from_pretrained(tiny_encoder_folder(EncoderKind.SINGLE))
     torch.manual_seed(0)
     config = GPT2Config(
         vocab_size=len(tokenizer),
@@ -45,7 +45,7 @@ def test_the_example_pairs_are_compared(
     language: str, tmp_path: Path, tiny_encoder_folder: Folders, results: Results
 ) -> None:
     file = EXAMPLES / f"similarity.{language}.jsonl"
-    models = ["--model", str(tiny_encoder_folder(Kind.TRIPLE)), "--base", ""]
+    models = ["--model", str(tiny_encoder_folder(EncoderKind.TRIPLE)), "--base", ""]
     args = ["evaluate", "similarity", "--data", str(file), *models, "--out", str(tmp_path)]
     result = run(app, args)
     assert result.exit_code == 0, result.output
@@ -68,7 +68,7 @@ def test_the_example_questions_are_answered(
     results: Results,
 ) -> None:
     file = EXAMPLES / f"multiple_choice.{language}.jsonl"
-    models = ["--model", str(tiny_encoder_folder(Kind.SINGLE)), "--base", ""]
+    models = ["--model", str(tiny_encoder_folder(EncoderKind.SINGLE)), "--base", ""]
     models += ["--language-model", str(language_model_folder), "--language", language]
     args = ["evaluate", "multiple-choice", "--data", str(file), *models]
     result = run(app, [*args, "--out", str(tmp_path / "out")])

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from turnwise.models.errors import ModelError
-from turnwise.models.rerankers.words import FIRST, UNKNOWN, Vocabulary, split_words, word_vectors
+from turnwise.models.rerankers.vocabulary import (
+    FIRST,
+    UNKNOWN,
+    Vocabulary,
+    split_words,
+    word_vectors,
+)
 
 TEXTS = ["The cat sat .", "the dog sat", "The cat ran"] * 20
 

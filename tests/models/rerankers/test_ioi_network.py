@@ -8,17 +8,19 @@ import torch
 from torch import nn
 
 from turnwise.models.arrays import Float64
-from turnwise.models.rerankers.interaction import (
+from turnwise.models.rerankers.ioi_network import (
     Attention,
     Compression,
     InteractionNetwork,
+    Matching,
     Objective,
     Pairs,
     Sizes,
+    continued,
     final_score,
+    in_sight,
     matching_loss,
 )
-from turnwise.models.rerankers.matching import Matching, continued, in_sight
 
 SIZES = Sizes(vocabulary=40, dimension=6, blocks=3, words=20, turns=4)
 

@@ -39,8 +39,8 @@ from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.index import FlatIndex, Index, one_thread
 from turnwise.service.pools.ivf import IvfIndex, build_ivf
-from turnwise.service.sessions.posts import Post
 from turnwise.service.sessions.store import Change, SessionKey, Sessions
+from turnwise.service.sessions.turns import Turn
 from turnwise.service.settings import Settings
 from turnwise.service.state.private_redis import PrivateRedis
 from turnwise.service.state.redis import connect
@@ -185,7 +185,7 @@ async def state(folder: Path, dimension: int) -> None:
 
 async def appended(sessions: Sessions, number: int, dimension: int) -> float:
     key, vector = SessionKey("limits", str(number)), np.ones((1, dimension), np.float32)
-    post = Post("user", next(sayings(number)), 0.0)
+    post = Turn("user", next(sayings(number)), 0.0)
     begin = time.perf_counter()
     base, _ = await sessions.read(key, rows=3)
     kept = len(base.posts) if base else 0

@@ -50,7 +50,7 @@ from turnwise.service.selection.turn import Turns
 from turnwise.service.sessions.store import Sessions
 from turnwise.service.state.private_redis import PrivateRedis
 from turnwise.service.state.redis import connect
-from turnwise.service.wire.requests import TurnRequest
+from turnwise.service.wire.sessions import TurnRequest
 
 _BLOCKS = 3
 _REST = 0.5

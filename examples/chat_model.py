@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import httpx
 
-from turnwise.service.client import Client, Goal, Post, Ranked
+from turnwise.service.client import Client, GivenTurn, Goal, Ranked
 
 _ROLES = {"user": "user", "bot": "assistant"}
 
@@ -22,7 +22,7 @@ class ChatModel:
         self._http = httpx.Client(base_url=base_url, headers=headers, timeout=60)
         self._name = name
 
-    def sample(self, context: Sequence[Post], count: int) -> list[str]:
+    def sample(self, context: Sequence[GivenTurn], count: int) -> list[str]:
         """Return that many different proposals for the bot's next utterance, or fewer."""
         messages = [{"role": _ROLES[post.speaker], "content": post.text} for post in context]
         body = {"model": self._name, "messages": messages, "n": count, "temperature": 1.0}
@@ -32,7 +32,7 @@ class ChatModel:
 
 
 def reply(
-    client: Client, model: ChatModel, context: Sequence[Post], goal: str, *, count: int = 20
+    client: Client, model: ChatModel, context: Sequence[GivenTurn], goal: str, *, count: int = 20
 ) -> Ranked:
     """Return the proposal that best leads the user to say the goal."""
     samples = model.sample(context, count)
@@ -49,7 +49,7 @@ def main(url: str = "http://127.0.0.1:8000") -> None:
         environment.get("OPENAI_API_KEY", ""),
         environment.get("OPENAI_MODEL", "any"),
     )
-    context = [Post(speaker="user", text="Hello, can I change the date of my booking?")]
+    context = [GivenTurn(speaker="user", text="Hello, can I change the date of my booking?")]
     with Client(url) as client:
         best = reply(client, model, context, "Great, thank you so much!")
         print(f"{best.score:.3f}  {best.text}")

@@ -8,7 +8,7 @@ from typing import Any
 from haystack import Document, Pipeline, component, default_from_dict, default_to_dict
 from haystack.dataclasses import ChatMessage, ChatRole
 
-from turnwise.service.client import Client, Goal, Post
+from turnwise.service.client import Client, GivenTurn, Goal
 
 _SPEAKERS = {ChatRole.USER: "user", ChatRole.ASSISTANT: "bot"}
 
@@ -30,7 +30,7 @@ class ReplySelector:
     def run(self, messages: list[ChatMessage], goal: str | None = None) -> dict[str, Any]:
         """Return the best replies, best first."""
         context = [
-            Post(speaker=_SPEAKERS[message.role], text=message.text)
+            GivenTurn(speaker=_SPEAKERS[message.role], text=message.text)
             for message in messages
             if message.role in _SPEAKERS and message.text
         ]

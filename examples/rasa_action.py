@@ -12,7 +12,7 @@ from typing import Any
 from rasa_sdk import Action, Tracker
 from rasa_sdk.executor import CollectingDispatcher
 
-from turnwise.service.client import Client, Goal, Post
+from turnwise.service.client import Client, GivenTurn, Goal
 
 _SPEAKERS = {"user": "user", "bot": "bot"}
 
@@ -47,10 +47,10 @@ class SelectReply(Action):
         return []
 
 
-def context(tracker: Tracker) -> list[Post]:
+def context(tracker: Tracker) -> list[GivenTurn]:
     """Return what was said."""
     return [
-        Post(speaker=_SPEAKERS[event["event"]], text=event["text"])
+        GivenTurn(speaker=_SPEAKERS[event["event"]], text=event["text"])
         for event in tracker.events
         if event["event"] in _SPEAKERS and event.get("text")
     ]

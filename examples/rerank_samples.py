@@ -6,12 +6,12 @@ turnwise serve; python examples/rerank_samples.py "Great, thank you!" < samples.
 import sys
 from collections.abc import Sequence
 
-from turnwise.service.client import Avoided, Client, Goal, Post, RankAnswer
+from turnwise.service.client import Avoided, Client, GivenTurn, Goal, RankAnswer
 
 
 def toward(
     client: Client,
-    context: Sequence[Post],
+    context: Sequence[GivenTurn],
     samples: Sequence[str],
     goal: str,
     *,
@@ -39,7 +39,7 @@ def toward(
 
 def main(url: str = "http://127.0.0.1:8000") -> None:
     """Rank the lines of the input."""
-    context = [Post(speaker="user", text="Hello, can I change the date of my booking?")]
+    context = [GivenTurn(speaker="user", text="Hello, can I change the date of my booking?")]
     samples = [line.strip() for line in sys.stdin if line.strip()]
     with Client(url) as client:
         for ranked in toward(client, context, samples, goal=sys.argv[1]).ranking[:5]:

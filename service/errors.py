@@ -28,19 +28,9 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Self
 
-Loc = tuple[str | int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FieldError:
-    """One field that does not hold what it should."""
-
-    loc: Loc
-    """Path of the field: `("candidates", 3, "text")`; in an answer, after "body" or "query"."""
-    msg: str
+from turnwise.service.wire.problems import FieldError
 
 
 class ServiceError(Exception):

@@ -9,7 +9,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from turnwise.service.api.security import authorize, identify
 from turnwise.service.api.services import Services
 from turnwise.service.settings import Scope
-from turnwise.service.wire.requests import Name
+from turnwise.service.wire.fields import Name
 
 _bearer = HTTPBearer(
     scheme_name="API key",

@@ -22,7 +22,7 @@ from turnwise.service.errors import (
     Unauthenticated,
     UnsupportedMedia,
 )
-from turnwise.service.wire.schemas import PROBLEM_JSON, PROBLEM_PREFIX
+from turnwise.service.wire.problems import PROBLEM_JSON, PROBLEM_PREFIX
 
 Responses = dict[int | str, dict[str, Any]]
 

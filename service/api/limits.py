@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sized
 
 from pydantic import BaseModel
 
-from turnwise.service.errors import FieldError, InvalidRequest, Loc
+from turnwise.service.errors import InvalidRequest
 from turnwise.service.settings import Limits
+from turnwise.service.wire.problems import FieldError, Loc
 
 ITEMS = {
     "candidates": "max_candidates",

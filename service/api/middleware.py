@@ -19,7 +19,6 @@ from turnwise.service.errors import (
     BodyTooLarge,
     BodyTooSlow,
     Draining,
-    FieldError,
     Forbidden,
     ServiceError,
     Unauthenticated,
@@ -28,6 +27,7 @@ from turnwise.service.errors import (
 from turnwise.service.observe.logs import request_id
 from turnwise.service.observe.metrics import Metrics, Rejected
 from turnwise.service.settings import Limits
+from turnwise.service.wire.problems import FieldError
 
 OTHER = "other"
 """Route of what the API does not describe: unknown paths and the documentation."""

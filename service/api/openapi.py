@@ -8,7 +8,7 @@ from fastapi.openapi.utils import get_openapi
 
 from turnwise.service.api.limits import ITEMS, NUMBERS
 from turnwise.service.settings import Settings
-from turnwise.service.wire.schemas import Problem
+from turnwise.service.wire.problems import Problem
 
 Json = dict[str, Any]
 

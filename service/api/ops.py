@@ -14,9 +14,10 @@ from turnwise.service.api.bodies import answer
 from turnwise.service.api.dependencies import ServicesDep
 from turnwise.service.api.docs import failures
 from turnwise.service.api.services import Services
-from turnwise.service.errors import FieldError, NotReady
+from turnwise.service.errors import NotReady
 from turnwise.service.settings import Limits
-from turnwise.service.wire.schemas import Alive, ModelFacts, Ready, Version
+from turnwise.service.wire.ops import Alive, ModelFacts, Ready, Version
+from turnwise.service.wire.problems import FieldError
 
 if TYPE_CHECKING:  # loads torch
     from turnwise.models.encoder import UtteranceEncoder

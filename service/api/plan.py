@@ -11,7 +11,7 @@ from turnwise.service.api.docs import ENCODING, SERVER_TIMING, failures
 from turnwise.service.api.limits import check_limits
 from turnwise.service.errors import Conflict, SessionNotFound, StateUnavailable
 from turnwise.service.selection.deadline import deadline
-from turnwise.service.wire.requests import PlanAnswer, PlanRequest
+from turnwise.service.wire.planning import PlanAnswer, PlanRequest
 
 router = APIRouter(tags=["plan"], route_class=JsonRoute)
 

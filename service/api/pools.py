@@ -27,8 +27,17 @@ from turnwise.service.errors import (
     StateUnavailable,
 )
 from turnwise.service.selection.deadline import deadline
-from turnwise.service.wire.catalogue import CandidateId, Edited, PoolInfo, UploadedCandidate
-from turnwise.service.wire.schemas import NDJSON, PoolList, PoolRequest, SearchAnswer, SearchRequest
+from turnwise.service.wire.fields import CandidateId
+from turnwise.service.wire.pools import (
+    NDJSON,
+    Edited,
+    PoolInfo,
+    PoolList,
+    PoolRequest,
+    SearchAnswer,
+    SearchRequest,
+    UploadedCandidate,
+)
 
 router = APIRouter(prefix="/pools", tags=["pools"], route_class=JsonRoute)
 

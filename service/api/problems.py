@@ -12,10 +12,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from turnwise.service.errors import (
-    FieldError,
     Forbidden,
     InvalidRequest,
-    Loc,
     MethodNotAllowed,
     NotFound,
     ServiceError,
@@ -23,7 +21,7 @@ from turnwise.service.errors import (
     UnsupportedMedia,
 )
 from turnwise.service.observe.logs import request_id
-from turnwise.service.wire.schemas import PROBLEM_JSON, PROBLEM_PREFIX, Problem
+from turnwise.service.wire.problems import PROBLEM_JSON, PROBLEM_PREFIX, FieldError, Loc, Problem
 
 _MOST_ERRORS = 50
 

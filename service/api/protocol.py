@@ -14,7 +14,8 @@ from httptools import HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from turnwise.service.api.problems import problem_response
-from turnwise.service.errors import FieldError, HeadTooLarge, Malformed, ServiceError
+from turnwise.service.errors import HeadTooLarge, Malformed, ServiceError
+from turnwise.service.wire.problems import FieldError
 
 HEAD_BYTES = 131_072
 """The parser takes half of it for the URL."""

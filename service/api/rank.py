@@ -17,7 +17,7 @@ from turnwise.service.errors import (
     StateUnavailable,
 )
 from turnwise.service.selection.deadline import deadline
-from turnwise.service.wire.requests import RankAnswer, RankRequest
+from turnwise.service.wire.ranking import RankAnswer, RankRequest
 
 router = APIRouter(tags=["rank"], route_class=JsonRoute)
 

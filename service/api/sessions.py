@@ -22,15 +22,15 @@ from turnwise.service.errors import (
     TurnConflict,
 )
 from turnwise.service.selection.deadline import deadline
-from turnwise.service.wire.requests import (
+from turnwise.service.wire.sessions import (
     ScoreMatrix,
+    ScoresQuery,
     SessionRequest,
     Transcript,
     TurnAnswer,
     TurnRequest,
     Undone,
 )
-from turnwise.service.wire.schemas import ScoresQuery
 
 router = APIRouter(prefix="/sessions/{session_id}", tags=["sessions"], route_class=JsonRoute)
 

@@ -15,17 +15,15 @@ from turnwise.service.api.limits import text_error
 from turnwise.service.api.problems import invalid, placed, problem
 from turnwise.service.errors import (
     BodyTooLarge,
-    FieldError,
     InvalidRequest,
-    Loc,
     PoolFull,
     ServiceError,
     UnsupportedMedia,
 )
 from turnwise.service.pools import Candidate
 from turnwise.service.settings import Limits
-from turnwise.service.wire.catalogue import Edited, UploadedCandidate
-from turnwise.service.wire.schemas import NDJSON, UploadStep
+from turnwise.service.wire.pools import NDJSON, Edited, UploadedCandidate, UploadStep
+from turnwise.service.wire.problems import FieldError, Loc
 
 _MOST_ERRORS = 20
 _MOST_FIELDS = 20

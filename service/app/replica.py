@@ -22,7 +22,7 @@ from turnwise.service.pools import PoolEncoder, Pools, RunningQueries
 from turnwise.service.selection.pairwise import Pairwise
 from turnwise.service.settings import Settings, SettingsError
 from turnwise.service.state.redis import connect
-from turnwise.service.wire.catalogue import Retrieval
+from turnwise.service.wire.fields import EncoderName
 
 _log = logging.getLogger("turnwise")
 
@@ -56,7 +56,7 @@ async def running_replica(
         metrics.build.info(
             {"version": version("turnwise"), "model": encoder.name, "runtime": encoder.runtime}
         )
-        encoders: dict[Retrieval, PoolEncoder] = {"default": RunningQueries(main.cached)}
+        encoders: dict[EncoderName, PoolEncoder] = {"default": RunningQueries(main.cached)}
         queues, pairwise = [main.queue], None
         if folder := settings.pairwise:
             part = await _start(settings, folder / ENCODER, metrics, stack)

@@ -11,7 +11,7 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Manifest, read_snapshot, write_snapshot
 from turnwise.service.settings import Settings
 from turnwise.service.state.private_redis import running_or_started
-from turnwise.service.wire.catalogue import Edited
+from turnwise.service.wire.pools import Edited
 
 Progress = Callable[[int, int], None]
 

@@ -5,7 +5,7 @@ with Client("http://127.0.0.1:8000") as client, client.session("ada") as session
     answer = session.turn("user", "Where is my parcel?")
 ```
 
-Answers are the values of `service.requests`, and what goes wrong the exceptions of
+Answers are the values of `service.wire`, and what goes wrong the exceptions of
 `service.client.errors`. Nothing in here needs the model, or its libraries.
 """
 
@@ -23,22 +23,11 @@ from turnwise.service.client.errors import (
     UnreachableError,
 )
 from turnwise.service.client.synchronous import Client, Pool, Session
-from turnwise.service.wire.catalogue import Edited, PoolInfo, UploadedCandidate
-from turnwise.service.wire.requests import (
-    Avoided,
-    Candidate,
-    Goal,
-    PlanAnswer,
-    PlanGoal,
-    Post,
-    RankAnswer,
-    Ranked,
-    ScoreMatrix,
-    Selected,
-    Transcript,
-    TurnAnswer,
-    Undone,
-)
+from turnwise.service.wire.fields import GivenTurn
+from turnwise.service.wire.planning import PlanAnswer, PlanGoal
+from turnwise.service.wire.pools import Edited, PoolInfo, Selected, UploadedCandidate
+from turnwise.service.wire.ranking import Avoided, GivenCandidate, Goal, RankAnswer, Ranked
+from turnwise.service.wire.sessions import ScoreMatrix, Transcript, TurnAnswer, Undone
 
 __all__ = [
     "AccessError",
@@ -46,11 +35,12 @@ __all__ = [
     "AsyncPool",
     "AsyncSession",
     "Avoided",
-    "Candidate",
     "Client",
     "ClientError",
     "ConflictError",
     "Edited",
+    "GivenCandidate",
+    "GivenTurn",
     "Goal",
     "InvalidRequestError",
     "NotFoundError",
@@ -59,7 +49,6 @@ __all__ = [
     "PlanGoal",
     "Pool",
     "PoolInfo",
-    "Post",
     "ProblemError",
     "RankAnswer",
     "Ranked",

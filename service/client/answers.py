@@ -10,7 +10,7 @@ import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from turnwise.service.client.errors import ProblemError, UnexpectedAnswerError
-from turnwise.service.wire.schemas import PROBLEM_JSON, Problem
+from turnwise.service.wire.problems import PROBLEM_JSON, Problem
 
 T = TypeVar("T")
 

@@ -19,8 +19,7 @@ from typing import ClassVar
 import httpx
 
 from turnwise.models.errors import TurnwiseError
-from turnwise.service.errors import FieldError
-from turnwise.service.wire.schemas import PROBLEM_PREFIX, Problem
+from turnwise.service.wire.problems import PROBLEM_PREFIX, FieldError, Problem
 
 
 class ClientError(TurnwiseError):

@@ -6,25 +6,21 @@ from typing import Any, Unpack
 
 from turnwise.service.client.calls import Call, operation, path
 from turnwise.service.client.options import PlanOptions, RankOptions, ScoresOptions, TurnOptions
-from turnwise.service.wire.catalogue import Edited, PoolInfo, Retrieval
-from turnwise.service.wire.requests import (
-    PlanAnswer,
-    PlanGoal,
-    Post,
-    RankAnswer,
-    ScoreMatrix,
-    Transcript,
-    TurnAnswer,
-    Undone,
-)
-from turnwise.service.wire.schemas import PoolList, Ready, SearchAnswer, Version
+from turnwise.service.wire.fields import EncoderName, GivenTurn
+from turnwise.service.wire.ops import Ready, Version
+from turnwise.service.wire.planning import PlanAnswer, PlanGoal
+from turnwise.service.wire.pools import Edited, PoolInfo, PoolList, SearchAnswer
+from turnwise.service.wire.ranking import RankAnswer
+from turnwise.service.wire.sessions import ScoreMatrix, Transcript, TurnAnswer, Undone
 
 
 class ServiceOperations:
     """What needs no session."""
 
     @operation
-    def rank(self, context: Sequence[Post], **options: Unpack[RankOptions]) -> Call[RankAnswer]:
+    def rank(
+        self, context: Sequence[GivenTurn], **options: Unpack[RankOptions]
+    ) -> Call[RankAnswer]:
         """Rank candidates, given or of a pool, after utterances or toward goals."""
         return Call("POST", "/rank", RankAnswer, {"context": context, **options})
 
@@ -32,7 +28,7 @@ class ServiceOperations:
     def plan(
         self,
         goals: Sequence[PlanGoal],
-        context: Sequence[Post] | None = None,
+        context: Sequence[GivenTurn] | None = None,
         **options: Unpack[PlanOptions],
     ) -> Call[PlanAnswer]:
         """Put goals into the order in which a dialogue can reach them."""
@@ -134,7 +130,7 @@ class PoolOperations:
     name: str
 
     @operation
-    def create(self, description: str = "", encoder: Retrieval | None = None) -> Call[PoolInfo]:
+    def create(self, description: str = "", encoder: EncoderName | None = None) -> Call[PoolInfo]:
         """Make the pool; one that is there keeps its candidates, and is described anew.
 
         Args:

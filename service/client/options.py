@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Literal, TypedDict
 
-from turnwise.service.wire.requests import AggregationName, Avoided, Candidate, Goal, RerankerName
+from turnwise.service.wire.fields import AggregationName, RerankerName
+from turnwise.service.wire.ranking import Avoided, GivenCandidate, Goal
 
 
 class AggregationOptions(TypedDict, total=False):
@@ -14,7 +15,7 @@ class AggregationOptions(TypedDict, total=False):
 
 
 class TurnOptions(AggregationOptions, total=False):
-    """What `service.requests.TurnRequest` tells of each."""
+    """What `wire.sessions.TurnRequest` tells of each."""
 
     pool: str
     top_k: int
@@ -25,9 +26,9 @@ class TurnOptions(AggregationOptions, total=False):
 
 
 class RankOptions(AggregationOptions, total=False):
-    """What `service.requests.RankRequest` tells of each; `candidates` or `pool` is needed."""
+    """What `wire.ranking.RankRequest` tells of each; `candidates` or `pool` is needed."""
 
-    candidates: Sequence[str | Candidate]
+    candidates: Sequence[str | GivenCandidate]
     pool: str
     goals: Sequence[Goal]
     avoid: Sequence[Avoided]
@@ -38,7 +39,7 @@ class RankOptions(AggregationOptions, total=False):
 
 
 class ScoresOptions(TypedDict, total=False):
-    """What `service.schemas.ScoresQuery` tells of each."""
+    """What `wire.sessions.ScoresQuery` tells of each."""
 
     aggregation: Literal["mean", "last_rows"]
     last_rows: int
@@ -46,7 +47,7 @@ class ScoresOptions(TypedDict, total=False):
 
 
 class PlanOptions(TypedDict, total=False):
-    """What `service.requests.PlanRequest` tells of each."""
+    """What `wire.planning.PlanRequest` tells of each."""
 
     method: Literal["chain", "chain_curved", "greedy"]
     top: int

@@ -20,7 +20,7 @@ from turnwise.service.client.errors import (
 )
 from turnwise.service.client.operations import PoolOperations, ServiceOperations, SessionOperations
 from turnwise.service.client.uploads import BROKEN_OFF, Candidates, Progress, Upload
-from turnwise.service.wire.catalogue import Edited
+from turnwise.service.wire.pools import Edited
 
 T = TypeVar("T")
 

@@ -14,9 +14,15 @@ from turnwise.models.data import read_jsonl
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.service.client.calls import path
 from turnwise.service.client.errors import ProblemError, UnexpectedAnswerError
-from turnwise.service.errors import BodyTooLarge
-from turnwise.service.wire.catalogue import Edited, UploadedCandidate, candidate_lines
-from turnwise.service.wire.schemas import NDJSON, PROBLEM_PREFIX, Problem, UploadStep, Version
+from turnwise.service.wire.ops import Version
+from turnwise.service.wire.pools import (
+    NDJSON,
+    Edited,
+    UploadedCandidate,
+    UploadStep,
+    candidate_lines,
+)
+from turnwise.service.wire.problems import PROBLEM_PREFIX, Problem
 
 Candidates = Path | Collection[UploadedCandidate | str]
 """A file of JSON lines (also .gz, .xz), which is never held whole; candidates; or their texts."""
@@ -67,9 +73,9 @@ class Upload:
         if self._bytes > most:
             raise ProblemError.of(
                 Problem(
-                    type=PROBLEM_PREFIX + BodyTooLarge.slug,
-                    title=BodyTooLarge.title,
-                    status=BodyTooLarge.status,
+                    type=f"{PROBLEM_PREFIX}body-too-large",
+                    title="Body too large",
+                    status=413,
                     detail=f"{self._bytes} bytes are more than the limit of {most}",
                 )
             )

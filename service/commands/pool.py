@@ -19,7 +19,7 @@ def _name(value: str | None) -> str | None:
     """Check a name, as the API does of those that come to it."""
     from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415
 
-    from turnwise.service.wire.requests import Name  # noqa: PLC0415
+    from turnwise.service.wire.fields import Name  # noqa: PLC0415
 
     try:
         return value if value is None else TypeAdapter[str](Name).validate_python(value)

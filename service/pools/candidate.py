@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from turnwise.models.errors import DataError
 from turnwise.service.errors import InvalidRequest
-from turnwise.service.wire.catalogue import candidate_lines
+from turnwise.service.wire.pools import candidate_lines
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,7 +19,8 @@ from turnwise.service.pools.replay import Replay
 from turnwise.service.pools.store import PoolStore
 from turnwise.service.pools.view import PoolView
 from turnwise.service.pools.workers import Workers
-from turnwise.service.wire.catalogue import Edited, PoolInfo, Retrieval, State
+from turnwise.service.wire.fields import EncoderName
+from turnwise.service.wire.pools import Edited, PoolInfo, PoolState
 
 Plan = Callable[[Contents], tuple[list[Candidate], list[str]]]
 """From contents to the candidates that they lack, and the ids that they have and shall not."""
@@ -40,7 +41,7 @@ _WHY = {
 class Means(NamedTuple):
     """What the vectors of a pool are made with, and where they lie."""
 
-    retrieval: Retrieval
+    retrieval: EncoderName
     encoder: PoolEncoder
     store: PoolStore
 
@@ -70,7 +71,7 @@ class LivePool:
         """The version that the contents are of."""
         self.log: Log | None = None
         """What was last read of the log in Redis."""
-        self.state: State = "loading"
+        self.state: PoolState = "loading"
         self.forgotten = False
         """Whether the registry has let go of it: its metrics are removed."""
         self._progress: float | None = None

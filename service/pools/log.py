@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Self
 
-from turnwise.service.wire.catalogue import Retrieval
+from turnwise.service.wire.fields import EncoderName
 
 Outcome = Literal["ok", "conflict", "expired"]
 """What a script says: done; somebody else was first; staged chunks are gone."""
@@ -34,7 +34,7 @@ class Head(NamedTuple):
 
     stamp: str
     description: str
-    retrieval: Retrieval
+    retrieval: EncoderName
 
 
 NOWHERE = Position("", 0, "")

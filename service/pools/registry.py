@@ -28,7 +28,8 @@ from turnwise.service.pools.upkeep import build_index, fold, log_is_long, needs_
 from turnwise.service.pools.view import PoolView
 from turnwise.service.pools.workers import Workers
 from turnwise.service.state.redis import Redis
-from turnwise.service.wire.catalogue import Edited, PoolInfo, Retrieval
+from turnwise.service.wire.fields import EncoderName
+from turnwise.service.wire.pools import Edited, PoolInfo
 
 POLL_SECONDS = 0.5
 
@@ -41,7 +42,7 @@ class Pools:
     def __init__(
         self,
         redis: Redis,
-        encoders: Mapping[Retrieval, PoolEncoder],
+        encoders: Mapping[EncoderName, PoolEncoder],
         metrics: Metrics,
         *,
         exact_limit: int,
@@ -168,7 +169,7 @@ class Pools:
             raise
 
     async def create(
-        self, namespace: str, name: str, description: str, retrieval: Retrieval | None = None
+        self, namespace: str, name: str, description: str, retrieval: EncoderName | None = None
     ) -> PoolInfo:
         """Create an empty pool; where there is one of this name, describe it anew.
 
@@ -338,7 +339,7 @@ class Pools:
         if self._at_start is None:
             raise StateUnavailable("what pools there are is not known yet: Redis is away")
 
-    def _known(self, key: PoolKey, retrieval: Retrieval) -> LivePool | None:
+    def _known(self, key: PoolKey, retrieval: EncoderName) -> LivePool | None:
         """Return a pool as it is made now; None where this replica lacks its encoder."""
         known, lacking = self._pools.get(key), key in self._lacking
         if known and known.retrieval == retrieval:
@@ -367,7 +368,7 @@ class Pools:
                 gauge.remove(*key)
 
 
-def _lacks(retrieval: Retrieval) -> str:
+def _lacks(retrieval: EncoderName) -> str:
     return f"this service has no encoder '{retrieval}': TURNWISE_PAIRWISE names its folder"
 
 

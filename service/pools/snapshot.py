@@ -19,8 +19,7 @@ from turnwise.models.errors import TurnwiseError
 from turnwise.service.pools.candidate import Candidate, read_candidates
 from turnwise.service.pools.index import Float16
 from turnwise.service.pools.view import PoolView
-from turnwise.service.wire.catalogue import Retrieval
-from turnwise.service.wire.requests import Name
+from turnwise.service.wire.fields import EncoderName, Name
 
 FORMAT = 1
 _MANIFEST, _CANDIDATES, _VECTORS = "manifest.json", "candidates.jsonl", "vectors.npy"
@@ -55,7 +54,7 @@ class Manifest(BaseModel):
     size: NonNegativeInt
     description: str = Field(default="", max_length=1000)
     """For people, as the pool had it."""
-    encoder: Retrieval = "default"
+    encoder: EncoderName = "default"
     model: str
     fingerprint: str
     """Fingerprint of the model whose vectors these are."""

@@ -23,7 +23,7 @@ from turnwise.service.pools.edit import Edit
 from turnwise.service.pools.index import Float16
 from turnwise.service.pools.log import NOWHERE, Entry, Head, Log, Outcome, PoolKey, Position
 from turnwise.service.state.redis import Redis, redis_errors
-from turnwise.service.wire.catalogue import Retrieval
+from turnwise.service.wire.fields import EncoderName
 
 CHUNK = 2000
 """Candidates of a chunk: 1.7 MB with the default model."""
@@ -71,8 +71,8 @@ class PoolStore:
         return [_head(*fields) for fields in found]
 
     async def create(
-        self, key: PoolKey, description: str, retrieval: Retrieval | None
-    ) -> Retrieval:
+        self, key: PoolKey, description: str, retrieval: EncoderName | None
+    ) -> EncoderName:
         """Create a pool, or describe the one that is there.
 
         Returns:
@@ -199,8 +199,8 @@ def _head(stamp: bytes | None, description: bytes | None, encoder: bytes | None)
     return Head(stamp.decode(), description.decode(), _retrieval(encoder))
 
 
-def _retrieval(encoder: bytes | None) -> Retrieval:
-    return cast(Retrieval, encoder.decode()) if encoder else "default"
+def _retrieval(encoder: bytes | None) -> EncoderName:
+    return cast(EncoderName, encoder.decode()) if encoder else "default"
 
 
 def _key(key: PoolKey, name: str) -> str:

@@ -11,7 +11,7 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.contents import Contents, Hit
 from turnwise.service.pools.workers import Workers
-from turnwise.service.wire.catalogue import Retrieval
+from turnwise.service.wire.fields import EncoderName
 
 INLINE = 4000
 """Candidates up to which a search is over before another thread would have begun it."""
@@ -23,7 +23,7 @@ class PoolView:
 
     name: str
     version: int
-    retrieval: Retrieval
+    retrieval: EncoderName
     contents: Contents
     workers: Workers
     metrics: Metrics

@@ -12,9 +12,9 @@ from turnwise.models.scores import Aggregation
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.queue import Priority
 from turnwise.service.errors import Conflict, InvalidRequest, ServiceError, SessionNotFound
-from turnwise.service.sessions.posts import Post, utterances
 from turnwise.service.sessions.store import Session, SessionKey, Sessions
-from turnwise.service.wire.requests import RESPONDER, Aggregated, OptionalHistory
+from turnwise.service.sessions.turns import Turn, utterances
+from turnwise.service.wire.fields import RESPONDER, Aggregated, OptionalContext
 
 _OF_A_TURN = 8
 """Texts that go before everything else; a whole context to work out again does not."""
@@ -40,14 +40,14 @@ class Histories:
     def __init__(self, sessions: Sessions, encoder: CachedEncoder, *, timeout: float) -> None:
         self._sessions, self._encoder, self._timeout = sessions, encoder, timeout
 
-    async def find(self, namespace: str, asked: OptionalHistory) -> History:
+    async def find(self, namespace: str, asked: OptionalContext) -> History:
         """Return the history that a request names; an empty one where it names none.
 
         Raises:
             SessionNotFound: There is no such session.
         """
         if asked.session_id is None:
-            posts = [Post(post.speaker, post.text, 0.0) for post in asked.context or ()]
+            posts = [Turn(post.speaker, post.text, 0.0) for post in asked.context or ()]
             return History(utterances(posts), RESPONDER)
         found, _ = await self._sessions.read(SessionKey(namespace, asked.session_id), second=True)
         if found is None:
@@ -140,7 +140,7 @@ def chosen(asked: Aggregated, card: Aggregation) -> Aggregation:
     return Aggregation(name, asked.last_rows or card.last_rows)
 
 
-def nothing_said(asked: OptionalHistory) -> ServiceError:
+def nothing_said(asked: OptionalContext) -> ServiceError:
     """Return the error of a history without an utterance, where it takes one."""
     if asked.session_id is None:
         return InvalidRequest.field("needs at least one utterance", "context")

@@ -13,7 +13,7 @@ from turnwise.service.encoder.queue import Priority
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
 from turnwise.service.selection.context import Histories, History, nothing_said
-from turnwise.service.wire.requests import PlanAnswer, PlannedOrder, PlanRequest
+from turnwise.service.wire.planning import PlanAnswer, PlannedOrder, PlanRequest
 
 
 class Planning:

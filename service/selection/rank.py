@@ -20,16 +20,15 @@ from turnwise.service.selection.fit import Fit, encoder_fit
 from turnwise.service.selection.pairwise import Pairwise, pairwise_of
 from turnwise.service.selection.rerank import Reranking
 from turnwise.service.selection.select import check_explained, selected
-from turnwise.service.wire.requests import (
+from turnwise.service.wire.pools import PoolVersion, Selected
+from turnwise.service.wire.ranking import (
     Avoided,
-    Candidate,
+    GivenCandidate,
     Goal,
-    PoolVersion,
     RankAnswer,
     Ranked,
     RankRequest,
     Rejected,
-    Selected,
 )
 
 _MOST_PAIRS = 1 << 24
@@ -227,7 +226,7 @@ class Ranking:
         return await self._encoder.encode(inputs, Priority.LIST, timeout=self._timeout)
 
 
-def _candidate(given: str | Candidate, responder: str) -> _Candidate:
+def _candidate(given: str | GivenCandidate, responder: str) -> _Candidate:
     if isinstance(given, str):
         return _Candidate(None, given, responder)
     return _Candidate(given.id, given.text, given.speaker or responder)

@@ -10,7 +10,7 @@ from turnwise.models.rerankers import IoI
 from turnwise.service.errors import DeadlineExceeded, EncoderFailed, InvalidRequest, Overloaded
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
-from turnwise.service.wire.requests import RerankerName
+from turnwise.service.wire.fields import RerankerName
 
 _WAITING = 32
 """Lists that may wait: each takes some milliseconds on a GPU, a fraction of a second or more on a

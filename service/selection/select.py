@@ -14,7 +14,8 @@ from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Hit, PoolView
 from turnwise.service.selection.pairwise import Pairwise, pairwise_of
 from turnwise.service.selection.rerank import Reranking
-from turnwise.service.wire.requests import RerankerName, Selected
+from turnwise.service.wire.fields import RerankerName
+from turnwise.service.wire.pools import Selected
 
 _PAIRS = 1 << 21
 """Pairs of utterances times candidates that MaxSim scores for a turn: about a fifth of a second.

@@ -12,16 +12,16 @@ from turnwise.service.errors import Conflict, InvalidRequest, SessionStarted
 from turnwise.service.pools import Pools
 from turnwise.service.selection.context import Histories, chosen, session_not_found
 from turnwise.service.selection.turn import ATTEMPTS, too_busy
-from turnwise.service.sessions.posts import Post, last_turns
 from turnwise.service.sessions.step import NewVectors, Step
 from turnwise.service.sessions.store import Session, SessionKey, Sessions
-from turnwise.service.wire.requests import (
-    Aggregated,
-    PoolVersion,
+from turnwise.service.sessions.turns import Turn, last_turns
+from turnwise.service.wire.fields import Aggregated
+from turnwise.service.wire.pools import PoolVersion
+from turnwise.service.wire.sessions import (
     ScoreMatrix,
     SessionRequest,
     Transcript,
-    TranscriptPost,
+    TranscriptTurn,
     Undone,
 )
 
@@ -157,5 +157,5 @@ def _transcript(session_id: str, session: Session) -> Transcript:
     )
 
 
-def _transcript_post(turn: int, post: Post) -> TranscriptPost:
-    return TranscriptPost(turn=turn, speaker=post.speaker, text=post.text, at=post.at)
+def _transcript_post(turn: int, post: Turn) -> TranscriptTurn:
+    return TranscriptTurn(turn=turn, speaker=post.speaker, text=post.text, at=post.at)

@@ -25,10 +25,12 @@ from turnwise.service.selection.context import Histories, chosen, context_inputs
 from turnwise.service.selection.deadline import deadline
 from turnwise.service.selection.rerank import Reranking
 from turnwise.service.selection.select import Choice, Context, Selector
-from turnwise.service.sessions.posts import Post
 from turnwise.service.sessions.step import NewVectors, Step
 from turnwise.service.sessions.store import Answered, Session, SessionKey, Sessions
-from turnwise.service.wire.requests import RESPONDER, PoolVersion, TurnAnswer, TurnRequest
+from turnwise.service.sessions.turns import Turn
+from turnwise.service.wire.fields import RESPONDER
+from turnwise.service.wire.pools import PoolVersion
+from turnwise.service.wire.sessions import TurnAnswer, TurnRequest
 
 ATTEMPTS = 200
 """Times that a commit is tried: of w concurrent writers, one succeeds in each round."""
@@ -146,7 +148,7 @@ class Turns:
             )
         if len(posts) >= self._max_turns:
             raise SessionFull(f"session '{session_id}' has {len(posts)} turns, as many as it may")
-        post = Post(request.speaker, request.text, time())
+        post = Turn(request.speaker, request.text, time())
         responder = base.responder if base else RESPONDER
         return Step(base, (*posts, post), responder, self._encoder.fingerprint)
 

@@ -9,8 +9,8 @@ from turnwise.models.arrays import Float32
 from turnwise.models.data import Utterance
 from turnwise.models.scores import rows
 from turnwise.service.selection.context import Histories
-from turnwise.service.sessions.posts import Post, unchanged, utterances
 from turnwise.service.sessions.store import Answered, Change, Session
+from turnwise.service.sessions.turns import Turn, unchanged, utterances
 
 _AT_ONCE = 8
 """Rows that are worked out before another thread would have begun."""
@@ -44,7 +44,7 @@ class Step:
     """
 
     base: Session | None
-    posts: tuple[Post, ...]
+    posts: tuple[Turn, ...]
     responder: str
     fingerprint: str
 

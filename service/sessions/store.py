@@ -22,7 +22,7 @@ from redis.asyncio import Redis
 
 from turnwise.models.arrays import Float32
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.sessions.posts import Post
+from turnwise.service.sessions.turns import Turn
 from turnwise.service.state.redis import redis_errors
 
 _log = logging.getLogger("turnwise.sessions")
@@ -61,7 +61,7 @@ class Session:
     epoch: int
     responder: str
     fingerprint: str
-    posts: tuple[Post, ...]
+    posts: tuple[Turn, ...]
     first: Float32
     second: Float32
     rows: Float32
@@ -128,7 +128,7 @@ class Change:
     responder: str
     fingerprint: str
     keep_posts: int
-    posts: Sequence[Post]
+    posts: Sequence[Turn]
     keep_first: int
     first: Float32
     keep_complete: int
@@ -244,7 +244,7 @@ class Sessions:
             epoch=int(epoch) + found.lost,
             responder=responder.decode(),
             fingerprint=fingerprint.decode(),
-            posts=tuple(Post(*post) for post in from_json(b"[" + b",".join(left.posts) + b"]")),
+            posts=tuple(Turn(*post) for post in from_json(b"[" + b",".join(left.posts) + b"]")),
             first=self._vectors(left.first, np.float16),
             second=self._vectors(left.second, np.float16),
             rows=rows if whole else rows[:0],
@@ -264,7 +264,7 @@ def _keys(session: SessionKey) -> list[str]:
     return [f"tw:session:{{{session.namespace}/{session.id}}}:{name}" for name in _PARTS]
 
 
-def _dumped(post: Post) -> bytes:
+def _dumped(post: Turn) -> bytes:
     return json.dumps(post, ensure_ascii=False).encode()
 
 

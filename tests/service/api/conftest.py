@@ -19,22 +19,18 @@ from turnwise.service.api.services import Services
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate
 from turnwise.service.settings import ApiKey, Scope, Settings
-from turnwise.service.wire.catalogue import Edited, PoolInfo
-from turnwise.service.wire.requests import (
-    PlanAnswer,
-    PlannedOrder,
-    PoolVersion,
-    RankAnswer,
-    Ranked,
+from turnwise.service.wire.planning import PlanAnswer, PlannedOrder
+from turnwise.service.wire.pools import Edited, PoolInfo, PoolVersion, Selected
+from turnwise.service.wire.ranking import RankAnswer, Ranked
+from turnwise.service.wire.sessions import (
     ScoreMatrix,
-    Selected,
     Transcript,
-    TranscriptPost,
+    TranscriptTurn,
     TurnAnswer,
     Undone,
 )
 
-POST = TranscriptPost(turn=1, speaker="user", text="Hello.", at=1.5)
+POST = TranscriptTurn(turn=1, speaker="user", text="Hello.", at=1.5)
 TRANSCRIPT = Transcript(
     session_id="s", responder="bot", turns=1, transcript=[POST], model="f", expires_at=2.5
 )

@@ -2,7 +2,8 @@ import httpx
 import pytest
 
 from tests.service.api.conftest import Parts
-from turnwise.service.wire.requests import PlanRequest, RankRequest
+from turnwise.service.wire.planning import PlanRequest
+from turnwise.service.wire.ranking import RankRequest
 
 pytestmark = pytest.mark.anyio
 

@@ -2,7 +2,7 @@ import httpx
 import pytest
 
 from tests.service.api.conftest import Connect, Parts, api_key
-from turnwise.service.wire.requests import TurnRequest
+from turnwise.service.wire.sessions import TurnRequest
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,7 @@ import pytest
 
 from tests.service.api.conftest import SELECTED, Parts
 from turnwise.service.errors import SessionNotFound, TurnConflict
-from turnwise.service.wire.requests import SessionRequest, TurnRequest
+from turnwise.service.wire.sessions import SessionRequest, TurnRequest
 
 pytestmark = pytest.mark.anyio
 

@@ -21,8 +21,10 @@ from turnwise.service.client import (
 from turnwise.service.client.calls import Call, path
 from turnwise.service.client.options import PlanOptions, RankOptions, ScoresOptions, TurnOptions
 from turnwise.service.client.uploads import Upload
-from turnwise.service.wire.requests import PlanRequest, RankRequest, TurnRequest
-from turnwise.service.wire.schemas import PoolRequest, ScoresQuery, SearchRequest
+from turnwise.service.wire.planning import PlanRequest
+from turnwise.service.wire.pools import PoolRequest, SearchRequest
+from turnwise.service.wire.ranking import RankRequest
+from turnwise.service.wire.sessions import ScoresQuery, TurnRequest
 
 HEAVY = {"torch", "faiss", "fastapi", "numpy", "redis", "typer"}
 

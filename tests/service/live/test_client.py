@@ -22,14 +22,14 @@ from turnwise.service.client import (
     AccessError,
     AsyncClient,
     Avoided,
-    Candidate,
     Client,
     ConflictError,
+    GivenCandidate,
+    GivenTurn,
     Goal,
     InvalidRequestError,
     NotFoundError,
     PlanGoal,
-    Post,
     ProblemError,
     UnavailableError,
     UnexpectedAnswerError,
@@ -38,7 +38,7 @@ from turnwise.service.client import (
 )
 from turnwise.service.errors import Draining, Overloaded
 
-HELLO = [Post(speaker="user", text="Hello")]
+HELLO = [GivenTurn(speaker="user", text="Hello")]
 KEY = "a-key-of-the-tests"
 
 
@@ -158,7 +158,7 @@ def test_candidates_are_ranked_toward_goals_of_a_session_and_of_a_context(client
     session = client.session("ada")
     session.turn("user", "Hello")
     goals = [Goal(text="Thank you!", speaker="user")]
-    candidates = ["Bye.", Candidate(text="Of course.", id="c")]
+    candidates = ["Bye.", GivenCandidate(text="Of course.", id="c")]
     avoid = [Avoided(text="Oh no", threshold=9.0)]
     one = session.rank(candidates=candidates, goals=goals, avoid=avoid)
     two = client.rank(HELLO, candidates=candidates, goals=goals)

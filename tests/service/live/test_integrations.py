@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from tests.service.live.conftest import REPLIES, Live
-from turnwise.service.client import Client, Post
+from turnwise.service.client import Client, GivenTurn
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 GOAL = "Thank you so much!"
 Example = Callable[[str], Any]
-HELLO = [Post(speaker="user", text="Hello")]
+HELLO = [GivenTurn(speaker="user", text="Hello")]
 
 
 @pytest.fixture

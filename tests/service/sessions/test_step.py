@@ -1,9 +1,9 @@
 import time
 
-from turnwise.service.sessions.posts import Post
 from turnwise.service.sessions.step import Step
+from turnwise.service.sessions.turns import Turn
 
-POST = Post("user", "Hello", 0.0)
+POST = Turn("user", "Hello", 0.0)
 
 
 def test_a_new_session_never_has_the_epoch_of_one_that_was_deleted() -> None:

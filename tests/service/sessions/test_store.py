@@ -8,7 +8,6 @@ from tests.service.conftest import RedisServer
 from turnwise.models.arrays import Float32
 from turnwise.service.errors import StateUnavailable
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.sessions.posts import Post
 from turnwise.service.sessions.store import (
     ANSWERS_KEPT,
     Answered,
@@ -17,6 +16,7 @@ from turnwise.service.sessions.store import (
     SessionKey,
     Sessions,
 )
+from turnwise.service.sessions.turns import Turn
 from turnwise.service.state.redis import connect
 
 pytestmark = pytest.mark.anyio
@@ -41,7 +41,7 @@ def turn(base: Session | None, text: str = "Hello", seed: int = 0) -> Change:
         responder="bot",
         fingerprint="f",
         keep_posts=place,
-        posts=[Post("user", text, 1.5)],
+        posts=[Turn("user", text, 1.5)],
         keep_first=max(place - 1, 0),
         first=vectors(min(place, 1), seed),
         keep_complete=place,
@@ -69,7 +69,7 @@ async def test_what_was_committed_is_read(redis: Redis) -> None:
     sessions = store(redis)
     assert await sessions.read(KEY) == (None, None)
     session = await write(sessions, 3)
-    assert session.posts == (Post("user", "Hello", 1.5),) * 3
+    assert session.posts == (Turn("user", "Hello", 1.5),) * 3
     assert (session.responder, session.fingerprint, session.complete) == ("bot", "f", 3)
     np.testing.assert_array_equal(
         session.rows, np.concatenate([vectors(1, s + 2) for s in range(3)])

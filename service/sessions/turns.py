@@ -12,7 +12,7 @@ _RUN = 800
 commonly read."""
 
 
-class Post(NamedTuple):
+class Turn(NamedTuple):
     """What was posted at once, and when (Unix seconds)."""
 
     speaker: str
@@ -20,7 +20,7 @@ class Post(NamedTuple):
     at: float
 
 
-def utterances(posts: Iterable[Post]) -> tuple[Utterance, ...]:
+def utterances(posts: Iterable[Turn]) -> tuple[Utterance, ...]:
     """Return what is scored: one speaker's consecutive posts are one utterance, as in training.
 
     Of a long run only the newest posts are, at least the last one: an encoder cuts a text that is
@@ -37,7 +37,7 @@ def _newest(texts: list[str]) -> str:
     return " ".join(texts[-max(kept, 1) :])
 
 
-def last_turns(posts: Sequence[Post]) -> list[int]:
+def last_turns(posts: Sequence[Turn]) -> list[int]:
     """Return for each utterance the number, from 1, of its last post."""
     runs = groupby(range(len(posts)), key=lambda place: posts[place].speaker)
     return [max(places) + 1 for _, places in runs]

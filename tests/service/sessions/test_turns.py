@@ -2,31 +2,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise.models.data import Utterance
-from turnwise.service.sessions.posts import Post, last_turns, unchanged, utterances
+from turnwise.service.sessions.turns import Turn, last_turns, unchanged, utterances
 
 posts = st.lists(
-    st.builds(Post, st.sampled_from("ab"), st.sampled_from(["x", "y"]), st.just(0.0)), max_size=8
+    st.builds(Turn, st.sampled_from("ab"), st.sampled_from(["x", "y"]), st.just(0.0)), max_size=8
 )
 
 
 def test_posts_of_one_speaker_in_a_row_are_one_utterance() -> None:
-    said = [Post("user", "Hello.", 0.0), Post("user", "Anyone?", 1.0), Post("bot", "Yes.", 2.0)]
+    said = [Turn("user", "Hello.", 0.0), Turn("user", "Anyone?", 1.0), Turn("bot", "Yes.", 2.0)]
     assert utterances(said) == (Utterance("user", "Hello. Anyone?"), Utterance("bot", "Yes."))
     assert last_turns(said) == [2, 3]
 
 
 def test_of_a_long_run_the_newest_posts_are_scored() -> None:
-    said = [Post("user", f"{number:03} {'x' * 95}", 0.0) for number in range(20)]
+    said = [Turn("user", f"{number:03} {'x' * 95}", 0.0) for number in range(20)]
     (utterance,) = utterances(said)
     assert utterance.text == " ".join(post.text for post in said[-8:])
     assert len(utterance.text) <= 800
-    long = Post("user", "y" * 3000, 0.0)
+    long = Turn("user", "y" * 3000, 0.0)
     assert utterances([*said, long]) == (Utterance("user", long.text),)
     assert utterances([long, said[0]]) == (Utterance("user", said[0].text),)
 
 
 @given(posts)
-def test_every_utterance_ends_with_its_last_post(said: list[Post]) -> None:
+def test_every_utterance_ends_with_its_last_post(said: list[Turn]) -> None:
     ends = last_turns(said)
     assert len(ends) == len(utterances(said))
     begins = [0, *ends]
@@ -36,7 +36,7 @@ def test_every_utterance_ends_with_its_last_post(said: list[Post]) -> None:
 
 @given(posts, posts)
 def test_unchanged_utterances_are_the_longest_common_beginning(
-    before: list[Post], after: list[Post]
+    before: list[Turn], after: list[Turn]
 ) -> None:
     old, new = utterances(before), utterances(after)
     same = unchanged(old, new)

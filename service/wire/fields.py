@@ -1,0 +1,98 @@
+"""The types of fields that several resources share, and the base of every value."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    model_validator,
+)
+
+RESPONDER = "bot"
+"""The responder of a session that names none, and of every context that a request gives."""
+
+
+def _number(value: object) -> object:
+    """Reject JSON that is no number but that pydantic would convert to one."""
+    if isinstance(value, bool | str):
+        raise ValueError("Input should be a number")  # noqa: TRY004 - pydantic catches ValueError
+    return value
+
+
+_CONTROLS = r"\x00-\x1f\x7f"
+_SOMETHING = r"\S"
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~-]{0,127}$")]
+"""Name of a session or a pool: safe in a URL, a file name and a Redis key."""
+CandidateId = Annotated[
+    str,
+    StringConstraints(
+        min_length=1,
+        max_length=128,
+        pattern=rf"^(\.{{0,2}}[^.{_CONTROLS}]|\.{{3}})[^{_CONTROLS}]*$",
+    ),
+]
+"""One line of text. `.` and `..` are rejected because they change the path of a URL."""
+Speaker = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=64, pattern=_SOMETHING),
+]
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=_SOMETHING)]
+Finite = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_number)]
+Weight = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False), BeforeValidator(_number)]
+Count = Annotated[int, Field(ge=1), BeforeValidator(_number)]
+AggregationName = Literal["mean", "last_rows", "max_sim"]
+RerankerName = Literal["ioi"]
+EncoderName = Literal["default", "pairwise"]
+"""The encoder of a pool: the model that encodes sessions, or the pairwise model."""
+
+
+def given(*names: str) -> dict[str, JsonValue]:
+    """Return the JSON schema of an object in which these fields are present and not null."""
+    return {"required": [*names], "properties": {n: {"not": {"type": "null"}} for n in names}}
+
+
+def either(one: str, other: str) -> dict[str, JsonValue]:
+    """Return the JSON schema of an object with exactly one of two fields."""
+    return {"oneOf": [given(one), given(other)]}
+
+
+class Value(BaseModel):
+    """An immutable value that rejects unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Aggregated(Value):
+    """The aggregation of a request; the model card has the default of each field."""
+
+    aggregation: AggregationName | None = None
+    """All rows, the last rows, or MaxSim over a short list."""
+    last_rows: Count | None = None
+    """Number of rows that `last_rows` sums."""
+
+
+class GivenTurn(Value):
+    """A turn of a context that the request gives."""
+
+    speaker: Speaker
+    text: Text
+
+
+class OptionalContext(Value):
+    """A session, a context that the request gives, or neither."""
+
+    model_config = ConfigDict(json_schema_extra={"not": given("session_id", "context")})
+
+    session_id: Name | None = None
+    context: list[GivenTurn] | None = None
+
+    @model_validator(mode="after")
+    def _not_both(self) -> Self:
+        if self.session_id is not None and self.context is not None:
+            raise ValueError("give session_id or context, not both")
+        return self

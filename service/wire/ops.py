@@ -1,0 +1,38 @@
+"""Answers about the process: health, readiness, version and limits."""
+
+from turnwise.service.wire.fields import Value
+
+
+class Alive(Value):
+    """The process answers requests."""
+
+    alive: bool = True
+
+
+class Ready(Value):
+    """Every check passed."""
+
+    ready: bool
+    checks: dict[str, bool]
+
+
+class ModelFacts(Value):
+    """The loaded model and its runtime."""
+
+    name: str
+    fingerprint: str
+    kind: str
+    dimension: int
+    aggregation: str
+    """Default aggregation, from the model card."""
+    runtime: str
+    """Library, arithmetic and device that run the model."""
+
+
+class Version(Value):
+    """The release that runs, and every limit in force."""
+
+    version: str
+    python: str
+    model: ModelFacts
+    limits: dict[str, int | float]

@@ -1,0 +1,75 @@
+"""`/plan`: goals in the order in which a dialogue can reach them."""
+
+from typing import Literal
+
+from pydantic import ConfigDict, Field, JsonValue, field_validator
+
+from turnwise.service.wire.fields import Count, OptionalContext, Speaker, Text, Value, given
+
+
+class PlanGoal(Value):
+    """A goal to put in order."""
+
+    text: Text
+    id: str | None = Field(default=None, min_length=1, max_length=128)
+    """Left out, its place in the request, from 0."""
+    speaker: Speaker | None = None
+    """The speaker who would say it; left out, the responder."""
+
+
+_CONTEXT_IF_NEEDED: dict[str, JsonValue] = {
+    "anyOf": [
+        {"properties": {"method": {"const": "chain"}}},
+        given("session_id"),
+        {"required": ["context"], "properties": {"context": {"type": "array", "minItems": 1}}},
+    ]
+}
+
+
+def _names(goals: list[PlanGoal]) -> list[str]:
+    return [goal.id or str(place) for place, goal in enumerate(goals)]
+
+
+class PlanRequest(OptionalContext):
+    """Goals to put into the order in which a dialogue can reach them."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"allOf": [{"not": given("session_id", "context")}, _CONTEXT_IF_NEEDED]}
+    )
+
+    goals: list[PlanGoal] = Field(min_length=2)
+    method: Literal["chain", "chain_curved", "greedy"] = "chain"
+    """IEC, IEC & CU, or greedy curving (CCL section 6)."""
+    top: Count = 1
+    """Number of orders to return."""
+
+    @field_validator("goals")
+    @classmethod
+    def _distinct(cls, goals: list[PlanGoal]) -> list[PlanGoal]:
+        if len(set(_names(goals))) < len(goals):
+            raise ValueError("two goals have the same id")
+        return goals
+
+    @property
+    def names(self) -> list[str]:
+        """The id of each goal."""
+        return _names(self.goals)
+
+
+class PlannedOrder(Value):
+    """Ids of the goals, first to pursue first."""
+
+    order: list[str]
+    score: float
+
+
+class PlanAnswer(Value):
+    """Orders by decreasing score."""
+
+    orders: list[PlannedOrder]
+    next_goal: str
+    method: str
+    optimal: bool
+    """False where there are too many goals to prove that no order is better."""
+    model: str
+    timings_ms: dict[str, float]

@@ -1,0 +1,160 @@
+"""Pools: candidates that are uploaded, found and selected, and facts about pools."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, field_validator
+
+from turnwise.models.data import read_jsonl
+from turnwise.models.errors import DataError
+from turnwise.service.wire.fields import CandidateId, Count, EncoderName, Text, Value
+
+NDJSON = "application/x-ndjson"
+
+PoolState = Literal["ready", "loading", "encoding", "damaged"]
+
+_MOST_LEVELS = 100
+"""Deepest nesting of metadata. An answer nests it some levels deeper; JSON parsers read 200."""
+
+
+class UploadedCandidate(Value):
+    """A candidate to put into a pool."""
+
+    text: Text
+    id: CandidateId | None = None
+    """Derived from the text where left out, so that a pool holds the same text once."""
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    """Returned with the candidate; it does not change the score."""
+
+    @field_validator("metadata")
+    @classmethod
+    def _shallow(cls, metadata: dict[str, Any]) -> dict[str, Any]:
+        level: list[object] = [metadata]
+        for _ in range(_MOST_LEVELS):
+            level = [inner for outer in level for inner in _inside(outer)]
+            if not level:
+                return metadata
+        if any(isinstance(value, dict | list) for value in level):
+            raise ValueError(f"nests deeper than the limit of {_MOST_LEVELS} levels")
+        return metadata
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+class PoolRequest(Value):
+    """Settings of a pool that is created."""
+
+    description: str = Field(default="", max_length=1000)
+    encoder: EncoderName | None = None
+    """The encoder of its candidates, which never changes; left out, the default one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolInfo:
+    """A pool as this replica holds it."""
+
+    name: str
+    version: int
+    size: int
+    index: Literal["flat", "ivf"]
+    """`flat` compares all vectors, `ivf` those in the nearest lists."""
+    exact: bool
+    recall_at_10: float | None
+    """Measured share of the exact top 10 that the index finds; null where search is exact."""
+    encoder: EncoderName
+    model: str
+    fingerprint: str
+    """Fingerprint of the model whose vectors are searched."""
+    state: PoolState
+    """`loading` from Redis, `encoding` for this model, or `damaged` where Redis lost a part."""
+    description: str
+    created_at: float
+    """Unix seconds."""
+    bytes: int
+    """Memory of vectors and codes."""
+    progress: float | None
+    """Share that is loaded or indexed again; null where neither is going on."""
+
+
+class PoolList(Value):
+    """The pools of a namespace, by name."""
+
+    pools: list[PoolInfo]
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """The result of an edit."""
+
+    version: int
+    upserted: int
+    unchanged: int
+    """Uploaded candidates that the pool already held with the same text and metadata."""
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class UploadStep:
+    """Progress of an upload."""
+
+    encoded: int
+    total: int
+
+
+class PoolVersion(Value):
+    """The version of a pool that an answer used."""
+
+    name: str
+    version: int
+
+
+class Selected(Value):
+    """A selected candidate of a pool."""
+
+    id: str
+    text: str
+    score: float
+    metadata: dict[str, Any]
+    contributions: list[float] | None = Field(default=None, exclude_if=lambda value: value is None)
+    """One for each utterance of the context, oldest first; they add up to the score."""
+
+
+class SearchRequest(Value):
+    """A text to find replies for."""
+
+    text: Text
+    top_k: Count = 5
+    """Number of candidates to return."""
+
+
+class SearchAnswer(Value):
+    """Candidates by decreasing score."""
+
+    candidates: list[Selected]
+
+
+def candidate_lines(path: Path) -> Iterator[UploadedCandidate]:
+    """Yield the candidates of a JSON Lines file: `text`, optionally `id` and `metadata`.
+
+    Raises:
+        DataError: The file cannot be read, or a line is not a candidate.
+    """
+    for number, record in read_jsonl(path):
+        given = {name: value for name, value in record.items() if value is not None}
+        try:
+            candidate = UploadedCandidate.model_validate(given, extra="ignore")
+            # Python's parser accepts NaN and lone surrogates, which JSON answers cannot hold.
+            json.dumps(candidate.metadata, allow_nan=False, ensure_ascii=False).encode()
+        except ValidationError as error:
+            (field, *_), wrong = error.errors()[0]["loc"], error.errors()[0]["msg"]
+            raise DataError(f"not a candidate: {wrong}", str(path), number, str(field)) from None
+        except ValueError as error:
+            raise DataError(f"not a candidate: {error}", str(path), number, "metadata") from None
+        yield candidate

@@ -1,0 +1,139 @@
+"""`/rank`: candidates after a context, or toward goals."""
+
+from typing import Self
+
+from pydantic import ConfigDict, Field, JsonValue, StrictBool, model_validator
+
+from turnwise.service.wire.fields import (
+    Aggregated,
+    Count,
+    Finite,
+    Name,
+    OptionalContext,
+    RerankerName,
+    Speaker,
+    Text,
+    Value,
+    Weight,
+    either,
+)
+from turnwise.service.wire.pools import PoolVersion
+
+
+class GivenCandidate(Value):
+    """A candidate that the request gives."""
+
+    text: Text
+    id: str | None = None
+    speaker: Speaker | None = None
+    """The speaker who would say it; left out, the responder."""
+
+
+class Goal(Value):
+    """An utterance to lead to."""
+
+    text: Text
+    speaker: Speaker | None = None
+    """The speaker who would say it; left out, the responder."""
+    weight: Weight = 1.0
+    """Factor of its reachability in the score; a negative one leads away from the goal."""
+
+
+class Avoided(Value):
+    """An utterance not to lead to."""
+
+    text: Text
+    threshold: Finite
+    """Candidates whose reachability (eq. 4 of C3L) is at least this are rejected."""
+    speaker: Speaker | None = None
+    """The speaker who would say it; left out, the responder."""
+
+
+_SOMETHING_TO_RANK_BY: dict[str, JsonValue] = {
+    "anyOf": [
+        {"properties": {"context": {"minItems": 1}}},
+        {
+            "required": ["goals"],
+            "properties": {"goals": {"minItems": 1}, "pool": {"type": "null"}},
+        },
+    ]
+}
+
+
+class RankRequest(OptionalContext, Aggregated):
+    """Candidates to rank after a context, or toward goals."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "allOf": [
+                either("session_id", "context"),
+                either("candidates", "pool"),
+                _SOMETHING_TO_RANK_BY,
+            ]
+        }
+    )
+
+    candidates: list[Text | GivenCandidate] | None = Field(default=None, min_length=1)
+    pool: Name | None = None
+    """Instead of candidates: a pool, whose best by the next-utterance score are ranked."""
+    goals: list[Goal] = Field(default=[])
+    avoid: list[Avoided] = Field(default=[])
+    fit_weight: Weight = 0.0
+    """With goals: weight of the next-utterance score beside eq. 4."""
+    rerank: RerankerName | None = None
+    """The re-ranker that gives the next-utterance scores, instead of the encoder."""
+    top_k: Count | None = None
+    """Number of candidates to return; left out, all."""
+    explain: StrictBool = False
+    """Whether to return each candidate's `fit` and each utterance's contribution to it."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.candidates is None) == (self.pool is None):
+            raise ValueError("give either candidates or pool")
+        if self.session_id is None and self.context is None:
+            raise ValueError("give either session_id or context")
+        return self
+
+    @property
+    def wants_fit(self) -> bool:
+        """Whether the answer depends on next-utterance scores."""
+        return self.explain or self.fit_weight != 0 or not self.goals
+
+
+class Ranked(Value):
+    """A candidate and the parts of its score."""
+
+    index: int
+    """Its place among the candidates of the request, or of the pool's short list, from 0."""
+    id: str | None
+    text: str
+    score: float
+    fit: float | None
+    """Next-utterance score; null without an utterance of context."""
+    goals: list[float]
+    """Reachability of each goal (eq. 4 of C3L)."""
+    contributions: list[float] | None = Field(default=None, exclude_if=lambda value: value is None)
+    """One for each utterance of the context, oldest first; they add up to `fit`."""
+
+
+class Rejected(Value):
+    """A candidate that leads to an utterance to avoid."""
+
+    index: int
+    id: str | None
+    text: str
+    reason: str
+    avoid: int
+    """Place of the utterance in the request's `avoid`, from 0."""
+    reachability: float
+
+
+class RankAnswer(Value):
+    """Candidates by decreasing score; equal scores keep the order of the request."""
+
+    ranking: list[Ranked]
+    rejected: list[Rejected]
+    pool: PoolVersion | None
+    model: str
+    timings_ms: dict[str, float]

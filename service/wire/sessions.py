@@ -1,0 +1,114 @@
+"""Sessions: turns, the transcript, undo and the running score matrix."""
+
+from typing import Literal
+
+from pydantic import Field, PositiveInt, StrictBool
+
+from turnwise.service.wire.fields import (
+    RESPONDER,
+    Aggregated,
+    CandidateId,
+    Count,
+    Name,
+    RerankerName,
+    Speaker,
+    Text,
+    Value,
+)
+from turnwise.service.wire.pools import PoolVersion, Selected
+
+
+class TurnRequest(Aggregated):
+    """A turn, and the selection after it."""
+
+    speaker: Speaker
+    text: Text
+    pool: Name = "default"
+    """The pool to select from."""
+    top_k: Count = 5
+    """Number of candidates to return."""
+    rerank: RerankerName | None = None
+    """The re-ranker that orders the short list anew, where the service has one."""
+    respond: StrictBool | None = None
+    """Whether to return candidates; left out, they are returned unless the responder speaks."""
+    explain: StrictBool = False
+    """Whether to return each utterance's contribution to each candidate's score."""
+    expected_turn: Count | None = None
+    """The number that this turn must get; another number is answered with 409."""
+
+
+class TurnAnswer(Value):
+    """The number of the turn, and the best candidates."""
+
+    session_id: str
+    turn: int
+    """Number of this turn, from 1."""
+    candidates: list[Selected]
+    pool: PoolVersion | None
+    """Null where no candidates were selected."""
+    model: str
+    timings_ms: dict[str, float]
+    """Milliseconds: encode, state, retrieve, rerank, total."""
+    replayed: bool = False
+    """Whether this is the stored answer to an earlier request with the same Idempotency-Key."""
+
+
+class SessionRequest(Value):
+    """Settings of a session that must precede its first turn."""
+
+    responder: Speaker = RESPONDER
+    """The speaker who will say the candidates."""
+
+
+class TranscriptTurn(Value):
+    """A turn of the transcript."""
+
+    turn: int
+    speaker: str
+    text: str
+    at: float
+    """Unix seconds."""
+
+
+class Transcript(Value):
+    """A session's turns."""
+
+    session_id: str
+    responder: str
+    turns: int
+    transcript: list[TranscriptTurn]
+    model: str
+    """Fingerprint of the model whose vectors are stored."""
+    expires_at: float
+    """Unix seconds."""
+
+
+class Undone(Value):
+    """The session after its last turn was removed."""
+
+    session_id: str
+    turn: int
+    removed: TranscriptTurn
+
+
+class ScoresQuery(Aggregated):
+    """The part of the running score matrix to return."""
+
+    aggregation: Literal["mean", "last_rows"] | None = None
+    """All rows, or the last ones; MaxSim has no running matrix."""
+    last_rows: PositiveInt | None = None
+    """Number of rows that `last_rows` sums."""
+    pool: Name = "default"
+    ids: list[CandidateId] = Field(min_length=1)
+    """Candidates, a column each; repeat the parameter for several: `ids=a&ids=b`."""
+
+
+class ScoreMatrix(Value):
+    """The running score matrix: a line for each utterance, a column for each candidate."""
+
+    session_id: str
+    pool: PoolVersion
+    ids: list[str]
+    turns: list[int]
+    """Number of the last turn of each utterance."""
+    scores: list[list[float]]

@@ -27,7 +27,7 @@ def python_block(begin: str) -> str:
 
 def test_the_tour_runs_and_picks_the_reply_that_fits() -> None:
     names: dict[str, object] = {}
-    run_python(python_block("from models."), names)
+    run_python(python_block("from turnwise.models."), names)
     query, candidates, why = (np.asarray(names[n]) for n in ("query", "candidates", "why"))
     best = names["best"]
     assert isinstance(best, tuple)

@@ -64,6 +64,9 @@ def serve(address: str) -> None:
     """Run commands until the standard input ends."""
     for name in LOADED:
         import_module(name)
+    from turnwise.service.commands import connected  # noqa: PLC0415 - after what it needs
+
+    connected._FIRST_ANSWER = 60.0  # a busy machine is no service that is away
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address + "-")

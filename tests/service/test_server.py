@@ -23,6 +23,7 @@ from turnwise.service.server import run
 from turnwise.service.settings import Settings
 
 SAID = "Is the garden open?"
+RUN = "from turnwise.service.cli import main; main()"
 
 
 class Process:
@@ -41,8 +42,8 @@ class Process:
             "TMPDIR": str(folder),
         }
         self.events: list[dict[str, Any]] = []
-        self.popen = Popen(
-            [sys.executable, "-c", "from service.cli import main; main()", "serve", "--port", "0"],
+        self.popen = Popen(  # noqa: S603 - our own words
+            [sys.executable, "-c", RUN, "serve", "--port", "0"],
             env=os.environ | variables | settings, stderr=PIPE, text=True, start_new_session=True,
         )  # fmt: skip
 

@@ -17,7 +17,7 @@ LETTERS = tuple("abcdefghijklmnopqrstuvwxyz")
 def tiny_ioi(words: tuple[str, ...] = LETTERS) -> IoI:
     torch.manual_seed(0)
     vocabulary = Vocabulary(words)
-    sizes = Sizes(len(vocabulary), dimension=8, blocks=2, words=12, turns=3)
+    sizes = Sizes(vocabulary=len(vocabulary), dimension=8, blocks=2, words=12, turns=3)
     return IoI(InteractionNetwork(sizes).eval(), vocabulary)
 
 

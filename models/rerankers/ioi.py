@@ -1,39 +1,43 @@
-"""IoI, the interaction-over-interaction network, as a re-ranker of a short list."""
+"""IoI: the interaction-over-interaction network as a re-ranker of a short list."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 import torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from torch import Tensor
 
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import batches, default_device, digest, model_name
 from turnwise.models.errors import ModelError
-from turnwise.models.rerankers.folder import (
-    load_weights,
-    read_sizes,
-    save_reranker,
+from turnwise.models.rerankers.folder import load_weights, read_sizes, save_reranker
+from turnwise.models.rerankers.ioi_network import (
+    InteractionNetwork,
+    Pairs,
+    Shape,
+    Sizes,
+    final_score,
 )
-from turnwise.models.rerankers.ioi_network import InteractionNetwork, Pairs, Sizes, final_score
 from turnwise.models.rerankers.vocabulary import PADDING, Vocabulary
 
 WordIds = tuple[int, ...]
 
+Example = tuple[tuple[WordIds, ...], WordIds]
+"""The word ids of a context's utterances, and of a response."""
+
 VOCABULARY = "words.json"
 PAIR_WORDS = 2048
-"""Words of the pairs that are matched at once: more would not fit a processor's cache."""
+"""Words of a batch of pairs: larger batches would not fit a processor's cache."""
 
 
 class IoI:
     """A trained network with its vocabulary.
 
     Attributes:
-        name: The folder's name, or what it was given.
+        name: The folder's name, or the name given.
     """
 
     def __init__(
@@ -43,67 +47,72 @@ class IoI:
 
     @classmethod
     def load(cls, folder: str | Path, device: str | None = None) -> Self:
-        """Load what `save` wrote.
+        """Load a network that `save` wrote.
 
         Args:
             folder: The network's folder.
-            device: A torch device; without one a GPU where there is one, else the CPU.
+            device: A torch device; by default a GPU if there is one, else the CPU.
 
         Raises:
             ModelError: The folder holds no such network.
         """
         folder = Path(folder)
         try:
-            sizes = TypeAdapter(Sizes).validate_python(read_sizes(folder, "ioi"))
+            sizes = Sizes.model_validate(read_sizes(folder, "ioi"))
         except ValidationError as error:
             raise ModelError(f"'{folder}' names sizes that do not fit: {error}") from error
         vocabulary = Vocabulary.load(folder / VOCABULARY)
         if len(vocabulary) != sizes.vocabulary:
-            raise ModelError(f"'{folder}': {VOCABULARY} has not the words that were trained")
+            raise ModelError(f"'{folder}': {VOCABULARY} does not hold the words of the weights")
         network = InteractionNetwork(sizes)
         load_weights(network, folder)
         return cls(network.to(default_device(device)).eval(), vocabulary, model_name(folder))
 
     def save(self, folder: Path, trained: object = None) -> None:
-        """Write network, vocabulary and the recipe that it was trained with."""
-        save_reranker(folder, "ioi", self.network, asdict(self.network.sizes), trained)
+        """Write the network, the vocabulary and the recipe of the training run."""
+        save_reranker(folder, "ioi", self.network, self.network.sizes.model_dump(), trained)
         self.vocabulary.save(folder / VOCABULARY)
 
     @cached_property
     def fingerprint(self) -> str:
         """Digest of network and vocabulary: equal where scores are."""
-        seed = repr((self.network.sizes, self.vocabulary.words))
+        sizes = self.network.sizes
+        # This order of names is part of every fingerprint that a service ever stored.
+        names = ("vocabulary", *Shape.model_fields)
+        described = ", ".join(f"{name}={getattr(sizes, name)!r}" for name in names)
+        seed = f"(Sizes({described}), {self.vocabulary.words!r})"
         return digest(seed, self.network.state_dict())
 
     def scores(self, context: Sequence[str], candidates: Sequence[str]) -> Float32:
         """Score all candidates for one context.
 
-        A score does not depend on the other candidates, beyond float tolerance.
+        A score does not depend on the other candidates, up to float tolerance.
 
         Args:
             context: Texts of its utterances, at least one, the newest last.
             candidates: C texts.
 
         Returns:
-            (C,), higher is better.
+            (C,) float32, higher is better: between 0 and L for a network of L blocks trained with
+            the local loss, a logit with the global one (`final_score`).
 
         Raises:
-            ValueError: There is no utterance.
+            ValueError: The context has no utterance.
         """
-        said = self.context_ids(context)
+        context_ids = self.context_ids(context)
         if not candidates:
             return np.empty(0, np.float32)
+        examples = [(context_ids, self.word_ids(text)) for text in candidates]
         with torch.inference_mode():
-            logits = match(self.network, [(said, self.word_ids(text)) for text in candidates])
-            scores = final_score(logits, self.network.sizes.objective)
-        scored: Float32 = scores.cpu().numpy()
-        return scored
+            logits = match(self.network, examples)
+            scores: Float32 = final_score(logits, self.network.sizes.objective).cpu().numpy()
+        return scores
 
     def context_ids(self, context: Sequence[str]) -> tuple[WordIds, ...]:
-        """Return the ids of the words of a context's newest utterances.
+        """Return the word ids of a context's newest utterances.
 
         Raises:
-            ValueError: There is no utterance.
+            ValueError: The context has no utterance.
         """
         if not context:
             raise ValueError("a context needs at least one utterance")
@@ -114,19 +123,15 @@ class IoI:
         return tuple(self.vocabulary.ids(text, self.network.sizes.words))
 
 
-Example = tuple[tuple[WordIds, ...], WordIds]
-"""The word ids of a context's utterances, and of a response."""
-
-
 def match(network: InteractionNetwork, examples: Sequence[Example]) -> Tensor:
-    """Return (E, L) logits of examples, one a block.
+    """Return (E, L) logits of E examples, one a block.
 
-    Pairs of an utterance and a response go through the blocks in groups of like length, so that
-    little is spent on padding; each distinct text of a group is embedded once.
+    Pairs of an utterance and a response go through the blocks in batches of like length, which
+    need little padding; each distinct text of a batch is embedded once.
     """
     device = network.embedding.weight.device
-    pairs = [(said, response) for context, response in examples for said in context]
-    lengths = [max(len(said), len(response)) for said, response in pairs]
+    pairs = [(utterance, response) for context, response in examples for utterance in context]
+    lengths = [max(len(utterance), len(response)) for utterance, response in pairs]
     groups = list(batches(lengths, PAIR_WORDS))
     matched = [network.match(_pairs([pairs[place] for place in group], device)) for group in groups]
     order = torch.tensor([place for group in groups for place in group], device=device)
@@ -135,9 +140,10 @@ def match(network: InteractionNetwork, examples: Sequence[Example]) -> Tensor:
 
 
 def _pairs(pairs: Sequence[tuple[WordIds, WordIds]], device: torch.device) -> Pairs:
-    said, of_said = _distinct([utterance for utterance, _ in pairs])
+    utterances, of_utterance = _distinct([utterance for utterance, _ in pairs])
     responses, of_response = _distinct([response for _, response in pairs])
-    return Pairs(*(tensor.to(device) for tensor in (said, responses, of_said, of_response)))
+    tensors = (utterances, responses, of_utterance, of_response)
+    return Pairs(*(tensor.to(device) for tensor in tensors))
 
 
 def _distinct(texts: Sequence[WordIds]) -> tuple[Tensor, Tensor]:

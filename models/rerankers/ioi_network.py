@@ -1,12 +1,12 @@
-"""The interaction-over-interaction network (Tao et al., ACL 2019), from words to scores.
+"""The interaction-over-interaction network (Tao et al., ACL 2019): word ids to logits and losses.
 
-An utterance and a response, each a matrix of word vectors, go through L interaction blocks. A
-block lets each attend to itself and to the other, and hands the compressed outcome on; three
-similarity matrices of the block become one matching vector. A GRU a block reads the matching
-vectors of a context's utterances in their order and gives the block's score.
+An utterance and a response, each a matrix of word vectors, go through L interaction blocks. In a
+block each text attends to itself and to the other, and the compressed outcome goes to the next
+block; three similarity matrices of the block become one matching vector. Each block has a GRU that
+reads the matching vectors of a context's utterances in order and gives the block's logit.
 
-Nothing depends on how far a text is padded: its padding is masked in attention, and is zero in
-the similarity matrices, which are zero up to the longest text that the network takes.
+A score does not depend on padding: attention masks it, and similarity matrices are zero there, as
+they are up to the longest text that the network takes.
 """
 
 import math
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
@@ -29,36 +30,39 @@ WINDOW = 3
 """Side of convolutions and of pools, which do not overlap."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """What fixes a network's shape.
+class Shape(BaseModel):
+    """The sizes of a network that a recipe chooses; the defaults are the published ones."""
 
-    Attributes:
-        vocabulary: Words, padding and unknown included.
-        dimension: Length d of a word's vector and of all that is made from it.
-        blocks: Interaction blocks L.
-        words: Words of a text that count.
-        turns: Utterances of a context that count, the newest.
-        matrices: Which of the similarity matrices M1, M2, M3 a block looks at.
-        dropout: Share of zeroed values in training.
-        objective: Which of the two losses it learns, hence how blocks add up.
-    """
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    vocabulary: int
-    dimension: int = 200
-    blocks: int = 7
-    words: int = 50
-    turns: int = 10
-    matrices: tuple[int, ...] = (1, 2, 3)
-    dropout: float = 0.2
+    dimension: PositiveInt = 200
+    """Length d of word vectors and of all that the network makes from them."""
+    blocks: PositiveInt = 7
+    """Interaction blocks L."""
+    words: int = Field(default=50, ge=3)
+    """First words of a text that count."""
+    turns: PositiveInt = 10
+    """Last utterances of a context that count."""
+    matrices: tuple[Literal[1, 2, 3], ...] = Field(default=(1, 2, 3), min_length=1)
+    """Similarity matrices of a block: of the given, the self-attended, the crossed texts."""
+    dropout: float = Field(default=0.2, ge=0.0, lt=1.0)
+    """Share of values that training sets to zero."""
     objective: Objective = "local"
+    """The loss, and with it how the blocks' logits add up to a score."""
+
+
+class Sizes(Shape):
+    """All that fixes the shape of a network's weights."""
+
+    vocabulary: PositiveInt
+    """Words, with the ids of padding and of unknown words."""
 
 
 class Attention(nn.Module):
-    """A query's words read a key's words.
+    """Lets the words of a query attend to the words of a key.
 
-    The weights are fully aware, `softmax(relu(QU) D relu(KU)ᵀ / √d)` with a diagonal D; then the
-    residual, layer normalisation and a feed-forward part as in a Transformer.
+    The weights are fully aware, `softmax(relu(QU) D relu(KU)ᵀ / √d)` with a diagonal D; then
+    follow the residual, layer normalisation and a feed-forward part, as in a Transformer.
     """
 
     def __init__(self, dimension: int, dropout: float) -> None:
@@ -72,7 +76,7 @@ class Attention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, query: Tensor, key: Tensor, key_mask: Tensor) -> Tensor:
-        """Return (P, n, d) for (P, n, d) queries, (P, m, d) keys and their (P, m) mask."""
+        """Return (P, n, d) for (P, n, d) queries, (P, m, d) keys and their (P, m) bool mask."""
         asked = functional.relu(self.project(query)) * self.diagonal
         offered = functional.relu(self.project(key))
         logits = asked @ offered.mT / math.sqrt(key.shape[-1])
@@ -83,7 +87,7 @@ class Attention(nn.Module):
 
 
 class Compression(nn.Module):
-    """A block's outcome: residual, and a direct connection from the initial representation."""
+    """Compresses a block's outcome, with a residual and a direct connection from the embeddings."""
 
     def __init__(self, dimension: int, dropout: float) -> None:
         super().__init__()
@@ -96,7 +100,7 @@ class Compression(nn.Module):
     ) -> Tensor:
         """Return (P, n, d): `norm(given + relu(W [given; self; cross; given ⊙ cross]) + initial)`.
 
-        `initial` is left out of the first block, to which it is given anyway.
+        `initial` is None in the first block, whose `given` it is.
         """
         features = torch.cat([given, to_itself, crossed, given * crossed], dim=-1)
         outcome = given + self.dropout(functional.relu(self.compress(features)))
@@ -105,17 +109,16 @@ class Compression(nn.Module):
 
 
 class Matching(nn.Module):
-    """Similarity matrices to a matching vector, by two convolutions with max pooling."""
+    """Turns similarity matrices into a matching vector by two convolutions with max pooling.
+
+    Args:
+        matrices: Number M of similarity matrices.
+        words: Words of the longest text, which is the side of a matrix.
+        dimension: Length d of the vector.
+        dropout: Share of features that training sets to zero.
+    """
 
     def __init__(self, matrices: int, words: int, dimension: int, dropout: float) -> None:
-        """Make a network.
-
-        Args:
-            matrices: Number of similarity matrices.
-            words: Words of the longest text, hence the side of a matrix.
-            dimension: Length of the vector.
-            dropout: Share of features that are zeroed in training.
-        """
         super().__init__()
         first, second = FILTERS
         self.first = nn.Conv2d(matrices, first, WINDOW, padding="same")
@@ -131,26 +134,26 @@ class Matching(nn.Module):
         return torch.tanh(self.dense(flat))
 
     def features(self, matrices: Tensor) -> Tensor:
-        """Return what convolutions and pools make of matrices continued by zeros.
+        """Return the convolved and pooled (P, channels, side, side) of zero-padded matrices.
 
-        Where the zeros are out of sight of a matrix, all look alike: they are worked out once
-        for all pairs, and each pair's own corner is laid over them. A matrix of 12 by 12 words
-        costs a sixth so.
+        Cells that only see the padding are the same for all pairs: they are computed once, and
+        each pair's own corner is laid over them. This makes a matrix of 12 by 12 words six times
+        cheaper.
         """
         seen = max(in_sight(side) for side in matrices.shape[-2:])
         corner = WINDOW**2 * seen + WINDOW
         if corner >= self.words:
-            return self._convolve(continued(matrices, self.words))
+            return self._convolve(zero_padded(matrices, self.words))
         empty = matrices.new_zeros(1, matrices.shape[1], self.words, self.words)
-        alike = self._convolve(empty).expand(len(matrices), -1, -1, -1).clone()
-        own = self._convolve(continued(matrices, corner))[..., :seen, :seen]
-        alike[..., :seen, :seen] = own
-        return alike
+        features = self._convolve(empty).expand(len(matrices), -1, -1, -1).clone()
+        own = self._convolve(zero_padded(matrices, corner))[..., :seen, :seen]
+        features[..., :seen, :seen] = own
+        return features
 
     def _convolve(self, matrices: Tensor) -> Tensor:
         hidden = matrices.contiguous(memory_format=torch.channels_last)  # a quarter faster
         for convolution in (self.first, self.second):
-            # Pooled first: the same, with a ninth of the values to rectify.
+            # Pooling first gives the same, with a ninth of the values to rectify.
             hidden = functional.max_pool2d(convolution(hidden), WINDOW, ceil_mode=True).relu()
         return hidden
 
@@ -161,18 +164,18 @@ def pooled(side: int) -> int:
 
 
 def in_sight(side: int) -> int:
-    """Return how many of the last cells a text of so many words can have an influence on."""
+    """Return how many cells of a pooled row a text of `side` words can influence."""
     return (side // WINDOW + 1) // WINDOW + 1
 
 
-def continued(matrices: Tensor, side: int) -> Tensor:
-    """Continue matrices by zeros to a square, or cut off what is zero anyway."""
+def zero_padded(matrices: Tensor, side: int) -> Tensor:
+    """Return (P, M, side, side): zeros are added, or cut off where the matrices end in zeros."""
     height, width = matrices.shape[-2:]
     return functional.pad(matrices, (0, side - width, 0, side - height))
 
 
 class Side(nn.Module):
-    """What a block learns for one of the two texts."""
+    """The weights of a block for one of the two texts; the last block compresses nothing."""
 
     def __init__(self, dimension: int, dropout: float, *, last: bool) -> None:
         super().__init__()
@@ -182,7 +185,7 @@ class Side(nn.Module):
 
 
 class Block(nn.Module):
-    """One interaction block, with the scorer that reads its matching vectors."""
+    """An interaction block, with the GRU that reads its matching vectors."""
 
     def __init__(self, sizes: Sizes, *, last: bool) -> None:
         super().__init__()
@@ -194,7 +197,10 @@ class Block(nn.Module):
         self.scorer = nn.Linear(sizes.dimension, 1)
 
     def score(self, matching: Tensor, turns: Tensor) -> Tensor:
-        """Return (E,) logits of examples from the (P, d) vectors of their utterances in turn."""
+        """Return (E,) logits of examples from the (P, d) vectors of their utterances in order.
+
+        `turns` is (E,) int64, the utterances of each example.
+        """
         padded = pad_sequence(list(torch.split(matching, turns.tolist())), batch_first=True)
         packed = pack_padded_sequence(padded, turns, batch_first=True, enforce_sorted=False)
         logits: Tensor = self.scorer(self.reader(packed)[1][0])
@@ -203,7 +209,7 @@ class Block(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Pairs of texts by their places, so that a text in many pairs is laid out once.
+    """Pairs of texts by their places, so that a text in many pairs is stored once.
 
     Attributes:
         utterances: (U, n) int64 words, padded.
@@ -219,7 +225,7 @@ class Pairs:
 
 
 class InteractionNetwork(nn.Module):
-    """L blocks over word embeddings."""
+    """L interaction blocks over word embeddings."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -233,8 +239,8 @@ class InteractionNetwork(nn.Module):
     def match(self, pairs: Pairs) -> Tensor:
         """Return (L, P, d) matching vectors of each pair in each block.
 
-        What does not depend on the other text, the embeddings and the first block's
-        self-attention, is worked out once a text.
+        The embeddings and the first block's self-attention do not depend on the other text of a
+        pair, so they are computed once a text.
         """
         of_pair = pairs.utterance, pairs.response
         texts = [self.dropout(self.embedding(ids)) for ids in (pairs.utterances, pairs.responses)]
@@ -278,15 +284,15 @@ class InteractionNetwork(nn.Module):
 
 
 def similarity(utterance: Tensor, response: Tensor) -> Tensor:
-    """Return (P, n, m) products of words, scaled by √d."""
+    """Return the (P, n, m) products of (P, n, d) and (P, m, d) words, divided by √d."""
     return utterance @ response.mT / math.sqrt(utterance.shape[-1])
 
 
 def final_score(logits: Tensor, objective: Objective) -> Tensor:
-    """Add up the blocks: (E,) scores of (E, L) logits.
+    """Return (E,) scores from (E, L) logits of blocks; higher is better.
 
-    With the local loss each block's score is a probability, and the final one is their sum (eq.
-    16); with the global loss the blocks' logits add up to that of one probability.
+    With the local loss each block gives a probability, and the score is their sum (eq. 16); with
+    the global loss the blocks' logits add up to the logit of one probability.
     """
     return logits.sigmoid().sum(-1) if objective == "local" else logits.sum(-1)
 
@@ -299,8 +305,8 @@ def matching_loss(logits: Tensor, labels: Tensor, objective: Objective) -> Tenso
 
     Args:
         logits: (E, L), one a block.
-        labels: (E,) float32, 1 for the true response.
-        objective: Which of the two.
+        labels: (E,) float32, 1 for the true response, 0 for another.
+        objective: One of the two.
     """
     if objective == "global":
         return functional.binary_cross_entropy_with_logits(logits.sum(-1), labels)

@@ -114,7 +114,7 @@ def make_model(config: IoIConfig, pairs: Sequence[Context], device: str) -> IoI:
         epochs=config.word_vectors.epochs,
         seed=config.seed,
     )
-    network = InteractionNetwork(Sizes(len(vocabulary), **config.network.model_dump()))
+    network = InteractionNetwork(Sizes(vocabulary=len(vocabulary), **config.network.model_dump()))
     with torch.no_grad():
         network.embedding.weight.copy_(torch.from_numpy(vectors))
     return IoI(network.to(device), vocabulary)

@@ -98,5 +98,5 @@ def pairwise(tiny_encoder: Callable[[EncoderKind], UtteranceEncoder]) -> Pairwis
 def ioi() -> IoI:
     torch.manual_seed(0)
     vocabulary = Vocabulary(tuple(WORDS))
-    sizes = Sizes(len(vocabulary), dimension=8, blocks=1, words=6, turns=3)
+    sizes = Sizes(vocabulary=len(vocabulary), dimension=8, blocks=1, words=6, turns=3)
     return IoI(InteractionNetwork(sizes).eval(), vocabulary)

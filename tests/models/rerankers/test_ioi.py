@@ -1,9 +1,11 @@
+import string
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from turnwise.models.encoder import digest
 from turnwise.models.errors import ModelError
 from turnwise.models.rerankers import ioi as ioi_module
 from turnwise.models.rerankers import load
@@ -78,6 +80,12 @@ def test_a_network_comes_back_from_its_folder(ioi: IoI, tmp_path: Path) -> None:
     assert loaded.name == "mine"
     assert loaded.fingerprint == ioi.fingerprint
     assert np.array_equal(loaded.scores(CONTEXT, CANDIDATES), ioi.scores(CONTEXT, CANDIDATES))
+
+
+def test_the_fingerprint_is_that_of_earlier_versions(ioi: IoI) -> None:
+    sizes = "vocabulary=28, dimension=8, blocks=2, words=12, turns=3, matrices=(1, 2, 3)"
+    seed = f"(Sizes({sizes}, dropout=0.2, objective='local'), {tuple(string.ascii_lowercase)!r})"
+    assert ioi.fingerprint == digest(seed, ioi.network.state_dict())
 
 
 def test_other_weights_have_another_fingerprint(ioi: IoI, tmp_path: Path) -> None:

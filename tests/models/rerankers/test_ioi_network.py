@@ -16,10 +16,10 @@ from turnwise.models.rerankers.ioi_network import (
     Objective,
     Pairs,
     Sizes,
-    continued,
     final_score,
     in_sight,
     matching_loss,
+    zero_padded,
 )
 
 SIZES = Sizes(vocabulary=40, dimension=6, blocks=3, words=20, turns=4)
@@ -200,7 +200,7 @@ def test_compression_keeps_the_residual_and_connects_the_initial(*, direct: bool
 @pytest.mark.parametrize("matrices", [(1, 2, 3), (1,), (2,), (3,), (1, 3)])
 def test_the_network_is_its_formulas(matrices: tuple[int, ...]) -> None:
     torch.manual_seed(0)
-    sizes = Sizes(40, dimension=6, blocks=3, words=20, turns=4, matrices=matrices)
+    sizes = Sizes(vocabulary=40, dimension=6, blocks=3, words=20, turns=4, matrices=matrices)
     network = shaken(InteractionNetwork(sizes))
     assert isinstance(network, InteractionNetwork)
     wanted = naive_logits(network, CONTEXT, RESPONSE)
@@ -217,16 +217,21 @@ def test_padding_changes_nothing(width: int) -> None:
     assert np.allclose(logits(network, CONTEXT, RESPONSE, width), close, atol=1e-5)
 
 
-@pytest.mark.parametrize("words", [9, 30, 50])
-@pytest.mark.parametrize("side", [1, 4, 5, 8, 9, 12, 17, 30])
+@pytest.mark.parametrize(
+    ("side", "words"),
+    [
+        (side, words)
+        for words in (9, 30, 50)
+        for side in (1, 4, 5, 8, 9, 12, 17, 30, 50)
+        if side <= words
+    ],
+)
 def test_the_corner_is_what_the_full_matrix_gives(side: int, words: int) -> None:
-    if side > words:
-        return
     matching = shaken(Matching(matrices=3, words=words, dimension=6, dropout=0.2))
     assert isinstance(matching, Matching)
     matrices = torch.randn(3, 3, side, max(1, side - 3))
     with torch.inference_mode():
-        whole = matching._convolve(continued(matrices, words))
+        whole = matching._convolve(zero_padded(matrices, words))
         assert torch.allclose(matching.features(matrices), whole, atol=1e-5)
 
 

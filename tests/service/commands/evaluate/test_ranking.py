@@ -35,7 +35,7 @@ def r10(tmp_path: Path) -> Path:
 @pytest.fixture
 def ioi_folder(tmp_path: Path) -> Path:
     vocabulary = Vocabulary(("rain", "lamp"))
-    sizes = Sizes(len(vocabulary), dimension=8, blocks=1, words=4, turns=2)
+    sizes = Sizes(vocabulary=len(vocabulary), dimension=8, blocks=1, words=4, turns=2)
     IoI(InteractionNetwork(sizes), vocabulary).save(tmp_path / "net")
     return tmp_path / "net"
 

@@ -81,7 +81,7 @@ def test_the_example_questions_are_answered(
 
 
 def test_a_network_without_vectors_is_refused(tmp_path: Path) -> None:
-    sizes = Sizes(len(Vocabulary(("a",))), dimension=8, blocks=1, words=4, turns=2)
+    sizes = Sizes(vocabulary=len(Vocabulary(("a",))), dimension=8, blocks=1, words=4, turns=2)
     IoI(InteractionNetwork(sizes), Vocabulary(("a",))).save(tmp_path / "net")
     file = str(EXAMPLES / "similarity.en.jsonl")
     models = ["--model", str(tmp_path / "net"), "--base", ""]

@@ -18,6 +18,8 @@ from statistics import median, quantiles
 from sayings import sayings
 from serving import Connection, pool, served
 
+ONE_BY_ONE = "from turnwise.service.app import replica; replica.BATCH_TOKENS = 1"
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(
@@ -31,7 +33,7 @@ def main() -> None:
     with served(options.pool) as service:
         asyncio.run(one_client(service.port, options.turns))
         batched = asyncio.run(many_clients(service.port, options.sessions, options.each))
-    with served(options.pool, TURNWISE_BATCH_TOKENS="1") as service:
+    with served(options.pool, before=ONE_BY_ONE) as service:
         single = asyncio.run(many_clients(service.port, options.sessions, options.each))
     print(f"\n{options.sessions} sessions at once      turns/s   median ms   p99 ms")
     for name, load in (("batching", batched), ("one text a batch", single)):

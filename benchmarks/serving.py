@@ -140,12 +140,15 @@ def pool(text: str) -> Path | int:
 
 
 @contextmanager
-def served(pool: Path | int, folder: Path | None = None, **settings: str) -> Iterator[Served]:
+def served(
+    pool: Path | int, folder: Path | None = None, before: str = "", **settings: str
+) -> Iterator[Served]:
     """Run the service until the block ends.
 
     Args:
         pool: A file of candidates, or how many are made.
         folder: Keeps made pools for the next time.
+        before: Python code that the service runs first.
         settings: Of the service.
     """
     with tempfile.TemporaryDirectory() as temporary:
@@ -161,7 +164,14 @@ def served(pool: Path | int, folder: Path | None = None, **settings: str) -> Ite
             "TURNWISE_LOG_LEVEL": "warning",
         }
         process = subprocess.Popen(  # noqa: S603 - our own command
-            [_TURNWISE, "serve"], env=os.environ | named | settings, stdout=subprocess.DEVNULL
+            [
+                sys.executable,
+                "-c",
+                f"{before}\nfrom turnwise.service.cli import main; main()",
+                "serve",
+            ],
+            env=os.environ | named | settings,
+            stdout=subprocess.DEVNULL,
         )
         try:
             asyncio.run(until_ready(port, process, pool if isinstance(pool, int) else 0))

@@ -34,9 +34,6 @@ EDITABLE = 300
 """Candidates that come and go beside those that stay."""
 SETTINGS = {
     "TURNWISE_SESSION_TTL": "20",
-    "TURNWISE_VECTOR_CACHE": "1000",
-    "TURNWISE_QUEUE_LIMIT": "64",
-    "TURNWISE_QUEUE_SECONDS": "1",
 }
 
 

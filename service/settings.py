@@ -4,7 +4,7 @@ import os
 import re
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -27,7 +27,15 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _PREFIX = "TURNWISE_"
 _REDIS = re.compile(r"(rediss?|unix)://|rediss?\+sentinel://[^/]+/[^/?]+")
 _OF_CLIENTS = {"TURNWISE_URL", "TURNWISE_KEY"}
-"""Variables of the commands that talk to a running service: no settings of it."""
+"""Variables of the commands that talk to a running service."""
+_REMOVED = {
+    f"TURNWISE_{name}"
+    for name in (
+        "BATCH_TOKENS", "MAX_BODY_BYTES", "MAX_CANDIDATES", "MAX_GOALS", "MAX_METADATA_BYTES",
+        "MAX_TEXT_CHARS", "MAX_TOP_K", "QUEUE_LIMIT", "QUEUE_SECONDS", "SHORT_LIST", "VECTOR_CACHE",
+    )
+}  # fmt: skip
+"""Settings that became constants: this release ignores them, the next one rejects them."""
 
 
 class ApiKey(BaseModel):
@@ -40,35 +48,48 @@ class ApiKey(BaseModel):
     scopes: frozenset[Scope] = frozenset({"select"})
 
 
+_REPORTED = (
+    "max_body_bytes", "max_upload_bytes", "max_text_chars", "max_metadata_bytes", "max_turns",
+    "max_candidates", "max_goals", "max_top_k", "max_pool_size",
+    "queue_limit", "session_ttl", "request_timeout",
+)  # fmt: skip
+
+
 class Limits(BaseSettings):
-    """What a request may ask for; past each limit stands a problem document that names it."""
+    """Limits of requests, sessions and pools. Three are settings; the rest are constants.
+
+    `GET /version` reports all of them, and a request past one gets a problem that names it.
+    """
 
     model_config = SettingsConfigDict(
         env_prefix=_PREFIX, env_ignore_empty=True, frozen=True, use_attribute_docstrings=True
     )
 
-    max_body_bytes: PositiveInt = 1 << 20
+    max_body_bytes: ClassVar[int] = 1 << 20
     """Bytes of a request's body; uploads of candidates have their own limit."""
+    max_text_chars: ClassVar[int] = 2000
+    """Characters of an utterance, a candidate or a goal; the encoder reads 256 word pieces."""
+    max_metadata_bytes: ClassVar[int] = 4096
+    """Bytes of one candidate's metadata as JSON."""
+    max_candidates: ClassVar[int] = 1000
+    """Candidates given with a call to /rank."""
+    max_goals: ClassVar[int] = 64
+    """Goals of a call, and utterances to avoid."""
+    max_top_k: ClassVar[int] = 100
+    """Replies or orders that a request may ask for; a /rank without `top_k` gets all."""
+    queue_limit: ClassVar[int] = 2048
+    """Texts that may wait for the encoder ahead of bulk work."""
+
     max_upload_bytes: PositiveInt = 256 << 20
     """Bytes of an upload of candidates."""
-    max_text_chars: PositiveInt = 2000
-    """Characters of an utterance, a candidate or a goal; the encoder reads 256 word pieces."""
-    max_metadata_bytes: PositiveInt = 4096
-    """Bytes of one candidate's metadata as JSON."""
     max_turns: PositiveInt = 500
-    """Posts of a session, or utterances of a context."""
-    max_candidates: PositiveInt = 1000
-    """Candidates given with a call to /rank."""
-    max_goals: PositiveInt = 64
-    """Goals of a call, and utterances to avoid."""
-    max_top_k: PositiveInt = 100
-    """Replies or orders that a request may ask for; a /rank without `top_k` gets all."""
+    """Turns of a session, or utterances of a context."""
     max_pool_size: PositiveInt = 2_000_000
     """Candidates of a pool."""
 
 
 class Settings(Limits):
-    """All settings. Values that would be unsafe together are refused at the start."""
+    """All settings. Values that would be unsafe together stop the start."""
 
     host: str = "127.0.0.1"
     """Address to bind to."""
@@ -80,57 +101,52 @@ class Settings(Limits):
     """JSON: `[{"name", "sha256", "scopes"}]`; `turnwise key NAME` makes one."""
 
     redis_url: str | None = None
-    """`redis://`, `rediss://`, `unix://`, `redis+sentinel://`; without one it starts its own."""
+    """`redis://`, `rediss://`, `unix://`, `redis+sentinel://`; by default a private one."""
     redis_cluster: bool = False
     """The URL names a node of a Redis Cluster."""
     redis_timeout: Seconds = 2.0
     """Seconds that a command or a connection may take."""
     data_dir: Path = Path(".turnwise")
-    """Folder of the private Redis's files, and of what is worked out from the model once."""
+    """Folder of the private Redis's files and of the exported model."""
 
     model: str = str(DEFAULT_MODEL)
     """A sentence-transformers folder or hub name."""
     device: str | None = None
-    """A torch device; without one a GPU where there is one, else the CPU."""
+    """A torch device; by default a GPU if there is one, else the CPU."""
     pairwise: Path | None = None
     """A trained pairwise model, for pools with `"encoder": "pairwise"`."""
     reranker: Path | None = None
     """A trained IoI network, for requests with `"rerank": "ioi"`."""
     default_pool: Path | None = None
-    """Candidates (JSONL) for the pool `default`, where there is none of that name yet."""
+    """Candidates (JSONL) for the pool `default`, if there is none of that name yet."""
 
     session_ttl: int = Field(default=86_400, ge=1, le=1 << 31)
     """Seconds that a session lives after its last turn."""
-    short_list: PositiveInt = 100
-    """Candidates retrieved that MaxSim or a re-ranker puts in order."""
     exact_limit: PositiveInt = 50_000
     """Pool size up to which search is exact."""
     search_threads: PositiveInt = 1
-    """Threads that search one pool side by side."""
+    """Threads that search one pool in parallel."""
 
-    queue_limit: PositiveInt = 2048
-    """Texts that may wait for the encoder ahead of bulk work."""
-    queue_seconds: Seconds = 1.0
-    """Seconds that a text may have to wait for the encoder; past that, requests are refused."""
-    batch_tokens: PositiveInt = 4096
-    """Tokens of a padded batch; on a CPU 256 at most."""
-    vector_cache: PositiveInt = 50_000
-    """Vectors of recent texts kept in memory (1.5 KB each with the default model)."""
     request_timeout: Seconds = 10.0
-    """Seconds after which work on a turn, a ranking or a plan is dropped."""
+    """Seconds after which the service drops work on a turn, a ranking or a plan."""
     drain_timeout: Seconds = 20.0
-    """Seconds that requests under way have to finish after SIGTERM."""
+    """Seconds that running requests have to finish after SIGTERM."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least level that is logged."""
+    """Lowest level that is logged."""
     log_text: bool = False
-    """Whether logs may hold what people said."""
+    """Whether logs may hold the texts of users."""
     tracing: bool = False
     """OpenTelemetry traces; needs the extra `tracing`, configured by `OTEL_*`."""
 
     @property
+    def limits(self) -> dict[str, float]:
+        """Every limit that `GET /version` reports, by its name."""
+        return {name: getattr(self, name) for name in _REPORTED}
+
+    @property
     def loopback(self) -> bool:
-        """Whether nobody but this machine reaches the host."""
+        """Whether only this machine can reach the host."""
         return self.host in {"127.0.0.1", "::1", "localhost"}
 
     @property
@@ -143,7 +159,7 @@ class Settings(Limits):
     def _reachable(cls, url: str | None) -> str | None:
         if url and not _REDIS.match(url):
             raise ValueError(
-                "begins with redis://, rediss:// or unix://, or is "
+                "must begin with redis://, rediss:// or unix://, or be "
                 "redis+sentinel://HOST:PORT,HOST:PORT/NAME"
             )
         return url
@@ -152,23 +168,25 @@ class Settings(Limits):
     def _safe(self) -> Self:
         if not (self.loopback or self.api_keys or self.allow_anonymous):
             raise ValueError(
-                f"host {self.host} can be reached by others, and there are no API keys: set "
-                "TURNWISE_API_KEYS, or TURNWISE_ALLOW_ANONYMOUS=true if you mean it"
+                f"other machines can reach host {self.host}, and there are no API keys: set "
+                "TURNWISE_API_KEYS, or TURNWISE_ALLOW_ANONYMOUS=true to serve without keys"
             )
         if len({key.sha256 for key in self.api_keys}) < len(self.api_keys):
-            raise ValueError("an API key stands there twice")
+            raise ValueError("TURNWISE_API_KEYS lists a key twice")
         if self.redis_cluster and "+sentinel:" in (self.redis_url or ""):
-            raise ValueError("a Redis Cluster fails over without Sentinels: name one of its nodes")
+            raise ValueError(
+                "TURNWISE_REDIS_CLUSTER: a Redis Cluster has no Sentinels; name one of its nodes"
+            )
         if self.redis_cluster and not (self.redis_url or "").startswith(("redis:", "rediss:")):
             raise ValueError(
-                "TURNWISE_REDIS_CLUSTER: TURNWISE_REDIS_URL has to name one of the cluster's nodes "
+                "TURNWISE_REDIS_CLUSTER: TURNWISE_REDIS_URL must name one of the cluster's nodes "
                 "by redis:// or rediss://"
             )
         return self
 
 
 def local_url(host: str, port: int) -> str:
-    """Return where this machine reaches what is bound to a host and a port."""
+    """Return the URL by which this machine reaches a service bound to a host and a port."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - nothing is bound
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -178,14 +196,13 @@ class SettingsError(TurnwiseError):
 
 
 def read_settings(**given: object) -> Settings:
-    """Return the settings of the environment, some of them given here instead.
+    """Return the settings of the environment; an argument overrides its variable.
 
     Raises:
-        SettingsError: Variables that are unknown or wrong, each by its name.
+        SettingsError: A variable is unknown or has a wrong value; the text names each.
     """
     known = {_PREFIX + name.upper() for name in Settings.model_fields} | _OF_CLIENTS
-    names = (name for name in os.environ if name.upper().startswith(_PREFIX))
-    if unknown := [name for name in sorted(names) if name.upper() not in known]:
+    if unknown := [name for name in _variables() if name.upper() not in known | _REMOVED]:
         raise SettingsError("; ".join(_unknown(name, known) for name in unknown))
     try:
         return Settings(**given)  # type: ignore[arg-type]
@@ -197,8 +214,17 @@ def read_settings(**given: object) -> Settings:
         raise SettingsError("; ".join(map(_wrong, wrong))) from None
 
 
+def ignored_variables() -> list[str]:
+    """Return the variables that are set although they are no longer settings."""
+    return [name for name in _variables() if name.upper() in _REMOVED]
+
+
+def _variables() -> list[str]:
+    return sorted(name for name in os.environ if name.upper().startswith(_PREFIX))
+
+
 def _unknown(name: str, known: set[str]) -> str:
-    # Without the prefix, which would make any two names look alike.
+    # The common prefix would make any two names look alike.
     names = [known_name.removeprefix(_PREFIX) for known_name in sorted(known)]
     close = get_close_matches(name.upper().removeprefix(_PREFIX), names, n=1)
     return f"{name} is not a setting" + "".join(f"; did you mean {_PREFIX}{n}?" for n in close)

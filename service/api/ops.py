@@ -15,7 +15,6 @@ from turnwise.service.api.dependencies import ServicesDep
 from turnwise.service.api.docs import failures
 from turnwise.service.api.services import Services
 from turnwise.service.errors import NotReady
-from turnwise.service.settings import Limits
 from turnwise.service.wire.ops import Alive, ModelFacts, Ready, Version
 from turnwise.service.wire.problems import FieldError
 
@@ -33,7 +32,6 @@ _FAILURES = {
     "encoder": "a batch does not come back from the device",
     "not_draining": "the service is stopping",
 }
-_MORE_LIMITS = ("queue_limit", "session_ttl", "request_timeout")
 
 _log = logging.getLogger("turnwise.api")
 
@@ -93,12 +91,11 @@ async def metrics(services: ServicesDep) -> Response:
 @router.get("/version", operation_id="version", summary="What runs?", response_model=Version)
 async def version(services: ServicesDep) -> Response:
     """The version, the model, and every limit in force."""
-    limits = services.settings.model_dump(include={*Limits.model_fields, *_MORE_LIMITS})
     facts = Version(
         version=installed_version("turnwise"),
         python=platform.python_version(),
         model=_facts(services.encoder),
-        limits=limits,
+        limits=services.settings.limits,
     )
     return answer(facts)
 

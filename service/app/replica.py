@@ -26,6 +26,12 @@ from turnwise.service.wire.fields import EncoderName
 
 _log = logging.getLogger("turnwise")
 
+_QUEUE_SECONDS = 1.0
+"""Seconds that a text may have to wait for the encoder; past that, requests are refused."""
+BATCH_TOKENS = 4096
+"""Tokens of a padded batch on a GPU; a CPU takes fewer."""
+_VECTOR_CACHE = 50_000
+"""Vectors of recent texts kept in memory (1.5 KB each with the default model)."""
 _LAST_BATCH = 5.0
 """Seconds for what is on the device when requests have had theirs."""
 
@@ -92,12 +98,12 @@ async def _start(
         encoder,
         metrics,
         limit=settings.queue_limit,
-        batch_tokens=settings.batch_tokens,
-        patience=settings.queue_seconds,
+        batch_tokens=BATCH_TOKENS,
+        patience=_QUEUE_SECONDS,
     )
     await queue.start()
     stack.push_async_callback(queue.drain, _LAST_BATCH)
-    cached = CachedEncoder(queue, encoder, metrics, size=settings.vector_cache)
+    cached = CachedEncoder(queue, encoder, metrics, size=_VECTOR_CACHE)
     return _Encoding(encoder, queue, cached)
 
 

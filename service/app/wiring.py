@@ -30,6 +30,8 @@ from turnwise.service.state.private_redis import PrivateRedis
 from turnwise.service.state.redis import Probe
 
 DEFAULT_POOL = "default"
+SHORT_LIST = 100
+"""Candidates retrieved that MaxSim or a re-ranker puts in order."""
 
 _log = logging.getLogger("turnwise")
 
@@ -66,7 +68,7 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
             if settings.reranker
             else None,
             metrics,
-            short_list=settings.short_list,
+            short_list=SHORT_LIST,
             timeout=settings.request_timeout,
         )
         stack.callback(reranking.close)

@@ -1,8 +1,11 @@
 """`turnwise serve`."""
 
+import logging
 from typing import Annotated
 
 import typer
+
+_log = logging.getLogger("turnwise")
 
 
 def serve(
@@ -19,11 +22,13 @@ def serve(
     Every setting is a variable TURNWISE_*; docs/settings.md lists them.
     """
     from turnwise.service.observe.logs import configure_logs  # noqa: PLC0415
-    from turnwise.service.settings import read_settings  # noqa: PLC0415
+    from turnwise.service.settings import ignored_variables, read_settings  # noqa: PLC0415
 
     given = {"host": host, "port": port}
     settings = read_settings(**{name: value for name, value in given.items() if value is not None})
     configure_logs(settings.log_level, text=settings.log_text)
+    if ignored := ignored_variables():
+        _log.warning("ignored, these are no longer settings: %s", ", ".join(ignored))
 
     from turnwise.service.server import run  # noqa: PLC0415 - loads every part
 

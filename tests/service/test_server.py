@@ -149,8 +149,11 @@ def test_what_is_not_done_by_the_end_of_the_drain_is_told_to_try_elsewhere(start
 
 
 def test_sigterm_while_it_starts_ends_it(start: Start, tmp_path: Path) -> None:
-    process = start()
+    process = start(TURNWISE_SHORT_LIST="10")
     process.until("private Redis started")
+    assert process.events[0]["message"] == (
+        "ignored, these are no longer settings: TURNWISE_SHORT_LIST"
+    )
     process.popen.terminate()
     assert process.ended() == 0
     assert not any("ready" in event["message"] for event in process.events)

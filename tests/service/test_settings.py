@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from turnwise.service.settings import Settings, SettingsError, read_settings
+from turnwise.service.settings import Settings, SettingsError, ignored_variables, read_settings
 
 KEY = {"name": "ada", "sha256": "0" * 64}
 
@@ -48,6 +48,14 @@ def test_variables_of_clients_are_none_of_the_services_business(
     read_settings()
 
 
+def test_a_removed_setting_is_ignored_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TURNWISE_SHORT_LIST", "turnwise_max_goals"):
+        monkeypatch.setenv(name, "not even a number")
+    monkeypatch.setenv("TURNWISE_PORT", "9000")
+    assert read_settings().port == 9000
+    assert ignored_variables() == ["TURNWISE_SHORT_LIST", "turnwise_max_goals"]
+
+
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
@@ -59,10 +67,10 @@ def test_variables_of_clients_are_none_of_the_services_business(
         ("SESSION_TTL", str(1 << 63), "TURNWISE_SESSION_TTL: Input should be less than"),
         ("API_KEYS", "[{", "TURNWISE_API_KEYS: not valid JSON"),
         ("API_KEYS", '[{"name": "ada"}]', "TURNWISE_API_KEYS.0.sha256: "),
-        ("API_KEYS", json.dumps([KEY, KEY]), "an API key stands there twice"),
-        ("REDIS_URL", "localhost:6379", "TURNWISE_REDIS_URL: begins with redis://"),
-        ("REDIS_URL", "redis+sentinel://one:26379", "TURNWISE_REDIS_URL: begins with redis://"),
-        ("HOST", "0.0.0.0", "host 0.0.0.0 can be reached by others"),  # noqa: S104
+        ("API_KEYS", json.dumps([KEY, KEY]), "TURNWISE_API_KEYS lists a key twice"),
+        ("REDIS_URL", "localhost:6379", "TURNWISE_REDIS_URL: must begin with redis://"),
+        ("REDIS_URL", "redis+sentinel://one:26379", "TURNWISE_REDIS_URL: must begin with redis://"),
+        ("HOST", "0.0.0.0", "other machines can reach host 0.0.0.0"),  # noqa: S104
     ],
 )
 def test_a_wrong_value_is_refused_by_its_variables_name(
@@ -91,7 +99,7 @@ def test_a_cluster_has_no_sentinels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TURNWISE_REDIS_URL", "redis+sentinel://one/shop")
     read_settings()
     monkeypatch.setenv("TURNWISE_REDIS_CLUSTER", "true")
-    with pytest.raises(SettingsError, match="fails over without Sentinels"):
+    with pytest.raises(SettingsError, match="has no Sentinels"):
         read_settings()
 
 

@@ -14,13 +14,16 @@ from turnwise.service.client import Client, ClientError, UnavailableError
 from turnwise.service.commands.doctor.finding import Finding
 from turnwise.service.commands.folders import nearest, writable
 from turnwise.service.pools import read_candidates
-from turnwise.service.settings import Settings, local_url
+from turnwise.service.settings import Settings, ignored_variables, local_url
 
 _ROOM = 1 << 30
 
 
 def examine_settings(settings: Settings) -> Iterator[Finding]:
     """Yield what can be said without starting anything."""
+    if ignored := ignored_variables():
+        found = f"{', '.join(ignored)}: no longer settings, and ignored"
+        yield Finding("variables", "warn", found, "unset them")
     yield _exposure(settings)
     yield _folder(settings.data_dir, private_redis=settings.redis_url is None)
     if settings.default_pool:

@@ -18,7 +18,7 @@ from turnwise.service.api import create_api
 from turnwise.service.api.services import Services
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate
-from turnwise.service.settings import ApiKey, Scope, Settings
+from turnwise.service.settings import ApiKey, Limits, Scope, Settings
 from turnwise.service.wire.planning import PlanAnswer, PlannedOrder
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolVersion, Selected
 from turnwise.service.wire.ranking import RankAnswer, Ranked
@@ -173,7 +173,19 @@ def parts() -> Parts:
     return Parts()
 
 
+Limit = Callable[..., None]
 Connect = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]
+
+
+@pytest.fixture
+def limit(monkeypatch: pytest.MonkeyPatch) -> Limit:
+    """Change limits that are constants."""
+
+    def change(**limits: int) -> None:
+        for name, value in limits.items():
+            monkeypatch.setattr(Limits, name, value)
+
+    return change
 
 
 @pytest.fixture

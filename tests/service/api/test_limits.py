@@ -1,23 +1,25 @@
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.service.api.conftest import Connect, Parts
+from tests.service.api.conftest import Connect, Limit, Parts
 
 pytestmark = pytest.mark.anyio
 
-LIMITS = {
-    "max_text_chars": 10,
-    "max_candidates": 2,
-    "max_goals": 2,
-    "max_turns": 2,
-    "max_top_k": 5,
-}
 LONG = "x" * 11
 POST = {"speaker": "user", "text": "x"}
 RANK: dict[str, Any] = {"context": [POST], "candidates": ["x"]}
 PLAN: dict[str, Any] = {"goals": [{"text": "x"}, {"text": "y"}]}
+
+
+@pytest.fixture
+async def small(client_of: Connect, limit: Limit) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of an API whose limits are small."""
+    limit(max_text_chars=10, max_candidates=2, max_goals=2, max_top_k=5, max_body_bytes=1000)
+    async with client_of(max_turns=2) as client:
+        yield client
 
 
 @pytest.mark.parametrize(
@@ -42,20 +44,18 @@ PLAN: dict[str, Any] = {"goals": [{"text": "x"}, {"text": "y"}]}
     ],
 )
 async def test_excess_is_named(
-    client_of: Connect, parts: Parts, path: str, body: dict[str, Any], loc: list[object]
+    small: httpx.AsyncClient, parts: Parts, path: str, body: dict[str, Any], loc: list[object]
 ) -> None:
-    async with client_of(**LIMITS) as client:
-        response = await client.post(path, json=body)
+    response = await small.post(path, json=body)
     assert response.status_code == 422
     assert [error["loc"] for error in response.json()["errors"]] == [["body", *loc]]
     assert LONG not in response.text
     assert parts.calls == []
 
 
-async def test_every_excess_is_named(client_of: Connect) -> None:
-    async with client_of(**LIMITS) as client:
-        body = {**RANK, "candidates": [LONG, LONG], "top_k": 6}
-        errors = (await client.post("/rank", json=body)).json()["errors"]
+async def test_every_excess_is_named(small: httpx.AsyncClient) -> None:
+    body = {**RANK, "candidates": [LONG, LONG], "top_k": 6}
+    errors = (await small.post("/rank", json=body)).json()["errors"]
     assert [error["loc"][1:] for error in errors] == [
         ["candidates", 0],
         ["candidates", 1],
@@ -63,9 +63,8 @@ async def test_every_excess_is_named(client_of: Connect) -> None:
     ]
 
 
-async def test_columns_of_scores_are_limited(client_of: Connect) -> None:
-    async with client_of(**LIMITS) as client:
-        response = await client.get("/sessions/s/scores", params={"ids": ["a", "b", "c"]})
+async def test_columns_of_scores_are_limited(small: httpx.AsyncClient) -> None:
+    response = await small.get("/sessions/s/scores", params={"ids": ["a", "b", "c"]})
     assert [error["loc"] for error in response.json()["errors"]] == [["query", "ids"]]
 
 
@@ -78,33 +77,32 @@ async def test_columns_of_scores_are_limited(client_of: Connect) -> None:
     ],
 )
 async def test_what_is_at_the_limit_passes(
-    client_of: Connect, path: str, body: dict[str, Any]
+    small: httpx.AsyncClient, path: str, body: dict[str, Any]
 ) -> None:
-    async with client_of(**LIMITS) as client:
-        assert (await client.post(path, json=body)).status_code == 200
+    assert (await small.post(path, json=body)).status_code == 200
 
 
 async def test_body_over_the_limit_is_refused_by_its_declared_length(
-    client_of: Connect, parts: Parts
+    small: httpx.AsyncClient, parts: Parts
 ) -> None:
-    async with client_of(max_body_bytes=100) as client:
-        response = await client.post("/rank", content=b"x" * 101)
-        metrics = (await client.get("/metrics")).text
+    response = await small.post("/rank", content=b"x" * 1001)
+    metrics = (await small.get("/metrics")).text
     assert response.status_code == 413
     assert response.json()["type"] == "urn:turnwise:problem:body-too-large"
     assert 'turnwise_rejected_total{reason="body_too_large"} 1.0' in metrics
     assert parts.calls == [("ping",)]  # of the metrics
 
 
-async def test_body_over_the_limit_is_refused_by_its_counted_length(client_of: Connect) -> None:
+async def test_body_over_the_limit_is_refused_by_its_counted_length(
+    small: httpx.AsyncClient,
+) -> None:
     async def chunks() -> Any:  # noqa: ANN401 - an async generator has no length to declare
         for _ in range(10):
-            yield b" " * 20
+            yield b" " * 200
 
     headers = {"Content-Type": "application/json"}
-    async with client_of(max_body_bytes=100) as client:
-        response = await client.post("/rank", content=chunks(), headers=headers)
-        metrics = (await client.get("/metrics")).text
+    response = await small.post("/rank", content=chunks(), headers=headers)
+    metrics = (await small.get("/metrics")).text
     assert response.status_code == 413
     assert 'turnwise_rejected_total{reason="body_too_large"} 1.0' in metrics
 

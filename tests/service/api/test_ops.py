@@ -5,8 +5,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.service.api.conftest import Connect, Parts, connect, make_app
-from turnwise.service.settings import Limits
+from tests.service.api.conftest import Connect, Limit, Parts, connect, make_app
 
 pytestmark = pytest.mark.anyio
 
@@ -105,8 +104,9 @@ async def test_series_of_routes_exist_from_the_start(client: httpx.AsyncClient) 
     assert f'turnwise_request_seconds_count{{method="POST",{route}}} 0.0' in text
 
 
-async def test_version_tells_model_and_every_limit(client_of: Connect) -> None:
-    async with client_of(max_top_k=7, queue_limit=5) as client:
+async def test_version_tells_model_and_every_limit(client_of: Connect, limit: Limit) -> None:
+    limit(max_top_k=7)
+    async with client_of(max_turns=5) as client:
         body = (await client.get("/version")).json()
     assert body["python"] == platform.python_version()
     assert body["model"] == {
@@ -117,7 +117,18 @@ async def test_version_tells_model_and_every_limit(client_of: Connect) -> None:
         "aggregation": "mean",
         "runtime": "torch on cpu",
     }
-    more = {"queue_limit", "session_ttl", "request_timeout"}
-    assert set(body["limits"]) == {*Limits.model_fields, *more}
+    assert body["limits"] == {
+        "max_body_bytes": 1 << 20,
+        "max_upload_bytes": 256 << 20,
+        "max_text_chars": 2000,
+        "max_metadata_bytes": 4096,
+        "max_turns": 5,
+        "max_candidates": 1000,
+        "max_goals": 64,
+        "max_top_k": 7,
+        "max_pool_size": 2_000_000,
+        "queue_limit": 2048,
+        "session_ttl": 86_400,
+        "request_timeout": 10.0,
+    }
     assert isinstance(body["limits"]["max_top_k"], int)
-    assert (body["limits"]["max_top_k"], body["limits"]["queue_limit"]) == (7, 5)

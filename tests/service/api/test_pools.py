@@ -7,7 +7,14 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.service.api.conftest import EDITED, Connect, Parts, connect, make_app, request_scope
+from tests.service.api.conftest import (
+    EDITED,
+    Limit,
+    Parts,
+    connect,
+    make_app,
+    request_scope,
+)
 from turnwise.service.api.uploads import Progress
 from turnwise.service.errors import CandidateNotFound, PoolFull, PoolNotFound
 from turnwise.service.pools import Candidate
@@ -109,14 +116,20 @@ async def test_lines_may_be_cut_anywhere(client: httpx.AsyncClient, parts: Parts
 )
 @pytest.mark.parametrize("as_lines", [False, True])
 async def test_bad_candidate_is_named_by_its_place(
-    client_of: Connect, parts: Parts, candidate: object, loc: list[str], as_lines: bool
+    client: httpx.AsyncClient,
+    parts: Parts,
+    limit: Limit,
+    *,
+    candidate: object,
+    loc: list[str],
+    as_lines: bool,
 ) -> None:
     items = [{"text": "fine"}, candidate]
-    async with client_of(max_text_chars=10, max_metadata_bytes=20) as client:
-        if as_lines:
-            response = await upload(client, lines_of(*items))
-        else:
-            response = await client.put("/pools/p/candidates", json=items)
+    limit(max_text_chars=10, max_metadata_bytes=20)
+    if as_lines:
+        response = await upload(client, lines_of(*items))
+    else:
+        response = await client.put("/pools/p/candidates", json=items)
     assert response.status_code == 422
     assert [error["loc"] for error in response.json()["errors"]] == [["body", 1, *loc]]
     assert "upsert" not in [call[0] for call in parts.calls]
@@ -150,13 +163,13 @@ async def test_reading_ends_after_many_bad_lines(client: httpx.AsyncClient) -> N
     assert len(response.json()["errors"]) == 20
 
 
-async def test_endless_line_is_refused(client_of: Connect) -> None:
+async def test_endless_line_is_refused(client: httpx.AsyncClient, limit: Limit) -> None:
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(20):
             yield b"x" * 100
 
-    async with client_of(max_body_bytes=1000) as client:
-        response = await client.put("/pools/p/candidates", content=chunks(), headers=NDJSON)
+    limit(max_body_bytes=1000)
+    response = await client.put("/pools/p/candidates", content=chunks(), headers=NDJSON)
     assert response.status_code == 422
     assert "1000 bytes" in response.json()["detail"]
 
@@ -269,8 +282,9 @@ async def test_search_is_passed_on(client: httpx.AsyncClient, parts: Parts) -> N
     assert [candidate["id"] for candidate in response.json()["candidates"]] == ["c"]
 
 
-async def test_upload_may_be_larger_than_other_bodies(parts: Parts) -> None:
-    app = make_app(parts, max_body_bytes=100, max_upload_bytes=1000)
+async def test_upload_may_be_larger_than_other_bodies(parts: Parts, limit: Limit) -> None:
+    limit(max_body_bytes=100)
+    app = make_app(parts, max_upload_bytes=1000)
     many = [{"text": f"candidate {place}"} for place in range(10)]
     async with connect(app) as client:
         assert (await client.put("/pools/p/candidates", json=many)).status_code == 200
@@ -279,6 +293,8 @@ async def test_upload_may_be_larger_than_other_bodies(parts: Parts) -> None:
 
 
 @pytest.mark.parametrize("path", ["/sessions/candidates", "/pools/candidates"])
-async def test_nothing_else_may_be_larger(parts: Parts, path: str) -> None:
-    async with connect(make_app(parts, max_body_bytes=100)) as client:
-        assert (await client.put(path, json={"description": "x" * 100})).status_code == 413
+async def test_nothing_else_may_be_larger(
+    client: httpx.AsyncClient, limit: Limit, path: str
+) -> None:
+    limit(max_body_bytes=100)
+    assert (await client.put(path, json={"description": "x" * 100})).status_code == 413

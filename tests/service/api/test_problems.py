@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.service.api.conftest import Connect, Parts, api_key, make_app
+from tests.service.api.conftest import Connect, Limit, Parts, api_key, make_app
 from turnwise.service import errors
 from turnwise.service.errors import (
     InvalidRequest,
@@ -157,12 +157,14 @@ def test_without_keys_the_document_asks_for_none() -> None:
     assert '"security"' not in json.dumps(document["paths"])
 
 
-def test_document_names_the_limits_in_force() -> None:
-    document = make_app(Parts(), max_top_k=7, max_goals=3, max_text_chars=50).openapi()
+def test_document_names_the_limits_in_force(limit: Limit) -> None:
+    limit(max_top_k=7, max_goals=3, max_text_chars=50)
+    document = make_app(Parts(), max_turns=9).openapi()
     schemas = document["components"]["schemas"]
     assert schemas["TurnRequest"]["properties"]["top_k"]["maximum"] == 7
     assert schemas["TurnRequest"]["properties"]["text"]["maxLength"] == 50
     assert schemas["PlanRequest"]["properties"]["goals"]["maxItems"] == 3
+    assert schemas["RankRequest"]["properties"]["context"]["anyOf"][0]["maxItems"] == 9
     assert "maxItems" not in schemas["TurnAnswer"]["properties"]["candidates"]
     query = document["paths"]["/sessions/{session_id}/scores"]["get"]["parameters"]
     (ids,) = (parameter for parameter in query if parameter["name"] == "ids")

@@ -12,6 +12,7 @@ import pytest
 from tests.service.live.conftest import Launch, Live
 from tests.waiting import PATIENCE, eventually
 from turnwise.service.api import middleware, protocol
+from turnwise.service.settings import Limits
 
 BODY = b'{"speaker":"user","text":"Hello"}'
 CHUNKED = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
@@ -218,8 +219,10 @@ def test_a_client_that_shuts_its_side_before_the_end_changes_nothing(live: Live)
     assert live.http.get("/sessions/s").status_code == 404
 
 
-def test_a_body_without_an_end_is_cut_at_the_limit(launch: Launch) -> None:
-    live = launch(max_body_bytes=10_000)
+def test_a_body_without_an_end_is_cut_at_the_limit(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Limits, "max_body_bytes", 10_000)
     chunk = b"1000\r\n" + b" " * 4096 + b"\r\n"
     with connected(live, head("POST /rank HTTP/1.1", JSON, "Transfer-Encoding: chunked")) as client:
         client.sendall(chunk * 3)

@@ -27,6 +27,7 @@ from tests.service.live.talk import Talk
 from tests.waiting import eventually
 from turnwise.models.roles import EncoderKind
 from turnwise.service.sessions.store import Sessions
+from turnwise.service.settings import Limits
 
 PREFIX = "urn:turnwise:problem:"
 CONTEXT = [{"speaker": "user", "text": "Hello"}]
@@ -173,7 +174,8 @@ class Held:
 def test_an_encoder_that_hangs_is_told_of_and_takes_nothing_with_it(
     launch: Launch, monkeypatch: pytest.MonkeyPatch, oracle: Oracle
 ) -> None:
-    live = launch(request_timeout=1.0, queue_limit=4)
+    monkeypatch.setattr(Limits, "queue_limit", 4)
+    live = launch(request_timeout=1.0)
     live.fill()
     talk = Talk("s", oracle)
     talk.turn(live)

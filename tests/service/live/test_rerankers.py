@@ -10,6 +10,7 @@ from tests.rerankers import tiny_ioi
 from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live
 from tests.waiting import eventually
 from turnwise.models.rerankers import IoI, PairwiseModel
+from turnwise.service.app import wiring
 from turnwise.service.app.snapshots import restore, save
 from turnwise.service.pools import read_snapshot
 
@@ -176,9 +177,10 @@ def test_rank_takes_the_reranker_for_the_next_utterance_score(reranking: Live, i
 
 
 def test_a_pool_is_ranked_as_far_as_is_asked_for_past_the_short_list(
-    launch: Launch, ioi_folder: Path
+    launch: Launch, ioi_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    live = launch(reranker=ioi_folder, short_list=2)
+    monkeypatch.setattr(wiring, "SHORT_LIST", 2)
+    live = launch(reranker=ioi_folder)
     live.fill()
     context = [{"speaker": "user", "text": "Hello"}]
     asked = {"context": context, "pool": "default", "rerank": "ioi"}

@@ -7,6 +7,7 @@ from hypothesis.strategies import SearchStrategy
 from schemathesis import GenerationMode
 
 from tests.service.live.conftest import Launch
+from turnwise.service.settings import Limits
 
 _BEYOND_A_SCHEMA = ["two goals have the same id", "idempotency-mismatch"]
 _EXAMPLES = settings(
@@ -15,8 +16,11 @@ _EXAMPLES = settings(
 
 
 @pytest.mark.parametrize("mode", GenerationMode)
-def test_every_operation_keeps_what_the_document_says(launch: Launch, mode: GenerationMode) -> None:
-    live = launch(max_candidates=5)  # more, in a query, would be more than the server reads
+def test_every_operation_keeps_what_the_document_says(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch, mode: GenerationMode
+) -> None:
+    monkeypatch.setattr(Limits, "max_candidates", 5)
+    live = launch()  # more, in a query, would be more than the server reads
     live.fill()
     schema = schemathesis.openapi.from_url(f"{live.http.base_url}/openapi.json")
     operations = [found.ok() for found in schema.get_all_operations()]

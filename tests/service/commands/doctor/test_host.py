@@ -17,6 +17,12 @@ def test_settings_that_are_good(tmp_path: Path) -> None:
     assert not (tmp_path / "not").exists()
 
 
+def test_a_variable_that_is_no_longer_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "variables" not in found()
+    monkeypatch.setenv("TURNWISE_SHORT_LIST", "10")
+    assert found()["variables"].grade == "warn"
+
+
 def test_an_open_door_is_told() -> None:
     assert found(host="0.0.0.0", allow_anonymous=True)["access"].grade == "warn"  # noqa: S104
 

@@ -13,8 +13,8 @@ from turnwise.models.rerankers import IoI
 from turnwise.models.rerankers.ioi_network import InteractionNetwork, Sizes
 from turnwise.models.rerankers.vocabulary import Vocabulary
 from turnwise.models.roles import EncoderKind
+from turnwise.service.app import wiring
 from turnwise.service.cli import app
-from turnwise.service.settings import Settings
 
 Folders = Callable[[EncoderKind], Path]
 Results = Callable[[Path], dict[str, Any]]
@@ -113,4 +113,4 @@ def test_bad_data_is_named_before_a_model_is_loaded(r10: Path) -> None:
 
 
 def test_the_short_list_that_is_measured_is_as_long_as_the_service_s() -> None:
-    assert Settings().short_list == SHORT_LIST
+    assert wiring.SHORT_LIST == SHORT_LIST

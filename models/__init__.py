@@ -3,4 +3,4 @@
 from pathlib import Path
 
 DEFAULT_MODEL = Path(__file__).parent / "default"
-"""The shipped model; named here, where that needs no torch."""
+"""The folder of the shipped model. It is named here so that naming it does not load torch."""

@@ -1,9 +1,9 @@
-"""Two spellings of a text: natural, and that of the spaced corpora ("I don ' t know .").
+"""Two spellings of a text: natural, and the spaced one of tokenised corpora ("I don ' t know .").
 
-`detokenise` turns the second into the first, `tokenise` the first into the second, so that
-training can see both. Numbers (3.5, 5:30), hyphens, addresses and the stops inside
-abbreviations stay whole in either, as they do in those corpora. White space runs become one
-space, and curly quotation marks and apostrophes that stand alone become straight ones.
+`detokenise` turns the second into the first and `tokenise` the first into the second, so that
+training can use both. Numbers (3.5, 5:30), hyphens, addresses and the stops inside abbreviations
+stay whole in both, as they do in those corpora. Runs of white space become one space, and curly
+quotation marks and apostrophes between spaces become straight ones.
 """
 
 import re
@@ -30,8 +30,8 @@ _JOIN = _rules(
     (rf"(?i)(?<={_LETTER}) (?=n't\b)", ""),
     (rf"(?i){_BEGINNINGS} ' (?={_LETTER})", r"\1'"),
     (r'(?<!\S)" ([^"]*?) "(?!\S)', r'"\1"'),
-    # After s a single mark may be a possessive. It opens a quotation if that then ends in another
-    # letter, and if it leaves none of the marks to come without its fellow.
+    # After s a single mark may be a possessive. It opens a quotation if the quotation ends in
+    # another letter, and if all later marks still come in pairs.
     (
         rf"(?<!\S)' (?:(?<!s ' )({_UP_TO})|({_UP_TO})(?<!s)(?={_APART}{_UP_TO}{_EVENLY})){_APART}",
         r"'\1\2'",
@@ -60,18 +60,18 @@ _LOST_SPACE = re.compile(r"(?:(?<=[a-z0-9])|(?<=[A-Z]{2}))([.?!])(?=[A-Z][a-z']|
 
 
 def detokenise(text: str) -> str:
-    """Spell spaced corpus text naturally; natural text is left alone.
+    """Return spaced text in natural spelling; natural text stays as it is.
 
-    A space lost after a full stop before a capital ("far.Can") is put back.
+    The space that is missing after a full stop before a capital ("far.Can") is added.
     """
-    # One gap closed may show the next. It ends, as no rule takes back what another did.
+    # Closing one gap may reveal the next. The loop ends, since no rule undoes another.
     while (spelt := _closer(text)) != text:
         text = spelt
     return text
 
 
 def tokenise(text: str) -> str:
-    """Spell natural text as spaced corpora do; `detokenise` brings ordinary sentences back."""
+    """Return natural text in spaced spelling; `detokenise` restores ordinary sentences."""
     return " ".join(_apply(_SPLIT, text).split())
 
 

@@ -1,4 +1,4 @@
-"""The sentence encoder E: texts in roles to unit vectors."""
+"""The sentence encoder E: from texts in roles to unit vectors."""
 
 import hashlib
 import json
@@ -31,8 +31,9 @@ Precision = Literal["float32", "bfloat16", "float16"]
 
 CARD = "turnwise.json"
 MAX_TOKENS = 256
-"""Where a model states no limit of its own."""
+"""Word pieces of the longest text, for models that state no limit."""
 BATCH_TOKENS = 4096
+"""Tokens of a padded batch."""
 
 _log = logging.getLogger("turnwise.encoder")
 
@@ -40,14 +41,15 @@ transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 class UtteranceEncoder:
-    """Encodes texts in their roles, over any sentence-transformers folder or hub name.
+    """Encodes texts in their roles with any sentence-transformers model.
 
-    The kind of the model (C3L, CCL with or without speaker tokens, plain) is read from the
-    special tokens of its vocabulary; texts get the prefixes of that kind.
+    The special tokens of the model's vocabulary say of which kind it is (C3L, CCL with or without
+    speaker tokens, plain); texts get the prefixes of that kind.
 
     Attributes:
-        name: The hub name, or the folder's as `model_name` tells it.
-        kind: Which roles and relations the model tells apart.
+        model: The sentence-transformers model.
+        name: The hub name, or the folder's name as `model_name` returns it.
+        kind: The kind of encoder: which roles and relations it distinguishes.
         dimension: Length d of a vector.
         aggregation: The aggregation that the model's card recommends.
     """
@@ -59,15 +61,15 @@ class UtteranceEncoder:
         device: str | None = None,
         precision: Precision = "float32",
     ) -> None:
-        """Load a model, or take one that is loaded already.
+        """Load a model, or wrap a loaded one.
 
         Args:
-            name: A folder, a hub name, or a model.
-            device: A torch device; without one a GPU where there is one, else the CPU.
-            precision: The transformer's arithmetic. Vectors are float32 whatever it is.
+            name: A folder, a hub name, or a loaded model.
+            device: A torch device; by default a GPU if there is one, else the CPU.
+            precision: Precision of the transformer's arithmetic. Vectors are always float32.
 
         Raises:
-            ModelError: Nothing that can be loaded stands there.
+            ModelError: The name leads to no model that can be loaded.
         """
         if isinstance(name, SentenceTransformer):
             self.model, self.name, self.aggregation = name, "model", Aggregation()
@@ -94,10 +96,10 @@ class UtteranceEncoder:
             name: A folder or a hub name.
             device: As in the constructor.
             cache: Folder of exported models, by fingerprint; a model is exported once.
-            threads: Threads of one batch on a CPU; `usable_cores` where left out.
+            threads: Threads of one batch on a CPU; by default `usable_cores`.
 
         Raises:
-            ModelError: Nothing that can be loaded stands there.
+            ModelError: The name leads to no model that can be loaded.
         """
         encoder = cls(name, device=device)
         if encoder.model.device.type != "cpu":
@@ -105,7 +107,7 @@ class UtteranceEncoder:
             return encoder
         try:
             encoder._forward = encoder._exported(cache, threads)
-        except Exception as error:  # whatever it is, torch computes the same
+        except Exception as error:  # torch computes the same
             _log.warning("%s runs in torch, not in ONNX Runtime: %r", encoder.name, error)
         return encoder
 
@@ -117,19 +119,19 @@ class UtteranceEncoder:
         exported = OnnxForward(folder, self.model.tokenizer.pad_token_id, threads)
         probe = self.tokenize([RoleText(text, Role.AFTER) for text in ("a", "one that is longer")])
         if not np.allclose(exported(probe), self.forward(probe), atol=1e-4):
-            raise ModelError(f"what is in '{folder}' computes something else; delete it")
+            raise ModelError(f"the model in '{folder}' computes something else; delete it")
         return exported
 
     @property
     def runtime(self) -> str:
-        """What computes, such as "onnxruntime float32 on cpu"."""
+        """The runtime, precision and device, such as "onnxruntime float32 on cpu"."""
         return self._forward.runtime
 
     @cached_property
     def fingerprint(self) -> str:
         """Digest of weights, vocabulary, pooling and kind: equal where vectors compare."""
         vocabulary = json.dumps(self.model.tokenizer.get_vocab(), sort_keys=True)
-        # A module prints its settings: so the pooling counts, as does the longest text.
+        # The text of a module holds its settings, such as those of the pooling.
         settings = f"{self.model}{self.model.max_seq_length}"
         return digest(self.kind + vocabulary + settings, self.model.state_dict())
 
@@ -141,13 +143,13 @@ class UtteranceEncoder:
     ) -> Float32:
         """Encode texts in one role.
 
-        Each distinct text is encoded once. A vector does not depend on what else is in the
-        batch, beyond float tolerance.
+        Each distinct text is encoded once. A vector does not depend on the other texts, up to
+        float tolerance.
 
         Args:
             texts: n texts, without prefixes.
-            role: The part that they play.
-            relation: How their speakers stand to the target's: one for all, or one a text.
+            role: The role of all of them.
+            relation: The relation of their speakers to the target's: one for all, or one a text.
                 Context roles of models with speaker tokens need it.
 
         Returns:
@@ -155,7 +157,7 @@ class UtteranceEncoder:
 
         Raises:
             TypeError: `texts` is one text.
-            ValueError: A relation is missing, or there are not as many as texts.
+            ValueError: A relation is missing, or there are more or fewer than texts.
         """
         if isinstance(texts, str):
             raise TypeError("texts must be a sequence of texts, not one text")
@@ -168,11 +170,11 @@ class UtteranceEncoder:
         return self._encode([self.prefixed(item) for item in inputs])
 
     def prefixed(self, item: RoleText) -> str:
-        """Return a text with its prefix: two items of one such text have one vector."""
+        """Return a text with its prefix; items with the same one have the same vector."""
         return prefixed(self.kind, item)
 
     def tokenize(self, items: Sequence[RoleText]) -> list[list[int]]:
-        """Return each item's word pieces, prefix included, cut at the model's limit."""
+        """Return each item's word pieces, prefix included, truncated at the model's limit."""
         return tokenize(self.model, [self.prefixed(item) for item in items])
 
     def forward(self, tokens: list[list[int]]) -> Float32:
@@ -192,7 +194,7 @@ class TorchForward:
     """Runs one padded batch of an encoder in torch."""
 
     def __init__(self, model: SentenceTransformer, precision: Precision) -> None:
-        """Take a model, and the precision of its arithmetic."""
+        """Wrap a model; `precision` is that of the transformer's arithmetic."""
         self._model, self._dtype = model, getattr(torch, precision)
         self.runtime = f"torch {precision} on {model.device}"
 
@@ -204,7 +206,7 @@ class TorchForward:
 
 
 def model_name(name: str | Path) -> str:
-    """Return what a model is called: a folder by its name, a run's `RUN/model` RUN; or as named."""
+    """Return a model's name: a folder's own name, RUN for `RUN/model`, a hub name unchanged."""
     folder = Path(name).resolve()
     if not folder.is_dir():
         return str(name)
@@ -218,7 +220,7 @@ def load_sentence_transformer(name: str | Path, device: str | None = None) -> Se
     from a package registry.
 
     Raises:
-        ModelError: Nothing that can be loaded stands there.
+        ModelError: The name leads to no model that can be loaded.
     """
     where = _located(name)
     try:
@@ -231,20 +233,20 @@ def load_sentence_transformer(name: str | Path, device: str | None = None) -> Se
 
 
 def dimension_of(model: SentenceTransformer) -> int:
-    """Return the length of a vector, of one that it is asked for: no layer need tell it."""
+    """Return the length d of the model's vectors, by encoding a text."""
     return forward(model, tokenize(model, ["a"])).shape[1]
 
 
 def recommended_aggregation(name: str | Path) -> Aggregation:
-    """Return the aggregation that the card of a model names; the mean where there is no card.
+    """Return the aggregation that a model's card names; the mean if there is no card.
 
     Args:
-        name: As `load_sentence_transformer` takes it.
+        name: As for `load_sentence_transformer`.
 
     Raises:
-        ModelError: The card cannot be read, or names none that is known.
+        ModelError: The card cannot be read, or names no known aggregation.
     """
-    home = os.getenv("SENTENCE_TRANSFORMERS_HOME")  # where the weights of a hub name come from
+    home = os.getenv("SENTENCE_TRANSFORMERS_HOME")  # sentence-transformers' cache of hub models
     try:
         card = load_file_path(_located(name), CARD, cache_folder=home)
         if card is None:
@@ -256,7 +258,7 @@ def recommended_aggregation(name: str | Path) -> Aggregation:
 
 
 def _located(name: str | Path) -> str:
-    """Return the folder that a name stands for, or the hub name as it is."""
+    """Return the folder that `package:` names, or the name itself."""
     if not str(name).startswith("package:"):
         return str(name)
     package, _, folder = str(name).removeprefix("package:").partition("/")
@@ -267,19 +269,19 @@ def _located(name: str | Path) -> str:
 
 
 def transformer_of(model: SentenceTransformer) -> PreTrainedModel:
-    """Return the transformer inside, whose attention and embeddings training changes."""
+    """Return the transformer inside a model."""
     return cast(PreTrainedModel, model[0].auto_model)
 
 
 def tokenize(model: SentenceTransformer, texts: list[str]) -> list[list[int]]:
-    """Return each text's word pieces, special tokens included, cut at the model's limit."""
+    """Return each text's word pieces, special tokens included, truncated at the model's limit."""
     encoded = model.tokenizer(texts, truncation=True, max_length=model.max_seq_length)
     ids: list[list[int]] = encoded["input_ids"]
     return ids
 
 
 def is_truncated(model: SentenceTransformer, text: str) -> bool:
-    """Return whether a text, its prefix included, has more word pieces than a model reads."""
+    """Return whether a text, its prefix included, has more word pieces than the model reads."""
     tokenizer, limit = model.tokenizer, cast("int", model.max_seq_length)
     longest = len(text.encode())  # a word piece has at least one byte
     if longest + tokenizer.num_special_tokens_to_add() <= limit:
@@ -288,14 +290,14 @@ def is_truncated(model: SentenceTransformer, text: str) -> bool:
 
 
 def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS) -> Iterator[list[int]]:
-    """Group texts of like length so that no padded batch passes a budget of tokens.
+    """Group texts of like length into padded batches within a budget of tokens.
 
     Args:
         lengths: Word pieces of each text.
-        budget: Tokens of a padded batch; a longer text goes alone.
+        budget: Tokens of a padded batch; a longer text makes a batch of its own.
 
     Yields:
-        Places in `lengths`; each place once.
+        The indices in `lengths` of a batch's texts; each index once.
     """
     batch: list[int] = []
     for place in sorted(range(len(lengths)), key=lengths.__getitem__):
@@ -308,7 +310,7 @@ def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS) -> Iterator[list
 
 
 def encode_texts(model: SentenceTransformer, texts: list[str], dtype: torch.dtype) -> torch.Tensor:
-    """Encode n texts as they stand, at least one, in batches of like length; (n, d) unit rows."""
+    """Encode n ≥ 1 texts, prefixes included, in batches of like length; (n, d) unit rows."""
     tokens = tokenize(model, texts)
     grouped = list(batches([len(ids) for ids in tokens]))
     vectors = torch.cat([forward(model, [tokens[p] for p in places], dtype) for places in grouped])
@@ -323,8 +325,8 @@ def forward(
 
     Args:
         model: The encoder.
-        tokens: Word pieces of each text.
-        dtype: Precision of the transformer's arithmetic, by autocast where it is not float32.
+        tokens: Word pieces of each of n ≥ 1 texts.
+        dtype: Precision of the transformer's arithmetic; other than float32 by autocast.
 
     Returns:
         (n, d) float32 tensor on the model's device, unit rows.
@@ -339,12 +341,12 @@ def forward(
 
 
 def default_device(device: str | None) -> str:
-    """Return the device asked for; without one a GPU where there is one, else the CPU."""
+    """Return the device if it is given, else a GPU if there is one, else the CPU."""
     return device or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def digest(seed: str, weights: Mapping[str, torch.Tensor]) -> str:
-    """Return 16 hexadecimal digits, equal where seed and weights are."""
+    """Return 16 hexadecimal digits of a SHA-256; equal seeds and weights give equal digits."""
     hashed = hashlib.sha256(seed.encode())
     for name, value in sorted(weights.items()):
         hashed.update(name.encode())

@@ -1,6 +1,6 @@
-"""What goes wrong outside the program, as exceptions whose text names the place.
+"""Errors outside the program, as exceptions whose text names the place.
 
-- TurnwiseError: anything that a user can mend without reading our code.
+- TurnwiseError: any error that a user can fix without reading our code.
   - DataError: an input file does not hold what it should.
   - ConfigError: a configuration has a field that is unknown, missing or out of range.
   - ModelError: a model folder cannot be loaded.
@@ -13,16 +13,16 @@ from pathlib import Path
 
 
 class TurnwiseError(Exception):
-    """Anything that a user can mend without reading our code."""
+    """Any error that a user can fix without reading our code."""
 
 
 class DataError(TurnwiseError):
     """An input file does not hold what it should.
 
     Attributes:
-        what: What is wrong.
+        what: The text of the error without the place.
         file: The file's name.
-        line: The line, counted from 1, where it is known.
+        line: The line, counted from 1, if it is known.
         field: The path of the field inside the line, such as `utterances[2].text`.
     """
 
@@ -40,9 +40,9 @@ class ConfigError(TurnwiseError):
     """A configuration has a field that is unknown, missing or out of range.
 
     Attributes:
-        what: What is wrong.
+        what: The text of the error without the place.
         file: The file's name.
-        field: The field, where one is to blame.
+        field: The field, if one is to blame.
     """
 
     def __init__(self, what: str, file: str, field: str | None = None) -> None:
@@ -63,11 +63,11 @@ class TrainingError(TurnwiseError):
 
 @contextmanager
 def naming(files: Iterable[Path]) -> Iterator[None]:
-    """Name the files in an error that says only what is wrong with what was read from them."""
+    """Add the names of files to a plain `TurnwiseError` about their contents."""
     try:
         yield
     except TurnwiseError as error:
-        if type(error) is not TurnwiseError:  # it names what is to blame
+        if type(error) is not TurnwiseError:  # the others name the place themselves
             raise
         raise DataError(str(error), ", ".join(map(str, files))) from None
 

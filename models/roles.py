@@ -1,4 +1,4 @@
-"""Roles: the text prefixes that tell one encoder which part an utterance plays.
+"""Roles, relations and kinds of encoder, and the text prefixes that they become.
 
 The prefixes are those of the public CCL and C3L checkpoints, so that these load unchanged.
 """
@@ -11,7 +11,7 @@ from turnwise.models.errors import ModelError
 
 
 class Role(StrEnum):
-    """The part a text plays in a score."""
+    """The part that a text plays in a score."""
 
     AFTER = "after"
     """Candidate, goal or target."""
@@ -22,16 +22,16 @@ class Role(StrEnum):
 
 
 class Relation(StrEnum):
-    """Who says a context utterance, relative to who will say the target (CCL eq. 5)."""
+    """The relation of an utterance's speaker to the speaker of the target (CCL eq. 5)."""
 
     SAME = "E"
-    """The speaker of the target: an even distance when two people alternate."""
+    """The same speaker: an even distance from the target when two people alternate."""
     OTHER = "O"
-    """Anybody else: an odd distance."""
+    """Any other speaker: an odd distance when two people alternate."""
 
 
 class RoleText(NamedTuple):
-    """A text, the role in which it is to be encoded, and how its speaker stands to the target's."""
+    """A text to encode, its role, and the relation of its speaker to the target's."""
 
     text: str
     role: Role
@@ -39,7 +39,7 @@ class RoleText(NamedTuple):
 
 
 class EncoderKind(StrEnum):
-    """What an encoder was trained to tell apart; read from its vocabulary."""
+    """Which roles and relations an encoder distinguishes; its vocabulary shows it."""
 
     TRIPLE = "triple"
     """C3L: two context roles with speaker tokens, and the target role."""
@@ -52,12 +52,12 @@ class EncoderKind(StrEnum):
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """The special tokens that the prefixes of this kind are made of."""
+        """The special tokens in the prefixes of this kind."""
         return _TOKENS[self]
 
     @property
     def paired(self) -> bool:
-        """Whether a context is scored by pairs of its utterances, not one utterance at a time."""
+        """Whether a context is scored by pairs of its utterances instead of single ones."""
         return self is EncoderKind.TRIPLE
 
 
@@ -69,7 +69,7 @@ _TOKENS = {
 }
 
 _IN_A_TEXT = re.compile(r"\[(AFTER|BEFORE|B1|B2|E|O|CLS|SEP|MASK|PAD|UNK)\]")
-"""What a tokenizer would take for a role's token, or for one of BERT's own."""
+"""Texts that a tokenizer takes for a role's token or for one of BERT's own."""
 
 _POSITION = {Role.FIRST: "[B1]", Role.SECOND: "[B2]"}
 
@@ -78,7 +78,7 @@ def encoder_kind(vocabulary: "set[str] | dict[str, int]") -> EncoderKind:
     """Return the richest kind whose special tokens a tokenizer's vocabulary holds.
 
     Raises:
-        ModelError: It has two context roles but no speaker tokens, which no kind here has.
+        ModelError: It has two context roles but no speaker tokens; no supported kind has these.
     """
     if "[B1]" in vocabulary and "[E]" not in vocabulary:
         raise ModelError("two context roles without speaker tokens are not supported")
@@ -89,15 +89,15 @@ def encoder_kind(vocabulary: "set[str] | dict[str, int]") -> EncoderKind:
 
 
 def relation_to(speaker: str, target_speaker: str) -> Relation:
-    """Return how an utterance's speaker stands to the target's; more than two may take part."""
+    """Return the relation of a speaker to the target's; a dialogue may have more than two."""
     return Relation.SAME if speaker == target_speaker else Relation.OTHER
 
 
 def prefix(kind: EncoderKind, role: Role, relation: Relation | None = None) -> str:
-    """Return what stands before the text, with its trailing space; "" where nothing does.
+    """Return the prefix of a text, with its trailing space; "" for a plain encoder.
 
     Raises:
-        ValueError: A context role of a kind with speaker tokens comes without a relation.
+        ValueError: A context role of a kind with speaker tokens has no relation.
     """
     if kind is EncoderKind.SINGLE:
         return ""
@@ -114,8 +114,8 @@ def prefix(kind: EncoderKind, role: Role, relation: Relation | None = None) -> s
 def prefixed(kind: EncoderKind, item: RoleText) -> str:
     """Return a text with its prefix.
 
-    What looks like a token of a role inside the text is taken apart, `[E]` to `[ E ]`: those who
-    write a text do not choose how it is read. An encoder without roles gets the text as it is.
+    Role tokens inside the text are broken up, `[E]` into `[ E ]`, so that the author of a text
+    cannot choose its role. A plain encoder gets the text unchanged.
 
     Raises:
         ValueError: As `prefix`.

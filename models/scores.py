@@ -1,14 +1,15 @@
-"""Mixtures of pairs: the score of a candidate after a context, kept as one vector a turn.
+"""Scores of candidates after a context: rows and the running query, MaxSim, reachability.
 
 For a context u_1..u_n and a candidate f, C3L eq. 3 is Σ_{i<j} cos((b1_i + b2_j)/2, a_f). As a_f has
-unit length the sum folds up into a dot product, Q · a_f with Q = Σ_j row_j, so a session holds `d`
-floats a turn, whatever the number of candidates. Every vector that comes in has unit length.
+unit length, the sum is a dot product Q · a_f with the running query Q = Σ_j row_j: a session keeps
+one row of `d` floats an utterance, whatever the number of candidates. `Aggregation` chooses between
+the sum of all rows, the sum of the last rows, and MaxSim.
 
-An encoder with one context role (CCL, a plain one) forms no pairs: it has no b1, its row_j is b_j,
-and its score Σ_j cos(b_j, a_f). Its `first` is (0, d) everywhere.
+An encoder with one context role (CCL, a plain one) has no pairs: its b1 is (0, d) everywhere, its
+row_j is b_j, and its score is Σ_j cos(b_j, a_f).
 
-Arrays come and go as float32; pairs are formed and summed in float64, so that rounding shows
-neither how the context arrived nor which other candidates were scored beside one.
+All vectors given have unit length. Arrays are float32 in and out; pairs are formed and summed in
+float64, so that a score depends neither on how the context arrived nor on the other candidates.
 """
 
 from collections.abc import Iterator
@@ -21,24 +22,21 @@ from pydantic import Field
 
 from turnwise.models.arrays import Float32, Float64
 
-# Below the resolution of float32 unit vectors a sum has no direction: the pair counts as opposite.
 _OPPOSITE = 1e-6
-
+"""Norm of b1_i + b2_j below which float32 vectors are opposite and their sum has no direction."""
 _PAIR_SCORES = 1 << 22
-"""Pair scores of a block: some 100 MB of temporaries."""
+"""Pair scores that MaxSim computes at once; they take some 100 MB."""
 
 
 def row(first: Float32, second: Float32) -> Float32:
-    """Return what a new utterance adds to the running query: row_j = Σ_{i<j} (b1_i + b2_j)/‖·‖.
+    """Return the row of a new utterance (d,), row_j = Σ_{i<j} (b1_i + b2_j)/‖b1_i + b2_j‖.
+
+    The row of the first utterance (m = 0), which has no pair, is `second`: with it a context of
+    one utterance is scored. Opposite vectors have no mean direction, so their pair adds nothing.
 
     Args:
         first: (m, d) b1 of the utterances before the new one, in any order.
         second: (d,) b2 of the new one.
-
-    Returns:
-        (d,). Without a b1 before (m = 0) there is no pair, and the row is `second` itself: the
-        first row of a dialogue so stores what a context of one utterance is scored with.
-        A pair of exactly opposite vectors has no mean direction and adds nothing.
     """
     if len(first) == 0:
         return second.astype(np.float32)
@@ -48,12 +46,12 @@ def row(first: Float32, second: Float32) -> Float32:
 
 
 def rows(first: Float32, second: Float32, start: int = 0) -> Float32:
-    """Return the rows (k, d) of a context's utterances from one on: of all n, if none is named.
+    """Return the rows (k, d) of a context's utterances from `start` on.
 
     Args:
-        first: (m, d) b1 of the context, of all but the last at least; (0, d) without pairs.
+        first: (m, d) b1 of the context, m ≥ start + k - 1; (0, d) without pairs.
         second: (k, d) b2 of the utterances from `start` on.
-        start: How many utterances are before these.
+        start: Number of utterances before these.
     """
     new = [row(first[: start + j], b2) for j, b2 in enumerate(second)]
     return np.array(new, np.float32).reshape(second.shape)
@@ -64,8 +62,8 @@ def running_query(rows: Float32, last_rows: int | None = None, *, paired: bool =
 
     Args:
         rows: (n, d) rows of the context, oldest first.
-        last_rows: Sum only the newest `last_rows` rows ("last l rows" of C3L); None sums all.
-        paired: Whether rows are sums over pairs, so that the oldest counts only where it is alone.
+        last_rows: Number of newest rows to sum ("last l rows" of C3L); None sums all.
+        paired: Whether rows are sums over pairs; then the oldest counts only if it is alone.
 
     Raises:
         ValueError: There are no rows, or `last_rows` is below 1.
@@ -80,13 +78,16 @@ def running_query(rows: Float32, last_rows: int | None = None, *, paired: bool =
 def score_matrix(
     rows: Float32, candidates: Float32, last_rows: int | None = None, *, paired: bool = True
 ) -> Float32:
-    """Return the running score matrix (n, C): the score of every candidate after every turn.
+    """Return the score matrix (n, C): the score of every candidate after every utterance.
 
     Args:
         rows: (n, d) rows of the context, n ≥ 1.
         candidates: (C, d).
-        last_rows: As in `running_query`, of which line t is the score after t utterances.
-        paired: As there.
+        last_rows: As in `running_query`.
+        paired: As in `running_query`.
+
+    Raises:
+        ValueError: As in `running_query`.
     """
     turns = range(1, len(rows) + 1)
     queries = [running_query(rows[:t], last_rows, paired=paired) for t in turns]
@@ -106,6 +107,9 @@ def contributions(
         second: (n, d) b2 of the context.
         candidates: (C, d).
         last_rows: As in `running_query`.
+
+    Raises:
+        ValueError: `last_rows` is below 1.
     """
     b1, b2, a = (x.astype(np.float64) for x in (first, second, candidates))
     oldest = _oldest(len(b2), last_rows, len(b1) > 0)
@@ -122,11 +126,11 @@ def contributions(
 def max_sim(first: Float32, second: Float32, candidates: Float32) -> Float32:
     """Return the MaxSim score (C,) of each candidate (C3L appendix A, algorithm 1).
 
-    The algorithm goes through the pairs in decreasing order of score; a pair counts while either
-    of its utterances is not yet used; the score is the mean over the counted pairs. A pair so
-    counts exactly where it is the first to name one of its utterances: the counted pairs are the
-    best pair of each utterance, two utterances that choose each other naming one. Nothing to sort.
-    Of equal pairs (i, j), i < j, the smaller j comes first, then the smaller i.
+    The algorithm takes the pairs in decreasing order of score and counts a pair if one of its
+    utterances is in no counted pair yet; the score is the mean of the counted pairs. So the counted
+    pairs are the best pair of each utterance, once if two utterances choose each other, and
+    nothing needs sorting. Of equal pairs (i, j), i < j, the smaller j comes first, then the
+    smaller i.
 
     Args:
         first: (n, d) b1 of the context, or (0, d), n ≥ 1.
@@ -144,7 +148,7 @@ def max_sim(first: Float32, second: Float32, candidates: Float32) -> Float32:
 
 
 def max_sim_contributions(first: Float32, second: Float32, candidates: Float32) -> Float32:
-    """Return each utterance's part (n, C) in the MaxSim score; a column sums to it.
+    """Return each utterance's part (n, C) in the MaxSim score; a column sums to its score.
 
     A pair splits between its utterances as in `contributions`. Arguments as in `max_sim`.
     """
@@ -166,18 +170,15 @@ def max_sim_contributions(first: Float32, second: Float32, candidates: Float32) 
 
 
 def reachability(first: Float32, candidates_second: Float32, goals: Float32) -> Float32:
-    """Return how far each candidate, said next, leads toward each goal (C3L eq. 4).
+    """Return the reachability (C, G) of each goal by each candidate, if said next (C3L eq. 4).
 
-    cos(b2_c, a_g) + (1/n) Σ_i cos((b1_i + b2_c)/2, a_g), the first term alone where n = 0: that
-    is CCL's score as well.
+    It is cos(b2_c, a_g) + (1/n) Σ_i cos((b1_i + b2_c)/2, a_g); without a context (n = 0) and for
+    CCL it is the first term. Each number depends on its own candidate and goal alone.
 
     Args:
-        first: (n, d) b1 of the context, tokens relative to who would say the goals.
-        candidates_second: (C, d) b2 of the candidates, tokens likewise.
-        goals: (G, d). Memory is C (n + d + G) floats: no tensor over (n, C, d).
-
-    Returns:
-        (C, G); each number depends on its own candidate and goal alone.
+        first: (n, d) b1 of the context, with relations to the speaker of the goals.
+        candidates_second: (C, d) b2 of the candidates, with relations to the same speaker.
+        goals: (G, d). Memory is C (n + d + G) floats, with no tensor over (n, C, d).
     """
     b1, b2, a = (x.astype(np.float64) for x in (first, candidates_second, goals))
     alone = b2 @ a.T
@@ -188,8 +189,55 @@ def reachability(first: Float32, candidates_second: Float32, goals: Float32) -> 
     return np.asarray(alone + paired / len(b1), dtype=np.float32)
 
 
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """How a context's pairs become a score: `mean`, `last_rows` (C3L eq. 3) or `max_sim`.
+
+    Methods take a context of n ≥ 1 utterances as `first`, its b1 (n, d) or (0, d) without pairs,
+    and `second`, its b2 (n, d), both float32.
+
+    Attributes:
+        name: `mean` sums all rows, `last_rows` the newest; `max_sim` is C3L appendix A.
+        last_rows: Rows that `last_rows` sums.
+    """
+
+    name: Literal["mean", "last_rows", "max_sim"] = "mean"
+    last_rows: Annotated[int, Field(ge=1)] = 2
+
+    @property
+    def summed(self) -> int | None:
+        """The number of newest rows that the running query sums; None for all."""
+        return self.last_rows if self.name == "last_rows" else None
+
+    @property
+    def rows_read(self) -> int | None:
+        """The number of newest rows that `query` reads; None for all.
+
+        It is one more than `summed`, since the oldest row counts only if it is alone.
+        """
+        return None if self.summed is None else self.summed + 1
+
+    def query(self, first: Float32, second: Float32) -> Float32:
+        """Return the running query (d,). MaxSim retrieves its short list with that of the mean."""
+        start = 0 if self.rows_read is None else max(0, len(second) - self.rows_read)
+        newest = rows(first, second[start:], start)
+        return running_query(newest, self.summed, paired=len(first) > 0)
+
+    def scores(self, first: Float32, second: Float32, candidates: Float32) -> Float32:
+        """Return the next-utterance scores (C,) of candidates (C, d); higher is better."""
+        if self.name == "max_sim":
+            return max_sim(first, second, candidates)
+        return np.asarray(candidates @ self.query(first, second))
+
+    def contributions(self, first: Float32, second: Float32, candidates: Float32) -> Float32:
+        """Return each utterance's part (n, C) in the scores; a column sums to its score."""
+        if self.name == "max_sim":
+            return max_sim_contributions(first, second, candidates)
+        return contributions(first, second, candidates, self.summed)
+
+
 def _oldest(n: int, last_rows: int | None, paired: bool) -> int:
-    """Return the index of the oldest row that counts; of pairs row 0 does only if it is alone."""
+    """Return the index of the oldest row that counts; row 0 of pairs counts only if alone."""
     if last_rows is not None and last_rows < 1:
         raise ValueError(f"last_rows must be at least 1, not {last_rows}")
     least = int(paired and n > 1)
@@ -201,9 +249,9 @@ def _has_pairs(first: Float32, second: Float32) -> bool:
 
 
 def _inverse_norms(first: Float64, second: Float64) -> Float64:
-    """Return 1/‖first_i + second_j‖ as (m, k), from the Gram matrix; 0 for an opposite pair.
+    """Return 1/‖first_i + second_j‖ (m, k) from the Gram matrix; 0 for an opposite pair.
 
-    ‖x + y‖² is 2 + 2 x·y only to the rounding of x and y, which near-opposite pairs magnify.
+    It uses the real lengths: 2 + 2 x·y takes them for 1, and near-opposite pairs magnify the error.
     """
     squares = (first**2).sum(axis=1)[:, None] + (second**2).sum(axis=1) + 2 * first @ second.T
     norms: Float64 = np.sqrt(np.maximum(squares, 0))
@@ -221,10 +269,10 @@ def _blocks(n: int, candidates: Float32) -> Iterator[Float32]:
 def _best_pairs(
     first: Float32, second: Float32, candidates: Float32
 ) -> tuple[Float32, NDArray[np.intp], Float64]:
-    """Return of each utterance (n, C) the score of its best pair, the partner, and the weight.
+    """Return the score, the partner and the weight (n, C each) of each utterance's best pair.
 
-    Weights sum to 1 over the utterances; of a pair that both of its utterances chose, each gets
-    half of what another pair weighs.
+    Weights sum to 1 over the utterances. A pair that both of its utterances chose has one pair's
+    weight, half for each.
     """
     scores = _pair_scores(first, second, candidates)
     partner = scores.argmax(axis=1)
@@ -240,42 +288,3 @@ def _pair_scores(first: Float32, second: Float32, candidates: Float32) -> Float3
     scores = (weights * ((b1 @ a.T)[:, None] + (b2 @ a.T)[None])).astype(np.float32)
     scores[np.tril_indices(len(b1))] = -np.inf
     return np.maximum(scores, scores.transpose(1, 0, 2))
-
-
-@dataclass(frozen=True, slots=True)
-class Aggregation:
-    """C3L eq. 3 over all rows or over the newest ones, or MaxSim (C3L appendix A).
-
-    The context is b1 (n, d), or (0, d) of an encoder without pairs, and b2 (n, d), n ≥ 1.
-    """
-
-    name: Literal["mean", "last_rows", "max_sim"] = "mean"
-    last_rows: Annotated[int, Field(ge=1)] = 2
-
-    @property
-    def summed(self) -> int | None:
-        """Newest rows that the running query sums; None for all."""
-        return self.last_rows if self.name == "last_rows" else None
-
-    @property
-    def rows_read(self) -> int | None:
-        """Newest rows to know for that; None for all. One more tells whether there is an older."""
-        return None if self.summed is None else self.summed + 1
-
-    def query(self, first: Float32, second: Float32) -> Float32:
-        """Return the running query (d,); MaxSim has none: that of the mean finds its short list."""
-        start = 0 if self.rows_read is None else max(0, len(second) - self.rows_read)
-        newest = rows(first, second[start:], start)
-        return running_query(newest, self.summed, paired=len(first) > 0)
-
-    def scores(self, first: Float32, second: Float32, candidates: Float32) -> Float32:
-        """Return the next-utterance scores (C,) of candidates (C, d)."""
-        if self.name == "max_sim":
-            return max_sim(first, second, candidates)
-        return np.asarray(candidates @ self.query(first, second))
-
-    def contributions(self, first: Float32, second: Float32, candidates: Float32) -> Float32:
-        """Return each utterance's part (n, C) in these scores; a column sums to its score."""
-        if self.name == "max_sim":
-            return max_sim_contributions(first, second, candidates)
-        return contributions(first, second, candidates, self.summed)

@@ -31,7 +31,7 @@ from turnwise.models.evaluation.report import Row
 from turnwise.models.evaluation.split import Context, Split
 from turnwise.models.evaluation.systems import System, encoder_systems, lexical_systems, scores_of
 from turnwise.models.evaluation.vectors import Key, VectorTable, after_keys
-from turnwise.models.planning import chain_score, plan_chain, plan_greedy
+from turnwise.models.planning import chain_links, chain_score, plan_chain, plan_greedy
 from turnwise.models.roles import Role, prefix, relation_to
 
 ORDERS = tuple(permutations(range(GOALS)))
@@ -101,8 +101,7 @@ def link_scores(goals: GoalSet, table: VectorTable) -> Float32:
     """Return (goals, goals) cos(b_x, a_y), b_x with its relation to the speaker of y."""
     after = table[after_keys(goal.text for goal in goals.goals)]
     before = table[_link_keys(goals)].reshape(GOALS, GOALS, -1)
-    linked: Float32 = np.einsum("xyd,yd->xy", before, after)
-    return linked
+    return chain_links(before, after)
 
 
 def asked_goals(goal_sets: Sequence[GoalSet]) -> Split:

@@ -1,6 +1,8 @@
-"""Re-rankers: models that go beside, or deeper than, the triple encoder.
+"""Models beside the triple encoder: a pairwise model, and IoI, a re-ranker of short lists.
 
-`PairwiseModel` is an alternative retriever, whose vectors fit a pool; `IoI` scores a short list.
+`PairwiseModel` (`pairwise.py`) retrieves from a pool of its own vectors. `IoI` (`ioi.py`) scores
+context and candidate word by word with the network of `ioi_network.py`. Both are kept in a folder
+that `folder.py` describes. This package imports the modules at the root of `models` only.
 """
 
 from pathlib import Path
@@ -17,15 +19,15 @@ __all__ = ["IoI", "PairwiseModel", "dialogue_heat_map", "load", "reranker_kind"]
 def load(
     folder: str | Path, device: str | None = None, precision: Precision = "float32"
 ) -> PairwiseModel | IoI:
-    """Load a re-ranker of whichever kind the folder holds.
+    """Load the re-ranker in a folder, of either kind.
 
     Args:
-        folder: What `turnwise train` left as the best model.
-        device: A torch device; without one a GPU where there is one, else the CPU.
-        precision: Arithmetic of a pairwise model's encoder. An IoI network computes in float32.
+        folder: The best model of a `turnwise train` run.
+        device: A torch device; by default a GPU if there is one, else the CPU.
+        precision: Precision of a pairwise model's encoder; an IoI network computes in float32.
 
     Raises:
-        ModelError: The folder holds none, or a broken one.
+        ModelError: The folder holds no re-ranker, or a broken one.
     """
     kind = reranker_kind(folder)
     if kind is None:

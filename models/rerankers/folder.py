@@ -1,9 +1,9 @@
-"""The folder of a trained re-ranker: sizes as JSON and weights as safetensors, no pickle.
+"""The folder of a trained re-ranker: sizes as JSON and weights as safetensors, without pickle.
 
 reranker.json         {"kind", "sizes": {...}, "trained": the recipe}
 reranker.safetensors  the weights
-encoder/              (pairwise) an ordinary sentence-transformers folder
-words.json            (ioi) the vocabulary, most frequent first
+encoder/              (pairwise) a sentence-transformers folder
+words.json            (ioi) the vocabulary, most frequent word first
 """
 
 import json
@@ -23,7 +23,7 @@ WEIGHTS = "reranker.safetensors"
 
 
 def reranker_kind(folder: str | Path) -> RerankerKind | None:
-    """Return which re-ranker a folder holds; None where it holds none."""
+    """Return the kind of re-ranker in a folder; None if it holds none."""
     try:
         kind = json.loads((Path(folder) / CARD).read_text(encoding="utf-8"))["kind"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -38,7 +38,11 @@ def save_reranker(
     sizes: Mapping[str, Any],
     trained: object = None,
 ) -> None:
-    """Write what every kind has: the card and the weights, float32."""
+    """Write the parts that both kinds have: the card, and the weights as float32.
+
+    Raises:
+        OSError: The folder cannot be written.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     weights = {name: value.float().contiguous() for name, value in network.state_dict().items()}
     save_file(weights, folder / WEIGHTS)
@@ -64,7 +68,7 @@ def load_weights(network: nn.Module, folder: Path) -> None:
     """Fill a network with a folder's weights.
 
     Raises:
-        ModelError: They are missing, broken, or those of other sizes.
+        ModelError: The weights are missing, broken, or of other sizes.
     """
     try:
         network.load_state_dict(load_file(folder / WEIGHTS))

@@ -1,8 +1,8 @@
 """DSE-P: a pairwise context-response model over a sentence encoder.
 
 The embeddings of the last k utterances are concatenated and projected, the response's embedding
-is projected by itself, and the score is the cosine of the two. Utterances are encoded one by
-one, so that a server that keeps their embeddings encodes only the newest.
+is projected by itself, and the score is the cosine of the two. Each utterance is encoded by
+itself, so a server that keeps the embeddings encodes only the newest utterance.
 """
 
 from collections.abc import Sequence
@@ -28,14 +28,14 @@ PADDING_DEVIATION = 0.02
 
 
 class Projectors(nn.Module):
-    """From embeddings to a context's and a response's place in one space.
+    """Projects embeddings of contexts and of responses into one space.
 
-    A context shorter than k utterances is filled up at its beginning: each of the k places has
-    a learned vector that stands for "nobody had spoken yet".
+    A context shorter than k utterances is padded at its beginning: each of the k places has a
+    learned vector for "nobody has spoken yet".
 
     Args:
         embedding: Length h of an utterance's embedding.
-        projection: Length of what comes out.
+        projection: Length of the projected vectors.
         context_length: Utterances k of a context.
     """
 
@@ -51,7 +51,7 @@ class Projectors(nn.Module):
 
         Args:
             embeddings: (n, k, h), the newest utterance last.
-            missing: (n, k) bool, where there was no utterance yet.
+            missing: (n, k) bool, true where the context has no utterance.
 
         Returns:
             (n, projection) unit rows.
@@ -65,7 +65,7 @@ class Projectors(nn.Module):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The arguments that make a module of this shape."""
+        """The arguments of the constructor, by name."""
         context_length, embedding = self.padding.shape
         return {
             "embedding": embedding,
@@ -82,10 +82,11 @@ class PairwiseModel:
     """A trained context-response model.
 
     Attributes:
-        name: The folder's name, or what it was given.
+        name: The folder's name, or the name given.
         encoder: Embeds utterances, all in the role of a candidate.
-        context_length: Utterances k of a context that count.
-        dimension: Length of the vectors that are compared.
+        projectors: The weights beside the encoder.
+        context_length: Last utterances k of a context that count.
+        dimension: Length of the projected vectors.
     """
 
     def __init__(
@@ -107,13 +108,13 @@ class PairwiseModel:
         encoder: UtteranceEncoder | None = None,
         precision: Precision = "float32",
     ) -> Self:
-        """Load what training wrote.
+        """Load a trained model.
 
         Args:
             folder: The model's folder.
-            device: Of the encoder, as there. The projectors, which are small, stay on the CPU.
-            encoder: The folder's encoder, where it is loaded already, say for serving.
-            precision: Of the encoder's arithmetic, where it is not loaded yet.
+            device: Device of the encoder. The projectors, which are small, stay on the CPU.
+            encoder: The folder's encoder if it is loaded already, such as for serving.
+            precision: Precision of the encoder if it is not loaded yet.
 
         Raises:
             ModelError: The folder holds no such model.
@@ -141,13 +142,13 @@ class PairwiseModel:
         """Project one context.
 
         Args:
-            embeddings: (n, h) of its utterances, n ≥ 1, the newest last; the last k count.
+            embeddings: (n, h) float32 of its utterances, n ≥ 1, the newest last; k count.
 
         Returns:
-            (dimension,) unit vector.
+            (dimension,) float32 unit vector.
 
         Raises:
-            ValueError: There is no utterance.
+            ValueError: The context has no utterance.
         """
         vector: Float32 = self._contexts([embeddings])[0]
         return vector
@@ -159,11 +160,15 @@ class PairwiseModel:
         return projected
 
     def encode_contexts(self, contexts: Sequence[Sequence[str]]) -> Float32:
-        """Encode n contexts, each of at least one utterance, to (n, dimension) unit rows."""
+        """Encode n contexts to (n, dimension) unit rows.
+
+        Raises:
+            ValueError: A context has no utterance.
+        """
         recent = [list(context)[-self.context_length :] for context in contexts]
         embeddings = self.embed([text for texts in recent for text in texts])
         ends = np.cumsum([len(texts) for texts in recent], dtype=np.intp)
-        return self._contexts(np.split(embeddings, ends[:-1])) if recent else self._none()
+        return self._contexts(np.split(embeddings, ends[:-1]) if recent else [])
 
     def encode_responses(self, texts: Sequence[str]) -> Float32:
         """Encode n responses to (n, dimension) unit rows."""
@@ -188,22 +193,19 @@ class PairwiseModel:
     def _tensor(self, values: Float32 | NDArray[np.bool_]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(values)).to(self.projectors.padding.device)
 
-    def _none(self) -> Float32:
-        return np.empty((0, self.dimension), np.float32)
-
 
 def dialogue_heat_map(model: PairwiseModel, dialogue: Dialogue | Sequence[str]) -> Float32:
-    """Return how well each utterance fits behind each point of a dialogue.
+    """Return how well each utterance of a dialogue fits after each of its contexts.
 
-    Blocks of warm cells along the diagonal are stages of the dialogue: what is said in one
-    fits whatever else was said in it.
+    Blocks of high values along the diagonal are stages of the dialogue, in which every utterance
+    fits after every other.
 
     Args:
         model: The model.
         dialogue: A dialogue or its texts, n ≥ 1.
 
     Returns:
-        (n, n): at [i, j] the cosine of the context that ends with utterance i and of
+        (n, n) float32: at [i, j] the cosine of the context that ends with utterance i and
         utterance j as its response.
     """
     texts = (

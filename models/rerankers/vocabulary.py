@@ -1,4 +1,7 @@
-"""Words of a text, the vocabulary of a corpus, and vectors for it by word2vec."""
+"""The words of a text, the vocabulary of a corpus, and word2vec vectors for it.
+
+Signs such as commas are words here, as IoI reads them; BM25 in `evaluation` counts none.
+"""
 
 import json
 import re
@@ -14,24 +17,24 @@ from turnwise.models.arrays import Float32
 from turnwise.models.errors import ModelError
 
 PADDING, UNKNOWN, FIRST = 0, 1, 2
-"""Ids of what is no word, of words that the vocabulary lacks, and of the first of its own."""
+"""The ids of padding, of words outside the vocabulary, and of the vocabulary's first word."""
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
-def split_words(text: str) -> list[str]:
-    """Return lower-cased words and single signs: the same for "don't" and the spaced "don ' t"."""
+def words_and_signs(text: str) -> list[str]:
+    """Return the lower-cased words and signs, the same for "don't" as for the spaced "don ' t"."""
     return _WORD.findall(text.lower())
 
 
 def has_more_words(limit: int, text: str) -> bool:
-    """Return whether a text has more words than a limit."""
-    return len(text) > limit and len(split_words(text)) > limit
+    """Return whether a text has more words and signs than a limit."""
+    return len(text) > limit and len(words_and_signs(text)) > limit
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Words by id; two ids stand before them, for padding and for the unknown."""
+    """Words by id, from `FIRST`; padding and unknown words have the ids before it."""
 
     words: tuple[str, ...]
 
@@ -43,8 +46,8 @@ class Vocabulary:
         return {word: index for index, word in enumerate(self.words, FIRST)}
 
     def ids(self, text: str, limit: int) -> list[int]:
-        """Return the ids of a text's first words; a text without any is one unknown word."""
-        found = [self._ids.get(word, UNKNOWN) for word in split_words(text)[:limit]]
+        """Return the ids of a text's first `limit` words; an empty text is one unknown word."""
+        found = [self._ids.get(word, UNKNOWN) for word in words_and_signs(text)[:limit]]
         return found or [UNKNOWN]
 
     def save(self, path: Path) -> None:
@@ -53,10 +56,10 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read what `save` wrote.
+        """Read a vocabulary that `save` wrote.
 
         Raises:
-            ModelError: The file does not hold that.
+            ModelError: The file cannot be read or holds no list of words.
         """
         try:
             words = json.loads(path.read_text(encoding="utf-8"))
@@ -75,19 +78,19 @@ def word_vectors(
     Args:
         texts: The corpus; each text is a sentence.
         dimension: Length of a vector.
-        min_count: Times that a word must occur to have an id.
+        min_count: Number of times that a word must occur to have an id.
         epochs: Passes over the corpus.
         seed: The same seed gives the same vectors.
 
     Returns:
-        The vocabulary, most frequent word first, and its (V, dimension) vectors. Padding is
-        zero, and so is at first the unknown word, which training moves.
+        The vocabulary, most frequent word first, and its (V, dimension) float32 vectors. Those of
+        padding and of unknown words are zero; training changes the latter.
     """
     from gensim.models import (  # type: ignore[import-untyped] # noqa: PLC0415 - an extra
         Word2Vec,
     )
 
-    sentences = [split_words(text) for text in texts]
+    sentences = [words_and_signs(text) for text in texts]
     model = Word2Vec(
         vector_size=dimension, min_count=min_count, sg=1, seed=seed, workers=1, epochs=epochs
     )

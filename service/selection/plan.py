@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from turnwise.models.arrays import Float32
-from turnwise.models.planning import Plan, plan_chain, plan_greedy
+from turnwise.models.planning import Plan, chain_links, plan_chain, plan_greedy
 from turnwise.models.roles import Role, RoleText, relation_to
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.queue import Priority
@@ -74,7 +74,7 @@ class Planning:
         vectors = await self._encoder.encode(inputs, Priority.LIST, self._timeout)
         n, d = len(texts), self._encoder.dimension
         after, before = vectors[:n], vectors[n:].reshape(-1, n, d)  # before[y, x] is b_x toward y
-        links = np.einsum("yxd,yd->xy", before, after[: len(before)])
+        links = chain_links(before.swapaxes(0, 1), after[: len(before)])
         pull = np.zeros(n, np.float32)
         if request.method != "chain":
             pull = await self._pull(history, speakers, after)

@@ -8,15 +8,15 @@ from turnwise.models.rerankers.vocabulary import (
     FIRST,
     UNKNOWN,
     Vocabulary,
-    split_words,
     word_vectors,
+    words_and_signs,
 )
 
 TEXTS = ["The cat sat .", "the dog sat", "The cat ran"] * 20
 
 
 def test_both_styles_of_tokenisation_split_alike() -> None:
-    assert split_words("I don't know.") == split_words("i don ' t know .")
+    assert words_and_signs("I don't know.") == words_and_signs("i don ' t know .")
 
 
 def test_unknown_words_and_texts_without_words_have_a_place() -> None:

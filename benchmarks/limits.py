@@ -39,7 +39,7 @@ from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.index import FlatIndex, Index, one_thread
 from turnwise.service.pools.ivf import IvfIndex, build_ivf
-from turnwise.service.sessions.store import Change, SessionKey, Sessions
+from turnwise.service.sessions.store import Change, SessionKey, SessionStore
 from turnwise.service.sessions.turns import Turn
 from turnwise.service.settings import Settings
 from turnwise.service.state.private_redis import PrivateRedis
@@ -178,17 +178,17 @@ async def state(folder: Path, dimension: int) -> None:
                 await reader.readline()
             bare.append(time.perf_counter() - begin)
         writer.close()
-        sessions = Sessions(redis, Metrics(), dimension=dimension, ttl=60)
+        sessions = SessionStore(redis, Metrics(), dimension=dimension, ttl=60)
         reached = [await appended(sessions, number // 10, dimension) for number in range(500)]
     line("Redis: read and append", bare, reached[50:])
 
 
-async def appended(sessions: Sessions, number: int, dimension: int) -> float:
+async def appended(sessions: SessionStore, number: int, dimension: int) -> float:
     key, vector = SessionKey("limits", str(number)), np.ones((1, dimension), np.float32)
     post = Turn("user", next(sayings(number)), 0.0)
     begin = time.perf_counter()
     base, _ = await sessions.read(key, rows=3)
-    kept = len(base.posts) if base else 0
+    kept = len(base.turns) if base else 0
     change = Change(
         1, "bot", "", kept, [post], keep_first=kept, first=vector, keep_complete=kept,
         second=vector, rows=vector,

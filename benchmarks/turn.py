@@ -42,12 +42,12 @@ from turnwise.service.pools.contents import Contents, Segment
 from turnwise.service.pools.index import FlatIndex, Index
 from turnwise.service.pools.ivf import build_ivf
 from turnwise.service.pools.workers import Workers
-from turnwise.service.selection.context import Histories
+from turnwise.service.selection.context import Contexts
 from turnwise.service.selection.rerank import Reranking
 from turnwise.service.selection.select import Selector
-from turnwise.service.selection.sessions import Conversations
+from turnwise.service.selection.sessions import Sessions
 from turnwise.service.selection.turn import Turns
-from turnwise.service.sessions.store import Sessions
+from turnwise.service.sessions.store import SessionStore
 from turnwise.service.state.private_redis import PrivateRedis
 from turnwise.service.state.redis import connect
 from turnwise.service.wire.sessions import TurnRequest
@@ -188,23 +188,24 @@ class Ours:
         metrics = Metrics()
         self._redis, self._queue, self._metrics = redis, queue, metrics
         cached = CachedEncoder(queue, encoder, metrics, size=10_000)
-        sessions = Sessions(redis, metrics, dimension=encoder.dimension, ttl=3600)
-        histories = Histories(sessions, cached, timeout=60)
+        sessions = SessionStore(redis, metrics, dimension=encoder.dimension, ttl=3600)
+        contexts = Contexts(sessions, cached, timeout=60)
         self._workers = Workers(os.cpu_count() or 1)
         self._pool = FixedPool()
         pools: Any = self._pool
         reranking = Reranking(None, metrics, short_list=100, timeout=60)
         self._turns = Turns(
             sessions=sessions,
-            histories=histories,
+            contexts=contexts,
             pools=pools,
             encoder=cached,
             selector=Selector(metrics, reranking, None),
             reranking=reranking,
             metrics=metrics,
             max_turns=1000,
+            timeout=60,
         )
-        self._conversations = Conversations(sessions, histories, pools, cached)
+        self._sessions = Sessions(sessions, contexts, pools, cached)
         self._said = 0
 
     def search(self, index: Index) -> None:
@@ -228,7 +229,7 @@ class Ours:
         found = await self._post(text, respond=True)
         seconds = time.perf_counter() - begin
         await self._turns.close()  # the idle work
-        await self._conversations.undo("benchmark", "s")
+        await self._sessions.undo("benchmark", "s")
         return seconds, found
 
     async def kilobytes(self) -> float:

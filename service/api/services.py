@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # loads torch, of which no route needs to know
     from turnwise.service.pools import Pools
     from turnwise.service.selection.plan import Planning
     from turnwise.service.selection.rank import Ranking
-    from turnwise.service.selection.sessions import Conversations
+    from turnwise.service.selection.sessions import Sessions
     from turnwise.service.selection.turn import Turns
 
 
@@ -26,7 +26,7 @@ class Services:
     metrics: Metrics
     encoder: "UtteranceEncoder"
     turns: "Turns"
-    conversations: "Conversations"
+    sessions: "Sessions"
     ranking: "Ranking"
     planning: "Planning"
     pools: "Pools"

@@ -99,7 +99,7 @@ async def put_session(
     services: ServicesDep, namespace: Selecting, session_id: SessionId, session: SessionRequest
 ) -> Response:
     """Not needed where `bot` says the candidates. Once there are turns, the responder stands."""
-    return answer(await services.conversations.open(namespace, session_id, session))
+    return answer(await services.sessions.open(namespace, session_id, session))
 
 
 @router.get(
@@ -113,7 +113,7 @@ async def get_session(
     services: ServicesDep, namespace: Selecting, session_id: SessionId
 ) -> Response:
     """What was said, by whom, and until when the session lives."""
-    return answer(await services.conversations.transcript(namespace, session_id))
+    return answer(await services.sessions.transcript(namespace, session_id))
 
 
 @router.delete(
@@ -127,7 +127,7 @@ async def delete_session(
     services: ServicesDep, namespace: Selecting, session_id: SessionId
 ) -> Response:
     """Everything that is kept of it goes."""
-    await services.conversations.delete(namespace, session_id)
+    await services.sessions.delete(namespace, session_id)
     return Response(status_code=204)
 
 
@@ -140,7 +140,7 @@ async def delete_session(
 )
 async def undo_turn(services: ServicesDep, namespace: Selecting, session_id: SessionId) -> Response:
     """The session goes on as if it had never been said."""
-    return answer(await services.conversations.undo(namespace, session_id))
+    return answer(await services.sessions.undo(namespace, session_id))
 
 
 @router.get(
@@ -161,7 +161,5 @@ async def get_scores(
     """How each candidate's score grew: a line for each utterance, a column for each candidate."""
     check_limits(services.settings, query)
     async with deadline(services.settings.request_timeout):
-        matrix = await services.conversations.scores(
-            namespace, session_id, query.pool, query.ids, query
-        )
+        matrix = await services.sessions.scores(namespace, session_id, query.pool, query.ids, query)
     return answer(matrix)

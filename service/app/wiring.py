@@ -17,14 +17,14 @@ from turnwise.service.app.replica import running_replica
 from turnwise.service.errors import PoolNotFound, PoolNotReady
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Pools, read_candidates
-from turnwise.service.selection.context import Histories
+from turnwise.service.selection.context import Contexts
 from turnwise.service.selection.plan import Planning
 from turnwise.service.selection.rank import Ranking
 from turnwise.service.selection.rerank import Reranking
 from turnwise.service.selection.select import Selector
-from turnwise.service.selection.sessions import Conversations
+from turnwise.service.selection.sessions import Sessions
 from turnwise.service.selection.turn import Turns
-from turnwise.service.sessions.store import Sessions
+from turnwise.service.sessions.store import SessionStore
 from turnwise.service.settings import Settings
 from turnwise.service.state.private_redis import PrivateRedis
 from turnwise.service.state.redis import Probe
@@ -61,8 +61,10 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
         replica = await stack.enter_async_context(running_replica(settings, url, metrics))
         redis, cached, pools = replica.redis, replica.cached, replica.pools
         await pools.start()
-        sessions = Sessions(redis, metrics, dimension=cached.dimension, ttl=settings.session_ttl)
-        histories = Histories(sessions, cached, timeout=settings.request_timeout)
+        sessions = SessionStore(
+            redis, metrics, dimension=cached.dimension, ttl=settings.session_ttl
+        )
+        contexts = Contexts(sessions, cached, timeout=settings.request_timeout)
         reranking = Reranking(
             await asyncio.to_thread(IoI.load, settings.reranker, settings.device)
             if settings.reranker
@@ -74,7 +76,7 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
         stack.callback(reranking.close)
         turns = Turns(
             sessions=sessions,
-            histories=histories,
+            contexts=contexts,
             pools=pools,
             encoder=cached,
             selector=Selector(metrics, reranking, replica.pairwise),
@@ -93,9 +95,9 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
             queues=replica.queues,
             pools=pools,
             turns=turns,
-            conversations=Conversations(sessions, histories, pools, cached),
+            sessions=Sessions(sessions, contexts, pools, cached),
             ranking=Ranking(
-                histories=histories,
+                contexts=contexts,
                 pools=pools,
                 encoder=cached,
                 pairwise=replica.pairwise,
@@ -103,7 +105,7 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
                 metrics=metrics,
                 timeout=settings.request_timeout,
             ),
-            planning=Planning(histories, cached, metrics, timeout=settings.request_timeout),
+            planning=Planning(contexts, cached, metrics),
             ping=Probe(redis, metrics, settings.redis_cluster),
         )
 

@@ -1,5 +1,6 @@
-"""What was said before, and its vectors toward whoever will say the target."""
+"""The context of a request: reading it from a session, and encoding it."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,22 +12,33 @@ from turnwise.models.roles import Role, RoleText, relation_to
 from turnwise.models.scores import Aggregation
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.queue import Priority
-from turnwise.service.errors import Conflict, InvalidRequest, ServiceError, SessionNotFound
-from turnwise.service.sessions.store import Session, SessionKey, Sessions
+from turnwise.service.errors import Conflict, InvalidRequest, ServiceError
+from turnwise.service.sessions.store import SessionKey, SessionStore
 from turnwise.service.sessions.turns import Turn, utterances
+from turnwise.service.sessions.update import NewVectors, Update
 from turnwise.service.wire.fields import RESPONDER, Aggregated, OptionalContext
 
-_OF_A_TURN = 8
-"""Texts that go before everything else; a whole context to work out again does not."""
+_TEXTS_OF_A_TURN = 8
+"""Most texts that take the critical lane; a longer context that must be encoded again does not."""
+_ROWS_AT_ONCE = 8
+"""Most rows that are computed on the event loop: a thread would take longer to start."""
 
 
 @dataclass(frozen=True, slots=True)
-class History:
-    """Utterances of a session or of a context, and who will say what comes next."""
+class Context:
+    """The utterances before a reply, and the vectors that a session keeps of them.
+
+    Attributes:
+        utterances: All of them.
+        responder: The speaker who will say the candidates.
+        first: [B1] of the leading utterances, relative to the responder; maybe none.
+        second: [B2] likewise.
+    """
 
     utterances: tuple[Utterance, ...]
     responder: str
-    session: Session | None = None
+    first: Float32
+    second: Float32
 
     @property
     def texts(self) -> list[str]:
@@ -34,119 +46,113 @@ class History:
         return [utterance.text for utterance in self.utterances]
 
 
-class Histories:
-    """Finds what a request means by its history, and encodes it."""
+class Contexts:
+    """Reads contexts, and encodes the parts that have no vectors yet.
 
-    def __init__(self, sessions: Sessions, encoder: CachedEncoder, *, timeout: float) -> None:
+    Vectors are rounded to float16, as Redis stores them, so that a session scores the same whether
+    its vectors were kept or are computed again.
+    """
+
+    def __init__(self, sessions: SessionStore, encoder: CachedEncoder, *, timeout: float) -> None:
         self._sessions, self._encoder, self._timeout = sessions, encoder, timeout
 
-    async def find(self, namespace: str, asked: OptionalContext) -> History:
-        """Return the history that a request names; an empty one where it names none.
+    async def read(self, namespace: str, request: OptionalContext) -> Context:
+        """Return the context that a request names or gives; an empty one without either.
 
         Raises:
             SessionNotFound: There is no such session.
         """
-        if asked.session_id is None:
-            posts = [Turn(post.speaker, post.text, 0.0) for post in asked.context or ()]
-            return History(utterances(posts), RESPONDER)
-        found, _ = await self._sessions.read(SessionKey(namespace, asked.session_id), second=True)
-        if found is None:
-            raise session_not_found(asked.session_id)
-        return History(utterances(found.posts), found.responder, found)
+        if request.session_id is None:
+            turns = [Turn(turn.speaker, turn.text, 0.0) for turn in request.context or ()]
+            return Context(utterances(turns), RESPONDER, self._none, self._none)
+        session = await self._sessions.found(SessionKey(namespace, request.session_id), second=True)
+        valid = session.fingerprint == self._encoder.fingerprint
+        return Context(
+            utterances(session.turns),
+            session.responder,
+            session.first if valid else self._none,
+            session.second if valid else self._none,
+        )
 
-    async def encode(self, history: History, target_speaker: str) -> tuple[Float32, Float32]:
-        """Return [B1] and [B2], both (n, d), of a history toward a target of one speaker.
+    async def encode(self, context: Context, target_speaker: str) -> tuple[Float32, Float32]:
+        """Return [B1] and [B2], both (n, d), relative to the speaker of a target.
 
-        There are no [B1] (0, d) of an encoder that forms no pairs. A session keeps those toward
-        its responder; others are encoded with the tokens swapped.
+        [B1] is (0, d) of an encoder without pairs. A session keeps vectors relative to its
+        responder; for other speakers the context is encoded with the relations swapped.
         """
-        said = history.utterances
-        return await self.complete(said, said, target_speaker, *self._kept(history, target_speaker))
+        said = context.utterances
+        first, second = self._kept(context, target_speaker)
+        new_first, new_second = await self._encoded(
+            said[len(first) :], said[len(second) :], target_speaker
+        )
+        return np.concatenate([first, new_first]), np.concatenate([second, new_second])
 
-    async def first(self, history: History, target_speaker: str) -> Float32:
-        """Return what `encode` does without [B2], which nobody encodes for this."""
-        kept, _ = self._kept(history, target_speaker)
-        first, _ = await self.complete(history.utterances, (), target_speaker, kept, self.none)
-        return first
+    async def encode_first(self, context: Context, target_speaker: str) -> Float32:
+        """Return [B1] as `encode` does, without encoding [B2]."""
+        kept, _ = self._kept(context, target_speaker)
+        new, _ = await self._encoded(context.utterances[len(kept) :], (), target_speaker)
+        return np.concatenate([kept, new])
 
-    async def second(self, history: History, target_speaker: str) -> Float32:
-        """Return what `encode` does without [B1]."""
-        _, kept = self._kept(history, target_speaker)
-        _, second = await self.complete((), history.utterances, target_speaker, self.none, kept)
-        return second
+    async def encode_second(self, context: Context, target_speaker: str) -> Float32:
+        """Return [B2] as `encode` does, without encoding [B1]."""
+        _, kept = self._kept(context, target_speaker)
+        _, new = await self._encoded((), context.utterances[len(kept) :], target_speaker)
+        return np.concatenate([kept, new])
 
-    async def complete(
-        self,
-        as_first: Sequence[Utterance],
-        as_second: Sequence[Utterance],
-        target_speaker: str,
-        first: Float32,
-        second: Float32,
+    async def encode_update(self, update: Update) -> NewVectors:
+        """Encode the texts of an update and compute their rows."""
+        first, second = await self._encoded(
+            update.without_first, update.without_second, update.responder
+        )
+        if len(second) <= _ROWS_AT_ONCE:
+            return update.new_vectors(first, second)
+        return await asyncio.to_thread(update.new_vectors, first, second)
+
+    async def encode_texts(self, texts: Sequence[RoleText]) -> Float32:
+        """Return (n, d) vectors of the candidates and goals of a request."""
+        return await self._encoder.encode(texts, Priority.LIST, self._timeout)
+
+    async def _encoded(
+        self, as_first: Sequence[Utterance], as_second: Sequence[Utterance], target_speaker: str
     ) -> tuple[Float32, Float32]:
-        """Encode what the vectors of the first utterances lack, in one call.
-
-        Args:
-            as_first: m utterances whose [B1] are needed, where the encoder forms pairs.
-            as_second: n utterances whose [B2] are needed.
-            target_speaker: Who will say the target.
-            first: [B1] of the first of `as_first`.
-            second: [B2] of the first of `as_second`.
-
-        Returns:
-            (m, d), or (0, d) of an encoder that forms no pairs, and (n, d), as Redis would return
-            them: rounded to float16, so that a session scores the same whether its vectors were
-            kept or are worked out again.
-        """
-        lack_first = as_first[len(first) :] if self._encoder.kind.paired else ()
-        lack_second = as_second[len(second) :]
-        inputs = context_inputs(lack_first, Role.FIRST, target_speaker)
-        inputs += context_inputs(lack_second, Role.SECOND, target_speaker)
+        """Return [B1], (0, d) of an encoder without pairs, and [B2], encoded in one call."""
+        if not self._encoder.kind.paired:
+            as_first = ()
+        inputs = context_inputs(as_first, Role.FIRST, target_speaker)
+        inputs += context_inputs(as_second, Role.SECOND, target_speaker)
         if not inputs:
-            return first, second
-        priority = Priority.TURN if len(inputs) <= _OF_A_TURN else Priority.LIST
+            return self._none, self._none
+        priority = Priority.TURN if len(inputs) <= _TEXTS_OF_A_TURN else Priority.LIST
         encoded = await self._encoder.encode(inputs, priority, self._timeout)
-        new = encoded.astype(np.float16).astype(np.float32)
-        border = len(lack_first)
-        return np.concatenate([first, new[:border]]), np.concatenate([second, new[border:]])
+        vectors = encoded.astype(np.float16).astype(np.float32)
+        return vectors[: len(as_first)], vectors[len(as_first) :]
 
-    def _kept(self, history: History, target_speaker: str) -> tuple[Float32, Float32]:
-        """Return those [B1] and [B2] of a history toward a speaker that its session keeps."""
-        session = history.session
-        if (
-            session
-            and session.fingerprint == self._encoder.fingerprint
-            and session.responder == target_speaker
-        ):
-            return session.first, session.second
-        return self.none, self.none
+    def _kept(self, context: Context, target_speaker: str) -> tuple[Float32, Float32]:
+        if target_speaker == context.responder:
+            return context.first, context.second
+        return self._none, self._none
 
     @property
-    def none(self) -> Float32:
-        """(0, d): no vectors."""
+    def _none(self) -> Float32:
         return np.empty((0, self._encoder.dimension), np.float32)
 
 
 def context_inputs(said: Sequence[Utterance], role: Role, target_speaker: str) -> list[RoleText]:
-    """Return utterances in a context role toward a target of one speaker."""
+    """Return utterances in a context role, relative to the speaker of a target."""
     return [
         RoleText(utterance.text, role, relation_to(utterance.speaker, target_speaker))
         for utterance in said
     ]
 
 
-def chosen(asked: Aggregated, card: Aggregation) -> Aggregation:
-    """Return the aggregation that a request asks for; what it leaves out says the model's card."""
-    name = asked.aggregation or ("last_rows" if asked.last_rows else card.name)
-    return Aggregation(name, asked.last_rows or card.last_rows)
+def aggregation_of(request: Aggregated, default: Aggregation) -> Aggregation:
+    """Return the aggregation of a request; the model card has the default of each field."""
+    name = request.aggregation or ("last_rows" if request.last_rows else default.name)
+    return Aggregation(name, request.last_rows or default.last_rows)
 
 
-def nothing_said(asked: OptionalContext) -> ServiceError:
-    """Return the error of a history without an utterance, where it takes one."""
-    if asked.session_id is None:
+def empty_context(request: OptionalContext) -> ServiceError:
+    """Return the error for a context without an utterance, where one is needed."""
+    if request.session_id is None:
         return InvalidRequest.field("needs at least one utterance", "context")
-    return Conflict(f"session '{asked.session_id}' has no utterance yet")
-
-
-def session_not_found(session_id: str) -> SessionNotFound:
-    """Return the error that names the session."""
-    return SessionNotFound(f"there is no session '{session_id}': its first turn creates it")
+    return Conflict(f"session '{request.session_id}' has no utterance yet")

@@ -9,38 +9,34 @@ from turnwise.models.arrays import Float32
 from turnwise.models.planning import Plan, chain_links, plan_chain, plan_greedy
 from turnwise.models.roles import Role, RoleText, relation_to
 from turnwise.service.encoder.cache import CachedEncoder
-from turnwise.service.encoder.queue import Priority
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
-from turnwise.service.selection.context import Histories, History, nothing_said
+from turnwise.service.selection.context import Context, Contexts, empty_context
 from turnwise.service.wire.planning import PlanAnswer, PlannedOrder, PlanRequest
 
 
 class Planning:
     """Orders goals as CCL section 6 does."""
 
-    def __init__(
-        self, histories: Histories, encoder: CachedEncoder, metrics: Metrics, *, timeout: float
-    ) -> None:
-        self._histories, self._encoder = histories, encoder
-        self._metrics, self._timeout = metrics, timeout
+    def __init__(self, contexts: Contexts, encoder: CachedEncoder, metrics: Metrics) -> None:
+        self._contexts, self._encoder, self._metrics = contexts, encoder, metrics
 
     async def plan(self, namespace: str, request: PlanRequest) -> PlanAnswer:
         """Order goals.
 
         Raises:
             SessionNotFound: There is no such session.
-            InvalidRequest: The method needs a history, and there is none.
-            Conflict: The method needs one, and the session has no utterance.
-            ServiceError: What reading and encoding raise.
+            InvalidRequest: The method needs a context, and the request has none.
+            Conflict: The method needs a context, and the session has no utterance.
+            ServiceError: Reading or encoding failed.
         """
         timings = Timings("encode", "state", "plan")
         with timings.stage("state"):
-            history = await self._histories.find(namespace, request)
-        if request.method != "chain" and not history.utterances:
-            raise nothing_said(request)
+            context = await self._contexts.read(namespace, request)
+        if request.method != "chain" and not context.utterances:
+            raise empty_context(request)
         with timings.stage("encode"):
-            links, pull = await self._encode(request, history)
+            links, pull = await self._encode(request, context)
         with timings.stage("plan"), self._metrics.stage("plan"):
             plan = await asyncio.to_thread(_plan, request, links, pull)
         names = request.names
@@ -57,13 +53,13 @@ class Planning:
             timings_ms=timings.milliseconds(),
         )
 
-    async def _encode(self, request: PlanRequest, history: History) -> tuple[Float32, Float32]:
+    async def _encode(self, request: PlanRequest, context: Context) -> tuple[Float32, Float32]:
         """Return cos(b_x, a_y) of each two goals (n, n), and the pull P of each goal (n,).
 
-        What the method does not read is not encoded: of greedy curving the first is (n, 0).
+        Texts that the method does not need are not encoded: with `greedy`, the first is (n, 0).
         """
         texts = [goal.text for goal in request.goals]
-        speakers = [goal.speaker or history.responder for goal in request.goals]
+        speakers = [goal.speaker or context.responder for goal in request.goals]
         targets = () if request.method == "greedy" else speakers
         inputs = [RoleText(text, Role.AFTER) for text in texts]
         inputs += [
@@ -71,20 +67,20 @@ class Planning:
             for target in targets
             for text, speaker in zip(texts, speakers, strict=True)
         ]
-        vectors = await self._encoder.encode(inputs, Priority.LIST, self._timeout)
+        vectors = await self._contexts.encode_texts(inputs)
         n, d = len(texts), self._encoder.dimension
         after, before = vectors[:n], vectors[n:].reshape(-1, n, d)  # before[y, x] is b_x toward y
         links = chain_links(before.swapaxes(0, 1), after[: len(before)])
         pull = np.zeros(n, np.float32)
         if request.method != "chain":
-            pull = await self._pull(history, speakers, after)
+            pull = await self._pull(context, speakers, after)
         return links, pull
 
-    async def _pull(self, history: History, speakers: Sequence[str], after: Float32) -> Float32:
-        """Return P(g) = Σ_i cos(b_i, a_g), b_i with its relation to the speaker of g."""
+    async def _pull(self, context: Context, speakers: Sequence[str], after: Float32) -> Float32:
+        """Return P(g) = Σ_i cos(b_i, a_g), b_i relative to the speaker of g."""
         queries = {}
         for speaker in dict.fromkeys(speakers):
-            second = await self._histories.second(history, speaker)
+            second = await self._contexts.encode_second(context, speaker)
             queries[speaker] = second.sum(axis=0)
         summed = np.stack([queries[speaker] for speaker in speakers])
         return np.asarray(np.einsum("gd,gd->g", summed, after))

@@ -1,7 +1,6 @@
-"""The candidates of a pool that fit best after a context."""
+"""Selection: the candidates of a pool that fit a context best."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,34 +13,18 @@ from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Hit, PoolView
 from turnwise.service.selection.pairwise import Pairwise, pairwise_of
 from turnwise.service.selection.rerank import Reranking
+from turnwise.service.sessions.update import EncodedContext
 from turnwise.service.wire.fields import RerankerName
 from turnwise.service.wire.pools import Selected
 
 _PAIRS = 1 << 21
-"""Pairs of utterances times candidates that MaxSim scores for a turn: about a fifth of a second.
-The short list is shorter where a conversation has more than some 140 utterances."""
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """A context of n utterances in vectors.
-
-    Attributes:
-        texts: Of its utterances.
-        first: (n or n - 1, d) [B1]; (0, d) of an encoder without pairs.
-        second: (n, d) [B2]; read only by MaxSim and explanations.
-        rows: The newest rows, at least one more than the aggregation sums where there are more.
-    """
-
-    texts: Sequence[str]
-    first: Float32
-    second: Float32
-    rows: Float32
+"""Most pairs of utterances times candidates that MaxSim scores for a turn: about a fifth of a
+second. It shortens the short list of contexts with more than some 140 utterances."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How to select: aggregation, how many, whether to explain, and what re-ranks."""
+    """The options of a selection; `top_k` is the number of candidates to return."""
 
     aggregation: Aggregation
     top_k: int
@@ -50,27 +33,27 @@ class Choice:
 
     @property
     def pairs_read(self) -> bool:
-        """Whether it goes back to the pairs of utterances."""
+        """Whether it needs the pairs of utterances, not only the rows."""
         return self.explain or self.aggregation.name == "max_sim"
 
 
 class Selector:
-    """Retrieves with the running query, or as the pool's encoder does; orders a short list anew.
+    """Retrieves with the running query, or with the query of the pool's encoder.
 
-    That is done by MaxSim (C3L appendix A), or by the re-ranker that was asked for.
+    MaxSim (C3L appendix A) or a re-ranker then orders the short list anew, where requested.
     """
 
     def __init__(self, metrics: Metrics, reranking: Reranking, pairwise: Pairwise | None) -> None:
         self._metrics, self._reranking, self._pairwise = metrics, reranking, pairwise
 
     async def select(
-        self, view: PoolView, context: Context, choice: Choice, timings: Timings
+        self, view: PoolView, context: EncodedContext, choice: Choice, timings: Timings
     ) -> list[Selected]:
         """Return the best candidates, best first.
 
         Raises:
-            InvalidRequest: The scores of such a pool cannot be explained, or are no MaxSim.
-            ServiceError: What encoding and re-ranking raise.
+            InvalidRequest: The scores of a pairwise pool cannot be explained.
+            ServiceError: Encoding, searching or re-ranking failed.
         """
         pairwise = pairwise_of(view, self._pairwise)
         if pairwise:
@@ -92,7 +75,7 @@ class Selector:
             return await asyncio.to_thread(_by_pairs, hits, vectors, context, choice)
 
     def _count(self, choice: Choice, utterances: int) -> int:
-        """Return how many candidates are retrieved."""
+        """Return how many candidates to retrieve."""
         if choice.rerank:
             return max(choice.top_k, self._reranking.short_list)
         if choice.aggregation.name == "max_sim":
@@ -104,7 +87,7 @@ class Selector:
         self,
         pairwise: Pairwise,
         view: PoolView,
-        context: Context,
+        context: EncodedContext,
         choice: Choice,
         timings: Timings,
     ) -> list[Hit]:
@@ -121,10 +104,10 @@ async def _found(view: PoolView, query: Float32, count: int, timings: Timings) -
 
 
 def check_explained(view: PoolView, *, explain: bool) -> None:
-    """See whether the scores of a pool can be explained where they are to be.
+    """Reject a request to explain the scores of a pool that cannot be explained.
 
     Raises:
-        InvalidRequest: They cannot.
+        InvalidRequest: The pool is of the pairwise model.
     """
     if explain and view.retrieval == "pairwise":
         raise InvalidRequest.field(
@@ -138,11 +121,11 @@ def _best(hits: list[Hit], scores: Float32, top_k: int) -> list[Selected]:
 
 
 def _by_pairs(
-    hits: list[Hit], vectors: Float32, context: Context, choice: Choice
+    hits: list[Hit], vectors: Float32, context: EncodedContext, choice: Choice
 ) -> list[Selected]:
     first = context.first
     if 0 < len(first) < len(context.second):
-        first = np.pad(first, ((0, 1), (0, 0)))  # [B1] of the last utterance is never read
+        first = np.pad(first, ((0, 1), (0, 0)))  # [B1] of the last utterance does not count
     scores = np.array([hit.score for hit in hits])
     if choice.aggregation.name == "max_sim":
         scores = choice.aggregation.scores(first, context.second, vectors).astype(np.float64)
@@ -158,7 +141,7 @@ def _by_pairs(
 
 
 def selected(hit: Hit, score: float, parts: list[float] | None = None) -> Selected:
-    """Return a hit as it is answered, without validating what the pool has checked."""
+    """Return a hit as a value of the wire; the pool validated its fields already."""
     candidate = hit.candidate
     return Selected.model_construct(
         id=candidate.id,

@@ -1,20 +1,24 @@
-"""What else is asked of a session: its responder, transcript, undo, end, and score matrix."""
+"""The other use cases of a session: responder, transcript, undo, deletion and score matrix."""
 
 import asyncio
 from collections.abc import Sequence
-
-import numpy as np
+from functools import partial
 
 from turnwise.models.arrays import Float32
 from turnwise.models.scores import score_matrix
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.errors import Conflict, InvalidRequest, SessionStarted
 from turnwise.service.pools import Pools
-from turnwise.service.selection.context import Histories, chosen, session_not_found
-from turnwise.service.selection.turn import ATTEMPTS, too_busy
-from turnwise.service.sessions.step import NewVectors, Step
-from turnwise.service.sessions.store import Session, SessionKey, Sessions
+from turnwise.service.selection.context import Contexts, aggregation_of
+from turnwise.service.sessions.store import (
+    Session,
+    SessionKey,
+    SessionStore,
+    session_not_found,
+    until_landed,
+)
 from turnwise.service.sessions.turns import Turn, last_turns
+from turnwise.service.sessions.update import NewVectors, Update
 from turnwise.service.wire.fields import Aggregated
 from turnwise.service.wire.pools import PoolVersion
 from turnwise.service.wire.sessions import (
@@ -26,68 +30,73 @@ from turnwise.service.wire.sessions import (
 )
 
 
-class Conversations:
-    """Sessions beyond their turns."""
+class Sessions:
+    """Opens, reads, shortens and deletes sessions."""
 
     def __init__(
-        self, sessions: Sessions, histories: Histories, pools: Pools, encoder: CachedEncoder
+        self, store: SessionStore, contexts: Contexts, pools: Pools, encoder: CachedEncoder
     ) -> None:
-        self._sessions, self._histories = sessions, histories
+        self._store, self._contexts = store, contexts
         self._pools, self._encoder = pools, encoder
 
     async def open(self, namespace: str, session_id: str, request: SessionRequest) -> Transcript:
-        """Fix who responds before the first turn; a session without turns is created.
+        """Set the responder before the first turn; create the session where there is none.
 
         Raises:
             SessionStarted: It has turns, and another responder.
         """
         session = SessionKey(namespace, session_id)
-        for _ in range(ATTEMPTS):
-            base, _ = await self._sessions.read(session)
-            if base and base.responder == request.responder:
-                return _transcript(session_id, base)
-            if base and base.posts:
-                raise SessionStarted(
-                    f"session '{session_id}' has turns, so '{base.responder}' stays its responder"
-                )
-            step = Step(base, (), request.responder, self._encoder.fingerprint)
-            await self._sessions.commit(session, base, step.change(self._nothing))
-        raise too_busy(session_id)
+        return await until_landed(session, partial(self._open, session, request.responder))
+
+    async def _open(self, session: SessionKey, responder: str) -> Transcript | None:
+        base, _ = await self._store.read(session)
+        if base and base.responder == responder:
+            return _transcript(session.id, base)
+        if base and base.turns:
+            raise SessionStarted(
+                f"session '{session.id}' has turns, so '{base.responder}' stays its responder"
+            )
+        await self._commit(session, Update(base, (), responder, self._encoder.fingerprint))
+        return None  # the next attempt reads the expiry
 
     async def transcript(self, namespace: str, session_id: str) -> Transcript:
-        """Return what was said.
+        """Return the transcript.
 
         Raises:
             SessionNotFound: There is no such session.
         """
-        return _transcript(session_id, await self._found(namespace, session_id))
+        session = await self._store.found(SessionKey(namespace, session_id))
+        return _transcript(session_id, session)
 
     async def undo(self, namespace: str, session_id: str) -> Undone:
-        """Take the last post back.
+        """Remove the last turn.
 
         Raises:
             SessionNotFound: There is no such session.
-            Conflict: It has no post.
+            Conflict: It has no turn.
         """
-        for _ in range(ATTEMPTS):
-            base = await self._found(namespace, session_id)
-            if not base.posts:
-                raise Conflict(f"session '{session_id}' has no turn to take back")
-            step = Step(base, base.posts[:-1], base.responder, base.fingerprint)
-            change = step.change(self._nothing)
-            if await self._sessions.commit(SessionKey(namespace, session_id), base, change):
-                removed = _transcript_post(len(base.posts), base.posts[-1])
-                return Undone(session_id=session_id, turn=len(step.posts), removed=removed)
-        raise too_busy(session_id)
+        session = SessionKey(namespace, session_id)
+        return await until_landed(session, partial(self._undo, session))
+
+    async def _undo(self, session: SessionKey) -> Undone | None:
+        base = await self._store.found(session)
+        if not base.turns:
+            raise Conflict(f"session '{session.id}' has no turn to take back")
+        update = Update(base, base.turns[:-1], base.responder, base.fingerprint)
+        if not await self._commit(session, update):
+            return None
+        removed = _transcript_turn(len(base.turns), base.turns[-1])
+        return Undone(session_id=session.id, turn=len(update.turns), removed=removed)
 
     async def delete(self, namespace: str, session_id: str) -> None:
-        """Forget a session.
+        """Delete a session.
 
         Raises:
             SessionNotFound: There is no such session.
         """
-        if not await self._sessions.delete(SessionKey(namespace, session_id)):
-            raise session_not_found(session_id)
+        session = SessionKey(namespace, session_id)
+        if not await self._store.delete(session):
+            raise session_not_found(session)
 
     async def scores(
         self,
@@ -105,7 +114,7 @@ class Conversations:
             CandidateNotFound: It lacks one of the candidates.
             InvalidRequest: MaxSim or a pairwise pool, whose scores are no sums over rows.
         """
-        aggregation = chosen(aggregated, self._encoder.aggregation)
+        aggregation = aggregation_of(aggregated, self._encoder.aggregation)
         if aggregation.name == "max_sim":
             raise InvalidRequest.field("max_sim has no running matrix", "aggregation")
         view = self._pools.view(namespace, pool)
@@ -114,30 +123,24 @@ class Conversations:
                 f"pool '{pool}' is of the pairwise model, which has no running matrix", "pool"
             )
         vectors = view.vectors(ids)
-        base = await self._found(namespace, session_id, rows=None)
-        step = Step(base, base.posts, base.responder, self._encoder.fingerprint)
-        new = await step.encode(self._histories)
-        rows = np.concatenate([base.rows[: step.keep_complete], new.rows])
+        base = await self._store.found(SessionKey(namespace, session_id), rows=None)
+        update = Update(base, base.turns, base.responder, self._encoder.fingerprint)
+        context = update.context(await self._contexts.encode_update(update))
+        paired = self._encoder.kind.paired
         return ScoreMatrix(
             session_id=session_id,
             pool=PoolVersion(name=view.name, version=view.version),
             ids=list(ids),
-            turns=last_turns(base.posts),
+            turns=last_turns(base.turns),
             scores=await asyncio.to_thread(
-                _matrix, rows, vectors, aggregation.summed, self._encoder.kind.paired
+                _matrix, context.rows, vectors, aggregation.summed, paired
             ),
         )
 
-    async def _found(self, namespace: str, session_id: str, rows: int | None = 0) -> Session:
-        base, _ = await self._sessions.read(SessionKey(namespace, session_id), rows=rows)
-        if base is None:
-            raise session_not_found(session_id)
-        return base
-
-    @property
-    def _nothing(self) -> NewVectors:
-        none = self._histories.none
-        return NewVectors(none, none, none)
+    async def _commit(self, session: SessionKey, update: Update) -> bool:
+        """Commit an update that adds no vectors."""
+        change = update.change(NewVectors.none(self._encoder.dimension))
+        return await self._store.commit(session, update.base, change)
 
 
 def _matrix(
@@ -150,12 +153,12 @@ def _transcript(session_id: str, session: Session) -> Transcript:
     return Transcript(
         session_id=session_id,
         responder=session.responder,
-        turns=len(session.posts),
-        transcript=[_transcript_post(turn, post) for turn, post in enumerate(session.posts, 1)],
+        turns=len(session.turns),
+        transcript=[_transcript_turn(number, turn) for number, turn in enumerate(session.turns, 1)],
         model=session.fingerprint,
         expires_at=session.expires_at,
     )
 
 
-def _transcript_post(turn: int, post: Turn) -> TranscriptTurn:
-    return TranscriptTurn(turn=turn, speaker=post.speaker, text=post.text, at=post.at)
+def _transcript_turn(number: int, turn: Turn) -> TranscriptTurn:
+    return TranscriptTurn(turn=number, speaker=turn.speaker, text=turn.text, at=turn.at)

@@ -1,4 +1,6 @@
-"""The state of a session in Redis: what is read, what one mutation keeps and adds.
+"""Sessions in Redis: reading one, and committing a change of one.
 
-The Lua scripts stand beside the code that calls them. It may import `state`, `observe`, `models`.
+`store` does all the I/O; its Lua scripts stand in `scripts/`. `turns` joins turns into utterances.
+`update` is a value: from a session and its next turns to the texts to encode and the change to
+commit. The package imports `state`, `observe`, `errors` and `models`.
 """

@@ -1,19 +1,20 @@
-"""The state of sessions in Redis: text is the truth, vectors are a cache of one model's.
+"""Sessions in Redis: the text is the truth, the vectors are a cache.
 
 A session is six keys with one hash tag: the hash `meta` (version, epoch, responder, fingerprint,
-how many posts), and the lists `posts` (JSON), `first` ([B1], float16), `second` ([B2], float16),
-`rows` (float32) and `answers` (to idempotency keys). Vectors belong to utterances, in order; any
-list of them may end early, and what is missing is worked out from the text. The epoch changes when
-an utterance that had vectors does, so that a late [B1] cannot land on another text.
+number of posts), and the lists `posts` (its turns as JSON), `first` ([B1], float16), `second`
+([B2], float16), `rows` (float32) and `answers` (to idempotency keys). The vectors are those of one
+model and belong to the utterances, in order. Each list may end early: missing vectors are computed
+from the text again. The epoch changes when an utterance with vectors changes, so that a late [B1]
+never becomes the vector of another text.
 """
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from time import time, time_ns
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -21,20 +22,25 @@ from pydantic_core import from_json
 from redis.asyncio import Redis
 
 from turnwise.models.arrays import Float32
+from turnwise.service.errors import SessionNotFound, StateUnavailable
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.sessions.turns import Turn
 from turnwise.service.state.redis import redis_errors
 
+T = TypeVar("T")
+
 _log = logging.getLogger("turnwise.sessions")
 
 ANSWERS_KEPT = 8
-"""Answers to idempotency keys that a session remembers."""
+"""Answers to idempotency keys that a session keeps."""
+_ATTEMPTS = 200
+"""Attempts to commit a change: of concurrent writers, one succeeds in each round."""
 
 _PARTS = ("meta", "posts", "first", "second", "rows", "answers")
 
 
 class SessionKey(NamedTuple):
-    """Which session: names that no other namespace can reach."""
+    """Identifies a session; other namespaces cannot reach it."""
 
     namespace: str
     id: str
@@ -47,13 +53,13 @@ class Session:
     Attributes:
         version: Changes with every mutation.
         epoch: Changes when an utterance that had vectors changes.
-        responder: Who says the candidates.
+        responder: The speaker who says the candidates.
         fingerprint: Of the model whose vectors these are.
-        posts: All of them.
+        turns: All of them.
         first: (m, d) [B1] of the first m utterances.
-        second: (k, d) [B2] of the first k utterances; (0, d) where it was not asked for.
-        rows: The newest rows that were asked for, of the first k utterances.
-        complete: k, how many utterances have [B2] and row.
+        second: (k, d) [B2] of the first k utterances; (0, d) where it was not requested.
+        rows: As many of the newest rows of the first k utterances as were requested.
+        complete: k, the number of utterances with [B2] and row.
         expires_at: Unix seconds.
     """
 
@@ -61,7 +67,7 @@ class Session:
     epoch: int
     responder: str
     fingerprint: str
-    posts: tuple[Turn, ...]
+    turns: tuple[Turn, ...]
     first: Float32
     second: Float32
     rows: Float32
@@ -70,33 +76,33 @@ class Session:
 
 
 class _Read(NamedTuple):
-    """What `read_session.lua` returns."""
+    """The reply of `read_session.lua`."""
 
     meta: list[Any]
-    """Version, epoch, responder, fingerprint, how many posts: bytes; None of what is not there."""
+    """Version, epoch, responder, fingerprint, number of posts: bytes, or None where missing."""
     milliseconds: int
-    """To live."""
+    """Time to live."""
     posts: list[bytes]
     first: list[bytes]
     second: list[bytes]
     rows: list[bytes]
     n_second: int
-    """How many there are, wanted or not; so with rows."""
+    """Length of the list in Redis, requested or not."""
     n_rows: int
     answer: bytes | None
 
     @property
     def lost(self) -> bool:
-        """Whether Redis has lost posts, or the hash beside them."""
+        """Whether Redis lost posts, or the hash beside them."""
         return int(self.meta[-1] or 0) != len(self.posts)
 
     def without_posts(self) -> "_Read":
-        """Return what is left without posts, and without the vectors that were theirs."""
+        """Return the reply without posts and their vectors."""
         return self._replace(posts=[], first=[], second=[], rows=[], n_second=0, n_rows=0)
 
 
 class Answered(NamedTuple):
-    """What was answered to an idempotency key, and to which body."""
+    """The answer that was given to an idempotency key."""
 
     key: str
     """SHA-256 of the key, in hex."""
@@ -108,27 +114,27 @@ class Answered(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a mutation makes of a session: what is kept of each list, and what is put behind.
+    """A mutation of a session: how many items of each list are kept, and what is appended.
 
     Attributes:
-        epoch: The session's from now on.
-        responder: Who says the candidates.
-        fingerprint: Of the model whose vectors are kept and come.
-        keep_posts: Posts kept, from the oldest.
-        posts: Posts that come.
-        keep_first: [B1] kept.
-        first: (., d) [B1] that come.
-        keep_complete: [B2] and rows kept.
-        second: (., d) [B2] that come.
-        rows: (., d) rows that come, as many.
-        answered: The answer to remember.
+        epoch: The session's epoch after.
+        responder: The speaker who says the candidates.
+        fingerprint: Of the model whose vectors are kept and appended.
+        keep_turns: Number of turns kept, from the oldest.
+        turns: Turns appended.
+        keep_first: Number of [B1] kept.
+        first: (., d) [B1] appended.
+        keep_complete: Number of [B2] and of rows kept.
+        second: (k, d) [B2] appended.
+        rows: (k, d) rows appended.
+        answered: The answer to keep for its idempotency key.
     """
 
     epoch: int
     responder: str
     fingerprint: str
-    keep_posts: int
-    posts: Sequence[Turn]
+    keep_turns: int
+    turns: Sequence[Turn]
     keep_first: int
     first: Float32
     keep_complete: int
@@ -137,17 +143,17 @@ class Change:
     answered: Answered | None = None
 
 
-class Sessions:
-    """Reads and mutates sessions, one script each; StateUnavailable where Redis is away."""
+class SessionStore:
+    """Reads and changes sessions, each with one script; StateUnavailable without Redis."""
 
     def __init__(self, redis: Redis, metrics: Metrics, *, dimension: int, ttl: int) -> None:
-        """Take a connection.
+        """Register the scripts.
 
         Args:
-            redis: Where the sessions are.
+            redis: Connection to the sessions.
             metrics: Counts the operations.
             dimension: d, of the model's vectors.
-            ttl: Seconds that a session lives after its last mutation.
+            ttl: Seconds that a session lives after its last change.
         """
         self._redis, self._metrics, self._ttl = redis, metrics, ttl
         self._dimension = dimension
@@ -166,16 +172,16 @@ class Sessions:
         second: bool = False,
         idempotency_key: str = "",
     ) -> tuple[Session | None, Answered | None]:
-        """Read a session in one go.
+        """Read a session in one round trip.
 
         Args:
-            session: Which.
-            rows: How many of the newest rows are wanted; None for all.
-            second: Whether [B2] is wanted.
-            idempotency_key: SHA-256 of one, in hex, whose answer is wanted.
+            session: The session.
+            rows: How many of the newest rows to read; None for all.
+            second: Whether to read [B2].
+            idempotency_key: SHA-256 in hex of a key whose answer to read.
 
         Returns:
-            The session, None where there is none; and what was answered to the key before.
+            The session, None where there is none; and the earlier answer to the key.
         """
         wanted: list[str | int] = [-1 if rows is None else rows, int(second), idempotency_key]
         with redis_errors(self._metrics, "read") as outcome:
@@ -188,17 +194,30 @@ class Sessions:
             _log.warning("Redis lost a part of a session")
         return self._session(found), answered
 
+    async def found(
+        self, session: SessionKey, *, rows: int | None = 0, second: bool = False
+    ) -> Session:
+        """Read a session that must exist; arguments as in `read`.
+
+        Raises:
+            SessionNotFound: There is no such session.
+        """
+        found, _ = await self.read(session, rows=rows, second=second)
+        if found is None:
+            raise session_not_found(session)
+        return found
+
     async def commit(self, session: SessionKey, base: Session | None, change: Change) -> bool:
-        """Apply a change if the session still is as it was read; say whether it was applied."""
+        """Apply a change unless another one came since `base`; return whether it was applied."""
         lists: tuple[tuple[int, list[bytes]], ...] = (
-            (change.keep_posts, [_dumped(post) for post in change.posts]),
+            (change.keep_turns, [_dumped(turn) for turn in change.turns]),
             (change.keep_first, _blobs(change.first, np.float16)),
             (change.keep_complete, _blobs(change.second, np.float16)),
             (change.keep_complete, _blobs(change.rows, np.float32)),
         )
         arguments: list[str | int | bytes] = [
             base.version if base else "",
-            # Never a number that a deleted session of this name had.
+            # A deleted session of this name never had this version.
             str(int(base.version) + 1 if base else time_ns() // 1000),
             change.epoch,
             change.responder,
@@ -218,7 +237,7 @@ class Sessions:
         return applied
 
     async def put_first(self, session: SessionKey, epoch: int, place: int, vector: Float32) -> bool:
-        """Add [B1] (d,) of the utterance at `place`, unless it is there or another one is."""
+        """Add [B1] (d,) of the utterance at `place`, unless it is stored or the text changed."""
         keys = [key for key in _keys(session) if key.endswith(("meta", "first"))]
         arguments: list[int | bytes] = [epoch, place, vector.astype(np.float16).tobytes()]
         with redis_errors(self._metrics, "put_first") as outcome:
@@ -228,7 +247,7 @@ class Sessions:
         return applied
 
     async def delete(self, session: SessionKey) -> bool:
-        """Delete a session; say whether there was one."""
+        """Delete a session; return whether there was one."""
         with redis_errors(self._metrics, "delete"):
             return bool(await self._redis.unlink(*_keys(session)))
 
@@ -238,13 +257,13 @@ class Sessions:
             return None
         left = found.without_posts() if found.lost else found
         rows = self._vectors(left.rows, np.float32)
-        whole = left.n_second == left.n_rows  # not where Redis evicted one of the two
+        whole = left.n_second == left.n_rows  # false where Redis evicted one of the two
         return Session(
             version=version.decode(),
             epoch=int(epoch) + found.lost,
             responder=responder.decode(),
             fingerprint=fingerprint.decode(),
-            posts=tuple(Turn(*post) for post in from_json(b"[" + b",".join(left.posts) + b"]")),
+            turns=tuple(Turn(*post) for post in from_json(b"[" + b",".join(left.posts) + b"]")),
             first=self._vectors(left.first, np.float16),
             second=self._vectors(left.second, np.float16),
             rows=rows if whole else rows[:0],
@@ -254,18 +273,39 @@ class Sessions:
 
     def _vectors(self, blobs: list[bytes], dtype: DTypeLike) -> Float32:
         size = self._dimension * np.dtype(dtype).itemsize
-        if any(len(blob) != size for blob in blobs):  # of a model of another size
+        if any(len(blob) != size for blob in blobs):  # stored by a model with another dimension
             blobs = []
         stored = np.frombuffer(b"".join(blobs), dtype)
         return stored.reshape(-1, self._dimension).astype(np.float32)
+
+
+async def until_landed(session: SessionKey, attempt: Callable[[], Awaitable[T | None]]) -> T:
+    """Return the result of the first attempt to change a session that lands.
+
+    Args:
+        session: The session.
+        attempt: Reads, computes and commits; None where another writer committed first.
+
+    Raises:
+        StateUnavailable: Other writers were faster every time.
+    """
+    for _ in range(_ATTEMPTS):
+        if (result := await attempt()) is not None:
+            return result
+    raise StateUnavailable(f"too many changes of session '{session.id}' at once; try again")
+
+
+def session_not_found(session: SessionKey) -> SessionNotFound:
+    """Return the error that names the session."""
+    return SessionNotFound(f"there is no session '{session.id}': its first turn creates it")
 
 
 def _keys(session: SessionKey) -> list[str]:
     return [f"tw:session:{{{session.namespace}/{session.id}}}:{name}" for name in _PARTS]
 
 
-def _dumped(post: Turn) -> bytes:
-    return json.dumps(post, ensure_ascii=False).encode()
+def _dumped(turn: Turn) -> bytes:
+    return json.dumps(turn, ensure_ascii=False).encode()
 
 
 def _blobs(vectors: Float32, dtype: DTypeLike) -> list[bytes]:

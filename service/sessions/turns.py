@@ -1,4 +1,4 @@
-"""A conversation as posts and as the utterances that scores are about."""
+"""Turns as they were posted, and the utterances that scores are about."""
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, groupby, takewhile
@@ -7,43 +7,43 @@ from typing import NamedTuple
 
 from turnwise.models.data import Utterance
 
-_RUN = 800
-"""Characters of a run of posts that are joined: some 200 word pieces, of the 256 that encoders
+_MOST_CHARACTERS = 800
+"""Longest utterance that several turns are joined to: some 200 of the 256 word pieces that encoders
 commonly read."""
 
 
 class Turn(NamedTuple):
-    """What was posted at once, and when (Unix seconds)."""
+    """One message as it was posted, and its time (Unix seconds)."""
 
     speaker: str
     text: str
     at: float
 
 
-def utterances(posts: Iterable[Turn]) -> tuple[Utterance, ...]:
-    """Return what is scored: one speaker's consecutive posts are one utterance, as in training.
+def utterances(turns: Iterable[Turn]) -> tuple[Utterance, ...]:
+    """Return the utterances: consecutive turns of one speaker joined, as in training.
 
-    Of a long run only the newest posts are, at least the last one: an encoder cuts a text that is
-    too long at its end, which would be what was said last.
+    A long run of turns is cut to its newest turns, at least the last one. An encoder would cut the
+    end of a text that is too long, which is the newest part.
     """
-    runs = groupby(posts, key=attrgetter("speaker"))
-    return tuple(Utterance(speaker, _newest([post.text for post in run])) for speaker, run in runs)
+    runs = groupby(turns, key=attrgetter("speaker"))
+    return tuple(Utterance(speaker, _newest([turn.text for turn in run])) for speaker, run in runs)
 
 
 def _newest(texts: list[str]) -> str:
-    """Join the newest of texts, as many as stay within `_RUN`."""
+    """Join as many of the newest texts as fit into `_MOST_CHARACTERS`."""
     lengths = accumulate(len(text) + 1 for text in reversed(texts))
-    kept = sum(1 for length in lengths if length <= _RUN)
+    kept = sum(1 for length in lengths if length <= _MOST_CHARACTERS)
     return " ".join(texts[-max(kept, 1) :])
 
 
-def last_turns(posts: Sequence[Turn]) -> list[int]:
-    """Return for each utterance the number, from 1, of its last post."""
-    runs = groupby(range(len(posts)), key=lambda place: posts[place].speaker)
+def last_turns(turns: Sequence[Turn]) -> list[int]:
+    """Return the number, from 1, of the last turn of each utterance."""
+    runs = groupby(range(len(turns)), key=lambda place: turns[place].speaker)
     return [max(places) + 1 for _, places in runs]
 
 
 def unchanged(before: Sequence[Utterance], after: Sequence[Utterance]) -> int:
-    """Return how many leading utterances are the same, so that their vectors still hold."""
+    """Return how many leading utterances are equal, so that their vectors are still valid."""
     same = takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))
     return sum(1 for _ in same)

@@ -30,9 +30,9 @@ from turnwise.service.wire.sessions import (
     Undone,
 )
 
-POST = TranscriptTurn(turn=1, speaker="user", text="Hello.", at=1.5)
+TURN = TranscriptTurn(turn=1, speaker="user", text="Hello.", at=1.5)
 TRANSCRIPT = Transcript(
-    session_id="s", responder="bot", turns=1, transcript=[POST], model="f", expires_at=2.5
+    session_id="s", responder="bot", turns=1, transcript=[TURN], model="f", expires_at=2.5
 )
 SELECTED = Selected(id="c", text="Good day.", score=0.5, metadata={"intent": "greeting"})
 TIMINGS = {"encode": 5.25, "total": 7.5}
@@ -64,7 +64,7 @@ class Parts:
             ),
             "open": TRANSCRIPT,
             "transcript": TRANSCRIPT,
-            "undo": Undone(session_id="s", turn=0, removed=POST),
+            "undo": Undone(session_id="s", turn=0, removed=TURN),
             "delete": None,
             "scores": ScoreMatrix(
                 session_id="s", pool=PoolVersion(name="p", version=3), ids=["c"], turns=[1],
@@ -145,7 +145,7 @@ def make_app(parts: Parts, **settings: Any) -> FastAPI:
         settings=values,
         metrics=metrics,
         encoder=ENCODER,
-        turns=stub, conversations=stub, ranking=stub, planning=stub, pools=stub, queues=(stub,),
+        turns=stub, sessions=stub, ranking=stub, planning=stub, pools=stub, queues=(stub,),
         ping=stub.ping,
     )  # fmt: skip
     return app

@@ -26,7 +26,7 @@ from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live, Oracle
 from tests.service.live.talk import Talk
 from tests.waiting import eventually
 from turnwise.models.roles import EncoderKind
-from turnwise.service.sessions.store import Sessions
+from turnwise.service.sessions.store import SessionStore
 from turnwise.service.settings import Limits
 
 PREFIX = "urn:turnwise:problem:"
@@ -266,16 +266,16 @@ def test_a_client_that_leaves_after_the_commit_has_said_it_once(
 ) -> None:
     talk = Talk("s", oracle)
     talk.turn(live)
-    committed, commit = threading.Event(), Sessions.commit
+    committed, commit = threading.Event(), SessionStore.commit
 
-    async def committing(self: Sessions, *arguments: Any) -> bool:  # noqa: ANN401
+    async def committing(self: SessionStore, *arguments: Any) -> bool:  # noqa: ANN401
         await commit(self, *arguments)
         committed.set()
         await asyncio.sleep(60)
         raise AssertionError
 
     with monkeypatch.context() as patched:
-        patched.setattr(Sessions, "commit", committing)
+        patched.setattr(SessionStore, "commit", committing)
         with leaving(live, "It was kept."):
             assert committed.wait(20)
         left(live, 1)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.service.conftest import RedisServer
 from tests.service.live.conftest import Launch, Live
-from turnwise.service.sessions.store import Sessions
+from turnwise.service.sessions.store import SessionStore
 
 HELLO = {"speaker": "user", "text": "Hello"}
 
@@ -55,14 +55,14 @@ def test_a_turn_that_is_being_written_is_not_broken_off_by_its_deadline(
     live = launch(request_timeout=1.5)
     live.fill()
     live.ok(post(live, HELLO))  # what is slow the first time
-    commit = Sessions.commit
+    commit = SessionStore.commit
 
-    async def slowly(sessions: Sessions, *args: Any) -> bool:  # noqa: ANN401 - passed on
+    async def slowly(sessions: SessionStore, *args: Any) -> bool:  # noqa: ANN401 - passed on
         landed = await commit(sessions, *args)
         await asyncio.sleep(1.6)
         return landed
 
-    monkeypatch.setattr(Sessions, "commit", slowly)
+    monkeypatch.setattr(SessionStore, "commit", slowly)
     assert live.ok(post(live, HELLO))["turn"] == 2
 
 
@@ -96,14 +96,14 @@ def test_a_retry_gets_the_answer_of_another_release(
 def test_an_answer_lost_after_the_commit_is_not_a_second_turn(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit = Sessions.commit
+    commit = SessionStore.commit
 
-    async def lost(self: Sessions, *arguments: Any) -> bool:  # noqa: ANN401
+    async def lost(self: SessionStore, *arguments: Any) -> bool:  # noqa: ANN401
         await commit(self, *arguments)
         raise ConnectionError("the answer never came")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Sessions, "commit", lost)
+        patched.setattr(SessionStore, "commit", lost)
         assert post(live, HELLO, "k1").status_code == 500
     again = live.ok(post(live, HELLO, "k1"))
     assert (again["replayed"], again["turn"]) == (True, 1)

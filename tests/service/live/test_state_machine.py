@@ -26,7 +26,7 @@ from tests.service.conftest import RedisServer
 from tests.service.live.conftest import REPLIES, Launch, Live, Oracle
 from tests.waiting import eventually
 from turnwise.service.errors import StateUnavailable
-from turnwise.service.sessions.store import ANSWERS_KEPT, Change, Session, SessionKey, Sessions
+from turnwise.service.sessions.store import ANSWERS_KEPT, Change, Session, SessionKey, SessionStore
 
 SPEAKERS = st.sampled_from(["user", "bot", "agent"])
 TEXTS = st.sampled_from(["Hello", "My parcel has not come.", "Let me look", "Thank you", "Yes, 17"])
@@ -156,16 +156,16 @@ class commit_lost:  # noqa: N801 - used as a function
 
     def __enter__(self) -> None:
         self._patch = pytest.MonkeyPatch()
-        commit = Sessions.commit
+        commit = SessionStore.commit
 
         async def unheard(
-            sessions: Sessions, session: SessionKey, base: Session | None, change: Change
+            sessions: SessionStore, session: SessionKey, base: Session | None, change: Change
         ) -> bool:
             self._patch.undo()
             await commit(sessions, session, base, change)
             raise StateUnavailable("the connection broke")
 
-        self._patch.setattr(Sessions, "commit", unheard)
+        self._patch.setattr(SessionStore, "commit", unheard)
 
     def __exit__(self, *_: object) -> None:
         self._patch.undo()

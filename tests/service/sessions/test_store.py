@@ -14,7 +14,7 @@ from turnwise.service.sessions.store import (
     Change,
     Session,
     SessionKey,
-    Sessions,
+    SessionStore,
 )
 from turnwise.service.sessions.turns import Turn
 from turnwise.service.state.redis import connect
@@ -29,19 +29,19 @@ def vectors(count: int, seed: int = 0) -> Float32:
     return np.random.default_rng(seed).normal(size=(count, D)).astype(np.float32)
 
 
-def store(redis: Redis, metrics: Metrics | None = None) -> Sessions:
-    return Sessions(redis, metrics or Metrics(), dimension=D, ttl=100)
+def store(redis: Redis, metrics: Metrics | None = None) -> SessionStore:
+    return SessionStore(redis, metrics or Metrics(), dimension=D, ttl=100)
 
 
 def turn(base: Session | None, text: str = "Hello", seed: int = 0) -> Change:
     """A plain turn: the [B1] of the utterance before, the [B2] and row of the new one."""
-    place = len(base.posts) if base else 0
+    place = len(base.turns) if base else 0
     return Change(
         epoch=base.epoch if base else 0,
         responder="bot",
         fingerprint="f",
-        keep_posts=place,
-        posts=[Turn("user", text, 1.5)],
+        keep_turns=place,
+        turns=[Turn("user", text, 1.5)],
         keep_first=max(place - 1, 0),
         first=vectors(min(place, 1), seed),
         keep_complete=place,
@@ -50,13 +50,13 @@ def turn(base: Session | None, text: str = "Hello", seed: int = 0) -> Change:
     )
 
 
-async def read(sessions: Sessions) -> Session:
+async def read(sessions: SessionStore) -> Session:
     session, _ = await sessions.read(KEY, rows=None, second=True)
     assert session
     return session
 
 
-async def write(sessions: Sessions, turns: int, text: str = "Hello") -> Session:
+async def write(sessions: SessionStore, turns: int, text: str = "Hello") -> Session:
     session = None
     for seed in range(turns):
         assert await sessions.commit(KEY, session, turn(session, text, seed))
@@ -69,7 +69,7 @@ async def test_what_was_committed_is_read(redis: Redis) -> None:
     sessions = store(redis)
     assert await sessions.read(KEY) == (None, None)
     session = await write(sessions, 3)
-    assert session.posts == (Turn("user", "Hello", 1.5),) * 3
+    assert session.turns == (Turn("user", "Hello", 1.5),) * 3
     assert (session.responder, session.fingerprint, session.complete) == ("bot", "f", 3)
     np.testing.assert_array_equal(
         session.rows, np.concatenate([vectors(1, s + 2) for s in range(3)])
@@ -95,7 +95,7 @@ async def test_a_commit_on_an_older_version_changes_nothing(redis: Redis) -> Non
     assert await sessions.commit(KEY, old, turn(old, "first"))
     assert not await sessions.commit(KEY, old, turn(old, "second"))
     assert not await sessions.commit(KEY, None, turn(None, "third"))
-    assert [post.text for post in (await read(sessions)).posts] == ["Hello", "first"]
+    assert [turn.text for turn in (await read(sessions)).turns] == ["Hello", "first"]
 
 
 async def test_a_commit_on_a_deleted_session_of_the_same_name_changes_nothing(redis: Redis) -> None:
@@ -139,7 +139,7 @@ async def test_lists_are_cut_to_what_is_kept(redis: Redis) -> None:
     change = Change(1, "bot", "f", 2, [], 1, none, 1, none, none)
     assert await sessions.commit(KEY, session, change)
     after = await read(sessions)
-    assert (len(after.posts), len(after.first), len(after.second), len(after.rows)) == (2, 1, 1, 1)
+    assert (len(after.turns), len(after.first), len(after.second), len(after.rows)) == (2, 1, 1, 1)
     assert after.epoch == 1
 
 
@@ -150,7 +150,7 @@ async def test_vectors_that_redis_evicted_are_missing_not_wrong(redis: Redis, lo
     await redis.delete(f"tw:session:{{shop/s-1}}:{lost}")
     after = await read(sessions)
     assert not await sessions.commit(KEY, before, turn(before))  # nothing lands behind a gap
-    assert after.posts == before.posts
+    assert after.turns == before.turns
     assert (after.complete, len(after.first)) == ((3, 0) if lost == "first" else (0, 2))
 
 

@@ -196,8 +196,8 @@ async def measure(service: Served, shares: list[float], seconds: float) -> list[
 async def sums(service: Served) -> Float64:
     """Return texts and batches encoded, CPU seconds of service, client and machine, the time."""
     return np.array([
-        await service.metric("turnwise_batch_items_sum"),
-        await service.metric("turnwise_batch_items_count"),
+        await service.metric("turnwise_batch_texts_sum"),
+        await service.metric("turnwise_batch_texts_count"),
         service.process.cpu_seconds + service.redis_process.cpu_seconds,
         time.process_time(),
         busy_seconds(),

@@ -237,7 +237,7 @@ async def sample(service: Served, seconds: float, turns: int) -> Sample:
         keys=service.redis.dbsize(),
         threads=service.process.threads,
         files=service.process.files,
-        tasks=int(await service.metric("turnwise_tasks")),
+        tasks=int(await service.metric("turnwise_event_loop_tasks")),
     )
 
 

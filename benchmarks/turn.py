@@ -199,7 +199,7 @@ class Ours:
             contexts=contexts,
             pools=pools,
             encoder=cached,
-            selector=Selector(metrics, reranking, None),
+            selector=Selector(reranking, None),
             reranking=reranking,
             metrics=metrics,
             max_turns=1000,

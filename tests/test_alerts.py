@@ -56,7 +56,7 @@ def test_a_blip_touches_every_series_that_an_alert_is_about() -> None:
     named = {name for name, _ in emitted()}
     for fault in (normal, blip):
         here = {line["series"].partition("{")[0] for line in fault["input_series"]}
-        assert named - here <= {"turnwise_state_lost_total"}  # of which there is no blip
+        assert named - here <= {"turnwise_redis_losses_total"}  # of which there is no blip
 
 
 def test_series_of_faults_are_those_that_the_service_has() -> None:

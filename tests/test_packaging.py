@@ -71,7 +71,7 @@ def series() -> dict[str, set[str]]:
     metrics = Metrics()
     metrics.requests.labels("POST", "/rank", 200)
     metrics.request_seconds.labels("POST", "/rank")
-    metrics.pool_vectors.labels("default", "default")
+    metrics.pool_candidates.labels("default", "default")
     metrics.pool_version.labels("default", "default")
     metrics.build.info({"version": "", "model": ""})
     families: Iterator[Metric] = iter(metrics.registry.collect())
@@ -117,7 +117,7 @@ def test_matched_values_are_values_of_their_label() -> None:
             for label, value in sample.labels.items():
                 values.setdefault(label, set()).add(value)
     text = "\n".join(expression for _, expression in expressions())
-    for label in ("reason", "result", "path"):
+    for label in ("reason", "result", "lane"):
         matched = set(re.findall(rf'\b{label}="(\w+)"', text))
         assert matched
         assert matched <= values[label]

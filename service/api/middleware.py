@@ -135,7 +135,7 @@ class Observation(HttpMiddleware):
         self._metrics.requests.labels(method, route, status).inc()
         self._metrics.request_seconds.labels(method, route).observe(seconds)
         if status in _REJECTED:
-            self._metrics.rejected.labels(_REJECTED[status]).inc()
+            self._metrics.rejected_requests.labels(_REJECTED[status]).inc()
         ms = round(seconds * 1e3, 2)
         _access.log(
             logging.DEBUG if route in _PROBES else logging.INFO,

@@ -83,7 +83,7 @@ async def readyz(services: ServicesDep) -> Response:
 async def metrics(services: ServicesDep) -> Response:
     """Every series exists from the start; `turnwise_ready` is found out anew."""
     await _checks(services)
-    services.metrics.tasks.set(len(asyncio.all_tasks()))
+    services.metrics.event_loop_tasks.set(len(asyncio.all_tasks()))
     text = generate_latest(services.metrics.registry)
     return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 

@@ -79,7 +79,7 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
             contexts=contexts,
             pools=pools,
             encoder=cached,
-            selector=Selector(metrics, reranking, replica.pairwise),
+            selector=Selector(reranking, replica.pairwise),
             reranking=reranking,
             metrics=metrics,
             max_turns=settings.max_turns,

@@ -12,8 +12,8 @@ const LEAST_MS = 0.5;
 const MOST_MS = 2000;
 const TICKS = [1, 10, 100, 1000];
 const NAMES = {
-  state_read: "read the session",
-  state_write: "write the session",
+  session_read: "read the session",
+  session_write: "write the session",
   queue: "wait for the encoder",
   tokenize: "tokenise",
   encode: "encode",
@@ -21,7 +21,7 @@ const NAMES = {
   rerank: "re-rank, explain",
   plan: "plan",
 };
-const PATHS = { critical: "somebody waits for", idle: "for the next turn", bulk: "of uploads" };
+const LANES = { critical: "somebody waits for", idle: "for the next turn", bulk: "of uploads" };
 
 /** @type {{at: number, scrape: ReturnType<typeof samples>}[]} */
 let kept = [];
@@ -146,28 +146,28 @@ function queue(before, after) {
   const grown = (name, labels) =>
     value(after, name, labels) - (before ? value(before, name, labels) : 0);
   const depth = (scrape) =>
-    Object.keys(PATHS).reduce(
-      (sum, path) => sum + value(scrape, "turnwise_queue_depth", { path }),
+    Object.keys(LANES).reduce(
+      (sum, lane) => sum + value(scrape, "turnwise_queue_texts", { lane }),
       0,
     );
-  const batches = grown("turnwise_batch_items_count");
-  const mean = batches ? grown("turnwise_batch_items_sum") / batches : 0;
+  const batches = grown("turnwise_batch_texts_count");
+  const mean = batches ? grown("turnwise_batch_texts_sum") / batches : 0;
   const encoded =
-    sum(after, "turnwise_encoded_total") - (before ? sum(before, "turnwise_encoded_total") : 0);
+    sum(after, "turnwise_encoded_texts_total") - (before ? sum(before, "turnwise_encoded_texts_total") : 0);
   const hits = grown("turnwise_vector_cache_hits_total");
   const share = hits + encoded ? `${Math.round((100 * hits) / (hits + encoded))} %` : "–";
   const turned =
-    sum(after, "turnwise_rejected_total") - (before ? sum(before, "turnwise_rejected_total") : 0);
+    sum(after, "turnwise_rejected_requests_total") - (before ? sum(before, "turnwise_rejected_requests_total") : 0);
   const dropped =
-    sum(after, "turnwise_dropped_total") - (before ? sum(before, "turnwise_dropped_total") : 0);
+    sum(after, "turnwise_dropped_texts_total") - (before ? sum(before, "turnwise_dropped_texts_total") : 0);
   return [
     figure(
       "Texts that wait",
       thousands(depth(after)),
       trace(kept.map(({ scrape }) => depth(scrape))),
     ),
-    ...Object.entries(PATHS).map(([path, words]) =>
-      figure(`… ${words}`, thousands(value(after, "turnwise_queue_depth", { path }))),
+    ...Object.entries(LANES).map(([lane, words]) =>
+      figure(`… ${words}`, thousands(value(after, "turnwise_queue_texts", { lane }))),
     ),
     figure(
       "The oldest turn or ranking waits since",

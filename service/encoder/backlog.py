@@ -208,8 +208,8 @@ class Backlog:
         self._resize(request.priority, -texts)
         if not request.failed:
             reason = "deadline" if request.late else "cancelled"
-            self._metrics.dropped.labels(reason).inc(texts)
+            self._metrics.dropped_texts.labels(reason).inc(texts)
 
     def _resize(self, priority: Priority, change: int) -> None:
         self._sizes[priority] += change
-        self._metrics.queue_depth.labels(priority.lane).inc(change)
+        self._metrics.queue_texts.labels(priority.lane).inc(change)

@@ -73,7 +73,7 @@ class Device:
             request.vectors[entry.place] = vector
             request.encoded += 1
             role = request.items[entry.place].role
-            self._metrics.encoded.labels(role, request.priority.lane).inc()
+            self._metrics.encoded_texts.labels(role, request.priority.lane).inc()
             if request.encoded == len(request.items):
                 settle(request, request.vectors)
 
@@ -87,7 +87,7 @@ class Device:
             self._metrics.batch_failures.inc()
             raise
         self._failures = 0
-        self._metrics.batch_items.observe(len(tokens))
+        self._metrics.batch_texts.observe(len(tokens))
         self._metrics.batch_tokens.observe(len(tokens) * max(map(len, tokens)))
         return vectors
 

@@ -185,7 +185,7 @@ class EncoderQueue:
 
     def _count_rejected(self, priority: Priority, reason: str) -> None:
         if priority is not Priority.IDLE:  # of which no client hears
-            self._metrics.rejected.labels(reason).inc()
+            self._metrics.rejected_requests.labels(reason).inc()
 
     def _run_all(self) -> None:
         while (work := self._next_work()) is not None:

@@ -1,7 +1,8 @@
-"""What Prometheus scrapes: every series exists from the start, so that no rate lacks its zero."""
+"""The metrics that Prometheus scrapes. Every series exists from the start, so rates begin at 0."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import product
 from time import perf_counter
 from typing import Literal, get_args
@@ -11,116 +12,117 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from turnwise.models.roles import Role
 
 Stage = Literal[
-    "queue", "tokenize", "encode", "state_read", "state_write", "search", "rerank", "plan"
+    "queue", "tokenize", "encode", "session_read", "session_write", "search", "rerank", "plan"
 ]
 Lane = Literal["critical", "idle", "bulk"]
-"""The label `path`: whether a request waits for an encoding, nobody does, or an upload does."""
+"""A request waits for a critical text, nothing for an idle one, an upload for one of bulk."""
 Rejected = Literal["queue_full", "draining", "body_too_large", "unauthenticated", "forbidden"]
 Dropped = Literal["cancelled", "deadline"]
-Operation = Literal["read", "commit", "put_first", "delete", "pool_read", "pool_commit"]
+Operation = Literal[
+    "session_read", "session_write", "session_fill", "session_delete", "pool_read", "pool_write"
+]
+"""`session_fill` adds the [B1] vector that was encoded after the answer."""
 Result = Literal["ok", "conflict", "replayed", "unavailable", "failed"]
 Lost = Literal["database", "session", "pool"]
-"""All that was in Redis, or a part of a session or of a pool, as where it evicts keys."""
+"""Everything, or a part of a session or pool, as when Redis evicts keys."""
 PoolState = Literal["ready", "behind", "loading", "encoding", "damaged"]
-"""Behind: an older version is served, since the newest could not be read."""
+"""A pool is behind while an older version is served because the newest cannot be read."""
 
 Age = Callable[[], float]
-"""In seconds."""
+"""Returns seconds."""
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
-_ITEMS = (1, 2, 4, 8, 16, 32, 64, 128)
+_TEXTS = (1, 2, 4, 8, 16, 32, 64, 128)
 _TOKENS = (16, 64, 256, 1024, 4096, 16384)
 
 
 class Metrics:
-    """The service's metrics, in a registry of their own: two services may live in one process."""
+    """The metrics of one service, in their own registry: a process may hold two services."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self.requests = Counter(
-            "turnwise_requests",
-            "Requests answered",
-            ["method", "route", "status"],
-            registry=registry,
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+        self.requests = counter(
+            "turnwise_requests", "HTTP requests answered.", ["method", "route", "status"]
         )
-        self.request_seconds = Histogram(
-            "turnwise_request_seconds", "Time to answer", ["method", "route"],
-            buckets=_SECONDS, registry=registry,
+        self.request_seconds = histogram(
+            "turnwise_request_seconds", "Seconds from a request to its answer.",
+            ["method", "route"], buckets=_SECONDS,
         )  # fmt: skip
-        self.stage_seconds = Histogram(
-            "turnwise_stage_seconds", "Time of a stage on a request's way", ["stage"],
-            buckets=_SECONDS, registry=registry,
+        self.stage_seconds = histogram(
+            "turnwise_stage_seconds", "Seconds that one stage of a request took.",
+            ["stage"], buckets=_SECONDS,
         )  # fmt: skip
-        self.queue_depth = Gauge(
-            "turnwise_queue_depth", "Texts that wait for the encoder", ["path"], registry=registry
+        self.queue_texts = gauge(
+            "turnwise_queue_texts", "Texts that wait in the encoder queue.", ["lane"]
         )
-        self.queue_oldest_seconds = Gauge(
-            "turnwise_queue_oldest_seconds", "Age of the oldest text that a client waits for",
-            registry=registry,
+        self.queue_oldest_seconds = gauge(
+            "turnwise_queue_oldest_seconds",
+            "Age of the oldest text in the critical lane of the encoder queue.",
+        )
+        self.batch_texts = histogram(
+            "turnwise_batch_texts", "Texts in a batch of the encoder.", buckets=_TEXTS
+        )
+        self.batch_tokens = histogram(
+            "turnwise_batch_tokens", "Tokens in a batch of the encoder, padding included.",
+            buckets=_TOKENS,
         )  # fmt: skip
-        self.batch_items = Histogram(
-            "turnwise_batch_items", "Texts of a batch", buckets=_ITEMS, registry=registry
+        self.batch_running_seconds = gauge(
+            "turnwise_batch_running_seconds",
+            "Age of the batch that the encoder runs now; 0 when idle, +Inf when a thread has died.",
         )
-        self.batch_tokens = Histogram(
-            "turnwise_batch_tokens", "Tokens of a padded batch", buckets=_TOKENS, registry=registry
+        self.batch_failures = counter(
+            "turnwise_batch_failures", "Batches that the encoder failed on."
         )
-        self.batch_running_seconds = Gauge(
-            "turnwise_batch_running_seconds", "Age of the batch on the device", registry=registry
+        self.encoded_texts = counter(
+            "turnwise_encoded_texts", "Texts that the encoder encoded.", ["role", "lane"]
         )
-        self.batch_failures = Counter(
-            "turnwise_batch_failures", "Batches that the encoder failed on", registry=registry
+        self.cache_hits = counter(
+            "turnwise_vector_cache_hits", "Texts whose vector was in the encoder's cache."
         )
-        self.encoded = Counter(
-            "turnwise_encoded", "Utterances encoded", ["role", "path"], registry=registry
+        self.rejected_requests = counter(
+            "turnwise_rejected_requests", "Requests rejected before any work.", ["reason"]
         )
-        self.cache_hits = Counter(
-            "turnwise_vector_cache_hits", "Vectors found in memory", registry=registry
+        self.dropped_texts = counter(
+            "turnwise_dropped_texts", "Texts removed from the encoder queue unencoded.", ["reason"]
         )
-        self.rejected = Counter(
-            "turnwise_rejected", "Requests turned away", ["reason"], registry=registry
+        self.redis_operations = counter(
+            "turnwise_redis_operations", "Operations on Redis.", ["operation", "result"]
         )
-        self.dropped = Counter(
-            "turnwise_dropped", "Texts dropped before they were encoded", ["reason"],
-            registry=registry,
-        )  # fmt: skip
-        self.state_operations = Counter(
-            "turnwise_state_operations", "Operations on Redis", ["operation", "result"],
-            registry=registry,
-        )  # fmt: skip
-        self.state_lost = Counter(
-            "turnwise_state_lost", "What Redis was found to have lost", ["what"], registry=registry
+        self.redis_losses = counter(
+            "turnwise_redis_losses", "Times that Redis was found to have lost data.", ["what"]
         )
-        self.redis_evicts = Gauge(
-            "turnwise_redis_evicts", "1 where Redis may drop keys to make room", registry=registry
+        self.redis_may_evict = gauge(
+            "turnwise_redis_may_evict", "1 if Redis may evict sessions and pools, else 0."
         )
-        self.sessions_created = Counter(
-            "turnwise_sessions_created", "Sessions created", registry=registry
+        self.sessions_created = counter("turnwise_sessions_created", "Sessions created.")
+        self.pool_candidates = gauge(
+            "turnwise_pool_candidates", "Candidates in a pool.", ["namespace", "pool"]
         )
-        self.pool_vectors = Gauge(
-            "turnwise_pool_vectors", "Candidates of a pool", ["namespace", "pool"],
-            registry=registry,
-        )  # fmt: skip
-        self.pool_version = Gauge(
-            "turnwise_pool_version", "Version of a pool", ["namespace", "pool"], registry=registry
+        self.pool_version = gauge(
+            "turnwise_pool_version", "Version of a pool on this replica.", ["namespace", "pool"]
         )
-        self.pools = Gauge("turnwise_pools", "Pools by state", ["state"], registry=registry)
-        self.ready = Gauge("turnwise_ready", "1 while /readyz says yes", registry=registry)
-        self.tasks = Gauge("turnwise_tasks", "Tasks of the event loop", registry=registry)
-        self.build = Info("turnwise_build", "Version and model", registry=registry)
-        self._waiting: list[Age] = []
+        self.pools = gauge("turnwise_pools", "Pools on this replica, by state.", ["state"])
+        self.ready = gauge("turnwise_ready", "1 while /readyz answers 200, else 0.")
+        self.event_loop_tasks = gauge("turnwise_event_loop_tasks", "Tasks of the event loop.")
+        self.build = Info(
+            "turnwise_build", "Version of Turnwise and name of the model.", registry=registry
+        )
+        self._oldest: list[Age] = []
         self._running: list[Age] = []
         self._create_series()
 
-    def watch_queue(self, waiting: Age, running: Age) -> None:
-        """Take what tells, of one more queue, the ages of its oldest text and of its batch."""
-        self._waiting.append(waiting)
+    def watch_queue(self, oldest: Age, running: Age) -> None:
+        """Report the ages of a queue's oldest text and running batch; of several, the largest."""
+        self._oldest.append(oldest)
         self._running.append(running)
-        self.queue_oldest_seconds.set_function(lambda: max(age() for age in self._waiting))
+        self.queue_oldest_seconds.set_function(lambda: max(age() for age in self._oldest))
         self.batch_running_seconds.set_function(lambda: max(age() for age in self._running))
 
     @contextmanager
     def stage(self, stage: Stage) -> Iterator[None]:
-        """Time a stage, also one that fails."""
+        """Time a stage, even if it fails."""
         begin = perf_counter()
         try:
             yield
@@ -128,19 +130,17 @@ class Metrics:
             self.stage_seconds.labels(stage).observe(perf_counter() - begin)
 
     def _create_series(self) -> None:
-        for stage in get_args(Stage):
-            self.stage_seconds.labels(stage)
-        for lane in get_args(Lane):
-            self.queue_depth.labels(lane)
-        for role, lane in product(Role, get_args(Lane)):
-            self.encoded.labels(role, lane)
         for metric, values in (
-            (self.rejected, Rejected),
-            (self.dropped, Dropped),
-            (self.state_lost, Lost),
+            (self.stage_seconds, Stage),
+            (self.queue_texts, Lane),
+            (self.rejected_requests, Rejected),
+            (self.dropped_texts, Dropped),
+            (self.redis_losses, Lost),
             (self.pools, PoolState),
         ):
             for value in get_args(values):
                 metric.labels(value)
+        for role, lane in product(Role, get_args(Lane)):
+            self.encoded_texts.labels(role, lane)
         for operation, result in product(get_args(Operation), get_args(Result)):
-            self.state_operations.labels(operation, result)
+            self.redis_operations.labels(operation, result)

@@ -1,22 +1,24 @@
-"""How long the stages of one answer took."""
+"""The milliseconds of each stage of one answer (the wire's `timings_ms`)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
+from turnwise.service.observe.metrics import Metrics, Stage
 from turnwise.service.observe.tracing import tracer
 
 
 class Timings:
-    """Adds up the milliseconds of each stage; a stage may come more than once."""
+    """Adds up the milliseconds of each stage. A stage may be entered several times."""
 
-    def __init__(self, *stages: str) -> None:
+    def __init__(self, metrics: Metrics, *stages: str) -> None:
+        self._metrics = metrics
         self._begin = perf_counter()
         self._milliseconds = dict.fromkeys(stages, 0.0)
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Time a part of a stage, and trace it."""
+    def stage(self, name: str, metric: Stage | None = None) -> Iterator[None]:
+        """Time and trace a stage; with `metric`, also observe it in `turnwise_stage_seconds`."""
         begin = perf_counter()
         try:
             with tracer.start_as_current_span(
@@ -24,10 +26,13 @@ class Timings:
             ):
                 yield
         finally:
-            self._milliseconds[name] += (perf_counter() - begin) * 1e3
+            seconds = perf_counter() - begin
+            self._milliseconds[name] += seconds * 1e3
+            if metric:
+                self._metrics.stage_seconds.labels(metric).observe(seconds)
 
     def milliseconds(self) -> dict[str, float]:
-        """Return the stages so far, and the total since the beginning."""
+        """Return the milliseconds of each stage so far, and `total` since the beginning."""
         total = (perf_counter() - self._begin) * 1e3
         return {
             name: round(value, 3) for name, value in (self._milliseconds | {"total": total}).items()

@@ -247,7 +247,7 @@ class LivePool:
         try:
             log, edits = await self._replay.since(self.position)
         except PoolNotReady:
-            self._metrics.state_lost.labels("pool").inc()
+            self._metrics.redis_losses.labels("pool").inc()
             self.state = "damaged" if self._contents is None else "ready"
             raise
         self.log = log
@@ -268,7 +268,7 @@ class LivePool:
             self.tell(None)
         self._contents, self.position, self.state = contents, position, "ready"
         if not self.forgotten:  # else their series would come back
-            self._metrics.pool_vectors.labels(*self.key).set(len(contents))
+            self._metrics.pool_candidates.labels(*self.key).set(len(contents))
             self._metrics.pool_version.labels(*self.key).set(position.version)
 
     async def _after(self, contents: Contents, edits: Sequence[Edit]) -> Contents:

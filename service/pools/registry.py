@@ -297,7 +297,7 @@ class Pools:
     async def _see_whether_all_is_lost(self) -> None:
         born = await self._store.born()
         if self._born not in {None, born}:
-            self._metrics.state_lost.labels("database").inc()
+            self._metrics.redis_losses.labels("database").inc()
             _log.error("Redis lost its data: %d pools, and all sessions", len(self._pools))
             self._filled = self._fill is None
         self._born = born
@@ -364,7 +364,7 @@ class Pools:
         self._lacking.discard(key)
         if pool := self._pools.pop(key, None):
             pool.forgotten = True
-            for gauge in (self._metrics.pool_vectors, self._metrics.pool_version):
+            for gauge in (self._metrics.pool_candidates, self._metrics.pool_version):
                 gauge.remove(*key)
 
 

@@ -51,7 +51,7 @@ class PoolStore:
         """Return a word that this Redis was given once; another one, where it lost its data."""
         while (word := await self._do("pool_read", lambda: self._redis.get(_BORN))) is None:
             new = secrets.token_hex(8)
-            await self._do("pool_commit", lambda: self._redis.set(_BORN, new, nx=True))  # noqa: B023
+            await self._do("pool_write", lambda: self._redis.set(_BORN, new, nx=True))  # noqa: B023
         return cast(str, word.decode())
 
     async def names(self) -> dict[PoolKey, str]:
@@ -80,8 +80,8 @@ class PoolStore:
             and it was left alone then.
         """
         arguments = [secrets.token_hex(8), description, time(), retrieval or ""]
-        incarnation, found = await self._run("pool_commit", "create", _keys(key), arguments)
-        await self._do("pool_commit", lambda: self._redis.hset(_NAMES, str(key), incarnation))
+        incarnation, found = await self._run("pool_write", "create", _keys(key), arguments)
+        await self._do("pool_write", lambda: self._redis.hset(_NAMES, str(key), incarnation))
         return _retrieval(found)
 
     async def read(self, key: PoolKey, has: Position = NOWHERE) -> Log | None:
@@ -106,7 +106,7 @@ class PoolStore:
     async def put_vectors(self, key: PoolKey, name: str, vectors: Float16) -> None:
         """Add this model's vectors to a chunk."""
         arguments = [self._field, vectors.tobytes()]
-        await self._run("pool_commit", "put_vectors", [_chunk(key, name)], arguments)
+        await self._run("pool_write", "put_vectors", [_chunk(key, name)], arguments)
 
     async def stage(self, key: PoolKey, edit: Edit) -> Entry:
         """Write an edit's chunks; until they are committed, nobody sees them."""
@@ -124,7 +124,7 @@ class PoolStore:
     async def discard(self, key: PoolKey, chunks: Iterable[str]) -> None:
         """Remove staged chunks that will not be committed."""
         if names := [_chunk(key, name) for name in chunks]:
-            await self._do("pool_commit", lambda: self._redis.unlink(*names))
+            await self._do("pool_write", lambda: self._redis.unlink(*names))
 
     async def commit(self, key: PoolKey, read: Position, entry: Entry) -> Outcome:
         """Append an entry, if the pool's newest version still is the one that was read."""
@@ -152,7 +152,7 @@ class PoolStore:
         """Say whether this replica is to fold now; no other one is for a while."""
         lock = _key(key, "fold")
         set_lock = lambda: self._redis.set(lock, b"", nx=True, ex=_LOCK_SECONDS)  # noqa: E731
-        return bool(await self._do("pool_commit", set_lock))
+        return bool(await self._do("pool_write", set_lock))
 
     async def drop(self, key: PoolKey, log: Log) -> Outcome:
         """Remove a pool, whose log was read from its start, if it still is as it was read."""
@@ -167,17 +167,17 @@ class PoolStore:
 
     async def forget(self, key: PoolKey, incarnation: str) -> None:
         """Take a pool that is gone off the list of names."""
-        await self._run("pool_commit", "forget", [_NAMES], [str(key), incarnation])
+        await self._run("pool_write", "forget", [_NAMES], [str(key), incarnation])
 
     async def _stage(
         self, key: PoolKey, name: str, candidates: Sequence[Candidate], vectors: Float16
     ) -> None:
         compressed = await asyncio.to_thread(dumped, candidates)
         arguments = [_STAGED_SECONDS, "candidates", compressed, self._field, vectors.tobytes()]
-        await self._run("pool_commit", "stage", [_chunk(key, name)], arguments)
+        await self._run("pool_write", "stage", [_chunk(key, name)], arguments)
 
     async def _mutate(self, script: str, keys: list[str], arguments: list[Any]) -> Outcome:
-        with redis_errors(self._metrics, "pool_commit") as counted:
+        with redis_errors(self._metrics, "pool_write") as counted:
             outcome: Outcome = (await self._script[script](keys, arguments)).decode()
             if outcome != "ok":
                 counted.result = "conflict"

@@ -30,14 +30,14 @@ class Planning:
             Conflict: The method needs a context, and the session has no utterance.
             ServiceError: Reading or encoding failed.
         """
-        timings = Timings("encode", "state", "plan")
+        timings = Timings(self._metrics, "encode", "state", "plan")
         with timings.stage("state"):
             context = await self._contexts.read(namespace, request)
         if request.method != "chain" and not context.utterances:
             raise empty_context(request)
         with timings.stage("encode"):
             links, pull = await self._encode(request, context)
-        with timings.stage("plan"), self._metrics.stage("plan"):
+        with timings.stage("plan", metric="plan"):
             plan = await asyncio.to_thread(_plan, request, links, pull)
         names = request.names
         orders = [

@@ -74,7 +74,7 @@ class Ranking:
             Conflict: The session has no utterance, and there is no goal.
             ServiceError: Reading, encoding or searching failed.
         """
-        timings = Timings("encode", "state", "retrieve", "rerank")
+        timings = Timings(self._metrics, "encode", "state", "retrieve", "rerank")
         self._reranking.check(request.rerank, explain=request.explain)
         with timings.stage("state"):
             context = await self._contexts.read(namespace, request)
@@ -91,7 +91,7 @@ class Ranking:
         with timings.stage("encode"):
             goals = await goal_scores(self._contexts, context, candidates, request.goals)
             avoid = await goal_scores(self._contexts, context, candidates, request.avoid)
-        with timings.stage("rerank"), self._metrics.stage("rerank"):
+        with timings.stage("rerank", metric="rerank"):
             over = _over(request, avoid)
             ranking = _ranking(request, candidates, fit, goals, over)
             rejected = _rejected(request, candidates, avoid, over)

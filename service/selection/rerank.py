@@ -72,11 +72,11 @@ class Reranking:
             EncoderFailed: The model failed.
         """
         if self._waiting >= _WAITING:
-            self._metrics.rejected.labels("queue_full").inc()
+            self._metrics.rejected_requests.labels("queue_full").inc()
             raise Overloaded(f"{self._waiting} lists wait for the re-ranker already")
         self._waiting += 1
         try:
-            with timings.stage("rerank"), self._metrics.stage("rerank"):
+            with timings.stage("rerank", metric="rerank"):
                 return await self._scored(list(context), list(candidates))
         finally:
             self._waiting -= 1

@@ -8,7 +8,6 @@ import numpy as np
 from turnwise.models.arrays import Float32
 from turnwise.models.scores import Aggregation, running_query
 from turnwise.service.errors import InvalidRequest
-from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Hit, PoolView
 from turnwise.service.selection.pairwise import Pairwise, pairwise_of
@@ -43,8 +42,8 @@ class Selector:
     MaxSim (C3L appendix A) or a re-ranker then orders the short list anew, where requested.
     """
 
-    def __init__(self, metrics: Metrics, reranking: Reranking, pairwise: Pairwise | None) -> None:
-        self._metrics, self._reranking, self._pairwise = metrics, reranking, pairwise
+    def __init__(self, reranking: Reranking, pairwise: Pairwise | None) -> None:
+        self._reranking, self._pairwise = reranking, pairwise
 
     async def select(
         self, view: PoolView, context: EncodedContext, choice: Choice, timings: Timings
@@ -70,7 +69,7 @@ class Selector:
             return _best(hits, scores, choice.top_k)
         if not choice.pairs_read or pairwise:
             return [selected(hit, hit.score) for hit in hits]
-        with timings.stage("rerank"), self._metrics.stage("rerank"):
+        with timings.stage("rerank", metric="rerank"):
             vectors = view.vectors([hit.candidate.id for hit in hits])
             return await asyncio.to_thread(_by_pairs, hits, vectors, context, choice)
 

@@ -101,7 +101,7 @@ class Turns:
             request=request,
             choice=Choice(aggregation, request.top_k, request.explain, request.rerank),
             retry=_Retry.of(key, request) if key else None,
-            timings=Timings("encode", "state", "retrieve", "rerank"),
+            timings=Timings(self._metrics, "encode", "state", "retrieve", "rerank"),
         )
         async with deadline(self._timeout) as limit:
             attempt = partial(self._attempt, asked, limit, limit.when())
@@ -139,7 +139,7 @@ class Turns:
         return answer.model_copy(update={"timings_ms": asked.timings.milliseconds()})
 
     async def _read(self, asked: "_Asked") -> tuple[Session | None, Answered | None]:
-        with asked.timings.stage("state"), self._metrics.stage("state_read"):
+        with asked.timings.stage("state", metric="session_read"):
             return await self._sessions.read(
                 asked.session,
                 rows=asked.choice.aggregation.rows_read,
@@ -148,7 +148,7 @@ class Turns:
             )
 
     async def _commit(self, asked: "_Asked", base: Session | None, change: Change) -> bool:
-        with asked.timings.stage("state"), self._metrics.stage("state_write"):
+        with asked.timings.stage("state", metric="session_write"):
             return await self._sessions.commit(asked.session, base, change)
 
     def _update(self, asked: "_Asked", base: Session | None) -> Update:

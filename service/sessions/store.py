@@ -184,13 +184,13 @@ class SessionStore:
             The session, None where there is none; and the earlier answer to the key.
         """
         wanted: list[str | int] = [-1 if rows is None else rows, int(second), idempotency_key]
-        with redis_errors(self._metrics, "read") as outcome:
+        with redis_errors(self._metrics, "session_read") as outcome:
             found = _Read(*await self._read(keys=_keys(session), args=wanted))
             if found.answer:
                 outcome.result = "replayed"
         answered = Answered(*found.answer.decode().split("\n", 2)) if found.answer else None
         if found.lost:
-            self._metrics.state_lost.labels("session").inc()
+            self._metrics.redis_losses.labels("session").inc()
             _log.warning("Redis lost a part of a session")
         return self._session(found), answered
 
@@ -228,7 +228,7 @@ class SessionStore:
             *(number for keep, blobs in lists for number in (keep, len(blobs))),
             *(blob for _, blobs in lists for blob in blobs),
         ]
-        with redis_errors(self._metrics, "commit") as outcome:
+        with redis_errors(self._metrics, "session_write") as outcome:
             applied = bool(await self._commit(keys=_keys(session), args=arguments))
             if not applied:
                 outcome.result = "conflict"
@@ -240,7 +240,7 @@ class SessionStore:
         """Add [B1] (d,) of the utterance at `place`, unless it is stored or the text changed."""
         keys = [key for key in _keys(session) if key.endswith(("meta", "first"))]
         arguments: list[int | bytes] = [epoch, place, vector.astype(np.float16).tobytes()]
-        with redis_errors(self._metrics, "put_first") as outcome:
+        with redis_errors(self._metrics, "session_fill") as outcome:
             applied = bool(await self._put_first(keys=keys, args=arguments))
             if not applied:
                 outcome.result = "conflict"
@@ -248,7 +248,7 @@ class SessionStore:
 
     async def delete(self, session: SessionKey) -> bool:
         """Delete a session; return whether there was one."""
-        with redis_errors(self._metrics, "delete"):
+        with redis_errors(self._metrics, "session_delete"):
             return bool(await self._redis.unlink(*_keys(session)))
 
     def _session(self, found: _Read) -> Session | None:

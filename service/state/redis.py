@@ -165,7 +165,7 @@ class Probe:
         """Write something; raises where Redis is away, full, demoted, or without its disk."""
         with suppress(ResponseError):  # it may be forbidden to ask
             policies = await _evicting(self.redis, cluster=self.cluster)
-            self.metrics.redis_evicts.set(bool(policies))
+            self.metrics.redis_may_evict.set(bool(policies))
             if policies:
                 _log.warning("Redis may evict sessions and pools: %s", ", ".join(sorted(policies)))
         try:
@@ -211,7 +211,7 @@ def redis_errors(metrics: Metrics, operation: Operation) -> Iterator[Outcome]:
         outcome.result = "failed"
         raise
     finally:
-        metrics.state_operations.labels(operation, outcome.result).inc()
+        metrics.redis_operations.labels(operation, outcome.result).inc()
 
 
 def _cancelled() -> int:

@@ -89,7 +89,7 @@ async def test_body_over_the_limit_is_refused_by_its_declared_length(
     metrics = (await small.get("/metrics")).text
     assert response.status_code == 413
     assert response.json()["type"] == "urn:turnwise:problem:body-too-large"
-    assert 'turnwise_rejected_total{reason="body_too_large"} 1.0' in metrics
+    assert 'turnwise_rejected_requests_total{reason="body_too_large"} 1.0' in metrics
     assert parts.calls == [("ping",)]  # of the metrics
 
 
@@ -104,7 +104,7 @@ async def test_body_over_the_limit_is_refused_by_its_counted_length(
     response = await small.post("/rank", content=chunks(), headers=headers)
     metrics = (await small.get("/metrics")).text
     assert response.status_code == 413
-    assert 'turnwise_rejected_total{reason="body_too_large"} 1.0' in metrics
+    assert 'turnwise_rejected_requests_total{reason="body_too_large"} 1.0' in metrics
 
 
 async def test_defaults_admit_a_thousand_candidates(client: httpx.AsyncClient) -> None:

@@ -106,5 +106,5 @@ async def test_turned_away_callers_are_counted(client_of: Connect) -> None:
         await post_turn(client, {})
         await client.put("/pools/p", json={}, headers=holder("reader"))
         text = (await client.get("/metrics")).text
-    assert 'turnwise_rejected_total{reason="unauthenticated"} 1.0' in text
-    assert 'turnwise_rejected_total{reason="forbidden"} 1.0' in text
+    assert 'turnwise_rejected_requests_total{reason="unauthenticated"} 1.0' in text
+    assert 'turnwise_rejected_requests_total{reason="forbidden"} 1.0' in text

@@ -60,7 +60,7 @@ def texts(batch: Sequence[Entry]) -> list[str]:
 
 
 def dropped(metrics: Metrics, reason: str) -> float:
-    return metrics.dropped.labels(reason)._value.get()
+    return metrics.dropped_texts.labels(reason)._value.get()
 
 
 @given(st.lists(st.lists(st.integers(1, 60), min_size=1, max_size=40), max_size=6))
@@ -169,12 +169,12 @@ def test_uploads_do_not_count_toward_the_bound(backlog: Backlog) -> None:
     assert (backlog.size, backlog.before(Priority.IDLE)) == (3, 1)
 
 
-def test_depth_is_told_by_path(backlog: Backlog, metrics: Metrics) -> None:
+def test_waiting_texts_are_counted_per_lane(backlog: Backlog, metrics: Metrics) -> None:
     backlog.add(asked("a", "b", priority=Priority.BULK))
     backlog.add(asked("c", priority=Priority.LIST))
     backlog.add(asked("d"))
     depth = {
-        path: metrics.queue_depth.labels(path)._value.get() for path in ("critical", "idle", "bulk")
+        lane: metrics.queue_texts.labels(lane)._value.get() for lane in ("critical", "idle", "bulk")
     }
     assert depth == {"critical": 2, "idle": 0, "bulk": 2}
 

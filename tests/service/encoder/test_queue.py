@@ -201,10 +201,12 @@ async def test_past_the_bound_it_says_so(stub: StubEncoder, metrics: Metrics) ->
         await admitted(waiting)
         with pytest.raises(Overloaded):
             await queue.encode(items("c", "d"), Priority.IDLE)
-        assert value(metrics, "turnwise_rejected_total", reason="queue_full") == 0  # nobody heard
+        assert (
+            value(metrics, "turnwise_rejected_requests_total", reason="queue_full") == 0
+        )  # nobody heard
         with pytest.raises(Overloaded):
             await queue.encode(items("c", "d", "e"))
-        assert value(metrics, "turnwise_rejected_total", reason="queue_full") == 1
+        assert value(metrics, "turnwise_rejected_requests_total", reason="queue_full") == 1
         stub.open.set()
         await asyncio.gather(held, waiting)
         assert (await queue.encode(items("c", "d", "e"))).shape == (3, 3)
@@ -259,7 +261,7 @@ async def test_what_a_client_gave_up_is_not_encoded(
     stub.open.set()
     await asyncio.gather(held, kept)
     assert stub.encoded == ["held", "kept"]
-    assert value(metrics, "turnwise_dropped_total", reason="cancelled") == 1
+    assert value(metrics, "turnwise_dropped_texts_total", reason="cancelled") == 1
 
 
 async def test_what_comes_too_late_is_not_encoded(
@@ -272,7 +274,7 @@ async def test_what_comes_too_late_is_not_encoded(
     await held
     await queue.encode(items("after"))
     assert stub.encoded == ["held", "after"]
-    assert value(metrics, "turnwise_dropped_total", reason="deadline") == 1
+    assert value(metrics, "turnwise_dropped_texts_total", reason="deadline") == 1
 
 
 async def test_a_failing_text_fails_its_own_request_only(
@@ -396,7 +398,7 @@ async def test_draining_finishes_what_waits_and_takes_nothing_new(
     await asyncio.sleep(0)
     with pytest.raises(Draining):
         await queue.encode(items("c"))
-    assert value(metrics, "turnwise_rejected_total", reason="draining") == 1
+    assert value(metrics, "turnwise_rejected_requests_total", reason="draining") == 1
     stub.open.set()
     await draining
     assert held.done()
@@ -450,18 +452,18 @@ async def test_what_is_encoded_is_counted_by_role_and_path(
     await queue.encode([RoleText("a", Role.SECOND, Relation.OTHER)])
     await queue.encode([RoleText("a", Role.FIRST, Relation.OTHER)], Priority.IDLE)
     await queue.encode(items("a", "b"), Priority.BULK)
-    name = "turnwise_encoded_total"
-    assert value(metrics, name, role="second", path="critical") == 1
-    assert value(metrics, name, role="first", path="idle") == 1
-    assert value(metrics, name, role="after", path="bulk") == 2
-    assert value(metrics, name, role="after", path="critical") == 0
+    name = "turnwise_encoded_texts_total"
+    assert value(metrics, name, role="second", lane="critical") == 1
+    assert value(metrics, name, role="first", lane="idle") == 1
+    assert value(metrics, name, role="after", lane="bulk") == 2
+    assert value(metrics, name, role="after", lane="critical") == 0
 
 
 async def test_stages_and_batches_are_measured(queue: EncoderQueue, metrics: Metrics) -> None:
     await queue.encode(items("aaaa", "bbbb"))
     for stage in ("queue", "tokenize", "encode"):
         assert value(metrics, "turnwise_stage_seconds_count", stage=stage) >= 1
-    assert value(metrics, "turnwise_batch_items_sum") == 2
+    assert value(metrics, "turnwise_batch_texts_sum") == 2
     assert value(metrics, "turnwise_batch_tokens_sum") == 8
 
 

@@ -221,8 +221,8 @@ def tenants(launch: Launch) -> Live:
     live.fill(pool="secret")
     headers = {"Idempotency-Key": "k"}
     live.ok(live.http.post("/sessions/hers/turn", json=TURN, headers=headers))
-    written = {"operation": "put_first", "result": "ok"}  # by the service, when it is idle
-    eventually(lambda: live.metric("turnwise_state_operations_total", **written) == 1)
+    written = {"operation": "session_fill", "result": "ok"}  # by the service, when it is idle
+    eventually(lambda: live.metric("turnwise_redis_operations_total", **written) == 1)
     become(live, "bob")
     return live
 

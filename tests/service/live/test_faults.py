@@ -95,11 +95,11 @@ def test_a_session_of_another_model_is_rebuilt_once_from_its_text(
     def encoded() -> float:
         roles = ("first", "second")
         return sum(
-            new.metric("turnwise_encoded_total", role=role, path="critical") for role in roles
+            new.metric("turnwise_encoded_texts_total", role=role, lane="critical") for role in roles
         )
 
-    put = {"operation": "put_first", "result": "ok"}
-    eventually(lambda: new.metric("turnwise_state_operations_total", **put) == 1)
+    put = {"operation": "session_fill", "result": "ok"}
+    eventually(lambda: new.metric("turnwise_redis_operations_total", **put) == 1)
     before = encoded()
     new.turn("s", *DIALOGUE[5])
     assert encoded() == before + 1
@@ -186,7 +186,7 @@ def test_an_encoder_that_hangs_is_told_of_and_takes_nothing_with_it(
         with ThreadPoolExecutor(6) as six:
             seen = list(six.map(lambda number: kind(talk.post(live, f"Waits {number}.")), range(6)))
         assert set(seen) == {(503, "deadline-exceeded"), (429, "overloaded")}
-        assert live.metric("turnwise_queue_depth", path="critical") <= 4
+        assert live.metric("turnwise_queue_texts", lane="critical") <= 4
         assert live.get("/sessions/s")["turns"] == 1
         assert live.http.get("/readyz").is_success  # it may be a large batch
         monkeypatch.setattr("turnwise.service.encoder.queue._STALLED_SECONDS", 0.1)
@@ -250,11 +250,11 @@ def test_a_client_that_leaves_early_has_said_nothing(
     with leaving(live, "On the device."):
         assert held.has.wait(20)
         with leaving(live, "In the queue."):
-            eventually(lambda: live.metric("turnwise_queue_depth", path="critical") == 1)
+            eventually(lambda: live.metric("turnwise_queue_texts", lane="critical") == 1)
     left(live, 3)
     held.let_go()
-    eventually(lambda: live.metric("turnwise_dropped_total", reason="cancelled") == 1)
-    assert live.metric("turnwise_queue_depth", path="critical") == 0
+    eventually(lambda: live.metric("turnwise_dropped_texts_total", reason="cancelled") == 1)
+    assert live.metric("turnwise_queue_texts", lane="critical") == 0
     talk.check(live)
     for text in ("Half of it.", "On the device.", "In the queue."):
         talk.turn(live, text=text)

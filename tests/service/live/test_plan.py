@@ -68,7 +68,7 @@ def test_greedy_takes_what_the_history_pulls_at_most(live: Live, oracle: Oracle)
 def test_greedy_encodes_only_what_the_pull_is_made_of(live: Live) -> None:
     live.post("/plan", context=CONTEXT, goals=goals()[::2], method="greedy")
     encoded = {
-        role: live.metric("turnwise_encoded_total", role=role, path="critical")
+        role: live.metric("turnwise_encoded_texts_total", role=role, lane="critical")
         for role in ("first", "second", "after")
     }
     assert encoded == {"first": 0, "second": 5, "after": 2}

@@ -108,7 +108,7 @@ def test_a_snapshot_can_be_restored_under_another_name(
     folder = tmp_path / "saved"
     live.ok(live.http.put("/pools/default", json={"description": "ours"}))
     assert f"{len(REPLIES)} candidates" in command("snapshot", "default", folder)
-    encoded = live.metric("turnwise_encoded_total", role="after", path="bulk")
+    encoded = live.metric("turnwise_encoded_texts_total", role="after", lane="bulk")
     assert f"pool copy: version 1, {len(REPLIES)} candidates" in command(
         "restore", folder, "--pool", "copy"
     )
@@ -118,7 +118,7 @@ def test_a_snapshot_can_be_restored_under_another_name(
     search = {"text": "Where is my parcel?", "top_k": 8}
     copy = live.post("/pools/copy/search", **search)["candidates"]
     assert copy == live.post("/pools/default/search", **search)["candidates"]
-    assert live.metric("turnwise_encoded_total", role="after", path="bulk") == encoded
+    assert live.metric("turnwise_encoded_texts_total", role="after", lane="bulk") == encoded
 
 
 def test_restoring_takes_a_pool_back(

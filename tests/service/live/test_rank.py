@@ -128,7 +128,7 @@ def test_toward_a_goal_only_what_equation_4_reads_is_encoded(live: Live) -> None
     goal = {"text": "Perfect, thank you!", "speaker": "user"}
     live.post("/rank", context=CONTEXT, candidates=REPLIES[:2], goals=[goal])
     encoded = {
-        role: live.metric("turnwise_encoded_total", role=role, path="critical")
+        role: live.metric("turnwise_encoded_texts_total", role=role, lane="critical")
         for role in ("first", "second", "after")
     }
     assert encoded == {"first": 5, "second": 2, "after": 1}
@@ -136,7 +136,7 @@ def test_toward_a_goal_only_what_equation_4_reads_is_encoded(live: Live) -> None
 
 def test_candidates_of_a_pool_are_not_encoded_again(live: Live) -> None:
     def encoded() -> float:
-        return live.metric("turnwise_encoded_total", role="after", path="critical")
+        return live.metric("turnwise_encoded_texts_total", role="after", lane="critical")
 
     before = encoded()
     assert live.post("/rank", context=CONTEXT, pool="default")["ranking"]
@@ -162,7 +162,7 @@ def test_a_thousand_candidates_and_none_encoded_twice(live: Live) -> None:
     first = live.post("/rank", **request)
 
     def encoded() -> float:
-        return live.metric("turnwise_encoded_total", role="after", path="critical")
+        return live.metric("turnwise_encoded_texts_total", role="after", lane="critical")
 
     before = encoded()
     again = live.post("/rank", **request)

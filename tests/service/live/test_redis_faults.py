@@ -39,10 +39,10 @@ def refused(live: Live, key: str) -> None:
     assert answer.status_code == 503
     assert answer.json()["type"] == "urn:turnwise:problem:state-unavailable"
     assert int(answer.headers["Retry-After"]) >= 1
-    unavailable = {"operation": "read", "result": "unavailable"}
-    committing = {"operation": "commit", "result": "unavailable"}
+    unavailable = {"operation": "session_read", "result": "unavailable"}
+    committing = {"operation": "session_write", "result": "unavailable"}
     counted = [
-        live.metric("turnwise_state_operations_total", **e) for e in (unavailable, committing)
+        live.metric("turnwise_redis_operations_total", **e) for e in (unavailable, committing)
     ]
     assert sum(counted) >= 1
 
@@ -214,7 +214,7 @@ def test_a_redis_that_dies_and_has_its_file_goes_on(
         talk.turn(live)
         assert Live.ok(talk.post(live, Talk.text(2)))["replayed"]
         talk.check(live)
-        assert live.metric("turnwise_state_lost_total", what="database") == 0
+        assert live.metric("turnwise_redis_losses_total", what="database") == 0
     finally:
         server.remove()
 
@@ -233,7 +233,7 @@ def test_a_redis_that_dies_and_has_no_file_begins_anew_and_says_so(
     assert not ready(one)
     redis_server.start()
     for live in (one, two):
-        eventually(lambda: live.metric("turnwise_state_lost_total", what="database") == 1)  # noqa: B023
+        eventually(lambda: live.metric("turnwise_redis_losses_total", what="database") == 1)  # noqa: B023
         eventually(lambda: ready(live))  # noqa: B023 - the pool that has to be there is again
         assert live.get("/pools/default")["size"] == len(REPLIES)
         eventually(lambda: live.http.get("/pools/other").status_code == 404)  # noqa: B023
@@ -277,7 +277,7 @@ def test_all_that_redis_holds_may_go_while_requests_come(
             seen.add(live.http.request(method, path, json=body).status_code)
     assert seen <= {200, 404, 409}
     assert ready(live)
-    assert live.metric("turnwise_state_lost_total", what="database") >= 1
+    assert live.metric("turnwise_redis_losses_total", what="database") >= 1
 
 
 @pytest.mark.parametrize("lost", ["meta", "posts", "first", "second", "rows", "answers"])
@@ -314,7 +314,7 @@ def test_a_part_of_a_session_that_redis_dropped_never_makes_an_answer_wrong(
     talk.turn(live, text="And then?")
     talk.turn(live, text="And after that?")
     talk.check(live)
-    counted = live.metric("turnwise_state_lost_total", what="session")
+    counted = live.metric("turnwise_redis_losses_total", what="session")
     assert counted >= 1 if begun else counted == 0
     if lost == "answers":  # what was answered is forgotten, so that it cannot be answered again
         return
@@ -358,7 +358,7 @@ def test_a_part_of_a_pool_that_redis_dropped_is_missed_not_passed_over(
     answer = two.http.post("/pools/default/search", json={"text": "Hello"})
     assert answer.status_code == (404 if lost == "meta" else 503)
     if lost != "meta":
-        assert two.metric("turnwise_state_lost_total", what="pool") >= 1
+        assert two.metric("turnwise_redis_losses_total", what="pool") >= 1
         assert two.metric("turnwise_pools", state="damaged") == 1
         assert one.post("/pools/default/search", text="Hello")["candidates"]  # it has them all
         assert one.http.delete("/pools/default").is_success
@@ -373,12 +373,12 @@ def test_a_redis_that_evicts_is_told_of(
 ) -> None:
     live = launch(redis_url=redis_server.url)
     live.fill()
-    assert live.metric("turnwise_redis_evicts") == 0
+    assert live.metric("turnwise_redis_may_evict") == 0
     used = redis_server.command("INFO", "memory")["used_memory"]
     redis_server.command("CONFIG", "SET", "maxmemory", str(used + 60_000))
-    assert live.metric("turnwise_redis_evicts") == 0  # it refuses instead
+    assert live.metric("turnwise_redis_may_evict") == 0  # it refuses instead
     redis_server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-    assert live.metric("turnwise_redis_evicts") == 1
+    assert live.metric("turnwise_redis_may_evict") == 1
     assert "Redis may evict sessions and pools: allkeys-lru" in caplog.text
     seen = set()
     for number in range(60):
@@ -388,7 +388,7 @@ def test_a_redis_that_evicts_is_told_of(
     assert redis_server.command("INFO", "stats")["evicted_keys"] > 0
     assert seen <= {200, 404, 503}
     redis_server.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
-    assert live.metric("turnwise_redis_evicts") == 0
+    assert live.metric("turnwise_redis_may_evict") == 0
 
 
 def test_of_two_replicas_one_is_cut_off(

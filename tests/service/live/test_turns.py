@@ -147,8 +147,10 @@ def test_the_score_matrix_names_what_is_not_there(live: Live) -> None:
 
 
 def test_the_critical_path_of_a_turn_encodes_one_text(live: Live) -> None:
-    def encoded(role: str, path: str) -> float:
-        return live.metric("turnwise_encoded_total", role=role, path=path)
+    filled = {"operation": "session_fill", "result": "ok"}
+
+    def encoded(role: str, lane: str) -> float:
+        return live.metric("turnwise_encoded_texts_total", role=role, lane=lane)
 
     for turns, (speaker, text) in enumerate(
         [("user", "One"), ("bot", "Two"), ("user", "Three"), ("bot", "Four")], 1
@@ -157,10 +159,7 @@ def test_the_critical_path_of_a_turn_encodes_one_text(live: Live) -> None:
         live.turn("s", speaker, text)
         assert encoded("second", "critical") + encoded("first", "critical") == critical + 1
         eventually(
-            lambda done=turns: (
-                live.metric("turnwise_state_operations_total", operation="put_first", result="ok")
-                == done
-            )
+            lambda done=turns: live.metric("turnwise_redis_operations_total", **filled) == done
         )
         assert encoded("first", "idle") == turns
 

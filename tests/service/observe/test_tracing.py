@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from turnwise.models.errors import TurnwiseError
 from turnwise.service.observe import timings
+from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
 from turnwise.service.observe.tracing import telemetry
 
@@ -37,7 +38,7 @@ def app_of(provider: TracerProvider, *, enabled: bool) -> FastAPI:
 
     @app.get("/sessions/{session_id}")
     async def session(session_id: str) -> str:
-        with Timings("encode").stage("encode"):
+        with Timings(Metrics(), "encode").stage("encode"):
             return session_id
 
     return app
@@ -69,7 +70,7 @@ async def test_requests_are_not_traced_unless_asked_for(
 
 
 def test_stage_that_fails_says_nothing_of_what_was_said(spans: InMemorySpanExporter) -> None:
-    with pytest.raises(ValueError, match="secret"), Timings("encode").stage("encode"):
+    with pytest.raises(ValueError, match="secret"), Timings(Metrics(), "encode").stage("encode"):
         raise ValueError("secret")
     (span,) = spans.get_finished_spans()
     assert span.events == ()

@@ -219,7 +219,7 @@ async def test_a_dropped_pool_vanishes_everywhere(start: StartReplica, redis: Re
     for replica in (one, two):
         labels = {"namespace": "n", "pool": "p"}
         registered = replica.metrics.registry
-        assert registered.get_sample_value("turnwise_pool_vectors", labels) is None
+        assert registered.get_sample_value("turnwise_pool_candidates", labels) is None
 
 
 async def test_a_pool_that_is_dropped_while_an_edit_lands_leaves_no_series(
@@ -235,7 +235,7 @@ async def test_a_pool_that_is_dropped_while_an_edit_lands_leaves_no_series(
     monkeypatch.setattr(LivePool, "_after", drop_first)
     await replica.pools.upsert("n", "p", some("One."))
     registered, labels = replica.metrics.registry, {"namespace": "n", "pool": "p"}
-    for name in ("turnwise_pool_vectors", "turnwise_pool_version"):
+    for name in ("turnwise_pool_candidates", "turnwise_pool_version"):
         assert registered.get_sample_value(name, labels) is None
 
 
@@ -275,7 +275,7 @@ async def test_metrics_tell_size_and_version(start: StartReplica) -> None:
     await replica.pools.remove("n", "p", some("One.")[0].id)
     labels = {"namespace": "n", "pool": "p"}
     registered = replica.metrics.registry
-    assert registered.get_sample_value("turnwise_pool_vectors", labels) == 1
+    assert registered.get_sample_value("turnwise_pool_candidates", labels) == 1
     assert registered.get_sample_value("turnwise_pool_version", labels) == 2
     await replica.pools.view("n", "p").search(np.ones(32, np.float32), 1)
     searches = registered.get_sample_value("turnwise_stage_seconds_count", {"stage": "search"})

@@ -195,8 +195,8 @@ async def test_redis_away_is_said_and_counted(redis_server: RedisServer) -> None
             await sessions.read(KEY)
         redis_server.start()
         assert await sessions.read(KEY) == (None, None)
-    name = "turnwise_state_operations_total"
-    labels = {"operation": "read", "result": "unavailable"}
+    name = "turnwise_redis_operations_total"
+    labels = {"operation": "session_read", "result": "unavailable"}
     assert metrics.registry.get_sample_value(name, labels) == 1
 
 

@@ -17,8 +17,8 @@ SET = "return redis.call('SET', KEYS[1], ARGV[1])"
 
 
 def counted(metrics: Metrics, result: Result) -> float:
-    labels = {"operation": "commit", "result": result}
-    value = metrics.registry.get_sample_value("turnwise_state_operations_total", labels)
+    labels = {"operation": "session_write", "result": result}
+    value = metrics.registry.get_sample_value("turnwise_redis_operations_total", labels)
     assert value is not None
     return value
 
@@ -26,7 +26,7 @@ def counted(metrics: Metrics, result: Result) -> float:
 async def fails(client: Redis, *command: str) -> None:
     """The command raises what callers know, and is counted."""
     metrics = Metrics()
-    with pytest.raises(StateUnavailable), redis_errors(metrics, "commit"):
+    with pytest.raises(StateUnavailable), redis_errors(metrics, "session_write"):
         await client.execute_command(*command)  # type: ignore[no-untyped-call]
     assert counted(metrics, "unavailable") == 1
     assert counted(metrics, "ok") == 0
@@ -39,14 +39,14 @@ async def test_answers_are_bytes(redis: Redis) -> None:
 
 async def test_an_operation_is_counted_by_what_it_came_to(redis: Redis) -> None:
     metrics = Metrics()
-    with redis_errors(metrics, "commit"):
+    with redis_errors(metrics, "session_write"):
         await redis.ping()
-    with redis_errors(metrics, "commit") as outcome:
+    with redis_errors(metrics, "session_write") as outcome:
         outcome.result = "replayed"
     await redis.set("text", "no list")
-    with pytest.raises(ResponseError, match="WRONGTYPE"), redis_errors(metrics, "commit"):
+    with pytest.raises(ResponseError, match="WRONGTYPE"), redis_errors(metrics, "session_write"):
         await redis.execute_command("LLEN", "text")  # type: ignore[no-untyped-call]
-    with pytest.raises(asyncio.CancelledError), redis_errors(metrics, "commit"):
+    with pytest.raises(asyncio.CancelledError), redis_errors(metrics, "session_write"):
         raise asyncio.CancelledError
     assert counted(metrics, "ok") == counted(metrics, "replayed") == 1
     assert counted(metrics, "failed") == 2
@@ -166,15 +166,15 @@ async def test_a_server_that_loads_its_data_is_unavailable(redis_server: RedisSe
 
 async def test_errors_that_are_not_of_the_moment_pass(redis: Redis) -> None:
     await redis.lpush("list", "item")
-    with pytest.raises(ResponseError, match="WRONGTYPE"), redis_errors(Metrics(), "commit"):
+    with pytest.raises(ResponseError, match="WRONGTYPE"), redis_errors(Metrics(), "session_write"):
         await redis.get("list")
-    with pytest.raises(NoScriptError), redis_errors(Metrics(), "commit"):
+    with pytest.raises(NoScriptError), redis_errors(Metrics(), "session_write"):
         await redis.evalsha("0" * 40, 0)
 
 
 async def test_an_operation_that_is_cancelled_ends_at_any_step_of_it(redis: Redis) -> None:
     async def operation() -> None:
-        with redis_errors(Metrics(), "commit"):
+        with redis_errors(Metrics(), "session_write"):
             await redis.set("key", "value")
             await redis.get("key")
 

@@ -18,7 +18,7 @@ from statistics import median, quantiles
 from sayings import sayings
 from serving import Connection, pool, served
 
-ONE_BY_ONE = "from turnwise.service.app import replica; replica.BATCH_TOKENS = 1"
+ONE_BY_ONE = "from turnwise.service.app import parts; parts.BATCH_TOKENS = 1"
 
 
 def main() -> None:

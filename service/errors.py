@@ -1,29 +1,29 @@
-"""What a request can fail with, one class a problem type (RFC 9457).
+"""Errors that a request can fail with: one class for each problem type (RFC 9457).
 
-- ServiceError: any of them; `status`, `slug` and `title` are the class's, `detail` the instance's.
-  - InvalidRequest 422: fields that do not hold what they should; `errors` names each.
-  - IdempotencyMismatch 422: an Idempotency-Key came again with another body.
-  - Malformed 400: what came is no HTTP request.
-  - Unauthenticated 401: no API key, or one that is not known.
+- ServiceError: any of them; a class has `status`, `slug` and `title`, an instance `detail`.
+  - InvalidRequest 422: fields have invalid values; `errors` names each field.
+  - IdempotencyMismatch 422: an earlier request with this Idempotency-Key had another body.
+  - Malformed 400: the bytes are not an HTTP request.
+  - Unauthenticated 401: there is no API key, or it is unknown.
   - Forbidden 403: the API key lacks the scope.
-  - NotFound 404: nothing of that name.
+  - NotFound 404: nothing has that name.
     - SessionNotFound, PoolNotFound, CandidateNotFound
-  - MethodNotAllowed 405: the resource exists, but not this method of it.
-  - BodyTooSlow 408: the body did not come in time.
+  - MethodNotAllowed 405: the resource does not have this method.
+  - BodyTooSlow 408: the body did not arrive in time.
   - Conflict 409: the resource is not in the state that the request expects.
     - TurnConflict: `expected_turn` is not the next turn.
-    - SessionStarted: the session has turns, so its responder stands.
-    - SessionFull, PoolFull: a limit of size is reached.
+    - SessionStarted: the session has turns, so its responder cannot change.
+    - SessionFull, PoolFull: the session or the pool has reached its limit.
   - BodyTooLarge 413: the body has more bytes than the limit.
-  - UnsupportedMedia 415: the body is not of a content type that the resource reads.
-  - Overloaded 429: a queue is full; come back later.
-  - HeadTooLarge 431: the request's line and headers have more bytes than the limit.
-  - EncoderFailed 500: the model could not encode this batch.
-  - Unavailable 503: not now; come back later.
+  - UnsupportedMedia 415: the resource does not accept this content type.
+  - Overloaded 429: a queue is full; the client should retry later.
+  - HeadTooLarge 431: the request line and the headers have more bytes than the limit.
+  - EncoderFailed 500: the model failed on this batch.
+  - Unavailable 503: the client should retry later.
     - StateUnavailable: Redis cannot be reached.
     - PoolNotReady: the pool is being encoded for this model.
-    - DeadlineExceeded: the work would have come too late and was dropped.
-    - Draining: the service is about to stop.
+    - DeadlineExceeded: the work took too long and was dropped.
+    - Draining: the service is stopping.
     - NotReady: the service cannot take requests; `errors` names the failed checks.
 """
 
@@ -34,13 +34,13 @@ from turnwise.service.wire.problems import FieldError
 
 
 class ServiceError(Exception):
-    """Anything that a request can fail with; see the tree at the top of the module."""
+    """Any error of a request; see the tree at the top of the module."""
 
     status: ClassVar[int] = 500
     slug: ClassVar[str] = "internal-error"
     title: ClassVar[str] = "Internal error"
     retry_after: ClassVar[int | None] = None
-    """Seconds after which it is worth trying again."""
+    """Seconds after which a client should retry."""
 
     def __init__(self, detail: str, errors: Sequence[FieldError] = ()) -> None:
         super().__init__(detail)
@@ -48,12 +48,12 @@ class ServiceError(Exception):
 
 
 class InvalidRequest(ServiceError):
-    """Fields by their paths in what was asked; the API says where in a request that stands."""
+    """Errors of fields, by their paths in the value; the API adds the place: "body" or "query"."""
 
     status, slug, title = 422, "invalid-request", "Invalid request"
 
     def __init__(self, errors: Sequence[FieldError], note: str = "") -> None:
-        """Take at least one field; the detail names the first, and ends in the note."""
+        """Take at least one field; the detail names the first one and ends with the note."""
         path, msg = ".".join(map(str, errors[0].loc)), errors[0].msg
         super().__init__(f"{path}: {msg}{note}" if path else f"{msg}{note}", errors)
         self._note = note
@@ -64,7 +64,7 @@ class InvalidRequest(ServiceError):
         return cls([FieldError(loc, msg)])
 
     def within(self, place: str) -> Self:
-        """Return the error with the place of what was asked before the paths."""
+        """Return the error with "body" or "query" before each path."""
         errors = [FieldError((place, *error.loc), error.msg) for error in self.errors]
         return type(self)(errors, self._note)
 

@@ -1,4 +1,4 @@
-"""The running parts of the service, as the HTTP routes find them."""
+"""The use cases and parts that the routes call."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings
 
-if TYPE_CHECKING:  # loads torch, of which no route needs to know
+if TYPE_CHECKING:  # these load torch, which no route needs
     from turnwise.models.encoder import UtteranceEncoder
     from turnwise.service.encoder.queue import EncoderQueue
     from turnwise.service.pools import Pools
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # loads torch, of which no route needs to know
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Everything that a route may need; it lives in `app.state.services`."""
+    """Everything that routes need. `app.state.services` holds it."""
 
     settings: Settings
     metrics: Metrics
@@ -32,14 +32,14 @@ class Services:
     pools: "Pools"
     queues: Sequence["EncoderQueue"]
     ping: Callable[[], Awaitable[object]]
-    """Asks Redis to keep something; raises where it does not."""
+    """Writes to Redis; raises if Redis does not accept it."""
     draining: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set from SIGTERM on: `/readyz` says no, while requests are still answered."""
+    """Set from SIGTERM on: `/readyz` fails, but requests are still answered."""
 
     def check(self) -> None:
-        """See whether a turn would be encoded soon, before anything is done for it.
+        """Reject a request before any work if its texts would wait too long for the encoder.
 
         Raises:
-            Overloaded: It would not.
+            Overloaded: They would.
         """
         self.queues[0].check()

@@ -1,5 +1,6 @@
-"""Wiring: settings in, a running replica out.
+"""Wiring: from settings to running parts. This is the one place that knows every part.
 
-The one place that knows every part. It may import everything below it; only `server` and `commands`
-import it.
+`parts` starts Redis, the encoders and the pools; `wiring` puts the use cases and the API on top;
+`snapshots` runs the parts alone, for the command line. The package imports everything below it;
+only `server` and `commands` import it.
 """

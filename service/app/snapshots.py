@@ -1,11 +1,11 @@
-"""Pools between Redis and folders, for the command line: a replica that follows no pool."""
+"""Saving a pool to a folder and restoring it, for the command line."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from turnwise.service.app.replica import Replica, running_replica
+from turnwise.service.app.parts import Parts, running_parts
 from turnwise.service.errors import PoolNotFound
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Manifest, read_snapshot, write_snapshot
@@ -17,15 +17,15 @@ Progress = Callable[[int, int], None]
 
 
 async def save(settings: Settings, namespace: str, name: str, folder: Path) -> Manifest:
-    """Write a pool's version of now to a folder, which must not exist or be empty.
+    """Write the current version of a pool to a folder, which must not exist or be empty.
 
     Raises:
         SnapshotError: The folder cannot be written.
         ServiceError: There is no such pool, or Redis cannot be reached.
     """
-    async with _replica(settings) as replica:
-        await replica.pools.load(namespace, name)
-        view, info = replica.pools.view(namespace, name), replica.pools.info(namespace, name)
+    async with _parts(settings) as parts:
+        await parts.pools.load(namespace, name)
+        view, info = parts.pools.view(namespace, name), parts.pools.info(namespace, name)
         return await asyncio.to_thread(
             write_snapshot,
             view,
@@ -39,25 +39,24 @@ async def save(settings: Settings, namespace: str, name: str, folder: Path) -> M
 async def restore(
     settings: Settings, namespace: str, name: str | None, folder: Path, progress: Progress
 ) -> tuple[str, Edited]:
-    """Make a pool what a folder holds, in one new version; return its name and that.
+    """Replace the contents of a pool by a snapshot, in one version; return its name and the edit.
 
     Args:
-        settings: Which Redis, and which model; texts are encoded again for another than the
-            snapshot's.
-        namespace: Whose pool.
-        name: Of the pool, which may be there, and keeps its description then, or not; that of the
-            snapshot where there is none.
-        folder: A snapshot.
-        progress: Gets how many texts are encoded, and of how many.
+        settings: Name the Redis and the model. Texts are encoded again if the snapshot is of
+            another model.
+        namespace: The namespace of the pool.
+        name: The pool, which keeps its description if it exists; None for the snapshot's name.
+        folder: The snapshot.
+        progress: Called with (texts encoded, texts in total).
 
     Raises:
-        SnapshotError: The folder holds no whole snapshot.
+        SnapshotError: The folder holds no complete snapshot.
         ServiceError: Redis cannot be reached, or the encoder fails.
     """
     snapshot = await asyncio.to_thread(read_snapshot, folder)
     name = name or snapshot.manifest.pool
-    async with _replica(settings) as replica:
-        pools = replica.pools
+    async with _parts(settings) as parts:
+        pools = parts.pools
         try:
             await pools.load(namespace, name)
         except PoolNotFound:
@@ -67,9 +66,9 @@ async def restore(
 
 
 @asynccontextmanager
-async def _replica(settings: Settings) -> AsyncIterator[Replica]:
+async def _parts(settings: Settings) -> AsyncIterator[Parts]:
     async with AsyncExitStack() as stack:
         url = settings.redis_url
         if url is None:
             url = await stack.enter_async_context(running_or_started(settings.redis_folder))
-        yield await stack.enter_async_context(running_replica(settings, url, Metrics()))
+        yield await stack.enter_async_context(running_parts(settings, url, Metrics()))

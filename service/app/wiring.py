@@ -1,4 +1,4 @@
-"""The one place where the parts are wired."""
+"""The service as an ASGI application: the use cases over the parts, and the API over them."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ from turnwise.models.rerankers import IoI
 from turnwise.service.api import create_api
 from turnwise.service.api.security import NAMESPACE
 from turnwise.service.api.services import Services
-from turnwise.service.app.replica import running_replica
+from turnwise.service.app.parts import Parts, running_parts
 from turnwise.service.errors import PoolNotFound, PoolNotReady
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Pools, read_candidates
@@ -31,13 +31,13 @@ from turnwise.service.state.redis import Probe
 
 DEFAULT_POOL = "default"
 SHORT_LIST = 100
-"""Candidates retrieved that MaxSim or a re-ranker puts in order."""
+"""Retrieved candidates that MaxSim or a re-ranker orders anew."""
 
 _log = logging.getLogger("turnwise")
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """Return the service, which starts and stops its parts with the application's lifespan."""
+    """Return the application; its lifespan starts and stops the parts."""
     metrics = Metrics()
 
     @asynccontextmanager
@@ -51,73 +51,80 @@ def create_app(settings: Settings) -> FastAPI:
 
 @asynccontextmanager
 async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Services]:
-    """Start the parts, from the innermost; stop them in the opposite order."""
+    """Start the parts, each after those that it needs; stop them in the opposite order."""
     async with AsyncExitStack() as stack:
         url = settings.redis_url
         if url is None:
             private = await stack.enter_async_context(PrivateRedis(settings.redis_folder))
             url = private.url
             _log.info("private Redis started, its data are in %s", settings.redis_folder)
-        replica = await stack.enter_async_context(running_replica(settings, url, metrics))
-        redis, cached, pools = replica.redis, replica.cached, replica.pools
-        await pools.start()
-        sessions = SessionStore(
-            redis, metrics, dimension=cached.dimension, ttl=settings.session_ttl
-        )
-        contexts = Contexts(sessions, cached, timeout=settings.request_timeout)
-        reranking = Reranking(
-            await asyncio.to_thread(IoI.load, settings.reranker, settings.device)
-            if settings.reranker
-            else None,
-            metrics,
-            short_list=SHORT_LIST,
-            timeout=settings.request_timeout,
-        )
-        stack.callback(reranking.close)
-        turns = Turns(
-            sessions=sessions,
+        parts = await stack.enter_async_context(running_parts(settings, url, metrics))
+        await parts.pools.start()
+        services = _services(settings, metrics, parts, await _reranking(settings, metrics, stack))
+        stack.push_async_callback(services.turns.close)
+        if settings.default_pool:
+            fill = partial(_fill_default_pool, parts.pools, settings.default_pool)
+            await parts.pools.keep_filled(fill)
+        yield services
+
+
+async def _reranking(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> Reranking:
+    model = None
+    if settings.reranker:
+        model = await asyncio.to_thread(IoI.load, settings.reranker, settings.device)
+    reranking = Reranking(model, metrics, short_list=SHORT_LIST, timeout=settings.request_timeout)
+    stack.callback(reranking.close)
+    return reranking
+
+
+def _services(settings: Settings, metrics: Metrics, parts: Parts, reranking: Reranking) -> Services:
+    """Return the use cases over running parts, as the routes find them."""
+    encoder, pools, pairwise = parts.cached, parts.pools, parts.pairwise
+    timeout = settings.request_timeout
+    store = SessionStore(
+        parts.redis, metrics, dimension=encoder.dimension, ttl=settings.session_ttl
+    )
+    contexts = Contexts(store, encoder, timeout=timeout)
+    return Services(
+        settings=settings,
+        metrics=metrics,
+        encoder=parts.encoder,
+        queues=parts.queues,
+        pools=pools,
+        turns=Turns(
+            sessions=store,
             contexts=contexts,
             pools=pools,
-            encoder=cached,
-            selector=Selector(reranking, replica.pairwise),
+            encoder=encoder,
+            selector=Selector(reranking, pairwise),
             reranking=reranking,
             metrics=metrics,
             max_turns=settings.max_turns,
-            timeout=settings.request_timeout,
-        )
-        stack.push_async_callback(turns.close)
-        if settings.default_pool:
-            await pools.keep_filled(partial(_fill_default_pool, pools, settings.default_pool))
-        yield Services(
-            settings=settings,
-            metrics=metrics,
-            encoder=replica.encoder,
-            queues=replica.queues,
+            timeout=timeout,
+        ),
+        sessions=Sessions(store, contexts, pools, encoder),
+        ranking=Ranking(
+            contexts=contexts,
             pools=pools,
-            turns=turns,
-            sessions=Sessions(sessions, contexts, pools, cached),
-            ranking=Ranking(
-                contexts=contexts,
-                pools=pools,
-                encoder=cached,
-                pairwise=replica.pairwise,
-                reranking=reranking,
-                metrics=metrics,
-                timeout=settings.request_timeout,
-            ),
-            planning=Planning(contexts, cached, metrics),
-            ping=Probe(redis, metrics, settings.redis_cluster),
-        )
+            encoder=encoder,
+            pairwise=pairwise,
+            reranking=reranking,
+            metrics=metrics,
+            timeout=timeout,
+        ),
+        planning=Planning(contexts, encoder, metrics),
+        ping=Probe(parts.redis, metrics, settings.redis_cluster),
+    )
 
 
 async def _fill_default_pool(pools: Pools, file: Path) -> None:
-    """Create the pool `default` of everybody without a key, unless it is there."""
+    """Create the pool `default` of the namespace without a key, unless it exists."""
     candidates = read_candidates(file)
     try:
         await pools.load(NAMESPACE, DEFAULT_POOL)
         if pools.view(NAMESPACE, DEFAULT_POOL).version:
-            return  # one without a version was created by a start that was broken off
-    except PoolNotReady as error:  # which only a service that runs can be asked to mend
+            return  # a pool without a version is left of an interrupted start
+    except PoolNotReady as error:  # the API of a running service can repair it
         _log.warning("default pool: %s", error)
         return
     except PoolNotFound:

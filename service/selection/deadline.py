@@ -1,4 +1,4 @@
-"""How long a request may take as a whole."""
+"""The deadline of a request as a whole."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,10 +9,10 @@ from turnwise.service.errors import DeadlineExceeded
 
 @asynccontextmanager
 async def deadline(seconds: float) -> AsyncIterator[asyncio.Timeout]:
-    """Cancel what the block does where it takes longer.
+    """Cancel the block if it takes longer than this.
 
-    The timeout that is given takes itself off by `reschedule(None)`, for what must not be broken
-    off, and `reschedule(when)` puts it on again.
+    `reschedule(None)` of the timeout lifts the deadline, for work that must not be cancelled;
+    `reschedule(when)` sets it again.
 
     Raises:
         DeadlineExceeded: The time is over.

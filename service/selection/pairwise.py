@@ -1,4 +1,4 @@
-"""The pairwise model behind the service: what its pools are encoded and searched with."""
+"""The pairwise model: encodes the candidates of its pools, and the contexts to search them with."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,15 +15,15 @@ from turnwise.service.pools.encoding import drawn_contexts
 
 
 class Pairwise:
-    """Encodes candidates and contexts; of a context only what is new, the rest is in the cache."""
+    """Encodes candidates and contexts. Of a context only the new utterances miss the cache."""
 
     def __init__(self, model: PairwiseModel, encoder: CachedEncoder, *, timeout: float) -> None:
-        """Take a model.
+        """Take a model and its encoder.
 
         Args:
-            model: Projects embeddings.
-            encoder: Its own encoder, behind a queue.
-            timeout: Seconds after which the query of a turn is of no use any more.
+            model: Projects the encoder's embeddings.
+            encoder: The encoder of the model, behind a queue of its own.
+            timeout: Seconds that the query of a turn may take.
         """
         self._model, self._encoder, self._timeout = model, encoder, timeout
         self.name, self.fingerprint = model.name, model.fingerprint
@@ -41,7 +41,7 @@ class Pairwise:
         return await asyncio.to_thread(self._model.responses, embeddings)
 
     async def sample_queries(self, texts: Sequence[str]) -> Float32:
-        """Return the vectors (m, d) of contexts of utterances drawn by chance."""
+        """Return the vectors (m, d) of random contexts."""
         contexts = drawn_contexts(texts)
         inputs = _inputs([text for context in contexts for text in context])
         embeddings = await self._encoder.encode(inputs, Priority.BULK)
@@ -50,10 +50,10 @@ class Pairwise:
 
 
 def pairwise_of(view: PoolView, pairwise: Pairwise | None) -> Pairwise | None:
-    """Return the model that a pool is searched with; None where that is the running query."""
+    """Return the pairwise model if the pool uses it; None if the running query searches it."""
     if view.retrieval != "pairwise":
         return None
-    assert pairwise is not None  # noqa: S101 - without it there is no view of such a pool
+    assert pairwise is not None  # noqa: S101 - a replica without it serves no such pool
     return pairwise
 
 

@@ -1,4 +1,4 @@
-"""IoI behind the service: short lists, one after the other, on a thread of its own."""
+"""Re-ranking: IoI scores short lists, one after the other, in a thread of its own."""
 
 import asyncio
 import logging
@@ -13,25 +13,24 @@ from turnwise.service.observe.timings import Timings
 from turnwise.service.wire.fields import RerankerName
 
 _WAITING = 32
-"""Lists that may wait: each takes some milliseconds on a GPU, a fraction of a second or more on a
-CPU."""
+"""Most short lists that wait. Each takes some milliseconds on a GPU, but up to seconds on a CPU."""
 
 _log = logging.getLogger("turnwise.reranker")
 
 
 class Reranking:
-    """Scores short lists with the re-ranker that a request names."""
+    """Scores short lists with the re-ranker."""
 
     def __init__(
         self, model: IoI | None, metrics: Metrics, *, short_list: int, timeout: float
     ) -> None:
-        """Take a model.
+        """Start the thread.
 
         Args:
-            model: The re-ranker; None where none is installed.
-            metrics: Times the lists.
-            short_list: Candidates of one list.
-            timeout: Seconds after which scores are of no use any more.
+            model: The re-ranker; None if the service has none.
+            metrics: Measures the time of each list.
+            short_list: Number of candidates of a list.
+            timeout: Seconds that a list may wait and take.
         """
         self._model, self._metrics, self._timeout = model, metrics, timeout
         self.short_list = short_list
@@ -39,10 +38,10 @@ class Reranking:
         self._waiting = 0
 
     def check(self, name: RerankerName | None, *, explain: bool) -> None:
-        """See whether a request can be served.
+        """Reject a request that the re-ranker cannot serve.
 
         Raises:
-            InvalidRequest: No re-ranker is installed, or its scores are to be explained.
+            InvalidRequest: The service has no re-ranker, or the request asks to explain its scores.
         """
         if name and self._model is None:
             raise InvalidRequest.field(
@@ -56,24 +55,23 @@ class Reranking:
     async def scores(
         self, context: Sequence[str], candidates: Sequence[str], timings: Timings
     ) -> Float32:
-        """Score candidates for one context.
+        """Return the scores (C,) of candidates after a context.
+
+        Higher is better. The scores are not comparable with those of the encoder.
 
         Args:
-            context: Texts of its utterances, the newest last; there is at least one.
+            context: Texts of at least one utterance, the newest last.
             candidates: C texts.
-            timings: Gets the time as `rerank`.
-
-        Returns:
-            (C,), higher is better; they do not compare with the encoder's scores.
+            timings: Records the time as `rerank`.
 
         Raises:
             Overloaded: Too many lists wait.
-            DeadlineExceeded: The time is over.
+            DeadlineExceeded: The timeout passed.
             EncoderFailed: The model failed.
         """
         if self._waiting >= _WAITING:
             self._metrics.rejected_requests.labels("queue_full").inc()
-            raise Overloaded(f"{self._waiting} lists wait for the re-ranker already")
+            raise Overloaded(f"{self._waiting} short lists wait for the re-ranker already")
         self._waiting += 1
         try:
             with timings.stage("rerank", metric="rerank"):
@@ -82,11 +80,11 @@ class Reranking:
             self._waiting -= 1
 
     def close(self) -> None:
-        """Wait for the list at hand, and drop the others."""
+        """Finish the current list and drop the waiting ones."""
         self._thread.shutdown(cancel_futures=True)
 
     async def _scored(self, context: list[str], candidates: list[str]) -> Float32:
-        assert self._model is not None  # noqa: S101 - `check` comes first
+        assert self._model is not None  # noqa: S101 - `check` rejected the request
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._timeout):
@@ -97,4 +95,4 @@ class Reranking:
             raise DeadlineExceeded(f"not re-ranked within {self._timeout:g} s") from None
         except Exception as error:
             _log.exception("the re-ranker failed")
-            raise EncoderFailed("the re-ranker failed on this list") from error
+            raise EncoderFailed("the re-ranker failed on this short list") from error

@@ -10,7 +10,7 @@ from time import perf_counter
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.roles import Relation, Role
-from turnwise.service.app.replica import load_encoder
+from turnwise.service.app.parts import load_encoder
 from turnwise.service.commands.doctor.finding import Finding
 from turnwise.service.commands.doctor.host import examine_device, examine_port, examine_settings
 from turnwise.service.commands.doctor.pools import examine_pools

@@ -1,4 +1,4 @@
-"""What a replica is made of below its use cases: Redis, the encoder behind its queue, pools."""
+"""The parts below the use cases: Redis, the encoders behind their queues, the pools."""
 
 import asyncio
 import logging
@@ -27,33 +27,33 @@ from turnwise.service.wire.fields import EncoderName
 _log = logging.getLogger("turnwise")
 
 _QUEUE_SECONDS = 1.0
-"""Seconds that a text may have to wait for the encoder; past that, requests are refused."""
+"""Longest wait for the encoder in seconds; the service rejects requests that would wait longer."""
 BATCH_TOKENS = 4096
 """Tokens of a padded batch on a GPU; a CPU takes fewer."""
 _VECTOR_CACHE = 50_000
 """Vectors of recent texts kept in memory (1.5 KB each with the default model)."""
 _LAST_BATCH = 5.0
-"""Seconds for what is on the device when requests have had theirs."""
+"""Seconds that the last batch may take when the service stops."""
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
-    """The running parts; the pools are there, but do not follow Redis before `pools.start()`."""
+class Parts:
+    """The running parts. The pools do not follow Redis before `pools.start()`."""
 
     redis: Redis
     encoder: UtteranceEncoder
     queues: tuple[EncoderQueue, ...]
-    """That of the encoder, and that of the pairwise model where there is one."""
+    """The queue of the encoder, and that of the pairwise model if there is one."""
     cached: CachedEncoder
     pools: Pools
     pairwise: Pairwise | None
 
 
 @asynccontextmanager
-async def running_replica(
+async def running_parts(
     settings: Settings, redis_url: str, metrics: Metrics
-) -> AsyncIterator[Replica]:
-    """Start the parts, from the innermost; stop them in the opposite order."""
+) -> AsyncIterator[Parts]:
+    """Start the parts, each after those that it needs; stop them in the opposite order."""
     async with AsyncExitStack() as stack:
         redis = connect(redis_url, cluster=settings.redis_cluster, timeout=settings.redis_timeout)
         stack.push_async_callback(redis.aclose)
@@ -79,10 +79,10 @@ async def running_replica(
             max_pool_size=settings.max_pool_size,
         )
         stack.push_async_callback(pools.close)
-        yield Replica(redis, encoder, tuple(queues), main.cached, pools, pairwise)
+        yield Parts(redis, encoder, tuple(queues), main.cached, pools, pairwise)
 
 
-class _Encoding(NamedTuple):
+class _Started(NamedTuple):
     encoder: UtteranceEncoder
     queue: EncoderQueue
     cached: CachedEncoder
@@ -90,8 +90,8 @@ class _Encoding(NamedTuple):
 
 async def _start(
     settings: Settings, model: str | Path, metrics: Metrics, stack: AsyncExitStack
-) -> _Encoding:
-    """Load an encoder and start its queue, which the stack drains."""
+) -> _Started:
+    """Load an encoder and start its queue; the stack drains it."""
     encoder = await asyncio.to_thread(load_encoder, settings, model)
     _log.info("model %s loaded: %s", encoder.name, encoder.runtime)
     queue = EncoderQueue(
@@ -104,19 +104,19 @@ async def _start(
     await queue.start()
     stack.push_async_callback(queue.drain, _LAST_BATCH)
     cached = CachedEncoder(queue, encoder, metrics, size=_VECTOR_CACHE)
-    return _Encoding(encoder, queue, cached)
+    return _Started(encoder, queue, cached)
 
 
 def load_encoder(settings: Settings, model: str | Path) -> UtteranceEncoder:
-    """Load an encoder as it is served.
+    """Load an encoder for serving.
 
     Raises:
-        SettingsError: The device is not there.
-        ModelError: The model is not.
+        SettingsError: The device cannot be used.
+        ModelError: The model cannot be loaded.
     """
     try:
         torch.empty(0, device=settings.device)
-    except (RuntimeError, AssertionError) as error:  # the latter of a torch without CUDA
+    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
         why = str(error).partition("\n")[0]
         raise SettingsError(f"TURNWISE_DEVICE '{settings.device}' cannot be used: {why}") from None
     cache = settings.data_dir / "models"

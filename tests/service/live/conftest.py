@@ -6,27 +6,34 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import httpx
 import numpy as np
 import pytest
 import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tests.rerankers import save_tiny_pairwise
+from tests.service.conftest import RedisServer
 from turnwise.models.arrays import Float64
 from turnwise.models.data import Utterance, merge_runs
 from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.roles import EncoderKind, Role, relation_to
+from turnwise.models.roles import EncoderKind, Relation, Role, relation_to
 from turnwise.service.api.protocol import BoundedProtocol
 from turnwise.service.api.services import Services
 from turnwise.service.app.wiring import create_app
 from turnwise.service.settings import Settings
 
 Said = Sequence[tuple[str, str]]
+_NAMES = count()
 
 REPLIES = [
     "Sure, what is your booking number?",
@@ -48,17 +55,46 @@ DIALOGUE = [
 ]
 
 
+class InNamespace:
+    """An application in which whoever brings no API key acts in one namespace, where that is set.
+
+    So the tests that share a service do not see each other's sessions and pools.
+    """
+
+    KEY: ClassVar = {"name": "tests", "sha256": sha256(b"tests").hexdigest(), "scopes": ["admin"]}
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app, self.name = app, ""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = scope.get("headers", [])
+        if self.name and not any(name == b"authorization" for name, _ in headers):
+            key = (b"authorization", b"Bearer tests")
+            scope["headers"] = [*headers, key, (b"turnwise-namespace", self.name.encode())]
+        await self._app(scope, receive, send)
+
+
 @dataclass(frozen=True, slots=True)
 class Live:
     """A running service."""
 
     http: httpx.Client
     services: Services
+    app: InNamespace
     stop: Callable[[], None]
 
     @property
     def encoder(self) -> UtteranceEncoder:
         return self.services.encoder
+
+    @property
+    def namespace(self) -> str:
+        """Of whoever brings no key."""
+        return self.app.name or "default"
+
+    @property
+    def redis_url(self) -> str:
+        return self.services.settings.redis_url or ""
 
     def turn(self, session: str, speaker: str, text: str, **fields: object) -> dict[str, Any]:
         body = {"speaker": speaker, "text": text, **fields}
@@ -85,6 +121,32 @@ class Live:
                     return sample.value
         raise KeyError(name)
 
+    def increase(self, name: str, **labels: str) -> Callable[[], float]:
+        """Begin to count; what is returned tells by how much a metric has grown since."""
+
+        def value() -> float:
+            with suppress(KeyError):
+                return self.metric(name, **labels)
+            return 0.0  # a series that begins with its first event
+
+        assert f"# TYPE {name} " in self.http.get("/metrics").text
+        before = value()
+        return lambda: value() - before
+
+    def written(self) -> Callable[[], float]:
+        """Begin to count the vectors that are added to a session when the service is idle."""
+        return self.increase(
+            "turnwise_redis_operations_total", operation="session_fill", result="ok"
+        )
+
+    def encoded(self) -> Callable[[], dict[str, float]]:
+        """Begin to count the texts of each role that somebody waits for."""
+        grown = {
+            role: self.increase("turnwise_encoded_texts_total", role=role, lane="critical")
+            for role in ("first", "second", "after")
+        }
+        return lambda: {role: grown[role]() for role in grown}
+
     @staticmethod
     def ok(response: httpx.Response) -> dict[str, Any]:
         assert response.is_success, response.text
@@ -96,54 +158,104 @@ class Launch(Protocol):
     def __call__(self, **settings: object) -> Live: ...
 
 
+@contextmanager
+def launching(**defaults: object) -> Iterator[Launch]:
+    """Start services, each with its settings; all stop at the end."""
+    with ExitStack() as stack:
+
+        def start(**fields: object) -> Live:
+            live = serve(Settings.model_validate(defaults | fields))
+            stack.callback(live.stop)
+            return live
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def defaults(
+    tiny_encoder_folder: Callable[[EncoderKind], Path], data_folder: Path
+) -> dict[str, object]:
+    """Settings of the tests' services."""
+    model = str(tiny_encoder_folder(EncoderKind.TRIPLE))
+    return {"model": model, "device": "cpu", "data_dir": data_folder}
+
+
 @pytest.fixture
-def launch(
-    redis_url: str, tiny_encoder_folder: Callable[[EncoderKind], Path], data_folder: Path
-) -> Iterator[Launch]:
-    """Start services on one Redis, each with its settings; all stop at the end."""
-    running: list[Live] = []
-
-    def start(**fields: object) -> Live:
-        defaults = {
-            "redis_url": redis_url,
-            "model": str(tiny_encoder_folder(EncoderKind.TRIPLE)),
-            "device": "cpu",
-            "data_dir": data_folder,
-        }
-        live = serve(Settings.model_validate(defaults | fields))
-        running.append(live)
-        return live
-
-    yield start
-    for live in running:
-        live.stop()
+def launch(redis_url: str, defaults: dict[str, object]) -> Iterator[Launch]:
+    """Services of the test's own, on an empty Redis."""
+    with launching(redis_url=redis_url, **defaults) as start:
+        yield start
 
 
 @pytest.fixture
-def live(launch: Launch) -> Live:
-    """A service with a pool `default` of a few replies."""
+def own(launch: Launch) -> Live:
+    """A service of the test's own, to break or to count, with a pool `default` of a few replies."""
     live = launch()
     live.fill()
     return live
 
 
-@pytest.fixture
-def pairwise_folder(tmp_path: Path, tiny_encoder_folder: Callable[[EncoderKind], Path]) -> Path:
-    return save_tiny_pairwise(tmp_path / "pairwise", tiny_encoder_folder(EncoderKind.SINGLE))
+@pytest.fixture(scope="session")
+def share(defaults: dict[str, object]) -> Iterator[Launch]:
+    """Services that tests share, each on a Redis of its own, which nobody empties."""
+    with ExitStack() as stack, launching(api_keys=[InNamespace.KEY], **defaults) as start:
+
+        def on_its_redis(**fields: object) -> Live:
+            server = RedisServer()
+            stack.callback(server.remove)
+            return start(redis_url=server.url, **fields)
+
+        yield on_its_redis
+
+
+@pytest.fixture(scope="session")
+def _live(share: Launch) -> Live:
+    return share()
+
+
+@pytest.fixture(scope="session")
+def _by_pairs(share: Launch, pairwise_folder: Path) -> Live:
+    return share(pairwise=pairwise_folder)
 
 
 @pytest.fixture
-def by_pairs(launch: Launch, pairwise_folder: Path) -> Live:
-    """A service with a pool of the same replies for each encoder."""
-    live = launch(pairwise=pairwise_folder)
-    live.fill()
+def live(_live: Live) -> Live:
+    """A service with a pool `default` of a few replies; other tests have other namespaces of it."""
+    return with_replies(_live)
+
+
+@pytest.fixture
+def by_pairs(_by_pairs: Live) -> Live:
+    """A shared service with a pool of the same replies for each encoder."""
+    live = with_replies(_by_pairs)
     live.ok(live.http.put("/pools/pairs", json={"encoder": "pairwise"}))
     live.fill(pool="pairs")
     return live
 
 
+def with_replies(shared: Live) -> Live:
+    """Return a shared service in a new namespace that has the pool `default`."""
+    shared.app.name = f"n{next(_NAMES)}"
+    shared.fill()
+    return shared
+
+
+@pytest.fixture(scope="session")
+def pairwise_folder(
+    tmp_path_factory: pytest.TempPathFactory, tiny_encoder_folder: Callable[[EncoderKind], Path]
+) -> Path:
+    folder = tmp_path_factory.mktemp("pairwise") / "model"
+    return save_tiny_pairwise(folder, tiny_encoder_folder(EncoderKind.SINGLE))
+
+
+def unseen(live: Live, items: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """Return the items with texts that no other test has had encoded."""
+    return [item | {"text": f"{item['text']} {live.namespace}"} for item in items]
+
+
 def serve(settings: Settings) -> Live:
-    app = create_app(settings)
+    api = create_app(settings)
+    app = InNamespace(api)
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, http=BoundedProtocol, log_config=None, ws="none"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -159,7 +271,7 @@ def serve(settings: Settings) -> Live:
         thread.join(60)
         assert not thread.is_alive(), f"the service did not stop: {_unfinished()}"
 
-    return Live(http, app.state.services, stop)
+    return Live(http, api.state.services, app, stop)
 
 
 def _unfinished() -> list[str]:
@@ -173,16 +285,17 @@ class Oracle:
     def __init__(self, encoder: UtteranceEncoder) -> None:
         self.encoder = encoder
 
+    @cache  # noqa: B019 - one for all tests
+    def vector(self, text: str, role: Role, relation: Relation | None = None) -> Float64:
+        return self.encoder.encode([text], role, relation)[0].astype(np.float64)
+
     def after(self, text: str) -> Float64:
-        return self.encoder.encode([text], Role.AFTER)[0].astype(np.float64)
+        return self.vector(text, Role.AFTER)
 
     def context(self, said: Said, target: str) -> tuple[list[Float64], list[Float64]]:
         merged = merge_runs(Utterance(*post) for post in said)
         first, second = (
-            [
-                self.encoder.encode([u.text], role, relation_to(u.speaker, target))[0].astype(float)
-                for u in merged
-            ]
+            [self.vector(u.text, role, relation_to(u.speaker, target)) for u in merged]
             for role in (Role.FIRST, Role.SECOND)
         )
         return first, second
@@ -220,14 +333,14 @@ class Oracle:
     def reachability(self, said: Said, candidate: tuple[str, str], goal: tuple[str, str]) -> float:
         (speaker, text), (goal_speaker, goal_text) = candidate, goal
         relation = relation_to(speaker, goal_speaker)
-        second = self.encoder.encode([text], Role.SECOND, relation)[0].astype(float)
+        second = self.vector(text, Role.SECOND, relation)
         first, _ = self.context(said, goal_speaker)
         goal_vector = self.after(goal_text)
         mixed = [_cosine(b1 + second, goal_vector) for b1 in first]
         return float(second @ goal_vector) + sum(mixed) / max(len(mixed), 1)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def oracle(tiny_encoder: Callable[[EncoderKind], UtteranceEncoder]) -> Oracle:
     return Oracle(tiny_encoder(EncoderKind.TRIPLE))
 

@@ -220,9 +220,9 @@ def tenants(launch: Launch) -> Live:
     live.fill(pool="default")
     live.fill(pool="secret")
     headers = {"Idempotency-Key": "k"}
+    written = live.written()
     live.ok(live.http.post("/sessions/hers/turn", json=TURN, headers=headers))
-    written = {"operation": "session_fill", "result": "ok"}  # by the service, when it is idle
-    eventually(lambda: live.metric("turnwise_redis_operations_total", **written) == 1)
+    eventually(lambda: written() == 1)
     become(live, "bob")
     return live
 

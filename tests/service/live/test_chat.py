@@ -110,12 +110,12 @@ def test_quit_ends_it_and_without_a_name_the_session_is_forgotten(
 ) -> None:
     chat("Hello", "/quit", "1")
     assert said(live) == [("user", "Hello")]
-    before = live.metric("turnwise_requests_total", method="DELETE", status="204")
+    deleted = live.increase("turnwise_requests_total", method="DELETE", status="204")
     monkeypatch.setattr("sys.stdin", io.StringIO("Hello\n"))
     monkeypatch.setattr("sys.argv", ["turnwise", "chat", "--url", str(live.http.base_url)])
     with pytest.raises(SystemExit):
         main()
-    assert live.metric("turnwise_requests_total", method="DELETE", status="204") == before + 1
+    assert deleted() == 1
 
 
 def test_an_empty_pool_says_how_it_is_filled(chat: Chat, live: Live) -> None:

@@ -354,7 +354,8 @@ def test_a_file_that_does_not_hold_candidates_is_refused_in_words(
     assert console.live.get("/pools/default")["version"] == 1
 
 
-def test_the_latency_panel_counts_what_happens(console: Console) -> None:
+def test_the_latency_panel_counts_what_happens(own: Live, console_of: OpenConsole) -> None:
+    console = console_of(own).open()
     console.say("Hello there", "Is anybody there?")
     console.view("Latency")
     console.page.get_by_label("Over the last").select_option("since the start")

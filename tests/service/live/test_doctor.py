@@ -40,6 +40,12 @@ def examined(
     return run
 
 
+@pytest.fixture
+def live(own: Live) -> Live:
+    """Of the test's own, which is found by its pools."""
+    return own
+
+
 def port(live: Live) -> int:
     return live.http.base_url.port or 0
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live
+from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live, with_replies
 from turnwise.models.arrays import Float64
 from turnwise.models.data import Utterance, merge_runs
 from turnwise.models.encoder import UtteranceEncoder
@@ -45,16 +45,20 @@ def kind(request: pytest.FixtureRequest) -> EncoderKind:
     return found
 
 
-@pytest.fixture
-def served(
-    launch: Launch,
+@pytest.fixture(scope="module")
+def _served(
+    share: Launch,
     kind: EncoderKind,
     tiny_encoder_folder: Callable[[EncoderKind], object],
     tiny_encoder: Callable[[EncoderKind], UtteranceEncoder],
 ) -> Served:
-    live = launch(model=str(tiny_encoder_folder(kind)))
-    live.fill()
-    return Served(live, tiny_encoder(kind))
+    return Served(share(model=str(tiny_encoder_folder(kind))), tiny_encoder(kind))
+
+
+@pytest.fixture
+def served(_served: Served) -> Served:
+    with_replies(_served.live)
+    return _served
 
 
 def test_turns_sum_over_the_utterances(served: Served) -> None:

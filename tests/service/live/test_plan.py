@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from tests.service.live.conftest import DIALOGUE, Live, Oracle
+from tests.service.live.conftest import DIALOGUE, Live, Oracle, unseen
 from turnwise.models.roles import Role, relation_to
 
 CONTEXT = [{"speaker": speaker, "text": text} for speaker, text in DIALOGUE]
@@ -66,12 +66,10 @@ def test_greedy_takes_what_the_history_pulls_at_most(live: Live, oracle: Oracle)
 
 
 def test_greedy_encodes_only_what_the_pull_is_made_of(live: Live) -> None:
-    live.post("/plan", context=CONTEXT, goals=goals()[::2], method="greedy")
-    encoded = {
-        role: live.metric("turnwise_encoded_texts_total", role=role, lane="critical")
-        for role in ("first", "second", "after")
-    }
-    assert encoded == {"first": 0, "second": 5, "after": 2}
+    encoded = live.encoded()
+    context = unseen(live, CONTEXT)
+    live.post("/plan", context=context, goals=unseen(live, goals()[::2]), method="greedy")
+    assert encoded() == {"first": 0, "second": 5, "after": 2}
 
 
 def test_more_goals_than_can_be_solved_exactly_say_so(live: Live) -> None:

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from tests.service.live.conftest import DIALOGUE, REPLIES, Live, Oracle
+from tests.service.live.conftest import DIALOGUE, REPLIES, Live, Oracle, unseen
 
 CONTEXT = [{"speaker": speaker, "text": text} for speaker, text in DIALOGUE]
 GOALS = [("bot", "I have booked it for you."), ("user", "Perfect, thank you!")]
@@ -125,22 +125,17 @@ def test_a_pool_gives_the_candidates(live: Live, oracle: Oracle) -> None:
 
 
 def test_toward_a_goal_only_what_equation_4_reads_is_encoded(live: Live) -> None:
-    goal = {"text": "Perfect, thank you!", "speaker": "user"}
-    live.post("/rank", context=CONTEXT, candidates=REPLIES[:2], goals=[goal])
-    encoded = {
-        role: live.metric("turnwise_encoded_texts_total", role=role, lane="critical")
-        for role in ("first", "second", "after")
-    }
-    assert encoded == {"first": 5, "second": 2, "after": 1}
+    encoded = live.encoded()
+    goals = unseen(live, [{"text": "Perfect, thank you!", "speaker": "user"}])
+    candidates = unseen(live, [{"text": text} for text in REPLIES[:2]])
+    live.post("/rank", context=unseen(live, CONTEXT), candidates=candidates, goals=goals)
+    assert encoded() == {"first": 5, "second": 2, "after": 1}
 
 
 def test_candidates_of_a_pool_are_not_encoded_again(live: Live) -> None:
-    def encoded() -> float:
-        return live.metric("turnwise_encoded_texts_total", role="after", lane="critical")
-
-    before = encoded()
-    assert live.post("/rank", context=CONTEXT, pool="default")["ranking"]
-    assert encoded() == before
+    encoded = live.encoded()
+    assert live.post("/rank", context=unseen(live, CONTEXT), pool="default")["ranking"]
+    assert encoded()["after"] == 0 < encoded()["second"]
 
 
 def test_max_sim_of_more_pairs_than_it_can_score_is_refused(live: Live) -> None:
@@ -160,15 +155,11 @@ def test_a_thousand_candidates_and_none_encoded_twice(live: Live) -> None:
     candidates = [f"Reply number {number}" for number in range(1000)]
     request = {"context": CONTEXT, "candidates": candidates, "top_k": 5}
     first = live.post("/rank", **request)
-
-    def encoded() -> float:
-        return live.metric("turnwise_encoded_texts_total", role="after", lane="critical")
-
-    before = encoded()
+    encoded = live.encoded()
     again = live.post("/rank", **request)
     assert again["ranking"] == first["ranking"]
     assert len(again["ranking"]) == 5
-    assert encoded() == before
+    assert encoded()["after"] == 0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.rerankers import tiny_ioi
-from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live
+from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live, with_replies
 from tests.waiting import eventually
 from turnwise.models.rerankers import IoI, PairwiseModel
 from turnwise.service.app import wiring
@@ -18,27 +18,31 @@ WORDS = tuple(sorted({word for text in REPLIES for word in text.lower().split()}
 SAID = ["Hello there", "Hi, how can I help?", "My parcel has not come.", "Let me look into it."]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pairwise(pairwise_folder: Path) -> PairwiseModel:
     return PairwiseModel.load(pairwise_folder, device="cpu")
 
 
-@pytest.fixture
-def ioi_folder(tmp_path: Path) -> Path:
-    tiny_ioi(WORDS).save(tmp_path / "ioi")
-    return tmp_path / "ioi"
+@pytest.fixture(scope="module")
+def ioi_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ioi") / "model"
+    tiny_ioi(WORDS).save(folder)
+    return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def ioi(ioi_folder: Path) -> IoI:
     return IoI.load(ioi_folder, device="cpu")
 
 
+@pytest.fixture(scope="module")
+def _reranking(share: Launch, ioi_folder: Path) -> Live:
+    return share(reranker=ioi_folder)
+
+
 @pytest.fixture
-def reranking(launch: Launch, ioi_folder: Path) -> Live:
-    live = launch(reranker=ioi_folder)
-    live.fill()
-    return live
+def reranking(_reranking: Live) -> Live:
+    return with_replies(_reranking)
 
 
 def alternating(texts: list[str]) -> list[tuple[str, str]]:
@@ -59,17 +63,12 @@ def test_turn_answers_from_a_pairwise_pool(
     assert best[0] == REPLIES[int(np.argmax(wanted))]
 
 
-def test_pools_of_both_encoders_live_side_by_side(by_pairs: Live, launch: Launch) -> None:
-    plain = launch()
-    plain.fill(pool="default")
-    for live in (by_pairs, plain):
-        live.say("side", DIALOGUE[:1])
-    one = by_pairs.turn("side", "bot", "Yes", respond=True)
-    other = plain.turn("side-2", "user", "Hello there", respond=True)
-    assert one["candidates"]
-    assert other["candidates"]
-    assert by_pairs.get("/pools/pairs")["encoder"] == "pairwise"
-    assert by_pairs.get("/pools/default")["encoder"] == "default"
+def test_one_session_selects_from_pools_of_both_encoders(by_pairs: Live) -> None:
+    for pool, encoder in (("pairs", "pairwise"), ("default", "default")):
+        assert by_pairs.get(f"/pools/{pool}")["encoder"] == encoder
+        answer = by_pairs.turn("side", *DIALOGUE[0], pool=pool)
+        assert {each["text"] for each in answer["candidates"]} <= set(REPLIES)
+        assert len(answer["candidates"]) == 5
 
 
 def test_search_and_rank_use_the_pool_s_encoder(by_pairs: Live, pairwise: PairwiseModel) -> None:
@@ -112,8 +111,8 @@ def test_a_pool_keeps_its_encoder(by_pairs: Live) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.usefixtures("by_pairs")
-def test_a_service_without_the_model_says_so(launch: Launch) -> None:
+def test_a_service_without_the_model_says_so(launch: Launch, pairwise_folder: Path) -> None:
+    launch(pairwise=pairwise_folder).http.put("/pools/pairs", json={"encoder": "pairwise"})
     plain = launch()
     refused = plain.http.put("/pools/more", json={"encoder": "pairwise"})
     assert (refused.status_code, refused.json()["errors"][0]["loc"]) == (422, ["body", "encoder"])
@@ -137,11 +136,11 @@ def test_a_new_pool_of_the_name_may_have_another_encoder(by_pairs: Live) -> None
 def test_a_snapshot_keeps_the_encoder(by_pairs: Live, tmp_path: Path) -> None:
     settings = by_pairs.services.settings
     folder = tmp_path / "snapshot"
-    asyncio.run(save(settings, "default", "pairs", folder))
+    asyncio.run(save(settings, by_pairs.namespace, "pairs", folder))
     assert read_snapshot(folder).manifest.encoder == "pairwise"
     encoded: list[tuple[int, int]] = []
     progress = lambda *done: encoded.append(done)  # noqa: E731
-    asyncio.run(restore(settings, "default", "copy", folder, progress))
+    asyncio.run(restore(settings, by_pairs.namespace, "copy", folder, progress))
     eventually(lambda: by_pairs.http.get("/pools/copy").json().get("size") == len(REPLIES))
     assert by_pairs.get("/pools/copy")["encoder"] == "pairwise"
     assert not encoded

@@ -146,22 +146,16 @@ def test_the_score_matrix_names_what_is_not_there(live: Live) -> None:
     assert live.http.get("/sessions/none/scores", params={"ids": "r1"}).status_code == 404
 
 
-def test_the_critical_path_of_a_turn_encodes_one_text(live: Live) -> None:
-    filled = {"operation": "session_fill", "result": "ok"}
-
-    def encoded(role: str, lane: str) -> float:
-        return live.metric("turnwise_encoded_texts_total", role=role, lane=lane)
-
-    for turns, (speaker, text) in enumerate(
-        [("user", "One"), ("bot", "Two"), ("user", "Three"), ("bot", "Four")], 1
-    ):
-        critical = encoded("second", "critical") + encoded("first", "critical")
-        live.turn("s", speaker, text)
-        assert encoded("second", "critical") + encoded("first", "critical") == critical + 1
-        eventually(
-            lambda done=turns: live.metric("turnwise_redis_operations_total", **filled) == done
-        )
-        assert encoded("first", "idle") == turns
+def test_the_critical_path_of_a_turn_encodes_one_text(own: Live) -> None:
+    written = own.written()
+    idle = own.increase("turnwise_encoded_texts_total", role="first", lane="idle")
+    said = [("user", "One"), ("bot", "Two"), ("user", "Three"), ("bot", "Four")]
+    for turns, (speaker, text) in enumerate(said, 1):
+        encoded = own.encoded()
+        own.turn("s", speaker, text)
+        assert encoded() == {"first": 0, "second": 1, "after": 0}
+        eventually(lambda done=turns: written() == done)
+        assert idle() == turns
 
 
 def test_two_clients_on_one_session_both_land(live: Live, oracle: Oracle) -> None:

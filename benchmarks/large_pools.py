@@ -30,8 +30,7 @@ from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import Role
 from turnwise.service.pools import Candidate
-from turnwise.service.pools.contents import Contents, Segment
-from turnwise.service.pools.edit import Edit
+from turnwise.service.pools.contents import Contents, Edit, Segment
 from turnwise.service.pools.index import FlatIndex, Index, one_thread
 from turnwise.service.pools.ivf import IvfIndex, build_ivf, recall_at_10
 

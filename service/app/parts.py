@@ -99,7 +99,7 @@ async def _start(
         metrics,
         limit=settings.queue_limit,
         batch_tokens=BATCH_TOKENS,
-        patience=_QUEUE_SECONDS,
+        max_wait=_QUEUE_SECONDS,
     )
     await queue.start()
     stack.push_async_callback(queue.drain, _LAST_BATCH)

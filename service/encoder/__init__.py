@@ -1,4 +1,10 @@
-"""The queue in front of the model: which texts wait, which batch runs next, which vectors are kept.
+"""The encoder queue: texts wait in lanes, the next batch runs, and recent vectors are cached.
 
-It may import `observe` and `models`.
+- `cache` (`CachedEncoder`): the encoder as use cases see it.
+- `queue` (`EncoderQueue`): admits texts, and runs two threads: one tokenizes, one runs batches.
+- `batcher` (`Batcher`): the texts that wait, by priority, and the next batch of them.
+- `runner` (`BatchRunner`): runs a batch on the model, and answers its requests.
+
+Anything about the order and the cost of encoding belongs here. It may import `observe`, `errors`
+and `models`.
 """

@@ -1,4 +1,4 @@
-"""The encoder as the use cases see it: vectors of recent texts are known, the rest is queued."""
+"""The encoder as use cases see it: vectors of recent texts are cached, other texts are queued."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -19,23 +19,23 @@ _SLICE = 128
 
 
 class CachedEncoder:
-    """A bounded cache in front of the queue, least recently used first to go.
+    """A cache of vectors in front of the encoder queue; it evicts the least recently used one.
 
-    The key is a digest of the text with its prefix, so that roles which a model does not tell apart
-    share a vector and long texts take no more memory. Uploads pass it by: they would only push out
-    what is used.
+    The key is a digest of the text with its prefix, so roles that a model does not distinguish
+    share a vector, and long texts take no more memory. Bulk texts are not cached: they would only
+    evict vectors that are in use.
     """
 
     def __init__(
         self, queue: EncoderQueue, encoder: UtteranceEncoder, metrics: Metrics, *, size: int
     ) -> None:
-        """Take a queue.
+        """Start with an empty cache.
 
         Args:
-            queue: Encodes what is not known.
-            encoder: What the queue encodes with.
+            queue: Encodes the texts that are not in the cache.
+            encoder: The encoder of the queue.
             metrics: Counts hits.
-            size: Vectors kept.
+            size: Greatest number of vectors.
         """
         self._queue, self._encoder, self._metrics, self._size = queue, encoder, metrics, size
         self._known: OrderedDict[bytes, Float32] = OrderedDict()
@@ -45,16 +45,16 @@ class CachedEncoder:
 
     async def encode(
         self,
-        items: Sequence[RoleText],
+        texts: Sequence[RoleText],
         priority: Priority = Priority.TURN,
         timeout: float | None = None,
     ) -> Float32:
-        """Return (n, d) unit rows; errors are those of `EncoderQueue.encode`."""
+        """Return (n, d) unit rows; raises as `EncoderQueue.encode`."""
         if priority is Priority.BULK:
-            return await self._queue.encode(items, priority, timeout)
-        keys = [_key(self._encoder.prefixed(item)) for item in items]
+            return await self._queue.encode(texts, priority, timeout)
+        keys = [_key(self._encoder.prefixed(text)) for text in texts]
         known = {key: self._known[key] for key in keys if key in self._known}
-        missing = {key: item for key, item in zip(keys, items, strict=True) if key not in known}
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
         self._metrics.cache_hits.inc(sum(key in known for key in keys))
         self._remember(known)
         end = None if timeout is None else monotonic() + timeout
@@ -62,9 +62,9 @@ class CachedEncoder:
             part = dict(islice(missing.items(), start, start + _SLICE))
             left = None if end is None else max(end - monotonic(), 0.0)
             vectors = await self._queue.encode(list(part.values()), priority, left)
-            # Copies, since a row of an array keeps all of it in memory.
+            # Copies, because a view would keep the whole array in memory.
             new = {key: vector.copy() for key, vector in zip(part, vectors, strict=True)}
-            self._remember(new)  # at once: if a later slice comes too late, a retry goes on here
+            self._remember(new)  # at once: if a later slice times out, a retry starts there
             known |= new
         return np.array([known[key] for key in keys], np.float32).reshape(-1, self.dimension)
 

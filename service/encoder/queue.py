@@ -1,9 +1,9 @@
-"""The queue in front of the encoder: what waits when the device falls free is the next batch.
+"""The encoder queue: the texts that wait when the device becomes free are the next batch.
 
-The device's thread forms batches and runs them. While it is busy another cuts the texts that come
-in the meantime into word pieces; a text that finds the device free is cut up on the spot, which
-spares it a change of threads. Neither waits for company: there is no timer. A turn waits for one
-batch at most that is not of turns, and such batches are small.
+The encoder thread forms batches and runs them. While it is busy, the tokenizer thread tokenizes the
+texts that arrive; if the device is free, the encoder thread tokenizes them itself, which saves a
+switch of threads. Neither waits for a batch to fill: there is no timer. A turn waits for at most
+one batch of lower priority, and batches are small.
 """
 
 import asyncio
@@ -19,25 +19,25 @@ import numpy as np
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import RoleText
-from turnwise.service.encoder.backlog import Backlog, EncodingRequest, Entry, Piece, Priority
-from turnwise.service.encoder.device import Device, fail, settle
+from turnwise.service.encoder.batcher import Batch, Batcher, EncodingRequest, Priority, TextSlice
+from turnwise.service.encoder.runner import BatchRunner, fail, settle
 from turnwise.service.errors import DeadlineExceeded, Draining, Overloaded
 from turnwise.service.observe.metrics import Metrics
 
 __all__ = ["EncoderQueue", "Priority"]
 
 CPU_TOKENS = 256
-"""Most tokens of a padded batch on a CPU, about 40 ms: more add latency, and no throughput."""
+"""Tokens of a batch on a CPU, about 40 ms: more would add latency, but no throughput."""
 
-_OF_LATE = 32
-"""Batches whose median tells how long a text takes."""
+_RECENT_BATCHES = 32
+"""The median of these estimates the time of a text."""
 _PROBE_SECONDS = 1.0
 _STALLED_SECONDS = 10.0
 _HUNG_SECONDS = 60.0
 
 
 class EncoderQueue:
-    """Encodes for many at once, on one device."""
+    """Encodes texts of many requests in common batches, on one device."""
 
     def __init__(
         self,
@@ -46,29 +46,28 @@ class EncoderQueue:
         *,
         limit: int,
         batch_tokens: int,
-        patience: float = math.inf,
+        max_wait: float = math.inf,
     ) -> None:
-        """Take an encoder, which nobody else may use from now on.
+        """Take an encoder, which only this queue may use from now on.
 
         Args:
-            encoder: What encodes.
-            metrics: Counts and times.
-            limit: Texts that may wait before one, those of uploads left out.
-            batch_tokens: Tokens of a padded batch.
-            patience: Seconds that a text may have to wait: where it would take longer at the
-                pace of late, it is refused at once, which costs nothing.
+            encoder: Encodes the batches.
+            metrics: Gets counts and times.
+            limit: Greatest number of texts that may wait ahead of a new one, bulk ones excluded.
+            batch_tokens: Limit for the tokens of a batch, padding included.
+            max_wait: Seconds. A text that is expected to wait longer is rejected at once.
         """
         self._encoder, self._metrics = encoder, metrics
-        self._limit, self._patience = limit, patience
-        self._paces: deque[float] = deque(maxlen=_OF_LATE)
-        self._pace = 0.0
+        self._limit, self._max_wait = limit, max_wait
+        self._recent_seconds: deque[float] = deque(maxlen=_RECENT_BATCHES)  # a text, by batch
+        self._seconds_per_text = 0.0
         on_cpu = encoder.model.device.type == "cpu"
         tokens = min(batch_tokens, CPU_TOKENS) if on_cpu else batch_tokens
-        self._backlog = Backlog(metrics, tokens)
-        self._device = Device(encoder, metrics)
+        self._batcher = Batcher(metrics, tokens)
+        self._runner = BatchRunner(encoder, metrics)
         self._lock = threading.Lock()
-        self._for_device = threading.Condition(self._lock)
-        self._for_tokenizer = threading.Condition(self._lock)
+        self._encoder_wakes = threading.Condition(self._lock)
+        self._tokenizer_wakes = threading.Condition(self._lock)
         self._tokenizer_lock = threading.Lock()
         self._busy_since: float | None = None
         self._started = self._draining = self._stopped = False
@@ -76,62 +75,62 @@ class EncoderQueue:
             threading.Thread(target=self._run_all, name="encoder", daemon=True),
             threading.Thread(target=self._tokenize_all, name="tokenizer", daemon=True),
         ]
-        metrics.watch_queue(self._oldest, self._running)
+        metrics.watch_queue(self._oldest_seconds, self._running_seconds)
 
     @property
     def healthy(self) -> bool:
         """False after repeated failures, until a batch succeeds again."""
-        return self._device.healthy
+        return self._runner.healthy
 
     @property
     def stalled(self) -> bool:
-        """Whether a batch has been on the device for longer than any should take."""
-        return self._running() > _STALLED_SECONDS
+        """Whether a batch has run for longer than any should take."""
+        return self._running_seconds() > _STALLED_SECONDS
 
     @property
     def hung(self) -> bool:
-        """Whether that has gone on until only a new process can help: no thread can be stopped."""
-        return self._running() > _HUNG_SECONDS
+        """Whether a batch has run so long that only a new process can help."""
+        return self._running_seconds() > _HUNG_SECONDS
 
     async def start(self) -> None:
-        """Warm the model up and start to work; raises what the model raises."""
-        await asyncio.to_thread(self._device.warm_up)
+        """Warm the model up and start the threads; raises the model's errors."""
+        await asyncio.to_thread(self._runner.warm_up)
         for thread in self._threads:
             thread.start()
         self._started = True
 
     async def encode(
         self,
-        items: Sequence[RoleText],
+        texts: Sequence[RoleText],
         priority: Priority = Priority.TURN,
         timeout: float | None = None,
     ) -> Float32:
-        """Encode texts in their roles.
+        """Return the vectors of texts in their roles.
 
         Args:
-            items: n texts.
-            priority: Who goes first.
-            timeout: Seconds after which the vectors are of no use any more.
+            texts: n texts.
+            priority: Priority of the texts.
+            timeout: Seconds after which the vectors are not needed any more.
 
         Returns:
             (n, d) float32, unit rows.
 
         Raises:
-            Overloaded: Too many texts wait.
-            DeadlineExceeded: The time is over.
+            Overloaded: Too many texts wait already.
+            DeadlineExceeded: The timeout is over.
             EncoderFailed: The model failed on one of the texts.
-            Draining: The queue is closing.
+            Draining: The service is stopping.
         """
         if self._draining:
             self._count_rejected(priority, "draining")
             raise _draining()
-        if not items:
+        if not texts:
             return np.empty((0, self._encoder.dimension), np.float32)
         request = EncodingRequest(
-            items=items,
+            texts=texts,
             priority=priority,
             answer=asyncio.get_running_loop().create_future(),
-            vectors=np.empty((len(items), self._encoder.dimension), np.float32),
+            vectors=np.empty((len(texts), self._encoder.dimension), np.float32),
             deadline=math.inf if timeout is None else time.monotonic() + timeout,
         )
         self._admit(request)
@@ -142,16 +141,16 @@ class EncoderQueue:
             raise DeadlineExceeded(f"not encoded within {timeout:g} s") from None
 
     def check(self) -> None:
-        """See whether a turn's text would be taken, before anything else is done for it.
+        """Check early, before any other work of a turn, that its text would be admitted.
 
         Raises:
-            Overloaded: It would not.
+            Overloaded: It would be rejected.
         """
         with self._lock:
-            self._refuse(Priority.TURN, 1)
+            self._check_room(Priority.TURN, 1)
 
     async def drain(self, timeout: float) -> None:
-        """Take nothing new, finish what waits within some seconds, and stop."""
+        """Reject new texts, encode the waiting ones within `timeout` seconds, and stop."""
         with self._lock:
             self._draining = True
             self._wake_all()
@@ -162,104 +161,105 @@ class EncoderQueue:
         with self._lock:
             self._stopped = True
             self._wake_all()
-            left = self._backlog.clear()
+            left = self._batcher.clear()
         for request in left:
             settle(request, _draining())
 
     def _admit(self, request: EncodingRequest) -> None:
         with self._lock:
             if request.priority is not Priority.BULK:
-                self._refuse(request.priority, len(request.items))
-            self._backlog.add(request)
+                self._check_room(request.priority, len(request.texts))
+            self._batcher.add(request)
             if self._busy_since is None:
-                self._for_device.notify()
+                self._encoder_wakes.notify()
             else:
-                self._for_tokenizer.notify()
+                self._tokenizer_wakes.notify()
 
-    def _refuse(self, priority: Priority, more: int) -> None:
-        waiting = self._backlog.before(priority)
-        full = waiting + more > self._limit or waiting * self._pace > self._patience
-        if waiting and full:  # so that a large one can be served
+    def _check_room(self, priority: Priority, more: int) -> None:
+        waiting = self._batcher.ahead_of(priority)
+        too_long = waiting * self._seconds_per_text > self._max_wait
+        full = waiting + more > self._limit or too_long
+        if waiting and full:  # an empty queue admits a request of any size
             self._count_rejected(priority, "queue_full")
             raise Overloaded(f"{waiting} texts wait for the encoder already")
 
     def _count_rejected(self, priority: Priority, reason: str) -> None:
-        if priority is not Priority.IDLE:  # of which no client hears
+        if priority is not Priority.IDLE:  # no client waits for it
             self._metrics.rejected_requests.labels(reason).inc()
 
     def _run_all(self) -> None:
         while (work := self._next_work()) is not None:
-            if isinstance(work, Piece):
+            if isinstance(work, TextSlice):
                 self._tokenize(work)
             elif work:
                 begin = time.monotonic()
-                self._device.run(work)
-                self._paces.append((time.monotonic() - begin) / len(work))
-                self._pace = median(self._paces)
+                self._runner.run(work)
+                self._recent_seconds.append((time.monotonic() - begin) / len(work))
+                self._seconds_per_text = median(self._recent_seconds)
             else:
-                self._device.probe()
+                self._runner.probe()
 
     def _tokenize_all(self) -> None:
-        while piece := self._next_piece():
-            self._tokenize(piece)
+        while part := self._next_slice():
+            self._tokenize(part)
 
-    def _next_work(self) -> list[Entry] | Piece | None:
-        """Wait for work. No entries: see whether the model works again. None: stop."""
+    def _next_work(self) -> Batch | TextSlice | None:
+        """Wait for work. An empty batch asks for a probe of the model, None to stop."""
         with self._lock:
             self._busy_since = None
             while True:
-                if work := self._backlog.take():
-                    if not isinstance(work, Piece):
+                if work := self._batcher.next_work():
+                    if not isinstance(work, TextSlice):
                         self._busy_since = time.monotonic()
-                        self._for_tokenizer.notify()
+                        self._tokenizer_wakes.notify()
                     return work
-                if self._over:  # only now: what takes may drop the last that waited
+                if self._over:  # checked after next_work, which may drop the last texts
                     self._wake_all()
                     return None
-                if not self._for_device.wait(None if self.healthy else _PROBE_SECONDS):
-                    self._busy_since = time.monotonic()  # a device may also hang in this
+                if not self._encoder_wakes.wait(None if self.healthy else _PROBE_SECONDS):
+                    self._busy_since = time.monotonic()  # the probe may hang, too
                     return []
 
-    def _next_piece(self) -> Piece | None:
+    def _next_slice(self) -> TextSlice | None:
         with self._lock:
             while not self._over:
-                if self._busy_since is not None and (piece := self._backlog.take_piece()):
-                    return piece
-                self._for_tokenizer.wait()
+                if self._busy_since is not None and (part := self._batcher.next_slice()):
+                    return part
+                self._tokenizer_wakes.wait()
         return None
 
     @property
     def _over(self) -> bool:
-        return self._stopped or (self._draining and not self._backlog.size)
+        return self._stopped or (self._draining and not self._batcher.size)
 
     def _wake_all(self) -> None:
-        self._for_device.notify()
-        self._for_tokenizer.notify()
+        self._encoder_wakes.notify()
+        self._tokenizer_wakes.notify()
 
-    def _tokenize(self, piece: Piece) -> None:
+    def _tokenize(self, part: TextSlice) -> None:
         try:
             with self._tokenizer_lock, self._metrics.stage("tokenize"):
-                tokens = self._encoder.tokenize(piece.items)
+                tokens = self._encoder.tokenize(part.texts)
         except Exception as error:
-            fail(piece.request, error)
+            fail(part.request, error)
             with self._lock:
-                self._backlog.forget(piece)
+                self._batcher.drop(part)
                 self._wake_all()
         else:
             with self._lock:
-                self._backlog.put(piece, tokens)
-                self._for_device.notify()
+                self._batcher.add_tokens(part, tokens)
+                self._encoder_wakes.notify()
 
-    def _running(self) -> float:
-        """Return the age in seconds of the batch on the device; a thread that died is not back."""
+    def _running_seconds(self) -> float:
+        """Return the age of the running batch; 0 if none runs, infinity if a thread has died."""
         if self._started and not self._over and not all(t.is_alive() for t in self._threads):
             return math.inf
         since = self._busy_since
         return 0.0 if since is None else time.monotonic() - since
 
-    def _oldest(self) -> float:
+    def _oldest_seconds(self) -> float:
         with self._lock:
-            return self._backlog.oldest
+            return self._batcher.oldest_seconds
 
 
 def _draining() -> Draining:

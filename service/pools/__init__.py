@@ -1,4 +1,15 @@
-"""Candidate pools: versioned in Redis, searched in memory."""
+"""Candidate pools: a versioned log in Redis, which each replica follows and searches in memory.
+
+- `registry` (`Pools`): all pools of a replica; `pool` (`Pool`): one of them; `view` (`PoolView`):
+  one version of it, as a request searches it; `contents`: the candidates of a version, and edits.
+- `store`, `log`, `replay`: a pool in Redis; its values; from them to edits. `scripts/` are in Lua.
+- `index`, `ivf`: exact and approximate search. `encoding`: texts of candidates to vectors.
+- `upkeep`, `workers`: folding and indexing in the background; threads and tasks.
+- `candidate`, `snapshot`: candidates and pools as files.
+
+Anything about candidates between turns belongs here; what a turn makes of them is `selection`. It
+may import `encoder`, `state`, `wire`, `observe`, `errors` and `models`.
+"""
 
 from turnwise.service.pools.candidate import Candidate, read_candidates
 from turnwise.service.pools.contents import Hit

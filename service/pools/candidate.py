@@ -1,4 +1,4 @@
-"""What a pool is made of."""
+"""Candidates: their ids, equality, and files of them."""
 
 import hashlib
 import json
@@ -14,12 +14,12 @@ from turnwise.service.wire.pools import candidate_lines
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A reply that can be selected; alike where its JSON is, in which `true` is not 1."""
+    """A text that may be said next. Candidates are equal if their JSON is (`true` is not 1)."""
 
     id: str
     text: str
     metadata: dict[str, Any] = field(default_factory=dict)
-    """A JSON object, for whoever gets the reply."""
+    """A JSON object that is returned with the candidate."""
 
     @classmethod
     def of(
@@ -28,7 +28,7 @@ class Candidate:
         id: str | None = None,  # noqa: A002 - the field's name
         metadata: dict[str, Any] | None = None,
     ) -> Self:
-        """Return a candidate; one without an id gets the one that its text determines."""
+        """Return a candidate; an id that is left out is derived from the text."""
         derived = id or hashlib.sha256(text.encode()).hexdigest()[:16]
         return cls(derived, text, metadata or {})
 
@@ -47,10 +47,10 @@ def _dumped(metadata: dict[str, Any]) -> str:
 
 
 def distinct(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates without those that stand there before, alike.
+    """Return the candidates without repetitions.
 
     Raises:
-        InvalidRequest: Two that differ share an id. Both places are named.
+        InvalidRequest: Two different candidates share an id. The error names both places.
     """
     places: dict[str, int] = {}
     for place, candidate in enumerate(candidates):
@@ -62,11 +62,11 @@ def distinct(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def read_candidates(path: Path) -> list[Candidate]:
-    """Return the candidates of a JSON Lines file: `text`, and maybe `id` and `metadata`.
+    """Return the candidates of a JSON Lines file: `text`, and optionally `id` and `metadata`.
 
     Raises:
-        DataError: The file cannot be read, a line is not a candidate, or two that differ share an
-            id.
+        DataError: The file cannot be read, a line is not a candidate, or two different candidates
+            share an id.
     """
     candidates = [Candidate.of(c.text, c.id, c.metadata) for c in candidate_lines(path)]
     try:

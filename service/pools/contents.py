@@ -1,8 +1,8 @@
-"""The candidates of one version of a pool, and how an edit makes the next version out of them.
+"""The candidates of one version of a pool, and edits, which make the next version of them.
 
-Contents never change. They are a large base with a small overlay of later candidates on top; of
-the base, bits tell which candidates were not replaced or removed since. The overlay is copied with
-every edit, and becomes part of a new base before that costs much.
+Contents are immutable: a large base and a small overlay of later candidates. A bitmap marks the
+candidates of the base that were not replaced or removed since. Every edit copies the overlay, which
+is merged into a new base before the copy costs much.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +15,6 @@ import numpy as np
 from turnwise.models.arrays import Float32
 from turnwise.service.errors import CandidateNotFound
 from turnwise.service.pools.candidate import Candidate
-from turnwise.service.pools.edit import Edit, joined
 from turnwise.service.pools.index import Bitmap, FlatIndex, Float16, Index, Places
 
 MakeFlat = Callable[[Float16], FlatIndex]
@@ -23,7 +22,7 @@ MakeFlat = Callable[[Float16], FlatIndex]
 _MIN_OVERLAY = 1000
 _OVERLAY_SHARE = 10
 _MAX_LOOSE = 20_000
-"""Most that stays loose in a pool of any size: a search scans the overlay, an edit copies it."""
+"""Limit for a pool of any size, since a search scans the overlay and an edit copies it."""
 
 
 class Hit(NamedTuple):
@@ -33,25 +32,57 @@ class Hit(NamedTuple):
     score: float
 
 
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """The change of one version: it removes ids, then adds or replaces candidates.
+
+    Attributes:
+        candidates: n candidates with distinct ids, none of which is in `removed`.
+        vectors: Their vectors (n, d).
+        removed: Ids; those that the pool lacks are ignored.
+    """
+
+    candidates: Sequence[Candidate]
+    vectors: Float16
+    removed: Sequence[str] = ()
+
+
+def joined(edits: Sequence[Edit]) -> Edit:
+    """Return one edit that has the effect of several in their order."""
+    last: dict[str, tuple[int, int] | None] = {}
+    for number, edit in enumerate(edits):
+        last |= dict.fromkeys(edit.removed)
+        last |= {candidate.id: (number, row) for row, candidate in enumerate(edit.candidates)}
+    kept = sorted(place for place in last.values() if place is not None)
+    rows: list[list[int]] = [[] for _ in edits]
+    for number, row in kept:
+        rows[number].append(row)
+    return Edit(
+        candidates=[edits[number].candidates[row] for number, row in kept],
+        vectors=np.concatenate([edit.vectors[of] for edit, of in zip(edits, rows, strict=True)]),
+        removed=[id for id, place in last.items() if place is None],  # noqa: A001 - the field's name
+    )
+
+
 @dataclass(frozen=True)
 class Segment:
-    """Candidates and, at the same places, their vectors."""
+    """Candidates, and an index of their vectors at the same places."""
 
     candidates: tuple[Candidate, ...]
     index: Index
 
     def __post_init__(self) -> None:
-        """Look the ids up now, in the thread that edits, not when a request needs them."""
+        """Build the lookup by id now, in the edit thread, not in the first request."""
         _ = self.by_id
 
     @cached_property
     def by_id(self) -> dict[str, int]:
-        """Place of each id."""
+        """The place of each id."""
         return {candidate.id: place for place, candidate in enumerate(self.candidates)}
 
     @cached_property
     def by_text(self) -> dict[str, int]:
-        """A place of each text, be its candidate alive or not: equal texts have equal vectors."""
+        """A place of each text, whether or not that candidate is alive: the vector is the same."""
         return {candidate.text: place for place, candidate in enumerate(self.candidates)}
 
 
@@ -60,10 +91,10 @@ class Contents:
     """The candidates of one version; see the top of the module.
 
     Attributes:
-        base: What was put together last.
-        alive: A bit for each place of the base; None where all are.
-        dead: How many are not.
-        overlay: What came since.
+        base: The candidates at the last merge.
+        overlay: The candidates that were added or replaced since.
+        alive: A bit for each place of the base; None if all are alive.
+        dead: Number of places of the base that are not alive.
     """
 
     base: Segment
@@ -73,44 +104,44 @@ class Contents:
 
     @classmethod
     def empty(cls, dimension: int) -> "Contents":
-        """Return those of a new pool, for vectors of d numbers."""
+        """Return the contents of a new pool, for vectors of length d."""
         nothing = Segment((), FlatIndex(np.empty((0, dimension), np.float16)))
         return cls(nothing, nothing)
 
     def __len__(self) -> int:
         return len(self.base.candidates) - self.dead + len(self.overlay.candidates)
 
-    def __contains__(self, id: object) -> bool:  # noqa: A002 - what it is
+    def __contains__(self, id: object) -> bool:  # noqa: A002 - the field's name
         return isinstance(id, str) and self._locate(id) is not None
 
     @property
     def loose(self) -> int:
-        """How much lies beside the base: candidates of the overlay, and dead ones under it."""
+        """Number of candidates in the overlay and of dead ones in the base."""
         return self.dead + len(self.overlay.candidates)
 
     @property
     def is_loose(self) -> bool:
-        """Whether so much lies beside the base that a new one should be put together."""
+        """Whether it is time to merge the overlay into a new base."""
         share = len(self.base.candidates) // _OVERLAY_SHARE
         return self.loose > max(_MIN_OVERLAY, min(share, _MAX_LOOSE))
 
     @property
     def bytes(self) -> int:
-        """Memory of vectors and codes."""
+        """Bytes of memory that the vectors and codes take."""
         return self.base.index.bytes + self.overlay.index.bytes
 
-    def get(self, id: str) -> Candidate | None:  # noqa: A002 - what it is
-        """Return the candidate of an id; None where there is none."""
+    def get(self, id: str) -> Candidate | None:  # noqa: A002 - the field's name
+        """Return the candidate of an id, or None."""
         found = self._locate(id)
         return found and found[0].candidates[found[1]]
 
     def candidates(self) -> list[Candidate]:
-        """Return them all, in the order of `vectors()`."""
+        """Return all candidates, in the order of `vectors()`."""
         kept = map(self.base.candidates.__getitem__, self._alive_places().tolist())
         return [*kept, *self.overlay.candidates]
 
     def vectors(self) -> Float16:
-        """Return the vectors (n, d) of them all; no copy where they lie in one piece."""
+        """Return the vectors (n, d) of all candidates, without a copy if they are in one array."""
         base, overlay = self.base.index.vectors, self.overlay.index.vectors
         if not self.loose:
             return base
@@ -118,7 +149,7 @@ class Contents:
             return overlay
         vectors = np.empty((len(self), base.shape[1]), np.float16)
         kept = len(self) - len(overlay)
-        np.take(base, self._alive_places(), 0, vectors[:kept], mode="clip")  # which spares a buffer
+        np.take(base, self._alive_places(), 0, vectors[:kept], mode="clip")  # no buffer
         vectors[kept:] = overlay
         return vectors
 
@@ -126,7 +157,7 @@ class Contents:
         """Return the vectors (k, d) of k candidates.
 
         Raises:
-            CandidateNotFound: There is no candidate of such an id.
+            CandidateNotFound: The pool lacks one of the ids.
         """
         located = list(map(self._locate, ids))
         if None in located:
@@ -139,16 +170,16 @@ class Contents:
         return taken
 
     def encoded(self, texts: Iterable[str]) -> dict[str, Float16]:
-        """Return the vectors (d,) of those texts that stand in the pool, or stood there lately."""
+        """Return the vectors (d,) of those texts that the pool has, or had until lately."""
         return {
-            text: segment.index.vectors[place].copy()  # a view would keep them all
+            text: segment.index.vectors[place].copy()  # a view would keep the whole array in memory
             for text in texts
             for segment in (self.base, self.overlay)
             if (place := segment.by_text.get(text)) is not None
         }
 
     def search(self, query: Float32, k: int) -> list[Hit]:
-        """Return the k candidates of largest inner product, best first, equal ones by id.
+        """Return the k candidates with the largest inner products, best first, ties by id.
 
         Raises:
             ValueError: The query is not a finite vector of d numbers.
@@ -163,7 +194,7 @@ class Contents:
         return sorted(hits, key=lambda hit: (-hit.score, hit.candidate.id))[:k]
 
     def after(self, edits: Sequence[Edit], make_flat: MakeFlat) -> "Contents":
-        """Return the contents after some edits, in their order."""
+        """Return the contents after edits, which are applied in order."""
         edit = edits[0] if len(edits) == 1 else joined(edits)
         edited = self._edited(edit, make_flat)
         if edited.base.index.kind == "flat" and edited.is_loose:
@@ -171,7 +202,7 @@ class Contents:
         return edited
 
     def merged(self, make_index: Callable[[Float16], Index]) -> "Contents":
-        """Return the same candidates in one base, under an index made of their vectors."""
+        """Return the same candidates in one base, with an index made from their vectors."""
         nothing = Contents.empty(self.base.index.dimension)
         return replace(nothing, base=Segment(tuple(self.candidates()), make_index(self.vectors())))
 
@@ -195,14 +226,14 @@ class Contents:
         np.bitwise_and.at(alive, places // 8, ~(1 << (places % 8)).astype(np.uint8))
         return replace(self, alive=alive, dead=self.dead + len(dying))
 
-    def _locate(self, id: str) -> tuple[Segment, int] | None:  # noqa: A002 - what it is
+    def _locate(self, id: str) -> tuple[Segment, int] | None:  # noqa: A002 - the field's name
         if (place := self.overlay.by_id.get(id)) is not None:
             return self.overlay, place
         if (place := self._alive_in_base(id)) is not None:
             return self.base, place
         return None
 
-    def _alive_in_base(self, id: str) -> int | None:  # noqa: A002 - what it is
+    def _alive_in_base(self, id: str) -> int | None:  # noqa: A002 - the field's name
         place = self.base.by_id.get(id)
         if place is None or self.alive is None or self.alive[place // 8] >> (place % 8) & 1:
             return place

@@ -1,4 +1,4 @@
-"""Texts of a pool to vectors, behind whatever else the encoder has to do."""
+"""Encodes the texts of candidates, in the bulk lane of the encoder queue."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -19,7 +19,7 @@ Progress = Callable[[int, int], None]
 
 
 class PoolEncoder(Protocol):
-    """Gives the candidates of a pool their vectors, behind whatever else it has to do."""
+    """An encoder of a pool's candidates."""
 
     @property
     def name(self) -> str:
@@ -27,7 +27,7 @@ class PoolEncoder(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Equal where vectors compare."""
+        """Fingerprint of the model; vectors of equal fingerprints can be compared."""
 
     @property
     def dimension(self) -> int:
@@ -37,16 +37,15 @@ class PoolEncoder(Protocol):
         """Return (n, d) unit rows of n candidates."""
 
     async def sample_queries(self, texts: Sequence[str]) -> Float32:
-        """Return queries (m, d) of contexts that a pool's own texts make up.
+        """Return queries (m, d) of contexts made of the pool's own texts, to measure recall with.
 
-        Utterances that were drawn by chance have less to do with one another than those of a
-        conversation, so these queries lie further from the pool: what is measured with them is
-        rather too strict.
+        Texts drawn at random are less related than the utterances of a session, so these queries
+        are further from the pool, and the measured recall is rather too low.
         """
 
 
 class RunningQueries:
-    """The `PoolEncoder` of pools that are searched with the sessions' running query."""
+    """The `PoolEncoder` of pools that are searched with a session's running query."""
 
     def __init__(self, encoder: "CachedEncoder") -> None:
         self._encoder = encoder
@@ -54,12 +53,12 @@ class RunningQueries:
         self.dimension = encoder.dimension
 
     async def candidates(self, texts: Sequence[str]) -> Float32:
-        """Encode texts in the candidates' role."""
+        """Return the texts encoded in the role [AFTER]."""
         inputs = [RoleText(text, Role.AFTER) for text in texts]
         return await self._encoder.encode(inputs, Priority.BULK)
 
     async def sample_queries(self, texts: Sequence[str]) -> Float32:
-        """Return running queries of contexts of utterances drawn by chance."""
+        """Return the running queries of contexts drawn at random."""
         drawn = drawn_contexts(texts)
         relations = [Relation.OTHER, Relation.SAME]
         said = [(text, relations[turn % 2]) for each in drawn for turn, text in enumerate(each)]
@@ -76,7 +75,7 @@ class RunningQueries:
 
 
 def drawn_contexts(texts: Sequence[str]) -> list[list[str]]:
-    """Return contexts of texts drawn by chance, the same ones each time."""
+    """Return contexts of texts drawn at random; equal texts give equal contexts."""
     drawn = np.random.default_rng(0).integers(len(texts), size=(_CONTEXTS, _UTTERANCES))
     return [[texts[place] for place in places] for places in drawn.tolist()]
 
@@ -89,7 +88,7 @@ _UTTERANCES = 4
 async def encode_candidates(
     encoder: PoolEncoder, texts: Sequence[str], progress: Progress | None = None
 ) -> Float16:
-    """Return the vectors (n, d) of n texts as candidates; `progress` gets how many are done."""
+    """Return the vectors (n, d) of n texts; `progress` gets (texts done, texts in total)."""
     vectors = np.empty((len(texts), encoder.dimension), np.float16)
     for start in range(0, len(texts), _SLICE):
         some = texts[start : start + _SLICE]
@@ -106,14 +105,14 @@ async def encode_unknown(
     known: dict[str, Float16],
     progress: Progress | None = None,
 ) -> Float16:
-    """Return the vectors (n, d) of n texts, of which each distinct one is encoded at most once.
+    """Return the vectors (n, d) of n texts; each distinct text is encoded at most once.
 
     Args:
-        encoder: Encodes those that are not known.
-        workers: The threads in which the vectors are put together.
-        texts: May repeat.
-        known: Vectors (d,) by text; those of what is encoded are added.
-        progress: Gets how many texts are encoded, and of how many.
+        encoder: Encodes the texts that are not known.
+        workers: Threads in which the vectors are assembled.
+        texts: Texts, which may repeat.
+        known: Vectors (d,) by text; newly encoded ones are added.
+        progress: Called with (texts encoded, texts to encode).
     """
 
     def together(encoded: Float16) -> Float16:

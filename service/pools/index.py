@@ -1,7 +1,7 @@
-"""Search over the vectors of a pool: what every index does, and the exact one.
+"""The interface of an index over the vectors of a pool, and the exact index.
 
-float16 is the one representation of a candidate's vector. What an index returns is scored
-again in float64 from it, so a score does not depend on which index found the candidate.
+Vectors are stored in float16. Every index scores its results again in float64 from these, so a
+score does not depend on which index found the candidate.
 """
 
 from abc import ABC, abstractmethod
@@ -17,24 +17,24 @@ from turnwise.models.arrays import Float32
 Float16 = NDArray[np.float16]
 Places = NDArray[np.int64]
 Bitmap = NDArray[np.uint8]
-"""One bit a vector, little end first: whether a search may return it."""
+"""One bit a vector, least significant first: 1 if a search may return it."""
 
 _MIN_PART = 20_000  # below it a second thread costs more than it saves
 
 
 def one_thread() -> None:
-    """Set FAISS's OpenMP threads of the calling thread to one: it is a setting of each thread."""
+    """Limit FAISS to one OpenMP thread; the setting holds for the calling thread only."""
     faiss.omp_set_num_threads(1)
 
 
 class Index(ABC):
-    """What a pool searches.
+    """An index over the vectors of a pool.
 
     Attributes:
-        kind: Whether all vectors are compared, or those in the nearest lists.
-        recall: Share of the exact top 10 that is found, measured; None where search is exact.
-        vectors: What is searched, (n, d).
-        bytes: Memory of vectors and codes.
+        kind: "flat" compares all vectors, "ivf" only those in the nearest lists.
+        recall: Measured share of the exact top 10 that it finds; None if search is exact.
+        vectors: The vectors (n, d).
+        bytes: Bytes of memory that the vectors and codes take.
     """
 
     kind: Literal["flat", "ivf"]
@@ -52,9 +52,9 @@ class Index(ABC):
 
     @abstractmethod
     def search(self, query: Float32, k: int, alive: Bitmap | None = None) -> tuple[Places, Float32]:
-        """Return places and scores of the k vectors of largest inner product, best first.
+        """Return places and scores of the k vectors with the largest inner products, best first.
 
-        Fewer where there are fewer. Equal scores stand in the order of their places.
+        Returns all if there are fewer than k. Ties are in the order of their places.
 
         Raises:
             ValueError: The query is not a finite vector of the index's dimension.
@@ -62,7 +62,7 @@ class Index(ABC):
 
 
 class FlatIndex(Index):
-    """Exact search: one pass over all vectors, in parts where there are threads for them."""
+    """Exact search: one pass over all vectors, split into parts if there are several threads."""
 
     kind = "flat"
     recall = None
@@ -70,25 +70,25 @@ class FlatIndex(Index):
     def __init__(
         self, vectors: Float16, *, parts: int = 1, executor: Executor | None = None
     ) -> None:
-        """Search n vectors (n, d) where they lie: nobody may change them from now on.
+        """Take n vectors (n, d) without a copy; they must not change any more.
 
         Args:
-            vectors: What is searched; in memory, or mapped into it.
-            parts: How many threads search side by side, where there is enough to do.
-            executor: Where all parts but one are searched; needed where `parts` is above 1.
+            vectors: In memory, or mapped into it.
+            parts: Number of threads that search in parallel if the index is large enough.
+            executor: Searches all parts but one; needed if `parts` is above 1.
         """
         self.vectors = np.ascontiguousarray(vectors)
         self.bytes = vectors.nbytes
         size = len(vectors)
         parts = max(1, min(parts, size // _MIN_PART))
-        step = max(-(-size // parts // 8) * 8, 1)  # a part's bits start with a byte of the bitmap
+        step = max(-(-size // parts // 8) * 8, 1)  # each part starts at a whole byte of the bitmap
         self._parts = [
             _Part(self.vectors[start:][:step], start) for start in range(0, max(size, 1), step)
         ]
         self._executor = executor
 
     def search(self, query: Float32, k: int, alive: Bitmap | None = None) -> tuple[Places, Float32]:
-        """Search all parts, one in this thread."""
+        """Search all parts, the first in this thread."""
         checked = as_faiss(query, self.dimension)
         first, *others = self._parts
         if not others or self._executor is None:
@@ -100,7 +100,7 @@ class FlatIndex(Index):
 
 
 class _Part:
-    """Vectors of consecutive places; FAISS has a view on them, not a copy."""
+    """Vectors of consecutive places; FAISS gets a view, not a copy."""
 
     def __init__(self, vectors: Float16, start: int) -> None:
         self._vectors, self.start = vectors, start
@@ -123,21 +123,21 @@ class _Part:
         return found
 
 
-def selected(alive: Bitmap) -> Any:  # noqa: ANN401 - FAISS's types tell of C++, not of Python
-    """Return what makes FAISS find only the places whose bit is set."""
+def selected(alive: Bitmap) -> Any:  # noqa: ANN401 - FAISS has no types for Python
+    """Return a FAISS selector of the places whose bit is set."""
     selector: Any = faiss.IDSelectorBitmap
     return selector(alive)
 
 
 def rescored(index: Index, query: Float32, places: Places, k: int) -> tuple[Places, Float32]:
-    """Return the best k of some places by their score in float64, and the scores."""
+    """Return the best k of the places by their scores in float64, and these scores."""
     scores = index.vectors[places].astype(np.float64) @ query.astype(np.float64)
     best = np.lexsort((places, -scores))[:k]
     return places[best], scores[best].astype(np.float32)
 
 
 def as_faiss(query: Float32, dimension: int) -> Float32:
-    """Return the query as FAISS takes it, (1, d); it answers a NaN with places of -1."""
+    """Return the query as FAISS expects it, (1, d); for NaN, FAISS would return places of -1."""
     if query.shape != (dimension,) or not np.isfinite(query).all():
         raise ValueError(f"a query must be a finite vector of {dimension} numbers")
     return np.ascontiguousarray(query, np.float32)[None]

@@ -1,4 +1,4 @@
-"""Approximate search: lists of 4-bit codes (inverted file, product quantiser), exact scores."""
+"""The approximate index: an inverted file of 4-bit product-quantised codes, with exact scores."""
 
 from collections.abc import Callable, Sequence
 from itertools import product
@@ -25,20 +25,20 @@ _SLICE = 20_000
 
 
 class IvfIndex(Index):
-    """Approximate search over lists of 4-bit codes, whose short list is scored exactly."""
+    """Approximate search over lists of 4-bit codes; scores a short list exactly."""
 
     kind = "ivf"
 
     def __init__(
         self, flat: FlatIndex, codes: faiss.IndexIVFPQFastScan, *, probes: int, short_list: int
     ) -> None:
-        """Put lists beside an index of the same vectors.
+        """Combine trained, filled lists with the flat index of the same vectors.
 
         Args:
-            flat: Where the exact scores come from.
-            codes: Lists of them, trained and filled.
-            probes: How many lists are searched.
-            short_list: How many candidates are scored exactly, at least.
+            flat: Gives the exact scores.
+            codes: Trained and filled lists of codes.
+            probes: Number of lists that a search reads.
+            short_list: Least number of candidates that a search scores exactly.
         """
         self._flat, self.codes, self.probes, self.short_list = flat, codes, probes, short_list
         self.recall = None
@@ -47,18 +47,18 @@ class IvfIndex(Index):
 
     @property
     def lists(self) -> int:
-        """How many lists there are to probe."""
+        """Number of lists."""
         return int(self.codes.nlist)
 
     def search(self, query: Float32, k: int, alive: Bitmap | None = None) -> tuple[Places, Float32]:
-        """Search the nearest lists; where they hold too little, everything."""
+        """Search the nearest lists; if they hold too few vectors, search all."""
         found = self._found(query, k, alive)
         if len(found) < min(k, len(self)):
             return self._flat.search(query, k, alive)
         return rescored(self, query, found, k)
 
     def _found(self, query: Float32, k: int, alive: Bitmap | None) -> Places:
-        """Return the places of the best by their codes, several times k of them."""
+        """Return the places of the best codes, several times k of them."""
         params: Any = faiss.SearchParametersIVF
         chosen = params(nprobe=self.probes, sel=None if alive is None else selected(alive))
         wanted = min(max(self.short_list, 4 * k), len(self))
@@ -73,15 +73,15 @@ def build_ivf(
     least_recall: float = 0.99,
     progress: Callable[[float], None] | None = None,
 ) -> IvfIndex:
-    """Build the approximate index over the same vectors; seconds to minutes of one core.
+    """Return an approximate index over the same vectors; takes seconds to minutes of one core.
 
     Args:
         flat: At least 16 vectors.
-        queries: (m, d) running queries to measure recall with, m ≥ 1; they lie further from
-            the data than the vectors themselves, so recall of vectors would say too much.
-        least_recall: Recall@10 that the numbers of probed lists and of exact scores are chosen
-            for, the smallest that reach it; of crowds of near-duplicates maybe none do.
-        progress: Gets the share of the vectors that are in their lists.
+        queries: (m, d) running queries to measure recall with, m ≥ 1. They are further from the
+            data than the vectors, whose own recall would be too high.
+        least_recall: Recall@10 to reach. The smallest numbers of probed lists and exact scores
+            that reach it are chosen; with many near-duplicates, none may.
+        progress: Called with the share of the vectors that are in their lists.
     """
     codes = _trained(flat)
     for start in range(0, len(flat), _SLICE):
@@ -94,7 +94,7 @@ def build_ivf(
 def tuned(
     flat: FlatIndex, codes: faiss.IndexIVFPQFastScan, queries: Float32, least_recall: float = 0.99
 ) -> IvfIndex:
-    """Return an index over filled lists, with the numbers that `build_ivf` chooses."""
+    """Return an index over filled lists, with probes and short list as `build_ivf` chooses them."""
     exact = [flat.search(query, 10)[1] for query in queries]
     for short_list, probes in product(_SHORT_LISTS, _probes(codes.nlist)):
         index = IvfIndex(flat, codes, probes=probes, short_list=short_list)
@@ -108,10 +108,10 @@ def recall_at_10(index: Index, queries: Float32, exact: Sequence[Float32]) -> fl
     """Return the share of each query's exact top 10 that the index finds.
 
     Args:
-        index: What is measured.
+        index: The index to measure.
         queries: (m, d), m ≥ 1.
-        exact: The exact scores of each query's top 10. What is found counts by its score: of
-            equal vectors any is right.
+        exact: The exact scores of each query's top 10. A result counts if its score is among
+            them, so any of several equal vectors counts.
     """
     found = [index.search(query, 10)[1] for query in queries]
     shares = [(f >= e[-1] - 1e-6).mean() for e, f in zip(exact, found, strict=True)]
@@ -119,7 +119,7 @@ def recall_at_10(index: Index, queries: Float32, exact: Sequence[Float32]) -> fl
 
 
 def code_bytes(dimension: int) -> int:
-    """Return what a vector takes in its list: 4 bits a part, and its place."""
+    """Return the bytes that a vector takes in its list: 4 bits a part, and its place."""
     return -(-_parts(dimension) // 2) + 8
 
 

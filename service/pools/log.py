@@ -1,18 +1,23 @@
-"""The log of a pool: which versions there are, and what each changes."""
+"""A pool's log as Redis stores it: the versions, what each changes, and chunks of candidates."""
 
 import json
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Self
 
+import numpy as np
+
+from turnwise.service.pools.candidate import Candidate
+from turnwise.service.pools.index import Float16
 from turnwise.service.wire.fields import EncoderName
 
 Outcome = Literal["ok", "conflict", "expired"]
-"""What a script says: done; somebody else was first; staged chunks are gone."""
+"""What a script returns: done; another writer was first; the staged chunks are gone."""
 
 
 class PoolKey(NamedTuple):
-    """Which pool: names that no other namespace can reach."""
+    """The namespace and the name of a pool."""
 
     namespace: str
     name: str
@@ -22,7 +27,7 @@ class PoolKey(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Which version of which pool of a name."""
+    """A version of a pool; a pool that is created again has another incarnation."""
 
     incarnation: str
     version: int
@@ -30,11 +35,11 @@ class Position(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What differs where a pool changed."""
+    """The fields of a pool that differ after any change."""
 
     stamp: str
     description: str
-    retrieval: EncoderName
+    encoder_name: EncoderName
 
 
 NOWHERE = Position("", 0, "")
@@ -42,16 +47,16 @@ NOWHERE = Position("", 0, "")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one version changes; its candidates are in chunks."""
+    """The change of one version; its candidates are in chunks."""
 
     stamp: str
     chunks: Sequence[str]
     count: int
-    """Candidates in the chunks."""
+    """Number of candidates in the chunks."""
     removed: Sequence[str]
 
-    def dumped(self) -> bytes:
-        """Return what the log holds."""
+    def to_json(self) -> bytes:
+        """Return the entry as the log stores it."""
         names = {name: getattr(self, name) for name in self.__slots__}
         return json.dumps(names, separators=(",", ":")).encode()
 
@@ -61,11 +66,11 @@ class Log:
     """A pool's log as it was read.
 
     Attributes:
-        position: Of its last entry.
+        position: Position of its last entry.
         base: Version before its first entry.
-        stored: Candidates in all chunks.
-        has: How many of its entries the reader has already.
-        entries: The others, oldest first.
+        stored: Number of candidates in all chunks.
+        has: Number of its entries that the reader has already.
+        entries: The other entries, oldest first.
     """
 
     position: Position
@@ -77,8 +82,8 @@ class Log:
     entries: tuple[Entry, ...]
 
     @classmethod
-    def loaded(cls, meta: list[bytes], has: int, entries: list[bytes]) -> Self:
-        """Return what the script `read` found."""
+    def from_redis(cls, meta: list[bytes], has: int, entries: list[bytes]) -> Self:
+        """Return the log that the script `read` found."""
         incarnation, version, stamp, base, stored, description, created_at = map(bytes.decode, meta)
         return cls(
             position=Position(incarnation, int(version), stamp),
@@ -92,11 +97,27 @@ class Log:
 
     @property
     def whole(self) -> bool:
-        """Whether there is an entry for every version; not where Redis evicted them."""
+        """Whether every version has an entry: Redis may have evicted some."""
         return self.base + self.has + len(self.entries) == self.position.version
 
     def until(self, position: Position) -> "Log | None":
-        """Return a log that was read from its start, up to a version; None where it lacks it."""
+        """Return a log that was read from its start, up to a version; None if it lacks that."""
         entries = self.entries[: max(0, position.version - self.base)]
         known = entries and entries[-1].stamp == position.stamp
         return replace(self, position=position, entries=entries) if known else None
+
+
+def pack_candidates(candidates: Sequence[Candidate]) -> bytes:
+    """Return the candidates of a chunk as compressed JSON."""
+    rows = [[candidate.id, candidate.text, candidate.metadata] for candidate in candidates]
+    return zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 1)
+
+
+def unpack_chunk(
+    candidates: bytes, vectors: bytes | None, dimension: int
+) -> tuple[list[Candidate], Float16 | None]:
+    """Return n candidates and their vectors (n, d); no vectors if they are missing or misfit."""
+    found = [Candidate(*row) for row in json.loads(zlib.decompress(candidates))]
+    if vectors is None or len(vectors) != 2 * dimension * len(found):
+        return found, None
+    return found, np.frombuffer(vectors, np.float16).reshape(len(found), dimension)

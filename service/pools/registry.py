@@ -1,4 +1,4 @@
-"""All pools, as this replica has them."""
+"""All pools on this replica: their use cases, and following them in Redis."""
 
 import asyncio
 import logging
@@ -16,17 +16,16 @@ from turnwise.service.errors import (
     StateUnavailable,
 )
 from turnwise.service.observe.metrics import Metrics, PoolState
-from turnwise.service.pools.background import Background, Work, quietly
 from turnwise.service.pools.candidate import Candidate, distinct
 from turnwise.service.pools.contents import Contents
 from turnwise.service.pools.encoding import PoolEncoder, Progress
-from turnwise.service.pools.live import LivePool, Means
 from turnwise.service.pools.log import Head, PoolKey
+from turnwise.service.pools.pool import Backend, Pool
 from turnwise.service.pools.snapshot import Snapshot
 from turnwise.service.pools.store import PoolStore
 from turnwise.service.pools.upkeep import build_index, fold, log_is_long, needs_index
 from turnwise.service.pools.view import PoolView
-from turnwise.service.pools.workers import Workers
+from turnwise.service.pools.workers import Background, Work, Workers, log_errors
 from turnwise.service.state.redis import Redis
 from turnwise.service.wire.fields import EncoderName
 from turnwise.service.wire.pools import Edited, PoolInfo
@@ -37,7 +36,12 @@ _log = logging.getLogger("turnwise.pools")
 
 
 class Pools:
-    """Follows every pool of Redis. Searching goes on from memory where Redis is away."""
+    """Follows every pool in Redis; searches go on from memory while Redis is unavailable.
+
+    Methods that name a pool raise PoolNotFound if it does not exist, and PoolNotReady if it has not
+    been read yet or this replica lacks its encoder. Methods raise StateUnavailable if they need
+    Redis and it is unavailable; those that are not async need it only until the first poll.
+    """
 
     def __init__(
         self,
@@ -49,41 +53,41 @@ class Pools:
         search_threads: int,
         max_pool_size: int,
     ) -> None:
-        """Take what pools are made with.
+        """Follow nothing yet.
 
         Args:
-            redis: Where their logs are.
-            encoders: Encode candidates, each those of the pools that name it. There is a default.
-            metrics: Gets sizes and versions.
-            exact_limit: Candidates up to which search is exact.
-            search_threads: Threads that search one pool side by side.
-            max_pool_size: Candidates of a pool.
+            redis: Connection to the Redis that holds the pools.
+            encoders: Encoders by their names on the wire; `default` must be there.
+            metrics: Gets the sizes and versions of pools.
+            exact_limit: Number of candidates up to which search is exact.
+            search_threads: Number of threads that search one pool in parallel.
+            max_pool_size: Greatest number of candidates in a pool.
         """
         self._metrics = metrics
         self._exact_limit, self._max_size = exact_limit, max_pool_size
-        self._means = {
-            name: Means(name, encoder, PoolStore(redis, metrics, fingerprint=encoder.fingerprint))
+        self._backends = {
+            name: Backend(name, encoder, PoolStore(redis, metrics, fingerprint=encoder.fingerprint))
             for name, encoder in encoders.items()
         }
-        self._store = self._means["default"].store
-        self._lacking: set[PoolKey] = set()
+        self._store = self._backends["default"].store
+        self._without_encoder: set[PoolKey] = set()
         self._workers = Workers(search_threads)
-        self._pools: dict[PoolKey, LivePool] = {}
-        self._at_start: list[LivePool] | None = None
+        self._pools: dict[PoolKey, Pool] = {}
+        self._at_start: list[Pool] | None = None
         self._background = Background()
-        self._born: str | None = None
+        self._database_id: str | None = None
         self._fill: Work | None = None
         self._filled = True
         for state in get_args(PoolState):
             metrics.pools.labels(state).set_function(partial(self._count, state))
 
     async def start(self) -> None:
-        """Find the pools, and begin to read them; where Redis is away, later."""
-        await quietly(self._poll)
+        """Find the pools and begin to read them; if Redis is unavailable, do so later."""
+        await log_errors(self._poll)
         self._background.begin("poll", self._poll_forever)
 
     async def keep_filled(self, fill: Work) -> None:
-        """Do what fills a pool that has to be there: now, and whenever Redis lost its data."""
+        """Fill a pool that must exist: call `fill` now, and again whenever Redis lost its data."""
         self._fill, self._filled = fill, False
         try:
             await self._refill()
@@ -91,59 +95,37 @@ class Pools:
             _log.warning("pools: %s", error)
 
     async def close(self) -> None:
-        """Stop following."""
+        """Stop following the pools."""
         await self._background.close()
         self._workers.close()
 
     @property
     def ready(self) -> bool:
-        """Whether every pool that was there at the start is loaded, or cannot be."""
+        """Whether every pool that existed at the start is read, or cannot be."""
         return (
             self._filled
             and self._at_start is not None
             and all(
                 pool.state in {"ready", "damaged"}
                 for pool in self._at_start
-                if self._pools.get(pool.key) is pool  # else it was removed meanwhile
+                if self._pools.get(pool.key) is pool  # else it was removed
             )
         )
 
     def view(self, namespace: str, name: str) -> PoolView:
-        """Return the version of a pool that is here now.
-
-        Raises:
-            PoolNotFound: There is no such pool.
-            PoolNotReady: It is not here yet.
-            StateUnavailable: No pool is known, since Redis is away.
-        """
+        """Return the version of a pool that is here now."""
         return self._pool(namespace, name).view()
 
     def info(self, namespace: str, name: str) -> PoolInfo:
-        """Return what is known of a pool.
-
-        Raises:
-            PoolNotFound: There is no such pool.
-            PoolNotReady: This replica lacks its encoder.
-            StateUnavailable: No pool is known, since Redis is away.
-        """
+        """Return the description of a pool as clients get it."""
         return self._pool(namespace, name).info()
 
     async def find(self, namespace: str, name: str) -> PoolInfo:
-        """Return what is known of a pool; one that another replica has just created is read first.
-
-        Raises:
-            PoolNotFound: There is no such pool.
-            PoolNotReady: This replica lacks its encoder.
-            ServiceError: What Redis and the encoder raise.
-        """
+        """Return the same, and first read a pool that another replica has just created."""
         return (await self._found(namespace, name)).info()
 
     def list(self, namespace: str) -> list[PoolInfo]:
-        """Return what is known of the pools of a namespace, by name.
-
-        Raises:
-            StateUnavailable: No pool is known, since Redis is away.
-        """
+        """Return the descriptions of the pools of a namespace, by name."""
         if not self._pools:
             self._check_known()
         return [
@@ -151,47 +133,41 @@ class Pools:
         ]
 
     async def load(self, namespace: str, name: str) -> None:
-        """Read one pool, and wait for it: for who works on one and follows none.
-
-        Raises:
-            PoolNotFound: There is no such pool.
-            ServiceError: What Redis and the encoder raise.
-        """
+        """Read one pool and wait for it; this works without `start`."""
         key = PoolKey(namespace, name)
         try:
             (head,) = await self._store.heads([key])
             if head is None:
                 raise _not_found(name)
-            if pool := self._known(key, head.retrieval):
+            if pool := self._open(key, head.encoder_name):
                 await pool.refresh()
         except PoolNotFound:
             self._forget(key)
             raise
 
     async def create(
-        self, namespace: str, name: str, description: str, retrieval: EncoderName | None = None
+        self, namespace: str, name: str, description: str, encoder_name: EncoderName | None = None
     ) -> PoolInfo:
-        """Create an empty pool; where there is one of this name, describe it anew.
+        """Create an empty pool; if there is one of this name, replace its description.
 
         Args:
-            namespace: Whose pool.
-            name: Of the pool.
-            description: For people.
-            retrieval: What it is encoded with: where left out, the default, or what it has.
+            namespace: Namespace of the pool.
+            name: Name of the pool.
+            description: Text for people.
+            encoder_name: The pool's encoder; by default that of the existing pool, or `default`.
 
         Raises:
-            Conflict: There is one that is encoded with something else.
+            Conflict: The existing pool has another encoder.
             InvalidRequest: This service has no such encoder.
-            StateUnavailable: Redis is away.
         """
-        if retrieval and retrieval not in self._means:
-            raise InvalidRequest.field(_lacks(retrieval), "encoder")
+        if encoder_name and encoder_name not in self._backends:
+            raise InvalidRequest.field(_no_encoder(encoder_name), "encoder")
         key = PoolKey(namespace, name)
-        found = await self._store.create(key, description, retrieval)
-        if retrieval not in {None, found}:
+        found = await self._store.create(key, description, encoder_name)
+        if encoder_name not in {None, found}:
             raise Conflict(f"pool '{name}' is there, with the encoder '{found}'")
-        pool = self._known(key, found) or self._pool(namespace, name)
-        if pool.state == "ready" or not pool.busy:  # else it is being read, which takes long
+        pool = self._open(key, found) or self._pool(namespace, name)
+        if pool.state == "ready" or not pool.busy:  # else it is being read, which may take long
             await pool.refresh()
         return pool.info()
 
@@ -202,14 +178,12 @@ class Pools:
         candidates: Sequence[Candidate],
         progress: Progress | None = None,
     ) -> Edited:
-        """Add candidates, or replace those of the same ids: all in one new version, or none.
+        """Add candidates, or replace those with the same ids: all in one version, or none.
 
         Raises:
-            InvalidRequest: Two that differ share an id.
-            PoolFull: The pool would be larger than the limit.
-            PoolNotFound: There is no such pool.
-            PoolNotReady: It is not here yet.
-            ServiceError: What Redis and the encoder raise.
+            InvalidRequest: Two different candidates share an id.
+            PoolFull: The pool would exceed its limit.
+            ServiceError: The encoder failed.
         """
         pool = await self._found(namespace, name)
         wanted = await asyncio.to_thread(distinct, candidates)
@@ -221,14 +195,7 @@ class Pools:
         return replace(edited, unchanged=len(wanted) - edited.upserted)
 
     async def remove(self, namespace: str, name: str, id: str) -> Edited:  # noqa: A002
-        """Remove a candidate.
-
-        Raises:
-            CandidateNotFound: There is none of this id.
-            PoolNotFound: There is no such pool.
-            PoolNotReady: It is not here yet.
-            StateUnavailable: Redis is away.
-        """
+        """Remove a candidate; raises CandidateNotFound if the pool lacks it."""
 
         def plan(contents: Contents) -> tuple[list[Candidate], list[str]]:
             if id not in contents:
@@ -240,12 +207,9 @@ class Pools:
     async def restore(
         self, namespace: str, name: str, snapshot: Snapshot, progress: Progress | None = None
     ) -> Edited:
-        """Make a pool's candidates those of a snapshot, in one new version.
+        """Replace a pool's candidates by those of a snapshot, in one new version.
 
-        Texts are encoded again where the snapshot's vectors are another model's.
-
-        Raises:
-            ServiceError: As `upsert`.
+        The texts are encoded again if another model encoded the snapshot. Raises as `upsert`.
         """
         wanted = {candidate.id: candidate for candidate in snapshot.candidates}
 
@@ -259,12 +223,7 @@ class Pools:
         return replace(edited, unchanged=len(wanted) - edited.upserted)
 
     async def drop(self, namespace: str, name: str) -> None:
-        """Remove a pool.
-
-        Raises:
-            PoolNotFound: There is no such pool.
-            StateUnavailable: Redis is away.
-        """
+        """Delete a pool."""
         key = PoolKey(namespace, name)
         while log := await self._store.read(key):
             if await self._store.drop(key, log) != "conflict":
@@ -275,32 +234,32 @@ class Pools:
     async def _poll_forever(self) -> None:
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            await quietly(self._poll)
+            await log_errors(self._poll)
 
     async def _poll(self) -> None:
-        """Compare with Redis, and begin what has to be done: one slow pool keeps up no other."""
-        await self._see_whether_all_is_lost()
-        known = dict(self._pools)  # of a pool that is created from here on, the names may lack it
+        """Compare with Redis and start background work: a slow pool does not delay the others."""
+        await self._check_database()
+        known = dict(self._pools)  # the names may lack a pool that is created from here on
         names = await self._store.names()
         keys = sorted(names)
         for key, head in zip(keys, await self._store.heads(keys), strict=True):
             if head is None:
                 await self._store.forget(key, names[key])
                 self._forget_gone(key, known)
-            elif (pool := self._known(key, head.retrieval)) and not pool.busy:
+            elif (pool := self._open(key, head.encoder_name)) and not pool.busy:
                 self._background.begin(("read", key), partial(self._follow, pool, head))
         for key in known.keys() - names.keys():
             self._forget_gone(key, known)
         if self._at_start is None:
             self._at_start = list(self._pools.values())
 
-    async def _see_whether_all_is_lost(self) -> None:
-        born = await self._store.born()
-        if self._born not in {None, born}:
+    async def _check_database(self) -> None:
+        database_id = await self._store.database_id()
+        if self._database_id not in {None, database_id}:
             self._metrics.redis_losses.labels("database").inc()
             _log.error("Redis lost its data: %d pools, and all sessions", len(self._pools))
             self._filled = self._fill is None
-        self._born = born
+        self._database_id = database_id
         if not self._filled:
             self._background.begin("fill", self._refill)
 
@@ -313,7 +272,7 @@ class Pools:
         pools = self._pools.values()
         return sum(("behind" if pool.behind else pool.state) == state for pool in pools)
 
-    async def _follow(self, pool: LivePool, head: Head) -> None:
+    async def _follow(self, pool: Pool, head: Head) -> None:
         if not await pool.follow(head) or pool.forgotten:
             return
         if log_is_long(pool):
@@ -321,55 +280,55 @@ class Pools:
         if needs_index(pool, self._exact_limit):
             self._background.begin(("index", pool.key), partial(build_index, pool, self._workers))
 
-    def _pool(self, namespace: str, name: str) -> LivePool:
+    def _pool(self, namespace: str, name: str) -> Pool:
         key = PoolKey(namespace, name)
-        if key in self._lacking:
-            raise PoolNotReady(f"pool '{name}' cannot be served: {_lacks('pairwise')}")
+        if key in self._without_encoder:
+            raise PoolNotReady(f"pool '{name}' cannot be served: {_no_encoder('pairwise')}")
         if (pool := self._pools.get(key)) is None:
             self._check_known()
             raise _not_found(name)
         return pool
 
-    async def _found(self, namespace: str, name: str) -> LivePool:
+    async def _found(self, namespace: str, name: str) -> Pool:
         if PoolKey(namespace, name) not in self._pools:
             await self.load(namespace, name)
         return self._pool(namespace, name)
 
     def _check_known(self) -> None:
         if self._at_start is None:
-            raise StateUnavailable("what pools there are is not known yet: Redis is away")
+            raise StateUnavailable("the pools are not known yet, because Redis is unavailable")
 
-    def _known(self, key: PoolKey, retrieval: EncoderName) -> LivePool | None:
-        """Return a pool as it is made now; None where this replica lacks its encoder."""
-        known, lacking = self._pools.get(key), key in self._lacking
-        if known and known.retrieval == retrieval:
+    def _open(self, key: PoolKey, encoder_name: EncoderName) -> Pool | None:
+        """Return the pool with this encoder; None if this replica lacks the encoder."""
+        known, warned = self._pools.get(key), key in self._without_encoder
+        if known and known.encoder_name == encoder_name:
             return known
-        self._forget(key)  # another pool of this name
-        if (means := self._means.get(retrieval)) is None:
-            if not lacking:
-                _log.warning("pool %s cannot be served: %s", key.name, _lacks(retrieval))
-            self._lacking.add(key)
+        self._forget(key)  # an earlier pool of this name
+        if (backend := self._backends.get(encoder_name)) is None:
+            if not warned:
+                _log.warning("pool %s cannot be served: %s", key.name, _no_encoder(encoder_name))
+            self._without_encoder.add(key)
             return None
-        self._pools[key] = LivePool(
-            key, means, self._workers, self._metrics,
+        self._pools[key] = Pool(
+            key, backend, self._workers, self._metrics,
             exact_limit=self._exact_limit, max_size=self._max_size,
         )  # fmt: skip
         return self._pools[key]
 
-    def _forget_gone(self, key: PoolKey, known: Mapping[PoolKey, LivePool]) -> None:
-        if self._pools.get(key) is known.get(key):  # else it was created anew meanwhile
+    def _forget_gone(self, key: PoolKey, known: Mapping[PoolKey, Pool]) -> None:
+        if self._pools.get(key) is known.get(key):  # else it was created anew
             self._forget(key)
 
     def _forget(self, key: PoolKey) -> None:
-        self._lacking.discard(key)
+        self._without_encoder.discard(key)
         if pool := self._pools.pop(key, None):
             pool.forgotten = True
             for gauge in (self._metrics.pool_candidates, self._metrics.pool_version):
                 gauge.remove(*key)
 
 
-def _lacks(retrieval: EncoderName) -> str:
-    return f"this service has no encoder '{retrieval}': TURNWISE_PAIRWISE names its folder"
+def _no_encoder(encoder_name: EncoderName) -> str:
+    return f"this service has no encoder '{encoder_name}': TURNWISE_PAIRWISE names its folder"
 
 
 def _not_found(name: str) -> PoolNotFound:

@@ -1,4 +1,4 @@
-"""From a pool's log in Redis to edits of its contents."""
+"""Reads a pool's log in Redis as edits of its contents."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -8,30 +8,28 @@ import numpy as np
 
 from turnwise.service.errors import PoolNotFound, PoolNotReady
 from turnwise.service.pools.candidate import Candidate
-from turnwise.service.pools.chunk import loaded
-from turnwise.service.pools.edit import Edit
+from turnwise.service.pools.contents import Edit
 from turnwise.service.pools.encoding import PoolEncoder, encode_unknown
 from turnwise.service.pools.index import Float16
-from turnwise.service.pools.log import NOWHERE, Log, PoolKey, Position
+from turnwise.service.pools.log import NOWHERE, Log, PoolKey, Position, unpack_chunk
 from turnwise.service.pools.store import PoolStore
 from turnwise.service.pools.workers import Workers
 
 _READ_AHEAD = 4
-"""Chunks read at once: 1.7 MB each."""
+"""Chunks that are read at once."""
 
 
-class ChunkGone(Exception):  # noqa: N818 - an event, mostly
-    """An entry or its chunk is not there: the pool was folded or dropped since the log was read."""
+class ChunkGone(Exception):  # noqa: N818 - mostly no error
+    """An entry or chunk is missing: folded or dropped since the log was read, or lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Reads the log of one pool; encodes what has no vectors of this replica's model.
+    """Reads the log of one pool; encodes chunks that lack vectors of this replica's model.
 
     Attributes:
-        key: Which pool.
-        on_encoding: Called before a chunk is encoded, which takes a while.
-        on_progress: Gets the share of what is read that is done.
+        on_encoding: Called before a chunk is encoded.
+        on_progress: Called with the share of the log that has been read.
     """
 
     key: PoolKey
@@ -45,11 +43,11 @@ class Replay:
         """Return the log from a position on, or from its start, and its edits.
 
         Raises:
-            PoolNotFound: The pool is gone.
-            PoolNotReady: A part of it is lost in Redis.
+            PoolNotFound: The pool does not exist.
+            PoolNotReady: Redis lost a part of it.
         """
-        # Kept between the rounds: while a large pool is encoded, it may be folded many times.
-        encoded: dict[str, Float16] = {}  # the vector (d,) of each text
+        # Kept between attempts: while a large pool is encoded, it may be folded several times.
+        encoded: dict[str, Float16] = {}  # vectors (d,) by text
         failed: int | None = None
         while True:
             log = await self.store.read(self.key, has)
@@ -58,7 +56,7 @@ class Replay:
             try:
                 return log, await self._edits(log, encoded)
             except ChunkGone:
-                if log.base == failed:  # no fold since, so that it can't be why
+                if log.base == failed:  # no fold since, so the chunk is lost
                     lost = f"a part of pool '{self.key.name}' is lost in Redis"
                     raise PoolNotReady(lost) from None
                 has, failed = NOWHERE, log.base
@@ -83,13 +81,13 @@ class Replay:
         return edits
 
     async def _read(self, name: str) -> tuple[list[Candidate], Float16 | None]:
-        """Return the candidates of a chunk, and their vectors where it has this model's."""
+        """Return the candidates of a chunk, and their vectors if it has this model's."""
         dimension = self.encoder.dimension
         if not name:
             return [], np.empty((0, dimension), np.float16)
         if (stored := await self.store.chunk(self.key, name)) is None:
             raise ChunkGone
-        return await self.workers.edit(lambda: loaded(*stored, dimension))
+        return await self.workers.edit(lambda: unpack_chunk(*stored, dimension))
 
     async def _encode(
         self, name: str, candidates: Sequence[Candidate], encoded: dict[str, Float16]

@@ -1,4 +1,4 @@
-"""Pools in a folder: candidates as JSON Lines, vectors as a plain array, and a manifest."""
+"""Snapshots of pools: a folder of candidates (JSON Lines), vectors (.npy) and a manifest."""
 
 import hashlib
 import shutil
@@ -27,11 +27,11 @@ _FILES = (_CANDIDATES, _VECTORS)
 _BLOCK = 1 << 20
 _MOST_MANIFEST_BYTES = 65_536
 _UNIT = 0.01
-"""How far float16 may take the length of a unit vector from 1, and some more."""
+"""Tolerance for the length of a unit vector that was rounded to float16."""
 
 
 class SnapshotError(TurnwiseError):
-    """A folder does not hold a snapshot that is whole."""
+    """A snapshot is incomplete or damaged, or cannot be written."""
 
 
 class File(BaseModel):
@@ -44,7 +44,7 @@ class File(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What a snapshot says of itself."""
+    """The manifest of a snapshot."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -53,18 +53,18 @@ class Manifest(BaseModel):
     version: NonNegativeInt
     size: NonNegativeInt
     description: str = Field(default="", max_length=1000)
-    """For people, as the pool had it."""
+    """Description of the pool."""
     encoder: EncoderName = "default"
     model: str
     fingerprint: str
-    """Fingerprint of the model whose vectors these are."""
+    """Fingerprint of the model that encoded the vectors."""
     dimension: PositiveInt
     files: dict[str, File]
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot as it was read: whole, and as its manifest says."""
+    """A complete snapshot that agrees with its manifest."""
 
     manifest: Manifest
     candidates: list[Candidate]
@@ -72,7 +72,7 @@ class Snapshot:
     """(n, d)."""
 
     def vectors_of(self, fingerprint: str, dimension: int) -> dict[str, Float16]:
-        """Return the vector (d,) of each text; none where they are another model's."""
+        """Return the vector (d,) of each text; none if another model encoded them."""
         if (self.manifest.fingerprint, self.manifest.dimension) != (fingerprint, dimension):
             return {}
         texts = (candidate.text for candidate in self.candidates)
@@ -82,17 +82,17 @@ class Snapshot:
 def write_snapshot(
     view: PoolView, folder: Path, *, model: str, fingerprint: str, description: str = ""
 ) -> Manifest:
-    """Write one version of a pool; the folder is there whole, or not at all.
+    """Write a version of a pool to a folder, completely or not at all, and return the manifest.
 
     Args:
-        view: What is written.
-        folder: Must not exist, or be empty.
-        model: Name of the model whose vectors the pool has.
-        fingerprint: Its fingerprint.
-        description: Of the pool.
+        view: The version.
+        folder: A folder that does not exist or is empty.
+        model: Name of the model that encoded the pool.
+        fingerprint: Fingerprint of that model.
+        description: Description of the pool.
 
     Raises:
-        SnapshotError: Something stands in the folder, or it cannot be written.
+        SnapshotError: The folder is not empty, or cannot be written.
     """
     try:
         if folder.exists() and any(folder.iterdir()):
@@ -105,20 +105,20 @@ def write_snapshot(
 
 
 def read_snapshot(folder: Path) -> Snapshot:
-    """Read a snapshot.
+    """Return the snapshot in a folder.
 
     Raises:
-        SnapshotError: It is not there, or something in it is not as its manifest says.
+        SnapshotError: It is missing, or does not agree with its manifest.
     """
     try:
         manifest = Manifest.model_validate_json(_read_manifest(folder))
         _check_files(folder, manifest)
-        # Maps an array and nothing else, of no more than the file holds: no pickle, no archive.
-        with np.errstate(over="ignore"):  # of a shape that is refused next
+        # Accepts only an array of at most the size of the file: no pickle, no archive.
+        with np.errstate(over="ignore"):  # a shape that overflows is rejected next
             vectors = open_memmap(folder / _VECTORS, mode="r")
         candidates = read_candidates(folder / _CANDIDATES)
     except (OSError, ValueError, OverflowError, TurnwiseError) as error:
-        raise SnapshotError(f"'{folder}' holds no whole snapshot: {_told(error)}") from error
+        raise SnapshotError(f"'{folder}' holds no complete snapshot: {_message(error)}") from error
     expected = (manifest.size, manifest.dimension)
     if vectors.dtype != np.float16 or vectors.shape != expected or len(candidates) != expected[0]:
         raise SnapshotError(
@@ -143,7 +143,7 @@ def _write(
         version=view.version,
         size=len(candidates),
         description=description,
-        encoder=view.retrieval,
+        encoder=view.encoder_name,
         model=model,
         fingerprint=fingerprint,
         dimension=vectors.shape[1],
@@ -155,7 +155,7 @@ def _write(
 
 @contextmanager
 def _made_whole(folder: Path) -> Iterator[Path]:
-    """Give a folder beside, which takes its name when the block ends well."""
+    """Yield a temporary folder, which gets the name `folder` when the block succeeds."""
     made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
         yield made
@@ -185,7 +185,7 @@ def _read_manifest(folder: Path) -> bytes:
 
 
 def _check_plain(path: Path) -> None:
-    """Refuse a link, which may lead out of the folder, and what may be read without an end."""
+    """Reject links, which may lead out of the folder, and devices, which may never end."""
     if not stat.S_ISREG(path.lstat().st_mode):
         raise SnapshotError(f"{path.name} is not a plain file")
 
@@ -198,7 +198,7 @@ def _described(path: Path) -> File:
     return File(bytes=path.stat().st_size, sha256=digest.hexdigest())
 
 
-def _told(error: Exception) -> Any:  # noqa: ANN401 - what is formatted
+def _message(error: Exception) -> Any:  # noqa: ANN401 - formatted only
     if isinstance(error, ValidationError):
         first = error.errors()[0]
         return f"manifest: {'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -1,12 +1,12 @@
-"""Pools in Redis: a log of edits for each, whose candidates lie in chunks beside it.
+"""Pools in Redis: a log of edits for each pool, and chunks of candidates beside it.
 
-The keys of a pool share a hash tag: `meta` (hash), `log` (list of entries), `chunk:NAME` (hash:
-the candidates, and their vectors by each model). Entry number i of the log makes version
-base + 1 + i; folding puts one entry in the place of the oldest. The stamp of a version is a random
-word, for a Redis that lost its last second may give a version's number twice.
+The keys of a pool share a hash tag: `meta` (hash), `log` (list of entries), `chunk:NAME` (hash: the
+candidates, and their vectors by each model). Entry i of the log makes version base + 1 + i; a fold
+replaces the oldest entries by one. Each version has a random stamp, because a Redis that lost its
+last second of writes may use a version number twice.
 
-A chunk is staged with an expiry, which is taken off by the script that commits it: a version is
-whole or not at all, and what is never committed goes by itself.
+Staged chunks expire. The script that commits an entry removes the expiry of its chunks, so a
+version is written whole or not at all, and chunks that are never committed disappear.
 """
 
 import asyncio
@@ -18,25 +18,33 @@ from typing import Any, cast
 
 from turnwise.service.observe.metrics import Metrics, Operation
 from turnwise.service.pools.candidate import Candidate
-from turnwise.service.pools.chunk import dumped
-from turnwise.service.pools.edit import Edit
+from turnwise.service.pools.contents import Edit
 from turnwise.service.pools.index import Float16
-from turnwise.service.pools.log import NOWHERE, Entry, Head, Log, Outcome, PoolKey, Position
+from turnwise.service.pools.log import (
+    NOWHERE,
+    Entry,
+    Head,
+    Log,
+    Outcome,
+    PoolKey,
+    Position,
+    pack_candidates,
+)
 from turnwise.service.state.redis import Redis, redis_errors
 from turnwise.service.wire.fields import EncoderName
 
 CHUNK = 2000
-"""Candidates of a chunk: 1.7 MB with the default model."""
+"""Candidates in a chunk, which take 1.7 MB with the default model."""
 
 _NAMES = "tw:pools"
-_BORN = "tw:born"
+_DATABASE_ID = "tw:born"
 _STAGED_SECONDS = 900
 _GRACE_SECONDS = 120
 _LOCK_SECONDS = 120
 
 
 class PoolStore:
-    """Commands on the pools of Redis; StateUnavailable where it is away."""
+    """Commands on the pools in Redis; each raises StateUnavailable if Redis is unavailable."""
 
     def __init__(self, redis: Redis, metrics: Metrics, *, fingerprint: str) -> None:
         self._redis, self._metrics = redis, metrics
@@ -47,15 +55,15 @@ class PoolStore:
             for path in folder.iterdir()
         }
 
-    async def born(self) -> str:
-        """Return a word that this Redis was given once; another one, where it lost its data."""
-        while (word := await self._do("pool_read", lambda: self._redis.get(_BORN))) is None:
+    async def database_id(self) -> str:
+        """Return the random id of this database; after a loss of all data it gets a new one."""
+        while (word := await self._do("pool_read", lambda: self._redis.get(_DATABASE_ID))) is None:
             new = secrets.token_hex(8)
-            await self._do("pool_write", lambda: self._redis.set(_BORN, new, nx=True))  # noqa: B023
+            await self._do("pool_write", lambda: self._redis.set(_DATABASE_ID, new, nx=True))  # noqa: B023
         return cast(str, word.decode())
 
     async def names(self) -> dict[PoolKey, str]:
-        """Return the incarnation by which each pool is known; it may be gone already."""
+        """Return the incarnation of each listed pool; the pool itself may be gone already."""
         found = await self._do("pool_read", lambda: self._redis.hgetall(_NAMES))
         return {
             PoolKey(*name.decode().split("/", 1)): incarnation.decode()
@@ -63,7 +71,7 @@ class PoolStore:
         }
 
     async def heads(self, keys: Sequence[PoolKey]) -> list[Head | None]:
-        """Return what tells each pool's newest version; None where there is no pool."""
+        """Return the head of each pool's newest version, or None if there is no such pool."""
         pipeline = self._redis.pipeline(transaction=False)
         for key in keys:
             pipeline.hmget(_key(key, "meta"), "stamp", "description", "encoder")
@@ -71,35 +79,33 @@ class PoolStore:
         return [_head(*fields) for fields in found]
 
     async def create(
-        self, key: PoolKey, description: str, retrieval: EncoderName | None
+        self, key: PoolKey, description: str, encoder_name: EncoderName | None
     ) -> EncoderName:
-        """Create a pool, or describe the one that is there.
+        """Create a pool, or describe an existing one anew; return the name of its encoder.
 
-        Returns:
-            What it is encoded with; of one that was there, that need not be what was asked for,
-            and it was left alone then.
+        An existing pool that has another encoder than the one given does not change.
         """
-        arguments = [secrets.token_hex(8), description, time(), retrieval or ""]
+        arguments = [secrets.token_hex(8), description, time(), encoder_name or ""]
         incarnation, found = await self._run("pool_write", "create", _keys(key), arguments)
         await self._do("pool_write", lambda: self._redis.hset(_NAMES, str(key), incarnation))
-        return _retrieval(found)
+        return _encoder_name(found)
 
     async def read(self, key: PoolKey, has: Position = NOWHERE) -> Log | None:
-        """Return what a reader at a position lacks; None where there is no pool."""
+        """Return the log from a reader's position on, or None if there is no such pool."""
         found = await self._run("pool_read", "read", _keys(key), list(has))
-        return Log.loaded(*found) if found else None
+        return Log.from_redis(*found) if found else None
 
     async def chunk(self, key: PoolKey, name: str) -> tuple[bytes, bytes | None] | None:
-        """Return a chunk's candidates, and their vectors where it has this model's.
+        """Return a chunk's candidates, and their vectors if it has this model's.
 
-        None where the chunk is gone: the pool was folded or dropped meanwhile.
+        Returns None if the chunk is gone because the pool was folded or dropped.
         """
         fields = ["candidates", self._field]
         found = await self._do("pool_read", lambda: self._redis.hmget(_chunk(key, name), fields))
         return (found[0], found[1]) if found[0] is not None else None
 
     async def has_vectors(self, key: PoolKey, name: str) -> bool | None:
-        """Return whether a chunk has this model's vectors; None where the chunk is gone."""
+        """Return whether a chunk has this model's vectors; None if the chunk is gone."""
         fields = await self._do("pool_read", lambda: self._redis.hkeys(_chunk(key, name)))
         return self._field.encode() in fields if fields else None
 
@@ -109,7 +115,7 @@ class PoolStore:
         await self._run("pool_write", "put_vectors", [_chunk(key, name)], arguments)
 
     async def stage(self, key: PoolKey, edit: Edit) -> Entry:
-        """Write an edit's chunks; until they are committed, nobody sees them."""
+        """Write an edit's chunks, which no reader sees until `commit`."""
         chunks: list[str] = []
         try:
             for start in range(0, len(edit.candidates), CHUNK):
@@ -122,18 +128,18 @@ class PoolStore:
         return Entry(secrets.token_hex(8), chunks, len(edit.candidates), list(edit.removed))
 
     async def discard(self, key: PoolKey, chunks: Iterable[str]) -> None:
-        """Remove staged chunks that will not be committed."""
+        """Delete staged chunks that will not be committed."""
         if names := [_chunk(key, name) for name in chunks]:
             await self._do("pool_write", lambda: self._redis.unlink(*names))
 
     async def commit(self, key: PoolKey, read: Position, entry: Entry) -> Outcome:
-        """Append an entry, if the pool's newest version still is the one that was read."""
+        """Append an entry if the newest version is still the one that was read."""
         keys = [*_keys(key), *(_chunk(key, name) for name in entry.chunks)]
-        arguments = [read.incarnation, read.stamp, entry.stamp, entry.dumped(), entry.count]
+        arguments = [read.incarnation, read.stamp, entry.stamp, entry.to_json(), entry.count]
         return await self._mutate("commit", keys, arguments)
 
     async def fold(self, key: PoolKey, log: Log, entry: Entry) -> Outcome:
-        """Put an entry in the place of all entries of a log that was read from its start."""
+        """Replace all entries of a log, which was read from its start, by one entry."""
         old = [name for folded in log.entries for name in folded.chunks]
         keys = [*_keys(key), *(_chunk(key, name) for name in (*entry.chunks, *old))]
         arguments = [
@@ -141,21 +147,21 @@ class PoolStore:
             log.base,
             len(log.entries),
             log.position.stamp,
-            entry.dumped(),
+            entry.to_json(),
             len(entry.chunks),
             entry.count - sum(folded.count for folded in log.entries),
             _GRACE_SECONDS,
         ]
         return await self._mutate("fold", keys, arguments)
 
-    async def may_fold(self, key: PoolKey) -> bool:
-        """Say whether this replica is to fold now; no other one is for a while."""
+    async def lock_fold(self, key: PoolKey) -> bool:
+        """Return whether this replica got the lock for folding, which expires after a while."""
         lock = _key(key, "fold")
         set_lock = lambda: self._redis.set(lock, b"", nx=True, ex=_LOCK_SECONDS)  # noqa: E731
         return bool(await self._do("pool_write", set_lock))
 
     async def drop(self, key: PoolKey, log: Log) -> Outcome:
-        """Remove a pool, whose log was read from its start, if it still is as it was read."""
+        """Delete a pool whose log was read from its start, if it has not changed since."""
         chunks = [name for entry in log.entries for name in entry.chunks]
         keys = [*_keys(key), *(_chunk(key, name) for name in chunks)]
         first = next(iter(log.entries[0].chunks), "") if log.entries else ""
@@ -166,13 +172,13 @@ class PoolStore:
         return outcome
 
     async def forget(self, key: PoolKey, incarnation: str) -> None:
-        """Take a pool that is gone off the list of names."""
+        """Remove a deleted pool from the list of names."""
         await self._run("pool_write", "forget", [_NAMES], [str(key), incarnation])
 
     async def _stage(
         self, key: PoolKey, name: str, candidates: Sequence[Candidate], vectors: Float16
     ) -> None:
-        compressed = await asyncio.to_thread(dumped, candidates)
+        compressed = await asyncio.to_thread(pack_candidates, candidates)
         arguments = [_STAGED_SECONDS, "candidates", compressed, self._field, vectors.tobytes()]
         await self._run("pool_write", "stage", [_chunk(key, name)], arguments)
 
@@ -185,7 +191,7 @@ class PoolStore:
 
     async def _run(
         self, operation: Operation, script: str, keys: list[str], arguments: list[Any]
-    ) -> Any:  # noqa: ANN401 - whatever the script returns
+    ) -> Any:  # noqa: ANN401 - each script returns another type
         return await self._do(operation, lambda: self._script[script](keys, arguments))
 
     async def _do(self, operation: Operation, command: Callable[[], Any]) -> Any:  # noqa: ANN401
@@ -196,11 +202,11 @@ class PoolStore:
 def _head(stamp: bytes | None, description: bytes | None, encoder: bytes | None) -> Head | None:
     if stamp is None or description is None:
         return None
-    return Head(stamp.decode(), description.decode(), _retrieval(encoder))
+    return Head(stamp.decode(), description.decode(), _encoder_name(encoder))
 
 
-def _retrieval(encoder: bytes | None) -> EncoderName:
-    return cast(EncoderName, encoder.decode()) if encoder else "default"
+def _encoder_name(stored: bytes | None) -> EncoderName:
+    return cast(EncoderName, stored.decode()) if stored else "default"
 
 
 def _key(key: PoolKey, name: str) -> str:

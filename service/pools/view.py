@@ -1,4 +1,4 @@
-"""A pool as its users see it: the version that a request searches, and what is known of it."""
+"""One version of a pool, as a request searches it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,16 +14,16 @@ from turnwise.service.pools.workers import Workers
 from turnwise.service.wire.fields import EncoderName
 
 INLINE = 4000
-"""Candidates up to which a search is over before another thread would have begun it."""
+"""Up to this size, a search takes less time than handing it to another thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """One version of a pool: who holds it sees no later one."""
+    """One version of a pool, which later edits do not change."""
 
     name: str
     version: int
-    retrieval: EncoderName
+    encoder_name: EncoderName
     contents: Contents
     workers: Workers
     metrics: Metrics
@@ -34,11 +34,11 @@ class PoolView:
         return len(self.contents)
 
     async def search(self, query: Float32, top_k: int) -> list[Hit]:
-        """Return the candidates of largest inner product, best first; all where there are fewer.
+        """Return the top candidates by inner product, best first; all if there are fewer.
 
         Args:
             query: (d,).
-            top_k: How many, at least 1.
+            top_k: Number of candidates, at least 1.
 
         Raises:
             ValueError: The query is not a finite vector of d numbers.
@@ -55,7 +55,7 @@ class PoolView:
         """Return the vectors (k, d) of k candidates.
 
         Raises:
-            CandidateNotFound: There is no candidate of such an id.
+            CandidateNotFound: The pool lacks one of the ids.
         """
         return self.contents.take(ids).astype(np.float32)
 

@@ -1,37 +1,44 @@
-"""The threads in which pools are searched and edited."""
+"""Threads in which pools are searched and edited, and background tasks of the event loop."""
 
 import asyncio
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
+from turnwise.service.errors import ServiceError
 from turnwise.service.pools.index import FlatIndex, Float16, one_thread
 
 T = TypeVar("T")
+Work = Callable[[], Awaitable[None]]
+
+_CANCEL_SECONDS = 0.5
+
+_log = logging.getLogger("turnwise.pools")
 
 
 class Workers:
-    """One search at a time, in as many threads as are given; edits and builds beside it."""
+    """A thread for searches, with helpers; one for edits; one for each index that is built."""
 
     def __init__(self, search_threads: int) -> None:
         self._threads = search_threads
         self.search = ThreadPoolExecutor(1, "pool-search", one_thread)
         self._parts = ThreadPoolExecutor(max(1, search_threads - 1), "pool-part", one_thread)
         self._edits = ThreadPoolExecutor(1, "pool-edit", one_thread)
-        one_thread()  # small pools are searched in the event loop's own thread
+        one_thread()  # the event loop's own thread searches small pools
 
     def flat(self, vectors: Float16) -> FlatIndex:
-        """Return the exact index of some vectors (n, d)."""
+        """Return the exact index of vectors (n, d)."""
         return FlatIndex(vectors, parts=self._threads, executor=self._parts)
 
     async def edit(self, work: Callable[[], T]) -> T:
-        """Do what takes milliseconds to seconds."""
+        """Run work that takes milliseconds to seconds."""
         return await asyncio.get_running_loop().run_in_executor(self._edits, work)
 
     async def build(self, work: Callable[[], T]) -> T:
-        """Do what takes up to minutes, in a thread that nothing waits for at the end."""
+        """Run work that takes up to minutes, in a daemon thread: a shutdown does not wait."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
 
@@ -54,6 +61,38 @@ class Workers:
 def _settle(
     loop: asyncio.AbstractEventLoop, done: "asyncio.Future[T]", settle: Callable[[], None]
 ) -> None:
-    """Settle a future from another thread; nobody may be waiting any more."""
+    """Settle a future from another thread, unless its loop is closed or it is done."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(lambda: None if done.done() else settle())
+
+
+class Background:
+    """Background tasks; at most one runs for each key."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[object, asyncio.Task[None]] = {}
+
+    def begin(self, key: object, work: Work) -> None:
+        """Start a task, unless one of this key is running."""
+        if key not in self._tasks:
+            task = asyncio.create_task(log_errors(work))
+            self._tasks[key] = task
+            task.add_done_callback(lambda _: self._tasks.pop(key))
+
+    async def close(self) -> None:
+        """Cancel all tasks until they end: a task that awaits a lock can miss a cancellation."""
+        while self._tasks:
+            tasks = set(self._tasks.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=_CANCEL_SECONDS)
+
+
+async def log_errors(work: Work) -> None:
+    """Run work that will be tried again; log its error instead of raising it."""
+    try:
+        await work()
+    except (ServiceError, MemoryError) as error:
+        _log.warning("pools: %s", error or "out of memory")
+    except Exception:
+        _log.exception("pools: unexpected")

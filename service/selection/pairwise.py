@@ -51,7 +51,7 @@ class Pairwise:
 
 def pairwise_of(view: PoolView, pairwise: Pairwise | None) -> Pairwise | None:
     """Return the pairwise model if the pool uses it; None if the running query searches it."""
-    if view.retrieval != "pairwise":
+    if view.encoder_name != "pairwise":
         return None
     assert pairwise is not None  # noqa: S101 - a replica without it serves no such pool
     return pairwise

@@ -108,7 +108,7 @@ def check_explained(view: PoolView, *, explain: bool) -> None:
     Raises:
         InvalidRequest: The pool is of the pairwise model.
     """
-    if explain and view.retrieval == "pairwise":
+    if explain and view.encoder_name == "pairwise":
         raise InvalidRequest.field(
             f"the scores of pool '{view.name}' are no sums over utterances", "explain"
         )

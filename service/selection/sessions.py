@@ -118,7 +118,7 @@ class Sessions:
         if aggregation.name == "max_sim":
             raise InvalidRequest.field("max_sim has no running matrix", "aggregation")
         view = self._pools.view(namespace, pool)
-        if view.retrieval == "pairwise":
+        if view.encoder_name == "pairwise":
             raise InvalidRequest.field(
                 f"pool '{pool}' is of the pairwise model, which has no running matrix", "pool"
             )

@@ -40,7 +40,7 @@ async def _examine(store: PoolStore, key: PoolKey, head: Head | None, *, pairwis
     subject = f"pool {key}"
     if head is None or (log := await store.read(key)) is None:
         return Finding(subject, "ok", "is being deleted")
-    if head.retrieval == "pairwise" and not pairwise:
+    if head.encoder_name == "pairwise" and not pairwise:
         return Finding(subject, "fail", "is of the pairwise model", "name it in TURNWISE_PAIRWISE")
     names = [name for entry in log.entries for name in entry.chunks]
     fits = [await store.has_vectors(key, name) for name in names]
@@ -48,7 +48,7 @@ async def _examine(store: PoolStore, key: PoolKey, head: Head | None, *, pairwis
     if None in fits or not log.whole:
         advice = "delete it, then `turnwise pool restore` a snapshot, or load it"
         return Finding(subject, "fail", f"{found}; a part is lost", advice)
-    if False in fits and head.retrieval == "default":
+    if False in fits and head.encoder_name == "default":
         advice = "the service encodes them at its start, and is not ready before"
         return Finding(subject, "warn", f"{found}, of another model", advice)
     if not log.stored:

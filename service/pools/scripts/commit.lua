@@ -1,5 +1,5 @@
--- Append an entry to the log, if the pool still is as the writer read it.
--- KEYS: meta, log, staged chunks. ARGV: incarnation, stamp read, new stamp, entry, candidates in it.
+-- Append an entry to the log, if the pool has not changed since the writer read it.
+-- KEYS: meta, log, staged chunks. ARGV: incarnation, stamp read, new stamp, entry, its candidates.
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'stamp')
 if meta[1] ~= ARGV[1] or meta[2] ~= ARGV[2] then return 'conflict' end
 for i = 3, #KEYS do

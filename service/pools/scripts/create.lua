@@ -1,10 +1,10 @@
--- KEYS: meta, log. ARGV: incarnation, description, Unix seconds, encoder ("": any). A pool that is there
--- keeps its contents; where another encoder is asked for than it has, nothing is changed.
+-- Create a pool, or describe an existing one anew; one that has another encoder does not change.
+-- KEYS: meta, log. ARGV: incarnation, description, Unix seconds, encoder ("": any).
 -- Returns incarnation and encoder.
 if redis.call('HSETNX', KEYS[1], 'incarnation', ARGV[1]) == 1 then
   redis.call('HSET', KEYS[1], 'stamp', ARGV[1], 'version', 0, 'base', 0, 'stored', 0,
     'created_at', ARGV[3], 'encoder', ARGV[4])
-  redis.call('DEL', KEYS[2])  -- left of one whose meta was evicted
+  redis.call('DEL', KEYS[2])  -- left by a pool whose meta was evicted
 end
 local found = redis.call('HMGET', KEYS[1], 'incarnation', 'encoder')
 local encoder = found[2]

@@ -1,5 +1,6 @@
+-- Delete a pool, if it has not changed since it was read.
 -- KEYS: meta, log, chunks. ARGV: incarnation, stamp, first chunk of the log's first entry ("": none).
--- That one tells of a fold, which keeps the stamp, but puts other chunks in the place of those read.
+-- The chunk shows whether the pool was folded: a fold replaces the chunks, but keeps the stamp.
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'stamp')
 if meta[1] ~= ARGV[1] or meta[2] ~= ARGV[2] then return 'conflict' end
 local first = redis.call('LINDEX', KEYS[2], 0)

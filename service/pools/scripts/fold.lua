@@ -1,7 +1,7 @@
--- Put one entry in the place of the oldest ones, if they still are those that were folded.
--- KEYS: meta, log, staged chunks, chunks that go. ARGV: incarnation, base, entries folded, stamp of
--- the last of them, entry, how many chunks are staged, candidates more (fewer: below 0), seconds
--- until chunks go. Redis undoes nothing where a command fails: what can fail comes first.
+-- Replace the oldest entries of the log by one, if they are still those that were folded.
+-- KEYS: meta, log, staged chunks, old chunks. ARGV: incarnation, base, number of entries folded,
+-- stamp of the last of them, new entry, number of staged chunks, change in stored candidates,
+-- seconds until the old chunks expire. Redis does not roll back: commands that can fail come first.
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'base')
 if meta[1] ~= ARGV[1] or meta[2] ~= ARGV[2] then return 'conflict' end
 local last = redis.call('LINDEX', KEYS[2], ARGV[3] - 1)
@@ -13,7 +13,7 @@ end
 redis.call('HINCRBY', KEYS[1], 'stored', ARGV[7])
 redis.call('HINCRBY', KEYS[1], 'base', ARGV[3] - 1)
 for i = 3, 2 + staged do redis.call('PERSIST', KEYS[i]) end
--- A list that vanishes cannot come back while its slot moves to another node.
+-- Never empty the list: an empty one cannot be recreated while its slot moves to another node.
 redis.call('LSET', KEYS[2], ARGV[3] - 1, ARGV[5])
 redis.call('LTRIM', KEYS[2], ARGV[3] - 1, -1)
 for i = 3 + staged, #KEYS do redis.call('EXPIRE', KEYS[i], ARGV[8]) end

@@ -1,2 +1,3 @@
--- KEYS: names of the pools. ARGV: name, incarnation. Forget the name, unless it is another's again.
+-- Remove a name from the list, unless a newer pool has it.
+-- KEYS: names of the pools. ARGV: name, incarnation.
 if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then redis.call('HDEL', KEYS[1], ARGV[1]) end

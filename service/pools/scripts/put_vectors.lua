@@ -1,6 +1,6 @@
--- KEYS: chunk. ARGV: field, vectors. A chunk that was removed does not come back by its vectors.
+-- Add a model's vectors to a chunk, unless it was deleted. KEYS: chunk. ARGV: field, vectors.
 if redis.call('EXISTS', KEYS[1]) == 0 then return end
--- Of the models that came one after the other two are kept: going back to the last costs nothing.
+-- Keep the vectors of the last two models, so that going back to the last one costs nothing.
 local last = redis.call('HGET', KEYS[1], 'newest')
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2], 'newest', ARGV[1])
 if not last then return end

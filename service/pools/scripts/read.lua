@@ -1,7 +1,7 @@
--- KEYS: meta, log. ARGV: incarnation, version, stamp of what the reader has.
--- Returns meta, how many entries at the log's start the reader has already, and the others.
--- The reader has none of them where its version is from before a fold, of another pool of this
--- name, or of a log whose end Redis has lost.
+-- KEYS: meta, log. ARGV: incarnation, version and stamp that the reader has.
+-- Returns meta, the number of entries at the start of the log that the reader has, and the others.
+-- The reader has none if its version is older than a fold, of an earlier pool of this name, or of
+-- writes that Redis has lost.
 local meta = redis.call('HMGET', KEYS[1],
   'incarnation', 'version', 'stamp', 'base', 'stored', 'description', 'created_at')
 if not meta[1] then return {} end

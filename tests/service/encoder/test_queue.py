@@ -97,14 +97,14 @@ async def running(
     *,
     limit: int = 1000,
     batch_tokens: int = 1000,
-    patience: float = math.inf,
+    max_wait: float = math.inf,
 ) -> AsyncIterator[EncoderQueue]:
     queue = EncoderQueue(
         cast(UtteranceEncoder, stub),
         metrics,
         limit=limit,
         batch_tokens=batch_tokens,
-        patience=patience,
+        max_wait=max_wait,
     )
     await queue.start()
     stub.batches.clear()
@@ -222,7 +222,7 @@ async def test_what_is_larger_than_the_bound_is_taken_alone(
 async def test_what_would_wait_too_long_is_refused_at_once(
     stub: StubEncoder, metrics: Metrics
 ) -> None:
-    async with running(stub, metrics, patience=1e-9) as queue:  # any batch takes longer
+    async with running(stub, metrics, max_wait=1e-9) as queue:  # any batch takes longer
         await queue.encode(items("a"))
         held = await stub.hold(queue)
         waiting = asyncio.create_task(queue.encode(items("b")))

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from tests.service.pools.conftest import unit_vectors
 from turnwise.service.errors import CandidateNotFound
 from turnwise.service.pools import Candidate
-from turnwise.service.pools.contents import Contents
-from turnwise.service.pools.edit import Edit
+from turnwise.service.pools.contents import Contents, Edit
 from turnwise.service.pools.index import FlatIndex, Float16
 from turnwise.service.pools.ivf import build_ivf
 

@@ -3,24 +3,24 @@ from pathlib import Path
 
 import pytest
 
-from turnwise.service.pools import memory
+from turnwise.service.pools import upkeep
 
 
 @pytest.fixture
 def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(memory, "MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(memory, "CGROUP", tmp_path)
+    monkeypatch.setattr(upkeep, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(upkeep, "CGROUP", tmp_path)
     return tmp_path
 
 
 def test_where_nothing_tells_memory_has_no_end(system: Path) -> None:
     assert not list(system.iterdir())
-    assert memory.available() == math.inf
+    assert upkeep.available_memory() == math.inf
 
 
 def test_the_machine_has_what_is_available(system: Path) -> None:
     (system / "meminfo").write_text("MemTotal:  9 kB\nMemAvailable:    3 kB\n")
-    assert memory.available() == 3072
+    assert upkeep.available_memory() == 3072
 
 
 @pytest.mark.parametrize(("most", "left"), [("4096", 1296), ("max", 3072)])
@@ -29,8 +29,8 @@ def test_a_container_has_what_its_limit_leaves(system: Path, most: str, left: in
     (system / "memory.max").write_text(f"{most}\n")
     (system / "memory.current").write_text("3000\n")
     (system / "memory.stat").write_text("active_file 5\ninactive_file 200\n")
-    assert memory.available() == left
+    assert upkeep.available_memory() == left
 
 
 def test_this_system_tells() -> None:
-    assert 0 < memory.available() < 1 << 50
+    assert 0 < upkeep.available_memory() < 1 << 50

@@ -18,10 +18,9 @@ from turnwise.service.errors import (
     StateUnavailable,
 )
 from turnwise.service.pools import Candidate, registry, store
-from turnwise.service.pools.contents import Contents
-from turnwise.service.pools.edit import Edit
-from turnwise.service.pools.live import LivePool
+from turnwise.service.pools.contents import Contents, Edit
 from turnwise.service.pools.log import Head, PoolKey
+from turnwise.service.pools.pool import Pool
 from turnwise.service.pools.store import PoolStore
 
 pytestmark = pytest.mark.anyio
@@ -226,13 +225,13 @@ async def test_a_pool_that_is_dropped_while_an_edit_lands_leaves_no_series(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replica = await with_pool(start)
-    after = LivePool._after
+    after = Pool._after
 
-    async def drop_first(self: LivePool, contents: Contents, edits: Sequence[Edit]) -> Contents:
+    async def drop_first(self: Pool, contents: Contents, edits: Sequence[Edit]) -> Contents:
         await replica.pools.drop("n", "p")
         return await after(self, contents, edits)
 
-    monkeypatch.setattr(LivePool, "_after", drop_first)
+    monkeypatch.setattr(Pool, "_after", drop_first)
     await replica.pools.upsert("n", "p", some("One."))
     registered, labels = replica.metrics.registry, {"namespace": "n", "pool": "p"}
     for name in ("turnwise_pool_candidates", "turnwise_pool_version"):

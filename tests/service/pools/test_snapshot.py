@@ -207,8 +207,8 @@ class Trap:
         (put("vectors.npy", lambda folder: (folder / "vectors.npy").read_bytes()[:-8]), "mmap"),
         (array(lambda _: np.array([{"a": 1}, {}], object)), "Python objects"),
         (claiming((1 << 40, 32)), "mmap"),
-        (claiming((1 << 62, 1 << 62)), "no whole snapshot"),
-        (claiming((-1, 32)), "no whole snapshot"),
+        (claiming((1 << 62, 1 << 62)), "no complete snapshot"),
+        (claiming((-1, 32)), "no complete snapshot"),
         (claiming((2, 32), "|O"), "Python objects"),
         (
             lines('{"id": "a", "text": "One."}', '{"id": "a", "text": "Two."}'),

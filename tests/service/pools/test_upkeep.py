@@ -13,9 +13,8 @@ from redis.exceptions import ResponseError
 from tests.service.pools.conftest import DirectEncoder, Replica, StartReplica, some
 from tests.waiting import until
 from turnwise.service.errors import EncoderFailed, PoolNotReady
-from turnwise.service.pools import Candidate, ivf, live, registry, store, upkeep
-from turnwise.service.pools.contents import Contents
-from turnwise.service.pools.edit import Edit
+from turnwise.service.pools import Candidate, ivf, pool, registry, store, upkeep
+from turnwise.service.pools.contents import Contents, Edit
 from turnwise.service.pools.log import NOWHERE, Log, PoolKey, Position
 from turnwise.service.pools.store import PoolStore
 from turnwise.service.pools.workers import Workers
@@ -354,7 +353,7 @@ async def test_a_damaged_version_is_read_again_when_it_changes_and_after_a_while
     await counted.some_more()
     assert counted.whole == 4
     await redis.rename("{n/p}:away", lost)
-    monkeypatch.setattr(live, "RETRY_SECONDS", 0)
+    monkeypatch.setattr(pool, "RETRY_SECONDS", 0)
     await until(lambda: two.pools.info("n", "p").state == "ready")
     assert two.contents() == one.contents()
 
@@ -494,16 +493,16 @@ async def test_an_index_begun_while_a_pool_is_read_anew_brings_nothing_back(
     await one.pools.drop("n", "p")
     await one.pools.create("n", "p", "")
     await one.pools.upsert("n", "p", some("Another."))
-    after = live.LivePool._after
+    after = pool.Pool._after
     building: list[asyncio.Task[None]] = []
 
-    async def build_meanwhile(self: live.LivePool, *args: Any) -> Contents:  # noqa: ANN401
+    async def build_meanwhile(self: pool.Pool, *args: Any) -> Contents:  # noqa: ANN401
         if not building:
-            building.append(asyncio.create_task(self.put_under(lambda contents: contents)))
+            building.append(asyncio.create_task(self.replace_index(lambda contents: contents)))
             await asyncio.sleep(0)
         return await after(self, *args)
 
-    monkeypatch.setattr(live.LivePool, "_after", build_meanwhile)
+    monkeypatch.setattr(pool.Pool, "_after", build_meanwhile)
     await two.pools.load("n", "p")
     await building[0]
     assert two.contents() == one.contents()
@@ -512,7 +511,7 @@ async def test_an_index_begun_while_a_pool_is_read_anew_brings_nothing_back(
 async def test_a_pool_too_large_for_an_index_is_searched_as_before(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(upkeep, "available", lambda: 1000.0)
+    monkeypatch.setattr(upkeep, "available_memory", lambda: 1000.0)
     builds: list[object] = []
     build = Workers.build
 
@@ -526,7 +525,7 @@ async def test_a_pool_too_large_for_an_index_is_searched_as_before(
     await one.pools.create("n", "p", "")
     candidates = some(*(f"Reply {number}." for number in range(1100)))
     await one.pools.upsert("n", "p", candidates)
-    await until(lambda: "search goes on as it is" in caplog.text)
+    await until(lambda: "search keeps the old index" in caplog.text)
     await one.pools.remove("n", "p", candidates[0].id)
     await counted.some_more()
     assert len(builds) == 1
@@ -538,9 +537,9 @@ async def test_a_pool_tells_how_far_it_is_read_and_indexed(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[float | None] = []
-    tell = live.LivePool.tell
+    tell = pool.Pool.set_progress
 
-    def listen(self: live.LivePool, progress: float | None) -> None:
+    def listen(self: pool.Pool, progress: float | None) -> None:
         tell(self, progress)
         told.append(self.info().progress)
 
@@ -548,7 +547,7 @@ async def test_a_pool_tells_how_far_it_is_read_and_indexed(
     await one.pools.create("n", "p", "")
     monkeypatch.setattr(store, "CHUNK", 100)
     await one.pools.upsert("n", "p", some(*(f"Reply {number}." for number in range(1100))))
-    monkeypatch.setattr(live.LivePool, "tell", listen)
+    monkeypatch.setattr(pool.Pool, "set_progress", listen)
     monkeypatch.setattr(ivf, "_SLICE", 550)
     two = await start(exact_limit=1000)
     await until(lambda: two.pools.info("n", "p").index == "ivf")

@@ -1,4 +1,4 @@
-"""Batches on the device: an error fails only the request that it is about."""
+"""Runs batches on the model; an error fails only the request whose text caused it."""
 
 import asyncio
 import logging
@@ -10,7 +10,7 @@ import numpy as np
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import Role, RoleText
-from turnwise.service.encoder.backlog import EncodingRequest, Entry
+from turnwise.service.encoder.batcher import Batch, EncodingRequest
 from turnwise.service.errors import EncoderFailed, ServiceError
 from turnwise.service.observe.metrics import Metrics
 
@@ -20,8 +20,8 @@ _PROBE = RoleText("Hello", Role.AFTER)
 _log = logging.getLogger("turnwise.encoder")
 
 
-class Device:
-    """Runs batches, one at a time, and knows whether that works."""
+class BatchRunner:
+    """Runs one batch at a time, and records whether the model works."""
 
     def __init__(self, encoder: UtteranceEncoder, metrics: Metrics) -> None:
         self._encoder, self._metrics = encoder, metrics
@@ -34,21 +34,21 @@ class Device:
         return self._failures < _FAILURES
 
     def warm_up(self) -> None:
-        """Encode once; raises what the model raises."""
+        """Encode one text; raises the model's errors."""
         self._probe = self._encoder.tokenize([_PROBE])
         self._encoder.forward(self._probe)
 
     def probe(self) -> None:
-        """See whether the model works again."""
-        with suppress(Exception):  # counted already
+        """Try whether the model works again."""
+        with suppress(Exception):  # `_forward` counts it
             self._forward(self._probe)
 
-    def run(self, batch: list[Entry]) -> None:
-        """Encode a batch, and settle the requests that are whole with it, or that it fails."""
+    def run(self, batch: Batch) -> None:
+        """Encode a batch, and answer the requests that it completes or fails."""
         now = time.monotonic()
-        for entry in batch:  # uploads and idle work may wait for seconds, and mislead about turns
-            if entry.request.priority.lane == "critical":
-                self._metrics.stage_seconds.labels("queue").observe(now - entry.request.since)
+        for text in batch:  # other lanes may wait for seconds, which says nothing about turns
+            if text.request.priority.lane == "critical":
+                self._metrics.stage_seconds.labels("queue").observe(now - text.request.queued_at)
         try:
             self._encode(batch)
         except Exception as error:
@@ -57,24 +57,24 @@ class Device:
             else:
                 self._run_one_by_one(batch)
 
-    def _run_one_by_one(self, batch: list[Entry]) -> None:
-        """Encode each alone, so that one text cannot fail its company."""
-        for entry in batch:
-            if not entry.request.gone:
+    def _run_one_by_one(self, batch: Batch) -> None:
+        """Encode each text alone, so that one cannot fail the others."""
+        for text in batch:
+            if not text.request.abandoned:
                 try:
-                    self._encode([entry])
+                    self._encode([text])
                 except Exception as error:
-                    fail(entry.request, error)
+                    fail(text.request, error)
 
-    def _encode(self, batch: list[Entry]) -> None:
-        vectors = self._forward([entry.tokens for entry in batch])
-        for entry, vector in zip(batch, vectors, strict=True):
-            request = entry.request
-            request.vectors[entry.place] = vector
+    def _encode(self, batch: Batch) -> None:
+        vectors = self._forward([text.tokens for text in batch])
+        for text, vector in zip(batch, vectors, strict=True):
+            request = text.request
+            request.vectors[text.place] = vector
             request.encoded += 1
-            role = request.items[entry.place].role
+            role = request.texts[text.place].role
             self._metrics.encoded_texts.labels(role, request.priority.lane).inc()
-            if request.encoded == len(request.items):
+            if request.encoded == len(request.texts):
                 settle(request, request.vectors)
 
     def _forward(self, tokens: list[list[int]]) -> Float32:
@@ -93,14 +93,14 @@ class Device:
 
 
 def fail(request: EncodingRequest, error: Exception) -> None:
-    """Log an error, and tell it to who waits for the request."""
-    _log.error("the encoder failed", exc_info=error, extra={"request_id": request.id})
+    """Log an error, and answer the request with it."""
+    _log.error("the encoder failed", exc_info=error, extra={"request_id": request.request_id})
     request.failed = True
     settle(request, EncoderFailed("the model failed on a text of this request"))
 
 
 def settle(request: EncodingRequest, result: Float32 | ServiceError) -> None:
-    """Answer a request from another thread, unless nobody waits any more."""
+    """Answer a request from another thread, unless it has an answer or is cancelled."""
     answer: asyncio.Future[Float32] = request.answer
 
     def answer_it() -> None:
@@ -111,12 +111,12 @@ def settle(request: EncodingRequest, result: Float32 | ServiceError) -> None:
         else:
             answer.set_result(result)
 
-    with suppress(RuntimeError):  # the loop is closed: nobody waits
+    with suppress(RuntimeError):  # the loop is closed
         answer.get_loop().call_soon_threadsafe(answer_it)
 
 
 def _check(vectors: Float32, shape: tuple[int, int]) -> None:
     if vectors.shape != shape:
-        raise ValueError(f"the model gave vectors of shape {vectors.shape}, not {shape}")
-    if not np.isfinite(vectors).all():  # as float16 can overflow
-        raise FloatingPointError("the model gave a vector that is not finite")
+        raise ValueError(f"the model returned vectors of shape {vectors.shape}, not {shape}")
+    if not np.isfinite(vectors).all():  # float16 can overflow
+        raise FloatingPointError("the model returned a vector that is not finite")

@@ -1,4 +1,4 @@
-"""One pool on this replica: follows the pool's log in Redis, and appends edits to it."""
+"""One pool on this replica: it follows the pool's log in Redis, and appends edits to it."""
 
 import asyncio
 import math
@@ -10,8 +10,7 @@ from typing import NamedTuple
 from turnwise.service.errors import PoolFull, PoolNotFound, PoolNotReady, StateUnavailable
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
-from turnwise.service.pools.contents import Contents
-from turnwise.service.pools.edit import Edit
+from turnwise.service.pools.contents import Contents, Edit
 from turnwise.service.pools.encoding import PoolEncoder, Progress, encode_unknown
 from turnwise.service.pools.index import Float16
 from turnwise.service.pools.log import NOWHERE, Entry, Head, Log, PoolKey, Position
@@ -23,36 +22,36 @@ from turnwise.service.wire.fields import EncoderName
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolState
 
 Plan = Callable[[Contents], tuple[list[Candidate], list[str]]]
-"""From contents to the candidates that they lack, and the ids that they have and shall not."""
+"""Returns, for the current contents, the candidates to upsert and the ids to remove."""
 
 RETRY_SECONDS = 30.0
-"""Until a version that could not be read is tried again: each try may read the whole pool."""
+"""Delay before a version that could not be read is tried again, which may read the whole pool."""
 
 _INDEX_RETRY_SECONDS = 600.0
 
-_WHY = {
+_NOT_READY = {
     "loading": "being read",
     "encoding": "being encoded for this replica's model",
-    "damaged": "damaged: a part of it is lost in Redis; delete it and upload it again",
+    "damaged": "damaged: Redis lost a part of it; delete it and upload it again",
     "ready": "ready",
 }
 
 
-class Means(NamedTuple):
-    """What the vectors of a pool are made with, and where they lie."""
+class Backend(NamedTuple):
+    """An encoder that pools can have, its name on the wire, and the store with its vectors."""
 
-    retrieval: EncoderName
+    encoder_name: EncoderName
     encoder: PoolEncoder
     store: PoolStore
 
 
-class LivePool:
-    """Its contents are those of one version, whole; there are none until it was read once."""
+class Pool:
+    """The contents of the newest version that was read completely; none before the first read."""
 
     def __init__(
         self,
         key: PoolKey,
-        means: Means,
+        backend: Backend,
         workers: Workers,
         metrics: Metrics,
         *,
@@ -60,7 +59,7 @@ class LivePool:
         max_size: int,
     ) -> None:
         self.key, self._workers = key, workers
-        self.retrieval, self.encoder, self.store = means
+        self.encoder_name, self.encoder, self.store = backend
         self._metrics, self._exact_limit, self._max_size = metrics, exact_limit, max_size
         self._replay = Replay(
             key, self.store, self.encoder, workers, self._is_encoding, self._is_reading
@@ -68,67 +67,67 @@ class LivePool:
         self._lock = asyncio.Lock()
         self._contents: Contents | None = None
         self.position = NOWHERE
-        """The version that the contents are of."""
+        """The version of the contents."""
         self.log: Log | None = None
-        """What was last read of the log in Redis."""
+        """The log in Redis as it was last read."""
         self.state: PoolState = "loading"
         self.forgotten = False
-        """Whether the registry has let go of it: its metrics are removed."""
+        """Whether the registry has dropped it and removed its metrics."""
         self._progress: float | None = None
-        """Share that is done of reading the pool, or of building its index."""
+        """Share that is done of reading the pool or building its index; None if neither runs."""
         self._edits_during_build: list[Edit] | None = None
-        """Edits since the index that is being built was begun; None while none is."""
+        """Edits since the build of an index began; None if none is being built."""
         self._index_failed_at = -math.inf
         self._unreadable: tuple[Head, float] | None = None
-        """The version that could not be read, and when that was."""
+        """The version that could not be read, and the time of the attempt."""
 
     @property
     def busy(self) -> bool:
-        """Whether it is being read or edited."""
+        """Whether it is being read or edited now."""
         return self._lock.locked()
 
     @property
     def may_be_indexed(self) -> bool:
-        """False for a while after that failed: a try takes minutes, and is likely to fail again."""
+        """False for a while after a failed build: a build takes minutes and may fail again."""
         return monotonic() - self._index_failed_at > _INDEX_RETRY_SECONDS
 
     @property
     def behind(self) -> bool:
-        """Whether a newer version than the one that is here could not be read."""
+        """Whether it serves an older version because the newest cannot be read."""
         failed = self._unreadable
         return self.state == "ready" and failed is not None and failed[0] != self.head
 
     @property
     def head(self) -> Head | None:
-        """What Redis tells of the version that is here; None before any is."""
+        """The head of the version that is here; None before the first read."""
         if self.log is None:
             return None
-        return Head(self.position.stamp, self.log.description, self.retrieval)
+        return Head(self.position.stamp, self.log.description, self.encoder_name)
 
     @property
     def contents(self) -> Contents:
         """The contents at `position`.
 
         Raises:
-            PoolNotReady: They are not here yet.
+            PoolNotReady: The pool has not been read yet.
         """
         if self._contents is None:
-            raise PoolNotReady(f"pool '{self.key.name}' is {_WHY[self.state]}")
+            raise PoolNotReady(f"pool '{self.key.name}' is {_NOT_READY[self.state]}")
         return self._contents
 
     def view(self) -> PoolView:
         """Return the version that is here now.
 
         Raises:
-            PoolNotReady: None is, yet.
+            PoolNotReady: The pool has not been read yet.
         """
         version = self.position.version
         return PoolView(
-            self.key.name, version, self.retrieval, self.contents, self._workers, self._metrics
+            self.key.name, version, self.encoder_name, self.contents, self._workers, self._metrics
         )
 
     def info(self) -> PoolInfo:
-        """Return what is known."""
+        """Return the description of the pool as clients get it."""
         contents = self._contents
         if contents is None:
             contents = Contents.empty(self.encoder.dimension)
@@ -140,7 +139,7 @@ class LivePool:
             index=index.kind,
             exact=index.recall is None,
             recall_at_10=index.recall,
-            encoder=self.retrieval,
+            encoder=self.encoder_name,
             model=self.encoder.name,
             fingerprint=self.encoder.fingerprint,
             state=self.state,
@@ -151,21 +150,21 @@ class LivePool:
         )
 
     async def refresh(self) -> None:
-        """Take over what the log has and this replica lacks.
+        """Read the new entries of the log.
 
         Raises:
-            PoolNotFound: The pool is gone.
-            PoolNotReady: A part of it is lost.
-            ServiceError: What Redis and the encoder raise.
+            PoolNotFound: The pool does not exist.
+            PoolNotReady: Redis lost a part of it.
+            ServiceError: Redis or the encoder failed.
         """
         async with self._lock:
             await self._catch_up()
 
     async def follow(self, head: Head) -> bool:
-        """Refresh where Redis tells of another version; False where that one failed lately.
+        """Refresh if the head in Redis is another; return False if that one failed lately.
 
         Raises:
-            ServiceError: What `refresh` raises.
+            ServiceError: As `refresh`.
         """
         if self.head == head:
             return True
@@ -174,7 +173,7 @@ class LivePool:
             return False
         try:
             await self.refresh()
-        except (PoolNotFound, StateUnavailable):  # which cost nothing
+        except (PoolNotFound, StateUnavailable):  # reading cost nothing: no delay
             raise
         except Exception:
             self._unreadable = head, monotonic()
@@ -184,24 +183,24 @@ class LivePool:
     async def edit(
         self, plan: Plan, vectors: dict[str, Float16], progress: Progress | None = None
     ) -> Edited:
-        """Bring the pool to where a plan has nothing more to change, in one new version.
+        """Apply a plan in one new version.
 
         Args:
-            plan: Is asked again where another edit came first. Runs in a thread.
-            vectors: Of texts whose vectors (d,) are known; what is encoded is added.
-            progress: Gets how many texts are encoded, and of how many.
+            plan: Called in a thread, and again if another edit was committed first.
+            vectors: Known vectors (d,) by text; newly encoded ones are added.
+            progress: Called with (texts encoded, texts to encode).
 
         Raises:
-            PoolFull: The pool would be larger than the limit. Nothing was changed.
-            PoolNotFound: The pool is gone.
-            PoolNotReady: It is not here yet.
-            ServiceError: What Redis, the encoder and the plan raise.
+            PoolFull: The pool would exceed its limit; nothing was changed.
+            PoolNotFound: The pool does not exist.
+            PoolNotReady: The pool has not been read yet.
+            ServiceError: Redis, the encoder or the plan failed.
         """
         staged: tuple[Edit, Entry] | None = None
-        _ = self.contents  # an edit does not wait until the pool was read
-        # Encoding takes long, so it is done without the lock, and what it yields is staged in
-        # Redis, where nobody sees it. Under the lock the plan is asked again: what is staged is
-        # committed where the plan still wants just that; else it is discarded, and staged anew.
+        _ = self.contents  # fail now instead of waiting until the pool is read
+        # Encoding takes long, so it runs without the lock, and its result is staged in Redis, where
+        # no reader sees it. The plan is then called again under the lock: if it still gives the
+        # staged edit, that is committed; otherwise it is discarded, and a new one is staged.
         while True:
             async with self._lock:
                 await self._catch_up()
@@ -219,17 +218,17 @@ class LivePool:
             edit = Edit(candidates, await self._encoded(candidates, vectors, progress), removed)
             staged = edit, await self.store.stage(self.key, edit)
 
-    async def put_under(self, build: Callable[[Contents], Contents]) -> None:
-        """Put the same candidates under another index; edits go on while it is built.
+    async def replace_index(self, build: Callable[[Contents], Contents]) -> None:
+        """Build another index of the same candidates, while edits and searches go on.
 
-        Where that fails, for want of memory most of all, the pool stays as it is.
+        If the build fails, usually for lack of memory, the pool keeps its index.
         """
         contents, edits = self.contents, list[Edit]()
         self._edits_during_build = edits
         try:
             built = await self._workers.build(lambda: build(contents))
             async with self._lock:
-                if self._edits_during_build is edits:  # else the pool was read anew meanwhile
+                if self._edits_during_build is edits:  # else the pool was read anew
                     self._contents = await self._after(built, edits)
         except Exception:
             self._index_failed_at = monotonic()
@@ -237,10 +236,10 @@ class LivePool:
         finally:
             if self._edits_during_build is edits:
                 self._edits_during_build = None
-            self.tell(None)
+            self.set_progress(None)
 
-    def tell(self, progress: float | None) -> None:
-        """Take the share that is done of what goes on."""
+    def set_progress(self, progress: float | None) -> None:
+        """Set the share that is done of reading the pool or building its index."""
         self._progress = progress
 
     async def _catch_up(self) -> None:
@@ -261,13 +260,13 @@ class LivePool:
             anew, before = True, Contents.empty(self.encoder.dimension)
         contents = await self._after(before, edits)
         if anew:
-            self._edits_during_build = None  # an index begun meanwhile is of what is gone
+            self._edits_during_build = None  # a build that began before is of other contents
         elif self._edits_during_build is not None:
             self._edits_during_build += edits
         if self._contents is None:
-            self.tell(None)
+            self.set_progress(None)
         self._contents, self.position, self.state = contents, position, "ready"
-        if not self.forgotten:  # else their series would come back
+        if not self.forgotten:  # else the removed series would come back
             self._metrics.pool_candidates.labels(*self.key).set(len(contents))
             self._metrics.pool_version.labels(*self.key).set(position.version)
 
@@ -316,7 +315,7 @@ class LivePool:
 
     def _is_reading(self, progress: float) -> None:
         if self._contents is None:
-            self.tell(progress)
+            self.set_progress(progress)
 
     def _is_encoding(self) -> None:
         if self._contents is None:

@@ -1,0 +1,201 @@
+import asyncio
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwise.models.roles import Role, RoleText
+from turnwise.service.encoder.batcher import Batch, Batcher, EncodingRequest, Priority, TextSlice
+from turnwise.service.observe.metrics import Metrics
+
+BUDGET = 40
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def batcher(metrics: Metrics) -> Batcher:
+    return Batcher(metrics, BUDGET)
+
+
+def asked(
+    *texts: str, priority: Priority = Priority.TURN, deadline: float = float("inf")
+) -> EncodingRequest:
+    loop = asyncio.new_event_loop()
+    loop.close()  # the answer is never awaited here
+    return EncodingRequest(
+        texts=[RoleText(text, Role.AFTER) for text in texts],
+        priority=priority,
+        answer=asyncio.Future(loop=loop),
+        vectors=np.empty((len(texts), 2), np.float32),
+        deadline=deadline,
+    )
+
+
+def add_tokenized(batcher: Batcher, *requests: EncodingRequest) -> None:
+    for request in requests:
+        batcher.add(request)
+    while part := batcher.next_slice():
+        tokenize(batcher, part)
+
+
+def tokenize(batcher: Batcher, part: TextSlice) -> None:
+    batcher.add_tokens(part, [[1] * len(role_text.text) for role_text in part.texts])
+
+
+def batches(batcher: Batcher) -> Iterator[Batch]:
+    while work := batcher.next_work():
+        assert isinstance(work, list)
+        yield work
+
+
+def texts(batch: Batch) -> list[str]:
+    return [entry.request.texts[entry.place].text for entry in batch]
+
+
+def dropped(metrics: Metrics, reason: str) -> float:
+    return metrics.dropped_texts.labels(reason)._value.get()
+
+
+@given(st.lists(st.lists(st.integers(1, 60), min_size=1, max_size=40), max_size=6))
+def test_every_text_is_in_one_batch_and_no_batch_passes_the_budget(
+    lengths: list[list[int]],
+) -> None:
+    batcher = Batcher(Metrics(), BUDGET)
+    requests = [asked(*("x" * length for length in of_one)) for of_one in lengths]
+    add_tokenized(batcher, *requests)
+    taken = [(entry.request, entry.place) for batch in batches(batcher) for entry in batch]
+    assert len(taken) == len(set(taken)) == sum(map(len, lengths))
+    assert batcher.size == 0
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=40))
+def test_the_oldest_is_in_every_batch_and_the_budget_holds(lengths: list[int]) -> None:
+    batcher = Batcher(Metrics(), BUDGET)
+    add_tokenized(batcher, asked(*("x" * length for length in lengths)))
+    left = list(range(len(lengths)))
+    for batch in batches(batcher):
+        places = [entry.place for entry in batch]
+        assert left[0] in places
+        assert len(places) == 1 or len(places) * max(lengths[p] for p in places) <= BUDGET
+        left = [place for place in left if place not in places]
+    assert not left
+
+
+def test_a_batch_is_of_like_length(batcher: Batcher) -> None:
+    add_tokenized(batcher, asked("aaa", "b" * 20, "cccc", "d" * 19, "ee", "ffffff"))
+    assert sorted(map(len, texts(next(batches(batcher))))) == [2, 3, 4, 6]
+
+
+def test_urgent_texts_go_first(batcher: Batcher) -> None:
+    for priority in reversed(Priority):
+        add_tokenized(batcher, asked(priority.name, priority=priority))
+    assert [texts(batch) for batch in batches(batcher)] == [["TURN"], ["LIST"], ["IDLE"], ["BULK"]]
+
+
+def test_an_urgent_text_is_tokenized_before_a_batch_of_others_runs(batcher: Batcher) -> None:
+    add_tokenized(batcher, asked("bulk", priority=Priority.BULK))
+    turn = asked("turn")
+    batcher.add(turn)
+    work = batcher.next_work()
+    assert isinstance(work, TextSlice)
+    assert work.request is turn
+
+
+def test_nothing_overtakes_urgent_texts_that_are_being_tokenized(batcher: Batcher) -> None:
+    add_tokenized(batcher, asked("bulk", priority=Priority.BULK))
+    batcher.add(asked("turn"))
+    part = batcher.next_slice()
+    assert part is not None
+    assert batcher.next_work() is None
+    tokenize(batcher, part)
+    assert [texts(batch) for batch in batches(batcher)] == [["turn"], ["bulk"]]
+
+
+def test_a_dropped_slice_does_not_block_others(batcher: Batcher) -> None:
+    add_tokenized(batcher, asked("bulk", priority=Priority.BULK))
+    batcher.add(asked("turn"))
+    part = batcher.next_slice()
+    assert part is not None
+    batcher.drop(part)
+    assert [texts(batch) for batch in batches(batcher)] == [["bulk"]]
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_abandoned_texts_are_dropped_and_counted(
+    batcher: Batcher, metrics: Metrics, cut: bool
+) -> None:
+    cancelled, late = asked("a", "b"), asked("c", deadline=time.monotonic() + 3600)
+    if cut:
+        add_tokenized(batcher, cancelled, late)
+    else:
+        batcher.add(cancelled)
+        batcher.add(late)
+    cancelled.answer.cancel()
+    late.deadline = 0.0
+    assert batcher.next_work() is None
+    assert (dropped(metrics, "cancelled"), dropped(metrics, "deadline")) == (2, 1)
+    assert batcher.size == 0
+
+
+def test_abandoned_texts_take_no_place_in_a_batch(batcher: Batcher, metrics: Metrics) -> None:
+    waiting, cancelled = asked("a"), asked("b")
+    add_tokenized(batcher, waiting, cancelled)
+    cancelled.answer.cancel()
+    assert [texts(batch) for batch in batches(batcher)] == [["a"]]
+    assert dropped(metrics, "cancelled") == 1
+
+
+def test_the_rest_of_a_failed_request_is_no_drop(batcher: Batcher, metrics: Metrics) -> None:
+    failed = asked("a", "b")
+    add_tokenized(batcher, failed)
+    failed.failed = True
+    assert batcher.next_work() is None
+    assert dropped(metrics, "cancelled") == 0
+    assert batcher.size == 0
+
+
+def test_uploads_do_not_count_toward_the_bound(batcher: Batcher) -> None:
+    batcher.add(asked("a", "b", priority=Priority.BULK))
+    batcher.add(asked("c", priority=Priority.IDLE))
+    assert (batcher.size, batcher.ahead_of(Priority.IDLE)) == (3, 1)
+
+
+def test_waiting_texts_are_counted_per_lane(batcher: Batcher, metrics: Metrics) -> None:
+    batcher.add(asked("a", "b", priority=Priority.BULK))
+    batcher.add(asked("c", priority=Priority.LIST))
+    batcher.add(asked("d"))
+    depth = {
+        lane: metrics.queue_texts.labels(lane)._value.get() for lane in ("critical", "idle", "bulk")
+    }
+    assert depth == {"critical": 2, "idle": 0, "bulk": 2}
+
+
+def test_the_oldest_may_wait_at_any_stage(batcher: Batcher) -> None:
+    assert batcher.oldest_seconds == 0
+    old, older = asked("a", priority=Priority.LIST), asked("b", priority=Priority.BULK)
+    older.queued_at -= 200  # which may, for others go before it
+    batcher.add(older)
+    assert batcher.oldest_seconds == 0
+    old.queued_at -= 100
+    batcher.add(old)
+    batcher.add(asked("b"))
+    assert 100 <= batcher.oldest_seconds < 200
+    while part := batcher.next_slice():
+        tokenize(batcher, part)
+    assert 100 <= batcher.oldest_seconds < 200
+
+
+def test_clear_returns_the_unanswered_requests(batcher: Batcher) -> None:
+    cut, raw = asked("a", "b"), asked("c", priority=Priority.BULK)
+    add_tokenized(batcher, cut)
+    batcher.add(raw)
+    assert batcher.clear() == {cut, raw}
+    assert batcher.next_work() is None
+    assert batcher.size == 0

@@ -22,11 +22,16 @@ from turnwise.models import DEFAULT_MODEL
 from turnwise.models.arrays import Float64
 from turnwise.models.data import Dialogue, read_dialogues
 from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.evaluation.long_term import ORDERS, order_metrics
-from turnwise.models.evaluation.long_term_problems import GOALS, GoalSet, make_goal_sets
-from turnwise.models.evaluation.vectors import Key, VectorTable, after_keys
+from turnwise.models.evaluation.long_term import (
+    GOALS,
+    ORDERS,
+    GoalSet,
+    make_goal_sets,
+    order_metrics,
+)
+from turnwise.models.evaluation.split import VectorTable, candidate_inputs
 from turnwise.models.planning import chain_score
-from turnwise.models.roles import Relation, Role
+from turnwise.models.roles import Relation, Role, RoleText
 from turnwise.models.training.config import Corpus
 from turnwise.models.training.corpora import read_source
 
@@ -82,7 +87,7 @@ def main() -> None:
     said = [u.text for d in train for u in d.utterances]
     said += [g.text for s in goal_sets for g in s.goals]
     encoder = UtteranceEncoder(options.model)
-    table = VectorTable(encoder, after_keys(said) + before_keys(said))
+    table = VectorTable(encoder, candidate_inputs(said) + before_keys(said))
     earlier, later = pairs(train, table)
     print(f"{len(earlier):,} pairs of {len(train):,} dialogues; {len(goal_sets):,} sets of goals")
 
@@ -96,14 +101,14 @@ def main() -> None:
         report(type(scorer).__name__.lower(), learnt(scorer), goal_sets, table)
 
 
-def before_keys(texts: Iterable[str]) -> list[Key]:
+def before_keys(texts: Iterable[str]) -> list[RoleText]:
     """Return what utterances are encoded as, seen from what the same speaker says later."""
-    return [(text, Role.SECOND, Relation.SAME) for text in texts]
+    return [RoleText(text, Role.SECOND, Relation.SAME) for text in texts]
 
 
 def vectors(texts: Sequence[str], table: VectorTable) -> Tensor:
     """Return the vectors of texts as what follows beside those as what comes before, (n, 2 d)."""
-    both = [table[after_keys(texts)], table[before_keys(texts)]]
+    both = [table[candidate_inputs(texts)], table[before_keys(texts)]]
     return torch.from_numpy(np.concatenate(both, axis=1))
 
 

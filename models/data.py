@@ -282,7 +282,7 @@ _Dialogues = Iterator[tuple[str, Iterable[Utterance]]]
 
 def _read_jsonl(path: Path, stem: str) -> _Dialogues:
     for record in read_records(path):
-        utterances = [_utterance(item) for item in record.records("utterances")]
+        utterances = [read_utterance(item) for item in record.records("utterances")]
         yield _identifier(record) or f"{stem}-{record.line}", utterances
 
 
@@ -303,7 +303,8 @@ def _label(record: Record, field: str) -> str:
     raise record.error(field, "empty")
 
 
-def _utterance(record: Record) -> Utterance:
+def read_utterance(record: Record) -> Utterance:
+    """Return the utterance of a record; its text may be empty."""
     return Utterance(_label(record, "speaker"), record.typed("text", str))
 
 
@@ -348,7 +349,7 @@ def _csv_utterance(record: Record, key: str) -> Utterance:
     if None in record.fields or None in record.fields.values():
         raise DataError("not as many fields as the header has", record.file, record.line)
     _label(record, key)
-    return _utterance(record)
+    return read_utterance(record)
 
 
 _READERS = {".jsonl": _read_jsonl, ".txt": _read_txt, ".csv": _read_csv}

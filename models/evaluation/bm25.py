@@ -1,4 +1,4 @@
-"""BM25 Okapi: what plain word overlap scores, the floor that an encoder has to beat."""
+"""BM25 Okapi: word overlap, the baseline that an encoder has to beat."""
 
 import re
 from collections import Counter
@@ -16,7 +16,7 @@ _WORD = re.compile(r"\w+")
 
 
 class BM25:
-    """An inverted index over documents, with weights worked out once.
+    """An inverted index over documents, with weights computed once.
 
     The weight of a word w in a document of length n is (Robertson and Zaragoza, 2009)
     `idf(w) tf (K1 + 1) / (tf + K1 (1 - B + B n / mean n))`, with the idf that stays positive,
@@ -25,7 +25,7 @@ class BM25:
 
     def __init__(self, documents: Sequence[str]) -> None:
         self._size = len(documents)
-        counts = [Counter(words(document)) for document in documents]
+        counts = [Counter(plain_words(document)) for document in documents]
         lengths = np.array([count.total() for count in counts], np.float64)
         normal = K1 * (1 - B + B * lengths / max(float(lengths.mean()), 1e-9))
         postings: dict[str, list[tuple[int, int]]] = {}
@@ -38,7 +38,7 @@ class BM25:
 
     def scores(self, query: str) -> Float32:
         """Return the (N,) scores of all documents; a word counts as often as the query has it."""
-        found = [self._postings[word] for word in words(query) if word in self._postings]
+        found = [self._postings[word] for word in plain_words(query) if word in self._postings]
         if not found:
             return np.zeros(self._size, np.float32)
         places = np.concatenate([places for places, _ in found])
@@ -46,8 +46,8 @@ class BM25:
         return np.bincount(places, weights, self._size).astype(np.float32)
 
 
-def words(text: str) -> list[str]:
-    """Return the lower-cased words of a text."""
+def plain_words(text: str) -> list[str]:
+    """Return the lower-cased words of a text, without punctuation."""
     return _WORD.findall(text.lower())
 
 

@@ -19,20 +19,20 @@ class CrossEncoderScorer:
 
     A classifier with one output scores with it, one of two classes with the difference of the
     second and the first. A tokenizer with a separator of its own, such as BERT's, gets the
-    utterances joined by spaces and the candidate as the second text; one without, such as that of
-    the GPT-2 of DialogRPT, gets an end-of-text token after every utterance. What is too long
-    loses its start.
+    utterances joined by spaces and the candidate as the second text. A tokenizer without one, such
+    as that of DialogRPT's GPT-2, gets an end-of-text token after every utterance. An input that is
+    too long loses its start.
 
     Attributes:
-        name: The folder's name or the hub name, as `model_name` tells it.
+        name: The folder's name or the hub name, as `model_name` returns it.
     """
 
     def __init__(self, name: str | Path, device: str | None = None) -> None:
         """Load a folder or a hub name.
 
         Raises:
-            ModelError: Nothing that can be loaded stands there, or no trained classifier, or one of
-                more classes.
+            ModelError: The model cannot be loaded, has no trained classifier, or one of more than
+                two classes.
         """
         self.name = model_name(name)
         self._model = _load(str(name), device)
@@ -54,7 +54,7 @@ class CrossEncoderScorer:
         return logits[:, 1] - logits[:, 0] if logits.ndim == 2 else logits
 
     def pair(self, context: Sequence[str], candidate: str) -> tuple[str, str]:
-        """Return the two texts that the tokenizer is given."""
+        """Return the two texts that the tokenizer reads."""
         if self._end:
             return self._end.join([*context, ""]), candidate
         return " ".join(context), candidate
@@ -75,11 +75,11 @@ def _load(name: str, device: str | None) -> Any:  # noqa: ANN401 - a CrossEncode
         model = CrossEncoder(name, device=device, model_kwargs={"dtype": torch.float32})
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise ModelError(f"cross-encoder '{name}' cannot be loaded: {error}") from error
-    # Of several modules the last scores; a transformer alone is loaded with a random classifier
-    # where it has none.
+    # The last of several modules scores. A transformer alone that has no classifier is loaded with
+    # a random one.
     kinds = model.model.config.architectures or ()
     if len(model) == 1 and not any(kind.endswith("ForSequenceClassification") for kind in kinds):
         raise ModelError(f"cross-encoder '{name}' has no trained classifier")
     if model.num_labels > 2:
-        raise ModelError(f"cross-encoder '{name}' tells {model.num_labels} classes apart, not two")
+        raise ModelError(f"cross-encoder '{name}' has {model.num_labels} classes, not two")
     return model

@@ -1,12 +1,13 @@
 """Long-term planning (CCL section 6): put goals into the order in which a dialogue reaches them.
 
-After a history of h utterances, three goals are taken from the dialogue at a fixed distance, the
-first of them `first_in` utterances after the history's end. The true order is ranked among all
-permutations, by the chain (IEC), the chain with the history's pull (IEC & CU), and greedily (GC),
-where only the next goal is asked for.
+After a context of h utterances, three goals are taken from the dialogue at a fixed distance, the
+first of them `first_in` utterances after the context's end. The true order is ranked among all
+permutations, by the chain (IEC) and by the chain with the context's pull (IEC & CU). Greedy
+curving (GC) ranks the true first goal among the goals.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import permutations
 from typing import NamedTuple
@@ -14,38 +15,102 @@ from typing import NamedTuple
 import numpy as np
 
 from turnwise.models.arrays import Float32
+from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.errors import TurnwiseError
 from turnwise.models.evaluation.bm25 import BM25
-from turnwise.models.evaluation.long_term_problems import GOALS, GoalSet, Setting
 from turnwise.models.evaluation.metrics import (
     Metrics,
     Places,
     Scores,
     average_settings,
-    hits,
-    median_ms,
     ranks,
-    sample,
 )
 from turnwise.models.evaluation.report import Row
-from turnwise.models.evaluation.split import Context, Split
-from turnwise.models.evaluation.systems import System, encoder_systems, lexical_systems, scores_of
-from turnwise.models.evaluation.vectors import Key, VectorTable, after_keys
+from turnwise.models.evaluation.split import (
+    Context,
+    Split,
+    VectorTable,
+    candidate_inputs,
+    split_of,
+)
+from turnwise.models.evaluation.systems import (
+    System,
+    example_ms,
+    known,
+    lexical_systems,
+    retrieval_systems,
+    scores_of,
+)
 from turnwise.models.planning import chain_links, chain_score, plan_chain, plan_greedy
-from turnwise.models.roles import Role, prefix, relation_to
+from turnwise.models.roles import Role, RoleText, prefix, relation_to
 
+GOALS = 3
 ORDERS = tuple(permutations(range(GOALS)))
 """All orders of the goals: the true one stands first, its exact reverse last."""
 _DECIMALS = 6  # of float32 cosines; equal goals tie whatever the order of a sum
 
 
+class Setting(NamedTuple):
+    """Length of the context, distance from goal to goal, and utterances before the first goal."""
+
+    context: int
+    distance: int
+    first_in: int
+
+    def __str__(self) -> str:
+        return f"h={self.context} d={self.distance} f={self.first_in}"
+
+
+SETTINGS = (Setting(2, 2, 0), Setting(2, 2, 1), Setting(2, 2, 2))
+
+
+@dataclass(frozen=True, slots=True)
+class GoalSet:
+    """Goals in their true order, after a context."""
+
+    setting: Setting
+    context: tuple[Utterance, ...]
+    goals: tuple[Utterance, ...]
+
+
+def make_goal_sets(
+    dialogues: Iterable[Dialogue], settings: Iterable[Setting] = SETTINGS
+) -> list[GoalSet]:
+    """Return goals at `context + first_in + distance * j` of each dialogue that is long enough.
+
+    As in CCL's evaluation, a dialogue must be one goal distance longer than the last goal needs, so
+    that the same dialogues count.
+
+    Raises:
+        TurnwiseError: No dialogue is long enough for any setting.
+    """
+    dialogues = list(dialogues)
+    sets = [
+        _goal_set(dialogue, setting)
+        for setting in settings
+        for dialogue in dialogues
+        if len(dialogue.utterances) > setting.context + setting.distance * GOALS + setting.first_in
+    ]
+    if not sets:
+        raise TurnwiseError("no dialogue is long enough for these settings")
+    return sets
+
+
+def _goal_set(dialogue: Dialogue, setting: Setting) -> GoalSet:
+    said = dialogue.utterances
+    first = setting.context + setting.first_in
+    goals = tuple(said[first + setting.distance * j] for j in range(GOALS))
+    return GoalSet(setting, said[: setting.context], goals)
+
+
 def evaluate_long_term(
     encoders: Mapping[str, UtteranceEncoder], goal_sets: Sequence[GoalSet]
 ) -> list[Row]:
-    """Evaluate chain, chain + curving and greedy, random orders and BM25 first.
+    """Evaluate chain, chain + curving and greedy, after random orders and BM25.
 
-    The pull of curving and of greedy is P(g); greedy is also tried with all systems of
-    next-utterance selection in its place, named after a comma.
+    The pull of curving and of greedy is P(g). Greedy also stands there with every other system of
+    next-utterance selection in place of P(g), named after a comma.
 
     Args:
         encoders: By their names in the table.
@@ -58,200 +123,208 @@ def evaluate_long_term(
         By setting and as the mean over settings; with median milliseconds to encode the goals,
         and for the pull the last utterance, and to plan.
     """
-    of_setting = _settings(goal_sets)
-    random = np.random.default_rng(0)
-    by_chance = random.random((len(goal_sets), len(ORDERS)), np.float32)
-    pulled = random.random((len(goal_sets), GOALS), np.float32)
-    result = [
-        Row("random order", _by_setting(order_metrics, by_chance, of_setting), 0.0),
-        Row("random next goal", _by_setting(greedy_metrics, pulled, of_setting), 0.0),
-    ]
-    for label, source in _sources(encoders, goal_sets):
-        for method in _methods(source):
-            metrics = _by_setting(method.metrics, method.scores, of_setting)
-            cost = median_ms(method.work, sample(len(goal_sets)))
-            result.append(Row(f"{label} · {method.name}", metrics, cost))
+    result = []
+    for system, choice in _systems(encoders, goal_sets):
+        places = np.arange(choice.candidates)
+        scores = system.scores(np.arange(len(goal_sets)), places)
+        metrics = _by_setting(choice.metrics, scores, goal_sets)
+        result.append(Row(system.name, metrics, example_ms(system, [places] * len(goal_sets))))
     return result
 
 
 def long_term_average_rank(encoder: UtteranceEncoder, goal_sets: Sequence[GoalSet]) -> float:
     """Return the average rank of the true order by the chain, mean over settings."""
-    table = VectorTable(encoder, [key for goals in goal_sets for key in _chain_keys(goals)])
-    scores = np.stack([_order_scores(link_scores(goals, table)) for goals in goal_sets])
-    return _by_setting(order_metrics, scores, _settings(goal_sets))["average_rank"]
+    scores = np.stack([_order_scores(links) for links in _links(encoder, goal_sets)])
+    return _by_setting(order_metrics, scores, goal_sets)["average_rank"]
 
 
 def order_metrics(scores: Scores) -> Metrics:
-    """Return what is reported of (n, n!) scores of `ORDERS`."""
+    """Return the metrics of (n, n!) scores of `ORDERS`."""
     true = np.zeros(len(scores), np.intp)
     return {
-        "average_rank": float(ranks(scores, true).mean()),
-        **hits(ranks(scores[:, :-1], true), (1, 2, 3, 4)),
-        "hits@1_reverse": hits(ranks(scores[:, [0, -1]], true), (1,))["hits@1"],
+        "average_rank": float(ranks(scores, true).expected.mean()),
+        **ranks(scores[:, :-1], true).hits((1, 2, 3, 4)),
+        "hits@1_reverse": ranks(scores[:, [0, -1]], true).hits((1,))["hits@1"],
     }
 
 
 def greedy_metrics(pull: Scores) -> Metrics:
-    """Return what is reported of (n, goals) pulls, the true first goal standing first."""
+    """Return the metrics of (n, goals) pulls, the true first goal standing first."""
     of_first = ranks(pull, np.zeros(len(pull), np.intp))
-    return {"average_rank": float(of_first.mean()), **hits(of_first, (1,))}
-
-
-def link_scores(goals: GoalSet, table: VectorTable) -> Float32:
-    """Return (goals, goals) cos(b_x, a_y), b_x with its relation to the speaker of y."""
-    after = table[after_keys(goal.text for goal in goals.goals)]
-    before = table[_link_keys(goals)].reshape(GOALS, GOALS, -1)
-    return chain_links(before, after)
+    return {"average_rank": float(of_first.expected.mean()), **of_first.hits((1,))}
 
 
 def asked_goals(goal_sets: Sequence[GoalSet]) -> Split:
-    """Return `GOALS` contexts a set, each with a goal as what comes next, over a pool of all."""
-    contexts = tuple(Context(goals.context, goal) for goals in goal_sets for goal in goals.goals)
-    place = {text: n for n, text in enumerate(dict.fromkeys(c.target.text for c in contexts))}
-    return Split(contexts, tuple(place), np.array([place[c.target.text] for c in contexts]))
+    """Return `GOALS` contexts a set, each with a goal as its target, over a pool of all goals."""
+    return split_of([Context(goals.context, goal) for goals in goal_sets for goal in goals.goals])
 
 
 def goal_pulls(system: System, split: Split) -> Scores:
-    """Return (N, goals): how well each goal fits behind the history, as its speaker says it."""
+    """Return (N, goals): the score of each goal after the context, said by the goal's speaker."""
     places = range(len(split.contexts))
-    fits = [scores_of(system, n, split.true[n : n + 1])[0] for n in places]
-    return np.array(fits, np.float32).reshape(-1, GOALS)
+    pulls = [scores_of(system, n, split.true[n : n + 1])[0] for n in places]
+    return np.array(pulls, np.float32).reshape(-1, GOALS)
 
 
-class _Source(NamedTuple):
-    """What planning goes by, and the work that this is online.
+class _Choice(NamedTuple):
+    """What the systems choose among, and how it is measured; the true candidate stands first."""
 
-    The callables take the index of a goal set. They are timed, and what they return is dropped.
-    """
-
-    links: Sequence[Float32]
-    """(goals, goals) of each set."""
-    pulls: Mapping[str, Scores]
-    """(N, goals) by the name of a system, P(g) first."""
-    encode_links: Callable[[int], object]
-    """Encodes the goals, and scores the links where there is no encoder."""
-    encode_goals: Callable[[int], object]
-    """Encodes the goals for the pull alone."""
-    encode_turn: Mapping[str, Callable[[int], object]]
-    """Encodes what is new with the last utterance, by the name of a system."""
-
-
-class _Method(NamedTuple):
-    name: str
+    candidates: int
     metrics: Callable[[Scores], Metrics]
-    scores: Scores
-    work: Callable[[int], object]
 
 
-def _sources(
+_ORDER = _Choice(len(ORDERS), order_metrics)
+_NEXT_GOAL = _Choice(GOALS, greedy_metrics)
+
+
+def _systems(
     encoders: Mapping[str, UtteranceEncoder], goal_sets: Sequence[GoalSet]
-) -> Iterator[tuple[str, _Source]]:
+) -> Iterator[tuple[System, _Choice]]:
+    random = np.random.default_rng(0)
+    for name, choice in (("random order", _ORDER), ("random next goal", _NEXT_GOAL)):
+        scores = random.random((len(goal_sets), choice.candidates), np.float32)
+        yield known(name, scores), choice
     split = asked_goals(goal_sets)
-    yield "BM25", _lexical(goal_sets, split)
+    yield from _lexical(goal_sets, split)
     for label, encoder in encoders.items():
-        yield label, _encoded(encoder, goal_sets, split)
+        yield from _encoded(label, encoder, goal_sets, split)
 
 
-def _lexical(goal_sets: Sequence[GoalSet], split: Split) -> _Source:
-    _, system = lexical_systems(split)
+def _lexical(goal_sets: Sequence[GoalSet], split: Split) -> Iterator[tuple[System, _Choice]]:
+    _, bm25 = lexical_systems(split)
     index = BM25(split.pool)
 
     def link(n: int) -> Float32:
         places = split.true[GOALS * n :][:GOALS]
         return np.stack([index.scores(goal.text)[places] for goal in goal_sets[n].goals])
 
-    def fit(n: int) -> None:
-        for goal in range(GOALS):
-            scores_of(system, GOALS * n + goal, split.true[GOALS * n + goal :][:1])
+    def pull(n: int) -> None:
+        for goal in range(GOALS * n, GOALS * (n + 1)):
+            scores_of(bm25, goal, split.true[goal : goal + 1])
 
-    return _Source(
-        links=[link(n) for n in range(len(goal_sets))],
-        pulls={"": goal_pulls(system, split)},
-        encode_links=link,
-        encode_goals=lambda _: None,
-        encode_turn={"": fit},
+    pulls = known("", goal_pulls(bm25, split), pull)
+    links = [link(n) for n in range(len(goal_sets))]
+    return _planned("BM25", links, link, [pulls], lambda _: None)
+
+
+def _encoded(
+    label: str, encoder: UtteranceEncoder, goal_sets: Sequence[GoalSet], split: Split
+) -> Iterator[tuple[System, _Choice]]:
+    pulls = [
+        known(
+            system.name,
+            goal_pulls(system, split),
+            partial(_encode_turn, encoder, system, goal_sets),
+        )
+        for system in retrieval_systems(encoder, split)
+    ]
+    return _planned(
+        label,
+        _links(encoder, goal_sets),
+        lambda n: VectorTable(encoder, _chain_inputs(goal_sets[n])),
+        pulls,
+        lambda n: VectorTable(encoder, _goal_inputs(goal_sets[n])),
     )
 
 
-def _encoded(encoder: UtteranceEncoder, goal_sets: Sequence[GoalSet], split: Split) -> _Source:
-    table = VectorTable(encoder, [key for goals in goal_sets for key in _chain_keys(goals)])
-    systems = {system.name: system for system in encoder_systems(encoder, split)}
+def _encode_turn(
+    encoder: UtteranceEncoder, system: System, goal_sets: Sequence[GoalSet], n: int
+) -> None:
+    """Do the work of a turn once for each way in which the encoder reads the last utterance.
 
-    def turn(system: System, n: int) -> None:
-        last = goal_sets[n].context[-1].speaker
-        stands = [relation_to(last, goal.speaker) for goal in goal_sets[n].goals]
-        prefixes = [prefix(encoder.kind, Role.SECOND, relation) for relation in stands]
-        # A goal of another speaker needs other tokens, where the encoder has them.
-        for new in dict(zip(prefixes, range(GOALS), strict=True)).values():
-            system.turn(GOALS * n + new)
-
-    return _Source(
-        links=[link_scores(goals, table) for goals in goal_sets],
-        pulls={name: goal_pulls(system, split) for name, system in systems.items()},
-        encode_links=lambda n: VectorTable(encoder, _chain_keys(goal_sets[n])),
-        encode_goals=lambda n: VectorTable(encoder, _after(goal_sets[n])),
-        encode_turn={name: partial(turn, system) for name, system in systems.items()},
-    )
+    A goal of another speaker needs other tokens, where the encoder has them.
+    """
+    last = goal_sets[n].context[-1].speaker
+    stands = [relation_to(last, goal.speaker) for goal in goal_sets[n].goals]
+    prefixes = [prefix(encoder.kind, Role.SECOND, relation) for relation in stands]
+    for new in dict(zip(prefixes, range(GOALS), strict=True)).values():
+        system.work(GOALS * n + new)
 
 
-def _methods(source: _Source) -> Iterator[_Method]:
-    (first, pulled), *others = source.pulls.items()
+def _planned(
+    label: str,
+    links: Sequence[Float32],
+    encode_links: Callable[[int], object],
+    pulls: Sequence[System],
+    encode_goals: Callable[[int], object],
+) -> Iterator[tuple[System, _Choice]]:
+    """Yield chain, chain + curving and greedy.
+
+    Args:
+        label: The model's name in the table.
+        links: (goals, goals) of each set.
+        encode_links: Encodes the goals of a set for the links, or scores these.
+        pulls: Systems that score the goals of a set by their pull (N, goals), P(g) first.
+        encode_goals: Encodes the goals of a set for the pull alone.
+    """
+    of_sets, goals = np.arange(len(links)), np.arange(GOALS)
+    tables = [pull.scores(of_sets, goals) for pull in pulls]
+    curve = tables[0]
 
     def chain(n: int) -> None:
-        source.encode_links(n)
-        plan_chain(source.links[n])
+        encode_links(n)
+        plan_chain(links[n])
 
     def curved(n: int) -> None:
-        source.encode_links(n)
-        source.encode_turn[first](n)
-        plan_chain(source.links[n], pulled[n])
+        encode_links(n)
+        pulls[0].work(n)
+        plan_chain(links[n], curve[n])
 
-    def greedy(name: str, n: int) -> None:
-        source.encode_goals(n)
-        source.encode_turn[name](n)
-        plan_greedy(source.pulls[name][n])
+    by_chain = np.stack([_order_scores(linked) for linked in links])
+    yield known(f"{label} · chain", by_chain, chain), _ORDER
+    by_both = np.stack(list(map(_order_scores, links, curve)))
+    yield known(f"{label} · chain + curving", by_both, curved), _ORDER
+    for place, (pull, table) in enumerate(zip(pulls, tables, strict=True)):
 
-    by_chain = np.stack([_order_scores(linked) for linked in source.links])
-    yield _Method("chain", order_metrics, by_chain, chain)
-    both = zip(source.links, pulled, strict=True)
-    by_both = np.stack([_order_scores(linked, pull) for linked, pull in both])
-    yield _Method("chain + curving", order_metrics, by_both, curved)
-    yield _Method("greedy", greedy_metrics, pulled, partial(greedy, first))
-    for name, by_name in others:
-        yield _Method(f"greedy, {name}", greedy_metrics, by_name, partial(greedy, name))
+        def greedy(n: int, pull: System = pull, table: Scores = table) -> None:
+            encode_goals(n)
+            pull.work(n)
+            plan_greedy(table[n])
+
+        name = f"{label} · greedy, {pull.name}" if place else f"{label} · greedy"
+        yield replace(pull, name=name, work=greedy), _NEXT_GOAL
 
 
-def _order_scores(links: Float32, pull: Float32 | None = None) -> Scores:
+def _order_scores(links: Float32, pull: Scores | None = None) -> Scores:
     scores = [chain_score(order, links, pull) for order in ORDERS]
     return np.round(scores, _DECIMALS).astype(np.float32)
 
 
-def _settings(goal_sets: Sequence[GoalSet]) -> dict[Setting, Places]:
-    return {
-        setting: np.flatnonzero([goals.setting == setting for goals in goal_sets])
-        for setting in dict.fromkeys(goals.setting for goals in goal_sets)
-    }
-
-
 def _by_setting(
-    metrics: Callable[[Scores], Metrics], scores: Scores, of_setting: Mapping[Setting, Places]
+    metrics: Callable[[Scores], Metrics], scores: Scores, goal_sets: Sequence[GoalSet]
 ) -> Metrics:
+    settings = [goals.setting for goals in goal_sets]
+    of_setting: dict[Setting, Places] = {
+        setting: np.flatnonzero([other == setting for other in settings])
+        for setting in dict.fromkeys(settings)
+    }
     return average_settings(
         {str(setting): metrics(scores[places]) for setting, places in of_setting.items()}
     )
 
 
-def _link_keys(goals: GoalSet) -> list[Key]:
+def _links(encoder: UtteranceEncoder, goal_sets: Sequence[GoalSet]) -> list[Float32]:
+    """Return the links (goals, goals) of each set."""
+    table = VectorTable(encoder, [item for goals in goal_sets for item in _chain_inputs(goals)])
+
+    def links(goals: GoalSet) -> Float32:
+        before = table[_before_inputs(goals)].reshape(GOALS, GOALS, -1)
+        return chain_links(before, table[_goal_inputs(goals)])
+
+    return [links(goals) for goals in goal_sets]
+
+
+def _chain_inputs(goals: GoalSet) -> list[RoleText]:
+    return _before_inputs(goals) + _goal_inputs(goals)
+
+
+def _before_inputs(goals: GoalSet) -> list[RoleText]:
     return [
-        (x.text, Role.SECOND, relation_to(x.speaker, y.speaker))
+        RoleText(x.text, Role.SECOND, relation_to(x.speaker, y.speaker))
         for x in goals.goals
         for y in goals.goals
     ]
 
 
-def _after(goals: GoalSet) -> list[Key]:
-    return after_keys(goal.text for goal in goals.goals)
-
-
-def _chain_keys(goals: GoalSet) -> list[Key]:
-    return _link_keys(goals) + _after(goals)
+def _goal_inputs(goals: GoalSet) -> list[RoleText]:
+    return candidate_inputs(goal.text for goal in goals.goals)

@@ -1,53 +1,103 @@
-"""Ranks of the true one among candidates, what is reported of them, and the clock."""
+"""Metrics of scores, correlations, and the clock.
 
-from collections.abc import Callable, Iterable, Mapping
+One rule holds for equal scores everywhere: they are in random order, and a metric is its expected
+value over that order. A tie of one right and one wrong candidate counts half, and a constant score
+is worth what chance is. A score that is NaN counts as the lowest.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import comb
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata  # type: ignore[import-untyped]
 
-from turnwise.models.arrays import Float32, Float64
+from turnwise.models.arrays import Float64
 
-Scores = Float32
-Ranks = Float64
+Scores = NDArray[np.floating[Any]]
 Places = NDArray[np.intp]
+Mask = NDArray[np.bool_]
 Metrics = dict[str, float]
 
+CUTS = (1, 2, 5)
+"""The k of R_n@k in `ranking_metrics`."""
+FEWEST_PAIRS = 3
+"""Pairs that a correlation needs: two points always lie on a line."""
 TIMED = 20
+"""Examples that are timed at most."""
 ENOUGH = 10.0
-
+"""Seconds of timing after which no further example is timed."""
 SPANS = ((0, 0), (1, 1), (2, 2), (3, 4), (5, 8), (9, None))
-"""Lengths of contexts that stand together in a table."""
+"""Lengths of contexts that share a column in a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Ranks of n true candidates, 1 being the best.
+
+    Attributes:
+        better: (n,) candidates that score above the true one.
+        tied: (n,) candidates that score as the true one does, itself included.
+    """
+
+    better: Float64
+    tied: Float64
+
+    def __getitem__(self, chosen: Mask) -> "Ranks":
+        return Ranks(self.better[chosen], self.tied[chosen])
+
+    @classmethod
+    def joined(cls, parts: Iterable["Ranks"]) -> "Ranks":
+        """Return the ranks of all parts, one part after the other."""
+        both = [(part.better, part.tied) for part in parts]
+        better, tied = map(np.concatenate, zip(*both, strict=True))
+        return cls(better, tied)
+
+    @property
+    def expected(self) -> Float64:
+        """The expected rank (n,): a constant score ranks everything in the middle."""
+        return self.better + (self.tied + 1) / 2
+
+    def within(self, k: int) -> Float64:
+        """Return the probability (n,) that the rank is at most k."""
+        return _share_within(self.better, self.tied, k)
+
+    def hits(self, at: Iterable[int], name: str = "hits") -> Metrics:
+        """Return `NAME@k`, the share of ranks that are at most k, for each k."""
+        return {f"{name}@{k}": float(self.within(k).mean()) for k in at}
+
+    @property
+    def reciprocal(self) -> Float64:
+        """The expected reciprocal rank (n,)."""
+        last = (self.better + self.tied).astype(np.intp)
+        harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, last.max(initial=0) + 1))])
+        share: Float64 = (harmonic[last] - harmonic[self.better.astype(np.intp)]) / self.tied
+        return share
 
 
 def ranks(scores: Scores, true: Places) -> Ranks:
-    """Return the rank of each row's true one, 1 being best; ties count half.
-
-    rank = 1 + #better + #equal / 2, so that a constant score ranks everything in the middle. A
-    score that is no number ranks last.
+    """Return the rank of each row's true candidate.
 
     Args:
         scores: (n, C), higher is better.
-        true: (n,) column of the true one in each row.
-
-    Returns:
-        (n,) float64 between 1 and C.
+        true: (n,) column of the true candidate in each row.
     """
+    scores = _comparable(scores)
     of_true = np.take_along_axis(scores, true[:, None], axis=1)
-    worse = np.count_nonzero((scores < of_true) | (np.isnan(scores) & ~np.isnan(of_true)), axis=1)
-    equal = np.count_nonzero(scores == of_true, axis=1) - 1
-    of_true_one: Ranks = scores.shape[1] - worse - np.maximum(equal, 0) / 2
-    return of_true_one
+    better, tied = (
+        np.count_nonzero(found, axis=1).astype(np.float64)
+        for found in (scores > of_true, scores == of_true)
+    )
+    return Ranks(better, tied)
 
 
-def hits(of_true: Ranks, at: Iterable[int], name: str = "hits") -> Metrics:
-    """Return `NAME@k`, the share of ranks that are at most k, for each k.
-
-    A rank of k + 1/2, a tie for the last place that counts, is half a hit. Of a tie of two that is
-    the expected value over its order, which `ranking_metrics` gives of any tie; of a longer one
-    its middle alone counts here.
-    """
-    return {f"{name}@{k}": float(np.clip(k + 1 - of_true, 0, 1).mean()) for k in at}
+def ranks_of(rows: Iterable[Scores], true: Iterable[int]) -> Ranks:
+    """Return the rank of each row's true candidate; rows (C,) may differ in length."""
+    pairs = zip(rows, true, strict=True)
+    return Ranks.joined(ranks(row[None], np.array([place])) for row, place in pairs)
 
 
 def retrieval_metrics(of_true: Ranks, candidates: int) -> Metrics:
@@ -55,26 +105,104 @@ def retrieval_metrics(of_true: Ranks, candidates: int) -> Metrics:
 
     The normalised rank is (rank - 1) / (candidates - 1): 0 for the best, 1 for the last and 0.5
     for chance, whatever the number of candidates. rank / candidates would start at a number that
-    changes with the history length. The reciprocal rank, too, is that of the middle of a tie, not
-    as in `ranking_metrics` the expected value over its order.
+    changes with the length of the context.
 
     Args:
-        of_true: (n,) ranks among the same number of candidates.
+        of_true: Ranks among the same number of candidates.
         candidates: That number, the true one included.
     """
+    rank = of_true.expected
     return {
-        "average_rank": float(of_true.mean()),
-        "normalised_rank": float((of_true - 1).mean() / max(candidates - 1, 1)),
-        **hits(of_true, (1, 5, 10), "r"),
-        "mrr": float((1 / of_true).mean()),
+        "average_rank": float(rank.mean()),
+        "normalised_rank": float((rank - 1).mean() / max(candidates - 1, 1)),
+        **of_true.hits((1, 5, 10), "r"),
+        "mrr": float(of_true.reciprocal.mean()),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """Candidates of equal score, which take the places `before` + 1 to `before` + `size`.
+
+    Attributes:
+        before: Candidates with a better score.
+        found: How many of those are right.
+        size: Candidates with this score.
+        right: How many of these are right.
+    """
+
+    before: int
+    found: int
+    size: int
+    right: int
+
+    def won_pairs(self, wrong: int) -> float:
+        """Return how many pairs of a right one of this tie and one of all the wrong ones it wins.
+
+        Args:
+            wrong: Wrong candidates of the whole ranking.
+        """
+        beside = self.size - self.right
+        beaten = wrong - (self.before - self.found) - beside
+        return self.right * (beaten + beside / 2)
+
+    def precisions(self) -> float:
+        """Return the expected sum of the precisions at the places of this tie's right candidates.
+
+        Any place of the tie holds a right candidate with probability right / size; if it does, the
+        other right ones are spread evenly over the other places.
+        """
+        others = (self.right - 1) / max(self.size - 1, 1)
+        return sum(
+            self.right / self.size * (self.found + 1 + j * others) / (self.before + 1 + j)
+            for j in range(self.size)
+        )
+
+    def reciprocal_rank(self) -> float:
+        """Return the expected 1 / place of the first right candidate of this tie."""
+        size, right = self.size, self.right
+        return sum(
+            comb(size - 1 - j, right - 1) / comb(size, right) / (self.before + 1 + j)
+            for j in range(size - right + 1)
+        )
+
+
+def ranking_metrics(scores: Scores, relevant: Mask, name: str | None = None) -> Metrics:
+    """Return R_n@1, R_n@2, R_n@5, R_2@1, MAP, MRR and P@1 of one context.
+
+    With several right candidates, as in the Douban corpus, R_n@k is the share of them among the
+    first k, and MRR looks at the first of them. R_2@1 is the share of pairs of a right and a wrong
+    candidate in which the right one has the better score.
+
+    Args:
+        scores: (n,), higher is better.
+        relevant: (n,), at least one right and one wrong candidate.
+        name: What stands for n in the metrics' names, if not the number of candidates.
+
+    Returns:
+        From `r_2@1`, `r_10@1`, ..., `map`, `mrr`, `p@1` to a number; no R_n@k with k ≥ n.
+    """
+    ties = list(_ties(_comparable(scores), relevant))
+    n, right = len(scores), int(relevant.sum())
+    wrong = n - right
+
+    def found(k: int) -> float:
+        return sum(tie.right * float(_share_within(tie.before, tie.size, k)) for tie in ties)
+
+    return {
+        "r_2@1": sum(tie.won_pairs(wrong) for tie in ties) / (right * wrong),
+        **{f"r_{name or n}@{k}": found(k) / right for k in CUTS if k < n},
+        "map": sum(tie.precisions() for tie in ties) / right,
+        "mrr": next(tie for tie in ties if tie.right).reciprocal_rank(),
+        "p@1": found(1),
     }
 
 
 def average_settings(by_setting: Mapping[str, Metrics]) -> Metrics:
     """Return the mean over settings of each metric, then `METRIC/SETTING` for each setting.
 
-    A setting is a history length or a goal distance; each weighs the same, however many contexts
-    it has, as in the papers' "average rank".
+    A setting is a length of the context or a goal distance; each weighs the same, however many
+    examples it has, as in the papers' "average rank".
     """
     names = dict.fromkeys(name for metrics in by_setting.values() for name in metrics)
     overall = {
@@ -88,7 +216,7 @@ def average_settings(by_setting: Mapping[str, Metrics]) -> Metrics:
     return overall | single
 
 
-def spans(lengths: Places) -> dict[str, NDArray[np.bool_]]:
+def spans(lengths: Places) -> dict[str, Mask]:
     """Return which of n contexts fall into each span of lengths, of the spans that occur.
 
     Args:
@@ -105,33 +233,60 @@ def spans(lengths: Places) -> dict[str, NDArray[np.bool_]]:
     return {name: those for name, those in inside.items() if those.any()}
 
 
+def pearson(first: Scores, second: Scores) -> float | None:
+    """Return the correlation of (n,) and (n,); None where it is not defined."""
+    if len(first) < FEWEST_PAIRS or not np.ptp(first) or not np.ptp(second):
+        return None
+    return float(np.corrcoef(first, second)[0, 1])
+
+
+def spearman(first: Scores, second: Scores) -> float | None:
+    """Return the correlation of the ranks of (n,) and (n,); equal values share their mean rank."""
+    return pearson(rankdata(first), rankdata(second))
+
+
 def sample(count: int, size: int = TIMED) -> list[int]:
     """Return at most `size` places evenly spread over `count`."""
     return [int(place) for place in np.linspace(0, count - 1, min(count, size))]
 
 
-def median_ms(work: Callable[[int], object], places: Iterable[int]) -> float:
+def median_ms(work: Callable[[int], object], places: Sequence[int]) -> float:
     """Return the median milliseconds of `work` over places; a first, untimed call warms up.
 
-    What takes long is timed at fewer places: once `ENOUGH` seconds are spent, no more follow.
+    Slow work is timed at fewer places: once `ENOUGH` seconds are spent, no more follow.
     """
-    places = list(places)
     work(places[0])
     seconds: list[float] = []
     for place in places:
-        seconds.append(_seconds(work, place))
+        start = perf_counter()
+        work(place)
+        seconds.append(perf_counter() - start)
         if sum(seconds) > ENOUGH:
             break
     return float(np.median(seconds)) * 1000
+
+
+def _comparable(scores: Scores) -> Scores:
+    """Return scores with NaN as the lowest."""
+    return np.where(np.isnan(scores), -np.inf, scores)
+
+
+def _share_within(before: Float64 | int, size: Float64 | int, k: int) -> Float64:
+    """Return the share of the places `before` + 1 to `before` + `size` that are at most k."""
+    return np.asarray(np.clip(k - before, 0, size) / size)
+
+
+def _ties(scores: Scores, relevant: Mask) -> Iterator[Tie]:
+    """Yield the groups of equal score, the best first."""
+    before = found = 0
+    for score in np.unique(scores)[::-1]:
+        equal = scores == score
+        size, right = int(equal.sum()), int(relevant[equal].sum())
+        yield Tie(before, found, size, right)
+        before, found = before + size, found + right
 
 
 def _span(first: int, last: int | None) -> str:
     if last is None:
         return f"turns={first}+"
     return f"turns={first}" if first == last else f"turns={first}-{last}"
-
-
-def _seconds(work: Callable[[int], object], place: int) -> float:
-    start = perf_counter()
-    work(place)
-    return perf_counter() - start

@@ -1,11 +1,11 @@
 """Next-utterance selection (CCL section 5, C3L section 5): find what was said next.
 
-For a history length h, every dialogue longer than h gives a context, its first h utterances, and
-the candidates of all of these are the utterances that came next in any of them. The "full pool"
-ranks against every distinct utterance of the split instead, over all lengths together.
+Every dialogue longer than h utterances gives a context of its first h utterances. Its candidates
+are the utterances that came next in any context of this length. The "full pool" ranks against
+every distinct utterance of the split instead, over all lengths together.
 
 Every utterance is encoded once a role and relation; the rest is one matrix product a length, so
-that the time grows with the size of the split.
+that the time grows linearly with the size of the split.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,13 +23,12 @@ from turnwise.models.evaluation.metrics import (
     retrieval_metrics,
 )
 from turnwise.models.evaluation.report import FULL_POOL, Row
-from turnwise.models.evaluation.reranking import retrieval_systems
-from turnwise.models.evaluation.split import LENGTHS, Split, make_split
+from turnwise.models.evaluation.split import LENGTHS, Split, encode_split, make_split
 from turnwise.models.evaluation.systems import (
     System,
-    encode_split,
     lexical_systems,
     linear_systems,
+    retrieval_systems,
     turn_ms,
 )
 from turnwise.models.rerankers import PairwiseModel
@@ -43,20 +42,20 @@ def evaluate_next_utterance(
     dialogues: Iterable[Dialogue],
     lengths: Sequence[int] = LENGTHS,
 ) -> list[Row]:
-    """Evaluate all systems that the models give, random and BM25 first.
+    """Evaluate all systems of the models, after random and BM25.
 
     Args:
         models: By their names in the table.
         dialogues: The dialogues of a split.
-        lengths: History lengths.
+        lengths: Lengths of contexts.
 
     Returns:
         A row a system: the metrics of `retrieval_metrics` by length and as the mean over lengths,
         those of the full pool as `full_pool_METRIC`, and the median milliseconds of one more turn:
-        the texts that are new with it, encoded one by one, and 1,000 candidates scored.
+        to encode the texts that are new with it, one by one, and to score 1,000 candidates.
 
     Raises:
-        TurnwiseError: No dialogue is longer than the shortest history.
+        TurnwiseError: No dialogue is longer than the shortest context.
     """
     split = make_split(dialogues, lengths)
     result = [_row(system.name, system, split) for system in lexical_systems(split)]
@@ -71,12 +70,12 @@ def average_ranks(
     dialogues: Iterable[Dialogue],
     lengths: Sequence[int] = LENGTHS,
 ) -> dict[str, float]:
-    """Return the average rank of each linear system of an encoder: quick, for training.
+    """Return the average rank of each linear system of an encoder: fast enough for training.
 
     Args:
         encoder: The encoder.
         dialogues: The dialogues of a split.
-        lengths: History lengths.
+        lengths: Lengths of contexts.
 
     Returns:
         From `mean`, `last 2 rows`, `CCL`, ... to the mean over lengths of the mean rank.
@@ -90,7 +89,7 @@ def average_ranks(
 
 def ranks_by_length(system: System, split: Split) -> Metrics:
     """Return the retrieval metrics, mean over lengths and `METRIC/h=LENGTH`."""
-    lengths = np.array([len(context.history) for context in split.contexts])
+    lengths = np.array([len(context.utterances) for context in split.contexts])
     by_length = {}
     for h in np.unique(lengths):
         contexts = np.flatnonzero(lengths == h)
@@ -115,6 +114,6 @@ def _ranks(system: System, contexts: Places, candidates: Places, true: Places) -
     # Scoring each text once makes equal texts exact ties, whatever the order of a product's sums.
     texts, column = np.unique(candidates, return_inverse=True)
     blocks = np.array_split(np.arange(len(contexts)), -(-len(contexts) // BLOCK))
-    return np.concatenate(
-        [ranks(system.scores(contexts[b], texts)[:, column], true[b]) for b in blocks]
+    return Ranks.joined(
+        ranks(system.scores(contexts[b], texts)[:, column], true[b]) for b in blocks
     )

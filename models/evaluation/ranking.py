@@ -1,26 +1,24 @@
-"""Response selection: rank given candidates of which one or several are right (R10, Douban)."""
+"""Ranking: order given candidates of which one or several are right (R10, Douban)."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation.cross_encoder import CrossEncoderScorer
-from turnwise.models.evaluation.metrics import Metrics, spans
-from turnwise.models.evaluation.ranking_files import RankingSet
-from turnwise.models.evaluation.ranking_metrics import ranking_metrics
+from turnwise.models.evaluation.metrics import Metrics, ranking_metrics, spans
+from turnwise.models.evaluation.ranking_examples import RankingSet
 from turnwise.models.evaluation.report import Row
-from turnwise.models.evaluation.reranking import (
-    reranked,
-    retrieval_systems,
-    retriever,
-    scorer_system,
-)
 from turnwise.models.evaluation.split import Context, Split
 from turnwise.models.evaluation.systems import (
     System,
     lexical_systems,
+    reading_system,
+    reranked,
+    retrieval_systems,
+    retriever,
     scores_of,
     turn_ms,
 )
@@ -29,59 +27,61 @@ from turnwise.models.rerankers import IoI, PairwiseModel
 from turnwise.models.roles import EncoderKind
 
 Model = UtteranceEncoder | PairwiseModel | IoI | CrossEncoderScorer
-Progress = Callable[[str, int, int], None]
-"""Is told a system's name, the contexts that it has ranked, and their number."""
-
 TIMED_CANDIDATES = (10, 1000)
 
 
 def evaluate_ranking(
-    models: Mapping[str, Model], data: RankingSet, progress: Progress = lambda *_: None
+    models: Mapping[str, Model],
+    data: RankingSet,
+    progress: Callable[[str, int, int], object] = lambda *_: None,
 ) -> Iterator[Row]:
-    """Evaluate all systems that the models give, random and BM25 first.
+    """Evaluate all systems of the models, after random and BM25.
 
     Args:
         models: By their names in the table. Every IoI network also re-ranks the short list of
             every triple encoder.
-        data: The problems.
-        progress: Is told how far each system is.
+        data: The examples.
+        progress: Called with (system, contexts done, contexts in total) after each context.
 
     Yields:
         A row a system: the metrics of `ranking_metrics`, P@1 by the length of the context, and the
-        median milliseconds of one more turn with 10 candidates and with 1,000. That is what is new
-        with the last utterance, as in next-utterance selection: the vectors of candidates are
-        known, whereas re-rankers read each candidate with the context.
+        median milliseconds of one more turn with 10 candidates and with 1,000. A turn encodes the
+        last utterance, as in next-utterance selection, and knows the vectors of the candidates;
+        re-rankers read each candidate with the context.
     """
     warn_of_long_inputs(models, data)
-    for name, system in systems_of(models, data.split):
-        metrics = _metrics(name, system, data, progress)
+    for system in systems_of(models, data.split):
+        metrics = _metrics(system, data, progress)
         cost = {
             f"ms_{count}_candidates": turn_ms(system, data.split, count)
             for count in TIMED_CANDIDATES
         }
-        yield Row(name, metrics | cost, cost["ms_1000_candidates"])
+        yield Row(system.name, metrics | cost, cost["ms_1000_candidates"])
 
 
-def systems_of(models: Mapping[str, Model], split: Split) -> Iterator[tuple[str, System]]:
-    """Yield all systems with their names in the table; a model encodes when its turn comes."""
-    for system in lexical_systems(split):
-        yield system.name, system
-    networks = {n: scorer_system(m, split) for n, m in models.items() if isinstance(m, IoI)}
+def systems_of(models: Mapping[str, Model], split: Split) -> Iterator[System]:
+    """Yield all systems by their names in the table; a model encodes when its turn comes."""
+    yield from lexical_systems(split)
+    networks = [
+        reading_system(name, model.scores, split)
+        for name, model in models.items()
+        if isinstance(model, IoI)
+    ]
     for label, model in models.items():
         if isinstance(model, UtteranceEncoder | PairwiseModel):
             systems = retrieval_systems(model, split)
-            yield from ((f"{label} · {system.name}", system) for system in systems)
             if isinstance(model, UtteranceEncoder) and model.kind is EncoderKind.TRIPLE:
                 first = retriever(systems, model.aggregation)
-                for name, network in networks.items():
-                    yield f"{label} · {first.name} + {name}", reranked(first, network)
+                systems += [reranked(first, network) for network in networks]
+            for system in systems:
+                yield replace(system, name=f"{label} · {system.name}")
         else:
             kind = "IoI" if isinstance(model, IoI) else "cross-encoder"
-            yield f"{label} · {kind}", networks.get(label) or scorer_system(model, split)
+            yield reading_system(f"{label} · {kind}", model.scores, split)
 
 
 def warn_of_long_inputs(models: Mapping[str, Model], data: RankingSet) -> None:
-    """Warn of what is longer than a model reads."""
+    """Warn of texts that are longer than a model reads."""
     whole = (
         (" ".join(each.texts), f'{where}, field "context"') for each, _, where in _places(data)
     )
@@ -114,7 +114,9 @@ def _places(data: RankingSet) -> Iterator[tuple[Context, list[str], str]]:
         yield context, [pool[place] for place in places], where
 
 
-def _metrics(name: str, system: System, data: RankingSet, progress: Progress) -> Metrics:
+def _metrics(
+    system: System, data: RankingSet, progress: Callable[[str, int, int], object]
+) -> Metrics:
     by_name: defaultdict[str, list[float]] = defaultdict(list)
     sizes = {len(places) for places in data.candidates}
     n = str(*sizes) if len(sizes) == 1 else "n"
@@ -123,7 +125,7 @@ def _metrics(name: str, system: System, data: RankingSet, progress: Progress) ->
         scores = scores_of(system, place, data.candidates[place])
         for metric, value in ranking_metrics(scores, relevant, n).items():
             by_name[metric].append(value)
-        progress(name, place + 1, total)
+        progress(system.name, place + 1, total)
     overall = {metric: float(np.mean(values)) for metric, values in by_name.items()}
     first = np.array(by_name["p@1"])
     by_length = {f"p@1/{s}": float(first[those].mean()) for s, those in spans(data.lengths).items()}

@@ -1,28 +1,46 @@
-"""What an evaluation hands out: a table for people, JSON for programs, and a plot."""
+"""Reports: a table for people, JSON for programs, and plots."""
 
 import json
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
+from turnwise.models.arrays import Float32
 from turnwise.models.evaluation.metrics import Metrics
-from turnwise.models.plots import Line, draw_lines, height
+
+if TYPE_CHECKING:  # an extra, which scoring does not need
+    from matplotlib.axes import Axes
 
 FULL_POOL = "full_pool_"
 TIMES = "ms_"
 
+_COLOURS, _MARKERS = "tab20", "os^DvPX"
+"""20 colours and 7 markers, which are coprime: the first 140 lines all look different."""
+_MARKED = 20
+"""Points of a line that have a marker, about; all if there are fewer."""
+_LEGEND_INCHES = 0.27
+"""Height of a line of the legend."""
+_LABEL = 40
+"""Characters of an utterance that a heat map shows."""
+_HEAT_INCHES = 0.28
+"""Side of the heat map that each named utterance takes."""
+NAMED = 100
+"""Utterances that a heat map names at most: of more, every second or third, and so on."""
+
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """How a task is shown.
+class Layout:
+    """Tables and plot of a task.
 
     Attributes:
-        overall: What the table of all contexts is called.
-        metric: What is drawn, which names the file.
-        settings: How the names of the settings on the x axis start.
-        x: What these are.
-        y: What the metric is.
+        overall: Title of the table of means.
+        metric: The metric that is drawn, which names the file.
+        settings: Start of the names of the settings on the x axis.
+        x: Label of the x axis.
+        y: Label of the y axis.
     """
 
     overall: str = "Mean over all settings"
@@ -33,19 +51,19 @@ class View:
 
 
 TURNS = "utterances of context"
-VIEWS = {
-    "next-utterance": View(x="history length h"),
-    "short-term": View(x="history length h, goal distance d"),
-    "long-term": View(x="history length h, goal distance d, first goal in f"),
-    "ranking": View("All contexts", "p@1", "turns=", TURNS, "P@1 (higher is better)"),
-    "similarity": View("All pairs", "spearman", "turns=", TURNS, "Spearman (higher is better)"),
-    "multiple-choice": View("All questions", "accuracy", "turns=", TURNS, "accuracy"),
+LAYOUTS = {
+    "next-utterance": Layout(x="history length h"),
+    "short-term": Layout(x="history length h, goal distance d"),
+    "long-term": Layout(x="history length h, goal distance d, first goal in f"),
+    "ranking": Layout("All contexts", "p@1", "turns=", TURNS, "P@1 (higher is better)"),
+    "similarity": Layout("All pairs", "spearman", "turns=", TURNS, "Spearman (higher is better)"),
+    "multiple-choice": Layout("All questions", "accuracy", "turns=", TURNS, "accuracy"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one system reached.
+    """The results of one system.
 
     Attributes:
         system: Its name.
@@ -79,7 +97,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The rows of one task on some files, and what is to be known of these."""
+    """The rows of one task on some files, and a note on how they came about."""
 
     task: str
     data: tuple[str, ...]
@@ -87,16 +105,16 @@ class Report:
     note: str = ""
 
     @property
-    def view(self) -> View:
-        """How the task is shown."""
-        return VIEWS.get(self.task, View())
+    def layout(self) -> Layout:
+        """Tables and plot of the task."""
+        return LAYOUTS.get(self.task, Layout())
 
     def overall(self) -> list[Table]:
-        """Return the means over all settings, and the full pool where the task has one."""
+        """Return the means over all settings, and the full pool if the task has one."""
         names = [name for name in self.names() if "/" not in name]
         full_pool = [name for name in names if name.startswith(FULL_POOL)]
         means = [name for name in names if not name.startswith(FULL_POOL)]
-        tables = [self._timed(self._table(self.view.overall, means, self.rows))]
+        tables = [self._timed(self._table(self.layout.overall, means, self.rows))]
         if full_pool:
             tables.append(self._table("Full pool", full_pool, self.rows))
         return tables
@@ -123,7 +141,7 @@ class Report:
         (folder / "results.json").write_text(
             json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
         )
-        plot(self, folder / f"{self.view.metric}.png")
+        draw_report(self, folder / f"{self.layout.metric}.png")
 
     def to_json(self) -> dict[str, object]:
         """Return `{"task", "data", "note"?, "rows": [{"system", "metrics", "ms_per_context"}]}`."""
@@ -135,7 +153,7 @@ class Report:
         return {"task": self.task, "data": list(self.data), **note, "rows": rows}
 
     def names(self) -> list[str]:
-        """Return the names of all metrics; what a row lacks stands where another has it."""
+        """Return the names of all metrics; rows that lack some leave the order of the others."""
         names: list[str] = []
         for row in self.rows:
             place = len(names)
@@ -146,7 +164,7 @@ class Report:
         return names
 
     def _timed(self, table: Table) -> Table:
-        """Add the milliseconds of a context, where they do not stand among the metrics."""
+        """Add the milliseconds of a context, unless the metrics hold times."""
         if any(name.startswith(TIMES) for name in self.names()):
             return table
         rows = zip(table.rows, self.rows, strict=True)
@@ -161,27 +179,101 @@ class Report:
         return Table(title, ("system", *columns), lines)
 
 
-def plot(report: Report, path: Path) -> None:
+def draw_report(report: Report, path: Path) -> None:
     """Draw a metric of every system over the settings of the task."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - slow to load, and needed here alone
+    from matplotlib.figure import Figure  # noqa: PLC0415 - slow to load
 
-    view = report.view
-    names = [name for name in report.names() if name.startswith(f"{view.metric}/{view.settings}")]
+    layout = report.layout
+    names = [
+        name for name in report.names() if name.startswith(f"{layout.metric}/{layout.settings}")
+    ]
     ticks = [name.partition("/")[2].removeprefix("turns=") for name in names]
     lines = [
         Line(row.system, ticks, [row.metrics.get(name, math.nan) for name in names])
         for row in report.rows
-        if view.metric in row.metrics
+        if layout.metric in row.metrics
     ]
-    figure = Figure(figsize=(9, height(lines, 5)))
+    figure = Figure(figsize=(9, figure_height(lines, 5)))
     axes = figure.subplots()
     draw_lines(axes, lines)
-    axes.set_xlabel(view.x)
-    axes.set_ylabel(view.y)
+    axes.set_xlabel(layout.x)
+    axes.set_ylabel(layout.y)
     axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
     axes.tick_params(axis="x", rotation=30 if len(ticks) > 9 else 0)
     axes.grid(alpha=0.3)
     figure.savefig(path, dpi=150, bbox_inches="tight")
+
+
+class Line(NamedTuple):
+    """A named line and its points."""
+
+    name: str
+    x: Sequence[str] | Sequence[int]
+    y: Sequence[float]
+
+
+def figure_height(lines: Sequence[Line], least: float) -> float:
+    """Return the inches of a figure whose axes are as high as the legend beside them."""
+    return max(least, _LEGEND_INCHES * (len(lines) + 1))
+
+
+def draw_lines(axes: "Axes", lines: Sequence[Line]) -> None:
+    """Draw lines and, to the right of the axes, their legend.
+
+    Save the figure with `bbox_inches="tight"`, or it cuts the legend.
+    """
+    from matplotlib import colormaps  # noqa: PLC0415 - slow to load
+
+    colours = colormaps[_COLOURS]
+    for place, line in enumerate(lines):
+        axes.plot(
+            line.x,
+            line.y,
+            color=colours(place % colours.N),
+            marker=_MARKERS[place % len(_MARKERS)],
+            markevery=max(1, len(line.x) // _MARKED),
+        )
+    if not lines:
+        return
+    # A legend leaves out lines whose own label starts with an underscore.
+    names = [literal(line.name) for line in lines]
+    axes.legend(axes.lines, names, loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
+
+
+def literal(text: str) -> str:
+    """Return a text with its dollar signs escaped, which start mathematics in matplotlib."""
+    return text.replace("$", r"\$")
+
+
+def draw_heat_map(similarity: Float32, texts: Sequence[str], path: Path) -> None:
+    """Draw a square of similarities between the utterances of a dialogue as a PNG.
+
+    Args:
+        similarity: (n, n), as `dialogue_heat_map` returns it.
+        texts: n utterances.
+        path: The file; its folder is made if it does not exist.
+    """
+    from matplotlib.figure import Figure  # noqa: PLC0415 - slow to load
+
+    named = range(0, len(texts), -(-len(texts) // NAMED))
+    side = 4 + _HEAT_INCHES * len(named)
+    figure = Figure(figsize=(side + 1, side), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(similarity, cmap="viridis")
+    labels = [f"{place + 1}  {_short(texts[place])}" for place in named]
+    axes.set_yticks(named, labels, fontsize=8)
+    axes.set_xticks(named, [str(place + 1) for place in named], fontsize=8)
+    axes.set(ylabel="context up to this utterance", xlabel="response")
+    figure.colorbar(image, label="cosine", shrink=0.7)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with warnings.catch_warnings():
+        # The picture shows a box for a character that the font lacks, such as an emoji.
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        figure.savefig(path, dpi=120)
+
+
+def _short(text: str) -> str:
+    return literal(text if len(text) <= _LABEL else text[: _LABEL - 1] + "…")
 
 
 def _number(name: str, value: float | None) -> str:

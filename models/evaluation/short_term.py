@@ -1,12 +1,11 @@
 """Short-term planning (CCL section 5, C3L section 5): which reply leads toward a goal.
 
-Each candidate is scored by how well it leads to an utterance some turns ahead; the one that was
-really said, and did lead there, should come first.
+A system scores each candidate by how well it leads to an utterance some turns ahead. The reply
+that was really said, and did lead there, should come first.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,190 +13,174 @@ from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation.bm25 import BM25
 from turnwise.models.evaluation.metrics import (
     Metrics,
-    Ranks,
+    Places,
     Scores,
     average_settings,
-    hits,
     median_ms,
-    ranks,
+    ranks_of,
     sample,
 )
-from turnwise.models.evaluation.ranking_files import RankingProblem, RankingSet, ranking_set
+from turnwise.models.evaluation.ranking_examples import RankingExample, RankingSet, ranking_set
 from turnwise.models.evaluation.report import Row
-from turnwise.models.evaluation.short_term_problems import Problem
+from turnwise.models.evaluation.short_term_examples import ShortTermExample
+from turnwise.models.evaluation.split import VectorTable, candidate_inputs, context_inputs
 from turnwise.models.evaluation.systems import (
     System,
-    encoder_systems,
+    example_ms,
     lexical_systems,
+    one_by_one,
     recommended,
+    retrieval_systems,
     scores_of,
 )
-from turnwise.models.evaluation.vectors import Key, VectorTable, after_keys, context_keys
-from turnwise.models.roles import EncoderKind, Role, relation_to
+from turnwise.models.roles import EncoderKind, Role, RoleText, relation_to
 from turnwise.models.scores import reachability
 
 HITS = (5, 10, 25, 50)
 FIT_WEIGHT = 0.5
 """Weight of the next-utterance score beside the score toward the goal, as in `/rank`."""
 
-Score = Callable[[Problem, VectorTable], Scores]
-
-
-@dataclass(frozen=True, slots=True)
-class GoalSystem:
-    """A way to score candidates toward a goal.
-
-    Attributes:
-        name: As the table shows it, without the model.
-        score: From a problem to (1 + C,): the true one, then the candidates.
-        keys: The texts that one problem is new with online: all candidates, the goal and, if the
-            score pairs them with the context, its last utterance.
-    """
-
-    name: str
-    score: Score
-    keys: Callable[[Problem], list[Key]]
-
 
 def evaluate_short_term(
-    encoders: Mapping[str, UtteranceEncoder], problems: Sequence[Problem]
+    encoders: Mapping[str, UtteranceEncoder], examples: Sequence[ShortTermExample]
 ) -> list[Row]:
-    """Evaluate all systems that the kinds of the encoders give, random and BM25 first.
+    """Evaluate all systems of the encoders, after random and BM25.
 
-    Beside what scores toward the goal stand the systems of next-utterance selection, which see the
-    context alone ("no goal"): what is gained over them, the goal is worth. The last way toward the
-    goal also stands there with `FIT_WEIGHT` of the next-utterance score that the model recommends.
+    Beside the systems that score toward the goal stand those of next-utterance selection, which
+    read the context alone ("no goal"): the difference is the worth of the goal. The last system
+    toward the goal also stands there with `FIT_WEIGHT` of the next-utterance score that the model
+    card recommends.
 
     Args:
         encoders: By their names in the table.
-        problems: The problems, at least one.
+        examples: The examples, at least one.
 
     Returns:
-        A row a system: Hits@5/10/25/50 and the average rank of the true one among it and the
-        candidates, by history and goal distance, over odd and over even distances, and over all;
-        and the median milliseconds to encode what a problem brings and to score it.
+        A row a system: Hits@5/10/25/50 and the average rank of the true reply among it and the
+        candidates, by length of the context and goal distance, over odd and over even distances,
+        and over all; and the median milliseconds to encode the new texts of an example and to
+        score it.
     """
-    return [_row(way, problems) for way in _ways(encoders, problems)]
-
-
-def short_term_average_rank(
-    encoder: UtteranceEncoder, problems: Sequence[Problem]
-) -> dict[str, float]:
-    """Return the average rank of each system of an encoder: quick, for training."""
-    table = _table(encoder, problems)
-    return {
-        system.name: _metrics(problems, _system_ranks(system, problems, table))["average_rank"]
-        for system in goal_systems(encoder.kind)
-    }
-
-
-def goal_systems(kind: EncoderKind) -> list[GoalSystem]:
-    """Return the ways of a kind: cos(candidate, goal), for a triple encoder also C3L eq. 4."""
-    if kind is EncoderKind.TRIPLE:
-        return [
-            GoalSystem("bi-encoder", _cosine, _cosine_keys),
-            GoalSystem("eq. 4", _reachability, _reachability_keys),
-        ]
+    data = without_goals(examples)
     return [
-        GoalSystem("cosine to goal" if kind is EncoderKind.SINGLE else "CCL", _cosine, _cosine_keys)
+        Row(system.name, _metrics(system, examples, data), ms + example_ms(system, data.candidates))
+        for system, ms in _systems(encoders, examples, data)
     ]
 
 
-def _cosine(problem: Problem, table: VectorTable) -> Scores:
-    scores: Scores = table[_candidate_keys(problem)] @ table[after_keys([problem.goal.text])][0]
-    return scores
+def short_term_average_rank(
+    encoder: UtteranceEncoder, examples: Sequence[ShortTermExample]
+) -> dict[str, float]:
+    """Return the average rank of each system toward the goal: fast enough for training."""
+    data = without_goals(examples)
+    return {
+        system.name: _metrics(system, examples, data)["average_rank"]
+        for system in goal_systems(encoder, examples, data)
+    }
 
 
-def _reachability(problem: Problem, table: VectorTable) -> Scores:
-    first = table[_first_keys(problem)]
-    goal = table[after_keys([problem.goal.text])]
-    return reachability(first, table[_candidate_keys(problem)], goal)[:, 0]
+def without_goals(examples: Sequence[ShortTermExample]) -> RankingSet:
+    """Return the examples as response selection: the true reply stands first."""
+    asked = [
+        RankingExample(
+            context=example.context,
+            speaker=example.true.speaker,
+            candidates=(example.true.text, *example.candidates),
+            labels=(1, *(0 for _ in example.candidates)),
+        )
+        for example in examples
+    ]
+    return ranking_set(asked, [""] * len(asked))
 
 
-def _candidate_keys(problem: Problem) -> list[Key]:
-    relation = relation_to(problem.true.speaker, problem.goal.speaker)
-    return [(text, Role.SECOND, relation) for text in (problem.true.text, *problem.candidates)]
+def goal_systems(
+    encoder: UtteranceEncoder, examples: Sequence[ShortTermExample], data: RankingSet
+) -> list[System]:
+    """Return the systems of an encoder that score toward the goal.
 
+    Those are cos(candidate, goal), and for a triple encoder C3L eq. 4 as well. They score the
+    candidates of an example alone.
+    """
+    triple = encoder.kind is EncoderKind.TRIPLE
+    pool = data.split.pool
+    goals = [candidate_inputs([example.goal.text]) for example in examples]
+    contexts = [_first_inputs(example) if triple else [] for example in examples]
+    said = [
+        _reply_inputs(e, (pool[p] for p in own))
+        for e, own in zip(examples, data.candidates, strict=True)
+    ]
+    parts = (*said, *goals, *contexts)
+    table = VectorTable(encoder, [item for part in parts for item in part])
 
-def _first_keys(problem: Problem) -> list[Key]:
-    return context_keys(problem.context, problem.goal.speaker, Role.FIRST)
-
-
-class _Way(NamedTuple):
-    name: str
-    score: Callable[[int], Scores]
-    """From a problem's place to (1 + C,)."""
-    encode: Callable[[int], object]
-    """Encodes the texts that the problem is new with online."""
-    ms: float = 0.0
-    """What is timed already, as it is the same for several."""
-
-
-def _ways(encoders: Mapping[str, UtteranceEncoder], problems: Sequence[Problem]) -> Iterator[_Way]:
-    data = _without_goals(problems)
-    random, bm25 = lexical_systems(data.split)
-    yield _blind("random", random, data)
-    yield _overlap(problems, data)
-    yield _blind("BM25, no goal", bm25, data)
-    for label, encoder in encoders.items():
-        table = _table(encoder, problems)
-        toward = [_toward(label, s, problems, encoder, table) for s in goal_systems(encoder.kind)]
-        systems, ms = encoder_systems(encoder, data.split), _candidates_ms(encoder, data)
-        yield from toward
-        yield _fitting(toward[-1], recommended(systems, encoder.aggregation), data, ms)
-        for system in systems:
-            yield _blind(f"{label} · {system.name}, no goal", system, data, ms)
-
-
-def _overlap(problems: Sequence[Problem], data: RankingSet) -> _Way:
-    index = BM25(data.split.pool)
-
-    def score(place: int) -> Scores:
-        return index.scores(problems[place].goal.text)[data.candidates[place]]
-
-    return _Way("BM25", score, lambda _: None)
-
-
-def _toward(
-    label: str,
-    system: GoalSystem,
-    problems: Sequence[Problem],
-    encoder: UtteranceEncoder,
-    table: VectorTable,
-) -> _Way:
-    return _Way(
-        f"{label} · {system.name}",
-        lambda place: system.score(problems[place], table),
-        lambda place: VectorTable(encoder, system.keys(problems[place])),
-    )
-
-
-def _blind(name: str, system: System, data: RankingSet, candidates_ms: float = 0.0) -> _Way:
-    """Return a system of next-utterance selection, which knows no goal."""
-
-    def score(place: int) -> Scores:
-        return scores_of(system, place, data.candidates[place])
-
-    return _Way(name, score, system.turn, candidates_ms)
-
-
-def _fitting(toward: _Way, fit: System, data: RankingSet, candidates_ms: float) -> _Way:
-    """Return what leads toward the goal and fits the context besides."""
-
-    def score(place: int) -> Scores:
-        fits = scores_of(fit, place, data.candidates[place])
-        scores: Scores = toward.score(place) + np.float32(FIT_WEIGHT) * fits
+    def cosine(n: int, candidates: Places) -> Scores:
+        second = table[_reply_inputs(examples[n], (pool[place] for place in candidates))]
+        scores: Scores = second @ table[goals[n]][0]
         return scores
 
-    def encode(place: int) -> None:
-        toward.encode(place)
-        fit.turn(place)
+    def eq_4(n: int, candidates: Places) -> Scores:
+        second = table[_reply_inputs(examples[n], (pool[place] for place in candidates))]
+        return reachability(table[contexts[n]], second, table[goals[n]])[:, 0]
 
-    return _Way(f"{toward.name} + {FIT_WEIGHT} · {fit.name}", score, encode, candidates_ms)
+    def encode(n: int) -> VectorTable:
+        return VectorTable(encoder, [*said[n], *goals[n]])
+
+    def encode_pairs(n: int) -> VectorTable:
+        return VectorTable(encoder, [*said[n], *goals[n], *contexts[n][-1:]])
+
+    if triple:
+        pairs = System("eq. 4", one_by_one(eq_4), encode_pairs)
+        return [System("bi-encoder", one_by_one(cosine), encode), pairs]
+    name = "cosine to goal" if encoder.kind is EncoderKind.SINGLE else "CCL"
+    return [System(name, one_by_one(cosine), encode)]
+
+
+def _systems(
+    encoders: Mapping[str, UtteranceEncoder],
+    examples: Sequence[ShortTermExample],
+    data: RankingSet,
+) -> Iterator[tuple[System, float]]:
+    """Yield each system with the milliseconds that it shares with others, which are timed once."""
+    random, bm25 = lexical_systems(data.split)
+    yield random, 0.0
+    yield _goal_overlap(examples, data), 0.0
+    yield replace(bm25, name="BM25, no goal"), 0.0
+    for label, encoder in encoders.items():
+        toward = goal_systems(encoder, examples, data)
+        systems, ms = retrieval_systems(encoder, data.split), _candidates_ms(encoder, data)
+        for system in toward:
+            yield replace(system, name=f"{label} · {system.name}"), 0.0
+        both = _weighted(toward[-1], recommended(systems, encoder.aggregation))
+        yield replace(both, name=f"{label} · {both.name}"), ms
+        for system in systems:
+            yield replace(system, name=f"{label} · {system.name}, no goal"), ms
+
+
+def _goal_overlap(examples: Sequence[ShortTermExample], data: RankingSet) -> System:
+    index = BM25(data.split.pool)
+
+    def score(n: int, candidates: Places) -> Scores:
+        return index.scores(examples[n].goal.text)[candidates]
+
+    return System("BM25", one_by_one(score))
+
+
+def _weighted(toward: System, fit: System) -> System:
+    """Return the score toward the goal plus `FIT_WEIGHT` times the next-utterance score."""
+
+    def scores(contexts: Places, candidates: Places) -> Scores:
+        fits = np.float32(FIT_WEIGHT) * fit.scores(contexts, candidates)
+        total: Scores = toward.scores(contexts, candidates) + fits
+        return total
+
+    def work(place: int) -> None:
+        toward.work(place)
+        fit.work(place)
+
+    return System(f"{toward.name} + {FIT_WEIGHT} · {fit.name}", scores, work)
 
 
 def _candidates_ms(encoder: UtteranceEncoder, data: RankingSet) -> float:
-    """Return the median milliseconds to encode a problem's candidates, as they are said next."""
+    """Return the median milliseconds to encode an example's candidates as they are said next."""
 
     def encode(place: int) -> None:
         texts = [data.split.pool[candidate] for candidate in data.candidates[place]]
@@ -206,63 +189,26 @@ def _candidates_ms(encoder: UtteranceEncoder, data: RankingSet) -> float:
     return median_ms(encode, sample(len(data.candidates)))
 
 
-def _row(way: _Way, problems: Sequence[Problem]) -> Row:
-    def work(place: int) -> None:
-        way.encode(place)
-        way.score(place)
-
-    of_true = _ranks([way.score(place) for place in range(len(problems))])
-    cost = way.ms + median_ms(work, sample(len(problems)))
-    return Row(way.name, _metrics(problems, of_true), cost)
+def _reply_inputs(example: ShortTermExample, texts: Iterable[str]) -> list[RoleText]:
+    relation = relation_to(example.true.speaker, example.goal.speaker)
+    return [RoleText(text, Role.SECOND, relation) for text in texts]
 
 
-def _without_goals(problems: Sequence[Problem]) -> RankingSet:
-    """Return the problems as response selection: the true one stands first."""
-    asked = [
-        RankingProblem(
-            context=problem.context,
-            speaker=problem.true.speaker,
-            candidates=(problem.true.text, *problem.candidates),
-            labels=(1, *(0 for _ in problem.candidates)),
-        )
-        for problem in problems
-    ]
-    return ranking_set(asked, [""] * len(asked))
+def _first_inputs(example: ShortTermExample) -> list[RoleText]:
+    return context_inputs(example.context, example.goal.speaker, Role.FIRST)
 
 
-def _cosine_keys(problem: Problem) -> list[Key]:
-    return [*_candidate_keys(problem), *after_keys([problem.goal.text])]
-
-
-def _reachability_keys(problem: Problem) -> list[Key]:
-    return [*_cosine_keys(problem), *_first_keys(problem)[-1:]]
-
-
-def _table(encoder: UtteranceEncoder, problems: Sequence[Problem]) -> VectorTable:
-    needed = [key for problem in problems for key in _cosine_keys(problem)]
-    if encoder.kind is EncoderKind.TRIPLE:
-        needed += [key for problem in problems for key in _first_keys(problem)]
-    return VectorTable(encoder, needed)
-
-
-def _system_ranks(system: GoalSystem, problems: Sequence[Problem], table: VectorTable) -> Ranks:
-    return _ranks([system.score(problem, table) for problem in problems])
-
-
-def _ranks(scores: Sequence[Scores]) -> Ranks:
-    first = np.zeros(1, np.intp)
-    return np.concatenate([ranks(line[None], first) for line in scores])
-
-
-def _metrics(problems: Sequence[Problem], of_true: Ranks) -> Metrics:
-    settings = sorted({(len(p.context), p.goal_distance) for p in problems})
+def _metrics(system: System, examples: Sequence[ShortTermExample], data: RankingSet) -> Metrics:
+    scores = (scores_of(system, n, own) for n, own in enumerate(data.candidates))
+    of_true = ranks_of(scores, [0] * len(examples))
+    settings = sorted({(len(e.context), e.goal_distance) for e in examples})
     by_setting = {}
     for h, d in settings:
-        here = [len(p.context) == h and p.goal_distance == d for p in problems]
+        here = np.array([len(e.context) == h and e.goal_distance == d for e in examples])
         chosen = of_true[here]
         by_setting[f"h={h} d={d}"] = {
-            "average_rank": float(chosen.mean()),
-            **hits(chosen, HITS),
+            "average_rank": float(chosen.expected.mean()),
+            **chosen.hits(HITS),
         }
     metrics = average_settings(by_setting)
     for parity, name in enumerate(("even", "odd")):

@@ -1,69 +1,214 @@
-"""Conversational similarity (GiCCS): how well a model's similarity follows people's."""
+"""Conversational similarity (GiCCS): how alike two texts are, alone and in the same context.
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+Two tasks ask for it. Similarity correlates a system's scores of pairs with people's. Multiple
+choice takes the choice that a system finds most similar to the last turn. The candidates of an
+example are texts that its speaker might say in its context.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from turnwise.models.arrays import Float32
+from turnwise.models.arrays import Float32, Float64
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
-from turnwise.models.evaluation.correlation import FEWEST, pearson, spearman
-from turnwise.models.evaluation.in_context import Measure, measures, word_overlap
-from turnwise.models.evaluation.metrics import Metrics, median_ms, sample, spans
+from turnwise.models.evaluation.bm25 import plain_words
+from turnwise.models.evaluation.language_model import Language, LanguageModel, prompt
+from turnwise.models.evaluation.metrics import (
+    FEWEST_PAIRS,
+    Mask,
+    Metrics,
+    Places,
+    Scores,
+    pearson,
+    ranks_of,
+    spans,
+    spearman,
+)
 from turnwise.models.evaluation.report import Row
-from turnwise.models.evaluation.similarity_files import Pair, Question, Said
+from turnwise.models.evaluation.similarity_examples import Pair, Question, Said
+from turnwise.models.evaluation.split import VectorTable, context_inputs
+from turnwise.models.evaluation.systems import (
+    System,
+    encode_from_left,
+    example_ms,
+    linear,
+    one_by_one,
+    scores_of,
+)
 from turnwise.models.rerankers import PairwiseModel
+from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
+from turnwise.models.scores import row
 
 Models = Mapping[str, UtteranceEncoder | PairwiseModel]
+Embed = Callable[[Sequence[Said]], Float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparisons:
+    """Examples of either task over one pool of candidates.
+
+    Attributes:
+        said: N texts, each in its context.
+        pool: Distinct candidates, each in the context of its example.
+        candidates: For each example the places (C,) of its candidates in the pool.
+    """
+
+    said: tuple[Said, ...]
+    pool: tuple[Said, ...]
+    candidates: tuple[Places, ...]
+
+    @property
+    def with_context(self) -> bool:
+        """Whether any example has a context."""
+        return any(item.context for item in self.said)
+
+
+def comparisons(examples: Sequence[Pair | Question]) -> Comparisons:
+    """Return examples over one pool."""
+    own = [[replace(e.said, text=text) for text in e.candidates] for e in examples]
+    place = {item: n for n, item in enumerate(dict.fromkeys(item for of in own for item in of))}
+    return Comparisons(
+        said=tuple(example.said for example in examples),
+        pool=tuple(place),
+        candidates=tuple(np.array([place[item] for item in of]) for of in own),
+    )
 
 
 def evaluate_similarity(models: Models, pairs: Sequence[Pair]) -> Iterator[Row]:
-    """Evaluate all measures that the models give, word overlap first.
+    """Evaluate all systems of the models, after word overlap.
 
     Args:
         models: By their names in the table.
-        pairs: At least one. Where none has a context, the measures that would read it are left
-            out.
+        pairs: At least one. If none has a context, the systems that read it are left out.
 
     Yields:
-        A row a measure: Pearson's and Spearman's correlation with people's scores, over all pairs,
-        by domain and by length of the context; and the median milliseconds to compare one pair.
-        What fewer than three pairs, or a constant, leave undefined is left out.
+        A row a system: Pearson's and Spearman's correlation with people's scores, over all pairs,
+        by domain and by length of the context; and the median milliseconds to compare one pair. A
+        correlation is left out where fewer than three pairs, or a constant, leave it undefined.
     """
-    first, second = [pair.first for pair in pairs], [pair.second for pair in pairs]
-    for name, measure in named_measures(models, first):
-        similar = measure.similar(first, second)
-
-        def compare(place: int, measure: Measure = measure) -> None:
-            measure.similar(first[place : place + 1], second[place : place + 1])
-
-        yield Row(name, _metrics(pairs, similar), median_ms(compare, sample(len(pairs))))
+    data = comparisons(pairs)
+    for system in similarity_systems(models, data):
+        scores = np.concatenate(_all_scores(system, data)).astype(np.float64)
+        yield Row(system.name, _correlations(pairs, scores), example_ms(system, data.candidates))
 
 
-def named_measures(models: Models, said: Sequence[Said]) -> Iterator[tuple[str, Measure]]:
-    """Yield word overlap and the models' measures with their names in the table."""
-    with_context = any(item.context for item in said)
-    yield word_overlap().name, word_overlap()
+def evaluate_choices(models: Models, questions: Sequence[Question]) -> Iterator[Row]:
+    """Evaluate the same systems by their most similar choice, after chance.
+
+    Args:
+        models: By their names in the table.
+        questions: At least one.
+
+    Yields:
+        A row a system: the accuracy, its standard error over the questions, s / √n, the accuracy
+        by domain and by length of the context, and the median milliseconds of a question.
+    """
+    chance = np.array([1 / len(question.candidates) for question in questions])
+    yield Row("chance", {"accuracy": float(chance.mean())}, 0.0)
+    data = comparisons(questions)
+    for system in similarity_systems(models, data):
+        yield _choice_row(system, questions, data)
+
+
+def evaluate_language_models(
+    models: Mapping[str, LanguageModel], questions: Sequence[Question], language: Language
+) -> Iterator[Row]:
+    """Evaluate language models: the choice that goes best after the dialogue "in other words".
+
+    Args:
+        models: By their names in the table.
+        questions: At least one.
+        language: Language of the prompt.
+
+    Yields:
+        Rows as above, with and without the context, by the log-likelihood of the whole choice,
+        which prefers short ones, and by the mean log-likelihood of its tokens.
+    """
+    data = comparisons(questions)
     for label, model in models.items():
-        for measure in measures(model):
-            if with_context or not measure.uses_context:
-                yield f"{label} · {measure.name}", measure
+        prompts = [prompt(item, language) for item in data.said]
+        model.warn_of_long(prompts, [question.where for question in questions])
+        for with_context in (False, True):
+            prompts = [prompt(item, language, with_context=with_context) for item in data.said]
+            of = "with context" if with_context else "alone"
+            for system in language_model_systems(model, prompts, data):
+                named = replace(system, name=f"{label} · {of}, {system.name}")
+                yield _choice_row(named, questions, data)
 
 
-def placed_texts(items: Iterable[Pair | Question]) -> Iterator[tuple[str, str]]:
-    """Yield all texts with the file, line and field where they stand."""
-    for item in items:
-        yield from ((text, f'{item.where}, field "{field}"') for text, field in _texts(item))
+def similarity_systems(models: Models, data: Comparisons) -> Iterator[System]:
+    """Yield all systems by their names in the table, word overlap first."""
+    yield word_overlap(data)
+    for label, model in models.items():
+        for system in cosine_systems(model, data):
+            yield replace(system, name=f"{label} · {system.name}")
 
 
-def by_domain_and_length(items: Sequence[Pair | Question]) -> dict[str, NDArray[np.bool_]]:
-    """Return which (n,) items belong to each domain and each span of context lengths."""
-    domains = np.array([item.domain for item in items])
-    said = [item.first if isinstance(item, Pair) else item.last for item in items]
-    groups = {f"domain={name}": domains == name for name in sorted(set(domains.tolist())) if name}
-    return groups | spans(np.array([len(item.context) for item in said]))
+def word_overlap(data: Comparisons) -> System:
+    """Return the share of two texts' distinct words that both have (Jaccard)."""
+
+    def shared(first: str, second: str) -> float:
+        a, b = set(plain_words(first)), set(plain_words(second))
+        return len(a & b) / max(len(a | b), 1)
+
+    def score(example: int, candidates: Places) -> Float32:
+        texts = (data.pool[place].text for place in candidates)
+        return np.array([shared(data.said[example].text, text) for text in texts], np.float32)
+
+    return System("word overlap", one_by_one(score))
+
+
+def cosine_systems(model: UtteranceEncoder | PairwiseModel, data: Comparisons) -> list[System]:
+    """Return the cosines of a model's vectors; those that read a context only if there is one.
+
+    - single: of the text alone; of the context and the text joined to one text.
+    - curved: as candidates, a; as utterances, b, said by the other of the speaker who answers; in
+      context, of mean_i b_i + b.
+    - triple: as candidates, a; as utterances, b2; in context, of the rows that they would add to
+      the running query, Σ_i (b1_i + b2)/‖b1_i + b2‖: two utterances are alike in a context as far
+      as they move the next reply alike.
+    - pairwise: as responses; as a context of one utterance; in context, as the contexts that end
+      with the text.
+    """
+
+    def system(name: str, embed: Embed) -> System:
+        def work(example: int) -> Float32:
+            candidates = [data.pool[place] for place in data.candidates[example]]
+            return embed([data.said[example], *candidates])
+
+        return linear(name, embed(data.said), embed(data.pool), work)
+
+    found = _embeddings(model)
+    return [system(e.name, e.embed) for e in found if data.with_context or not e.reads_context]
+
+
+def language_model_systems(
+    model: LanguageModel, prompts: Sequence[str], data: Comparisons
+) -> Iterator[System]:
+    """Yield the log-likelihood of a whole candidate after its prompt, and the mean of its tokens.
+
+    Args:
+        model: The model.
+        prompts: One for each example.
+        data: The examples, whose own candidates alone can be scored.
+    """
+
+    def likely(examples: Sequence[int]) -> tuple[Float64, Float64]:
+        pairs = [(n, data.pool[place].text) for n in examples for place in data.candidates[n]]
+        return model.log_likelihoods([prompts[n] for n, _ in pairs], [text for _, text in pairs])
+
+    whole, tokens = likely(range(len(data.said)))
+    keys = [(n, int(place)) for n, own in enumerate(data.candidates) for place in own]
+    for name, values in (("whole", whole), ("a token", whole / np.maximum(tokens, 1))):
+        table = dict(zip(keys, values.tolist(), strict=True))
+
+        def score(n: int, places: Places, table: Mapping[tuple[int, int], float] = table) -> Scores:
+            return np.array([table[n, int(place)] for place in places])
+
+        yield System(name, one_by_one(score), lambda n: likely([n]))
 
 
 def check_scores(pairs: Sequence[Pair]) -> None:
@@ -74,24 +219,109 @@ def check_scores(pairs: Sequence[Pair]) -> None:
     """
     scores = np.array([pair.score for pair in pairs])
     if pearson(scores, scores) is None:
-        raise TurnwiseError(f"a correlation takes {FEWEST} pairs and scores that differ")
+        raise TurnwiseError(f"a correlation needs {FEWEST_PAIRS} pairs and scores that differ")
 
 
-def _metrics(pairs: Sequence[Pair], similar: Float32) -> Metrics:
+class _Embedding(NamedTuple):
+    """Vectors (n, d) of n texts in their contexts."""
+
+    name: str
+    embed: Embed
+    reads_context: bool = False
+
+
+def _embeddings(model: UtteranceEncoder | PairwiseModel) -> list[_Embedding]:
+    if isinstance(model, PairwiseModel):
+        return _three(
+            lambda said: model.encode_responses([item.text for item in said]),
+            lambda said: model.encode_contexts([[item.text] for item in said]),
+            lambda said: model.encode_contexts([_texts(item) for item in said]),
+        )
+    if model.kind is EncoderKind.SINGLE:
+        return [
+            _Embedding("alone", lambda said: model.encode([i.text for i in said], Role.AFTER)),
+            _Embedding(
+                "joined to the context",
+                lambda said: encode_from_left(model, [" ".join(_texts(i)) for i in said]),
+                reads_context=True,
+            ),
+        ]
+    return _three(
+        lambda said: model.encode([item.text for item in said], Role.AFTER),
+        lambda said: model.encode([item.text for item in said], Role.SECOND, Relation.OTHER),
+        lambda said: _in_context(model, said),
+    )
+
+
+def _three(as_candidate: Embed, as_utterance: Embed, in_context: Embed) -> list[_Embedding]:
+    return [
+        _Embedding("as candidates", as_candidate),
+        _Embedding("as utterances", as_utterance),
+        _Embedding("in context", in_context, reads_context=True),
+    ]
+
+
+def _in_context(encoder: UtteranceEncoder, said: Sequence[Said]) -> Float32:
+    triple = encoder.kind is EncoderKind.TRIPLE
+    mix, role = (row, Role.FIRST) if triple else (_mean, Role.SECOND)
+    before = [context_inputs(item.context, _answerer(item), role) for item in said]
+    own = [RoleText(item.text, Role.SECOND, Relation.OTHER) for item in said]
+    table = VectorTable(encoder, [*own, *(item for inputs in before for item in inputs)])
+    mixed = [mix(table[inputs], new) for inputs, new in zip(before, table[own], strict=True)]
+    return _unit(np.stack(mixed))
+
+
+def _texts(said: Said) -> list[str]:
+    return [*(utterance.text for utterance in said.context), said.text]
+
+
+def _mean(before: Float32, new: Float32) -> Float32:
+    mixed: Float32 = before.mean(axis=0) + new if len(before) else new
+    return mixed
+
+
+def _unit(vectors: Float32) -> Float32:
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit: Float32 = vectors / np.maximum(norms, np.finfo(np.float32).tiny)
+    return unit
+
+
+def _answerer(said: Said) -> str:
+    """Return who would speak next: the last speaker before, or someone else."""
+    return said.context[-1].speaker if said.context else f"not {said.speaker}"
+
+
+def _all_scores(system: System, data: Comparisons) -> list[Scores]:
+    return [scores_of(system, n, own) for n, own in enumerate(data.candidates)]
+
+
+def _correlations(pairs: Sequence[Pair], similar: Float64) -> Metrics:
     scores = np.array([pair.score for pair in pairs])
-    groups = {"": np.ones(len(pairs), np.bool_), **by_domain_and_length(pairs)}
+    groups = {"": np.ones(len(pairs), np.bool_), **_groups(pairs)}
     measured = {
-        f"{metric}/{group}".rstrip("/"): correlate(similar[those].astype(np.float64), scores[those])
+        f"{metric}/{group}".rstrip("/"): correlate(similar[those], scores[those])
         for metric, correlate in (("pearson", pearson), ("spearman", spearman))
         for group, those in groups.items()
     }
     return {name: value for name, value in measured.items() if value is not None}
 
 
-def _texts(item: Pair | Question) -> Iterator[tuple[str, str]]:
-    said = item.first if isinstance(item, Pair) else item.last
-    yield from ((utterance.text, "context") for utterance in said.context)
-    if isinstance(item, Pair):
-        yield from ((item.first.text, "sentence1"), (item.second.text, "sentence2"))
-    else:
-        yield from chain([(said.text, "context")], ((text, "choices") for text in item.choices))
+def _choice_row(system: System, questions: Sequence[Question], data: Comparisons) -> Row:
+    """Return the row of a system; the accuracy of a question is the chance of a hit at 1."""
+    answers = [question.answer for question in questions]
+    right = ranks_of(_all_scores(system, data), answers).within(1)
+    metrics = {"accuracy": float(right.mean())}
+    if len(right) > 1:
+        metrics["standard_error"] = float(right.std(ddof=1) / np.sqrt(len(right)))
+    by_group = {
+        f"accuracy/{group}": float(right[those].mean())
+        for group, those in _groups(questions).items()
+    }
+    return Row(system.name, metrics | by_group, example_ms(system, data.candidates))
+
+
+def _groups(examples: Sequence[Pair | Question]) -> dict[str, Mask]:
+    """Return which (n,) examples belong to each domain and each span of context lengths."""
+    domains = np.array([example.domain for example in examples])
+    groups = {f"domain={name}": domains == name for name in sorted(set(domains.tolist())) if name}
+    return groups | spans(np.array([len(example.said.context) for example in examples]))

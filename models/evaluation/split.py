@@ -1,28 +1,41 @@
-"""The contexts of a split of dialogues, and the texts that they are scored against."""
+"""Contexts, the texts that they are scored against, and the vectors of both."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.arrays import Float32
+from turnwise.models.data import Dialogue, Record, Utterance, merge_runs, read_utterance
+from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.evaluation.metrics import Places
+from turnwise.models.roles import Role, RoleText, relation_to
 
 LENGTHS = range(2, 11)
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The first h utterances of a dialogue, and the one that came next."""
+    """Utterances before a reply, and the reply.
 
-    history: tuple[Utterance, ...]
+    Attributes:
+        utterances: The utterances before, oldest first.
+        target: The utterance that came next.
+    """
+
+    utterances: tuple[Utterance, ...]
     target: Utterance
 
     @property
     def texts(self) -> list[str]:
-        """The texts of the history, oldest first."""
-        return [said.text for said in self.history]
+        """The texts of the utterances, oldest first."""
+        return [said.text for said in self.utterances]
+
+    def inputs(self, role: Role) -> list[RoleText]:
+        """Return the utterances as an encoder reads them before this target."""
+        return context_inputs(self.utterances, self.target.speaker, role)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +60,134 @@ def make_split(
 
     Args:
         dialogues: The dialogues of a split.
-        lengths: History lengths h; a dialogue longer than h gives a context.
+        lengths: Lengths of contexts; a dialogue longer than a length gives a context.
         full_pool: Put every distinct utterance into the pool, not only those that come next in
             some context.
 
     Raises:
-        TurnwiseError: No dialogue is longer than the shortest history.
+        TurnwiseError: No dialogue is longer than the shortest context.
     """
     dialogues = list(dialogues)
-    contexts = tuple(
+    contexts = [
         Context(dialogue.utterances[:h], dialogue.utterances[h])
         for h in lengths
         for dialogue in dialogues
         if len(dialogue.utterances) > h
-    )
+    ]
     if not contexts:
         raise TurnwiseError(f"no dialogue is longer than {min(lengths)} utterances")
-    said = [context.target.text for context in contexts]
-    if full_pool:
-        said += [said.text for dialogue in dialogues for said in dialogue.utterances]
-    place = {text: place for place, text in enumerate(dict.fromkeys(said))}
-    true = np.array([place[context.target.text] for context in contexts], np.intp)
-    return Split(contexts, tuple(place), true)
+    more = [said.text for dialogue in dialogues for said in dialogue.utterances]
+    return split_of(contexts, more if full_pool else ())
+
+
+def split_of(contexts: Sequence[Context], more: Iterable[str] = ()) -> Split:
+    """Return contexts over a pool of their targets and of more texts."""
+    targets = [context.target.text for context in contexts]
+    place = {text: place for place, text in enumerate(dict.fromkeys([*targets, *more]))}
+    return Split(tuple(contexts), tuple(place), np.array([place[text] for text in targets]))
+
+
+def read_context(record: Record, field: str) -> tuple[Utterance, ...]:
+    """Return a context that is not empty; where speakers are not given, they alternate.
+
+    An utterance is a text or `{"speaker", "text"}`; consecutive ones of a speaker become one.
+
+    Raises:
+        DataError: The field holds something else.
+    """
+    items = enumerate(record.items(field))
+    return merge_runs(said_at(record, f"{field}[{n}]", item, "AB"[n % 2]) for n, item in items)
+
+
+def said_at(record: Record, field: str, value: object, speaker: str) -> Utterance:
+    """Return the utterance that a field holds, of `speaker` where it names none.
+
+    Raises:
+        DataError: The field holds something else.
+    """
+    if not isinstance(value, dict):
+        return Utterance(speaker, record.as_text(field, value))
+    said = read_utterance(replace(record, fields=value, path=f"{record.path}{field}."))
+    return Utterance(said.speaker, record.as_text(f"{field}.text", said.text))
+
+
+def next_speaker(context: Sequence[Utterance]) -> str:
+    """Return who last spoke before the last speaker, or a name for someone new."""
+    last = context[-1].speaker
+    others = (said.speaker for said in reversed(context) if said.speaker != last)
+    return next(others, "A" if last == "B" else "B")
+
+
+def context_inputs(context: Iterable[Utterance], target_speaker: str, role: Role) -> list[RoleText]:
+    """Return a context as an encoder reads it, for a target that `target_speaker` would say."""
+    return [RoleText(s.text, role, relation_to(s.speaker, target_speaker)) for s in context]
+
+
+def candidate_inputs(texts: Iterable[str]) -> list[RoleText]:
+    """Return candidates or goals as an encoder reads them."""
+    return [RoleText(text, Role.AFTER) for text in texts]
+
+
+class VectorTable:
+    """Looks up vectors that were encoded beforehand, in one call a role.
+
+    A kind that gives two roles the same prefix has one vector for both.
+    """
+
+    def __init__(self, encoder: UtteranceEncoder, needed: Iterable[RoleText]) -> None:
+        self._prefixed = encoder.prefixed
+        by_role: defaultdict[Role, list[RoleText]] = defaultdict(list)
+        for item in {encoder.prefixed(item): item for item in needed}.values():
+            by_role[item.role].append(item)
+        items = [item for of_role in by_role.values() for item in of_role]
+        self._place = {encoder.prefixed(item): place for place, item in enumerate(items)}
+        self._vectors = np.concatenate(
+            [np.empty((0, encoder.dimension), np.float32)]
+            + [encode_inputs(encoder, of_role) for of_role in by_role.values()]
+        )
+
+    def __getitem__(self, items: Sequence[RoleText]) -> Float32:
+        """Return the (n, d) unit vectors of n inputs."""
+        return self._vectors[[self._place[self._prefixed(item)] for item in items]]
+
+
+def encode_inputs(encoder: UtteranceEncoder, items: Sequence[RoleText]) -> Float32:
+    """Encode inputs of one role, at least one; (n, d) unit rows."""
+    role, relations = items[0].role, [item.relation for item in items if item.relation]
+    return encoder.encode([item.text for item in items], role, relations or None)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedSplit:
+    """A split in the vectors of one encoder.
+
+    Attributes:
+        encoder: The encoder.
+        split: What was encoded.
+        vectors: (pool, d) of the pool.
+        first: For each context its b1 (h, d); (0, d) of an encoder that forms no pairs.
+        second: For each context its b2 (h, d), or b of CCL, or the plain vectors.
+    """
+
+    encoder: UtteranceEncoder
+    split: Split
+    vectors: Float32
+    first: tuple[Float32, ...]
+    second: tuple[Float32, ...]
+
+
+def encode_split(encoder: UtteranceEncoder, split: Split) -> EncodedSplit:
+    """Encode the pool and all contexts, in one call a role."""
+    second = [context.inputs(Role.SECOND) for context in split.contexts]
+    first = [
+        context.inputs(Role.FIRST) if encoder.kind.paired else [] for context in split.contexts
+    ]
+    after = candidate_inputs(split.pool)
+    table = VectorTable(encoder, [*after, *(item for items in second + first for item in items)])
+    return EncodedSplit(
+        encoder=encoder,
+        split=split,
+        vectors=table[after],
+        first=tuple(table[items] for items in first),
+        second=tuple(table[items] for items in second),
+    )

@@ -1,4 +1,4 @@
-"""The systems that next-utterance selection compares: each scores contexts against candidates."""
+"""Systems: whatever scores candidates, one type for all tasks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,121 +9,137 @@ from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation.bm25 import BM25
 from turnwise.models.evaluation.metrics import Places, Scores, median_ms, sample
-from turnwise.models.evaluation.split import Context, Split
-from turnwise.models.evaluation.vectors import (
-    Key,
-    VectorTable,
-    after_keys,
-    context_keys,
-    encode_keys,
+from turnwise.models.evaluation.split import (
+    Context,
+    EncodedSplit,
+    Split,
+    encode_inputs,
+    encode_split,
 )
+from turnwise.models.rerankers import PairwiseModel
 from turnwise.models.roles import EncoderKind, Role
 from turnwise.models.scores import Aggregation, max_sim, row, rows, running_query
 
-SHORT_LIST = 1000
-"""MaxSim re-ranks this many, the best by the running query; the rest stay behind in its order."""
+SHORT_LIST = 100
+"""Candidates that a re-ranker orders anew, as many as in the service by default."""
+MAX_SIM_LIST = 1000
+"""Candidates that MaxSim scores, the best by the running query; the rest stays behind in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A way to score.
+    """Scores the candidates of a task's examples.
+
+    An example is a context, a goal set or a text to compare; a candidate is a reply, an order of
+    goals or another text. Both are named by their places in the task's data.
 
     Attributes:
         name: As the table shows it, without the model.
-        scores: From places of n contexts and of C texts of the pool to (n, C).
-        turn: Does once, for one context, what its last utterance costs online: encodes the texts
-            that are new with it, one by one, and updates the state. Returns what it worked out.
+        scores: From places of n examples and of C candidates to (n, C), higher is better.
+        work: Does for one example what it costs online besides: encodes the texts that are new
+            with it, one by one, and updates the state. Only timed; returns what it computed.
     """
 
     name: str
     scores: Callable[[Places, Places], Scores]
-    turn: Callable[[int], Float32 | None]
+    work: Callable[[int], object] = lambda _: None
 
 
-def scores_of(system: System, context: int, candidates: Places) -> Scores:
-    """Return the (C,) scores of one context's candidates; equal texts are exact ties."""
-    texts, column = np.unique(candidates, return_inverse=True)  # each text is scored once
-    scores: Scores = system.scores(np.array([context]), texts)[0, column]
+def scores_of(system: System, example: int, candidates: Places) -> Scores:
+    """Return the (C,) scores of one example's candidates; equal places are exact ties."""
+    distinct, column = np.unique(candidates, return_inverse=True)  # each is scored once
+    scores: Scores = system.scores(np.array([example]), distinct)[0, column]
     return scores
 
 
+def example_ms(system: System, candidates: Sequence[Places]) -> float:
+    """Return the median milliseconds of an example.
+
+    Args:
+        system: The system.
+        candidates: For each example the places of its candidates.
+    """
+
+    def online(example: int) -> None:
+        system.work(example)
+        system.scores(np.array([example]), candidates[example])
+
+    return median_ms(online, sample(len(candidates)))
+
+
 def turn_ms(system: System, split: Split, candidates: int) -> float:
-    """Return the median milliseconds of a turn, with as many candidates to score."""
+    """Return the median milliseconds of a turn, with this many candidates to score."""
     places = np.resize(np.arange(len(split.pool)), candidates)
-
-    def turn(context: int) -> None:
-        system.turn(context)
-        system.scores(np.array([context]), places)
-
-    return median_ms(turn, sample(len(split.contexts)))
+    return example_ms(system, [places] * len(split.contexts))
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedSplit:
-    """A split in the vectors of one encoder.
+def one_by_one(score: Callable[[int, Places], Scores]) -> Callable[[Places, Places], Scores]:
+    """Return the scores of a system that scores one example (C,) at a time."""
 
-    Attributes:
-        encoder: The encoder.
-        split: What was encoded.
-        vectors: (pool, d) of the pool.
-        first: For each context its b1 (h, d); (0, d) of an encoder that forms no pairs.
-        second: For each context its b2 (h, d), or b of CCL, or the plain vectors.
-    """
+    def scores(examples: Places, candidates: Places) -> Scores:
+        return np.stack([score(int(example), candidates) for example in examples])
 
-    encoder: UtteranceEncoder
-    split: Split
-    vectors: Float32
-    first: tuple[Float32, ...]
-    second: tuple[Float32, ...]
+    return scores
 
 
-def encode_split(encoder: UtteranceEncoder, split: Split) -> EncodedSplit:
-    """Encode the pool and all contexts, in one call a role."""
-    second = [_keys(context, Role.SECOND) for context in split.contexts]
-    first = [
-        _keys(context, Role.FIRST) if encoder.kind.paired else [] for context in split.contexts
-    ]
-    after = after_keys(split.pool)
-    table = VectorTable(encoder, [*after, *(key for keys in second + first for key in keys)])
-    return EncodedSplit(
-        encoder=encoder,
-        split=split,
-        vectors=table[after],
-        first=tuple(table[keys] for keys in first),
-        second=tuple(table[keys] for keys in second),
-    )
+def linear(name: str, queries: Float32, vectors: Float32, work: Callable[[int], object]) -> System:
+    """Return a system of dot products: queries (n, d) of examples, vectors (C, d) of candidates."""
+
+    def scores(examples: Places, candidates: Places) -> Scores:
+        product: Scores = queries[examples] @ vectors[candidates].T
+        return product
+
+    return System(name, scores, work)
 
 
-def encoder_systems(encoder: UtteranceEncoder, split: Split) -> list[System]:
-    """Return all systems of an encoder, by its kind."""
-    encoded = encode_split(encoder, split)
-    return linear_systems(encoded) + other_systems(encoded)
+def known(name: str, table: Scores, work: Callable[[int], object] = lambda _: None) -> System:
+    """Return a system whose scores (examples, candidates) are computed beforehand."""
 
+    def scores(examples: Places, candidates: Places) -> Scores:
+        return table[np.ix_(examples, candidates)]
 
-def recommended(systems: Sequence[System], aggregation: Aggregation) -> System:
-    """Return the system of `encoder_systems` that a model's card recommends.
-
-    Where it is not among them, the mean of all rows; an encoder without pairs has one way to fold
-    a context up, which stands first.
-    """
-    names = {"max_sim": "MaxSim", "mean": "mean", "last_rows": _last_rows(aggregation.last_rows)}
-    by_name = {system.name: system for system in systems}
-    return by_name.get(names[aggregation.name]) or by_name.get("mean", systems[0])
+    return System(name, scores, work)
 
 
 def lexical_systems(split: Split, seed: int = 0) -> list[System]:
-    """Return what needs no encoder: random scores, and BM25 with the history as the query."""
+    """Return the systems without a model: random scores, and BM25 with the context as the query."""
     generator = np.random.default_rng(seed)
     index = BM25(split.pool)
 
     def random(contexts: Places, candidates: Places) -> Scores:
         return generator.random((len(contexts), len(candidates)), np.float32)
 
-    def bm25(contexts: Places, candidates: Places) -> Scores:
-        histories = (" ".join(split.contexts[place].texts) for place in contexts)
-        return np.stack([index.scores(history)[candidates] for history in histories])
+    def bm25(context: int, candidates: Places) -> Scores:
+        return index.scores(" ".join(split.contexts[context].texts))[candidates]
 
-    return [System("random", random, _nothing), System("BM25", bm25, _nothing)]
+    return [System("random", random), System("BM25", one_by_one(bm25))]
+
+
+def retrieval_systems(model: UtteranceEncoder | PairwiseModel, split: Split) -> list[System]:
+    """Return all systems of a model that encodes candidates beforehand."""
+    if isinstance(model, PairwiseModel):
+        return [pairwise_system(model, split)]
+    encoded = encode_split(model, split)
+    return linear_systems(encoded) + other_systems(encoded)
+
+
+def recommended(systems: Sequence[System], aggregation: Aggregation) -> System:
+    """Return the system of an encoder that its model card recommends.
+
+    That is the mean of all rows where the recommended one is not among them; an encoder without
+    pairs aggregates in one way, which stands first.
+    """
+    names = {"max_sim": "MaxSim", "mean": "mean", "last_rows": _last_rows(aggregation.last_rows)}
+    by_name = {system.name: system for system in systems}
+    return by_name.get(names[aggregation.name]) or by_name.get("mean", systems[0])
+
+
+def retriever(systems: Sequence[System], aggregation: Aggregation) -> System:
+    """Return the system of a triple encoder that finds the short list: a running query's.
+
+    It sums the rows that the model card recommends. MaxSim has no query: there it sums all rows.
+    """
+    return recommended(systems, Aggregation() if aggregation.name == "max_sim" else aggregation)
 
 
 def linear_systems(encoded: EncodedSplit) -> list[System]:
@@ -143,7 +159,7 @@ def linear_systems(encoded: EncodedSplit) -> list[System]:
 
 
 def other_systems(encoded: EncodedSplit) -> list[System]:
-    """Return what costs more than a query: MaxSim (triple), the whole history as one text."""
+    """Return the systems that cost more: MaxSim (triple), the whole context as one text."""
     if encoded.encoder.kind is EncoderKind.TRIPLE:
         return [_max_sim_system(encoded)]
     if encoded.encoder.kind is EncoderKind.SINGLE:
@@ -151,14 +167,57 @@ def other_systems(encoded: EncodedSplit) -> list[System]:
     return []
 
 
-def linear(name: str, queries: Float32, vectors: Float32, turn: Callable[[int], Float32]) -> System:
-    """Return a system that scores by dot products of queries (n, d) and the pool's (pool, d)."""
+def pairwise_system(model: PairwiseModel, split: Split) -> System:
+    """Return the pairwise model as a system; a turn embeds the newest utterance alone."""
+    said = dict.fromkeys(text for context in split.contexts for text in context.texts)
+    place = {text: number for number, text in enumerate(said)}
+    embedded = model.embed(list(said))
 
-    def scores(contexts: Places, candidates: Places) -> Scores:
-        product: Scores = queries[contexts] @ vectors[candidates].T
-        return product
+    def vectors(context: Context) -> Float32:
+        return embedded[[place[text] for text in context.texts]]
 
-    return System(name, scores, turn)
+    def turn(number: int) -> Float32:
+        context = split.contexts[number]
+        newest = model.embed(context.texts[-1:])
+        return model.contexts(np.concatenate([vectors(context)[:-1], newest]))
+
+    queries = np.stack([model.contexts(vectors(context)) for context in split.contexts])
+    return linear("pairwise", queries, model.encode_responses(split.pool), turn)
+
+
+def reading_system(
+    name: str, score: Callable[[Sequence[str], Sequence[str]], Scores], split: Split
+) -> System:
+    """Return a system that reads the context anew with each candidate.
+
+    Args:
+        name: Its name.
+        score: From the texts of a context and of C candidates to (C,), as IoI and cross-encoders.
+        split: The contexts and the pool.
+    """
+
+    def one(context: int, candidates: Places) -> Scores:
+        return score(split.contexts[context].texts, [split.pool[place] for place in candidates])
+
+    return System(name, one_by_one(one))
+
+
+def reranked(first: System, second: System, short_list: int = SHORT_LIST) -> System:
+    """Return a system that orders the short list of a first one by a second one.
+
+    The second system scores the best `short_list` candidates of the first, and no others. The
+    rest stays behind, in the order of the first.
+    """
+
+    def one(example: int, candidates: Places) -> Scores:
+        by_first = first.scores(np.array([example]), candidates)[0]
+        short = np.argsort(-by_first, kind="stable")[:short_list]
+        by_second = second.scores(np.array([example]), candidates[short])[0]
+        final: Scores = by_first - by_first[short].min() + by_second.min() - 1
+        final[short] = by_second
+        return final
+
+    return System(f"{first.name} + {second.name}", one_by_one(one), first.work)
 
 
 def encode_from_left(encoder: UtteranceEncoder, texts: Sequence[str]) -> Float32:
@@ -200,18 +259,18 @@ def _row_systems(encoded: EncodedSplit) -> list[System]:
 
 
 def _max_sim_system(encoded: EncodedSplit) -> System:
-    def scores(contexts: Places, candidates: Places) -> Scores:
+    def one(context: int, candidates: Places) -> Scores:
         vectors = encoded.vectors[candidates]
-        return np.stack([_max_sim(encoded.first[c], encoded.second[c], vectors) for c in contexts])
+        return _max_sim(encoded.first[context], encoded.second[context], vectors)
 
-    return System("MaxSim", scores, _row_turn(encoded))
+    return System("MaxSim", one_by_one(one), _row_turn(encoded))
 
 
 def _max_sim(first: Float32, second: Float32, vectors: Float32) -> Float32:
-    if len(vectors) <= SHORT_LIST:
+    if len(vectors) <= MAX_SIM_LIST:
         return max_sim(first, second, vectors)
     by_query = vectors @ Aggregation("max_sim").query(first, second)
-    short = np.argpartition(-by_query, SHORT_LIST)[:SHORT_LIST]
+    short = np.argpartition(-by_query, MAX_SIM_LIST)[:MAX_SIM_LIST]
     scores: Float32 = by_query - by_query.max() - 2  # below any MaxSim score, at least -1
     scores[short] = max_sim(first, second, vectors[short])
     return scores
@@ -230,15 +289,15 @@ def _whole_history(encoded: EncodedSplit) -> System:
 
 def _encode_last(encoded: EncodedSplit, role: Role) -> Callable[[int], Float32]:
     def encode(place: int) -> Float32:
-        last = _keys(encoded.split.contexts[place], role)[-1:]
-        vector: Float32 = encode_keys(encoded.encoder, last)[0]
+        last = encoded.split.contexts[place].inputs(role)[-1:]
+        vector: Float32 = encode_inputs(encoded.encoder, last)[0]
         return vector
 
     return encode
 
 
 def _row_turn(encoded: EncodedSplit) -> Callable[[int], Float32]:
-    """b1 is counted although the service encodes it when idle: it is work all the same."""
+    """Return the work of a turn; b1 counts although the service encodes it when idle."""
     second, first = _encode_last(encoded, Role.SECOND), _encode_last(encoded, Role.FIRST)
 
     def turn(place: int) -> Float32:
@@ -247,11 +306,3 @@ def _row_turn(encoded: EncodedSplit) -> Callable[[int], Float32]:
         return new
 
     return turn
-
-
-def _keys(context: Context, role: Role) -> list[Key]:
-    return context_keys(context.history, context.target.speaker, role)
-
-
-def _nothing(_place: int) -> None:
-    return None

@@ -1,4 +1,4 @@
-"""Warnings, before anything runs, about inputs that models truncate; each names the first."""
+"""Warnings, before anything runs, about inputs that models cut; each names the first."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,20 +14,20 @@ T = TypeVar("T", str, tuple[str, str])
 
 Model = UtteranceEncoder | PairwiseModel | IoI
 Placed = Iterable[tuple[str, str]]
-"""Texts, and the file, line and field, or the file and dialogue, where each stands."""
+"""Texts, each with its place: file, line and field, or file and dialogue."""
 
 _log = logging.getLogger("turnwise.evaluation")
 
 
-def warn_of_truncation(models: Mapping[str, Model], texts: Placed, histories: Placed = ()) -> None:
-    """Warn of what is longer than models read, prefix included.
+def warn_of_truncation(models: Mapping[str, Model], texts: Placed, contexts: Placed = ()) -> None:
+    """Warn of texts that are longer, with their prefix, than models read.
 
     Args:
         models: By their names in the table.
         texts: Utterances, candidates, goals.
-        histories: Whole histories as one text, which plain encoders read too.
+        contexts: Whole contexts as one text, which plain encoders read too.
     """
-    where, whole = first_places(texts), first_places(histories)
+    where, whole = first_places(texts), first_places(contexts)
     for label, model in models.items():
         _warn(label, model, where)
         if isinstance(model, UtteranceEncoder) and model.kind is EncoderKind.SINGLE:
@@ -35,16 +35,16 @@ def warn_of_truncation(models: Mapping[str, Model], texts: Placed, histories: Pl
 
 
 def utterances_of(dialogues: Iterable[Dialogue], file: str) -> Iterator[tuple[str, str]]:
-    """Yield what is said in dialogues with its place."""
+    """Yield the utterances of dialogues with their places."""
     for dialogue in dialogues:
         for number, said in enumerate(dialogue.utterances, start=1):
             yield said.text, f'{file}, dialogue "{dialogue.id}", utterance {number}'
 
 
-def histories_of(
+def contexts_of(
     dialogues: Iterable[Dialogue], lengths: Iterable[int], file: str
 ) -> Iterator[tuple[str, str]]:
-    """Yield the histories of these lengths, each as one text, with their places."""
+    """Yield the contexts of these lengths, each as one text, with their places."""
     for dialogue in dialogues:
         texts = [said.text for said in dialogue.utterances]
         for length in lengths:
@@ -54,7 +54,7 @@ def histories_of(
 
 
 def first_places(places: Iterable[tuple[T, str]]) -> dict[T, str]:
-    """Return from each distinct text, or pair of texts, to the place where it stands first."""
+    """Return the first place of each distinct text, or pair of texts."""
     where: dict[T, str] = {}
     for text, place in places:
         where.setdefault(text, place)
@@ -62,7 +62,7 @@ def first_places(places: Iterable[tuple[T, str]]) -> dict[T, str]:
 
 
 def warn_of_cut(label: str, over: Sequence[int], where: Sequence[str]) -> None:
-    """Warn that a model reads only a part of some inputs; where there are none, do nothing."""
+    """Warn that a model cuts some inputs, if there are any."""
     if over:
         _log.warning(
             "%s: longer than %s reads, and cut, as are %d of %d in all",

@@ -20,7 +20,7 @@ from torch import nn
 
 from turnwise.models.encoder import CARD, load_sentence_transformer, transformer_of
 from turnwise.models.errors import TrainingError
-from turnwise.models.plots import Line, draw_lines, height
+from turnwise.models.evaluation.report import Line, draw_lines, figure_height
 from turnwise.models.training.config import TrainConfig
 
 Schedule = torch.optim.lr_scheduler.LRScheduler
@@ -212,7 +212,7 @@ def draw_curves(source: Path, target: Path) -> None:
             steps.append(int(row["step"]))
             values.append(float(row["value"]))
     parts = {part: _lines(series, f"{part}/") for part in ("loss", "validation")}
-    inches = [height(lines, 4) for lines in parts.values()]
+    inches = [figure_height(lines, 4) for lines in parts.values()]
     figure = Figure(figsize=(8, sum(inches)))
     both = figure.subplots(2, 1, sharex=True, height_ratios=inches)
     for axes, (part, lines) in zip(both, parts.items(), strict=True):

@@ -13,9 +13,8 @@ import torch
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.encoder import UtteranceEncoder, default_device
 from turnwise.models.errors import DataError, naming
-from turnwise.models.evaluation.metrics import hits, ranks
-from turnwise.models.evaluation.ranking_builder import Building, build_ranking
-from turnwise.models.evaluation.ranking_files import RankingProblem
+from turnwise.models.evaluation.metrics import ranks_of
+from turnwise.models.evaluation.ranking_examples import Building, RankingExample, build_ranking
 from turnwise.models.evaluation.split import Context
 from turnwise.models.rerankers.ioi import Example, IoI, WordIds, match
 from turnwise.models.rerankers.ioi_network import InteractionNetwork, Sizes, matching_loss
@@ -206,30 +205,26 @@ def validator(config: IoIConfig, find: Find) -> Callable[[IoI], dict[str, float]
         DataError: A file is too short, or has too few distinct utterances.
     """
     files = validation_dialogues(config.validation, find, history=1)
-    problems = []
+    examples = []
     for path, dialogues in files.items():
         with naming([find(path)]):
-            problems.append(list(build_ranking(dialogues, Building(history=1))))
+            examples.append(list(build_ranking(dialogues, Building(context=1))))
 
     def validate(model: IoI) -> dict[str, float]:
         model.network.eval()
-        measured = [measure(model, of_file) for of_file in problems]
+        measured = [measure(model, of_file) for of_file in examples]
         names = measured[0] if measured else ()
         return {name: fmean(metrics[name] for metrics in measured) for name in names}
 
     return validate
 
 
-def measure(model: IoI, problems: Sequence[RankingProblem]) -> dict[str, float]:
+def measure(model: IoI, examples: Sequence[RankingExample]) -> dict[str, float]:
     """Return average rank, R10@1 and mean reciprocal rank of the true responses."""
-    scores = [
-        model.scores([said.text for said in problem.context], problem.candidates)
-        for problem in problems
-    ]
-    true = [np.array([problem.labels.index(1)]) for problem in problems]
-    of_true = np.concatenate([ranks(s[None], t) for s, t in zip(scores, true, strict=True)])
+    scores = [model.scores([said.text for said in e.context], e.candidates) for e in examples]
+    of_true = ranks_of(scores, [example.labels.index(1) for example in examples])
     return {
-        "average_rank": float(of_true.mean()),
-        **hits(of_true, (1,), "r10"),
-        "mrr": float((1 / of_true).mean()),
+        "average_rank": float(of_true.expected.mean()),
+        **of_true.hits((1,), "r10"),
+        "mrr": float(of_true.reciprocal.mean()),
     }

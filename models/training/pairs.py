@@ -7,8 +7,7 @@ import numpy as np
 from turnwise.models.data import Dialogue
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import DataError
-from turnwise.models.evaluation.split import Context, Split
-from turnwise.models.evaluation.systems import encode_split
+from turnwise.models.evaluation.split import Context, Split, encode_split
 from turnwise.models.training.corpora import Find, read_source, warn_of_cut_texts
 from turnwise.models.training.reranker_config import PairCorpus
 

@@ -17,8 +17,8 @@ from turnwise.models.encoder import (
     transformer_of,
 )
 from turnwise.models.evaluation.next_utterance import ranks_by_length
-from turnwise.models.evaluation.reranking import pairwise_system
 from turnwise.models.evaluation.split import LENGTHS, Context, make_split
+from turnwise.models.evaluation.systems import pairwise_system
 from turnwise.models.rerankers.folder import save_reranker
 from turnwise.models.rerankers.pairwise import ENCODER, PairwiseModel, Projectors
 from turnwise.models.roles import Role, RoleText, encoder_kind, prefixed
@@ -122,7 +122,7 @@ class PairwiseLearner(nn.Module):
         contexts = torch.zeros(len(pairs), k, dtype=torch.int64)
         missing = torch.ones(len(pairs), k, dtype=torch.bool)
         for row, pair in enumerate(pairs):
-            recent = [places.setdefault(said.text, len(places)) for said in pair.history[-k:]]
+            recent = [places.setdefault(said.text, len(places)) for said in pair.utterances[-k:]]
             contexts[row, k - len(recent) :] = torch.tensor(recent)
             missing[row, k - len(recent) :] = False
         answers = [places.setdefault(pair.target.text, len(places)) for pair in pairs]

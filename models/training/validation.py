@@ -14,11 +14,11 @@ from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.evaluation import (
     GoalSet,
-    Problem,
+    ShortTermExample,
     average_ranks,
     long_term_average_rank,
+    make_examples,
     make_goal_sets,
-    make_problems,
     retrieved_replies,
     short_term_average_rank,
 )
@@ -34,17 +34,17 @@ SHORT_TERM_DISTANCES = (1, 2, 3, 4)
 
 @dataclass(frozen=True, slots=True)
 class ValidationSplit:
-    """Dialogues, and the planning problems that they give, where they are long enough for any."""
+    """Dialogues, and the planning examples that they give, where they are long enough for any."""
 
     dialogues: list[Dialogue]
-    problems: list[Problem]
+    examples: list[ShortTermExample]
     goal_sets: list[GoalSet]
 
     def measure(self, encoder: UtteranceEncoder) -> dict[str, float]:
         """Return the average rank of each task that there is data for, by its best system."""
         measured = {"average_rank": min(average_ranks(encoder, self.dialogues).values())}
-        if self.problems:
-            ranks = short_term_average_rank(encoder, self.problems)
+        if self.examples:
+            ranks = short_term_average_rank(encoder, self.examples)
             measured["short_term_rank"] = min(ranks.values())
         if self.goal_sets:
             measured["long_term_rank"] = long_term_average_rank(encoder, self.goal_sets)
@@ -84,11 +84,11 @@ def validator(config: TrainConfig, find: Find) -> Callable[[SentenceTransformer]
 
 
 def make_validation_split(dialogues: list[Dialogue], base: UtteranceEncoder) -> ValidationSplit:
-    """Make the planning problems of dialogues; hard negatives are retrieved with the base."""
+    """Make the planning examples of dialogues; hard negatives are retrieved with the base."""
     propose = retrieved_replies(base, dialogues, SHORT_TERM_LENGTHS)
-    problems = partial(make_problems, dialogues, SHORT_TERM_LENGTHS, SHORT_TERM_DISTANCES, propose)
+    examples = partial(make_examples, dialogues, SHORT_TERM_LENGTHS, SHORT_TERM_DISTANCES, propose)
     goal_sets = partial(make_goal_sets, dialogues)
-    return ValidationSplit(dialogues, _if_long_enough(problems), _if_long_enough(goal_sets))
+    return ValidationSplit(dialogues, _if_long_enough(examples), _if_long_enough(goal_sets))
 
 
 def _if_long_enough(make: Callable[[], list[T]]) -> list[T]:

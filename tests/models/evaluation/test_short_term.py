@@ -9,9 +9,10 @@ from turnwise.models.evaluation.short_term import (
     evaluate_short_term,
     goal_systems,
     short_term_average_rank,
+    without_goals,
 )
-from turnwise.models.evaluation.short_term_problems import Problem, make_problems
-from turnwise.models.evaluation.vectors import VectorTable, after_keys
+from turnwise.models.evaluation.short_term_examples import ShortTermExample, make_examples
+from turnwise.models.evaluation.systems import scores_of
 from turnwise.models.roles import EncoderKind, Role, relation_to
 from turnwise.models.scores import Aggregation
 
@@ -19,22 +20,22 @@ Encoders = Callable[[EncoderKind], UtteranceEncoder]
 
 
 @pytest.fixture
-def problems(dialogues: list[Dialogue]) -> list[Problem]:
+def examples(dialogues: list[Dialogue]) -> list[ShortTermExample]:
     replies = [said.text for said in dialogues[7].utterances]
-    return make_problems(dialogues[:3], [2, 5], [1, 2], lambda _d, _h: replies)
+    return make_examples(dialogues[:3], [2, 5], [1, 2], lambda _d, _h: replies)
 
 
-def naive(name: str, encoder: UtteranceEncoder, problem: Problem) -> list[float]:
-    goal = encoder.encode([problem.goal.text], Role.AFTER)[0].astype(np.float64)
-    relation = relation_to(problem.true.speaker, problem.goal.speaker)
+def naive(name: str, encoder: UtteranceEncoder, example: ShortTermExample) -> list[float]:
+    goal = encoder.encode([example.goal.text], Role.AFTER)[0].astype(np.float64)
+    relation = relation_to(example.true.speaker, example.goal.speaker)
     scores = []
-    for text in (problem.true.text, *problem.candidates):
+    for text in (example.true.text, *example.candidates):
         candidate = encoder.encode([text], Role.SECOND, relation)[0].astype(np.float64)
         score = candidate @ goal
-        for said in problem.context if name == "eq. 4" else ():
-            stands = relation_to(said.speaker, problem.goal.speaker)
+        for said in example.context if name == "eq. 4" else ():
+            stands = relation_to(said.speaker, example.goal.speaker)
             pair = encoder.encode([said.text], Role.FIRST, stands)[0] + candidate
-            score += pair @ goal / np.linalg.norm(pair) / len(problem.context)
+            score += pair @ goal / np.linalg.norm(pair) / len(example.context)
         scores.append(float(score))
     return scores
 
@@ -48,35 +49,46 @@ def naive(name: str, encoder: UtteranceEncoder, problem: Problem) -> list[float]
         (EncoderKind.SINGLE, ["cosine to goal"]),
     ],
 )
-def test_scores_are_those_of_the_equation(
-    kind: EncoderKind, names: list[str], tiny_encoder: Encoders, problems: list[Problem]
+def test_scores_toward_the_goal_are_those_of_the_equation(
+    kind: EncoderKind, names: list[str], tiny_encoder: Encoders, examples: list[ShortTermExample]
 ) -> None:
-    encoder, problem = tiny_encoder(kind), problems[-1]
-    systems = goal_systems(kind)
+    encoder, data = tiny_encoder(kind), without_goals(examples)
+    systems = goal_systems(encoder, examples, data)
     assert [system.name for system in systems] == names
-    keys = [
-        (said.text, Role.FIRST, relation_to(said.speaker, problem.goal.speaker))
-        for said in problem.context
-    ]
     for system in systems:
-        table = VectorTable(encoder, [*system.keys(problem), *keys])
-        expected = naive(system.name, encoder, problem)
-        np.testing.assert_allclose(system.score(problem, table), expected, atol=1e-5)
+        for n in (0, len(examples) - 1):
+            expected = naive(system.name, encoder, examples[n])
+            found = scores_of(system, n, data.candidates[n])
+            np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_a_problem_brings_its_candidates_its_goal_and_the_last_utterance(
-    problems: list[Problem],
+@pytest.mark.parametrize(("name", "more"), [("bi-encoder", False), ("eq. 4", True)])
+def test_the_work_encodes_candidates_goal_and_for_pairs_the_last_utterance(
+    name: str,
+    more: bool,
+    tiny_encoder: Encoders,
+    examples: list[ShortTermExample],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    problem = problems[0]
-    bi_encoder, pairs = goal_systems(EncoderKind.TRIPLE)
-    texts = [text for text, _, _ in pairs.keys(problem)]
-    said = [problem.true.text, *problem.candidates, problem.goal.text]
-    assert texts == [*said, problem.context[-1].text]
-    assert bi_encoder.keys(problem)[-1:] == after_keys([problem.goal.text])
+    encoder, example = tiny_encoder(EncoderKind.TRIPLE), examples[0]
+    systems = goal_systems(encoder, examples, without_goals(examples))
+    encoded: list[str] = []
+    encode = encoder.encode
+
+    def noted(texts: list[str], *args: object) -> np.ndarray:
+        encoded.extend(texts)
+        return encode(texts, *args)
+
+    monkeypatch.setattr(encoder, "encode", noted)
+    next(system for system in systems if system.name == name).work(0)
+    expected = [example.true.text, *example.candidates, example.goal.text]
+    assert sorted(encoded) == sorted([*expected, *([example.context[-1].text] * more)])
 
 
-def test_rows_by_setting_and_parity(tiny_encoder: Encoders, problems: list[Problem]) -> None:
-    rows = evaluate_short_term({"x": tiny_encoder(EncoderKind.TRIPLE)}, problems)
+def test_rows_by_setting_and_parity(
+    tiny_encoder: Encoders, examples: list[ShortTermExample]
+) -> None:
+    rows = evaluate_short_term({"x": tiny_encoder(EncoderKind.TRIPLE)}, examples)
     eq_4 = next(row for row in rows if row.system == "x · eq. 4")
     ranks = {
         key.partition("/")[2]: value
@@ -114,9 +126,9 @@ def test_rows_by_setting_and_parity(tiny_encoder: Encoders, problems: list[Probl
     ],
 )
 def test_what_sees_no_goal_stands_in_the_same_table(
-    kind: EncoderKind, names: list[str], tiny_encoder: Encoders, problems: list[Problem]
+    kind: EncoderKind, names: list[str], tiny_encoder: Encoders, examples: list[ShortTermExample]
 ) -> None:
-    rows = evaluate_short_term({"x": tiny_encoder(kind)}, problems)
+    rows = evaluate_short_term({"x": tiny_encoder(kind)}, examples)
     found = [row.system for row in rows]
     assert found[: 3 + len(names)] == ["random", "BM25", "BM25, no goal", *names]
     last = {
@@ -129,17 +141,17 @@ def test_what_sees_no_goal_stands_in_the_same_table(
 
 
 def test_what_sees_no_goal_ranks_by_the_context(
-    tiny_encoder: Encoders, problems: list[Problem]
+    tiny_encoder: Encoders, examples: list[ShortTermExample]
 ) -> None:
     encoder = tiny_encoder(EncoderKind.SINGLE)
-    rows = {row.system: row for row in evaluate_short_term({"x": encoder}, problems)}
+    rows = {row.system: row for row in evaluate_short_term({"x": encoder}, examples)}
     ranks = []
-    for problem in problems:
-        query = encoder.encode([said.text for said in problem.context], Role.SECOND).sum(axis=0)
-        texts = list(dict.fromkeys((problem.true.text, *problem.candidates)))
+    for example in examples:
+        query = encoder.encode([said.text for said in example.context], Role.SECOND).sum(axis=0)
+        texts = list(dict.fromkeys((example.true.text, *example.candidates)))
         scores = encoder.encode(texts, Role.AFTER) @ query
         ranks.append(1 + (scores > scores[0]).sum())
-    settings = [(len(problem.context), problem.goal_distance) for problem in problems]
+    settings = [(len(example.context), example.goal_distance) for example in examples]
     by_setting = [
         np.mean([rank for rank, other in zip(ranks, settings, strict=True) if other == setting])
         for setting in dict.fromkeys(settings)
@@ -149,43 +161,43 @@ def test_what_sees_no_goal_ranks_by_the_context(
 
 
 def test_what_leads_to_the_goal_and_fits_is_what_rank_answers(
-    tiny_encoder: Encoders, problems: list[Problem], monkeypatch: pytest.MonkeyPatch
+    tiny_encoder: Encoders, examples: list[ShortTermExample], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = tiny_encoder(EncoderKind.TRIPLE)
     monkeypatch.setattr(encoder, "aggregation", Aggregation("last_rows", 1))
-    problem = problems[-1]
-    rows = {row.system: row for row in evaluate_short_term({"x": encoder}, [problem])}
-    said = problem.context
-    stands = [relation_to(one.speaker, problem.true.speaker) for one in said]
+    example = examples[-1]
+    rows = {row.system: row for row in evaluate_short_term({"x": encoder}, [example])}
+    said = example.context
+    stands = [relation_to(one.speaker, example.true.speaker) for one in said]
     first = encoder.encode([one.text for one in said], Role.FIRST, stands).astype(np.float64)
     newest = encoder.encode([said[-1].text], Role.SECOND, stands[-1])[0]
     pairs = first[:-1] + newest
     query = (pairs / np.linalg.norm(pairs, axis=1, keepdims=True)).sum(axis=0)
-    fits = encoder.encode([problem.true.text, *problem.candidates], Role.AFTER) @ query
-    scores = np.array(naive("eq. 4", encoder, problem)) + 0.5 * fits
+    fits = encoder.encode([example.true.text, *example.candidates], Role.AFTER) @ query
+    scores = np.array(naive("eq. 4", encoder, example)) + 0.5 * fits
     rank = 1 + (scores > scores[0]).sum()
     assert rows["x · eq. 4 + 0.5 · last 1 row"].metrics["average_rank"] == rank
 
 
 def test_bm25_looks_for_the_words_of_the_goal() -> None:
     said = [Utterance("A", "hello"), Utterance("B", "a lamp"), Utterance("A", "the lamp")]
-    problem = Problem((said[0],), ("a train", "hello"), said[1], said[2], 1)
-    rows = {row.system: row.metrics for row in evaluate_short_term({}, [problem])}
+    example = ShortTermExample((said[0],), ("a train", "hello"), said[1], said[2], 1)
+    rows = {row.system: row.metrics for row in evaluate_short_term({}, [example])}
     assert rows["BM25"]["average_rank"] == 1
     assert rows["BM25, no goal"]["average_rank"] == 2.5
 
 
 def test_hits_of_eleven_are_certain_at_twenty_five(
-    tiny_encoder: Encoders, problems: list[Problem]
+    tiny_encoder: Encoders, examples: list[ShortTermExample]
 ) -> None:
-    for row in evaluate_short_term({"x": tiny_encoder(EncoderKind.SINGLE)}, problems):
+    for row in evaluate_short_term({"x": tiny_encoder(EncoderKind.SINGLE)}, examples):
         assert row.metrics["hits@25"] == row.metrics["hits@50"] == 1
 
 
 def test_the_quick_average_ranks_are_those_of_the_whole_evaluation(
-    tiny_encoder: Encoders, problems: list[Problem]
+    tiny_encoder: Encoders, examples: list[ShortTermExample]
 ) -> None:
     encoder = tiny_encoder(EncoderKind.TRIPLE)
-    whole = {row.system: row for row in evaluate_short_term({"x": encoder}, problems)}
-    for name, rank in short_term_average_rank(encoder, problems).items():
+    whole = {row.system: row for row in evaluate_short_term({"x": encoder}, examples)}
+    for name, rank in short_term_average_rank(encoder, examples).items():
         assert rank == pytest.approx(whole[f"x · {name}"].metrics["average_rank"])

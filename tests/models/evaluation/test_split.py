@@ -1,17 +1,22 @@
+from collections.abc import Callable
+
+import numpy as np
 import pytest
 
 from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
-from turnwise.models.evaluation.split import make_split
+from turnwise.models.evaluation.split import Context, VectorTable, candidate_inputs, make_split
+from turnwise.models.roles import EncoderKind, Relation, Role
 
 
-def test_every_dialogue_longer_than_the_history_gives_a_context(
-    dialogues: list[Dialogue],
-) -> None:
-    split = make_split(dialogues, [3, 10])
-    lengths = [len(context.history) for context in split.contexts]
-    assert lengths == [3] * 7 + [10] * 3
+def test_every_dialogue_longer_than_a_length_gives_a_context(dialogues: list[Dialogue]) -> None:
+    split = make_split(dialogues, [3, 10], full_pool=False)
+    assert [len(context.utterances) for context in split.contexts] == [3] * 7 + [10] * 3
     assert split.contexts[0].target == dialogues[0].utterances[3]
+    targets = [context.target.text for context in split.contexts]
+    assert [split.pool[place] for place in split.true] == targets
+    assert set(split.pool) == set(targets)
 
 
 def test_the_full_pool_holds_every_text_once(dialogues: list[Dialogue]) -> None:
@@ -20,14 +25,23 @@ def test_the_full_pool_holds_every_text_once(dialogues: list[Dialogue]) -> None:
     assert sorted(split.pool) == sorted(texts)
 
 
-def test_the_true_place_holds_what_was_said(dialogues: list[Dialogue]) -> None:
-    split = make_split(dialogues, [2, 5], full_pool=False)
-    said = [context.target.text for context in split.contexts]
-    assert [split.pool[place] for place in split.true] == said
-    assert set(split.pool) == set(said)
-
-
-def test_dialogues_that_are_all_too_short_are_refused() -> None:
+def test_dialogues_that_are_all_too_short_are_rejected() -> None:
     short = Dialogue("1", (Utterance("A", "hello there"), Utterance("B", "good evening")))
     with pytest.raises(TurnwiseError, match="no dialogue is longer than 2 utterances"):
         make_split([short])
+
+
+@pytest.mark.parametrize("kind", list(EncoderKind))
+def test_a_table_gives_the_vectors_of_the_encoder(
+    kind: EncoderKind, tiny_encoder: Callable[[EncoderKind], UtteranceEncoder]
+) -> None:
+    encoder = tiny_encoder(kind)
+    said = (Utterance("A", "is the shop open"), Utterance("B", "until six"))
+    context = Context(said, Utterance("A", "thanks")).inputs(Role.SECOND)
+    after = candidate_inputs(["until six"])
+    table = VectorTable(encoder, [*context, *after])
+    relations = [Relation.SAME, Relation.OTHER]
+    expected = encoder.encode([one.text for one in said], Role.SECOND, relations)
+    np.testing.assert_allclose(table[context], expected, atol=1e-5)
+    expected = encoder.encode(["until six"], Role.AFTER)
+    np.testing.assert_allclose(table[after], expected, atol=1e-5)

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -6,18 +6,22 @@ import pytest
 from turnwise.models.data import Dialogue
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation import systems
-from turnwise.models.evaluation.split import make_split
+from turnwise.models.evaluation.metrics import Places, Scores
+from turnwise.models.evaluation.split import EncodedSplit, Split, encode_split, make_split
 from turnwise.models.evaluation.systems import (
-    EncodedSplit,
     System,
     encode_from_left,
-    encode_split,
     lexical_systems,
     linear_systems,
     other_systems,
+    pairwise_system,
+    reading_system,
+    reranked,
+    retriever,
 )
+from turnwise.models.rerankers import IoI, PairwiseModel
 from turnwise.models.roles import EncoderKind, Role, relation_to
-from turnwise.models.scores import max_sim
+from turnwise.models.scores import Aggregation, max_sim
 
 Encoders = Callable[[EncoderKind], UtteranceEncoder]
 NAMES = {
@@ -84,8 +88,10 @@ def test_scores_are_those_of_the_definition(
     vectors = encoder.encode(split.pool, Role.AFTER).astype(np.float64)
     expected = []
     for context in split.contexts:
-        texts = [said.text for said in context.history]
-        relations = [relation_to(said.speaker, context.target.speaker) for said in context.history]
+        texts = [said.text for said in context.utterances]
+        relations = [
+            relation_to(said.speaker, context.target.speaker) for said in context.utterances
+        ]
         expected.append(vectors @ naive(name, encoder, texts, relations))
     scores = all_scores(encoded_systems(encoded)[name], encoded)
     np.testing.assert_allclose(scores, expected, atol=1e-4)
@@ -103,7 +109,7 @@ def test_max_sim_scores_every_candidate_up_to_the_short_list(
 def test_max_sim_keeps_the_order_of_the_query_behind_the_short_list(
     tiny_encoder: Encoders, dialogues: list[Dialogue], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(systems, "SHORT_LIST", 4)
+    monkeypatch.setattr(systems, "MAX_SIM_LIST", 4)
     encoded = encode_split(tiny_encoder(EncoderKind.TRIPLE), make_split(dialogues, [5]))
     found = encoded_systems(encoded)
     by_query = all_scores(found["mean"], encoded)[0]
@@ -119,7 +125,7 @@ def test_the_timed_turn_works_out_the_query(
 ) -> None:
     encoded = encode_split(tiny_encoder(kind), make_split(dialogues[2:4], [3]))
     for system in encoded_systems(encoded).values():
-        query = system.turn(1)
+        query = system.work(1)
         assert query is not None
         expected = all_scores(system, encoded)[1]
         np.testing.assert_allclose(encoded.vectors @ query, expected, atol=1e-4)
@@ -130,7 +136,7 @@ def test_the_timed_turn_of_a_triple_encoder_works_out_the_new_row(
 ) -> None:
     encoded = encode_split(tiny_encoder(EncoderKind.TRIPLE), make_split(dialogues[2:4], [3]))
     found = encoded_systems(encoded)
-    row = found["mean"].turn(0)
+    row = found["mean"].work(0)
     assert row is not None
     expected = all_scores(found["last 1 row"], encoded)[0]
     np.testing.assert_allclose(encoded.vectors @ row, expected, atol=1e-4)
@@ -155,6 +161,91 @@ def test_random_scores_are_the_same_in_every_run(dialogues: list[Dialogue]) -> N
 
 def test_bm25_prefers_the_words_of_the_history(dialogues: list[Dialogue]) -> None:
     split = make_split(dialogues, [3])
-    said = split.contexts[0].history[1].text
+    said = split.contexts[0].utterances[1].text
     scores = lexical_systems(split)[1].scores(np.array([0]), np.arange(len(split.pool)))
     assert scores[0, split.pool.index(said)] > np.median(scores)
+
+
+ONE = np.array([0])
+
+
+@pytest.fixture
+def split(dialogues: list[Dialogue]) -> Split:
+    return make_split(dialogues, [2, 5], full_pool=False)
+
+
+def fixed(scores: Sequence[float]) -> System:
+    """A system whose scores of the candidates 0, 1, ... are the same for every context."""
+    row = np.array(scores, np.float32)
+
+    def of(contexts: Places, candidates: Places) -> Scores:
+        return np.tile(row[candidates], (len(contexts), 1))
+
+    return System("fixed", of)
+
+
+def test_pairwise_scores_are_cosines_of_context_and_response(
+    pairwise: PairwiseModel, split: Split
+) -> None:
+    contexts = [context.texts for context in split.contexts]
+    expected = pairwise.encode_contexts(contexts) @ pairwise.encode_responses(split.pool).T
+    everything = np.arange(len(contexts)), np.arange(len(split.pool))
+    scores = pairwise_system(pairwise, split).scores(*everything)
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+
+
+def test_the_timed_pairwise_turn_works_out_the_context(
+    pairwise: PairwiseModel, split: Split
+) -> None:
+    query = pairwise_system(pairwise, split).work(3)
+    expected = pairwise.encode_contexts([split.contexts[3].texts])[0]
+    np.testing.assert_allclose(query, expected, atol=1e-5)
+
+
+def test_a_scorer_reads_the_history_with_each_candidate(ioi: IoI, split: Split) -> None:
+    scores = reading_system("ioi", ioi.scores, split).scores(np.array([1, 4]), np.array([2, 0]))
+    texts = [split.pool[2], split.pool[0]]
+    expected = [ioi.scores(split.contexts[place].texts, texts) for place in (1, 4)]
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+
+
+def test_the_short_list_is_in_the_order_of_the_second_system() -> None:
+    first, second = [3.0, 1.0, 2.0, 0.0], [0.0, 400.0, 100.0, 300.0]
+    scores = reranked(fixed(first), fixed(second)).scores(ONE, np.arange(4))
+    assert scores[0].tolist() == second
+
+
+def test_what_is_not_on_the_short_list_stays_behind_in_its_order() -> None:
+    first, second = [5.0, 4.0, 3.0, 2.0, 1.0], [-9.0, 9.0, 8.0, 99.0, 99.0]
+    scores = reranked(fixed(first), fixed(second), short_list=3).scores(ONE, np.arange(5))
+    assert list(np.argsort(-scores[0])) == [1, 2, 0, 3, 4]
+
+
+def test_the_second_system_reads_the_short_list_alone() -> None:
+    seen: list[int] = []
+
+    def scores(contexts: Places, candidates: Places) -> Scores:
+        seen.extend(candidates)
+        return np.zeros((len(contexts), len(candidates)), np.float32)
+
+    second = System("second", scores)
+    reranked(fixed([1, 3, 2]), second, short_list=2).scores(ONE, np.array([2, 1, 0]))
+    assert sorted(seen) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "name"),
+    [
+        (Aggregation("mean"), "mean"),
+        (Aggregation("max_sim"), "mean"),
+        (Aggregation("last_rows", 1), "last 1 row"),
+        (Aggregation("last_rows", 2), "last 2 rows"),
+        (Aggregation("last_rows", 9), "mean"),
+    ],
+)
+def test_the_running_query_of_the_model_card_finds_the_short_list(
+    aggregation: Aggregation, name: str
+) -> None:
+    names = ("bi-encoder", "mean", "last 1 row", "last 2 rows", "MaxSim")
+    systems = [System(name, fixed([0]).scores) for name in names]
+    assert retriever(systems, aggregation).name == name

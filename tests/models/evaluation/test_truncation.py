@@ -8,7 +8,7 @@ from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation.truncation import (
     Model,
     Placed,
-    histories_of,
+    contexts_of,
     utterances_of,
     warn_of_truncation,
 )
@@ -49,7 +49,7 @@ def test_every_model_is_said_to_cut_what_it_cuts(
 def test_a_plain_encoder_reads_whole_histories(
     tiny_encoder: Encoders, said: Callable[[Model, Placed, Placed], list[str]]
 ) -> None:
-    texts, histories = utterances_of([FULL], "x"), list(histories_of([FULL], [1, 2, 3], "x"))
+    texts, histories = utterances_of([FULL], "x"), list(contexts_of([FULL], [1, 2, 3], "x"))
     place = 'x, dialogue "f", first 2 utterances'
     warning = f"{place}: longer than m · whole history reads, {REST} 1 of 2 in all"
     assert said(tiny_encoder(EncoderKind.SINGLE), texts, histories) == [warning]

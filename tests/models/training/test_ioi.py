@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from turnwise.models.data import Utterance
 from turnwise.models.errors import DataError
-from turnwise.models.evaluation.ranking_files import RankingProblem
+from turnwise.models.evaluation.ranking_examples import RankingExample
 from turnwise.models.rerankers import reranker_kind
 from turnwise.models.rerankers.ioi import IoI
 from turnwise.models.roles import EncoderKind
@@ -147,8 +147,8 @@ def test_the_network_is_measured_by_the_rank_of_the_true_response() -> None:
 
     said = (Utterance("A", "hi"),)
     problems = [
-        RankingProblem(said, "B", ("a", "aaa", "aa"), (0, 1, 0)),
-        RankingProblem(said, "B", ("aa", "aaa", "a", "aaaa"), (1, 0, 0, 0)),
+        RankingExample(said, "B", ("a", "aaa", "aa"), (0, 1, 0)),
+        RankingExample(said, "B", ("aa", "aaa", "a", "aaaa"), (1, 0, 0, 0)),
     ]
     measured = measure(Lengths(), problems)  # type: ignore[arg-type]
     assert measured == pytest.approx({"average_rank": 2, "r10@1": 0.5, "mrr": 2 / 3})

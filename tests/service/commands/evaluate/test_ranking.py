@@ -8,7 +8,7 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 from typer.testing import CliRunner
 
-from turnwise.models.evaluation.reranking import SHORT_LIST
+from turnwise.models.evaluation.systems import SHORT_LIST
 from turnwise.models.rerankers import IoI
 from turnwise.models.rerankers.ioi_network import InteractionNetwork, Sizes
 from turnwise.models.rerankers.vocabulary import Vocabulary
@@ -70,7 +70,7 @@ def test_encoders_re_rankers_and_cross_encoders_stand_in_one_table(
     out = tmp_path / "out"
     result = run(app, ["evaluate", "ranking", "--data", str(r10), *models, "--out", str(out)])
     assert result.exit_code == 0, result.output
-    assert f"dropped 1 contexts, first {r10}, line 3: all" in result.output
+    assert f"dropped 1 contexts, the first at {r10}, line 3: all" in result.output
     assert "r_2@1" in result.output
     written = results(out)
     assert written["task"] == "ranking"

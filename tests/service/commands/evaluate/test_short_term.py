@@ -57,7 +57,7 @@ def test_short_term_needs_data_or_candidates() -> None:
 def test_a_candidate_that_is_cut_is_said_with_its_place(
     tmp_path: Path, tiny_encoder_folder: Folders, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "problems.jsonl"
+    path = tmp_path / "examples.jsonl"
     problem = {"context": ["rain"], "candidates": ["lamp", "river " * 70], "true": "bread"}
     path.write_text(json.dumps(problem | {"goal": "train", "goal_distance": 1}))
     models = ["--model", str(tiny_encoder_folder(EncoderKind.TRIPLE)), "--base", ""]
@@ -66,6 +66,6 @@ def test_a_candidate_that_is_cut_is_said_with_its_place(
     assert result.exit_code == 0, result.output
     (warning,) = (r.getMessage() for r in caplog.records if r.name == "turnwise.evaluation")
     place = (
-        f'{path}, problem 1, field "candidates": longer than tiny-triple reads, and cut, as are 1'
+        f'{path}, example 1, field "candidates": longer than tiny-triple reads, and cut, as are 1'
     )
     assert warning == f"{place} of 5 in all"

@@ -5,7 +5,7 @@ import pytest
 
 from turnwise.models.data import Utterance
 from turnwise.models.errors import DataError
-from turnwise.models.evaluation.similarity_files import Said, read_pairs, read_questions
+from turnwise.models.evaluation.similarity_examples import Said, read_pairs, read_questions
 
 PAIR = {
     "context": ["where is the key", "under the mat"],
@@ -15,7 +15,7 @@ PAIR = {
     "domain": "home",
 }
 QUESTION = {"context": ["is it far", "no, it is near"], "choices": ["a", "b", "c"], "answer": 1}
-HISTORY = (Utterance("A", "where is the key"), Utterance("B", "under the mat"))
+CONTEXT = (Utterance("A", "where is the key"), Utterance("B", "under the mat"))
 
 
 @pytest.fixture
@@ -28,22 +28,22 @@ def write(path: Path, *records: object) -> Path:
     return path
 
 
-def test_both_sentences_are_said_by_who_did_not_speak_last(path: Path) -> None:
+def test_both_sentences_are_said_by_the_other_speaker(path: Path) -> None:
     (pair,) = read_pairs([write(path, PAIR)])
-    assert pair.first == Said(HISTORY, "A", "thank you")
-    assert pair.second == Said(HISTORY, "A", "which mat")
+    assert pair.said == Said(CONTEXT, "A", "thank you")
+    assert pair.other == "which mat"
     assert (pair.score, pair.domain, pair.where) == (0.25, "home", f"{path}, line 1")
 
 
 def test_context_and_domain_may_be_missing_or_empty(path: Path) -> None:
     (pair,) = read_pairs([write(path, PAIR | {"context": [], "domain": None, "score": 3})])
-    assert (pair.first.context, pair.domain, pair.score) == ((), "", 3.0)
+    assert (pair.said.context, pair.domain, pair.score) == ((), "", 3.0)
 
 
 def test_the_last_turn_is_the_one_to_compare_with(path: Path) -> None:
     (question,) = read_questions([write(path, QUESTION)])
-    assert question.last == Said((Utterance("A", "is it far"),), "B", "no, it is near")
-    assert question.choices == ("a", "b", "c")
+    assert question.said == Said((Utterance("A", "is it far"),), "B", "no, it is near")
+    assert question.candidates == ("a", "b", "c")
     assert question.answer == 1
 
 
@@ -101,6 +101,6 @@ def test_a_bad_field_of_a_question_is_named(
     assert (caught.value.line, caught.value.field) == (2, field)
 
 
-def test_a_file_with_nothing_in_it_is_refused(path: Path) -> None:
-    with pytest.raises(DataError, match="nothing in it"):
+def test_a_file_without_examples_is_rejected(path: Path) -> None:
+    with pytest.raises(DataError, match="no example in it"):
         read_pairs([write(path)])

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from turnwise.models.data import Record, Utterance, read_records
 from turnwise.models.errors import DataError
-from turnwise.models.evaluation.histories import next_speaker, read_history
+from turnwise.models.evaluation.split import next_speaker, read_context
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A text that is said, or might be, after a context of any length, even none."""
+    """A text that is said, or may be said, after a context, which may be empty."""
 
     context: tuple[Utterance, ...]
     speaker: str
@@ -21,37 +21,42 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two sentences, each said in the same context, and how similar people find them.
+    """Two sentences in one context, and how similar people find them.
 
     Attributes:
-        first: One of them.
-        second: The other.
+        said: The first sentence, in the context.
+        other: The second sentence.
         score: Higher is more similar, on any scale.
-        domain: What the dialogue is about; "" where that is not given.
+        domain: The topic of the dialogue; "" if the file names none.
         where: File and line.
     """
 
-    first: Said
-    second: Said
+    said: Said
+    other: str
     score: float
     domain: str
     where: str
 
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """The texts to compare the first sentence with."""
+        return (self.other,)
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Which of the choices is most similar to the last turn.
+    """A last turn and choices, of which one is most similar to it.
 
     Attributes:
-        last: The last turn, in its context.
-        choices: Texts.
+        said: The last turn, in its context.
+        candidates: The choices.
         answer: Place of the right one.
-        domain: As of a pair.
+        domain: The topic of the dialogue; "" if the file names none.
         where: File and line.
     """
 
-    last: Said
-    choices: tuple[str, ...]
+    said: Said
+    candidates: tuple[str, ...]
     answer: int
     domain: str
     where: str
@@ -62,41 +67,45 @@ def read_pairs(paths: Sequence[str | Path], limit: int | None = None) -> list[Pa
 
     A line is `{"context": [...], "sentence1", "sentence2", "score", "domain"?}`. An utterance of
     the context, which may be empty, is a text or `{"speaker", "text"}`; where speakers are not
-    given, they alternate. The sentences are said by who did not say the last utterance.
+    given, they alternate. The other speaker says the sentences, not that of the last utterance.
 
     Raises:
         DataError: A file cannot be read or does not hold such pairs, or there is none.
     """
-    return [_pair(record) for record in _some(paths, limit)]
+    return [_pair(record) for record in _records(paths, limit)]
 
 
 def read_questions(paths: Sequence[str | Path], limit: int | None = None) -> list[Question]:
     """Read files of multiple-choice questions as one, or their first `limit` questions.
 
-    A line is `{"context": [...], "choices": [...], "answer": 0, "domain"?}`: the last utterance of
-    the context is the one to compare with, and `answer` the place of the choice most similar to it.
+    A line is `{"context": [...], "choices": [...], "answer": 0, "domain"?}`. `answer` is the place
+    of the choice that is most similar to the last utterance of the context.
 
     Raises:
         DataError: A file cannot be read or does not hold such questions, or there is none.
     """
-    return [_question(record) for record in _some(paths, limit)]
+    return [_question(record) for record in _records(paths, limit)]
 
 
-def _some(paths: Sequence[str | Path], limit: int | None) -> Iterator[Record]:
-    records: Iterable[Record] = islice(chain.from_iterable(map(read_records, paths)), limit)
-    count = 0
-    for count, record in enumerate(records, start=1):  # noqa: B007 - the last is the count
-        yield record
-    if not count:
-        raise DataError("nothing in it", ", ".join(map(str, paths)))
+def _records(paths: Sequence[str | Path], limit: int | None) -> list[Record]:
+    records = list(islice(chain.from_iterable(map(read_records, paths)), limit))
+    if not records:
+        raise DataError("no example in it", ", ".join(map(str, paths)))
+    return records
+
+
+def texts_of_examples(examples: Iterable[Pair | Question]) -> Iterator[tuple[str, str]]:
+    """Yield each text with its file, line and field."""
+    for item in examples:
+        yield from ((text, f'{item.where}, field "{field}"') for text, field in _texts(item))
 
 
 def _pair(record: Record) -> Pair:
-    context = () if record.get("context") == [] else read_history(record, "context")
+    context = () if record.get("context") == [] else read_context(record, "context")
     speaker = next_speaker(context) if context else "A"
     return Pair(
-        first=Said(context, speaker, record.text("sentence1")),
-        second=Said(context, speaker, record.text("sentence2")),
+        said=Said(context, speaker, record.text("sentence1")),
+        other=record.text("sentence2"),
         score=record.number("score"),
         domain=_domain(record),
         where=record.where,
@@ -104,7 +113,7 @@ def _pair(record: Record) -> Pair:
 
 
 def _question(record: Record) -> Question:
-    *context, last = read_history(record, "context")
+    *context, last = read_context(record, "context")
     choices, answer = record.texts("choices"), record.get("answer")
     if len(choices) < 2:
         raise record.error("choices", "expected at least two")
@@ -116,3 +125,12 @@ def _question(record: Record) -> Question:
 
 def _domain(record: Record) -> str:
     return record.text("domain") if record.fields.get("domain") is not None else ""
+
+
+def _texts(item: Pair | Question) -> Iterator[tuple[str, str]]:
+    yield from ((utterance.text, "context") for utterance in item.said.context)
+    if isinstance(item, Pair):
+        yield from ((item.said.text, "sentence1"), (item.other, "sentence2"))
+    else:
+        yield (item.said.text, "context")
+        yield from ((text, "choices") for text in item.candidates)

@@ -1,0 +1,228 @@
+"""Causal language models: sampled candidates, and the likelihood of answers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+from transformers import DynamicCache
+
+from turnwise.models.arrays import Float64
+from turnwise.models.data import Dialogue
+from turnwise.models.encoder import batches, default_device, model_name
+from turnwise.models.errors import ModelError
+from turnwise.models.evaluation.short_term_examples import CANDIDATES, Propose
+from turnwise.models.evaluation.similarity_examples import Said
+from turnwise.models.evaluation.truncation import warn_of_cut
+
+Language = Literal["en", "de"]
+
+DEFAULT_ROOM = 1024
+"""Tokens that a model reads if it states no limit of its own."""
+TOP_P = 0.8
+TEMPERATURE = 0.8
+NEW_TOKENS = 40
+INSTRUCTION = "Let us talk as two people do, each in one or two short sentences at a time."
+LIKELIHOOD_TOKENS = 4096
+"""Tokens of the largest padded batch of likelihoods."""
+
+# The texts before the dialogue, and between it and the answer.
+_PROMPTS: dict[Language, tuple[str, str]] = {
+    "en": ("Two people are talking.\n", "In other words, {speaker} says:"),
+    "de": ("Zwei Personen unterhalten sich.\n", "Mit anderen Worten sagt {speaker}:"),
+}
+
+
+def load_causal(name: str, device: str | None = None) -> tuple[Any, Any]:
+    """Return a tokenizer and a language model.
+
+    Args:
+        name: A folder or a hub name that transformers loads.
+        device: A torch device; the default is a GPU if there is one, else the CPU.
+
+    Raises:
+        ModelError: The model cannot be loaded.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 - slow to load
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+        model: Any = AutoModelForCausalLM.from_pretrained(name)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"language model '{name}' cannot be loaded: {error}") from error
+    return tokenizer, model.to(default_device(device)).eval()
+
+
+def sampled_replies(
+    name: str, count: int = CANDIDATES, *, device: str | None = None, seed: int = 0
+) -> Propose:
+    """Propose replies by nucleus sampling from a causal language model.
+
+    A model with a chat template reads the context as its chat, in which it replies. Any other reads
+    the utterances joined by the end-of-sequence token, as dialogue models such as DialoGPT are
+    trained. A context that is too long for the model loses its start. Samples without text are
+    dropped, equal ones are kept.
+
+    Args:
+        name: A folder or a hub name that transformers loads.
+        count: Samples a context.
+        device: A torch device; the default is a GPU if there is one, else the CPU.
+        seed: The same context gets the same samples, whatever was sampled before.
+
+    Raises:
+        ModelError: The model cannot be loaded.
+    """
+    tokenizer, model = load_causal(name, device)
+    if tokenizer.eos_token_id is None:
+        raise ModelError(f"language model '{name}' has no end-of-sequence token")
+
+    def propose(dialogue: Dialogue, length: int) -> list[str]:
+        prompt = _prompt(tokenizer, dialogue, length, model)
+        with torch.random.fork_rng(), torch.inference_mode():
+            torch.manual_seed(seed)
+            copies = prompt.expand(count, -1)
+            output = model.generate(
+                copies,
+                attention_mask=torch.ones_like(copies),
+                past_key_values=_read_once(model, prompt, count),
+                do_sample=True,
+                top_k=0,
+                top_p=TOP_P,
+                temperature=TEMPERATURE,
+                max_new_tokens=NEW_TOKENS,
+                pad_token_id=tokenizer.eos_token_id,
+            )
+        new = tokenizer.batch_decode(output[:, prompt.shape[1] :], skip_special_tokens=True)
+        return [" ".join(text.split()) for text in new if text.strip()]
+
+    return propose
+
+
+def _read_once(model: Any, prompt: torch.Tensor, count: int) -> DynamicCache:  # noqa: ANN401
+    # Without this cache `generate` reads the prompt once a sample, which takes most of the time.
+    cache = DynamicCache(config=model.config)
+    if prompt.shape[1] > 1:
+        model(prompt[:, :-1], past_key_values=cache)
+        cache.batch_repeat_interleave(count)
+    return cache
+
+
+def _prompt(tokenizer: Any, dialogue: Dialogue, length: int, model: Any) -> torch.Tensor:  # noqa: ANN401
+    if tokenizer.chat_template is not None:
+        tokens = tokenizer.apply_chat_template(
+            _chat(dialogue, length), add_generation_prompt=True, return_dict=False
+        )
+    else:
+        tokens = _turns(tokenizer, dialogue, length)
+    longest = _room(model) - NEW_TOKENS
+    return torch.tensor([tokens[-longest:]], device=model.device)
+
+
+def _chat(dialogue: Dialogue, length: int) -> list[dict[str, str]]:
+    # Some templates require that user and assistant alternate and that the user begins.
+    responder = dialogue.utterances[length].speaker
+    chat = [{"role": "user", "content": INSTRUCTION}]
+    for said in dialogue.utterances[:length]:
+        role = "assistant" if said.speaker == responder else "user"
+        if chat[-1]["role"] == role:
+            chat[-1]["content"] += f"\n{said.text}"
+        else:
+            chat.append({"role": role, "content": said.text})
+    return chat
+
+
+def _turns(tokenizer: Any, dialogue: Dialogue, length: int) -> list[int]:  # noqa: ANN401
+    tokens: list[int] = []
+    for said in dialogue.utterances[:length]:
+        tokens += tokenizer(said.text, add_special_tokens=False)["input_ids"]
+        tokens.append(tokenizer.eos_token_id)
+    return tokens
+
+
+class LanguageModel:
+    """A causal language model that transformers loads.
+
+    Attributes:
+        name: The folder's name or the hub name, as `model_name` returns it.
+    """
+
+    def __init__(self, name: str | Path, device: str | None = None) -> None:
+        """Load a folder or a hub name.
+
+        Args:
+            name: A folder or a hub name that transformers loads.
+            device: A torch device; the default is a GPU if there is one, else the CPU.
+
+        Raises:
+            ModelError: The model cannot be loaded.
+        """
+        self.name = model_name(name)
+        self._tokenizer, self._model = load_causal(str(name), device)
+        self._room = _room(self._model)
+
+    def log_likelihoods(
+        self, prompts: Sequence[str], answers: Sequence[str]
+    ) -> tuple[Float64, Float64]:
+        """Return the log-probability (n,) of each answer after its prompt, and its tokens (n,).
+
+        A space separates the two. Where their tokens together differ from those of the prompt
+        alone, the difference counts to the answer. A prompt that is too long loses its start.
+        """
+        texts = list(zip(prompts, answers, strict=True))
+        tokens = [self._tokens(f"{prompt} {answer}") for prompt, answer in texts]
+        known = [_common(self._tokens(p), t) for (p, _), t in zip(texts, tokens, strict=True)]
+        lengths = [len(ids) - start for ids, start in zip(tokens, known, strict=True)]
+        likelihoods = np.empty(len(texts))
+        for places in batches([min(len(ids), self._room) for ids in tokens], LIKELIHOOD_TOKENS):
+            chosen = [tokens[place][-self._room :] for place in places]
+            likelihoods[places] = self._batch(chosen, [lengths[place] for place in places])
+        return likelihoods, np.array(lengths, np.float64)
+
+    def warn_of_long(self, prompts: Sequence[str], where: Sequence[str]) -> None:
+        """Warn of prompts that fill the model; an answer needs some room as well."""
+        over = [n for n, text in enumerate(prompts) if len(self._tokens(text)) >= self._room]
+        warn_of_cut(self.name, over, where)
+
+    def _tokens(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer(text, verbose=False)["input_ids"]
+        return ids
+
+    def _batch(self, tokens: list[list[int]], lengths: list[int]) -> Float64:
+        """Return the log-probabilities of the last `lengths` tokens, padded on the right."""
+        longest = max(map(len, tokens))
+        ids = torch.zeros(len(tokens), longest, dtype=torch.long)
+        mask, counted = torch.zeros_like(ids), torch.zeros_like(ids)
+        for place, (own, length) in enumerate(zip(tokens, lengths, strict=True)):
+            ids[place, : len(own)] = torch.tensor(own)
+            mask[place, : len(own)] = 1
+            counted[place, len(own) - min(length, len(own) - 1) : len(own)] = 1
+        ids, mask, counted = (x.to(self._model.device) for x in (ids, mask, counted))
+        with torch.inference_mode():
+            logits = self._model(input_ids=ids, attention_mask=mask).logits[:, :-1].float()
+        losses = cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none")
+        likelihoods: Float64 = -(losses.double() * counted[:, 1:]).sum(dim=1).cpu().numpy()
+        return likelihoods
+
+
+def prompt(said: Said, language: Language, *, with_context: bool = True) -> str:
+    """Return a prompt that a language model continues with the text in other words."""
+    opening, closing = _PROMPTS[language]
+    turns = [(turn.speaker, turn.text) for turn in said.context] if with_context else []
+    turns.append((said.speaker, said.text))
+    distinct = dict.fromkeys(speaker for speaker, _ in turns)
+    names = {speaker: chr(ord("A") + place) for place, speaker in enumerate(distinct)}
+    lines = "".join(f"{names[speaker]}: {text}\n" for speaker, text in turns)
+    return opening + lines + closing.format(speaker=names[said.speaker])
+
+
+def _common(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return the length of the common start of two sequences."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(first), len(second)))
+
+
+def _room(model: Any) -> int:  # noqa: ANN401 - of transformers
+    """Return the number of tokens that a model reads."""
+    return int(getattr(model.config, "max_position_embeddings", DEFAULT_ROOM))

@@ -29,7 +29,7 @@ def write(folder: Path, dialogues: list[list[str]]) -> str:
 def test_each_utterance_answers_the_ones_before_it() -> None:
     pairs = pairs_of(Dialogue("d", SAID), turns=2)
     assert [pair.target for pair in pairs] == list(SAID[1:])
-    assert [pair.history for pair in pairs] == [SAID[:1], SAID[:2], SAID[1:3], SAID[2:4]]
+    assert [pair.utterances for pair in pairs] == [SAID[:1], SAID[:2], SAID[1:3], SAID[2:4]]
 
 
 def test_nobody_answers_in_a_dialogue_of_one() -> None:

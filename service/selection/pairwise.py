@@ -10,7 +10,6 @@ from turnwise.models.rerankers import PairwiseModel
 from turnwise.models.roles import Role, RoleText
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.queue import Priority
-from turnwise.service.pools import PoolView
 from turnwise.service.pools.encoding import drawn_contexts
 
 
@@ -47,14 +46,6 @@ class Pairwise:
         embeddings = await self._encoder.encode(inputs, Priority.BULK)
         parts = embeddings.reshape(len(contexts), -1, embeddings.shape[1])
         return await asyncio.to_thread(lambda: np.stack([*map(self._model.contexts, parts)]))
-
-
-def pairwise_of(view: PoolView, pairwise: Pairwise | None) -> Pairwise | None:
-    """Return the pairwise model if the pool uses it; None if the running query searches it."""
-    if view.encoder_name != "pairwise":
-        return None
-    assert pairwise is not None  # noqa: S101 - a replica without it serves no such pool
-    return pairwise
 
 
 def _inputs(texts: Sequence[str]) -> list[RoleText]:

@@ -15,10 +15,10 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Pools, PoolView
 from turnwise.service.selection.context import Context, Contexts, aggregation_of, empty_context
-from turnwise.service.selection.pairwise import Pairwise, pairwise_of
+from turnwise.service.selection.pairwise import Pairwise
 from turnwise.service.selection.rerank import Reranking
 from turnwise.service.selection.scores import Candidates, Fit, goal_scores, next_utterance_scores
-from turnwise.service.selection.select import check_explained, selected
+from turnwise.service.selection.select import check_explained, pairwise_of, selected
 from turnwise.service.wire.pools import PoolVersion, Selected
 from turnwise.service.wire.ranking import (
     GivenCandidate,

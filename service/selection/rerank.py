@@ -45,11 +45,13 @@ class Reranking:
         """
         if name and self._model is None:
             raise InvalidRequest.field(
-                f"this service has no '{name}': TURNWISE_RERANKER names its folder", "rerank"
+                f"this service has no re-ranker '{name}': set TURNWISE_RERANKER to its folder",
+                "rerank",
             )
         if name and explain:
             raise InvalidRequest.field(
-                f"the scores of '{name}' are no sums over utterances", "explain"
+                f"the scores of '{name}' cannot be explained: they are not sums over utterances",
+                "explain",
             )
 
     async def scores(

@@ -10,7 +10,7 @@ from turnwise.models.scores import Aggregation, running_query
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Hit, PoolView
-from turnwise.service.selection.pairwise import Pairwise, pairwise_of
+from turnwise.service.selection.pairwise import Pairwise
 from turnwise.service.selection.rerank import Reranking
 from turnwise.service.sessions.update import EncodedContext
 from turnwise.service.wire.fields import RerankerName
@@ -102,6 +102,14 @@ async def _found(view: PoolView, query: Float32, count: int, timings: Timings) -
         return await view.search(query, count)
 
 
+def pairwise_of(view: PoolView, pairwise: Pairwise | None) -> Pairwise | None:
+    """Return the pairwise model if the pool uses it; None if the running query searches it."""
+    if view.encoder_name != "pairwise":
+        return None
+    assert pairwise is not None  # noqa: S101 - a replica without it serves no such pool
+    return pairwise
+
+
 def check_explained(view: PoolView, *, explain: bool) -> None:
     """Reject a request to explain the scores of a pool that cannot be explained.
 
@@ -110,7 +118,9 @@ def check_explained(view: PoolView, *, explain: bool) -> None:
     """
     if explain and view.encoder_name == "pairwise":
         raise InvalidRequest.field(
-            f"the scores of pool '{view.name}' are no sums over utterances", "explain"
+            f"the scores of pool '{view.name}' cannot be explained: "
+            "they are not sums over utterances",
+            "explain",
         )
 
 

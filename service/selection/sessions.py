@@ -54,7 +54,7 @@ class Sessions:
             return _transcript(session.id, base)
         if base and base.turns:
             raise SessionStarted(
-                f"session '{session.id}' has turns, so '{base.responder}' stays its responder"
+                f"session '{session.id}' has turns, so its responder stays '{base.responder}'"
             )
         await self._commit(session, Update(base, (), responder, self._encoder.fingerprint))
         return None  # the next attempt reads the expiry
@@ -81,7 +81,7 @@ class Sessions:
     async def _undo(self, session: SessionKey) -> Undone | None:
         base = await self._store.found(session)
         if not base.turns:
-            raise Conflict(f"session '{session.id}' has no turn to take back")
+            raise Conflict(f"session '{session.id}' has no turn to undo")
         update = Update(base, base.turns[:-1], base.responder, base.fingerprint)
         if not await self._commit(session, update):
             return None
@@ -106,21 +106,21 @@ class Sessions:
         ids: Sequence[str],
         aggregated: Aggregated,
     ) -> ScoreMatrix:
-        """Return the running score matrix: each candidate's score after each utterance.
+        """Return the score matrix: each candidate's score after each utterance.
 
         Raises:
             SessionNotFound: There is no such session.
             PoolNotFound: There is no such pool.
             CandidateNotFound: It lacks one of the candidates.
-            InvalidRequest: MaxSim or a pairwise pool, whose scores are no sums over rows.
+            InvalidRequest: MaxSim or a pairwise pool, whose scores are not sums over rows.
         """
         aggregation = aggregation_of(aggregated, self._encoder.aggregation)
         if aggregation.name == "max_sim":
-            raise InvalidRequest.field("max_sim has no running matrix", "aggregation")
+            raise InvalidRequest.field("max_sim has no score matrix", "aggregation")
         view = self._pools.view(namespace, pool)
         if view.encoder_name == "pairwise":
             raise InvalidRequest.field(
-                f"pool '{pool}' is of the pairwise model, which has no running matrix", "pool"
+                f"pool '{pool}' uses the pairwise model, which has no score matrix", "pool"
             )
         vectors = view.vectors(ids)
         base = await self._store.found(SessionKey(namespace, session_id), rows=None)

@@ -219,7 +219,7 @@ class _Retry:
 
     def replay(self, answered: Answered) -> TurnAnswer:
         if answered.body != self.body:
-            raise IdempotencyMismatch("this Idempotency-Key came with another body before")
+            raise IdempotencyMismatch("an earlier request with this key had another body")
         answer = TurnAnswer.model_validate_json(answered.answer, extra="ignore")
         return answer.model_copy(update={"replayed": True})
 

@@ -1,4 +1,4 @@
-"""Sessions: turns, the transcript, undo and the running score matrix."""
+"""Sessions: turns, the transcript, undo and the score matrix."""
 
 from typing import Literal
 
@@ -92,10 +92,10 @@ class Undone(Value):
 
 
 class ScoresQuery(Aggregated):
-    """The part of the running score matrix to return."""
+    """The part of the score matrix to return."""
 
     aggregation: Literal["mean", "last_rows"] | None = None
-    """All rows, or the last ones; MaxSim has no running matrix."""
+    """All rows, or the last ones; MaxSim has no score matrix."""
     last_rows: PositiveInt | None = None
     """Number of rows that `last_rows` sums."""
     pool: Name = "default"
@@ -104,7 +104,7 @@ class ScoresQuery(Aggregated):
 
 
 class ScoreMatrix(Value):
-    """The running score matrix: a line for each utterance, a column for each candidate."""
+    """The score matrix: a line for each utterance, a column for each candidate."""
 
     session_id: str
     pool: PoolVersion

@@ -92,7 +92,7 @@ def test_a_pool_of_the_pairwise_model_is_talked_with_and_not_explained(
 ) -> None:
     url = str(by_pairs.http.base_url)
     out = chat("Hello", "/explain 1", "1", options=("--url", url, "--pool", "pairs"))
-    assert "the scores of pool 'pairs' are no sums over utterances" in out
+    assert "the scores of pool 'pairs' cannot be explained" in out
     assert said(by_pairs) == [("user", "Hello"), ("bot", offered(out)[0])]
 
 

@@ -42,7 +42,7 @@ def main(url: str) -> None:
         goals = opened(browser, url, "goals", "dark")
         expect(goals.locator(".post")).to_have_count(len(DIALOGUE))
         goals.locator("#goals .text").fill("Great, we will take the room. Thank you!")
-        goals.get_by_role("button", name="Add one to avoid").click()
+        goals.get_by_role("button", name="Add an utterance to avoid").click()
         goals.locator("#avoid .text").fill("That is too expensive for us.")
         goals.locator("#avoid input[type=range]").fill("0.7")
         goals.get_by_role("heading", name="Goals").click()

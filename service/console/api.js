@@ -1,4 +1,4 @@
-/** Calls of the API: the key, retries that can do no harm, and errors in words. */
+/** Calls of the API: the API key, safe retries, and error messages. */
 
 const BASE = new URL("../", import.meta.url);
 const KEY = "turnwise.key";
@@ -6,26 +6,26 @@ const ATTEMPTS = 4;
 const NDJSON = "application/x-ndjson";
 
 const WORDS = {
-  unauthenticated: "This service needs an API key, and does not know the one in use.",
-  forbidden: "This API key may not do that.",
-  "session-not-found": "This session is not there, or no longer.",
-  "pool-not-found": "This pool is not there, or no longer.",
-  "candidate-not-found": "A candidate has gone from the pool.",
+  unauthenticated: "This service needs an API key that it knows.",
+  forbidden: "This API key lacks the scope for that.",
+  "session-not-found": "This session does not exist, or has expired.",
+  "pool-not-found": "This pool does not exist.",
+  "candidate-not-found": "A candidate is no longer in the pool.",
   "turn-conflict":
-    "The conversation has gone on elsewhere. Here is how it stands; nothing was sent.",
-  "session-full": "This session has as many turns as it may. Begin a new one.",
-  overloaded: "The service has too much to do at the moment. Try again shortly.",
-  "state-unavailable": "The service cannot reach its Redis. Nothing was changed.",
+    "The session has new turns from elsewhere. Nothing was sent; the transcript is now up to date.",
+  "session-full": "This session has reached its limit of turns. Begin a new one.",
+  overloaded: "The service is overloaded. Try again shortly.",
+  "state-unavailable": "The service cannot reach Redis. Nothing was changed.",
   "pool-not-ready": "This pool is still being encoded. Try again shortly.",
-  "deadline-exceeded": "That took too long, and was dropped.",
+  "deadline-exceeded": "That took too long, so the service dropped it.",
   draining: "The service is stopping. Try again shortly.",
-  "body-too-large": "That is more than the service takes at once.",
-  "body-too-slow": "The service waited too long for what was sent. Try again.",
+  "body-too-large": "The request is larger than the service accepts.",
+  "body-too-slow": "The request arrived too slowly. Try again.",
   "encoder-failed": "The model failed on this text.",
-  "internal-error": "Something went wrong in the service.",
+  "internal-error": "The service failed because of a bug.",
 };
 
-/** What a call failed with; its message is for people. */
+/** The error of a call; its message is for users. */
 export class ApiError extends Error {
   /**
    * @param {string} message
@@ -45,7 +45,7 @@ export const key = {
   forget: () => sessionStorage.removeItem(KEY),
 };
 
-/** A name nobody else has: for sessions and idempotency keys. Works without HTTPS too. */
+/** Return a unique name for a session or an idempotency key. Works without HTTPS, too. */
 export function unique(bytes = 16) {
   const random = crypto.getRandomValues(new Uint8Array(bytes));
   return Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -55,12 +55,12 @@ export function unique(bytes = 16) {
 export const path = (...parts) => parts.map(encodeURIComponent).join("/");
 
 /**
- * Call the API, and return what the JSON of its answer holds.
+ * Call the API, and return the JSON of its answer.
  * @param {string} method
  * @param {string} where Path below the service's root.
  * @param {{body?: any, query?: [string, string][], idempotencyKey?: string, repeatable?: boolean,
  *   signal?: AbortSignal, waiting?: (words: string) => void}} options `repeatable`: a second call
- *   does no harm, so that a refusal for the moment, or a lost answer, is tried again.
+ *   is safe, so the call is retried after a 429, a 503 or a lost answer.
  */
 export async function call(method, where, options = {}) {
   const { idempotencyKey, repeatable = method === "GET" || Boolean(idempotencyKey) } = options;
@@ -84,7 +84,7 @@ export async function text(where) {
 }
 
 /**
- * Put candidates into a pool, hearing of progress as lines that arrive.
+ * Upload candidates to a pool; progress arrives line by line.
  * @param {string} pool
  * @param {Blob | string} body
  * @param {boolean} lines NDJSON, not an array
@@ -99,7 +99,7 @@ export async function upload(pool, body, lines, progress, signal) {
     else if ("status" in event) throw problem(event, 0);
     else return event;
   }
-  throw new ApiError("The service broke off before it said what came of the upload.");
+  throw new ApiError("The connection closed before the service reported the result of the upload.");
 }
 
 async function once(method, where, { body, query, idempotencyKey, signal }) {
@@ -116,7 +116,7 @@ async function once(method, where, { body, query, idempotencyKey, signal }) {
   }
 }
 
-/** Fetch, and raise whatever is not a success. */
+/** Fetch, and raise an error unless the answer is a success. */
 async function reach(method, where, { headers = {}, body = undefined, signal = undefined }) {
   if (key.get()) headers["Authorization"] = `Bearer ${key.get()}`;
   let answer;
@@ -155,7 +155,7 @@ function problem(document, retryAfter) {
   return new ApiError(`${words} ${detail}`.trim(), { status, kind, retryAfter });
 }
 
-/** Say which fields are at fault: "candidate 4, text: should not be empty." */
+/** Name the wrong fields: "candidate 4, text: should not be empty." */
 function specifics({ detail = "", errors = [] }) {
   if (!errors.length) return detail && sentence(detail);
   const named = errors.slice(0, 3).map(({ loc, msg }) => `${field(loc)}${msg}`);

@@ -1,4 +1,4 @@
-/** The ranked candidates: look into one, let the bot say it, or edit it first. */
+/** The candidates: select one, let the bot say it, or edit it first. */
 
 import { use, write } from "./chat.js";
 import { conversation } from "./conversation.js";
@@ -38,7 +38,7 @@ function nothing() {
 function facts(answer, posts) {
   if (!answer) return "";
   const pool = answer.pool ? `${answer.pool.name}, version ${answer.pool.version}` : "";
-  return answer.turn < posts.length ? `${pool}; before the reply` : pool;
+  return answer.turn < posts.length ? `${pool}; before the last turn` : pool;
 }
 
 function item({ id, text, score, metadata }, most) {

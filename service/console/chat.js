@@ -1,4 +1,4 @@
-/** The transcript, tinted by what each utterance contributes, and the field below it. */
+/** The transcript, coloured by the contributions of its utterances, and the message field below it. */
 
 import { conversation } from "./conversation.js";
 import { announce, byId, decimals, empty, h } from "./dom.js";
@@ -32,7 +32,7 @@ export function startChat() {
   byId("undo").addEventListener("click", () => attempt(undo));
 }
 
-/** Put a text into the field, to be edited and said by the responder. */
+/** Put a text into the field, for the responder to edit and say. */
 export function write(text = "") {
   speaker("responder");
   field.value = text;
@@ -61,13 +61,13 @@ async function send() {
   grow();
   if (responds) speaker("user");
   const best = conversation.current && conversation.candidates[0];
-  if (best) announce(`Best reply: ${best.text}`);
+  if (best) announce(`Best candidate: ${best.text}`);
 }
 
 async function undo() {
   const last = conversation.posts.at(-1);
   if (!(await conversation.undo())) return;
-  announce(`Taken back: ${last?.text ?? ""}`);
+  announce(`Undone: ${last?.text ?? ""}`);
   if (last && !field.value) {
     speaker(last.speaker === conversation.responder ? "responder" : "user");
     field.value = last.speaker === conversation.responder ? "" : last.text;
@@ -109,13 +109,13 @@ function beginnings() {
   );
   return [
     empty(
-      "Say something as the user, and the best replies of the pool appear at once. For example:",
+      "Say something as the user to see the best candidates of the pool. For example:",
     ),
     h("div.examples", {}, ...examples),
   ];
 }
 
-/** A run of one speaker; its posts may be dragged into a plan. */
+/** An utterance: consecutive turns of one speaker. Each turn can be dragged into a plan. */
 function utterance(posts) {
   const side = posts[0].speaker === conversation.responder ? "bot" : "user";
   const bubbles = posts.map(({ text }) =>
@@ -129,7 +129,7 @@ function utterance(posts) {
   return h(`div.utterance.${side}`, {}, h("header", {}, name, h("span.part")), ...bubbles);
 }
 
-/** Show how each utterance speaks for the candidate that is selected. */
+/** Colour each utterance by its contribution to the selected candidate. */
 function tint() {
   const chosen = conversation.candidates.find(({ id }) => id === conversation.selected);
   const parts = chosen?.contributions ?? [];

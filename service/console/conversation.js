@@ -1,8 +1,8 @@
 /**
- * The session that is talked in, without a word about how it looks.
+ * The open session, without its presentation.
  *
- * Every change is posted with the number that its turn must get and with a key that a retry
- * repeats, so that neither a double click nor a lost answer says anything twice.
+ * Every turn is posted with its expected number and an idempotency key, which a retry repeats. So
+ * neither a double click nor a lost answer adds a turn twice.
  */
 
 import { ApiError, call, path, unique } from "./api.js";
@@ -25,32 +25,32 @@ class Conversation extends EventTarget {
   posts = [];
   /** @type {Candidate[]} Best first. */
   candidates = [];
-  /** Utterances that the candidates answer, and what else is known of that answer. */
+  /** The answer that the candidates came with, and its turn. */
   answer = null;
-  /** @type {string | null} Id of the candidate that is looked into. */
+  /** @type {string | null} Id of the selected candidate. */
   selected = null;
   /** @type {Settings} */
   settings = { pool: "default", aggregation: "", lastRows: 2, topK: 6 };
-  /** @type {Set<string>} Pools whose scores are no sums over utterances. */
+  /** @type {Set<string>} Pools whose scores have no contributions. */
   unexplained = new Set();
-  /** @type {Map<string, string>} Candidates that have been near the top, the newest last. */
+  /** @type {Map<string, string>} Candidates that were among the best, the newest last. */
   seen = new Map();
   busy = false;
 
   #unsent = null;
   #asked = 0;
 
-  /** Runs of one speaker count as one utterance. @returns {Post[][]} */
+  /** Consecutive turns of one speaker are one utterance. @returns {Post[][]} */
   get utterances() {
     return utterances(this.posts);
   }
 
-  /** Whether the candidates shown answer what was said last. */
+  /** Whether the candidates follow the last turn. */
   get current() {
     return this.answer?.turn === this.posts.length;
   }
 
-  /** Whether the responder is the one to speak. */
+  /** Whether the responder speaks next. */
   get awaited() {
     return this.posts.length > 0 && this.posts.at(-1).speaker !== this.responder;
   }
@@ -60,14 +60,14 @@ class Conversation extends EventTarget {
     return !this.unexplained.has(this.settings.pool);
   }
 
-  /** How the context folds up, as requests say it. */
+  /** The aggregation, as fields of a request. */
   get aggregated() {
     const { aggregation, lastRows } = this.settings;
     if (!aggregation) return {};
     return aggregation === "last_rows" ? { aggregation, last_rows: lastRows } : { aggregation };
   }
 
-  /** Go on with what this tab had open, or begin. */
+  /** Open the session that this tab had open, or begin a new one. */
   async resume() {
     const stored = JSON.parse(sessionStorage.getItem(STORED) ?? "{}");
     Object.assign(this.settings, stored.settings);
@@ -75,14 +75,14 @@ class Conversation extends EventTarget {
     else this.begin();
   }
 
-  /** Open a session by its name; one that is not there begins with its first turn. */
+  /** Open a session by its name; a new one begins with its first turn. */
   async open(session, seen = new Map()) {
     Object.assign(this, { session, seen, posts: [], candidates: [], answer: null, selected: null });
     this.#unsent = null;
     await this.refresh();
   }
 
-  /** Begin a session that nobody has. */
+  /** Begin a session with an unused name. */
   begin() {
     Object.assign(this, {
       session: `console-${unique(4)}`,
@@ -95,7 +95,7 @@ class Conversation extends EventTarget {
     this.#changed();
   }
 
-  /** Read the session anew, and rank for it where the responder is to speak. */
+  /** Read the session again, and rank for it if the responder speaks next. */
   async refresh() {
     this.#changed();
     await this.#read();
@@ -103,7 +103,7 @@ class Conversation extends EventTarget {
     if (this.awaited) await this.rank();
   }
 
-  /** Choose how to select, and select again. @param {Partial<Settings>} changes */
+  /** Change the settings, and select again. @param {Partial<Settings>} changes */
   async choose(changes) {
     if (changes.pool && changes.pool !== this.settings.pool) this.seen.clear();
     Object.assign(this.settings, changes);
@@ -111,7 +111,7 @@ class Conversation extends EventTarget {
     if (this.awaited) await this.rank();
   }
 
-  /** Say something; with a reply of the responder, what the candidates were stays to be looked at. */
+  /** Post a turn. After a turn of the responder the last candidates stay visible. */
   say(speaker, text) {
     return this.#alone(async () => {
       const attempt = this.#attempt(speaker, text);
@@ -131,7 +131,7 @@ class Conversation extends EventTarget {
     });
   }
 
-  /** Take the last post back. It is not tried twice: a lost answer may stand for a deed. */
+  /** Undo the last turn. There is no retry: although its answer was lost, an undo may have happened. */
   undo() {
     return this.#alone(async () => {
       const undone = await this.#orStanding(() =>
@@ -144,7 +144,7 @@ class Conversation extends EventTarget {
     });
   }
 
-  /** Rank the pool for where the session stands, with what explains it, and change nothing. */
+  /** Rank the pool after the context of the session, with contributions; this changes nothing. */
   async rank() {
     const asked = ++this.#asked;
     const { explain, session: session_id } = this;
@@ -157,19 +157,19 @@ class Conversation extends EventTarget {
     this.#changed();
   }
 
-  /** Look into a candidate. */
+  /** Select a candidate. */
   select(id) {
     if (id === this.selected) return;
     this.selected = id;
     this.dispatchEvent(new Event("select"));
   }
 
-  /** Forget candidates that are no more. */
+  /** Forget candidates that no longer exist. */
   forget(ids) {
     for (const id of ids) this.seen.delete(id);
   }
 
-  /** Repeat what did not come through, or make a new attempt. */
+  /** Return the attempt that was not acknowledged, if it is the same turn, or a new one. */
   #attempt(speaker, text) {
     const expected = this.posts.length + 1;
     const same = this.#unsent?.body;
@@ -182,7 +182,7 @@ class Conversation extends EventTarget {
     return this.#unsent;
   }
 
-  /** Do one thing at a time: what comes meanwhile is a double click. Returns whether it was done. */
+  /** Run one change at a time, and skip others, such as double clicks. Returns whether it ran. */
   async #alone(work) {
     if (this.busy) return false;
     this.busy = true;
@@ -196,7 +196,7 @@ class Conversation extends EventTarget {
     }
   }
 
-  /** Where the session is not as it is taken to be, read how it stands before the error goes on. */
+  /** If the session differs from what is shown, read it again before the error is raised. */
   async #orStanding(work) {
     try {
       return await work();
@@ -223,7 +223,7 @@ class Conversation extends EventTarget {
     if (!this.current) this.#answered([], null);
   }
 
-  /** What was thought not to have come through may stand in the session all the same. */
+  /** Drop the unsent turn if the session has it after all. */
   #arrived() {
     const body = this.#unsent?.body;
     const post = body && this.posts[body.expected_turn - 1];

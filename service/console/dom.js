@@ -39,21 +39,21 @@ function dress(element, classes, { vars = {}, ...properties }, children) {
 
 const asNode = (child) => (child instanceof Node ? child : document.createTextNode(String(child)));
 
-/** Options of a <select>, which keeps its choice where it is still there. */
+/** Set the options of a <select>, which keeps its choice if that still exists. */
 export function setOptions(select, names, preferred = select.value) {
   select.replaceChildren(...names.map((name) => h("option", { value: name }, name)));
   if (names.includes(preferred)) select.value = preferred;
 }
 
-/** Say something to screen readers. */
+/** Announce something to screen readers. */
 export function announce(words) {
   byId("live").textContent = words;
 }
 
-/** @param {string} words What stands where there is nothing yet. */
+/** @param {string} words Shown while there is nothing else. */
 export const empty = (words) => h("p.empty", {}, words);
 
-/** A number with a minus sign of its own width, and no "−0.00". */
+/** Format a number with a typographic minus sign, and without "−0.00". */
 export function decimals(value, digits = 3) {
   const text = value.toFixed(digits);
   return Number(text) === 0 ? text.replace("-", "") : text.replace("-", "−");
@@ -67,7 +67,7 @@ export function milliseconds(ms) {
   return `${ms.toFixed(ms > 0 && ms < 10 ? 1 : 0)} ms`;
 }
 
-/** Run work once, after calls have stopped for a moment. */
+/** Return a function that runs work once its calls have paused. */
 export function debounced(work, ms = 350) {
   let timer = 0;
   return () => {

@@ -1,4 +1,4 @@
-/** Goals, and what to avoid: asked of the service whenever one of them, or the session, changes. */
+/** Goals and utterances to avoid: the console ranks again whenever one of them or the session changes. */
 
 import { call } from "./api.js";
 import { conversation } from "./conversation.js";
@@ -23,7 +23,7 @@ export function startGoals() {
   addGoal();
 }
 
-/** Lead to a text from now on. */
+/** Add a goal. */
 export function addGoal(text = "", speaker = "user") {
   const free = [...byId("goals").querySelectorAll(".text")].find((field) => !field.value);
   if (free && text) {
@@ -46,7 +46,7 @@ function addAvoided() {
   const threshold = h(
     "label.slider",
     {},
-    "from",
+    "threshold",
     h("input.number", { type: "range", min: 0, max: 2, step: 0.01, value: 0.5 }),
     h("output", {}, "0.50"),
   );
@@ -66,7 +66,7 @@ function add(place, name, text, speaker, number) {
     h(`span.mark.${name.toLowerCase()}`, { "aria-hidden": "true" }, name),
     h(
       "select",
-      { "aria-label": "Who says it" },
+      { "aria-label": "Speaker" },
       ...speakers.map(([value, words]) => h("option", { value }, words)),
     ),
     h("input.text", { "aria-label": name, dir: "auto", placeholder: hint }),
@@ -108,10 +108,10 @@ async function update() {
   if (question === asked) return;
   running.abort();
   if (!posts.length)
-    return nothing("Say something first: goals are reached from where the conversation stands.");
+    return nothing("Say something first: a ranking needs a context.");
   if (!goals.length && !avoid.length)
     return nothing(
-      "Write what the user should end up saying, or what you would like the bot to be able to say.",
+      "Write a goal: what the user should say, or what the bot should be able to say.",
     );
   running = new AbortController();
   byId("moves").toggleAttribute("data-busy", true);
@@ -124,7 +124,7 @@ async function update() {
   }
 }
 
-/** The rows that hold a text, as requests say them. */
+/** The rows with a text, as fields of a request. */
 function values(place) {
   return [...byId(place).querySelectorAll(".aim")].flatMap((row) => {
     const text = row.querySelector(".text").value.trim();

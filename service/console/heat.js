@@ -1,10 +1,10 @@
-/** Numbers as warmth: the style sheet mixes the colours, for light and for dark. */
+/** Numbers as colours; the style sheet mixes them, for light and dark. */
 
 import { conversation } from "./conversation.js";
 import { byId, decimals, empty, h } from "./dom.js";
 
 /**
- * Tint an element by a value; `undefined` takes the tint away. The root lets small ones be seen.
+ * Colour an element by a value; `undefined` removes the colour. The square root makes small values visible.
  * @param {HTMLElement} element
  * @param {number | undefined} value
  * @param {number} most Magnitude of the deepest colour.
@@ -23,13 +23,13 @@ export function startHeatMap() {
   conversation.addEventListener("select", mark);
 }
 
-/** Candidates down, utterances across; a line adds up to the score. */
+/** Draw a line for each candidate and a column for each utterance; a line adds up to the score. */
 function draw() {
   const explained = conversation.candidates.filter(({ contributions }) => contributions?.length);
   if (!explained.length) {
     const why = conversation.explain
-      ? "With candidates comes what speaks for them."
-      : "Scores of this pool are the pairwise model's: no sums over utterances.";
+      ? "Contributions appear with the candidates."
+      : "This pool uses the pairwise model, whose scores have no contributions.";
     byId("why").replaceChildren(empty(why));
     return;
   }

@@ -1,4 +1,4 @@
-/** Where the time goes, live: durations of the stages from what /metrics says, again and again. */
+/** Live durations of the stages, from regular scrapes of /metrics. */
 
 import { text } from "./api.js";
 import { byId, decimals, empty, h, milliseconds, svg, thousands } from "./dom.js";
@@ -14,14 +14,18 @@ const TICKS = [1, 10, 100, 1000];
 const NAMES = {
   session_read: "read the session",
   session_write: "write the session",
-  queue: "wait for the encoder",
+  queue: "wait in the encoder queue",
   tokenize: "tokenise",
   encode: "encode",
   search: "search",
   rerank: "re-rank, explain",
   plan: "plan",
 };
-const LANES = { critical: "somebody waits for", idle: "for the next turn", bulk: "of uploads" };
+const LANES = {
+  critical: "critical: a request waits for them",
+  idle: "idle: for the next turn",
+  bulk: "bulk: uploads",
+};
 
 /** @type {{at: number, scrape: ReturnType<typeof samples>}[]} */
 let kept = [];
@@ -33,7 +37,7 @@ export function startLatency() {
   setInterval(() => (visible() || ticks++ % SELDOM === 0) && poll().catch(() => {}), EVERY_MS);
 }
 
-/** Whether anybody looks; where nobody does, now and then is enough to begin with. */
+/** Whether the view is visible; otherwise it is enough to scrape now and then. */
 const visible = () => location.hash === "#latency" && !document.hidden;
 
 async function poll() {
@@ -92,7 +96,7 @@ function routes(before, after, seconds) {
     : empty("No requests in this time. Say something, and look again.");
 }
 
-/** A line each: how many, p50, p95, and the two as a bar on a logarithmic scale. */
+/** Return a table with count, p50 and p95 of each row, and both as a bar on a logarithmic scale. */
 function durations(name, rows, seconds = 0) {
   const head = [name, seconds ? "Rate" : "Count", "p50", "p95"].map((words) =>
     h("th", { scope: "col" }, words),
@@ -162,7 +166,7 @@ function queue(before, after) {
     sum(after, "turnwise_dropped_texts_total") - (before ? sum(before, "turnwise_dropped_texts_total") : 0);
   return [
     figure(
-      "Texts that wait",
+      "Waiting texts",
       thousands(depth(after)),
       trace(kept.map(({ scrape }) => depth(scrape))),
     ),
@@ -170,14 +174,14 @@ function queue(before, after) {
       figure(`… ${words}`, thousands(value(after, "turnwise_queue_texts", { lane }))),
     ),
     figure(
-      "The oldest turn or ranking waits since",
+      "Age of the oldest critical text",
       milliseconds(value(after, "turnwise_queue_oldest_seconds") * 1000),
     ),
-    figure("Texts a batch", batches ? decimals(mean, 1) : "–"),
-    figure("Texts encoded", thousands(encoded)),
-    figure("Known already", share),
-    figure("Requests turned away", thousands(turned)),
-    figure("Texts dropped", thousands(dropped)),
+    figure("Texts per batch", batches ? decimals(mean, 1) : "–"),
+    figure("Encoded texts", thousands(encoded)),
+    figure("Found in the cache", share),
+    figure("Rejected requests", thousands(turned)),
+    figure("Dropped texts", thousands(dropped)),
   ];
 }
 

@@ -1,7 +1,7 @@
 /**
- * The running score matrix as a picture: utterances across, a line for each candidate. Scores
- * compare candidates of one utterance only, so each utterance has a scale of its own, from the
- * least to the greatest of those shown.
+ * The score matrix as a picture: a column for each utterance, a line for each candidate. Scores
+ * are comparable within one utterance only, so each column has its own scale, from its lowest to its
+ * highest score.
  */
 
 import { conversation } from "./conversation.js";
@@ -22,7 +22,7 @@ export function clearLines() {
   matrix = null;
 }
 
-/** Draw the matrix that was drawn last, or a new one. */
+/** Draw a new matrix, or the last one again. */
 export function drawLines(fresh = matrix) {
   if (!fresh) return;
   if (fresh !== matrix) {
@@ -62,7 +62,7 @@ export function drawLines(fresh = matrix) {
   light(null);
 }
 
-/** From the least, 0, to the greatest, 1. */
+/** Scale scores from the lowest, 0, to the highest, 1. */
 function shares(line) {
   const least = Math.min(...line);
   const range = Math.max(...line) - least;
@@ -99,7 +99,7 @@ function tick(turn, x, column) {
   );
 }
 
-/** Each line's name where it ends, moved apart where they would lie on each other. */
+/** Label each line at its end; labels that would overlap are moved apart. */
 function labels(y, share) {
   const last = share.at(-1);
   const order = matrix.ids.map((_, candidate) => candidate).sort((a, b) => last[b] - last[a]);
@@ -170,10 +170,10 @@ function numbers() {
 function spoken() {
   const last = shares(matrix.scores.at(-1));
   const best = matrix.ids[last.indexOf(Math.max(...last))];
-  return `${matrix.ids.length} candidates over ${matrix.turns.length} utterances. In front now: ${textOf(best)}`;
+  return `${matrix.ids.length} candidates over ${matrix.turns.length} utterances. Best now: ${textOf(best)}`;
 }
 
-/** Put a candidate in front: the one that is pointed at, or else the one that is selected. */
+/** Bring a candidate to the front: the one under the pointer, or the selected one. */
 export function light(id) {
   const bright = id ?? conversation.selected;
   for (const element of place.querySelectorAll("[data-id]")) {
@@ -182,7 +182,7 @@ export function light(id) {
   }
 }
 
-/** Give each candidate a colour, which it keeps while it is in the picture. */
+/** Assign a colour to each candidate; it keeps the colour while it is in the picture. */
 function colour() {
   const kept = new Map(
     matrix.ids.filter((id) => colours.has(id)).map((id) => [id, colours.get(id)]),

@@ -1,4 +1,4 @@
-/** The frame: views, settings, the key, and whether the service is well. */
+/** The frame: views, settings, the API key, and the health of the service. */
 
 import { call, key } from "./api.js";
 import { startCandidates } from "./candidates.js";
@@ -37,14 +37,14 @@ window.addEventListener("unhandledrejection", (event) => show(event.reason));
 watch();
 begin();
 
-/** Read what the service has, pools first: they tell what can be asked for in a conversation. */
+/** Load everything, pools first: a session needs the name of one. */
 async function begin() {
   await attempt(refreshPools);
   await attempt(() => conversation.resume());
   await attempt(about);
 }
 
-/** The service is back: what could not be read before is read now. */
+/** Load again what could not be loaded while the service was away. */
 async function recover() {
   await attempt(refreshPools);
   await attempt(() => conversation.refresh());
@@ -54,7 +54,7 @@ async function recover() {
 async function about() {
   const { model, limits } = await call("GET", "version");
   byId("aggregation").options[0].textContent =
-    `as the model says (${model.aggregation.replace("_", " ")})`;
+    `model default (${model.aggregation.replace("_", " ")})`;
   byId("top-k").max = String(limits.max_top_k);
   byId("health").title = `${model.name}, ${model.runtime}`;
 }
@@ -124,17 +124,17 @@ function startKey() {
     dialog.showModal();
     byId("key").select();
   };
-  const kept = "Kept in this tab until it is closed, and sent to this service only.";
+  const kept = "This tab keeps the key until you close it, and sends it to this service only.";
   byId("key-button").addEventListener("click", () => ask(kept));
   window.addEventListener("keyneeded", () =>
-    ask(`${key.get() ? "The service does not know this key." : "The service needs one."} ${kept}`),
+    ask(`${key.get() ? "The service does not know this key." : "The service needs a key."} ${kept}`),
   );
   dialog.addEventListener("close", () => {
     const typed = byId("key").value.trim();
     byId("key").value = "";
     if (dialog.returnValue === "cancel") return;
     if (/[^\x21-\x7e]/.test(typed))
-      return show(new Error("A key consists of letters, digits and signs, without spaces."));
+      return show(new Error("A key has letters, digits and symbols, and no spaces."));
     if (dialog.returnValue === "save" && typed) key.set(typed);
     else key.forget();
     mark();
@@ -145,13 +145,13 @@ function startKey() {
   mark();
 }
 
-/** Look after the service for good, more often while it is not well. */
+/** Check the service regularly, more often while it is not ready. */
 async function watch() {
   if (!document.hidden) await health();
   setTimeout(watch, byId("health").dataset.state === "ready" ? HEALTH_MS.ready : HEALTH_MS.other);
 }
 
-/** Say whether the service is there and ready; what fails is named. */
+/** Show whether the service is ready, and which checks fail. */
 async function health() {
   const [state, words, why] = await call("GET", "readyz", { repeatable: false }).then(
     () => ["ready", "Ready", ""],

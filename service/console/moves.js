@@ -1,4 +1,4 @@
-/** How goals move the candidates, drawn as lines from place to place, and what is removed, and why. */
+/** The ranking toward goals: lines show how candidates move, and a list the rejected ones. */
 
 import { use } from "./chat.js";
 import { conversation } from "./conversation.js";
@@ -8,7 +8,7 @@ const SHOWN = 10;
 const ROW_PX = 52;
 const GAP_PX = 64;
 
-/** @param {string} words What there is to do first. */
+/** @param {string} words What to do first. */
 export function clearMoves(words) {
   byId("moves").replaceChildren(empty(words));
   byId("moves-facts").textContent = "";
@@ -26,13 +26,13 @@ export function drawMoves({ ranking, rejected }, { goals, avoid, pool }) {
   const out = new Set(rejected.map(({ index }) => index));
   const before = byIndex.slice(0, SHOWN);
   const after = ranking.slice(0, SHOWN);
-  byId("moves-facts").textContent = `the ${byIndex.length} that follow best, out of “${pool}”`;
+  byId("moves-facts").textContent = `short list of ${byIndex.length} candidates of “${pool}”`;
   byId("moves").replaceChildren(
     h(
       "div.moves",
       { vars: { row: `${ROW_PX}px`, gap: `${GAP_PX}px` } },
       h("h3.before", {}, "As the next utterance"),
-      h("h3.after", {}, goals.length ? "Toward the goal" : "What is left"),
+      h("h3.after", {}, goals.length ? "Toward the goal" : "Not rejected"),
       h(
         "ol.before",
         { "aria-label": "As the next utterance" },
@@ -48,7 +48,7 @@ export function drawMoves({ ranking, rejected }, { goals, avoid, pool }) {
   );
   drawRejected(rejected, avoid);
   announce(
-    `${after[0] ? `First now: ${after[0].text}` : "Nothing is left"}. ${rejected.length} removed.`,
+    `${after[0] ? `Best now: ${after[0].text}` : "All are rejected"}. ${rejected.length} rejected.`,
   );
 }
 
@@ -62,7 +62,7 @@ function moved({ text, index, score, goals }, rank, all) {
   const rise = was - rank;
   const arrow = rise ? `${rise > 0 ? "▲" : "▼"} ${Math.abs(rise)}` : "=";
   const kind = rise > 0 ? "up" : rise < 0 ? "down" : "same";
-  const spoken = rise ? `${rise > 0 ? "up" : "down"} ${Math.abs(rise)}` : "where it was";
+  const spoken = rise ? `${rise > 0 ? "up" : "down"} ${Math.abs(rise)}` : "unchanged";
   const reached = goals.map((reach) => decimals(reach, 2)).join(" · ");
   return h(
     "li",
@@ -89,7 +89,7 @@ function moved({ text, index, score, goals }, rank, all) {
   );
 }
 
-/** Lines from where a candidate was to where it is; those from further down begin at the edge. */
+/** Draw a line from a candidate's old place to its new one; it begins at the edge if the old place is not shown. */
 function links(before, after) {
   const height = ROW_PX * Math.max(before.length, after.length);
   const y = (rank) => (rank + 0.5) * ROW_PX;
@@ -111,8 +111,8 @@ function links(before, after) {
 function drawRejected(rejected, avoid) {
   byId("rejected-panel").hidden = !avoid.length;
   byId("rejected-facts").textContent = rejected.length
-    ? `${rejected.length} candidate${rejected.length > 1 ? "s" : ""} for what they lead to`
-    : "nothing leads there; lower the threshold to see what comes closest";
+    ? `${rejected.length} candidate${rejected.length > 1 ? "s" : ""}`
+    : "no candidate passes a threshold; lower it to see the nearest";
   const worst = [...rejected].sort((a, b) => b.reachability - a.reachability);
   byId("rejected").replaceChildren(
     ...worst.map(({ text, avoid: place, reachability }) =>
@@ -125,7 +125,7 @@ function drawRejected(rejected, avoid) {
           {},
           "leads to ",
           h("q", { dir: "auto" }, avoid[place].text),
-          `: reachability ${decimals(reachability, 2)}, from ${decimals(avoid[place].threshold, 2)} on it is removed`,
+          `: reachability ${decimals(reachability, 2)}, threshold ${decimals(avoid[place].threshold, 2)}`,
         ),
       ),
     ),

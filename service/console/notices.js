@@ -1,10 +1,10 @@
-/** What went wrong, in words, where everybody hears of it; and questions before a deed. */
+/** Error messages, and questions before a deletion. */
 
 import { byId, h } from "./dom.js";
 
 const STAYS_MS = 12000;
 
-/** Show an error until it is put away, or for a while. */
+/** Show an error for a while, or until it is dismissed. */
 export function show(error) {
   if (error?.name === "AbortError") return;
   if (!error?.status && error?.kind !== "unreachable") console.error(error);
@@ -16,7 +16,7 @@ export function show(error) {
     h("p", {}, words),
     h(
       "button.quiet",
-      { type: "button", "aria-label": "Put away", onclick: () => notice.remove() },
+      { type: "button", "aria-label": "Dismiss", onclick: () => notice.remove() },
       "×",
     ),
   );
@@ -24,12 +24,12 @@ export function show(error) {
   setTimeout(() => notice.remove(), STAYS_MS);
 }
 
-/** Put away what no longer holds. */
+/** Dismiss errors that no longer hold. */
 export function settle(kind) {
   for (const notice of byId("problems").querySelectorAll(`[data-kind="${kind}"]`)) notice.remove();
 }
 
-/** Let work's errors be seen. Returns what it returns, or undefined. */
+/** Run work and show its errors. Returns its result, or undefined. */
 export async function attempt(work) {
   try {
     return await work();
@@ -39,7 +39,7 @@ export async function attempt(work) {
   }
 }
 
-/** Ask before something that cannot be undone. @returns {Promise<boolean>} */
+/** Ask before something that the user cannot undo. @returns {Promise<boolean>} */
 export function confirmed(title, words) {
   const dialog = byId("confirm-dialog");
   byId("confirm-title").textContent = title;
@@ -51,7 +51,7 @@ export function confirmed(title, words) {
   });
 }
 
-/** Let a form work once at a time, and its errors be seen. */
+/** Run work when a form is submitted, once at a time, and show its errors. */
 export function submitted(form, work) {
   byId(form).addEventListener("submit", async (event) => {
     event.preventDefault();

@@ -1,4 +1,4 @@
-/** Orders of goals drawn as paths, the best in front, and listed with their scores. */
+/** Orders of goals, drawn as paths and listed with their scores, best first. */
 
 import { byId, decimals, empty, h, svg } from "./dom.js";
 
@@ -7,7 +7,7 @@ const STEP_PX = [50, 150];
 
 export function clearOrders() {
   byId("orders-facts").textContent = "";
-  byId("orders").replaceChildren(empty("Two goals or more, and their best orders are drawn here."));
+  byId("orders").replaceChildren(empty("Add two or more goals to see their best orders."));
 }
 
 /**
@@ -19,7 +19,7 @@ export function drawOrders({ orders, next_goal, optimal }, goals, { adopt, pursu
   const next = goals.find(({ id }) => id === next_goal);
   byId("orders-facts").textContent = optimal
     ? "no other order scores higher"
-    : "good orders; there are too many goals to try all";
+    : "good orders; there are too many to try all";
   const ranked = h(
     "ol.ranked",
     { "aria-label": "Orders, best first", vars: { count: String(goals.length) } },
@@ -34,13 +34,13 @@ export function drawOrders({ orders, next_goal, optimal }, goals, { adopt, pursu
       h("span.soft", {}, "Next: "),
       h("strong", { dir: "auto" }, next.text),
       " ",
-      h("button", { type: "button", onclick: () => pursue(next) }, "Pursue it"),
+      h("button", { type: "button", onclick: () => pursue(next) }, "Rank toward it"),
     ),
   );
   light(0);
 }
 
-/** Goals down, places in the order across; each order is a path, the best in front. */
+/** Draw goals as lines and places as columns; each order is a path, the best in front. */
 function picture(orders, goals) {
   const count = goals.length;
   const room = byId("orders").clientWidth;
@@ -102,7 +102,7 @@ function line({ order: ids, score }, rank, goals, adopt) {
       },
       h("span.steps", {}, ...steps),
       h("span.score", {}, decimals(score)),
-      h("span.soft", {}, "take this order"),
+      h("span.soft", {}, "use this order"),
     ),
   );
 }

@@ -1,4 +1,4 @@
-/** Goals dragged or typed in, to be put into the order in which a dialogue can reach them. */
+/** The plan: goals that the user drags or types, and the service orders. */
 
 import { call, path } from "./api.js";
 import { conversation } from "./conversation.js";
@@ -14,7 +14,7 @@ const list = byId("plan-goals");
 /** @type {{id: string, text: string, speaker: string}[]} `speaker` "" is the responder. */
 let goals = JSON.parse(sessionStorage.getItem(STORED) ?? "[]");
 let running = new AbortController();
-/** The last answer, which holds while the goals are the same, in whatever order they stand. */
+/** The last answer; it stays valid while the set of goals is the same. */
 let plan = null;
 
 export function startPlan() {
@@ -41,7 +41,7 @@ export function startPlan() {
   showOrders();
 }
 
-/** Take a text in as a goal, once. */
+/** Add a text as a goal, once. */
 function insert(text, at = goals.length) {
   const words = text.trim().replace(/\s+/g, " ");
   if (!words || goals.some((goal) => goal.text === words)) return false;
@@ -87,7 +87,7 @@ function draw() {
       h(
         "li.hollow",
         {},
-        empty("Drop goals here: what is said in the conversation, or what the pool has to say."),
+        empty("Drop goals here: turns of the transcript, or candidates of the pool."),
       ),
     );
   byId("plan-form").querySelector(".primary").disabled = goals.length < 2;
@@ -98,7 +98,7 @@ function item(goal, place) {
   const { id, text } = goal;
   const who = h(
     "select",
-    { "aria-label": "Who says it", "data-focus": `who-${id}` },
+    { "aria-label": "Speaker", "data-focus": `who-${id}` },
     h("option", { value: "" }, conversation.responder),
     h("option", { value: "user" }, "user"),
   );
@@ -180,7 +180,7 @@ function drop(event) {
   else insert(event.dataTransfer.getData("text/plain"), to);
 }
 
-/** Place between the goals: before the first whose middle lies below the pointer. */
+/** Return the place for a drop: before the first goal whose middle is below the pointer. */
 function gap(pointer) {
   const middles = [...list.querySelectorAll("li[data-id]")].map((row) => {
     const { top, height } = row.getBoundingClientRect();
@@ -218,7 +218,7 @@ function showOrders() {
 
 function adopt(ids) {
   goals.sort((a, b) => ids.indexOf(a.id) - ids.indexOf(b.id));
-  changed("In this order now");
+  changed("Order changed");
 }
 
 function pursue({ text, speaker }) {

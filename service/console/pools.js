@@ -1,4 +1,4 @@
-/** Pools: what there is, search, delete. */
+/** Pools: list, search, delete. */
 
 import { call, path } from "./api.js";
 import { conversation } from "./conversation.js";
@@ -10,7 +10,7 @@ export function startPools() {
   submitted("search-form", search);
 }
 
-/** Read the list of pools anew, wherever it is shown. */
+/** Read the list of pools again, and update every place that shows it. */
 export async function refreshPools() {
   const { pools } = await call("GET", "pools");
   const names = pools.map(({ name }) => name);
@@ -22,10 +22,10 @@ export async function refreshPools() {
   byId("pool-names").replaceChildren(...names.map((value) => h("option", { value })));
   const total = pools.reduce((sum, { size }) => sum + size, 0);
   byId("pools-facts").textContent = pools.length
-    ? `${thousands(total)} candidates in ${pools.length}`
+    ? `${thousands(total)} candidates in ${pools.length} pool${pools.length > 1 ? "s" : ""}`
     : "";
   byId("pools").replaceChildren(
-    pools.length ? table(pools) : empty("No pool yet. Upload a file of replies below."),
+    pools.length ? table(pools) : empty("No pool yet. Upload a file of candidates below."),
   );
 }
 
@@ -66,7 +66,7 @@ function row({ name, description, size, version, exact, recall_at_10, state, byt
         {
           type: "button",
           "aria-pressed": String(chosen),
-          "aria-label": `Talk with ${name}`,
+          "aria-label": `Use the pool ${name}`,
           onclick: () => attempt(() => choose(name)),
         },
         chosen ? "In use" : "Use",
@@ -90,7 +90,7 @@ async function choose(pool) {
 }
 
 async function drop(name, size) {
-  const words = `All of its ${thousands(size)} candidates go, for every conversation. This cannot be undone.`;
+  const words = `This deletes its ${thousands(size)} candidates for every session. You cannot undo it.`;
   if (!(await confirmed(`Delete the pool “${name}”?`, words))) return;
   await call("DELETE", path("pools", name));
   announce(`${name} deleted`);

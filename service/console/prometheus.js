@@ -1,4 +1,4 @@
-/** What Prometheus would scrape, read here: samples, and quantiles of what two scrapes differ by. */
+/** Reads the text format of Prometheus: samples, and quantiles of the difference of two scrapes. */
 
 const LINE = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)/;
 const LABEL = /(\w+)="((?:[^"\\]|\\.)*)"/g;
@@ -21,7 +21,7 @@ export function samples(text) {
   return found;
 }
 
-/** @returns {number} the value of the sample with these labels; 0 where there is none */
+/** @returns {number} the value of the sample with these labels; 0 if there is none */
 export function value(scrape, name, labels = {}) {
   const wanted = Object.entries(labels);
   const sample = (scrape.get(name) ?? []).find((each) =>
@@ -36,7 +36,7 @@ export function values(scrape, name, label) {
 }
 
 /**
- * What a histogram saw between two scrapes: its buckets, cumulative, by their upper bound.
+ * Cumulative buckets of a histogram between two scrapes, by their upper bound.
  * @returns {{bound: number, count: number}[]}
  */
 export function seen(before, after, name, labels) {
@@ -48,7 +48,7 @@ export function seen(before, after, name, labels) {
 }
 
 /**
- * A quantile, taken to lie evenly within its bucket; null where nothing was seen.
+ * A quantile, interpolated within its bucket; null if there are no observations.
  * @param {{bound: number, count: number}[]} cumulative
  * @param {number} q
  */

@@ -1,4 +1,4 @@
-/** The running score matrix of the candidates that are, or were, near the top: which, and when. */
+/** The score matrix of the candidates that are, or were, among the best. */
 
 import { call, path } from "./api.js";
 import { conversation } from "./conversation.js";
@@ -29,17 +29,17 @@ async function update() {
   ]);
   if (question === asked) return;
   asked = question;
-  if (!posts.length || !ids.length) return say("With the first reply the picture begins.");
+  if (!posts.length || !ids.length) return say("The score matrix appears with the first candidates.");
   if (settings.aggregation === "max_sim")
-    return say("MaxSim is no sum over turns: it has no running matrix.");
-  if (!conversation.explain) return say("Scores of the pairwise model have no running matrix.");
+    return say("MaxSim has no score matrix: its scores are not sums of rows.");
+  if (!conversation.explain) return say("The pairwise model has no score matrix.");
   const found = await read(session, ids);
   if (question !== asked) return;
   if (!found?.scores.length) return say("None of these candidates is in the pool any more.");
   drawLines(found);
 }
 
-/** The candidates of the answer, and of earlier ones as far as they were near the top. */
+/** The candidates of the answer, and those of earlier answers that were among the best. */
 function wanted() {
   const shown = conversation.candidates.map(({ id }) => id).filter(Boolean);
   return [

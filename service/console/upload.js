@@ -1,4 +1,4 @@
-/** Files of candidates, put into a pool as one version or not at all, with progress. */
+/** Uploads a file of candidates as one version of a pool, and shows the progress. */
 
 import { call, path, upload } from "./api.js";
 import { announce, byId, h, fileSize, thousands } from "./dom.js";
@@ -30,13 +30,13 @@ async function put() {
       progress(`${thousands(encoded)} of ${thousands(total)} encoded`, encoded / total);
     const done = await upload(name, body, lines, counted, uploading.signal);
     progress(
-      `Version ${done.version}: ${thousands(done.upserted)} new or changed, ${thousands(done.unchanged)} as before; ${thousands(done.size)} in all`,
+      `Version ${done.version}: ${thousands(done.upserted)} new or changed, ${thousands(done.unchanged)} unchanged; ${thousands(done.size)} in total`,
       1,
     );
     announce(byId("upload-words").textContent);
   } catch (error) {
     byId("upload-progress").hidden = !uploading.signal.aborted;
-    if (uploading.signal.aborted) progress("Called off. No candidate came in.", 0);
+    if (uploading.signal.aborted) progress("Cancelled. The pool has not changed.", 0);
     throw error;
   } finally {
     byId("upload-stop").hidden = true;
@@ -44,7 +44,7 @@ async function put() {
   }
 }
 
-/** Create a pool where there is none: to put one that is there would forget its description. */
+/** Create a pool if there is none; a PUT of an existing one would remove its description. */
 async function create(name) {
   try {
     await call("GET", path("pools", name));
@@ -54,7 +54,7 @@ async function create(name) {
   }
 }
 
-/** A file as the API takes it: lines of JSON, an array, or plain lines. */
+/** Return a file as the API takes it: lines of JSON, or an array. */
 async function candidatesOf(file) {
   if (/\.json$/i.test(file.name)) return { body: file, lines: false };
   if (!/\.txt$/i.test(file.name)) return { body: file, lines: true };
@@ -65,7 +65,7 @@ async function candidatesOf(file) {
   return { body: texts.map((text) => JSON.stringify({ text })).join("\n"), lines: true };
 }
 
-/** @param {string} words @param {number | null} share null: under way, nobody knows how far */
+/** @param {string} words @param {number | null} share null: running, with unknown progress */
 function progress(words, share = null) {
   const bar = byId("upload-bar");
   if (share === null) bar.removeAttribute("value");

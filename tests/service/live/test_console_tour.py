@@ -81,7 +81,7 @@ class Console:
         self.page.get_by_role("navigation").get_by_role("link", name=name).click()
 
     def type(self, text: str) -> None:
-        self.page.get_by_label("What is said").fill(text)
+        self.page.get_by_label("Message").fill(text)
         self.page.keyboard.press("Enter")
 
     def say(self, *texts: str) -> None:
@@ -169,7 +169,7 @@ def test_another_reply_is_written_and_the_last_one_taken_back(console: Console) 
 
 def test_the_keyboard_is_enough(console: Console) -> None:
     keys = console.page.keyboard
-    console.page.get_by_label("What is said").focus()
+    console.page.get_by_label("Message").focus()
     keys.type("Hello there")
     keys.press("Enter")
     expect(console.candidates.first).to_be_visible()
@@ -181,7 +181,7 @@ def test_the_keyboard_is_enough(console: Console) -> None:
     second = console.candidates.nth(1).locator(".text").inner_text()
     keys.press("Enter")
     expect(console.posts).to_have_text(["Hello there", second])
-    expect(console.page.get_by_label("What is said")).to_be_focused()
+    expect(console.page.get_by_label("Message")).to_be_focused()
     keys.type("And now?")
     keys.press("Enter")
     expect(console.posts).to_have_count(3)
@@ -189,7 +189,7 @@ def test_the_keyboard_is_enough(console: Console) -> None:
     keys.press("ArrowDown")
     first = console.candidates.first.locator(".text").inner_text()
     keys.press("e")
-    expect(console.page.get_by_label("What is said")).to_have_value(first)
+    expect(console.page.get_by_label("Message")).to_have_value(first)
     keys.press("Enter")
     expect(console.posts).to_have_count(4)
     assert [speaker for speaker, _ in console.transcript] == ["user", "bot", "user", "bot"]
@@ -219,10 +219,10 @@ def test_a_pool_of_the_pairwise_model_is_talked_with_and_not_explained(
     console.say("Hello there")
     best = by_pairs.post("/rank", session_id=console.session, pool="pairs", top_k=6)["ranking"]
     expect(console.candidates.locator(".text")).to_have_text([one["text"] for one in best])
-    expect(console.page.locator("#why")).to_contain_text("no sums over utterances")
+    expect(console.page.locator("#why")).to_contain_text("have no contributions")
     console.page.reload()
     expect(console.candidates).to_have_count(6)
-    expect(console.page.locator("#scores")).to_contain_text("no running matrix")
+    expect(console.page.locator("#scores")).to_contain_text("no score matrix")
     expect(console.page.get_by_role("alert")).to_have_count(0)
 
 
@@ -258,7 +258,7 @@ def test_a_goal_moves_candidates_and_what_is_avoided_removes_some(console: Conso
     }  # fmt: skip
     ranking = console.live.post("/rank", **asked)["ranking"]
     expect(after.locator(".text")).to_have_text([item["text"] for item in ranking])
-    console.page.get_by_role("button", name="Add one to avoid").click()
+    console.page.get_by_role("button", name="Add an utterance to avoid").click()
     console.page.get_by_label("Avoid", exact=True).last.fill("This is outrageous.")
     reach = console.live.post(
         "/rank", **asked | {"goals": [{"text": "This is outrageous.", "speaker": "user"}]}
@@ -405,7 +405,7 @@ def test_with_api_keys_the_page_asks_for_one(launch: Launch, console_of: OpenCon
 
 
 def test_a_double_click_says_it_once(console: Console) -> None:
-    console.page.get_by_label("What is said").fill("Hello there")
+    console.page.get_by_label("Message").fill("Hello there")
     console.page.get_by_role("button", name="Send").dblclick()
     expect(console.posts).to_have_count(1)
     console.idle()
@@ -440,9 +440,9 @@ def test_when_somebody_else_goes_on_the_text_is_kept_and_the_session_shown(
     console.say("Hello there")
     console.live.turn(console.session, "bot", "Hi, how can I help?")
     console.type("Is anybody there?")
-    console.problem("The conversation has gone on elsewhere")
+    console.problem("The session has new turns from elsewhere")
     expect(console.posts).to_have_text(["Hello there", "Hi, how can I help?"])
-    expect(console.page.get_by_label("What is said")).to_have_value("Is anybody there?")
+    expect(console.page.get_by_label("Message")).to_have_value("Is anybody there?")
     console.page.keyboard.press("Enter")
     expect(console.posts).to_have_count(3)
     console.idle()
@@ -457,7 +457,7 @@ def test_a_service_that_stops_is_told_in_words(launch: Launch, console_of: OpenC
     console.page.route("**/*", lambda route: route.abort())
     console.type("Are you there?")
     console.problem("The service cannot be reached. Is it running?")
-    expect(console.page.get_by_label("What is said")).to_have_value("Are you there?")
+    expect(console.page.get_by_label("Message")).to_have_value("Are you there?")
     expect(console.page.locator("#health-words")).to_have_text("Unreachable")
     console.page.unroute("**/*")
     expect(console.page.locator("#health-words")).to_have_text("Ready")
@@ -477,14 +477,14 @@ def test_what_had_arrived_although_no_answer_came_is_not_said_again(console: Con
     expect(console.page.locator("#health-words")).to_have_text("Unreachable")
     console.page.unroute("**/*")
     expect(console.posts).to_have_text(["Hello there"])
-    expect(console.page.get_by_label("What is said")).to_have_value("")
+    expect(console.page.get_by_label("Message")).to_have_value("")
     expect(console.candidates).to_have_count(6)
     assert console.transcript == [("user", "Hello there")]
 
 
 def test_texts_are_never_markup(console: Console) -> None:
     console.live.fill([MARKUP, "שלום, איך אפשר לעזור?", "🎉" * 20, "x" * 300])
-    console.page.get_by_label("Replies").fill("10")
+    console.page.get_by_label("Candidates", exact=True).and_(console.page.locator("input")).fill("10")
     console.say(MARKUP)
     expect(console.posts).to_have_text([MARKUP])
     expect(console.page.locator("#candidates .text").filter(has_text="<b>bold</b>")).to_be_visible()
@@ -500,7 +500,7 @@ def test_an_empty_pool_and_one_that_is_gone_are_told_in_words(console: Console) 
     expect(console.page.locator("#candidates")).to_contain_text("“bare” has no candidates")
     console.live.http.delete("/pools/bare")
     console.type("And now?")
-    console.problem("This pool is not there, or no longer.")
+    console.problem("This pool does not exist.")
     assert len(console.transcript) == 1
 
 

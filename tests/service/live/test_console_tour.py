@@ -484,7 +484,7 @@ def test_what_had_arrived_although_no_answer_came_is_not_said_again(console: Con
 
 def test_texts_are_never_markup(console: Console) -> None:
     console.live.fill([MARKUP, "שלום, איך אפשר לעזור?", "🎉" * 20, "x" * 300])
-    console.page.get_by_label("Candidates", exact=True).and_(console.page.locator("input")).fill("10")
+    console.page.get_by_role("spinbutton", name="Candidates").fill("10")
     console.say(MARKUP)
     expect(console.posts).to_have_text([MARKUP])
     expect(console.page.locator("#candidates .text").filter(has_text="<b>bold</b>")).to_be_visible()

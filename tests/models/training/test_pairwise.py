@@ -66,14 +66,14 @@ def test_training_compares_what_the_model_will(
     )
     pairs = read_pairs(config.data[0], Path, 3, learner.is_truncated)[:7]
     model = learner.model()
-    contexts = model.encode_contexts([[said.text for said in p.history] for p in pairs])
+    contexts = model.encode_contexts([[said.text for said in p.utterances] for p in pairs])
     responses = model.encode_responses([pair.target.text for pair in pairs])
     texts = [pair.target.text for pair in pairs]
     same = torch.tensor([[one == other for other in texts] for one in texts])
     wanted = contrastive_loss(torch.from_numpy(contexts @ responses.T) / 0.05, same)
     count, loss = learner(pairs)
     assert loss.item() == pytest.approx(wanted.item(), abs=1e-4)
-    assert count == len({said.text for pair in pairs for said in (*pair.history, pair.target)})
+    assert count == len({said.text for pair in pairs for said in (*pair.utterances, pair.target)})
 
 
 def test_only_the_last_layers_and_the_projectors_learn(

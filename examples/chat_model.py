@@ -1,4 +1,4 @@
-"""A chat model proposes, Turnwise chooses: samples of an OpenAI-style server, ranked to a goal.
+"""A chat model proposes texts; Turnwise chooses the one that best leads to a goal.
 
 turnwise serve; python examples/stub_chat_model.py 8001 (or any server of that API);
 OPENAI_BASE_URL=http://127.0.0.1:8001/v1 python examples/chat_model.py
@@ -23,7 +23,7 @@ class ChatModel:
         self._name = name
 
     def sample(self, context: Sequence[GivenTurn], count: int) -> list[str]:
-        """Return that many different proposals for the bot's next utterance, or fewer."""
+        """Return up to `count` different proposals for the bot's next utterance."""
         messages = [{"role": _ROLES[post.speaker], "content": post.text} for post in context]
         body = {"model": self._name, "messages": messages, "n": count, "temperature": 1.0}
         response = self._http.post("/chat/completions", json=body).raise_for_status()

@@ -1,4 +1,4 @@
-"""Haystack: a component that turns chat messages into replies, as documents.
+"""Haystack: a component from chat messages to candidates, as documents.
 
 pip install haystack-ai; turnwise serve; python examples/haystack_component.py
 """
@@ -15,9 +15,9 @@ _SPEAKERS = {ChatRole.USER: "user", ChatRole.ASSISTANT: "bot"}
 
 @component
 class ReplySelector:
-    """Selects replies out of a pool, for a conversation and maybe toward a goal.
+    """Selects candidates from a pool, optionally toward a goal.
 
-    It keeps no session: the messages of the pipeline are all there is.
+    The messages of the pipeline are the context; it creates no session.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class ReplySelector:
 
     @component.output_types(documents=list[Document])
     def run(self, messages: list[ChatMessage], goal: str | None = None) -> dict[str, Any]:
-        """Return the best replies, best first."""
+        """Return candidates, best first."""
         context = [
             GivenTurn(speaker=_SPEAKERS[message.role], text=message.text)
             for message in messages
@@ -43,21 +43,21 @@ class ReplySelector:
         return {"documents": documents}
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close the connections to the service."""
         self._client.close()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what a saved pipeline holds of it."""
+        """Return the parameters for a saved pipeline."""
         return default_to_dict(self, url=self.url, pool=self.pool, top_k=self.top_k)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "ReplySelector":
-        """Return the one that a saved pipeline holds."""
+        """Return the component of a saved pipeline."""
         return default_from_dict(cls, data)
 
 
 def main(url: str = "http://127.0.0.1:8000") -> None:
-    """Run a pipeline of that one component."""
+    """Run a pipeline with this component only."""
     pipeline = Pipeline()
     pipeline.add_component("replies", ReplySelector(url, top_k=3))
     messages = [ChatMessage.from_user("Hello, can I change the date of my booking?")]

@@ -1,4 +1,4 @@
-"""LangChain: replies as documents, and as a tool with a goal.
+"""LangChain: candidates as documents, and a tool that leads toward a goal.
 
 pip install langchain-core; turnwise serve; python examples/langchain_retriever.py
 """
@@ -15,7 +15,7 @@ from turnwise.service.client import Client, Goal, Session
 
 
 class ReplyRetriever(BaseRetriever):
-    """Takes what the user says next; returns the best replies to all that was said so far.
+    """Posts what the user says, and returns the best candidates after the whole context.
 
     Post the reply that you choose with `session.turn("bot", reply)`.
     """
@@ -40,7 +40,7 @@ class ReplyRetriever(BaseRetriever):
 
 
 def steering_tool(session: Session, pool: str = "default", top_k: int = 3) -> BaseTool:
-    """Return a tool with which an agent asks how to lead the user to say something."""
+    """Return a tool that finds candidates that lead the user to say a goal."""
 
     def replies_toward(goal: str) -> list[str]:
         """Find replies that lead the user to say the goal some turns later."""
@@ -52,7 +52,7 @@ def steering_tool(session: Session, pool: str = "default", top_k: int = 3) -> Ba
 
 
 def main(url: str = "http://127.0.0.1:8000") -> None:
-    """Ask for replies, then for replies toward a goal."""
+    """Ask for candidates, then for candidates toward a goal."""
     with Client(url) as client, client.session(forget=True) as session:
         retriever = ReplyRetriever(session=session)
         for document in retriever.invoke("Hello, can I change the date of my booking?"):

@@ -1,4 +1,4 @@
-"""LangGraph: a node that answers out of a pool, with the thread as the session.
+"""LangGraph: a node that answers from a pool; the thread is the session.
 
 pip install langgraph; turnwise serve; python examples/langgraph_node.py
 """
@@ -15,7 +15,7 @@ from turnwise.service.client import Client
 
 
 class ReplyNode:
-    """Posts the newest message, and answers with the best reply that was not said before."""
+    """Posts the newest message, and answers with the best candidate that was not said before."""
 
     def __init__(self, client: Client, pool: str = "default") -> None:
         self._client, self._pool = client, pool
@@ -32,7 +32,7 @@ class ReplyNode:
 
 
 def graph(client: Client, pool: str = "default") -> CompiledStateGraph[Any, Any, Any, Any]:
-    """Return a graph of that one node, to grow."""
+    """Return a graph with this node only, to extend."""
     builder = StateGraph(MessagesState)
     builder.add_node("reply", ReplyNode(client, pool))
     builder.add_edge(START, "reply")

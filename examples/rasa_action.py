@@ -1,9 +1,9 @@
-"""Rasa: a custom action that answers out of a pool.
+"""Rasa: a custom action that answers from a pool.
 
 pip install rasa-sdk (in an environment of its own; the client needs only httpx and pydantic);
 turnwise serve; rasa run actions --actions examples.rasa_action
 
-In the domain: `actions: [action_select_reply]`, and where it should lead, a slot `goal`.
+Add `actions: [action_select_reply]` to the domain and, to lead toward a goal, a slot `goal`.
 """
 
 import os
@@ -18,18 +18,18 @@ _SPEAKERS = {"user": "user", "bot": "bot"}
 
 
 class SelectReply(Action):
-    """Says the best reply of a pool, in view of the whole conversation that the tracker holds."""
+    """Says the best candidate of a pool, after the whole context that the tracker has."""
 
     def __init__(self, url: str | None = None, pool: str = "default") -> None:
         self._client = Client(url or os.environ.get("TURNWISE_URL", "http://127.0.0.1:8000"))
         self._pool = pool
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close the connections to the service."""
         self._client.close()
 
     def name(self) -> str:
-        """Return the name that the domain gives it."""
+        """Return the name of the action in the domain."""
         return "action_select_reply"
 
     def run(
@@ -38,7 +38,7 @@ class SelectReply(Action):
         tracker: Tracker,
         domain: dict[str, Any],
     ) -> list[dict[str, Any]]:
-        """Choose, and say it; with a goal in the slot, what leads the user to say that."""
+        """Say the best candidate: with a goal in the slot, the one that best leads to it."""
         goal = tracker.get_slot("goal")
         goals = [Goal(text=goal, speaker="user")] if goal else []
         answer = self._client.rank(context(tracker), pool=self._pool, goals=goals, top_k=1)
@@ -48,7 +48,7 @@ class SelectReply(Action):
 
 
 def context(tracker: Tracker) -> list[GivenTurn]:
-    """Return what was said."""
+    """Return the context."""
     return [
         GivenTurn(speaker=_SPEAKERS[event["event"]], text=event["text"])
         for event in tracker.events

@@ -1,4 +1,4 @@
-"""Choose, of many samples of a language model, the one that leads to a goal some turns ahead.
+"""Choose from many samples of a language model the one that best leads to a goal.
 
 turnwise serve; python examples/rerank_samples.py "Great, thank you!" < samples.txt
 """
@@ -18,15 +18,15 @@ def toward(
     avoid: str | None = None,
     fit_weight: float = 0.2,
 ) -> RankAnswer:
-    """Rank samples of the bot's next utterance by how they lead the user to say the goal.
+    """Rank samples of the bot's next utterance by how well they lead the user to say the goal.
 
     Args:
-        client: Of a service.
-        context: What was said.
+        client: Connected to a service.
+        context: The utterances so far.
         samples: Up to 1,000.
-        goal: What the user should end up saying.
-        avoid: What the user should not: samples that lead there are rejected.
-        fit_weight: How much it counts that a sample fits what was just said.
+        goal: An utterance that the user should say.
+        avoid: An utterance that the user should not say; samples that lead to it are rejected.
+        fit_weight: Weight of the next-utterance score.
     """
     return client.rank(
         context,

@@ -1,4 +1,4 @@
-"""A stand-in for a chat model, so that `chat_model.py` runs anywhere: it samples written replies.
+"""A stub of a chat model for `chat_model.py`: it returns random lines of `replies.jsonl`.
 
 python examples/stub_chat_model.py 8001
 """

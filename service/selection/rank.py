@@ -17,7 +17,12 @@ from turnwise.service.pools import Pools, PoolView
 from turnwise.service.selection.context import Context, Contexts, aggregation_of, empty_context
 from turnwise.service.selection.pairwise import Pairwise
 from turnwise.service.selection.rerank import Reranking
-from turnwise.service.selection.scores import Candidates, Fit, goal_scores, next_utterance_scores
+from turnwise.service.selection.scores import (
+    Candidates,
+    NextUtteranceScores,
+    goal_scores,
+    next_utterance_scores,
+)
 from turnwise.service.selection.select import check_explained, pairwise_of, selected
 from turnwise.service.wire.pools import PoolVersion, Selected
 from turnwise.service.wire.ranking import (
@@ -87,7 +92,7 @@ class Ranking:
             candidates, fit = await self._retrieved(view, asked)
         else:
             candidates = self._given(asked)
-            fit = await self._fit(candidates, None, asked)
+            fit = await self._next_utterance_scores(candidates, None, asked)
         with timings.stage("encode"):
             goals = await goal_scores(self._contexts, context, candidates, request.goals)
             avoid = await goal_scores(self._contexts, context, candidates, request.avoid)
@@ -140,8 +145,10 @@ class Ranking:
             [one.speaker or asked.context.responder for one in whole],
         )
 
-    async def _retrieved(self, view: PoolView, asked: _Asked) -> tuple[Candidates, Fit | None]:
-        """Return the short list of a pool, and its next-utterance scores as `_fit` does."""
+    async def _retrieved(
+        self, view: PoolView, asked: _Asked
+    ) -> tuple[Candidates, NextUtteranceScores | None]:
+        """Return the short list of a pool, with its next-utterance scores."""
         request, context = asked.request, asked.context
         count = max(request.top_k or 0, min(self._reranking.short_list, self._most(asked)))
         pairwise = pairwise_of(view, self._pairwise)
@@ -157,17 +164,19 @@ class Ranking:
             [context.responder] * len(hits),
         )
         if pairwise and not request.rerank:
-            return candidates, Fit(np.array([hit.score for hit in hits], np.float32))
-        return candidates, await self._fit(candidates, view, asked)
+            return candidates, NextUtteranceScores(
+                np.array([hit.score for hit in hits], np.float32)
+            )
+        return candidates, await self._next_utterance_scores(candidates, view, asked)
 
     async def _query(self, asked: _Asked) -> Float32:
         context = asked.context
         first, second = await self._contexts.encode(context, context.responder)
         return await asyncio.to_thread(asked.aggregation.query, first, second)
 
-    async def _fit(
+    async def _next_utterance_scores(
         self, candidates: Candidates, view: PoolView | None, asked: _Asked
-    ) -> Fit | None:
+    ) -> NextUtteranceScores | None:
         """Return the next-utterance scores; None without a context or where they do not matter.
 
         Args:
@@ -180,7 +189,7 @@ class Ranking:
             return None
         if request.rerank:
             scores = await self._reranking.scores(context.texts, candidates.texts, asked.timings)
-            return Fit(scores)
+            return NextUtteranceScores(scores)
         with asked.timings.stage("encode"):
             if view:
                 after = view.vectors([name or "" for name in candidates.ids])
@@ -209,7 +218,7 @@ def _over(request: RankRequest, avoid: Float32) -> NDArray[np.bool_]:
 def _ranking(
     request: RankRequest,
     candidates: Candidates,
-    fit: Fit | None,
+    fit: NextUtteranceScores | None,
     goals: Float32,
     over: NDArray[np.bool_],
 ) -> list[Ranked]:

@@ -29,7 +29,7 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class NextUtteranceScores:
     """Next-utterance scores (C,) and, where requested, contributions (C, n) to them."""
 
     scores: Float32
@@ -44,7 +44,7 @@ async def next_utterance_scores(
     aggregation: Aggregation,
     *,
     explain: bool,
-) -> Fit:
+) -> NextUtteranceScores:
     """Score candidates by C3L eq. 3, by MaxSim, or as CCL does for an encoder without pairs.
 
     Args:
@@ -64,7 +64,7 @@ async def next_utterance_scores(
         if explain:
             part = await asyncio.to_thread(aggregation.contributions, first, second, after[places])
             parts[places] = part.T
-    return Fit(scores, parts if explain else None)
+    return NextUtteranceScores(scores, parts if explain else None)
 
 
 async def goal_scores(

@@ -1,5 +1,5 @@
--- One read a turn. KEYS: meta, posts, first, second, rows, answers.
--- ARGV: rows wanted (all: -1), whether second is wanted (1), digest of the idempotency key or "".
+-- Reads a session in one round trip. KEYS: meta, posts, first, second, rows, answers.
+-- ARGV: number of rows to read (all: -1), 1 to read second, digest of the idempotency key or "".
 local meta = redis.call('HMGET', KEYS[1], 'version', 'epoch', 'responder', 'fingerprint',
   'posts')
 local answer = false

@@ -32,7 +32,7 @@ from turnwise.models.evaluation.long_term import (
 from turnwise.models.evaluation.split import VectorTable, candidate_inputs
 from turnwise.models.planning import chain_score
 from turnwise.models.roles import Relation, Role, RoleText
-from turnwise.models.training.config import Corpus
+from turnwise.models.training.config import CorpusSource
 from turnwise.models.training.corpora import read_source
 
 EPOCHS, BATCH, FURTHEST = 3, 512, 4
@@ -80,7 +80,7 @@ def main() -> None:
     options = parser.parse_args()
 
     torch.manual_seed(0)
-    corpus = Corpus(path=options.train, leave_out=options.leave_out)
+    corpus = CorpusSource(path=options.train, leave_out=options.leave_out)
     long = (d for d in read_source(corpus, Path) if len(d.utterances) > FURTHEST)
     train = list(islice(long, options.dialogues))
     goal_sets = make_goal_sets(read_dialogues(options.validation))

@@ -16,11 +16,10 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from turnwise.models.training.config import read_config
+from turnwise.models.training.config import IoIConfig, read_toml
 from turnwise.models.training.corpora import finder
-from turnwise.models.training.ioi import train_ioi
-from turnwise.models.training.loop import Progress
-from turnwise.models.training.reranker_config import IoIConfig
+from turnwise.models.training.run import train as train_one
+from turnwise.models.training.trainer import Progress
 
 CONFIG = Path(__file__).with_suffix(".toml")
 MATRICES = {"M1": (2, 3), "M2": (1, 3), "M3": (1, 2)}
@@ -36,7 +35,7 @@ def main() -> None:
     parser.add_argument("--ablate", type=int, default=3, help="blocks of the ablation")
     options = parser.parse_args()
 
-    config = read_config(options.config, IoIConfig)
+    config = IoIConfig.model_validate(read_toml(options.config))
     depth = [
         train(config, options, f"L = {blocks}", {"blocks": blocks}) for blocks in options.blocks
     ]
@@ -63,7 +62,7 @@ def train(
     done = folder / "seconds.json"
     if not done.is_file():
         start = time.perf_counter()
-        train_ioi(
+        train_one(
             config.model_copy(update={"network": network}),
             folder,
             find=finder(options.data),

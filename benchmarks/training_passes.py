@@ -17,9 +17,10 @@ import torch
 from turnwise.models.encoder import encode_texts
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training import losses
-from turnwise.models.training.config import Corpus, Objectives, TrainConfig
-from turnwise.models.training.trainer import Learner, backward, read_corpus
-from turnwise.models.training.views import Batch, View, collate
+from turnwise.models.training.config import EncoderConfig, Objectives, WindowCorpus
+from turnwise.models.training.corpora import read_windows
+from turnwise.models.training.learners.encoder import load_encoder
+from turnwise.models.training.windows import Batch, Window, collate, triple_examples
 
 WINDOW = 5
 
@@ -32,22 +33,22 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=16, help="views that are timed")
     options = parser.parse_args()
 
-    corpus = Corpus(path=options.data, leave_out=options.leave_out)
-    views = read_corpus(corpus, Path)
-    config = TrainConfig(
+    corpus = WindowCorpus(path=options.data, leave_out=options.leave_out)
+    views = read_windows(corpus, Path)
+    config = EncoderConfig(
         kind=EncoderKind.TRIPLE, base=options.base, data=(corpus,), objectives=Objectives(c3l=1.0)
     )
     naive, ours = count(views)
-    print(f"windows of {WINDOW}: {windows(views):,}")
+    print(f"windows of {WINDOW}: {count_windows(views):,}")
     print(f"texts an epoch, one example a triple:       {naive:>9,}")
     print(
         f"texts an epoch, each text once a view:      {ours:>9,}   {naive / ours:.1f} times fewer"
     )
 
-    learner = Learner(config)
+    encoder = load_encoder(config, None)
     sample = [view for view in views if len(view.utterances) >= WINDOW][: options.sample]
     batch = only_full_windows(collate(sample, config.kind))
-    examples = losses.triple_examples(
+    examples = triple_examples(
         batch, WINDOW, np.random.default_rng(0), directional=False, curved=True
     )
     tables = (batch.first, batch.second, batch.after)
@@ -56,7 +57,7 @@ def main() -> None:
     values: dict[str, float] = {}
 
     def one_by_one() -> None:
-        encoded = encode_texts(learner.encoder, texts, torch.bfloat16)
+        encoded = encode_texts(encoder, texts, torch.bfloat16)
         first, second, after = encoded.unflatten(0, (-1, 3)).unbind(1)
         mixture = torch.nn.functional.normalize(first + second, dim=-1)
         loss = torch.nn.functional.mse_loss((mixture * after).sum(-1), examples.score)
@@ -64,10 +65,11 @@ def main() -> None:
         values["naive"] = loss.item()
 
     def once() -> None:
-        def loss(encoded: torch.Tensor) -> dict[str, torch.Tensor]:
-            return {"c3l": losses.curved_loss(losses.Vectors.of(encoded, batch), examples)}
-
-        values["ours"] = backward(learner, batch.texts, loss)["c3l"]
+        dtype = getattr(torch, config.precision)
+        encoded = encode_texts(encoder, batch.texts, dtype)
+        loss = losses.curved_loss(losses.Vectors.of(encoded, batch), examples)
+        loss.backward()
+        values["ours"] = loss.item()
 
     slow, fast = seconds(one_by_one), seconds(once)
     print(f"loss of the sample: {values['naive']:.6f} one by one, {values['ours']:.6f} at once")
@@ -77,20 +79,20 @@ def main() -> None:
     )
 
 
-def windows(views: list[View]) -> int:
+def count_windows(views: list[Window]) -> int:
     """Windows of five utterances, the last of which is somebody's answer."""
     return sum(len(view.utterances) - WINDOW + 1 for view in whole_dialogues(views))
 
 
-def count(views: list[View]) -> tuple[int, int]:
+def count(views: list[Window]) -> tuple[int, int]:
     """Texts an epoch: three a triple over all windows; and as training encodes them."""
     pairs = (WINDOW - 1) * (WINDOW - 2) // 2
     triples = pairs + 3 * (WINDOW - 1)
     ours = sum(len(collate([view], EncoderKind.TRIPLE).texts) for view in views)
-    return windows(views) * triples * 3, ours
+    return count_windows(views) * triples * 3, ours
 
 
-def whole_dialogues(views: list[View]) -> list[View]:
+def whole_dialogues(views: list[Window]) -> list[Window]:
     """One view a dialogue that is long enough for a window."""
     distinct = {id(view.utterances): view for view in views}
     return [view for view in distinct.values() if len(view.utterances) >= WINDOW]

@@ -1,10 +1,10 @@
-"""What a run leaves on disk: the best model, a checkpoint to go on from, and its curves."""
+"""The files that a run writes: the best model, a checkpoint to resume from, and its curves."""
 
 import csv
 import json
 import math
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass
@@ -21,11 +21,11 @@ from torch import nn
 from turnwise.models.encoder import CARD, load_sentence_transformer, transformer_of
 from turnwise.models.errors import TrainingError
 from turnwise.models.evaluation.report import Line, draw_lines, figure_height
-from turnwise.models.training.config import TrainConfig
+from turnwise.models.training.config import REMOVED, EncoderConfig, Section, renamed
 
 Schedule = torch.optim.lr_scheduler.LRScheduler
 Recipe = dict[str, Any]
-"""What a run learns, and how, as JSON."""
+"""A run's configuration and the sizes of its corpora, as JSON."""
 
 _UNREADABLE = (
     OSError, SafetensorError, RuntimeError, ValueError, KeyError, TypeError, AttributeError,
@@ -35,8 +35,27 @@ _OLD = ".old"
 _WEIGHTS = "learner.safetensors"
 
 
+def recipe_of(config: Section, counts: Sequence[int], out: Path) -> Recipe:
+    """Return the recipe of a run, which a checkpoint must match to be resumed.
+
+    Corpora are in it by the names of their files, and the base of a later stage by its place in
+    the run's folder, so that both may be moved before a run is resumed.
+
+    Args:
+        config: The run.
+        counts: Items of each file.
+        out: The run's folder.
+    """
+    recipe = config.model_dump(mode="json")
+    for corpus in recipe["data"]:
+        corpus |= {key: Path(corpus[key]).name for key in ("path", "leave_out") if corpus[key]}
+    if Path(base := recipe.get("base", "")).is_relative_to(out):
+        recipe["base"] = str(Path(base).relative_to(out))
+    return recipe | {"items": list(counts)}
+
+
 def load_learnable(base: str, device: str | None) -> SentenceTransformer:
-    """Load an encoder that is to be trained, as fast as it learns; `save_encoder` writes it.
+    """Load an encoder for training; `save_encoder` writes it.
 
     Dropout is off: it is slow on a CPU, and the batches regularise enough.
 
@@ -50,7 +69,7 @@ def load_learnable(base: str, device: str | None) -> SentenceTransformer:
     return model
 
 
-def save_model(model: SentenceTransformer, folder: Path, config: TrainConfig) -> None:
+def save_model(model: SentenceTransformer, folder: Path, config: EncoderConfig) -> None:
     """Write a model as a sentence-transformers folder in float16, with its card and recipe."""
     card = {"aggregation": asdict(config.aggregation), "trained": config.model_dump(mode="json")}
     with replacing(folder) as fresh:
@@ -67,9 +86,9 @@ def save_encoder(model: SentenceTransformer, folder: Path) -> None:
 
 @contextmanager
 def replacing(folder: Path) -> Iterator[Path]:
-    """Give an empty folder to fill, which then takes another's place.
+    """Give an empty folder to fill, which then replaces another.
 
-    Whenever it is interrupted, a whole one is left; `recover` puts it back where it belongs.
+    An interruption at any point leaves a complete folder; `recover` puts it back in place.
     """
     fresh, old = (folder.with_name(folder.name + end) for end in (".new", _OLD))
     recover(folder)
@@ -83,7 +102,7 @@ def replacing(folder: Path) -> Iterator[Path]:
 
 
 def recover(folder: Path) -> None:
-    """Put back what was in a folder's place when `replacing` was interrupted."""
+    """Restore a folder after an interruption of `replacing`."""
     old = folder.with_name(folder.name + _OLD)
     if folder.exists():
         shutil.rmtree(old, ignore_errors=True)
@@ -93,7 +112,7 @@ def recover(folder: Path) -> None:
 
 @dataclass(slots=True)
 class State:
-    """What a run must keep to go on as if it had not stopped."""
+    """The state of a run: with it, a resumed run ends as an uninterrupted one."""
 
     learner: nn.Module
     optimiser: torch.optim.Optimizer
@@ -105,7 +124,7 @@ class State:
 
 
 def save_checkpoint(folder: Path, state: State) -> None:
-    """Write a run's state; no pickle."""
+    """Write a run's state, without pickle."""
     moments = {
         f"{index}.{name}": value.contiguous()
         for index, moment in state.optimiser.state_dict()["state"].items()
@@ -118,32 +137,32 @@ def save_checkpoint(folder: Path, state: State) -> None:
         "schedule": state.schedule.state_dict(),
     }
     with replacing(folder) as fresh:
-        save_weights(state.learner, str(fresh / _WEIGHTS))  # tied ones once
+        save_weights(state.learner, str(fresh / _WEIGHTS))  # writes tied weights once
         save_file(moments, fresh / "moments.safetensors")
         (fresh / "state.json").write_text(json.dumps(rest), encoding="utf-8")
 
 
 def load_checkpoint(folder: Path, state: State) -> None:
-    """Take up a run where it was saved; leave it as it is where nothing was.
+    """Put a checkpoint's state into a run; without a checkpoint the run stays as it is.
 
     Raises:
-        TrainingError: What was saved cannot be read, or is of a run of another recipe.
+        TrainingError: The checkpoint cannot be read, or is of a run of another recipe.
     """
     recover(folder)
     if not folder.is_dir():
         return
     try:
         rest = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-        saved = rest["recipe"]
+        saved = {k: v for k, v in renamed(rest["recipe"]).items() if k not in REMOVED}
         both = {**state.recipe, **saved}
         if different := [name for name in both if saved.get(name) != state.recipe.get(name)]:
             what = f"is of another run, which differs in {', '.join(different)}"
-            instead = "begin a new one with another --out, or in its place without --resume"
+            instead = "choose another --out, or replace it by a run without --resume"
             raise TrainingError(f"{folder} {what}; {instead}")
         _restore(folder, rest, state)
     except _UNREADABLE as error:
-        what = f"cannot be taken up ({type(error).__name__})"
-        raise TrainingError(f"{folder} {what}; without --resume the run begins anew") from error
+        what = f"cannot be read ({type(error).__name__})"
+        raise TrainingError(f"{folder} {what}; start anew without --resume") from error
 
 
 def _restore(folder: Path, rest: Mapping[str, Any], state: State) -> None:
@@ -161,8 +180,8 @@ def _restore(folder: Path, rest: Mapping[str, Any], state: State) -> None:
 
 
 def drop_checkpoint(folder: Path) -> None:
-    """Leave nothing to take a run up from."""
-    recover(folder)  # else what an interruption left would come back later
+    """Delete a checkpoint."""
+    recover(folder)  # the remains of an interruption would come back later
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -170,13 +189,15 @@ class Curves:
     """Losses and metrics by step, as CSV and, after each validation, as a picture."""
 
     def __init__(self, folder: Path, step: int) -> None:
-        """Start a folder's curves, or go on with them after a step that a run goes on from."""
+        """Start a folder's curves; a resumed run keeps those up to its step."""
         folder.mkdir(parents=True, exist_ok=True)
         self._csv, self._png = folder / "curves.csv", folder / "curves.png"
         kept = []
         if step and self._csv.is_file():
             with self._csv.open(encoding="utf-8", newline="") as file:
-                whole = (line for line in file if line.endswith("\n"))  # a full disk cuts the last
+                whole = (
+                    line for line in file if line.endswith("\n")
+                )  # a full disk may cut the last
                 kept = [row for row in csv.DictReader(whole) if int(row["step"]) <= step]
         with self._csv.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, ("step", "name", "value"))
@@ -190,7 +211,7 @@ class Curves:
         losses: Mapping[str, float],
         metrics: Mapping[str, float] | None,
     ) -> None:
-        """Append a step's rows (step, name, value); draw the picture where there are metrics."""
+        """Append a step's rows (step, name, value); draw the picture if there are metrics."""
         rows = {"learning_rate": learning_rate}
         rows |= {f"loss/{name}": value for name, value in losses.items()}
         rows |= {f"validation/{name}": value for name, value in (metrics or {}).items()}
@@ -203,7 +224,7 @@ class Curves:
 
 def draw_curves(source: Path, target: Path) -> None:
     """Draw losses above, validation below, from a `curves.csv`."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - an extra, which scoring needs not
+    from matplotlib.figure import Figure  # noqa: PLC0415 - an extra that only training needs
 
     series: dict[str, tuple[list[int], list[float]]] = {}
     with source.open(encoding="utf-8", newline="") as file:

@@ -1,9 +1,13 @@
-"""The configuration of a training run: one TOML file, each value with its why beside it."""
+"""The configuration of a training run: one TOML file, each value with its reason beside it.
+
+`read_stages` reads a file of any kind: an encoder, a pairwise model or an IoI network. The
+defaults are the published settings.
+"""
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 import torch
 from pydantic import (
@@ -18,18 +22,23 @@ from pydantic import (
 from pydantic.types import NonNegativeFloat, NonNegativeInt
 
 from turnwise.models.errors import ConfigError
-from turnwise.models.roles import EncoderKind
+from turnwise.models.rerankers.ioi_network import Shape
+from turnwise.models.roles import EncoderKind, encoder_kind
 from turnwise.models.scores import Aggregation
 
-Schema = TypeVar("Schema", bound="Section")
 TrainingPrecision = Literal["float32", "bfloat16"]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
+
+REMOVED = {"gradient_cache": "was removed; delete this line, the result is the same"}
+"""Fields of earlier versions, each with what to do."""
+RENAMED = {"views": "windows", "batch_views": "batch_windows"}
+"""Fields of earlier versions that have another name now; the old names still work."""
 
 
 def native_precision() -> TrainingPrecision:
     """Return bfloat16 where this machine computes in it, else float32.
 
-    Without instructions for it, a processor takes several times as long as in float32.
+    A processor without instructions for bfloat16 takes several times as long as in float32.
     """
     if torch.cuda.is_available():
         return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
@@ -39,12 +48,12 @@ def native_precision() -> TrainingPrecision:
 
 
 class Section(BaseModel):
-    """A table of the file; a field that it does not know is an error."""
+    """A table of the file; an unknown field is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
-class Source(Section):
+class CorpusSource(Section):
     """A file of dialogues."""
 
     path: str
@@ -52,11 +61,36 @@ class Source(Section):
     """A JSON file of lists of dialogue ids that must not be trained on."""
 
 
-class Corpus(Source):
-    """A file of dialogues, and how much of it an epoch sees."""
+class WindowCorpus(CorpusSource):
+    """A corpus for an encoder, and how much of it an epoch sees."""
 
-    views: PositiveInt | None = None
-    """Views (a window from one speaker's side) an epoch; all of the corpus if left out."""
+    windows: PositiveInt | None = None
+    """Windows (a dialogue from one speaker's side) in an epoch; all of them if left out."""
+
+
+class PairCorpus(CorpusSource):
+    """A corpus for a re-ranker: each utterance is the response to those before it."""
+
+    pairs: PositiveInt | None = None
+    """Pairs of a context and its response in an epoch; all of them if left out."""
+
+
+class Validation(Section):
+    """The data that chooses the best checkpoint, by the average rank of the true utterance."""
+
+    paths: tuple[str, ...] = ()
+    dialogues: PositiveInt = 300
+    """From the head of each file."""
+    every: PositiveInt = 200
+    """Steps between validations; a checkpoint is written with each."""
+
+
+class RunConfig(Section):
+    """The values that every kind of run has."""
+
+    validation: Validation = Validation()
+    epochs: PositiveInt = 1
+    seed: Seed = 0
 
 
 class Objectives(Section):
@@ -75,7 +109,7 @@ class Objectives(Section):
     nli: NonNegativeFloat = 0.0
     """Softmax over three classes of premise and hypothesis."""
     window: int = Field(default=5, ge=2)
-    """Utterances of a window of the curved objectives, the target included."""
+    """Utterances that a curved objective looks at together, the target included (w of C3L)."""
     curved: bool = True
     """Off: every true pair or triple scores 1 (the papers' hard positives)."""
     directional: bool = True
@@ -93,7 +127,7 @@ class Optimiser(Section):
 
     learning_rate: PositiveFloat = 2e-5
     scale_learning_rate: NonNegativeFloat = 1e-3
-    """Learning rate of the inverse temperatures' logarithms, which live on another scale."""
+    """Learning rate of the logarithms of the inverse temperatures, which have another scale."""
     weight_decay: NonNegativeFloat = 0.01
     warm_up: float = Field(default=0.1, ge=0.0, le=1.0)
     """Share of all steps."""
@@ -106,108 +140,186 @@ class Nli(Section):
 
     paths: tuple[str, ...] = Field(min_length=1)
     pairs: PositiveInt = 64
-    """Premise-hypothesis pairs a step."""
+    """Premise-hypothesis pairs in a step."""
 
 
-class Validation(Section):
-    """What chooses the best checkpoint: the average rank over these corpora."""
-
-    paths: tuple[str, ...] = ()
-    dialogues: PositiveInt = 300
-    """From the head of each file."""
-    every: PositiveInt = 200
-    """Steps between validations; a checkpoint is written with each."""
-
-
-class TrainConfig(Section):
-    """A training run."""
+class EncoderConfig(RunConfig):
+    """A run, or one stage of a run, of an encoder."""
 
     kind: EncoderKind
     base: str
-    """A folder or hub name; or another configuration beside this one, which is trained first."""
-    data: tuple[Corpus, ...] = Field(min_length=1)
-    validation: Validation = Validation()
+    """A folder or a hub name. A later stage starts from the model of the stage before it."""
+    data: tuple[WindowCorpus, ...] = Field(min_length=1)
     nli: Nli | None = None
     objectives: Objectives
     optimiser: Optimiser = Optimiser()
-    epochs: PositiveInt = 1
-    batch_views: int = Field(default=64, ge=2)
-    """Views of a step."""
+    batch_windows: int = Field(default=64, ge=2)
+    """Windows in a step."""
     spaced: float = Field(default=0.0, ge=0.0, le=1.0)
     """Share of batches that are rewritten in the spaced style of tokenised corpora."""
     turns: int = Field(default=11, ge=2)
-    """Longest window that is encoded at once: a history of 10 and its answer."""
-    seed: Seed = 0
+    """Longest window that is encoded at once: a context of 10 and its answer."""
     precision: TrainingPrecision = Field(default_factory=native_precision)
     """Precision of the transformer's arithmetic; float16 would need its losses scaled."""
     keep_base: float = Field(default=0.0, ge=0.0, lt=1.0)
-    """Share of the base in the weights that are validated and kept (WiSE-FT): what it knows
-    outside the training domains survives."""
-    gradient_cache: bool = False
-    """Encode twice, so that memory holds the graph of one small batch only."""
+    """Share of the base in the weights that are validated and kept (WiSE-FT), so that the model
+    keeps what the base knows outside the training domains."""
     aggregation: Aggregation = Aggregation()
-    """What the model's card will recommend."""
-
-    def files(self) -> Iterator[str]:
-        """Yield every file that the run reads, as it is named."""
-        for corpus in self.data:
-            yield corpus.path
-            if corpus.leave_out:
-                yield corpus.leave_out
-        yield from self.validation.paths
-        yield from self.nli.paths if self.nli else ()
+    """The aggregation that the model's card will recommend."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        weigh = self.objectives
-        weights = (weigh.ccl, weigh.c3l, weigh.running_query, weigh.reach, weigh.order, weigh.nli)
-        if not any(weights):
-            raise ValueError("objectives: none of them has a weight")
-        if self.kind is EncoderKind.SINGLE and (
-            weigh.order or weigh.reach or (weigh.ccl and weigh.directional)
-        ):
-            what = "tells no order, which order, reach and the directional negatives of ccl teach"
-            raise ValueError(f"kind: a single encoder {what}")
+        if problem := next(self._contradictions(), None):
+            raise ValueError(problem)
+        return self
+
+    def _contradictions(self) -> Iterator[str]:
+        weigh, window = self.objectives, self.objectives.window
+        curved = any((weigh.ccl, weigh.c3l, weigh.reach, weigh.order))
+        ordered = weigh.order or weigh.reach or (weigh.ccl and weigh.directional)
+        if self.base.endswith(".toml"):
+            yield "base: cannot be a configuration; make both of them a [[stage]] of one file"
+        if not (curved or weigh.running_query or weigh.nli):
+            yield "objectives: none of them has a weight"
+        if self.kind is EncoderKind.SINGLE and ordered:
+            yield "kind: a single encoder knows no order, which these objectives teach"
         if weigh.c3l and weigh.directional_triples and not self.kind.paired:
-            raise ValueError("objectives.directional_triples: only a triple encoder tells an order")
-        if weigh.c3l and weigh.window < 3:
-            raise ValueError("objectives.window: a triple needs a window of at least 3")
-        if any((weigh.ccl, weigh.c3l, weigh.reach, weigh.order)) and self.turns < weigh.window:
-            raise ValueError(f"turns: shorter than objectives.window, which is {weigh.window}")
+            yield "objectives.directional_triples: only a triple encoder knows the order of a pair"
+        if weigh.c3l and window < 3:
+            yield "objectives.window: a triple needs a window of at least 3"
+        if curved and self.turns < window:
+            yield f"turns: shorter than objectives.window, which is {window}"
         if len(set(weigh.query_rows)) < len(weigh.query_rows):
-            raise ValueError("objectives.query_rows: one of them is named twice")
+            yield "objectives.query_rows: the same number stands there twice"
         if weigh.nli and self.nli is None:
-            raise ValueError("nli: the objective has a weight, but there is no such table")
+            yield "nli: the objective has a weight, but the table [nli] is missing"
         if self.nli and not weigh.nli:
-            raise ValueError("objectives.nli: has no weight, without which nli does nothing")
+            yield "objectives.nli: has no weight, so that the table [nli] has no effect"
+
+
+class PairwiseOptimiser(Section):
+    """AdamW with a linear warm-up and a linear decay to zero."""
+
+    learning_rate: PositiveFloat = 2e-5
+    """Learning rate of the transformer."""
+    projector_learning_rate: PositiveFloat = 1e-3
+    """Learning rate of the untrained parts: projectors and padding."""
+    weight_decay: NonNegativeFloat = 0.01
+    warm_up: float = Field(default=0.1, ge=0.0, le=1.0)
+    """Share of all steps."""
+
+
+class PairwiseConfig(RunConfig):
+    """A run of the pairwise context-response model (DSE-P)."""
+
+    kind: Literal["pairwise"]
+    base: str
+    """A sentence-transformers folder or hub name."""
+    data: tuple[PairCorpus, ...] = Field(min_length=1)
+    optimiser: PairwiseOptimiser = PairwiseOptimiser()
+    batch_pairs: int = Field(default=128, ge=2)
+    """Pairs in a step; the responses of the others are a context's negatives."""
+    context_length: PositiveInt = 3
+    """Utterances k of a context."""
+    projection: PositiveInt = 256
+    temperature: PositiveFloat = 0.05
+    layers: PositiveInt = 3
+    """Last layers of the transformer that are fine-tuned; embeddings and the rest stay."""
+    precision: TrainingPrecision = Field(default_factory=native_precision)
+
+
+class WordVectors(Section):
+    """word2vec on the training corpora."""
+
+    min_count: PositiveInt = 2
+    """Times that a word must occur to be known."""
+    epochs: PositiveInt = 5
+
+
+class IoIOptimiser(Section):
+    """Adam, whose learning rate decays step by step."""
+
+    learning_rate: PositiveFloat = 5e-4
+    decay: float = Field(default=0.9, gt=0.0, le=1.0)
+    """Factor on the learning rate after `decay_steps` steps."""
+    decay_steps: PositiveInt = 1000
+    least_learning_rate: NonNegativeFloat = 5e-5
+
+
+class Negatives(Section):
+    """The wrong response that stands beside each true one."""
+
+    hard: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Share that the encoder retrieves for the context; the rest is drawn at random."""
+    encoder: str | None = None
+    """A folder or hub name; the shipped model if left out."""
+    among: PositiveInt = 50
+    """Best retrieved responses that a hard one is drawn from."""
+
+
+class IoIConfig(RunConfig):
+    """A run of the interaction-over-interaction network."""
+
+    kind: Literal["ioi"]
+    data: tuple[PairCorpus, ...] = Field(min_length=1)
+    network: Shape = Shape()
+    word_vectors: WordVectors = WordVectors()
+    negatives: Negatives = Negatives()
+    optimiser: IoIOptimiser = IoIOptimiser()
+    batch: int = Field(default=50, ge=2)
+    """Examples in a step, half of them true."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if len(set(self.network.matrices)) < len(self.network.matrices):
+            raise ValueError("network.matrices: the same number stands there twice")
+        if not self.negatives.hard and self.negatives != Negatives():
+            raise ValueError("negatives.hard: is 0, so that encoder and among have no effect")
+        if self.batch % 2:
+            raise ValueError("batch: must be even, a true and a wrong response to each context")
         return self
 
 
-def read_config(path: str | Path, schema: type[Schema]) -> Schema:
-    """Read a training configuration.
+Config = EncoderConfig | PairwiseConfig | IoIConfig
+
+
+def read_stages(path: str | Path, *, small: bool = False) -> list[Config]:
+    """Read the configuration of each stage of a run, in the order of training.
+
+    A file without a table `[[stage]]` is a run of one stage. In a file with stages, the values
+    outside of them hold for every stage that does not set its own. `[small]` holds the values of
+    a short run.
 
     Args:
         path: The file.
-        schema: What it should hold, such as `TrainConfig`.
+        small: Whether the values of `[small]` replace those of the file.
 
     Raises:
-        ConfigError: The file is missing, no TOML, or holds a field that is unknown, missing
-            or of the wrong type.
+        ConfigError: The file is missing, is not TOML, or holds a field that is unknown, missing,
+            of the wrong type, or in contradiction to another.
     """
-    try:
-        return schema.model_validate(read_toml(path))
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or None
-        what = first["msg"].removeprefix("Value error, ")  # of a validator above
-        raise ConfigError(what, str(path), field) from error
+    shared = renamed(read_toml(path))
+    stages, short = shared.pop("stage", [{}]), shared.pop("small", None)
+    if small and not isinstance(short, dict):
+        raise ConfigError("is missing, so that there is no small run", str(path), "small")
+    if not (isinstance(stages, list) and stages and all(isinstance(s, dict) for s in stages)):
+        raise ConfigError("must be tables, [[stage]]", str(path), "stage")
+    if small:
+        shared = overlaid(shared, short)
+    where = [f"stage.{n}." if len(stages) > 1 else "" for n in range(len(stages))]
+    configs = [
+        _validated(overlaid(shared, stage), str(path), place)
+        for stage, place in zip(stages, where, strict=True)
+    ]
+    _check_stages(stages, configs, str(path))
+    return configs
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """Read a file of TOML.
+    """Read a TOML file.
 
     Raises:
-        ConfigError: The file is missing or no TOML.
+        ConfigError: The file is missing or is not TOML.
     """
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
@@ -215,3 +327,57 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise ConfigError(error.strerror or "cannot be read", str(path)) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(str(error), str(path)) from error
+
+
+def renamed(value: Any) -> Any:  # noqa: ANN401 - what TOML and JSON hold
+    """Return what a configuration or a recipe holds, with today's names of its fields."""
+    if isinstance(value, list):
+        return [renamed(item) for item in value]
+    if isinstance(value, dict):
+        return {RENAMED.get(name, name): renamed(item) for name, item in value.items()}
+    return value
+
+
+def overlaid(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table with the values of another put over its own, tables inside it likewise."""
+    merged = {**under, **over}
+    for name in under.keys() & over.keys():
+        if isinstance(under[name], dict) and isinstance(over[name], dict):
+            merged[name] = overlaid(under[name], over[name])
+    return merged
+
+
+def _validated(values: dict[str, Any], file: str, where: str) -> Config:
+    for name in REMOVED.keys() & values.keys():
+        raise ConfigError(REMOVED[name], file, where + name)
+    schema: type[Config] = EncoderConfig
+    kind = values.get("kind")
+    if kind == "pairwise":
+        schema = PairwiseConfig
+    elif kind == "ioi":
+        schema = IoIConfig
+    elif isinstance(kind, str) and kind not in list(EncoderKind):
+        known = ", ".join([*EncoderKind, "pairwise", "ioi"])
+        raise ConfigError(f"must be one of {known}", file, where + "kind")
+    try:
+        return schema.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = where + ".".join(str(part) for part in first["loc"])
+        what = first["msg"].removeprefix("Value error, ")  # of a validator above
+        raise ConfigError(what, file, field.rstrip(".") or None) from error
+
+
+def _check_stages(stages: list[dict[str, Any]], configs: list[Config], file: str) -> None:
+    """Check that each stage can start from the model of the stage before it."""
+    for number in range(1, len(stages)):
+        where = f"stage.{number}"
+        before, after = configs[number - 1], configs[number]
+        if not (isinstance(before, EncoderConfig) and isinstance(after, EncoderConfig)):
+            raise ConfigError("only an encoder is trained in stages", file, f"{where}.kind")
+        if "base" in stages[number]:
+            what = "must be left out: this stage starts from the one before it"
+            raise ConfigError(what, file, f"{where}.base")
+        if encoder_kind({*before.kind.tokens, *after.kind.tokens}) is not after.kind:
+            what = f"is {after.kind}, which a {before.kind} encoder cannot become"
+            raise ConfigError(what, file, f"{where}.kind")

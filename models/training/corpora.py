@@ -1,8 +1,9 @@
-"""Where a configuration's corpora are, what they hold, and what an epoch sees of them."""
+"""Corpora: where a configuration's files are, what they hold, and what an epoch sees of them."""
 
 import logging
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -10,16 +11,21 @@ from typing import TypeVar
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from turnwise.models.data import Dialogue, read_dialogues
+from turnwise.models.data import Dialogue, read_dialogues, read_records
 from turnwise.models.errors import DataError
-from turnwise.models.training.checkpoint import Recipe
-from turnwise.models.training.config import Section, Source, Validation
+from turnwise.models.evaluation.split import Context
+from turnwise.models.training.config import CorpusSource, PairCorpus, Validation, WindowCorpus
+from turnwise.models.training.losses import NLI_LABELS
+from turnwise.models.training.windows import Window, pairs_of, windows_of
 
 T = TypeVar("T")
-S = TypeVar("S", bound=Source)
+S = TypeVar("S", bound=CorpusSource)
 
 Find = Callable[[str], Path]
-"""From a path as a configuration names it to where the file is."""
+"""Return the file that a configuration names by a path."""
+
+Corpora = Sequence[tuple[Sequence[T], int | None]]
+"""The items of each corpus, and how many of them an epoch sees; None for all."""
 
 OWN_CORPORA = Path(__file__).parent / "data"
 """The folder of the corpora that were written for this project and come with it."""
@@ -28,9 +34,9 @@ _log = logging.getLogger("turnwise.training")
 
 
 def finder(folders: Sequence[Path]) -> Find:
-    """Return how to find a file that a configuration names.
+    """Return a function that finds the file that a configuration names by a path.
 
-    It is looked up as it stands, in the folders, and among the project's own corpora.
+    It looks up the path as given, then in the folders, then among the project's own corpora.
     """
 
     def find(name: str) -> Path:
@@ -43,22 +49,22 @@ def finder(folders: Sequence[Path]) -> Find:
 
 
 def in_place_of(named: Sequence[S], files: Sequence[Path]) -> tuple[S, ...]:
-    """Return files as the corpora to train on, in place of those that a configuration names.
+    """Return files as the corpora to train on, instead of those that a configuration names.
 
-    One that it names itself, by the end of the path, stays what it is there, less what it leaves
-    out. Warn of what is left out of a corpus that is none of the files.
+    A file whose path ends with a path of the configuration keeps that corpus's settings, such as
+    `leave_out`. A `leave_out` that applies to none of the files is warned of.
     """
     for source in named:
         if source.leave_out and not any(_as_named(source, file) for file in files):
-            _log.warning("%s: leaves dialogues out of %s, and none out of the files given",
-                         source.leave_out, source.path)  # fmt: skip
+            _log.warning("%s: lists dialogues of %s, which is none of the files given; no dialogue "
+                         "is left out", source.leave_out, source.path)  # fmt: skip
     found = (next(filter(None, (_as_named(s, file) for s in named)), None) for file in files)
     plain = type(named[0])
     return tuple(s or plain(path=str(file)) for s, file in zip(found, files, strict=True))
 
 
 def _as_named(source: S, file: Path) -> S | None:
-    """Return a corpus that lies where a file does, if that is what it names; else None."""
+    """Return a corpus with a file's path, if the file's path ends with the corpus's; else None."""
     path, parts = file.absolute(), Path(source.path).parts
     if path.parts[-len(parts) :] != parts:
         return None
@@ -69,13 +75,13 @@ def _as_named(source: S, file: Path) -> S | None:
     return source.model_copy(update=update)
 
 
-def read_source(source: Source, find: Find) -> Iterator[Dialogue]:
-    """Yield a corpus's dialogues, less those that must not be trained on.
+def read_source(source: CorpusSource, find: Find) -> Iterator[Dialogue]:
+    """Yield a corpus's dialogues without those that must not be trained on.
 
-    Warn of a list of these that may mean others.
+    Warn where the list of these does not seem to be made for this file.
 
     Raises:
-        DataError: A file does not hold what it should, or none of those is in the corpus.
+        DataError: A file is malformed, or no dialogue of the list is in the corpus.
     """
     file = find(source.path)
     if not source.leave_out:
@@ -89,21 +95,21 @@ def read_source(source: Source, find: Find) -> Iterator[Dialogue]:
         else:
             yield dialogue
     if left_out and not met:
-        what = f"none of the {len(left_out)} dialogues that {leaks} lists is in it"
-        raise DataError(f"{what}; without `leave_out` it is trained on whole", str(file))
+        what = f"holds none of the {len(left_out)} dialogues that {leaks} lists"
+        raise DataError(f"{what}; to train on all of it, delete `leave_out`", str(file))
     if missing := len(left_out - met):
-        _log.warning("%s: %d of its %d dialogues are not in %s, which is right only if they are "
-                     "of another file", leaks, missing, len(left_out), file)  # fmt: skip
+        _log.warning("%s: %d of its %d dialogues are not in %s; check that the list was made for "
+                     "this file", leaks, missing, len(left_out), file)  # fmt: skip
     stem, txt, packed = file.name.rpartition(".txt")
     if left_out and txt and packed in ("", ".gz", ".xz"):
-        _log.warning("%s: has no ids; %s must name its dialogues by their lines, the first %s-1",
+        _log.warning("%s: has no ids; %s must name its dialogues by line number, the first %s-1",
                      file, leaks, stem)  # fmt: skip
 
 
 def warn_of_cut_texts(
     file: str, dialogues: Iterable[Dialogue], is_truncated: Callable[[str], bool]
 ) -> None:
-    """Warn once a file of utterances that a model reads only a part of."""
+    """Warn, once for a file, of utterances that are longer than the model reads."""
     cut = [
         f'dialogue "{dialogue.id}", utterance {number}'
         for dialogue in dialogues
@@ -111,38 +117,38 @@ def warn_of_cut_texts(
         if is_truncated(said.text)
     ]
     if cut:
-        _log.warning("%s, %s: longer than the model reads, and cut, as are %d utterances in all",
+        _log.warning("%s, %s: longer than the model reads; %d utterances in all are cut",
                      file, cut[0], len(cut))  # fmt: skip
 
 
 def validation_dialogues(
-    validation: Validation, find: Find, history: int
+    validation: Validation, find: Find, context: int
 ) -> dict[str, list[Dialogue]]:
     """Return the dialogues at the head of each validation file.
 
     Args:
         validation: The files, and how much of each.
-        find: Where they are.
-        history: Utterances that one dialogue at least must have before its last.
+        find: Finds them.
+        context: Utterances that at least one dialogue must have before its last.
 
     Raises:
-        DataError: A file does not hold dialogues, or none that is long enough.
+        DataError: A file is malformed, or no dialogue of it is long enough.
     """
     files = {
         path: list(islice(read_dialogues(find(path)), validation.dialogues))
         for path in validation.paths
     }
     for path, dialogues in files.items():
-        if all(len(dialogue.utterances) <= history for dialogue in dialogues):
-            raise DataError(f"no dialogue in it is longer than {history}", str(find(path)))
+        if all(len(dialogue.utterances) <= context for dialogue in dialogues):
+            raise DataError(f"has no dialogue of more than {context} utterances", str(find(path)))
     return files
 
 
 def read_left_out(path: Path) -> set[str]:
-    """Return the dialogue ids of a JSON object of lists; numbers are ids too, as in a corpus.
+    """Return the dialogue ids of a JSON object of lists; numbers become texts, as in a corpus.
 
     Raises:
-        DataError: The file holds something else.
+        DataError: The file is something else.
     """
     schema = TypeAdapter(dict[str, list[str]], config=ConfigDict(coerce_numbers_to_str=True))
     try:
@@ -152,20 +158,74 @@ def read_left_out(path: Path) -> set[str]:
     return {identifier for identifiers in lists.values() for identifier in identifiers}
 
 
-def an_epoch(wanted: int | None, items: Sequence[T]) -> int:
-    """Return how many items of a corpus an epoch sees."""
-    return min(wanted or len(items), len(items))
+def read_windows(corpus: WindowCorpus, find: Find) -> list[Window]:
+    """Return all windows of a corpus.
+
+    Raises:
+        DataError: The file is malformed, or nobody answers anybody in it.
+    """
+    windows = [w for dialogue in read_source(corpus, find) for w in windows_of(dialogue)]
+    if not windows:
+        raise DataError("has no dialogue with an answer to learn from", str(find(corpus.path)))
+    return windows
 
 
-def draw_epoch(corpora: Sequence[tuple[Sequence[T], int | None]], seed: int, epoch: int) -> list[T]:
-    """Return what an epoch sees of each corpus and the number wanted of it; the same for a seed.
+def read_pairs(
+    corpus: PairCorpus, find: Find, turns: int, is_truncated: Callable[[str], bool]
+) -> list[Context]:
+    """Return all pairs of a context and a response of a corpus; warn of texts that are cut.
 
-    A corpus that is sampled goes on where the last epoch stopped, in an order that is drawn
-    anew for each pass.
+    Args:
+        corpus: The corpus.
+        find: Finds its files.
+        turns: Utterances of a context at most.
+        is_truncated: Whether a text is longer than the model reads.
+
+    Raises:
+        DataError: The file is malformed, or all its responses are the same.
+    """
+    dialogues = list(read_source(corpus, find))
+    warn_of_cut_texts(str(find(corpus.path)), dialogues, is_truncated)
+    pairs = [pair for dialogue in dialogues for pair in pairs_of(dialogue, turns)]
+    if len({pair.target.text for pair in pairs}) < 2:
+        raise DataError("has no two different responses", str(find(corpus.path)))
+    return pairs
+
+
+@dataclass(frozen=True, slots=True)
+class NliPair:
+    """A premise, a hypothesis, and a place in `NLI_LABELS`."""
+
+    premise: str
+    hypothesis: str
+    label: int
+
+
+def read_nli(path: Path) -> Iterator[NliPair]:
+    """Yield the pairs of a JSONL file of premise, hypothesis and label.
+
+    Raises:
+        DataError: There is no line, a line lacks a field, or a label is none of the three.
+    """
+    record = None
+    for record in read_records(path):
+        label = record.text("label")
+        if label not in NLI_LABELS:
+            raise record.error("label", f"must be one of {', '.join(NLI_LABELS)}")
+        yield NliPair(record.text("premise"), record.text("hypothesis"), NLI_LABELS.index(label))
+    if record is None:
+        raise DataError("has no pair", str(path))
+
+
+def draw_epoch(corpora: Corpora[T], seed: int, epoch: int) -> list[T]:
+    """Return the items that an epoch sees; the same for the same seed.
+
+    A corpus that is sampled continues where the last epoch stopped. Each pass through it has an
+    order of its own.
     """
     chosen: list[T] = []
     for items, number in corpora:
-        wanted = an_epoch(number, items)
+        wanted = min(number or len(items), len(items))
         seen = range(epoch * wanted, (epoch + 1) * wanted)
         orders = {
             done: np.random.default_rng([seed, done]).permutation(len(items))
@@ -176,31 +236,15 @@ def draw_epoch(corpora: Sequence[tuple[Sequence[T], int | None]], seed: int, epo
 
 
 def draw_batches(
-    corpora: Sequence[tuple[Sequence[T], int | None]],
-    size: int,
-    seed: int,
-    epoch: int,
-    rng: np.random.Generator,
+    corpora: Corpora[T], size: int, seed: int, epoch: int, rng: np.random.Generator
 ) -> list[list[T]]:
-    """Return what an epoch sees in full batches that mix the corpora."""
+    """Return the items that an epoch sees, in full batches that mix the corpora."""
     chosen = draw_epoch(corpora, seed, epoch)
     size = min(size, len(chosen))
     order = rng.permutation(len(chosen))[: len(chosen) // size * size]
     return [[chosen[place] for place in places] for places in order.reshape(-1, size)]
 
 
-def recipe_of(config: Section, corpora: Sequence[tuple[Sequence[object], int | None]]) -> Recipe:
-    """Return what a run learns: its configuration, and how much each corpus holds.
-
-    Of the corpora's files only the names, so that they may lie elsewhere when it is taken up.
-    """
-    recipe = config.model_dump(mode="json")
-    for corpus in recipe["data"]:
-        corpus |= {key: Path(corpus[key]).name for key in ("path", "leave_out") if corpus[key]}
-    return recipe | {"items": [len(items) for items, _ in corpora]}
-
-
-def count_steps(corpora: Sequence[tuple[Sequence[T], int | None]], size: int, epochs: int) -> int:
-    """Return the steps of all epochs."""
-    seen = sum(an_epoch(wanted, items) for items, wanted in corpora)
-    return epochs * (seen // min(size, seen))
+def epoch_generator(seed: int, epoch: int) -> np.random.Generator:
+    """Return the generator that draws an epoch's batches, unlike that of any step."""
+    return np.random.default_rng([seed, 2**32 - 1, epoch])

@@ -1,24 +1,32 @@
-"""The objectives, over vectors that were encoded once.
+"""The objectives: each a loss over vectors that were encoded once a step.
 
-All of them take the vectors of a step, laid out by view and turn as in `views.Batch`:
-`first`, `second` and `after` are (V, T, d) unit vectors; `spoken` and `target` are (V, T). A step
-may hold several views of a dialogue: a rival from another dialogue is never one of these.
+| objective | inputs | paper |
+|---|---|---|
+| `curved_loss` | pairs | CCL, eq. 1 and 5 |
+| `curved_loss` | triples | C3L, section 3 |
+| `running_query_loss` | running queries (C3L eq. 3), all targets of the step | InfoNCE, ours |
+| `reach_loss` | single utterances, the targets ahead of them | CCL as a ranking, ours |
+| `order_loss` | two utterances of the responder | CCL section 6 link by link, ours |
+| `contrastive_loss` | contexts, responses | DSE-P; `running_query_loss` |
+| `NliHead` | premises, hypotheses, labels | Sentence-BERT |
+
+The vectors of a step lie by window and turn as in `windows.Batch`: `first`, `second` and `after`
+are (W, T, d) unit vectors; `spoken` and `target` are (W, T). A step may hold both windows of a
+dialogue: they never count as different dialogues.
 """
 
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Self
 
-import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from turnwise.models.training.views import Batch
+from turnwise.models.training.windows import Batch, Examples, pair_score
 
 MIXTURE_EPSILON = 1e-6
 NO_RIVAL = -1e4
-"""A logit that no softmax sees, finite so that gradients stay finite where there is no rival."""
+"""A logit with no weight in a softmax; finite, so that gradients are finite without any rival."""
 ORDER_SCALE = 10.0
 """Inverse temperature of the order of utterances: a margin of 0.1 makes it e times as likely."""
 
@@ -28,13 +36,13 @@ class Vectors:
     """The vectors of a step.
 
     Attributes:
-        first: (V, T, d) float32, [B1].
-        second: (V, T, d) float32, [B2]; for CCL the only context role.
-        after: (V, T, d) float32, [AFTER]; meaningful where `target`.
-        after_text: (V, T) int64, equal where two targets are the same text.
-        spoken: (V, T) bool.
-        target: (V, T) bool.
-        dialogue: (V,) int64, equal where two views are of the same dialogue.
+        first: (W, T, d) float32, [B1].
+        second: (W, T, d) float32, [B2]; for CCL the only context role.
+        after: (W, T, d) float32, [AFTER]; meaningful where `target`.
+        after_text: (W, T) int64, equal where two targets are the same text.
+        spoken: (W, T) bool.
+        target: (W, T) bool.
+        dialogue: (W,) int64, equal where two windows are of the same dialogue.
     """
 
     first: Tensor
@@ -47,134 +55,22 @@ class Vectors:
 
     @classmethod
     def of(cls, encoded: Tensor, batch: Batch) -> Self:
-        """Lay out (U, d) vectors of a batch's distinct texts by view and turn."""
+        """Lay out (U, d) vectors of a batch's distinct texts by window and turn."""
         parts = (batch.first, batch.second, batch.after, batch.spoken, batch.target, batch.dialogue)
         first, second, after, *rest = (torch.from_numpy(part).to(encoded.device) for part in parts)
         return cls(encoded[first], encoded[second], encoded[after], after, *rest)
 
 
-@dataclass(frozen=True, slots=True)
-class Examples:
-    """Examples of a curved objective, as places in the flattened (V * T) turns.
-
-    Attributes:
-        first: (N,) int64 places of b1; for pairs equal to `second`.
-        second: (N,) int64 places of b2.
-        after: (N,) int64 places of a.
-        score: (N,) float32 targets of the cosine.
-    """
-
-    first: Tensor
-    second: Tensor
-    after: Tensor
-    score: Tensor
-
-    @classmethod
-    def of(cls, rows: list[tuple[int, int, int, float]]) -> Self:
-        """Make examples of (first, second, after, score)."""
-        places = torch.tensor([row[:3] for row in rows], dtype=torch.int64).reshape(-1, 3)
-        first, second, after = places.unbind(1)
-        return cls(
-            first, second, after, torch.tensor([row[3] for row in rows], dtype=torch.float32)
-        )
-
-
-def pair_score(distance: int, window: int) -> float:
-    """Return CCL's target cosine (CCL eq. 1): (l - i) / l at distance i in a window of l."""
-    return (window - distance) / window
-
-
-def triple_score(first_distance: int, second_distance: int, window: int) -> float:
-    """Return C3L's target cosine: the sum of two CCL targets, min-max scaled.
-
-    The sum 2 - (2k - (i + j)) / w runs from 3/w (the two oldest utterances of a window of w,
-    its last one being the target) to 2 - 3/w (the two newest); it is scaled to [1/w, 1]. A
-    window of 3 holds one pair, whose target is 1.
-    """
-    low, high = 3 / window, 2 - 3 / window
-    if high <= low:
-        return 1.0
-    total = pair_score(first_distance, window) + pair_score(second_distance, window)
-    return (total - low) / (high - low) * (1 - 1 / window) + 1 / window
-
-
-def pair_examples(
-    batch: Batch, window: int, rng: np.random.Generator, *, directional: bool, curved: bool
-) -> Examples:
-    """Form CCL's examples (CCL eq. 1, eq. 5): a cosine for each distance within a window.
-
-    For each target and each utterance less than `window` turns before it: the pair with its
-    curved score; a random negative, in which another dialogue's utterance takes the place of
-    one of the two; and, each with score 0, the pairs of the target with the turns that follow it.
-
-    Args:
-        batch: The step's views.
-        window: Utterances of a window, the target included.
-        rng: Draws the random negatives.
-        directional: Whether the turns after a target count as negatives.
-        curved: Whether scores fall with distance; otherwise positives score 1 (ablation).
-    """
-    rows: list[tuple[int, int, int, float]] = []
-    width = batch.spoken.shape[1]
-    draw = _Draw(batch, rng)
-    for v, k in np.argwhere(batch.target):
-        after = v * width + k
-        for i in range(max(0, k - window + 1), k):
-            before = v * width + i
-            score = pair_score(k - i, window) if curved else 1.0
-            rows.append((before, before, after, score))
-            if draw.alone:
-                continue
-            if rng.random() < 0.5:
-                rows.append((before, before, draw.target(v), 0.0))
-            else:
-                other = draw.utterance(v)
-                rows.append((other, other, after, 0.0))
-        if directional:
-            later = range(k + 1, min(k + window, int(batch.spoken[v].sum())))
-            rows.extend((v * width + p, v * width + p, after, 0.0) for p in later)
-    return Examples.of(rows)
-
-
-def triple_examples(
-    batch: Batch, window: int, rng: np.random.Generator, *, directional: bool, curved: bool
-) -> Examples:
-    """Form C3L's examples: mixtures of two context utterances against the target.
-
-    For each target: every pair i < j less than `window` turns before it, with its curved score;
-    and for each of these context utterances three negatives, with one or two utterances of
-    other dialogues as [B2], as [B1], as both (C3L's hard negatives, target 0).
-
-    Args:
-        batch: The step's views.
-        window: Utterances of a window, the target included.
-        rng: Draws the random utterances.
-        directional: Whether a pair in the wrong order counts as a negative (ablation).
-        curved: Whether scores fall with distance; otherwise positives score 1 (ablation).
-    """
-    rows: list[tuple[int, int, int, float]] = []
-    width = batch.spoken.shape[1]
-    draw = _Draw(batch, rng)
-    for v, k in np.argwhere(batch.target):
-        after, start = v * width + k, v * width
-        context = range(max(0, k - window + 1), k)
-        for i, j in combinations(context, 2):
-            score = triple_score(k - i, k - j, window) if curved else 1.0
-            rows.append((start + i, start + j, after, score))
-            if directional:
-                rows.append((start + j, start + i, after, 0.0))
-        for i in () if draw.alone else context:
-            rows.append((start + i, draw.utterance(v), after, 0.0))
-            rows.append((draw.utterance(v), start + i, after, 0.0))
-            rows.append((draw.utterance(v), draw.utterance(v), after, 0.0))
-    return Examples.of(rows)
-
-
 def curved_loss(vectors: Vectors, examples: Examples) -> Tensor:
     """Return the mean squared error of the cosines against their targets; 0 without examples.
 
-    With pairs it is CCL's objective (a mixture of a vector with itself is the vector), with
-    triples C3L's: cos((b1_i + b2_j) / 2, a_k).
+    With pairs it is CCL's objective, (cos(b_i, a_k) - score)²; with triples it is C3L's,
+    (cos((b1_i + b2_j) / 2, a_k) - score)². `windows.pair_score` and `windows.triple_score` are
+    the targets.
+
+    Args:
+        vectors: The step's vectors.
+        examples: Pairs (`windows.pair_examples`) or triples (`windows.triple_examples`).
     """
     first, second, after = (x.flatten(0, 1) for x in (vectors.first, vectors.second, vectors.after))
     device = after.device
@@ -197,7 +93,7 @@ def queries(vectors: Vectors, last_rows: int | None, *, triple: bool) -> Tensor:
         triple: Whether rows are mixtures of pairs; otherwise CCL's plain sum.
 
     Returns:
-        (V, T, d): at turn t the query of the context u_1..u_(t-1); zero at the first turn.
+        (W, T, d): at turn t the query of the context u_1..u_(t-1); zero at the first turn.
     """
     if triple:
         pairs = vectors.first[:, :, None] + vectors.second[:, None]
@@ -222,13 +118,13 @@ def running_query_loss(
     """Return the contrastive loss of the running query against all targets of the step.
 
     InfoNCE in both directions: each query must find its next utterance among the targets of
-    the batch, each target its query. It optimises the sum that is used at inference, which
-    the curved objectives only do pair by pair. Targets with the same text as the right one
+    the batch, and each target its query. It optimises the sum that is used at inference; the
+    curved objectives optimise each pair alone. Targets with the same text as the right one
     are left out.
 
     Args:
         vectors: The step's vectors.
-        queries: (V, T, d) unit running queries.
+        queries: (W, T, d) unit running queries.
         scale: Inverse temperature, a scalar.
         same_dialogue: Whether the targets at other turns of a dialogue are (hard) negatives.
     """
@@ -248,8 +144,8 @@ def contrastive_loss(logits: Tensor, excluded: Tensor) -> Tensor:
 
     Args:
         logits: (n, n).
-        excluded: (n, n) bool, what is no rival, such as another copy of the right text; the
-            diagonal is always kept.
+        excluded: (n, n) bool, pairs that are not rivals, such as another copy of the right
+            text; the diagonal always counts.
     """
     rivals = excluded.clone().fill_diagonal_(fill_value=False)
     logits = logits.masked_fill(rivals, -torch.inf)
@@ -262,18 +158,19 @@ def contrastive_loss(logits: Tensor, excluded: Tensor) -> Tensor:
 def reach_loss(vectors: Vectors, scale: Tensor, window: int) -> Tensor:
     """Return the contrastive loss of single utterances against the targets ahead of them.
 
-    The counterpart of CCL for planning, as a ranking: an utterance must find the target that
-    its own dialogue reaches i turns later (i < window), and that target the utterance. It is
-    asked twice: among the turns of other dialogues, and among those of its own that stand in
-    the wrong order or further apart. Together these rivals would drown the few of its own,
-    from which the order of goals is learned. What lies nearer is no rival, so that closeness
-    falls with distance and stays above that of other dialogues; nor is a target with the same
-    text. A positive at distance i weighs CCL's (l - i) / l.
+    It is CCL's counterpart for planning, as a ranking: an utterance must find the target that
+    its own dialogue reaches i turns later (i < window), and that target the utterance. Each
+    positive has two softmaxes: one with the turns of other dialogues as rivals, one with the
+    turns of its own dialogue that stand in the wrong order or further apart. In a single
+    softmax the many other dialogues would outweigh its own, from which the order of goals is
+    learned. Nearer turns are not rivals, so that similarity falls with distance and stays above
+    that of other dialogues; nor are targets with the same text. A positive at distance i has
+    CCL's weight, (l - i) / l.
 
     Args:
         vectors: The step's vectors.
         scale: Inverse temperature, a scalar.
-        window: Utterances of a window, the target included.
+        window: Utterances that are looked at together, the target included.
     """
     v, t = vectors.spoken.nonzero().unbind(1)
     w, k = vectors.target.nonzero().unbind(1)
@@ -302,14 +199,14 @@ def reach_loss(vectors: Vectors, scale: Tensor, window: int) -> Tensor:
 def order_loss(vectors: Vectors, window: int) -> Tensor:
     """Return the logistic loss of the order of two utterances of the responder; 0 without any.
 
-    What a chain of goals asks for (CCL section 6), link by link: of two utterances less than
-    `window` turns apart the earlier one must lead to the later one by a larger cosine than the
-    later one to the earlier. CCL's directional negatives ask the same of each cosine alone, as
-    one squared error among many.
+    It trains the links of a chain of goals (CCL section 6): of two utterances less than `window`
+    turns apart, the cosine from the earlier to the later must be larger than the cosine from the
+    later to the earlier. CCL's directional negatives train each of the two cosines alone, as one
+    squared error among many.
 
     Args:
         vectors: The step's vectors.
-        window: Utterances of a window, the target included.
+        window: Utterances that are looked at together, the target included.
     """
     cosine = vectors.second @ vectors.after.transpose(1, 2)
     margin = cosine - cosine.transpose(1, 2)
@@ -318,26 +215,21 @@ def order_loss(vectors: Vectors, window: int) -> Tensor:
     return functional.softplus(-ORDER_SCALE * margin[asked]).sum() / max(int(asked.sum()), 1)
 
 
-class _Draw:
-    """Random turns of other dialogues, unless the step has one only: then it is `alone`."""
+NLI_LABELS = ("entailment", "neutral", "contradiction")
 
-    def __init__(self, batch: Batch, rng: np.random.Generator) -> None:
-        self._rng = rng
-        self._dialogue = batch.dialogue
-        self._spoken, self._targets = (
-            {
-                dialogue: np.flatnonzero(where & (batch.dialogue != dialogue)[:, None])
-                for dialogue in np.unique(batch.dialogue)
-            }
-            for where in (batch.spoken, batch.target)
-        )
-        self.alone = len(self._spoken) == 1
 
-    def utterance(self, view: int) -> int:
-        return self._one_of(self._spoken[self._dialogue[view]])
+class NliHead(nn.Module):
+    """Softmax over three classes of (u, v, |u - v|), as in Sentence-BERT.
 
-    def target(self, view: int) -> int:
-        return self._one_of(self._targets[self._dialogue[view]])
+    Texts come without a role. Both papers add NLI to their objective; the published code feeds
+    its three labels to a loss for two classes.
+    """
 
-    def _one_of(self, places: np.ndarray) -> int:
-        return int(places[self._rng.integers(len(places))])
+    def __init__(self, dimension: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3 * dimension, len(NLI_LABELS))
+
+    def forward(self, premises: Tensor, hypotheses: Tensor, labels: Tensor) -> Tensor:
+        """Return the cross-entropy of (n, d) premises and hypotheses with (n,) labels."""
+        features = torch.cat([premises, hypotheses, (premises - hypotheses).abs()], dim=-1)
+        return functional.cross_entropy(self.linear(features), labels)

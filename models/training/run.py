@@ -1,21 +1,22 @@
-"""A training run from its file: what it trains, from which base, and on which corpora."""
+"""A training run from its file: which stages it has, which models they train, on which corpora."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from turnwise.models.errors import ConfigError
 from turnwise.models.evaluation.split import LENGTHS
 from turnwise.models.extras import require
-from turnwise.models.roles import EncoderKind, encoder_kind
-from turnwise.models.training.config import TrainConfig, read_config, read_toml
+from turnwise.models.training.config import (
+    Config,
+    EncoderConfig,
+    IoIConfig,
+    PairwiseConfig,
+    read_stages,
+)
 from turnwise.models.training.corpora import Find, finder, in_place_of, validation_dialogues
-from turnwise.models.training.ioi import train_ioi
-from turnwise.models.training.loop import Report, silent
-from turnwise.models.training.pairwise import train_pairwise
-from turnwise.models.training.reranker_config import IoIConfig, PairwiseConfig
-from turnwise.models.training.trainer import read_data, train
-
-Config = TrainConfig | PairwiseConfig | IoIConfig
+from turnwise.models.training.learners.encoder import EncoderLearner, read_data
+from turnwise.models.training.learners.ioi import IoILearner
+from turnwise.models.training.learners.pairwise import PairwiseLearner
+from turnwise.models.training.trainer import Report, fit, silent
 
 
 def run(
@@ -23,114 +24,87 @@ def run(
     data: Sequence[Path],
     out: Path,
     *,
+    small: bool = False,
     resume: bool = False,
     report: Report = silent,
 ) -> Path:
-    """Train as a configuration says; return the folder of the best model.
-
-    A configuration whose base is another one (`ccl.toml`) trains that first, in `out/base`, once
-    the data of both has been read.
+    """Train the model of a configuration; return the folder of the best one.
 
     Args:
-        config_file: The configuration; its `kind` tells what is trained.
-        data: Folders where the corpora that it names are looked up; or files of dialogues,
-            which take the place of the corpora that it and its base name. What one of these
-            leaves out stays out of a file whose path ends with its name.
-        out: Folder for all that the run writes.
-        resume: Whether to go on from an earlier run's checkpoint in `out`.
+        config_file: The configuration; its `kind` chooses the kind of model.
+        data: Folders where the corpora that it names are looked up; or files of dialogues to
+            train on instead. A file whose path ends with the name of a corpus keeps that
+            corpus's settings, such as the dialogues that it leaves out.
+        out: Folder for everything that the run writes. The stage before the last one has the
+            folder `base` in it, the stage before that one `base/base`, and so on.
+        small: Whether the values of the table `[small]` replace those of the file.
+        resume: Whether to continue from an earlier run's checkpoint in `out`.
         report: Called after every step.
 
     Raises:
         ConfigError: The configuration is wrong.
-        DataError: A corpus is not there, or does not hold what it should.
+        DataError: A corpus is missing or malformed.
         ModelError: The base cannot be loaded.
         TurnwiseError: A package that is needed is not installed.
     """
-    config = read_any_config(config_file)
-    require("matplotlib", *(["gensim"] if isinstance(config, IoIConfig) else []))
-    files = [path for path in data if not path.is_dir()]
+    stages = read_stages(config_file, small=small)
+    require("matplotlib", *(["gensim"] if isinstance(stages[-1], IoIConfig) else []))
     find = finder([path for path in data if path.is_dir()])
-    if isinstance(config, TrainConfig):
-        stages = read_stages(config_file)
-        if files:
-            stages = [
-                stage.model_copy(update={"data": in_place_of(stage.data, files)})
-                for stage in stages
-            ]
-        return train_stages(stages, out, find, resume=resume, report=report)
-    if files:
-        config = config.model_copy(update={"data": in_place_of(config.data, files)})
-    if isinstance(config, PairwiseConfig):
-        return train_pairwise(config, out, find=find, report=report, resume=resume)
-    return train_ioi(config, out, find=find, report=report, resume=resume)
+    if files := [path for path in data if not path.is_dir()]:
+        stages = [_on_files(stage, files) for stage in stages]
+    return train_stages(stages, out, find=find, resume=resume, report=report)
 
 
-def read_stages(config_file: Path, later: tuple[Path, ...] = ()) -> list[TrainConfig]:
-    """Read the configuration of an encoder after that of its base, if it has one, and so on.
-
-    Args:
-        config_file: The configuration.
-        later: Those that start from it.
-
-    Returns:
-        The configurations in the order in which they are trained.
-
-    Raises:
-        ConfigError: One is wrong, is none of an encoder, starts in the end from itself, or cannot
-            start from what its base will be.
-    """
-    config, name = read_any_config(config_file), str(config_file)
-    if not isinstance(config, TrainConfig):
-        raise ConfigError("no encoder, which an encoder could start from", name, "kind")
-    if not config.base.endswith(".toml"):
-        return [config]
-    base, later = config_file.parent / config.base, (*later, config_file.resolve())
-    if base.resolve() in later:
-        raise ConfigError(f"leads in a circle, back to '{config.base}'", name, "base")
-    stages = read_stages(base, later)
-    kind = stages[-1].kind
-    if encoder_kind({*kind.tokens, *config.kind.tokens}) is not config.kind:
-        raise ConfigError(
-            f"is a {kind} encoder and cannot become a {config.kind} one", name, "base"
-        )
-    return [*stages, config]
+def _on_files(config: Config, files: Sequence[Path]) -> Config:
+    return config.model_copy(update={"data": in_place_of(config.data, files)})
 
 
 def train_stages(
-    stages: Sequence[TrainConfig], out: Path, find: Find, *, resume: bool, report: Report
+    stages: Sequence[Config], out: Path, *, find: Find, resume: bool, report: Report
 ) -> Path:
-    """Train encoders, each from the one before it, and each in the folder `base` of the next."""
-    for later in stages[1:]:  # what is wrong there is told now, not when its base is trained
-        read_data(later, find)
-        validation_dialogues(later.validation, find, min(LENGTHS))
+    """Train the stages of a run, each from the model of the stage before it."""
+    for later in stages[1:]:  # mistakes there are reported now, not after hours of training
+        if isinstance(later, EncoderConfig):
+            read_data(later, find)
+            validation_dialogues(later.validation, find, min(LENGTHS))
     folders = [out.joinpath(*["base"] * depth) for depth in reversed(range(len(stages)))]
-    model = stages[0].base
+    base: Path | None = None
     for folder, stage in zip(folders, stages, strict=True):
-        config = stage.model_copy(update={"base": model})
-        trained = train(
-            config,
-            folder,
-            find=find,
-            report=report,
-            resume=resume,
-            successor=folder.parent if folder != out else None,
-        )
-        model = str(trained)
-    return Path(model)
+        config = stage.model_copy(update={"base": str(base)}) if base else stage
+        successor = folder.parent if folder != out else None
+        base = train(config, folder, find=find, resume=resume, report=report, successor=successor)
+    return out / "model"
 
 
-def read_any_config(path: Path) -> Config:
-    """Read the configuration of whatever kind a file names.
+def train(
+    config: Config,
+    out: Path,
+    *,
+    find: Find = Path,
+    device: str | None = None,
+    resume: bool = False,
+    report: Report = silent,
+    successor: Path | None = None,
+) -> Path:
+    """Train a model of any kind in one stage; return the folder of the best one.
+
+    Args:
+        config: The run.
+        out: Folder for everything that it writes.
+        find: Finds the file that the configuration names by a path.
+        device: A torch device; without one a GPU where there is one, else the CPU.
+        resume: Whether to continue from `out/checkpoint`, where there is one.
+        report: Called after every step.
+        successor: Folder of the next stage, as `fit` takes it.
 
     Raises:
-        ConfigError: The kind is not known, or the file does not hold what that kind needs.
+        DataError: A file of the data is missing or malformed.
+        ModelError: The base cannot be loaded.
+        TrainingError: The loss is no longer finite, or the checkpoint is not one of this run.
     """
-    kind = read_toml(path).get("kind")
-    if kind == "pairwise":
-        return read_config(path, PairwiseConfig)
-    if kind == "ioi":
-        return read_config(path, IoIConfig)
-    known = [*map(str, EncoderKind), "pairwise", "ioi"]
-    if isinstance(kind, str) and kind not in known:
-        raise ConfigError(f"must be one of {', '.join(known)}", str(path), "kind")
-    return read_config(path, TrainConfig)
+    if isinstance(config, EncoderConfig):
+        encoder = EncoderLearner(config, find, device)
+        return fit(encoder, out, resume=resume, report=report, successor=successor)
+    if isinstance(config, PairwiseConfig):
+        return fit(PairwiseLearner(config, find, device), out, resume=resume, report=report)
+    return fit(IoILearner(config, find, device), out, resume=resume, report=report)

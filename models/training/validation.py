@@ -1,7 +1,10 @@
-"""What is measured of an encoder while it learns."""
+"""Validation: how well a model does while it learns, on dialogues at the head of held-out files.
+
+The first metric chooses the checkpoint: the average rank of the true next utterance.
+"""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
@@ -11,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 
 from turnwise.models.data import Dialogue
 from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.errors import TurnwiseError
+from turnwise.models.errors import TurnwiseError, naming
 from turnwise.models.evaluation import (
     GoalSet,
     ShortTermExample,
@@ -22,8 +25,14 @@ from turnwise.models.evaluation import (
     retrieved_replies,
     short_term_average_rank,
 )
-from turnwise.models.evaluation.split import LENGTHS
-from turnwise.models.training.config import TrainConfig
+from turnwise.models.evaluation.metrics import ranks_of
+from turnwise.models.evaluation.next_utterance import ranks_by_length
+from turnwise.models.evaluation.ranking_examples import Building, RankingExample, build_ranking
+from turnwise.models.evaluation.split import LENGTHS, make_split
+from turnwise.models.evaluation.systems import pairwise_system
+from turnwise.models.rerankers.ioi import IoI
+from turnwise.models.rerankers.pairwise import PairwiseModel
+from turnwise.models.training.config import EncoderConfig, IoIConfig, PairwiseConfig
 from turnwise.models.training.corpora import Find, validation_dialogues
 
 T = TypeVar("T")
@@ -34,7 +43,7 @@ SHORT_TERM_DISTANCES = (1, 2, 3, 4)
 
 @dataclass(frozen=True, slots=True)
 class ValidationSplit:
-    """Dialogues, and the planning examples that they give, where they are long enough for any."""
+    """Dialogues, and their planning examples where they are long enough for any."""
 
     dialogues: list[Dialogue]
     examples: list[ShortTermExample]
@@ -51,14 +60,16 @@ class ValidationSplit:
         return measured
 
 
-def validator(config: TrainConfig, find: Find) -> Callable[[SentenceTransformer], dict[str, float]]:
-    """Return what measures a model while it learns; nothing without corpora for it.
+def encoder_validator(
+    config: EncoderConfig, find: Find
+) -> Callable[[SentenceTransformer], dict[str, float]]:
+    """Return a function that measures an encoder: means over the files, then each file's metrics.
 
-    The first metric chooses the checkpoint: the average rank of the next utterance by the best
-    aggregation, mean over the corpora. Planning is watched beside it.
+    Planning is measured beside the next utterance, for the curves. Without files there are no
+    metrics.
 
     Raises:
-        DataError: A corpus has no dialogue that is long enough for the first.
+        DataError: A file has no dialogue that is long enough.
     """
     if not config.validation.paths:
         return lambda _: {}
@@ -69,18 +80,73 @@ def validator(config: TrainConfig, find: Find) -> Callable[[SentenceTransformer]
     def validate(model: SentenceTransformer) -> dict[str, float]:
         encoder = UtteranceEncoder(model, precision=config.precision)
         measured = {path: split.measure(encoder) for path, split in splits.items()}
-        by_name: defaultdict[str, list[float]] = defaultdict(list)
-        for metrics in measured.values():
-            for name, value in metrics.items():
-                by_name[name].append(value)
-        means = {name: fmean(values) for name, values in by_name.items()}
-        return means | {
+        return means(measured.values()) | {
             f"{path}/{name}": value
             for path, metrics in measured.items()
             for name, value in metrics.items()
         }
 
     return validate
+
+
+def pairwise_validator(
+    config: PairwiseConfig, find: Find
+) -> Callable[[PairwiseModel], dict[str, float]]:
+    """Return a function that measures a pairwise model: mean metrics over the files.
+
+    Raises:
+        DataError: A file has no dialogue that is long enough.
+    """
+    files = validation_dialogues(config.validation, find, min(LENGTHS))
+    splits = [make_split(dialogues, full_pool=False) for dialogues in files.values()]
+    names = ("average_rank", "r@1", "r@10", "mrr")
+
+    def validate(model: PairwiseModel) -> dict[str, float]:
+        measured = (ranks_by_length(pairwise_system(model, split), split) for split in splits)
+        return means({name: metrics[name] for name in names} for metrics in measured)
+
+    return validate
+
+
+def ioi_validator(config: IoIConfig, find: Find) -> Callable[[IoI], dict[str, float]]:
+    """Return a function that measures a network: mean metrics over the files.
+
+    Each dialogue gives one context, with its response among nine random ones of the same file.
+    They are the same in every run.
+
+    Raises:
+        DataError: A file is too short, or has too few distinct utterances.
+    """
+    examples = []
+    for path, dialogues in validation_dialogues(config.validation, find, 1).items():
+        with naming([find(path)]):
+            examples.append(list(build_ranking(dialogues, Building(context=1))))
+
+    def validate(model: IoI) -> dict[str, float]:
+        model.network.eval()
+        return means(ranking_metrics(model, of_file) for of_file in examples)
+
+    return validate
+
+
+def ranking_metrics(model: IoI, examples: list[RankingExample]) -> dict[str, float]:
+    """Return average rank, R10@1 and mean reciprocal rank of the true responses."""
+    scores = [model.scores([said.text for said in e.context], e.candidates) for e in examples]
+    of_true = ranks_of(scores, [example.labels.index(1) for example in examples])
+    return {
+        "average_rank": float(of_true.expected.mean()),
+        **of_true.hits((1,), "r10"),
+        "mrr": float(of_true.reciprocal.mean()),
+    }
+
+
+def means(measured: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of each metric over the files that have it."""
+    by_name: defaultdict[str, list[float]] = defaultdict(list)
+    for metrics in measured:
+        for name, value in metrics.items():
+            by_name[name].append(value)
+    return {name: fmean(values) for name, values in by_name.items()}
 
 
 def make_validation_split(dialogues: list[Dialogue], base: UtteranceEncoder) -> ValidationSplit:

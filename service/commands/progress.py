@@ -1,4 +1,4 @@
-"""How long work shows on a terminal: training, and uploads."""
+"""Progress bars on a terminal: of training, and of uploads."""
 
 from typing import TYPE_CHECKING, Self
 
@@ -6,11 +6,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 if TYPE_CHECKING:
-    from turnwise.models.training.loop import Progress
+    from turnwise.models.training.trainer import Progress
 
 
 class TrainingProgress:
-    """Draws each step that training reports."""
+    """Shows each step that training reports, as a bar; validations stay as lines."""
 
     def __init__(self) -> None:
         self._bar = Bar(
@@ -48,7 +48,7 @@ class TrainingProgress:
 
 
 class UploadProgress:
-    """Draws how many candidates of an upload are encoded."""
+    """Shows how many candidates of an upload are encoded, as a bar."""
 
     def __init__(self) -> None:
         self._bar = Bar(
@@ -61,10 +61,10 @@ class UploadProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Where nothing had to be encoded, there is nothing to leave on the screen.
+        # Where nothing had to be encoded, nothing stays on the screen.
         self._bar.update(self._task, visible=self._bar.tasks[0].total is not None)
         self._bar.stop()
 
     def __call__(self, encoded: int, total: int) -> None:
-        """Show how far it is."""
+        """Show how many candidates are encoded."""
         self._bar.update(self._task, completed=encoded, total=total)

@@ -16,7 +16,7 @@ def train(
         list[Path] | None,
         typer.Option(
             "--data",
-            help="Folders where the configuration's corpora are; or files to train on instead.",
+            help="Folders of the configuration's corpora; or files to train on instead.",
             metavar="PATH ...",
         ),
     ] = None,
@@ -24,14 +24,16 @@ def train(
         Path | None,
         typer.Option(help="Folder for the run.", show_default="runs/CONFIG", callback=can_draw),
     ] = None,
-    resume: Annotated[bool, typer.Option(help="Go on from the last checkpoint.")] = False,
+    small: Annotated[
+        bool, typer.Option("--small", help="Use the values of [small]: a run of minutes.")
+    ] = False,
+    resume: Annotated[bool, typer.Option(help="Continue from the last checkpoint.")] = False,
 ) -> None:
-    """Train what the configuration's kind says: an encoder, a pairwise model, an IoI network."""
+    """Train an encoder, a pairwise model or an IoI network, stage by stage."""
     from turnwise.models.training.run import run  # noqa: PLC0415 - loads torch
     from turnwise.service.commands.progress import TrainingProgress  # noqa: PLC0415
 
+    out = out or Path("runs") / (config.stem + "-small" * small)
     with TrainingProgress() as progress:
-        folder = run(
-            config, data or [], out or Path("runs") / config.stem, resume=resume, report=progress
-        )
+        folder = run(config, data or [], out, small=small, resume=resume, report=progress)
     Console().print(f"best model in {folder}", markup=False, highlight=False)

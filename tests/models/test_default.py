@@ -1,7 +1,5 @@
 import json
 import re
-import tomllib
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +8,7 @@ from turnwise.models import DEFAULT_MODEL
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import EncoderKind, Relation, Role
 from turnwise.models.scores import reachability, rows, running_query
+from turnwise.models.training.config import EncoderConfig, read_stages, renamed
 
 RECIPES = DEFAULT_MODEL.parent / "training" / "recipes"
 
@@ -31,33 +30,30 @@ def test_it_is_a_triple_encoder_of_384_dimensions(encoder: UtteranceEncoder) -> 
     assert encoder.encode(["Good morning!"], Role.AFTER).dtype == np.float32
 
 
-def read_recipe(name: str) -> dict[str, Any]:
-    return tomllib.loads((RECIPES / name).read_text(encoding="utf-8"))
+def read_default_stages() -> list[EncoderConfig]:
+    stages = read_stages(RECIPES / "default.toml")
+    return [stage for stage in stages if isinstance(stage, EncoderConfig)]
 
 
 def test_it_was_trained_by_the_recipe() -> None:
-    recipe = read_recipe("default.toml")
-    trained = json.loads((DEFAULT_MODEL / "turnwise.json").read_text())["trained"]
-    assert [c["path"] for c in trained["data"]] == [c["path"] for c in recipe["data"]]
-    assert [c["views"] for c in trained["data"]] == [c.get("views") for c in recipe["data"]]
-    for name in ("objectives", "optimiser"):
-        assert trained[name] | recipe[name] == trained[name]
-    assert trained["keep_base"] == recipe["keep_base"]
+    recipe = read_default_stages()[-1].model_dump(mode="json")
+    trained = renamed(json.loads((DEFAULT_MODEL / "turnwise.json").read_text())["trained"])
+    for name in ("data", "optimiser", "validation", "keep_base", "spaced", "turns", "seed"):
+        assert trained[name] == recipe[name], name
+    assert recipe["objectives"] | trained["objectives"] == recipe["objectives"]
 
 
 def test_the_card_lists_the_corpora_of_all_stages() -> None:
     card = (DEFAULT_MODEL / "README.md").read_text(encoding="utf-8")
     corpus = r"^\| `([\w/]+)` \|[^|]*\| ?([\d,]*) \| ?([\d,]*) \| ?([\d,]*) \|"
     listed = re.findall(corpus, card, re.MULTILINE)
-    stages = [read_recipe("default.toml")]
-    while stages[0]["base"].endswith(".toml"):
-        stages.insert(0, read_recipe(stages[0]["base"]))
+    stages = read_default_stages()
     assert len(stages) == 3
     for stage, recipe in enumerate(stages, start=1):
-        views = {row[0]: int(row[stage].replace(",", "")) for row in listed if row[stage]}
-        wanted = {_corpus(c["path"]): c.get("views") for c in recipe["data"]}
-        assert views.keys() == wanted.keys()
-        assert all(number in (None, views[name]) for name, number in wanted.items())
+        windows = {row[0]: int(row[stage].replace(",", "")) for row in listed if row[stage]}
+        wanted = {_corpus(c.path): c.windows for c in recipe.data}
+        assert windows.keys() == wanted.keys()
+        assert all(number in (None, windows[name]) for name, number in wanted.items())
 
 
 def _corpus(path: str) -> str:

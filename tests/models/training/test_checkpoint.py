@@ -11,11 +11,14 @@ from turnwise.models.errors import TrainingError
 from turnwise.models.training.checkpoint import (
     Curves,
     State,
+    draw_curves,
     load_checkpoint,
+    recipe_of,
     recover,
     replacing,
     save_checkpoint,
 )
+from turnwise.models.training.config import IoIConfig, PairCorpus, PairwiseConfig
 
 
 def write(folder: Path, text: str) -> None:
@@ -69,7 +72,7 @@ def state_of(*, learner: nn.Module | None = None, **recipe: object) -> State:
     )
 
 
-def test_a_checkpoint_is_taken_up_by_a_run_of_its_recipe_only(tmp_path: Path) -> None:
+def test_only_a_run_of_its_recipe_resumes_a_checkpoint(tmp_path: Path) -> None:
     saved = state_of(seed=1, data=["a"])
     saved.step = 7
     save_checkpoint(tmp_path / "checkpoint", saved)
@@ -88,7 +91,32 @@ def test_a_checkpoint_is_taken_up_by_a_run_of_its_recipe_only(tmp_path: Path) ->
             load_checkpoint(tmp_path / "checkpoint", state_of(**other))
 
 
-def test_nothing_is_taken_up_where_nothing_was_saved(tmp_path: Path) -> None:
+def test_a_checkpoint_with_names_of_before_is_resumed(tmp_path: Path) -> None:
+    old = {"batch_views": 8, "gradient_cache": False, "data": [{"path": "a", "views": 3}]}
+    saved = state_of(**old)
+    saved.step = 7
+    save_checkpoint(tmp_path / "checkpoint", saved)
+    again = state_of(batch_windows=8, data=[{"path": "a", "windows": 3}])
+    load_checkpoint(tmp_path / "checkpoint", again)
+    assert again.step == 7
+
+
+def test_where_files_lie_is_no_part_of_a_recipe() -> None:
+    named = PairCorpus(path="here/a.jsonl", leave_out="/there/leaks.json", pairs=2)
+    config = IoIConfig(kind="ioi", data=(named, PairCorpus(path="b.csv")))
+    recipe = recipe_of(config, [3, 1], Path("out"))
+    assert recipe["data"] == [
+        {"path": "a.jsonl", "leave_out": "leaks.json", "pairs": 2},
+        {"path": "b.csv", "leave_out": None, "pairs": None},
+    ]
+    assert recipe["items"] == [3, 1]
+    assert recipe["batch"] == 50
+    pairwise = PairwiseConfig(kind="pairwise", base="out/base/model", data=(named,))
+    assert recipe_of(pairwise, [1], Path("out"))["base"] == "base/model"
+    assert recipe_of(pairwise, [1], Path("other"))["base"] == "out/base/model"
+
+
+def test_without_a_checkpoint_a_run_stays_as_it_is(tmp_path: Path) -> None:
     state = state_of(seed=1)
     load_checkpoint(tmp_path / "checkpoint", state)
     assert state.step == 0
@@ -115,13 +143,13 @@ def test_a_broken_checkpoint_is_an_error_that_names_it(
         (folder / file).unlink()
     else:
         (folder / file).write_text(text)
-    with pytest.raises(TrainingError, match=re.escape(f"{folder} cannot be taken up")):
+    with pytest.raises(TrainingError, match=re.escape(f"{folder} cannot be read")):
         load_checkpoint(folder, state_of(seed=1))
 
 
-def test_the_weights_of_something_else_cannot_be_taken_up(tmp_path: Path) -> None:
+def test_the_weights_of_another_model_cannot_be_read(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "checkpoint", state_of(seed=1))
-    with pytest.raises(TrainingError, match="cannot be taken up"):
+    with pytest.raises(TrainingError, match="cannot be read"):
         load_checkpoint(tmp_path / "checkpoint", state_of(learner=nn.Linear(3, 2), seed=1))
 
 
@@ -129,6 +157,7 @@ def test_a_single_validation_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyP
     figures: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, _, **__: figures.append(figure))
     Curves(tmp_path, 0).add(1, 1e-3, {"ccl": 0.5}, {"average_rank": 2.0, "_own/average_rank": 3.0})
+    draw_curves(tmp_path / "curves.csv", tmp_path / "curves.png")
     loss, validation = figures[0].axes
     names = []
     for axes in (loss, validation):

@@ -3,15 +3,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from turnwise.models import DEFAULT_MODEL
 from turnwise.models.errors import ConfigError
 from turnwise.models.roles import EncoderKind
-from turnwise.models.training.config import Section, TrainConfig, native_precision, read_config
-from turnwise.models.training.reranker_config import IoIConfig, PairwiseConfig
+from turnwise.models.training.config import EncoderConfig, native_precision, read_stages
 
 GOOD = """
 kind = "triple"
 base = "some/model"
-data = [{path = "a.jsonl", views = 10}]
+data = [{path = "a.jsonl", windows = 10}]
 [objectives]
 c3l = 1.0
 """
@@ -23,10 +23,16 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
+def read_one(path: Path) -> EncoderConfig:
+    (config,) = read_stages(path)
+    assert isinstance(config, EncoderConfig)
+    return config
+
+
 def test_a_minimal_file_is_enough(tmp_path: Path) -> None:
-    config = read_config(write(tmp_path, GOOD), TrainConfig)
+    config = read_one(write(tmp_path, GOOD))
     assert config.kind is EncoderKind.TRIPLE
-    assert config.data[0].views == 10
+    assert config.data[0].windows == 10
     assert config.objectives.window == 5
 
 
@@ -35,7 +41,7 @@ def test_a_minimal_file_is_enough(tmp_path: Path) -> None:
     [
         ('kind = "triple"', 'kind = "tripel"', "kind"),
         ('base = "some/model"', "", "base"),
-        ("views = 10", "views = 0", "data.0.views"),
+        ("windows = 10", "windows = 0", "data.0.windows"),
         ("c3l = 1.0", "c3l = -1.0", "objectives.c3l"),
         ("c3l = 1.0", "cl3 = 1.0", "objectives.cl3"),
         ("c3l = 1.0", "c3l = 1.0\nquery_rows = []", "objectives.query_rows"),
@@ -52,7 +58,7 @@ def test_a_minimal_file_is_enough(tmp_path: Path) -> None:
 def test_errors_name_the_file_and_the_field(tmp_path: Path, old: str, new: str, field: str) -> None:
     path = write(tmp_path, GOOD.replace(old, new))
     with pytest.raises(ConfigError) as caught:
-        read_config(path, TrainConfig)
+        read_one(path)
     assert caught.value.file == str(path)
     assert caught.value.field == field
 
@@ -60,78 +66,66 @@ def test_errors_name_the_file_and_the_field(tmp_path: Path, old: str, new: str, 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("c3l = 1.0", "nli = 1.0", "no such table"),
+        ("c3l = 1.0", "nli = 1.0", "table \\[nli\\] is missing"),
         (
             "c3l = 1.0",
             "c3l = 1.0\nquery_rows = [0, 2, 0]",
-            "query_rows: one of them is named",
+            "query_rows: the same number",
         ),
         ("c3l = 1.0", 'c3l = 1.0\n[nli]\npaths = ["b.jsonl"]', "objectives.nli: has no weight"),
         ("c3l = 1.0", "c3l = 0.0", "none of them"),
         ("c3l = 1.0", "c3l = 1.0\nwindow = 2", "window of at least 3"),
         ('kind = "triple"', 'kind = "triple"\nturns = 4', "turns: shorter than objectives.window"),
+        ('"some/model"', '"first.toml"', r"base: cannot be a configuration; .* \[\[stage\]\]"),
     ],
 )
 def test_fields_that_contradict_each_other_are_refused(
     tmp_path: Path, old: str, new: str, said: str
 ) -> None:
     with pytest.raises(ConfigError, match=rf"run\.toml: (?!Value error).*{said}"):
-        read_config(write(tmp_path, GOOD.replace(old, new)), TrainConfig)
+        read_one(write(tmp_path, GOOD.replace(old, new)))
 
 
 @pytest.mark.parametrize(
     ("kind", "objectives", "said"),
     [
-        ("single", "order = 1.0", "kind: a single encoder tells no order"),
-        ("single", "reach = 1.0", "kind: a single encoder tells no order"),
-        ("single", "ccl = 1.0", "kind: a single encoder tells no order"),
+        ("single", "order = 1.0", "kind: a single encoder knows no order"),
+        ("single", "reach = 1.0", "kind: a single encoder knows no order"),
+        ("single", "ccl = 1.0", "kind: a single encoder knows no order"),
         ("curved", "c3l = 1.0\ndirectional_triples = true", "only a triple encoder"),
     ],
 )
-def test_a_kind_is_not_taught_an_order_that_it_cannot_tell(
+def test_a_kind_without_order_cannot_learn_one(
     tmp_path: Path, kind: str, objectives: str, said: str
 ) -> None:
     text = GOOD.replace("triple", kind).replace("c3l = 1.0", objectives)
     with pytest.raises(ConfigError, match=said):
-        read_config(write(tmp_path, text), TrainConfig)
+        read_one(write(tmp_path, text))
 
 
 def test_a_single_encoder_may_learn_what_has_no_order(tmp_path: Path) -> None:
     objectives = "ccl = 1.0\ndirectional = false\nrunning_query = 1.0"
     text = GOOD.replace("triple", "single").replace("c3l = 1.0", objectives)
-    assert read_config(write(tmp_path, text), TrainConfig).kind is EncoderKind.SINGLE
-
-
-@pytest.mark.parametrize(
-    ("schema", "rest"),
-    [(PairwiseConfig, 'base = "x"\nkind = "pairwise"'), (IoIConfig, 'kind = "ioi"')],
-)
-def test_a_seed_is_one_that_every_generator_takes(
-    tmp_path: Path, schema: type[Section], rest: str
-) -> None:
-    path = write(tmp_path, f'{rest}\nseed = -1\ndata = [{{path = "a.jsonl"}}]')
-    with pytest.raises(ConfigError) as caught:
-        read_config(path, schema)
-    assert caught.value.field == "seed"
+    assert read_one(write(tmp_path, text)).kind is EncoderKind.SINGLE
 
 
 def test_turns_may_be_fewer_than_a_window_that_no_objective_uses(tmp_path: Path) -> None:
     text = GOOD.replace('kind = "triple"', 'kind = "triple"\nturns = 4')
-    config = read_config(write(tmp_path, text.replace("c3l", "running_query")), TrainConfig)
+    config = read_one(write(tmp_path, text.replace("c3l", "running_query")))
     assert config.turns == 4
 
 
 def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text(GOOD.lstrip(), encoding="utf-8-sig")  # as some editors begin a file
-    assert read_config(path, TrainConfig).kind is EncoderKind.TRIPLE
+    assert read_one(path).kind is EncoderKind.TRIPLE
 
 
 def test_no_toml_and_no_file_are_errors_too(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"run\.toml"):
-        read_config(write(tmp_path, "kind = "), TrainConfig)
+        read_one(write(tmp_path, "kind = "))
     with pytest.raises(ConfigError, match="absent"):
-        read_config(tmp_path / "absent.toml", TrainConfig)
+        read_one(tmp_path / "absent.toml")
 
 
 @pytest.mark.parametrize(
@@ -148,3 +142,136 @@ def test_training_is_in_bfloat16_only_where_the_processor_computes_in_it(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
     assert native_precision() == precision
+
+
+def test_names_of_before_still_work(tmp_path: Path) -> None:
+    text = GOOD.replace("windows = 10", "views = 10").replace("data", "batch_views = 7\ndata")
+    config = read_one(write(tmp_path, text))
+    assert (config.batch_windows, config.data[0].windows) == (7, 10)
+
+
+def test_a_removed_field_is_an_error_that_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="was removed; delete this line") as caught:
+        read_one(write(tmp_path, "gradient_cache = true\n" + GOOD))
+    assert caught.value.field == "gradient_cache"
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ('kind = "pairwise"\ndata = [{path = "y"}]', "base"),
+        ('kind = "pairwise"\nbase = "x"\ndata = [{path = "y", windows = 3}]', "data.0.windows"),
+        ('kind = "pairwise"\nbase = "x"\ndata = []', "data"),
+        ('kind = "pairwise"\nbase = "x"\nseed = -1\ndata = [{path = "y"}]', "seed"),
+        ('kind = "ioi"\ndata = [{path = "y"}]\nseed = -1', "seed"),
+        ('kind = "ioi"\ndata = [{path = "y"}]\n[network]\nblocks = 0', "network.blocks"),
+        ('kind = "ioi"\ndata = [{path = "y"}]\n[network]\nmatrices = [4]', "network.matrices.0"),
+        ('kind = "ioi"\ndata = [{path = "y"}]\n[network]\nvocabulary = 4', "network.vocabulary"),
+        ('kind = "ioi"\ndata = [{path = "y"}]\n[negatives]\nhard = 2', "negatives.hard"),
+        ('kind = "dse"', "kind"),
+        ('base = "x"', "kind"),
+    ],
+)
+def test_a_wrong_configuration_of_a_reranker_names_its_field(
+    tmp_path: Path, text: str, field: str
+) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        read_stages(path)
+    assert (caught.value.file, caught.value.field) == (str(path), field)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("batch = 5", "even"),
+        ("network = {matrices = [1, 1]}", "the same number stands there twice"),
+        ("negatives = {among = 20}", "negatives.hard: is 0, so that"),
+        ('negatives = {encoder = "x", hard = 0}', "negatives.hard: is 0, so that"),
+    ],
+)
+def test_contradictions_of_a_network_are_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read_stages(write(tmp_path, f'kind = "ioi"\ndata = [{{path = "y"}}]\n{text}'))
+
+
+STAGED = (
+    GOOD
+    + """
+[validation]
+paths = ["v.jsonl"]
+every = 9
+[[stage]]
+kind = "curved"
+objectives = {c3l = 0, ccl = 2}
+[[stage]]
+validation = {every = 5}
+data = [{path = "b.jsonl"}]
+[small]
+turns = 6
+validation = {every = 3}
+"""
+)
+
+
+def test_stages_share_the_values_outside_of_them(tmp_path: Path) -> None:
+    first, second = read_stages(write(tmp_path, STAGED))
+    assert isinstance(first, EncoderConfig)
+    assert isinstance(second, EncoderConfig)
+    assert (first.kind, second.kind) == (EncoderKind.CURVED, EncoderKind.TRIPLE)
+    assert (first.objectives.ccl, first.objectives.c3l) == (2, 0)
+    assert (second.objectives.ccl, second.objectives.c3l) == (0, 1)
+    assert [c.validation.every for c in (first, second)] == [9, 5]
+    assert [c.validation.paths for c in (first, second)] == [("v.jsonl",)] * 2
+    assert [c.data[0].path for c in (first, second)] == ["a.jsonl", "b.jsonl"]
+
+
+def test_small_values_replace_the_shared_ones(tmp_path: Path) -> None:
+    first, second = read_stages(write(tmp_path, STAGED), small=True)
+    assert [c.validation.every for c in (first, second)] == [3, 5]
+    assert [c.turns for c in (first, second) if isinstance(c, EncoderConfig)] == [6, 6]
+    with pytest.raises(ConfigError, match="there is no small run"):
+        read_stages(write(tmp_path, GOOD), small=True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field", "said"),
+    [
+        ('kind = "curved"', 'kind = "curved"\nturns = 1', "stage.0.turns", "greater"),
+        ("validation = {every = 5}", 'base = "x"', "stage.1.base", "starts from the one before"),
+        (
+            "validation = {every = 5}",
+            'kind = "single"\nobjectives = {c3l = 0, running_query = 1}',
+            "stage.1.kind",
+            "is single, which a curved encoder cannot become",
+        ),
+        ("validation = {every = 5}", "gradient_cache = true", "stage.1.gradient_cache", "removed"),
+    ],
+)
+def test_a_wrong_stage_is_named(tmp_path: Path, old: str, new: str, field: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        read_stages(write(tmp_path, STAGED.replace(old, new)))
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("stage", ["stage = 3", "stage = []", "stage = [1]"])
+def test_stages_are_tables(tmp_path: Path, stage: str) -> None:
+    with pytest.raises(ConfigError, match="must be tables"):
+        read_stages(write(tmp_path, f"{stage}\n{GOOD}"))
+
+
+def test_only_an_encoder_has_stages(tmp_path: Path) -> None:
+    text = 'kind = "ioi"\ndata = [{path = "y"}]\n[[stage]]\nseed = 1\n[[stage]]\nseed = 2'
+    with pytest.raises(ConfigError, match="only an encoder is trained in stages"):
+        read_stages(write(tmp_path, text))
+
+
+def test_the_shipped_recipes_can_be_read() -> None:
+    recipes = DEFAULT_MODEL.parent / "training" / "recipes"
+    stages = {path.stem: read_stages(path) for path in sorted(recipes.glob("*.toml"))}
+    assert {name: len(of_recipe) for name, of_recipe in stages.items()} == {
+        "c3l": 2, "ccl": 1, "dailydialog": 3, "default": 3, "german": 1, "ioi": 1, "pairwise": 1,
+    }  # fmt: skip
+    assert stages["c3l"][0] == stages["ccl"][0]
+    for name in ("ccl", "ioi", "pairwise"):
+        assert read_stages(recipes / f"{name}.toml", small=True) != stages[name]

@@ -1,6 +1,6 @@
 import pytest
 
-from turnwise.models.training.loop import Progress
+from turnwise.models.training.trainer import Progress
 from turnwise.service.commands.progress import TrainingProgress
 
 

@@ -1,0 +1,241 @@
+"""The learner of an encoder of any kind (triple, curved, single)."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+
+from turnwise.models.encoder import dimension_of, encode_texts, is_truncated, transformer_of
+from turnwise.models.errors import DataError, ModelError
+from turnwise.models.roles import EncoderKind, Relation, Role, RoleText, encoder_kind, prefixed
+from turnwise.models.training import losses
+from turnwise.models.training.checkpoint import load_learnable, save_model
+from turnwise.models.training.config import EncoderConfig
+from turnwise.models.training.corpora import (
+    Corpora,
+    Find,
+    NliPair,
+    draw_batches,
+    epoch_generator,
+    read_nli,
+    read_windows,
+    warn_of_cut_texts,
+)
+from turnwise.models.training.trainer import Metrics, warm_up_and_decay
+from turnwise.models.training.validation import encoder_validator
+from turnwise.models.training.windows import (
+    Batch,
+    Window,
+    collate,
+    crop,
+    pair_examples,
+    spaced,
+    triple_examples,
+)
+
+LOG_SCALE, LARGEST_LOG_SCALE = math.log(20.0), math.log(100.0)
+"""Inverse temperatures start at 20; above 100 InfoNCE becomes unstable."""
+
+TOKEN_WORDS = {
+    "[AFTER]": "after",
+    "[BEFORE]": "before",
+    "[B1]": "first",
+    "[B2]": "second",
+    "[E]": "me",
+    "[O]": "you",
+}
+"""The word whose vector a special token starts with."""
+
+
+class EncoderLearner(nn.Module):
+    """The encoder and what is learned beside it: two inverse temperatures, an NLI head."""
+
+    def __init__(self, config: EncoderConfig, find: Find, device: str | None = None) -> None:
+        """Read the data, load the base, and add the special tokens of the kind to it.
+
+        Raises:
+            DataError: A file of the data is missing or malformed.
+            ModelError: The base cannot be loaded, or cannot become an encoder of this kind.
+        """
+        super().__init__()
+        self.config, self.clip = config, config.optimiser.clip
+        self._validate = encoder_validator(config, find)
+        torch.manual_seed(config.seed)
+        self.corpora, self._nli = read_data(config, find)
+        self.counts = [len(windows) for windows, _ in self.corpora] + [len(self._nli)]
+        self.encoder = load_encoder(config, device)
+        self._base = deepcopy(self.encoder.state_dict()) if config.keep_base else {}
+        self.query_log_scale = nn.Parameter(torch.tensor(LOG_SCALE))
+        self.reach_log_scale = nn.Parameter(torch.tensor(LOG_SCALE))
+        dimension = dimension_of(self.encoder) if config.objectives.nli else 0
+        self.nli_head = losses.NliHead(dimension) if dimension else None
+        self.to(self.encoder.device)
+        for corpus, (windows, _) in zip(config.data, self.corpora, strict=True):
+            dialogues = dict.fromkeys(window.dialogue for window in windows)
+            warn_of_cut_texts(str(find(corpus.path)), dialogues, self.is_truncated)
+
+    @property
+    def weights(self) -> nn.Module:
+        """Everything that is learned."""
+        return self
+
+    def optimiser(self) -> torch.optim.Optimizer:
+        """Return AdamW; biases, norms and temperatures do not decay."""
+        matrices = [p for p in self.parameters() if p.ndim > 1]
+        vectors = [p for p in self.parameters() if p.ndim == 1]
+        scales = [p for p in self.parameters() if p.ndim == 0]
+        rates = self.config.optimiser
+        groups = [
+            {"params": matrices, "weight_decay": rates.weight_decay},
+            {"params": vectors, "weight_decay": 0.0},
+            {"params": scales, "weight_decay": 0.0, "lr": rates.scale_learning_rate},
+        ]
+        return torch.optim.AdamW(groups, lr=rates.learning_rate, fused=True)
+
+    def rate(self, steps: int) -> Callable[[int], float]:
+        """Return the factor on the learning rates by step."""
+        return warm_up_and_decay(steps, self.config.optimiser.warm_up)
+
+    def batches(self, epoch: int) -> list[list[Window]]:
+        """Return the batches of an epoch.
+
+        Batches mix the corpora: with negatives of one domain alone, a common topic would say
+        nothing. A batch is spaced as a whole, so that style says nothing among its negatives.
+        """
+        config = self.config
+        rng = epoch_generator(config.seed, epoch)
+        drawn = draw_batches(self.corpora, config.batch_windows, config.seed, epoch, rng)
+        return [
+            [spaced(window) for window in batch] if rng.random() < config.spaced else batch
+            for batch in drawn
+        ]
+
+    def loss(self, batch: list[Window], rng: np.random.Generator) -> tuple[dict[str, Tensor], int]:
+        """Crop the windows, encode each of their texts once, and return the parts of the loss."""
+        self._bound_scales()
+        laid_out = collate([crop(w, self.config.turns, rng) for w in batch], self.config.kind)
+        pairs = self._draw_nli(rng)
+        texts = laid_out.texts + [t for pair in pairs for t in (pair.premise, pair.hypothesis)]
+        encoded = encode_texts(self.encoder, texts, getattr(torch, self.config.precision))
+        parts = dict(self._parts(losses.Vectors.of(encoded, laid_out), laid_out, rng))
+        if self.nli_head is not None:
+            sentences = encoded[len(laid_out.texts) :]
+            labels = torch.tensor([pair.label for pair in pairs], device=encoded.device)
+            nli = self.nli_head(sentences[::2], sentences[1::2], labels)
+            parts["nli"] = self.config.objectives.nli * nli
+        return parts, len(texts)
+
+    def _parts(
+        self, vectors: losses.Vectors, batch: Batch, rng: np.random.Generator
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Yield each objective with a weight, by name, and its weighted loss."""
+        weigh = self.config.objectives
+        if weigh.ccl:
+            examples = pair_examples(
+                batch, weigh.window, rng, directional=weigh.directional, curved=weigh.curved
+            )
+            yield "ccl", weigh.ccl * losses.curved_loss(vectors, examples)
+        if weigh.c3l:
+            examples = triple_examples(
+                batch, weigh.window, rng, directional=weigh.directional_triples, curved=weigh.curved
+            )
+            yield "c3l", weigh.c3l * losses.curved_loss(vectors, examples)
+        if weigh.running_query:
+            yield from self._running_query(vectors)
+        if weigh.reach:
+            loss = losses.reach_loss(vectors, self.reach_log_scale.exp(), weigh.window)
+            yield "reach", weigh.reach * loss
+        if weigh.order:
+            yield "order", weigh.order * losses.order_loss(vectors, weigh.window)
+
+    def _running_query(self, vectors: losses.Vectors) -> Iterator[tuple[str, Tensor]]:
+        weigh, triple = self.config.objectives, self.config.kind is EncoderKind.TRIPLE
+        for rows in weigh.query_rows:
+            queries = losses.queries(vectors, rows or None, triple=triple)
+            loss = losses.running_query_loss(
+                vectors, queries, self.query_log_scale.exp(), same_dialogue=weigh.same_dialogue
+            )
+            weight = weigh.running_query / len(weigh.query_rows)
+            yield f"running_query_{rows or 'mean'}", weight * loss
+
+    def _draw_nli(self, rng: np.random.Generator) -> list[NliPair]:
+        """Draw the NLI pairs of a step."""
+        if not self.config.nli:
+            return []
+        return [self._nli[p] for p in rng.integers(len(self._nli), size=self.config.nli.pairs)]
+
+    def _bound_scales(self) -> None:
+        """Keep the temperatures where InfoNCE is stable."""
+        for scale in (self.query_log_scale, self.reach_log_scale):
+            scale.data.clamp_(max=LARGEST_LOG_SCALE)
+
+    def validate(self) -> Metrics:
+        """Return the average ranks of the encoder as it would be kept."""
+        return self._validate(self.blended())
+
+    def save(self, folder: Path) -> None:
+        """Write the encoder as it stands."""
+        save_model(self.blended(), folder, self.config)
+
+    def blended(self) -> SentenceTransformer:
+        """Return the encoder, its weights averaged with the base's (Wortsman et al., 2022)."""
+        if not self.config.keep_base:
+            return self.encoder
+        model = deepcopy(self.encoder)
+        for name, weights in model.named_parameters():  # yields tied weights once
+            weights.data.lerp_(self._base[name], self.config.keep_base)
+        return model
+
+    def is_truncated(self, text: str) -> bool:
+        """Return whether an utterance of a context has more word pieces than the encoder reads."""
+        item = RoleText(text, Role.SECOND, Relation.OTHER)
+        return is_truncated(self.encoder, prefixed(self.config.kind, item))
+
+
+def read_data(config: EncoderConfig, find: Find) -> tuple[Corpora[Window], Sequence[NliPair]]:
+    """Return all windows of each corpus, and all NLI pairs.
+
+    Raises:
+        DataError: A file is missing or malformed, or all corpora hold a single dialogue.
+    """
+    corpora = [(read_windows(corpus, find), corpus.windows) for corpus in config.data]
+    if len({window.dialogue for windows, _ in corpora for window in windows}) < 2:
+        file = str(find(config.data[0].path))
+        raise DataError("has only one dialogue; training needs others to compare it with", file)
+    nli = [pair for path in config.nli.paths for pair in read_nli(find(path))] if config.nli else []
+    return corpora, nli
+
+
+def load_encoder(config: EncoderConfig, device: str | None) -> SentenceTransformer:
+    """Load the base, with the special tokens of the kind that it will become.
+
+    Raises:
+        ModelError: The base cannot be loaded, or is of a kind that cannot become this one.
+    """
+    encoder = load_learnable(config.base, device)
+    add_role_tokens(encoder, config.kind)
+    found = encoder_kind(encoder.tokenizer.get_vocab())
+    if found is not config.kind:
+        what = f"is a {found} encoder and cannot become a {config.kind} one"
+        raise ModelError(f"base '{config.base}' {what}")
+    return encoder
+
+
+def add_role_tokens(model: SentenceTransformer, kind: EncoderKind) -> None:
+    """Add the special tokens of a kind, each with the vector of the word for its role."""
+    new = [token for token in kind.tokens if token not in model.tokenizer.get_vocab()]
+    if not new:
+        return
+    model.tokenizer.add_tokens(new, special_tokens=True)
+    transformer = transformer_of(model)
+    transformer.resize_token_embeddings(len(model.tokenizer), mean_resizing=False)
+    table = cast(nn.Embedding, transformer.get_input_embeddings()).weight.data
+    for token in new:
+        ids = model.tokenizer(TOKEN_WORDS[token], add_special_tokens=False)["input_ids"]
+        table[model.tokenizer.convert_tokens_to_ids(token)] = table[ids].mean(0)

@@ -1,0 +1,164 @@
+"""The learner of the interaction-over-interaction network."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from turnwise.models import DEFAULT_MODEL
+from turnwise.models.encoder import UtteranceEncoder, default_device
+from turnwise.models.errors import DataError
+from turnwise.models.evaluation.split import Context
+from turnwise.models.rerankers.ioi import Example, IoI, WordIds, match
+from turnwise.models.rerankers.ioi_network import InteractionNetwork, Sizes, matching_loss
+from turnwise.models.rerankers.vocabulary import has_more_words, word_vectors
+from turnwise.models.training.checkpoint import replacing
+from turnwise.models.training.config import IoIConfig
+from turnwise.models.training.corpora import Find, draw_batches, epoch_generator, read_pairs
+from turnwise.models.training.trainer import Metrics
+from turnwise.models.training.validation import ioi_validator
+from turnwise.models.training.windows import hard_negatives
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A true example in words, and the hard negatives that may stand beside it."""
+
+    context: tuple[WordIds, ...]
+    response: WordIds
+    hard: tuple[WordIds, ...]
+
+
+class IoILearner:
+    """The network over word vectors, and the true examples that it learns from."""
+
+    clip = 1.0
+
+    def __init__(self, config: IoIConfig, find: Find, device: str | None = None) -> None:
+        """Read the data, and make an untrained network over word2vec's vectors of its texts.
+
+        Raises:
+            DataError: A file of the data is missing or malformed.
+            ModelError: The encoder of the hard negatives cannot be loaded.
+        """
+        self.config = config
+        words, turns = config.network.words, config.network.turns
+        read = [read_pairs(c, find, turns, partial(has_more_words, words)) for c in config.data]
+        self._validate = ioi_validator(config, find)
+        torch.manual_seed(config.seed)
+        self.model = make_model(config, list(chain.from_iterable(read)), default_device(device))
+        self.corpora = [
+            (items_of(pairs, self.model, config), corpus.pairs)
+            for pairs, corpus in zip(read, config.data, strict=True)
+        ]
+        self.counts = [len(items) for items, _ in self.corpora]
+        self._responses = [item.response for items, _ in self.corpora for item in items]
+        if len(set(self._responses)) < 2:
+            raise DataError("has no two responses of different words", config.data[0].path)
+
+    @property
+    def weights(self) -> nn.Module:
+        """The network."""
+        return self.model.network
+
+    def optimiser(self) -> torch.optim.Optimizer:
+        """Return Adam."""
+        return torch.optim.Adam(self.weights.parameters(), self.config.optimiser.learning_rate)
+
+    def rate(self, steps: int) -> Callable[[int], float]:
+        """Return the factor on the learning rate by step: exponential decay, down to the least."""
+        del steps  # the decay does not depend on the length of the run
+        rates = self.config.optimiser
+        least = rates.least_learning_rate / rates.learning_rate
+        return lambda step: max(rates.decay ** (step / rates.decay_steps), least)
+
+    def batches(self, epoch: int) -> list[list[Item]]:
+        """Return the true examples of each step of an epoch."""
+        config = self.config
+        rng = epoch_generator(config.seed, epoch)
+        return draw_batches(self.corpora, config.batch // 2, config.seed, epoch, rng)
+
+    def loss(self, batch: list[Item], rng: np.random.Generator) -> tuple[dict[str, Tensor], int]:
+        """Return the matching loss of the true examples and of a wrong one beside each."""
+        torch.manual_seed(int(rng.integers(2**63)))  # of dropout
+        examples = with_negatives(batch, self._responses, self.config.negatives.hard, rng)
+        network, objective = self.model.network.train(), self.config.network.objective
+        labels = torch.tensor([1.0, 0.0] * len(batch), device=network.embedding.weight.device)
+        loss = matching_loss(match(network, examples), labels, objective)
+        return {objective: loss}, sum(len(context) for context, _ in examples)
+
+    def validate(self) -> Metrics:
+        """Return the average rank of the true response among ten, R10@1 and MRR."""
+        return self._validate(self.model)
+
+    def save(self, folder: Path) -> None:
+        """Write the network as it stands."""
+        with replacing(folder) as fresh:
+            self.model.save(fresh, self.config.model_dump(mode="json"))
+
+
+def make_model(config: IoIConfig, pairs: Sequence[Context], device: str) -> IoI:
+    """Return an untrained network over word2vec's vectors of the pairs' texts."""
+    vocabulary, vectors = word_vectors(
+        distinct_texts(pairs),
+        config.network.dimension,
+        min_count=config.word_vectors.min_count,
+        epochs=config.word_vectors.epochs,
+        seed=config.seed,
+    )
+    sizes = Sizes(vocabulary=len(vocabulary), **config.network.model_dump())
+    network = InteractionNetwork(sizes)
+    with torch.no_grad():
+        network.embedding.weight.copy_(torch.from_numpy(vectors))
+    return IoI(network.to(device), vocabulary)
+
+
+def distinct_texts(pairs: Sequence[Context]) -> list[str]:
+    """Return the texts of pairs, contexts and responses, each once."""
+    return list(dict.fromkeys(text for pair in pairs for text in (*pair.texts, pair.target.text)))
+
+
+def items_of(pairs: Sequence[Context], model: IoI, config: IoIConfig) -> list[Item]:
+    """Return pairs in words, each text split once; with hard negatives where they are wanted."""
+    hard: Sequence[Sequence[str]] = [()] * len(pairs)
+    if config.negatives.hard:
+        encoder = UtteranceEncoder(config.negatives.encoder or DEFAULT_MODEL)
+        hard = hard_negatives(encoder, pairs, config.negatives.among)
+    words = {text: model.word_ids(text) for text in distinct_texts(pairs)}
+    return [
+        Item(
+            tuple(words[text] for text in pair.texts),
+            words[pair.target.text],
+            tuple(words[text] for text in others),
+        )
+        for pair, others in zip(pairs, hard, strict=True)
+    ]
+
+
+def with_negatives(
+    items: Sequence[Item], responses: Sequence[WordIds], hard: float, rng: np.random.Generator
+) -> list[Example]:
+    """Return each true example, followed by one with a wrong response.
+
+    Args:
+        items: The true ones.
+        responses: Random wrong responses are drawn from these; not all alike.
+        hard: Share of hard ones.
+        rng: Draws them.
+    """
+    examples: list[Example] = []
+    for item in items:
+        pool = item.hard if item.hard and rng.random() < hard else responses
+        wrong = next((w for w in _draws(pool, rng, 2 * len(pool)) if w != item.response), None)
+        wrong = wrong or next(w for w in responses if w != item.response)
+        examples += [(item.context, item.response), (item.context, wrong)]
+    return examples
+
+
+def _draws(pool: Sequence[WordIds], rng: np.random.Generator, most: int) -> Iterator[WordIds]:
+    return (pool[int(rng.integers(len(pool)))] for _ in range(most))

@@ -1,0 +1,147 @@
+"""The learner of the pairwise context-response model (DSE-P)."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from turnwise.models.encoder import (
+    UtteranceEncoder,
+    dimension_of,
+    encode_texts,
+    is_truncated,
+    transformer_of,
+)
+from turnwise.models.evaluation.split import Context
+from turnwise.models.rerankers.folder import save_reranker
+from turnwise.models.rerankers.pairwise import ENCODER, PairwiseModel, Projectors
+from turnwise.models.roles import Role, RoleText, encoder_kind, prefixed
+from turnwise.models.training.checkpoint import load_learnable, replacing, save_encoder
+from turnwise.models.training.config import PairwiseConfig
+from turnwise.models.training.corpora import Find, draw_batches, epoch_generator, read_pairs
+from turnwise.models.training.losses import contrastive_loss
+from turnwise.models.training.trainer import Metrics, warm_up_and_decay
+from turnwise.models.training.validation import pairwise_validator
+
+
+class PairwiseLearner(nn.Module):
+    """The encoder, whose last layers learn, and the projectors."""
+
+    clip = 1.0
+
+    def __init__(self, config: PairwiseConfig, find: Find, device: str | None = None) -> None:
+        """Load the base, freeze what does not learn, and read the data.
+
+        Raises:
+            DataError: A file of the data is missing or malformed.
+            ModelError: The base cannot be loaded.
+        """
+        super().__init__()
+        torch.manual_seed(config.seed)
+        self.config = config
+        self.encoder = load_learnable(config.base, device)
+        freeze_all_but(transformer_of(self.encoder), config.layers)
+        embedding = dimension_of(self.encoder)
+        self.projectors = Projectors(embedding, config.projection, config.context_length)
+        self._kind = encoder_kind(self.encoder.tokenizer.get_vocab())
+        self.to(self.encoder.device)
+        turns = config.context_length
+        self.corpora = [
+            (read_pairs(corpus, find, turns, self.is_truncated), corpus.pairs)
+            for corpus in config.data
+        ]
+        self.counts = [len(pairs) for pairs, _ in self.corpora]
+        self._validate = pairwise_validator(config, find)
+
+    @property
+    def weights(self) -> nn.Module:
+        """Everything that is learned."""
+        return self
+
+    def optimiser(self) -> torch.optim.Optimizer:
+        """Return AdamW, the projectors with their own rate; biases and norms do not decay."""
+        rates = self.config.optimiser
+        groups = []
+        for module, rate in (
+            (self.encoder, rates.learning_rate),
+            (self.projectors, rates.projector_learning_rate),
+        ):
+            learning = [p for p in module.parameters() if p.requires_grad]
+            matrices = [p for p in learning if p.ndim > 1]
+            vectors = [p for p in learning if p.ndim <= 1]
+            groups += [
+                {"params": matrices, "lr": rate, "weight_decay": rates.weight_decay},
+                {"params": vectors, "lr": rate, "weight_decay": 0.0},
+            ]
+        return torch.optim.AdamW(groups, fused=True)
+
+    def rate(self, steps: int) -> Callable[[int], float]:
+        """Return the factor on the learning rates by step."""
+        return warm_up_and_decay(steps, self.config.optimiser.warm_up)
+
+    def batches(self, epoch: int) -> list[list[Context]]:
+        """Return the batches of an epoch, which mix the corpora."""
+        config = self.config
+        rng = epoch_generator(config.seed, epoch)
+        return draw_batches(self.corpora, config.batch_pairs, config.seed, epoch, rng)
+
+    def loss(self, batch: list[Context], rng: np.random.Generator) -> tuple[dict[str, Tensor], int]:
+        """Embed each text of the pairs once; return their contrastive loss.
+
+        The responses of the other pairs are a context's negatives.
+        """
+        del rng  # nothing is drawn
+        k = self.config.context_length
+        places: dict[str, int] = {}
+        contexts = torch.zeros(len(batch), k, dtype=torch.int64)
+        missing = torch.ones(len(batch), k, dtype=torch.bool)
+        for row, pair in enumerate(batch):
+            recent = [places.setdefault(said.text, len(places)) for said in pair.utterances[-k:]]
+            contexts[row, k - len(recent) :] = torch.tensor(recent)
+            missing[row, k - len(recent) :] = False
+        answers = [places.setdefault(pair.target.text, len(places)) for pair in batch]
+        responses = torch.tensor(answers)
+        encoded = self.embed(list(places))
+        projected = self.projectors.contexts(encoded[contexts], missing.to(encoded.device))
+        logits = projected @ self.projectors.responses(encoded[responses]).T
+        same_text = responses[:, None] == responses
+        loss = contrastive_loss(logits / self.config.temperature, same_text.to(logits.device))
+        return {"contrastive": loss}, len(places)
+
+    def embed(self, texts: Sequence[str]) -> Tensor:
+        """Return (n, h) unit embeddings, as `PairwiseModel.embed` gives them."""
+        dtype = getattr(torch, self.config.precision)
+        return encode_texts(self.encoder, [self._prefixed(text) for text in texts], dtype)
+
+    def is_truncated(self, text: str) -> bool:
+        """Return whether a text has more word pieces than the encoder reads."""
+        return is_truncated(self.encoder, self._prefixed(text))
+
+    def _prefixed(self, text: str) -> str:
+        return prefixed(self._kind, RoleText(text, Role.AFTER))
+
+    def validate(self) -> Metrics:
+        """Return the average rank of the next utterance, recalls and MRR."""
+        return self._validate(self.model())
+
+    def model(self) -> PairwiseModel:
+        """Return the model as it stands."""
+        encoder = UtteranceEncoder(self.encoder, precision=self.config.precision)
+        return PairwiseModel(encoder, self.projectors)
+
+    def save(self, folder: Path) -> None:
+        """Write the model as it stands, the encoder in float16."""
+        trained = self.config.model_dump(mode="json")
+        with replacing(folder) as fresh:
+            save_reranker(fresh, "pairwise", self.projectors, self.projectors.sizes, trained)
+            save_encoder(self.encoder, fresh / ENCODER)
+
+
+def freeze_all_but(transformer: nn.Module, layers: int) -> None:
+    """Let only the last layers of a transformer learn."""
+    transformer.requires_grad_(requires_grad=False)
+    stacks = [module for module in transformer.modules() if isinstance(module, nn.ModuleList)]
+    for layer in max(stacks, key=len)[-layers:]:
+        layer.requires_grad_(requires_grad=True)

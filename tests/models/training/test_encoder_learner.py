@@ -1,0 +1,209 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer, T5Config, T5EncoderModel
+
+from tests.models.training.conftest import Folder, Trained, train_once, write_dialogues
+from turnwise.models import encoder as encoder_module
+from turnwise.models.encoder import UtteranceEncoder, forward
+from turnwise.models.errors import DataError, ModelError
+from turnwise.models.roles import EncoderKind
+from turnwise.models.training.config import Config, EncoderConfig
+from turnwise.models.training.learners.encoder import EncoderLearner
+from turnwise.models.training.windows import collate, crop
+
+
+def learner_of(config: EncoderConfig, **changes: object) -> EncoderLearner:
+    return EncoderLearner(changed(config, **changes), Path, "cpu")
+
+
+def changed(config: EncoderConfig, **changes: object) -> EncoderConfig:
+    return EncoderConfig.model_validate(config.model_dump() | changes)
+
+
+def without_nli(config: EncoderConfig) -> EncoderConfig:
+    objectives = config.objectives.model_dump() | {"nli": 0.0}
+    return changed(config, nli=None, objectives=objectives)
+
+
+@pytest.mark.train
+def test_a_plain_encoder_becomes_a_triple_encoder(trained_encoder: Trained) -> None:
+    encoder = UtteranceEncoder(trained_encoder.out / "model", device="cpu")
+    assert encoder.kind is EncoderKind.TRIPLE
+    assert encoder.aggregation.last_rows == 3
+
+
+@pytest.mark.train
+def test_training_lowers_the_loss(trained_encoder: Trained) -> None:
+    seen = trained_encoder.seen
+    total = [sum(progress.losses.values()) for progress in seen]
+    assert set(seen[0].losses) == {
+        "ccl", "c3l", "running_query_2", "running_query_mean", "reach", "order", "nli",
+    }  # fmt: skip
+    assert np.mean(total[-4:]) < 0.9 * np.mean(total[:4])
+
+
+@pytest.mark.train
+def test_the_base_is_kept_in_part(trained_encoder: Trained) -> None:
+    assert isinstance(trained_encoder.config, EncoderConfig)
+    before = learner_of(trained_encoder.config).encoder.state_dict()
+    kept = UtteranceEncoder(trained_encoder.out / "model", device="cpu").model.state_dict()
+    moved = 0.0
+    for name, value in kept.items():
+        if value.is_floating_point():
+            learned = trained_encoder.weights[f"encoder.{name}"]
+            wanted = 0.25 * before[name] + 0.75 * learned
+            assert torch.allclose(value, wanted, atol=2e-3), name
+            moved = max(moved, float((value - learned).abs().max()))
+    assert moved > 5e-3
+
+
+@pytest.mark.train
+def test_a_resumed_run_ends_where_an_unbroken_one_does(
+    encoder_config: EncoderConfig, check_resuming: Callable[[Config], None]
+) -> None:
+    check_resuming(encoder_config)
+
+
+@pytest.mark.train
+def test_ccl_trains_without_speakers(encoder_config: EncoderConfig, tmp_path: Path) -> None:
+    kind = EncoderKind.CURVED_WITHOUT_SPEAKERS
+    config = changed(without_nli(encoder_config), kind=kind, objectives={"ccl": 1.0})
+    train_once(config, tmp_path)
+    assert UtteranceEncoder(tmp_path / "model", device="cpu").kind is kind
+
+
+def test_a_curved_encoder_goes_on_as_a_triple_encoder(
+    tiny_encoder_folder: Folder, encoder_config: EncoderConfig
+) -> None:
+    curved = tiny_encoder_folder(EncoderKind.CURVED)
+    learner = learner_of(encoder_config, base=str(curved))
+    before = UtteranceEncoder(curved, device="cpu")
+    table = before.model[0].auto_model.get_input_embeddings().weight
+    after = learner.encoder[0].auto_model.get_input_embeddings().weight
+    assert torch.equal(after[: len(table)], table)
+    assert len(after) == len(table) + 2
+
+
+def test_a_triple_encoder_becomes_no_other(
+    tiny_encoder_folder: Folder, encoder_config: EncoderConfig
+) -> None:
+    base = tiny_encoder_folder(EncoderKind.TRIPLE)
+    with pytest.raises(ModelError, match=f"base '{base}' is a triple encoder"):
+        learner_of(encoder_config, base=str(base), kind=EncoderKind.CURVED)
+
+
+def test_each_text_of_a_step_is_encoded_once_a_role(
+    encoder_config: EncoderConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = learner_of(without_nli(encoder_config))
+    windows = learner.batches(0)[0]
+    wanted = set()
+    for window in (crop(window, 11, np.random.default_rng(0)) for window in windows):
+        for utterance in window.utterances:
+            mine = utterance.speaker == window.responder
+            wanted |= {(position, mine, utterance.text) for position in ("[B1]", "[B2]")}
+            if mine:
+                wanted.add(("[AFTER]", mine, utterance.text))
+    encoded: list[int] = []
+
+    def count(model: object, tokens: list[list[int]], dtype: torch.dtype) -> torch.Tensor:
+        encoded.append(len(tokens))
+        return forward(model, tokens, dtype)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(encoder_module, "forward", count)
+    _, texts = learner.loss(windows, np.random.default_rng(0))
+    assert sum(encoded) == texts == len(wanted)
+
+
+def test_an_epoch_is_the_same_for_the_same_seed_only(encoder_config: EncoderConfig) -> None:
+    one, two, other = (learner_of(encoder_config, seed=seed).batches(0) for seed in (1, 1, 2))
+    assert one == two
+    assert one != other
+    assert [len(batch) for batch in one] == [5] * 4
+
+
+def test_a_spaced_batch_is_spaced_as_a_whole(encoder_config: EncoderConfig, tmp_path: Path) -> None:
+    path = write_dialogues(tmp_path / "d.jsonl", [["No, I don't.", "Why?"]] * 20)
+    learner = learner_of(encoder_config, data=[{"path": str(path)}], batch_windows=2)
+    styles = [{w.utterances[0].text for w in batch} for batch in learner.batches(0)]
+    assert sorted(map(len, styles)) == [1] * 10
+    assert set.union(*styles) == {"No, I don't.", "No , I don ' t ."}
+
+
+@pytest.mark.train
+def test_tied_weights_are_kept_once(
+    tiny_encoder_folder: Folder, encoder_config: EncoderConfig, tmp_path: Path
+) -> None:
+    plain, tied = tiny_encoder_folder(EncoderKind.SINGLE), tmp_path / "t5"
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(plain)
+    shape = T5Config(
+        vocab_size=len(tokenizer), d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2
+    )
+    T5EncoderModel(shape).save_pretrained(tied)
+    tokenizer.save_pretrained(tied)
+    config = changed(encoder_config, base=str(tied), optimiser={"learning_rate": 0.02})
+    run = train_once(config, tmp_path / "out")
+    before = learner_of(config).encoder.state_dict()
+    learned = {name.removeprefix("encoder."): w for name, w in run.weights.items()}
+    kept = UtteranceEncoder(tmp_path / "out" / "model", device="cpu").model.state_dict()
+    assert len({*before} & {*learned}) == len(before) - 1
+    for name in {*before} & {*learned}:
+        wanted = 0.25 * before[name] + 0.75 * learned[name]
+        assert torch.allclose(kept[name], wanted, atol=2e-3), name
+
+
+@pytest.mark.train
+def test_a_step_of_one_window_can_be_learned_from(
+    encoder_config: EncoderConfig, tmp_path: Path
+) -> None:
+    data = [encoder_config.data[0].model_dump() | {"windows": 1}]
+    run = train_once(changed(encoder_config, data=data), tmp_path)
+    assert len(run.seen) == 1
+
+
+def test_texts_that_the_model_cuts_are_named_once(
+    encoder_config: EncoderConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    longest = "a " * (128 - len(["[CLS]", "[B1]", "[E]", "[BEFORE]", "[SEP]"]))
+    texts = [["b", longest], ["c", "d", longest + "e", longest + "f"]]
+    path = write_dialogues(tmp_path / "long.jsonl", texts)
+    learner_of(encoder_config, data=[{"path": str(path)}])
+    (warning,) = caplog.messages
+    assert warning.startswith(f'{path}, dialogue "d1", utterance 3: longer than the model reads')
+    assert "2 utterances in all" in warning
+
+
+def test_dialogues_are_left_out(
+    encoder_config: EncoderConfig, small_corpora: Path, tmp_path: Path
+) -> None:
+    leaks = tmp_path / "leaks.json"
+    leaks.write_text(json.dumps({"exact": ["d0", "d1"], "near": ["d5"]}))
+    data = [{"path": str(small_corpora / "dialogues.jsonl"), "leave_out": str(leaks)}]
+    assert learner_of(encoder_config, data=data).counts == [2 * 9, 9]
+
+
+@pytest.mark.parametrize(
+    ("dialogues", "said"),
+    [
+        ([["anybody here"]], "has no dialogue with an answer"),
+        ([["one", "two"]], "has only one dialogue"),
+        ([["one", "two", "three", "four", "five"]], "has only one dialogue"),
+    ],
+)
+def test_a_corpus_without_rivals_is_refused(
+    encoder_config: EncoderConfig, tmp_path: Path, dialogues: list[list[str]], said: str
+) -> None:
+    path = write_dialogues(tmp_path / "single.jsonl", dialogues)
+    with pytest.raises(DataError, match=rf"single\.jsonl: {said}"):
+        learner_of(encoder_config, data=[{"path": str(path)}])
+
+
+def test_a_batch_is_laid_out_for_the_kind(encoder_config: EncoderConfig) -> None:
+    batch = collate(learner_of(encoder_config).batches(0)[0], EncoderKind.CURVED)
+    assert (batch.first == batch.second).all()

@@ -1,44 +1,44 @@
 /** The candidates: select one, let the bot say it, or edit it first. */
 
 import { use, write } from "./chat.js";
-import { conversation } from "./conversation.js";
+import { session } from "./session.js";
 import { byId, decimals, empty, h, milliseconds } from "./dom.js";
 
 const list = byId("candidates");
 
 export function startCandidates() {
-  conversation.addEventListener("change", draw);
-  conversation.addEventListener("select", mark);
+  session.addEventListener("change", draw);
+  session.addEventListener("select", mark);
   list.addEventListener("keydown", keys);
   byId("write").addEventListener("click", () => write());
 }
 
 function draw() {
-  const { candidates, answer, posts } = conversation;
+  const { candidates, answer, turns } = session;
   const held = document.activeElement?.closest?.("#candidates .reply")?.dataset.id;
   const most = Math.max(...candidates.map(({ score }) => score), 1e-9);
   list.replaceChildren(...candidates.map((candidate) => item(candidate, most)));
   if (!candidates.length) list.append(h("li.none", {}, empty(nothing())));
-  list.classList.toggle("past", candidates.length > 0 && !conversation.current);
-  byId("answer-facts").textContent = facts(answer, posts);
+  list.classList.toggle("past", candidates.length > 0 && !session.current);
+  byId("answer-facts").textContent = facts(answer, turns);
   byId("timings").replaceChildren(...timings(answer?.timings_ms));
   mark();
   if (held) list.querySelector(`.reply[data-id="${CSS.escape(held)}"]`)?.focus();
 }
 
 function nothing() {
-  const { posts, awaited, answer, settings } = conversation;
-  if (!posts.length) return "Nothing has been said yet.";
+  const { turns, awaited, answer, settings } = session;
+  if (!turns.length) return "Nothing has been said yet.";
   if (awaited && answer) return `The pool “${settings.pool}” has no candidates.`;
   return awaited
     ? "No candidates: ask again, or write a reply."
     : "Say something as the user for new candidates.";
 }
 
-function facts(answer, posts) {
+function facts(answer, turns) {
   if (!answer) return "";
   const pool = answer.pool ? `${answer.pool.name}, version ${answer.pool.version}` : "";
-  return answer.turn < posts.length ? `${pool}; before the last turn` : pool;
+  return answer.turn < turns.length ? `${pool}; before the last turn` : pool;
 }
 
 function item({ id, text, score, metadata }, most) {
@@ -51,8 +51,8 @@ function item({ id, text, score, metadata }, most) {
       type: "button",
       "data-id": id,
       "aria-keyshortcuts": "Enter E",
-      onclick: () => conversation.select(id),
-      onfocus: () => conversation.select(id),
+      onclick: () => session.select(id),
+      onfocus: () => session.select(id),
     },
     h("span.text", { dir: "auto" }, text),
     h("span.tags", {}, ...tags.map((tag) => h("span", { dir: "auto" }, tag))),
@@ -82,7 +82,7 @@ function item({ id, text, score, metadata }, most) {
           type: "button",
           "data-use": "",
           "aria-label": `Use: ${text}`,
-          disabled: conversation.busy || !conversation.current,
+          disabled: session.busy || !session.current,
           onclick: () => use(text),
         },
         "Use",
@@ -93,7 +93,7 @@ function item({ id, text, score, metadata }, most) {
 
 function mark() {
   for (const reply of list.querySelectorAll(".reply")) {
-    const selected = reply.dataset.id === conversation.selected;
+    const selected = reply.dataset.id === session.selected;
     reply.setAttribute("aria-pressed", String(selected));
     reply.closest("li").classList.toggle("selected", selected);
   }
@@ -102,13 +102,13 @@ function mark() {
 function keys(event) {
   const reply = event.target.closest(".reply");
   if (!reply || event.altKey || event.ctrlKey || event.metaKey) return;
-  const text = conversation.candidates.find(({ id }) => id === reply.dataset.id)?.text;
+  const text = session.candidates.find(({ id }) => id === reply.dataset.id)?.text;
   const replies = [...list.querySelectorAll(".reply")];
   const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
   if (step && replies.indexOf(reply) + step < 0) byId("say").focus();
   else if (step) replies[replies.indexOf(reply) + step]?.focus();
   else if (event.key === "Escape") byId("say").focus();
-  else if (event.key === "Enter" && conversation.current && !event.repeat) use(text);
+  else if (event.key === "Enter" && session.current && !event.repeat) use(text);
   else if (event.key.toLowerCase() === "e") write(text);
   else if (event.key !== "Enter") return;
   event.preventDefault();

@@ -1,6 +1,6 @@
 /** The transcript, coloured by the contributions of its utterances, and the message field below it. */
 
-import { conversation } from "./conversation.js";
+import { session } from "./session.js";
 import { announce, byId, decimals, empty, h } from "./dom.js";
 import { heat } from "./heat.js";
 import { attempt } from "./notices.js";
@@ -16,10 +16,10 @@ const composer = byId("composer");
 const transcript = byId("transcript");
 
 export function startChat() {
-  conversation.addEventListener("change", draw);
-  conversation.addEventListener("select", tint);
-  conversation.addEventListener("waiting", (event) => announce(/** @type {any} */ (event).detail));
-  conversation.addEventListener("arrived", (event) => {
+  session.addEventListener("change", draw);
+  session.addEventListener("select", tint);
+  session.addEventListener("waiting", (event) => announce(/** @type {any} */ (event).detail));
+  session.addEventListener("arrived", (event) => {
     if (field.value.trim() === /** @type {any} */ (event).detail) field.value = "";
   });
   composer.addEventListener("submit", (event) => {
@@ -42,7 +42,7 @@ export function write(text = "") {
 
 /** Let the responder say a candidate. */
 export async function use(text) {
-  if (await attempt(() => conversation.say(conversation.responder, text))) {
+  if (await attempt(() => session.say(session.responder, text))) {
     announce(`Said: ${text}`);
     speaker("user");
     field.focus({ preventScroll: true });
@@ -54,23 +54,23 @@ async function send() {
   if (!text) return;
   const responds = composer.elements.speaker.value === "responder";
   const said = await attempt(() =>
-    conversation.say(responds ? conversation.responder : "user", text),
+    session.say(responds ? session.responder : "user", text),
   );
   if (!said) return;
   if (field.value.trim() === text) field.value = "";
   grow();
   if (responds) speaker("user");
-  const best = conversation.current && conversation.candidates[0];
+  const best = session.current && session.candidates[0];
   if (best) announce(`Best candidate: ${best.text}`);
 }
 
 async function undo() {
-  const last = conversation.posts.at(-1);
-  if (!(await conversation.undo())) return;
+  const last = session.turns.at(-1);
+  if (!(await session.undo())) return;
   announce(`Undone: ${last?.text ?? ""}`);
   if (last && !field.value) {
-    speaker(last.speaker === conversation.responder ? "responder" : "user");
-    field.value = last.speaker === conversation.responder ? "" : last.text;
+    speaker(last.speaker === session.responder ? "responder" : "user");
+    field.value = last.speaker === session.responder ? "" : last.text;
     grow();
   }
 }
@@ -86,24 +86,24 @@ function keys(event) {
 }
 
 function draw() {
-  const { posts, busy, responder } = conversation;
-  byId("turns").textContent = posts.length
-    ? `${posts.length} turn${posts.length > 1 ? "s" : ""}`
+  const { turns, busy, responder } = session;
+  byId("turns").textContent = turns.length
+    ? `${turns.length} turn${turns.length > 1 ? "s" : ""}`
     : "";
-  byId("undo").disabled = busy || !posts.length;
+  byId("undo").disabled = busy || !turns.length;
   byId("send").disabled = busy;
   byId("talk").toggleAttribute("data-busy", busy);
   byId("responder-name").textContent = capital(responder);
   const near = transcript.scrollHeight - transcript.scrollTop - transcript.clientHeight < 80;
-  const longer = transcript.querySelectorAll(".post").length < posts.length;
-  transcript.replaceChildren(...conversation.utterances.map(utterance));
-  if (!posts.length) transcript.append(...beginnings());
+  const longer = transcript.querySelectorAll(".turn").length < turns.length;
+  transcript.replaceChildren(...session.utterances.map(utterance));
+  if (!turns.length) transcript.append(...beginnings());
   tint();
   if (near || longer) transcript.scrollTop = transcript.scrollHeight;
 }
 
 function beginnings() {
-  const say = (text) => attempt(() => conversation.say("user", text));
+  const say = (text) => attempt(() => session.say("user", text));
   const examples = EXAMPLES.map((text) =>
     h("button", { type: "button", onclick: () => say(text) }, text),
   );
@@ -116,22 +116,22 @@ function beginnings() {
 }
 
 /** An utterance: consecutive turns of one speaker. Each turn can be dragged into a plan. */
-function utterance(posts) {
-  const side = posts[0].speaker === conversation.responder ? "bot" : "user";
-  const bubbles = posts.map(({ text }) =>
+function utterance(turns) {
+  const side = turns[0].speaker === session.responder ? "bot" : "user";
+  const bubbles = turns.map(({ text }) =>
     h(
-      "p.post",
+      "p.turn",
       { dir: "auto", draggable: "true", ondragstart: (event) => drag(event, text) },
       text,
     ),
   );
-  const name = h("span.speaker", { dir: "auto" }, capital(posts[0].speaker));
+  const name = h("span.speaker", { dir: "auto" }, capital(turns[0].speaker));
   return h(`div.utterance.${side}`, {}, h("header", {}, name, h("span.part")), ...bubbles);
 }
 
 /** Colour each utterance by its contribution to the selected candidate. */
 function tint() {
-  const chosen = conversation.candidates.find(({ id }) => id === conversation.selected);
+  const chosen = session.candidates.find(({ id }) => id === session.selected);
   const parts = chosen?.contributions ?? [];
   const most = Math.max(...parts.map(Math.abs), 1e-9);
   [...transcript.querySelectorAll(".utterance")].forEach((element, place) => {
@@ -153,7 +153,7 @@ function speaker(value) {
 
 function placeholder() {
   const responds = composer.elements.speaker.value === "responder";
-  field.placeholder = `Say something as the ${responds ? conversation.responder : "user"}`;
+  field.placeholder = `Say something as the ${responds ? session.responder : "user"}`;
 }
 
 function grow() {

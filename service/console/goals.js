@@ -1,7 +1,7 @@
 /** Goals and utterances to avoid: the console ranks again whenever one of them or the session changes. */
 
 import { call } from "./api.js";
-import { conversation } from "./conversation.js";
+import { session } from "./session.js";
 import { byId, debounced, decimals, h } from "./dom.js";
 import { clearMoves, drawMoves } from "./moves.js";
 import { attempt } from "./notices.js";
@@ -18,7 +18,7 @@ export function startGoals() {
     if (event.target.type === "range") output.textContent = decimals(Number(event.target.value), 2);
     soon();
   });
-  conversation.addEventListener("change", soon);
+  session.addEventListener("change", soon);
   window.addEventListener("hashchange", soon);
   addGoal();
 }
@@ -56,7 +56,7 @@ function addAvoided() {
 function add(place, name, text, speaker, number) {
   const speakers = [
     ["user", "the user says"],
-    ["", `the ${conversation.responder} says`],
+    ["", `the ${session.responder} says`],
   ];
   const hint = name === "Goal" ? "Great, thank you so much!" : "Let me speak to your manager.";
   const row = h(
@@ -91,23 +91,23 @@ function remove(row) {
 const soon = debounced(() => attempt(update));
 
 async function update() {
-  if (location.hash !== "#goals" || conversation.busy) return;
+  if (location.hash !== "#goals" || session.busy) return;
   const goals = values("goals").map(({ number, ...goal }) => ({ ...goal, weight: number }));
   const avoid = values("avoid").map(({ number, ...goal }) => ({ ...goal, threshold: number }));
-  const { session, settings, posts } = conversation;
+  const { name, settings, turns } = session;
   const fit_weight = Number(byId("fit-weight").value);
   const body = {
-    session_id: session,
+    session_id: name,
     pool: settings.pool,
     goals,
     avoid,
     fit_weight,
-    ...conversation.aggregated,
+    ...session.aggregated,
   };
-  const question = JSON.stringify([body, posts.length, conversation.answer?.pool]);
+  const question = JSON.stringify([body, turns.length, session.answer?.pool]);
   if (question === asked) return;
   running.abort();
-  if (!posts.length)
+  if (!turns.length)
     return nothing("Say something first: a ranking needs a context.");
   if (!goals.length && !avoid.length)
     return nothing(
@@ -128,7 +128,7 @@ async function update() {
 function values(place) {
   return [...byId(place).querySelectorAll(".aim")].flatMap((row) => {
     const text = row.querySelector(".text").value.trim();
-    const speaker = row.querySelector("select").value || conversation.responder;
+    const speaker = row.querySelector("select").value || session.responder;
     return text ? [{ text, speaker, number: Number(row.querySelector(".number").value) }] : [];
   });
 }

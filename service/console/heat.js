@@ -1,6 +1,6 @@
 /** Numbers as colours; the style sheet mixes them, for light and dark. */
 
-import { conversation } from "./conversation.js";
+import { session } from "./session.js";
 import { byId, decimals, empty, h } from "./dom.js";
 
 /**
@@ -19,21 +19,21 @@ export function heat(element, value, most) {
 }
 
 export function startHeatMap() {
-  conversation.addEventListener("change", draw);
-  conversation.addEventListener("select", mark);
+  session.addEventListener("change", draw);
+  session.addEventListener("select", mark);
 }
 
 /** Draw a line for each candidate and a column for each utterance; a line adds up to the score. */
 function draw() {
-  const explained = conversation.candidates.filter(({ contributions }) => contributions?.length);
+  const explained = session.candidates.filter(({ contributions }) => contributions?.length);
   if (!explained.length) {
-    const why = conversation.explain
+    const why = session.explain
       ? "Contributions appear with the candidates."
       : "This pool uses the pairwise model, whose scores have no contributions.";
     byId("why").replaceChildren(empty(why));
     return;
   }
-  const said = conversation.utterances;
+  const said = session.utterances;
   const most = Math.max(...explained.flatMap(({ contributions }) => contributions.map(Math.abs)));
   const head = explained[0].contributions.map((_, place) => column(said[place], place));
   const table = h(
@@ -64,7 +64,7 @@ function draw() {
 }
 
 function column(run, place) {
-  const side = run?.[0].speaker === conversation.responder ? "bot" : "user";
+  const side = run?.[0].speaker === session.responder ? "bot" : "user";
   return h(`th.${side}`, { scope: "col", title: words(run) }, place + 1);
 }
 
@@ -80,19 +80,19 @@ function line({ id, text, score, contributions }, said, most) {
   });
   const name = h("th", { scope: "row", title: text }, h("span", { dir: "auto" }, text));
   const row = h("tr", { "data-id": id }, name, ...cells, h("td.sum", {}, decimals(score)));
-  row.addEventListener("click", () => conversation.select(id));
+  row.addEventListener("click", () => session.select(id));
   return row;
 }
 
 function scale(most) {
   const side = h("span.side.user", {}, "user");
-  const other = h("span.side.bot", {}, conversation.responder);
+  const other = h("span.side.bot", {}, session.responder);
   return h("p.scale.soft", {}, decimals(-most, 2), h("span.ramp"), decimals(most, 2), side, other);
 }
 
 function mark() {
   for (const row of byId("why").querySelectorAll("tr[data-id]")) {
-    row.classList.toggle("selected", row.dataset.id === conversation.selected);
+    row.classList.toggle("selected", row.dataset.id === session.selected);
   }
 }
 

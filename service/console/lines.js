@@ -4,7 +4,7 @@
  * highest score.
  */
 
-import { conversation } from "./conversation.js";
+import { session } from "./session.js";
 import { byId, decimals, h, svg } from "./dom.js";
 
 export const COLOURS = 8;
@@ -87,8 +87,8 @@ function dots(points, count) {
 
 function tick(turn, x, column) {
   const every = Math.ceil(matrix.turns.length / 20);
-  const run = conversation.utterances[column];
-  const side = run?.[0].speaker === conversation.responder ? "bot" : "user";
+  const run = session.utterances[column];
+  const side = run?.[0].speaker === session.responder ? "bot" : "user";
   const named = (matrix.turns.length - 1 - column) % every === 0;
   return svg(
     `g.tick.${side}`,
@@ -116,7 +116,7 @@ function labels(y, share) {
           type: "button",
           "data-id": id,
           title: text,
-          onclick: () => conversation.select(id),
+          onclick: () => session.select(id),
           onfocus: () => light(id),
           onblur: () => light(null),
           onmouseenter: () => light(id),
@@ -175,7 +175,7 @@ function spoken() {
 
 /** Bring a candidate to the front: the one under the pointer, or the selected one. */
 export function light(id) {
-  const bright = id ?? conversation.selected;
+  const bright = id ?? session.selected;
   for (const element of place.querySelectorAll("[data-id]")) {
     element.classList.toggle("bright", element.dataset.id === bright);
     if (element.dataset.id === bright && element.matches("g")) element.parentNode.append(element);
@@ -195,4 +195,4 @@ function colour() {
 }
 
 const textOf = (id) =>
-  conversation.candidates.find((c) => c.id === id)?.text ?? conversation.seen.get(id) ?? id;
+  session.candidates.find((c) => c.id === id)?.text ?? session.seen.get(id) ?? id;

@@ -3,7 +3,7 @@
 import { call, key } from "./api.js";
 import { startCandidates } from "./candidates.js";
 import { startChat } from "./chat.js";
-import { conversation } from "./conversation.js";
+import { session } from "./session.js";
 import { byId } from "./dom.js";
 import { startGoals } from "./goals.js";
 import { startHeatMap } from "./heat.js";
@@ -40,14 +40,14 @@ begin();
 /** Load everything, pools first: a session needs the name of one. */
 async function begin() {
   await attempt(refreshPools);
-  await attempt(() => conversation.resume());
+  await attempt(() => session.resume());
   await attempt(about);
 }
 
 /** Load again what could not be loaded while the service was away. */
 async function recover() {
   await attempt(refreshPools);
-  await attempt(() => conversation.refresh());
+  await attempt(() => session.refresh());
   await attempt(about);
 }
 
@@ -78,23 +78,23 @@ function startViews() {
 
 function startSettings() {
   const form = byId("settings");
-  const [session, aggregation] = [byId("session"), byId("aggregation")];
+  const [field, aggregation] = [byId("session"), byId("aggregation")];
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("change", (event) => {
     if (!form.reportValidity()) return;
     const work =
-      event.target === session
-        ? () => conversation.open(session.value)
-        : () => conversation.choose(chosen());
+      event.target === field
+        ? () => session.open(field.value)
+        : () => session.choose(chosen());
     attempt(work);
   });
   byId("new-session").addEventListener("click", () => {
-    conversation.begin();
+    session.begin();
     byId("say").focus();
   });
-  conversation.addEventListener("change", () => {
-    const { settings } = conversation;
-    if (document.activeElement !== session) session.value = conversation.session;
+  session.addEventListener("change", () => {
+    const { settings } = session;
+    if (document.activeElement !== field) field.value = session.name;
     aggregation.value = settings.aggregation;
     if (byId("pool").options.length) byId("pool").value = settings.pool;
     byId("last-rows-label").hidden = settings.aggregation !== "last_rows";
@@ -108,7 +108,7 @@ function startSettings() {
 }
 
 const chosen = () => ({
-  pool: byId("pool").value || conversation.settings.pool,
+  pool: byId("pool").value || session.settings.pool,
   aggregation: byId("aggregation").value,
   lastRows: Number(byId("last-rows").value) || 1,
   topK: Number(byId("top-k").value) || 1,

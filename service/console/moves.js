@@ -1,7 +1,7 @@
 /** The ranking toward goals: lines show how candidates move, and a list the rejected ones. */
 
 import { use } from "./chat.js";
-import { conversation } from "./conversation.js";
+import { session } from "./session.js";
 import { announce, byId, decimals, empty, h, svg } from "./dom.js";
 
 const SHOWN = 10;
@@ -81,7 +81,7 @@ function moved({ text, index, score, goals }, rank, all) {
       {
         type: "button",
         "aria-label": `Use: ${text}`,
-        disabled: conversation.busy || !conversation.awaited,
+        disabled: session.busy || !session.awaited,
         onclick: () => use(text),
       },
       "Use",

@@ -1,7 +1,7 @@
 /** The plan: goals that the user drags or types, and the service orders. */
 
 import { call, path } from "./api.js";
-import { conversation } from "./conversation.js";
+import { session } from "./session.js";
 import { announce, byId, empty, h } from "./dom.js";
 import { addGoal } from "./goals.js";
 import { attempt } from "./notices.js";
@@ -30,9 +30,9 @@ export function startPlan() {
     event.preventDefault();
     attempt(search);
   });
-  conversation.addEventListener(
+  session.addEventListener(
     "change",
-    () => byId("ideas-text").value || suggest(conversation.candidates),
+    () => byId("ideas-text").value || suggest(session.candidates),
   );
   list.addEventListener("dragover", over);
   list.addEventListener("dragleave", () => list.classList.remove("over"));
@@ -99,7 +99,7 @@ function item(goal, place) {
   const who = h(
     "select",
     { "aria-label": "Speaker", "data-focus": `who-${id}` },
-    h("option", { value: "" }, conversation.responder),
+    h("option", { value: "" }, session.responder),
     h("option", { value: "user" }, "user"),
   );
   who.value = goal.speaker;
@@ -193,11 +193,11 @@ function gap(pointer) {
 async function order() {
   running.abort();
   running = new AbortController();
-  const known = conversation.posts.length ? { session_id: conversation.session } : {};
+  const known = session.turns.length ? { session_id: session.name } : {};
   const asked = goals.map(({ id, text, speaker }) => ({
     id,
     text,
-    speaker: speaker || conversation.responder,
+    speaker: speaker || session.responder,
   }));
   const body = {
     ...known,
@@ -228,7 +228,7 @@ function pursue({ text, speaker }) {
 
 async function search() {
   const body = { text: byId("ideas-text").value, top_k: 8 };
-  const found = await call("POST", `${path("pools", conversation.settings.pool)}/search`, {
+  const found = await call("POST", `${path("pools", session.settings.pool)}/search`, {
     body,
     repeatable: true,
   });

@@ -1,7 +1,7 @@
 /** Pools: list, search, delete. */
 
 import { call, path } from "./api.js";
-import { conversation } from "./conversation.js";
+import { session } from "./session.js";
 import { announce, byId, decimals, empty, h, fileSize, setOptions, thousands } from "./dom.js";
 import { attempt, confirmed, submitted } from "./notices.js";
 
@@ -15,8 +15,8 @@ export async function refreshPools() {
   const { pools } = await call("GET", "pools");
   const names = pools.map(({ name }) => name);
   const pairwise = pools.filter(({ encoder }) => encoder === "pairwise");
-  conversation.unexplained = new Set(pairwise.map(({ name }) => name));
-  const chosen = conversation.settings.pool;
+  session.unexplained = new Set(pairwise.map(({ name }) => name));
+  const chosen = session.settings.pool;
   setOptions(byId("pool"), names.includes(chosen) ? names : [chosen, ...names], chosen);
   setOptions(byId("search-pool"), names, byId("search-pool").value || chosen);
   byId("pool-names").replaceChildren(...names.map((value) => h("option", { value })));
@@ -43,7 +43,7 @@ function row({ name, description, size, version, exact, recall_at_10, state, byt
   const search = exact
     ? "exact"
     : `approximate${recall_at_10 ? `, recall ${decimals(recall_at_10)}` : ""}`;
-  const chosen = name === conversation.settings.pool;
+  const chosen = name === session.settings.pool;
   return h(
     "tr",
     {},
@@ -85,7 +85,7 @@ function row({ name, description, size, version, exact, recall_at_10, state, byt
 }
 
 async function choose(pool) {
-  await conversation.choose({ pool });
+  await session.choose({ pool });
   await refreshPools();
 }
 

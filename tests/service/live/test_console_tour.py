@@ -67,7 +67,7 @@ class Console:
 
     @property
     def posts(self) -> "Locator":
-        return self.page.locator(".post")
+        return self.page.locator(".turn")
 
     @property
     def candidates(self) -> "Locator":
@@ -281,7 +281,7 @@ def test_goals_are_dragged_in_moved_by_keys_and_ordered(console: Console) -> Non
     console.view("Plan")
     page = console.page
     goals = page.locator("#plan-goals .text")
-    page.locator(".post").first.drag_to(page.locator("#plan-goals"))
+    page.locator(".turn").first.drag_to(page.locator("#plan-goals"))
     expect(goals).to_have_text(["My parcel has not come."])
     idea = page.locator("#ideas .text").first.inner_text()
     page.locator("#ideas li").first.drag_to(page.locator("#plan-goals"), target_position=BOTTOM)

@@ -8,21 +8,21 @@
 import { ApiError, call, path, unique } from "./api.js";
 
 /**
- * @typedef {{speaker: string, text: string, turn: number}} Post
+ * @typedef {{speaker: string, text: string, turn: number}} Turn
  * @typedef {{id: string, text: string, score: number, metadata?: object, contributions?: number[]}}
  *   Candidate
  * @typedef {{pool: string, aggregation: string, lastRows: number, topK: number}} Settings
  */
 
-const STORED = "turnwise.conversation";
+const STORED = "turnwise.session";
 const REMEMBERED = 10;
 const ON_TOP = 3;
 
-class Conversation extends EventTarget {
-  session = "";
+class Session extends EventTarget {
+  name = "";
   responder = "bot";
-  /** @type {Post[]} */
-  posts = [];
+  /** @type {Turn[]} */
+  turns = [];
   /** @type {Candidate[]} Best first. */
   candidates = [];
   /** The answer that the candidates came with, and its turn. */
@@ -40,19 +40,19 @@ class Conversation extends EventTarget {
   #unsent = null;
   #asked = 0;
 
-  /** Consecutive turns of one speaker are one utterance. @returns {Post[][]} */
+  /** Consecutive turns of one speaker are one utterance. @returns {Turn[][]} */
   get utterances() {
-    return utterances(this.posts);
+    return utterances(this.turns);
   }
 
   /** Whether the candidates follow the last turn. */
   get current() {
-    return this.answer?.turn === this.posts.length;
+    return this.answer?.turn === this.turns.length;
   }
 
   /** Whether the responder speaks next. */
   get awaited() {
-    return this.posts.length > 0 && this.posts.at(-1).speaker !== this.responder;
+    return this.turns.length > 0 && this.turns.at(-1).speaker !== this.responder;
   }
 
   /** Whether scores of the pool can be explained. */
@@ -71,13 +71,13 @@ class Conversation extends EventTarget {
   async resume() {
     const stored = JSON.parse(sessionStorage.getItem(STORED) ?? "{}");
     Object.assign(this.settings, stored.settings);
-    if (stored.session) await this.open(stored.session, new Map(stored.seen));
+    if (stored.name) await this.open(stored.name, new Map(stored.seen));
     else this.begin();
   }
 
   /** Open a session by its name; a new one begins with its first turn. */
-  async open(session, seen = new Map()) {
-    Object.assign(this, { session, seen, posts: [], candidates: [], answer: null, selected: null });
+  async open(name, seen = new Map()) {
+    Object.assign(this, { name, seen, turns: [], candidates: [], answer: null, selected: null });
     this.#unsent = null;
     await this.refresh();
   }
@@ -85,10 +85,10 @@ class Conversation extends EventTarget {
   /** Begin a session with an unused name. */
   begin() {
     Object.assign(this, {
-      session: `console-${unique(4)}`,
+      name: `console-${unique(4)}`,
       responder: "bot",
       seen: new Map(),
-      posts: [],
+      turns: [],
     });
     this.#unsent = null;
     this.#answered([], null);
@@ -115,7 +115,7 @@ class Conversation extends EventTarget {
   say(speaker, text) {
     return this.#alone(async () => {
       const attempt = this.#attempt(speaker, text);
-      const where = `${path("sessions", this.session)}/turn`;
+      const where = `${path("sessions", this.name)}/turn`;
       const answer = await this.#orStanding(() =>
         call("POST", where, {
           body: attempt.body,
@@ -124,7 +124,7 @@ class Conversation extends EventTarget {
         }),
       );
       this.#unsent = null;
-      this.posts = [...this.posts, { speaker, text, turn: answer.turn }];
+      this.turns = [...this.turns, { speaker, text, turn: answer.turn }];
       if (speaker === this.responder) return;
       this.selected = null;
       this.#answered(answer.candidates, answer);
@@ -135,9 +135,9 @@ class Conversation extends EventTarget {
   undo() {
     return this.#alone(async () => {
       const undone = await this.#orStanding(() =>
-        call("DELETE", `${path("sessions", this.session)}/turns/last`),
+        call("DELETE", `${path("sessions", this.name)}/turns/last`),
       );
-      this.posts = this.posts.slice(0, undone.turn);
+      this.turns = this.turns.slice(0, undone.turn);
       this.#changed();
       if (this.awaited) await this.rank();
       else this.#answered([], null);
@@ -147,12 +147,12 @@ class Conversation extends EventTarget {
   /** Rank the pool after the context of the session, with contributions; this changes nothing. */
   async rank() {
     const asked = ++this.#asked;
-    const { explain, session: session_id } = this;
+    const { explain, name: session_id } = this;
     const { pool, topK: top_k } = this.settings;
     const body = { session_id, pool, top_k, explain, ...this.aggregated };
-    const turn = this.posts.length;
+    const turn = this.turns.length;
     const answer = await call("POST", "rank", { body, repeatable: true });
-    if (asked !== this.#asked || turn !== this.posts.length) return;
+    if (asked !== this.#asked || turn !== this.turns.length) return;
     this.#answered(answer.ranking, { ...answer, turn });
     this.#changed();
   }
@@ -171,7 +171,7 @@ class Conversation extends EventTarget {
 
   /** Return the attempt that was not acknowledged, if it is the same turn, or a new one. */
   #attempt(speaker, text) {
-    const expected = this.posts.length + 1;
+    const expected = this.turns.length + 1;
     const same = this.#unsent?.body;
     if (same?.text === text && same.speaker === speaker && same.expected_turn === expected) {
       return this.#unsent;
@@ -209,16 +209,16 @@ class Conversation extends EventTarget {
   }
 
   async #read() {
-    const session = this.session;
+    const name = this.name;
     try {
-      const found = await call("GET", path("sessions", session));
-      if (session !== this.session) return;
+      const found = await call("GET", path("sessions", name));
+      if (name !== this.name) return;
       this.responder = found.responder;
-      this.posts = found.transcript;
+      this.turns = found.transcript;
       this.#arrived();
     } catch (error) {
       if (error.kind !== "session-not-found") throw error;
-      if (session === this.session) Object.assign(this, { responder: "bot", posts: [] });
+      if (name === this.name) Object.assign(this, { responder: "bot", turns: [] });
     }
     if (!this.current) this.#answered([], null);
   }
@@ -226,8 +226,8 @@ class Conversation extends EventTarget {
   /** Drop the unsent turn if the session has it after all. */
   #arrived() {
     const body = this.#unsent?.body;
-    const post = body && this.posts[body.expected_turn - 1];
-    if (!post || post.text !== body.text || post.speaker !== body.speaker) return;
+    const turn = body && this.turns[body.expected_turn - 1];
+    if (!turn || turn.text !== body.text || turn.speaker !== body.speaker) return;
     this.#unsent = null;
     this.dispatchEvent(new CustomEvent("arrived", { detail: body.text }));
   }
@@ -245,20 +245,20 @@ class Conversation extends EventTarget {
   }
 
   #changed() {
-    const { session, settings, seen } = this;
-    sessionStorage.setItem(STORED, JSON.stringify({ session, settings, seen: [...seen] }));
+    const { name, settings, seen } = this;
+    sessionStorage.setItem(STORED, JSON.stringify({ name, settings, seen: [...seen] }));
     this.dispatchEvent(new Event("change"));
   }
 }
 
-/** @param {Post[]} posts */
-export function utterances(posts) {
+/** @param {Turn[]} turns */
+export function utterances(turns) {
   const runs = [];
-  for (const post of posts) {
-    if (runs.at(-1)?.[0].speaker === post.speaker) runs.at(-1).push(post);
-    else runs.push([post]);
+  for (const turn of turns) {
+    if (runs.at(-1)?.[0].speaker === turn.speaker) runs.at(-1).push(turn);
+    else runs.push([turn]);
   }
   return runs;
 }
 
-export const conversation = new Conversation();
+export const session = new Session();

@@ -52,9 +52,9 @@ class Layout:
 
 TURNS = "utterances of context"
 LAYOUTS = {
-    "next-utterance": Layout(x="history length h"),
-    "short-term": Layout(x="history length h, goal distance d"),
-    "long-term": Layout(x="history length h, goal distance d, first goal in f"),
+    "next-utterance": Layout(x="context length h"),
+    "short-term": Layout(x="context length h, goal distance d"),
+    "long-term": Layout(x="context length h, goal distance d, first goal in f"),
     "ranking": Layout("All contexts", "p@1", "turns=", TURNS, "P@1 (higher is better)"),
     "similarity": Layout("All pairs", "spearman", "turns=", TURNS, "Spearman (higher is better)"),
     "multiple-choice": Layout("All questions", "accuracy", "turns=", TURNS, "accuracy"),

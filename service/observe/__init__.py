@@ -1,4 +1,4 @@
-"""What operators see: metrics, logs, traces and the timings of an answer.
+"""Metrics, logs, traces, and the timings of an answer.
 
-Every room may import it; it imports `errors` and `models.roles` only.
+Any other package may import this one. It imports only `models.roles` and `models.errors`.
 """

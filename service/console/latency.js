@@ -147,28 +147,17 @@ function where(ms) {
 }
 
 function queue(before, after) {
-  const grown = (name, labels) =>
-    value(after, name, labels) - (before ? value(before, name, labels) : 0);
-  const depth = (scrape) =>
-    Object.keys(LANES).reduce(
-      (sum, lane) => sum + value(scrape, "turnwise_queue_texts", { lane }),
-      0,
-    );
+  const grown = (name) => sum(after, name) - (before ? sum(before, name) : 0);
   const batches = grown("turnwise_batch_texts_count");
   const mean = batches ? grown("turnwise_batch_texts_sum") / batches : 0;
-  const encoded =
-    sum(after, "turnwise_encoded_texts_total") - (before ? sum(before, "turnwise_encoded_texts_total") : 0);
+  const encoded = grown("turnwise_encoded_texts_total");
   const hits = grown("turnwise_vector_cache_hits_total");
   const share = hits + encoded ? `${Math.round((100 * hits) / (hits + encoded))} %` : "–";
-  const turned =
-    sum(after, "turnwise_rejected_requests_total") - (before ? sum(before, "turnwise_rejected_requests_total") : 0);
-  const dropped =
-    sum(after, "turnwise_dropped_texts_total") - (before ? sum(before, "turnwise_dropped_texts_total") : 0);
   return [
     figure(
       "Waiting texts",
-      thousands(depth(after)),
-      trace(kept.map(({ scrape }) => depth(scrape))),
+      thousands(sum(after, "turnwise_queue_texts")),
+      trace(kept.map(({ scrape }) => sum(scrape, "turnwise_queue_texts"))),
     ),
     ...Object.entries(LANES).map(([lane, words]) =>
       figure(`… ${words}`, thousands(value(after, "turnwise_queue_texts", { lane }))),
@@ -180,8 +169,8 @@ function queue(before, after) {
     figure("Texts per batch", batches ? decimals(mean, 1) : "–"),
     figure("Encoded texts", thousands(encoded)),
     figure("Found in the cache", share),
-    figure("Rejected requests", thousands(turned)),
-    figure("Dropped texts", thousands(dropped)),
+    figure("Rejected requests", thousands(grown("turnwise_rejected_requests_total"))),
+    figure("Dropped texts", thousands(grown("turnwise_dropped_texts_total"))),
   ];
 }
 

@@ -24,11 +24,16 @@ from turnwise.models.errors import DataError, TurnwiseError
 ANSWER = {"items": ["x", "y", "z"], "best": "y", "worst": "z", "annotator": "p"}
 
 
+def write(path: Path, *records: object) -> Path:
+    path.write_text("\n".join(map(json.dumps, records)))
+    return path
+
+
 def items(count: int) -> list[str]:
     return [f"item {number}" for number in range(count)]
 
 
-@pytest.mark.parametrize("count", [*range(5, 40), 300])
+@pytest.mark.parametrize("count", [*range(5, 20), 300])
 def test_each_item_stands_in_six_of_2n_distinct_tuples(count: int) -> None:
     made = make_tuples(items(count))
     assert len({frozenset(three) for three in made}) == len(made) == 2 * count
@@ -36,7 +41,7 @@ def test_each_item_stands_in_six_of_2n_distinct_tuples(count: int) -> None:
     assert all(len(set(three)) == 3 for three in made)
 
 
-@pytest.mark.parametrize("count", [13, *range(15, 40), 300])
+@pytest.mark.parametrize("count", [13, *range(15, 20), 300])
 def test_no_two_items_meet_twice(count: int) -> None:
     meetings = Counter(
         frozenset(pair) for three in make_tuples(items(count)) for pair in combinations(three, 2)
@@ -56,7 +61,7 @@ def test_an_item_stands_anywhere_in_its_tuples() -> None:
 
 
 @pytest.mark.parametrize("given", [items(4), [*items(6), "item 0"]])
-def test_too_few_items_or_equal_ones_are_refused(given: list[str]) -> None:
+def test_too_few_items_or_equal_ones_are_rejected(given: list[str]) -> None:
     with pytest.raises(TurnwiseError, match="at least 5 items, all distinct"):
         make_tuples(given)
 
@@ -84,12 +89,6 @@ def test_scores_of_consistent_answers_follow_the_true_order() -> None:
     )
 
 
-def test_answers_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "answers.jsonl"
-    path.write_text(json.dumps(ANSWER))
-    assert read_answers(path) == [Answer(("x", "y", "z"), "y", "z", "p")]
-
-
 @pytest.mark.parametrize(
     ("change", "field"),
     [
@@ -104,30 +103,23 @@ def test_answers_are_read(tmp_path: Path) -> None:
 )
 def test_a_bad_answer_is_named(tmp_path: Path, change: dict[str, object], field: str) -> None:
     path = tmp_path / "answers.jsonl"
-    path.write_text("\n".join(map(json.dumps, (ANSWER, ANSWER | change))))
+    assert read_answers(write(path, ANSWER)) == [Answer(("x", "y", "z"), "y", "z", "p")]
     with pytest.raises(DataError) as caught:
-        read_answers(path)
+        read_answers(write(path, ANSWER, ANSWER | change))
     assert (caught.value.line, caught.value.field) == (2, field)
 
 
-def test_a_file_without_answers_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "none.jsonl").touch()
+def test_a_file_without_answers_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no answer in it"):
-        read_answers(tmp_path / "none.jsonl")
+        read_answers(write(tmp_path / "none.jsonl"))
 
 
-def test_items_need_an_id(tmp_path: Path) -> None:
-    path = tmp_path / "items.jsonl"
-    path.write_text('{"id": "one", "text": "a"}\n{"text": "b"}')
-    with pytest.raises(DataError, match='line 2, field "id": missing'):
-        read_items(path)
-
-
-def test_an_item_that_came_before_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "items.jsonl"
-    path.write_text('{"id": "one"}\n{"id": "two"}\n{"id": "one"}')
-    with pytest.raises(DataError, match='line 3, field "id": a second item "one"'):
-        read_items(path)
+@pytest.mark.parametrize(
+    ("line", "what"), [({"text": "b"}, "missing"), ({"id": "one"}, 'a second item "one"')]
+)
+def test_items_need_an_id_of_their_own(tmp_path: Path, line: object, what: str) -> None:
+    with pytest.raises(DataError, match=f'line 2, field "id": {what}'):
+        read_items(write(tmp_path / "items.jsonl", {"id": "one"}, line))
 
 
 def answered(noise: float, annotators: int = 4) -> list[Answer]:

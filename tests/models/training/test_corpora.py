@@ -164,16 +164,6 @@ def test_a_corpus_without_a_wrong_response_is_refused(
         read_pairs(PairCorpus(path=str(path)), Path, 3, lambda _: False)
 
 
-def test_texts_that_the_model_cuts_are_named_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = write_dialogues(tmp_path / "d.jsonl", [["a", "b"], ["c", "dd", "ee"]])
-    read_pairs(PairCorpus(path=str(path)), Path, 3, lambda text: len(text) > 1)
-    (warning,) = caplog.messages
-    assert warning.startswith(f'{path}, dialogue "d1", utterance 2: ')
-    assert "2 utterances in all" in warning
-
-
 def test_validation_takes_the_head_of_each_file(tmp_path: Path) -> None:
     path = str(write_dialogues(tmp_path / "d.jsonl", [["a", "b"], ["c", "d"], ["e", "f"]]))
     files = validation_dialogues(Validation(paths=(path,), dialogues=2), Path, 1)

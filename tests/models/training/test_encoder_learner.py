@@ -1,4 +1,3 @@
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from turnwise.models.errors import DataError, ModelError
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training.config import Config, EncoderConfig
 from turnwise.models.training.learners.encoder import EncoderLearner
-from turnwise.models.training.windows import collate, crop
+from turnwise.models.training.windows import crop
 
 
 def learner_of(config: EncoderConfig, **changes: object) -> EncoderLearner:
@@ -179,15 +178,6 @@ def test_texts_that_the_model_cuts_are_named_once(
     assert "2 utterances in all" in warning
 
 
-def test_dialogues_are_left_out(
-    encoder_config: EncoderConfig, small_corpora: Path, tmp_path: Path
-) -> None:
-    leaks = tmp_path / "leaks.json"
-    leaks.write_text(json.dumps({"exact": ["d0", "d1"], "near": ["d5"]}))
-    data = [{"path": str(small_corpora / "dialogues.jsonl"), "leave_out": str(leaks)}]
-    assert learner_of(encoder_config, data=data).counts == [2 * 9, 9]
-
-
 @pytest.mark.parametrize(
     ("dialogues", "said"),
     [
@@ -202,8 +192,3 @@ def test_a_corpus_without_rivals_is_refused(
     path = write_dialogues(tmp_path / "single.jsonl", dialogues)
     with pytest.raises(DataError, match=rf"single\.jsonl: {said}"):
         learner_of(encoder_config, data=[{"path": str(path)}])
-
-
-def test_a_batch_is_laid_out_for_the_kind(encoder_config: EncoderConfig) -> None:
-    batch = collate(learner_of(encoder_config).batches(0)[0], EncoderKind.CURVED)
-    assert (batch.first == batch.second).all()

@@ -26,14 +26,18 @@ kind = "triple"
 """
 
 
-@pytest.fixture
-def corpora(tmp_path: Path) -> Path:
-    folder = tmp_path / "corpora" / "desk"
-    folder.mkdir(parents=True)
+def write_corpora(folder: Path) -> Path:
+    desk = folder / "corpora" / "desk"
+    desk.mkdir(parents=True)
     dialogues = [[f"matter {n} step {t}" for t in range(11)] for n in range(8)]
     for split in ("train", "validation"):
-        write_dialogues(folder / f"{split}.jsonl", dialogues)
-    return tmp_path / "corpora"
+        write_dialogues(desk / f"{split}.jsonl", dialogues)
+    return desk.parent
+
+
+@pytest.fixture
+def corpora(tmp_path: Path) -> Path:
+    return write_corpora(tmp_path)
 
 
 def write_config(
@@ -67,10 +71,7 @@ def plain(tiny_encoder_folder: Folder) -> Path:
 def finished(tiny_encoder_folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a configuration of two stages, its corpora, and its finished run in `out`."""
     folder = tmp_path_factory.mktemp("finished")
-    (folder / "corpora" / "desk").mkdir(parents=True)
-    dialogues = [[f"matter {n} step {t}" for t in range(11)] for n in range(8)]
-    for split in ("train", "validation"):
-        write_dialogues(folder / "corpora" / "desk" / f"{split}.jsonl", dialogues)
+    write_corpora(folder)
     config = write_config(folder, tiny_encoder_folder(EncoderKind.SINGLE), STAGES)
     run(config, [folder / "corpora"], folder / "out")
     return folder

@@ -1,4 +1,4 @@
-"""Replicas in one process: each with its own connection, over an encoder without a queue."""
+"""Replicas in one process, each with its own connection and an encoder without a queue."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -7,6 +7,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from tests.waiting import until
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import EncoderKind, Role, RoleText
@@ -14,12 +15,13 @@ from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.queue import Priority
 from turnwise.service.errors import PoolNotFound, PoolNotReady
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools import Candidate, Pools, RunningQueries
+from turnwise.service.pools import Candidate, Pools, PoolView, RunningQueries
 from turnwise.service.state.redis import connect
+from turnwise.service.wire.pools import Edited, PoolInfo
 
 
 class DirectEncoder:
-    """Encodes at once, and remembers which texts it was given as candidates."""
+    """Encodes without a queue, and records the texts of candidates."""
 
     name = "tiny"
 
@@ -29,7 +31,7 @@ class DirectEncoder:
         self.candidates: list[str] = []
 
     async def opened(self) -> None:
-        """For tests that hold the encoder up."""
+        """Tests replace this to delay the encoder."""
 
     async def encode(
         self, items: Sequence[RoleText], _priority: Priority = Priority.TURN
@@ -40,10 +42,29 @@ class DirectEncoder:
 
 
 class Replica:
-    """A replica of the service, as far as pools go."""
+    """A replica of the service without its sessions; its methods work on the pool `p` of `n`."""
 
     def __init__(self, pools: Pools, encoder: DirectEncoder, metrics: Metrics) -> None:
         self.pools, self.encoder, self.metrics = pools, encoder, metrics
+
+    async def create(self, description: str = "") -> PoolInfo:
+        return await self.pools.create("n", "p", description)
+
+    async def upsert(self, *candidates: Candidate | str) -> Edited:
+        made = [Candidate.of(c) if isinstance(c, str) else c for c in candidates]
+        return await self.pools.upsert("n", "p", made)
+
+    async def remove(self, text: str) -> Edited:
+        return await self.pools.remove("n", "p", Candidate.of(text).id)
+
+    def view(self) -> PoolView:
+        return self.pools.view("n", "p")
+
+    def info(self) -> PoolInfo:
+        return self.pools.info("n", "p")
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(name, labels)
 
     def contents(self, name: str = "p") -> dict[str, tuple[str, dict[str, Any]]]:
         candidates = self.pools.view("n", name).candidates()
@@ -53,7 +74,7 @@ class Replica:
         return self.pools.view("n", name).version
 
     def follows(self, other: "Replica") -> bool:
-        """Whether it has read what another one has; neither needs to have read anything yet."""
+        """Whether both have read the same version."""
         with suppress(PoolNotFound, PoolNotReady):
             return (self.version(), self.contents()) == (other.version(), other.contents())
         return False
@@ -66,11 +87,16 @@ StartReplica = Callable[..., Awaitable[Replica]]
 async def start(
     redis_url: str, tiny_encoder: Callable[[EncoderKind], UtteranceEncoder]
 ) -> AsyncIterator[StartReplica]:
-    """Starts replicas, which the test's end stops."""
+    """Starts replicas, which stop after the test."""
     async with AsyncExitStack() as stack:
 
         async def start_replica(
-            url: str = redis_url, *, fingerprint: str = "tiny", cluster: bool = False, **limits: int
+            url: str = redis_url,
+            *,
+            fingerprint: str = "tiny",
+            cluster: bool = False,
+            ready: bool = False,
+            **limits: int,
         ) -> Replica:
             redis = await stack.enter_async_context(connect(url, cluster=cluster, timeout=5.0))
             encoder = DirectEncoder(tiny_encoder(EncoderKind.TRIPLE), fingerprint)
@@ -80,9 +106,19 @@ async def start(
             pools = Pools(redis, encoders, metrics, **(defaults | limits))
             await pools.start()
             stack.push_async_callback(pools.close)
+            if ready:
+                await until(lambda: pools.ready)
             return Replica(pools, encoder, metrics)
 
         yield start_replica
+
+
+async def with_pool(start: StartReplica, *candidates: Candidate | str, **limits: int) -> Replica:
+    """A new replica with a pool of one version; of version 0 without candidates."""
+    replica = await start(**limits)
+    await replica.create("replies")
+    await replica.upsert(*candidates)
+    return replica
 
 
 def some(*texts: str) -> list[Candidate]:

@@ -73,7 +73,7 @@ def test_earlier_contents_do_not_change() -> None:
     agree(after, {"b": 2, "c": 4})
 
 
-def test_what_lies_beside_the_base_becomes_part_of_one() -> None:
+def test_a_large_overlay_is_merged_into_the_base() -> None:
     many = {str(number): number % 50 for number in range(1001)}
     contents = contents_of(many)
     assert (contents.loose, len(contents.base.candidates)) == (0, 1001)
@@ -89,7 +89,7 @@ def test_few_edits_leave_the_base_as_it_is() -> None:
     assert after.loose == 2
 
 
-def test_beside_a_large_pool_little_lies_loose(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_overlay_of_a_large_pool_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     before = contents_of({str(number): number % 50 for number in range(12_000)})
     removed = edit_of({}, list(map(str, range(1100))))
     assert before.after([removed], FlatIndex).loose == 1100  # of 1200: a tenth
@@ -97,7 +97,7 @@ def test_beside_a_large_pool_little_lies_loose(monkeypatch: pytest.MonkeyPatch) 
     assert before.after([removed], FlatIndex).loose == 0
 
 
-def test_vectors_that_lie_in_one_piece_are_not_copied() -> None:
+def test_vectors_in_one_array_are_not_copied() -> None:
     before = contents_of({"a": 1, "b": 2})
     assert before.vectors() is before.overlay.index.vectors
     merged = before.merged(FlatIndex)
@@ -118,7 +118,7 @@ def test_an_approximate_index_stays_until_another_is_built() -> None:
     agree(after, {str(n): n % 50 for n in range(1400, 1500)})
 
 
-def test_an_unknown_id_is_told() -> None:
+def test_an_unknown_id_is_an_error() -> None:
     contents = contents_of({"a": 1})
     assert contents.get("b") is None
     assert "b" not in contents

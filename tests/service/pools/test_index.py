@@ -52,7 +52,7 @@ def test_parts_find_what_one_finds() -> None:
                 assert found[1].tolist() == expected[1].tolist()
 
 
-def test_vectors_are_searched_where_they_lie(tmp_path: Path) -> None:
+def test_vectors_are_searched_without_a_copy(tmp_path: Path) -> None:
     np.save(tmp_path / "vectors.npy", vectors(300))
     for searched in (vectors(300), np.load(tmp_path / "vectors.npy", mmap_mode="r")):
         index = FlatIndex(searched)
@@ -60,7 +60,7 @@ def test_vectors_are_searched_where_they_lie(tmp_path: Path) -> None:
         assert index.search(queries(1)[0], 1)[0] == brute_force(searched, queries(1)[0]).argmax()
 
 
-def test_what_is_not_alive_is_not_found() -> None:
+def test_dead_places_are_not_found() -> None:
     searched, query = vectors(100), queries(1)[0]
     best = brute_force(searched, query).argmax()
     alive = [place != best for place in range(100)]
@@ -88,7 +88,7 @@ def test_an_empty_index_finds_nothing() -> None:
     ],
 )
 @pytest.mark.parametrize("n", [0, 50])
-def test_what_is_no_query_is_refused(query: Float32, n: int) -> None:
+def test_invalid_queries_are_rejected(query: Float32, n: int) -> None:
     with pytest.raises(ValueError, match="finite vector of 16"):
         FlatIndex(vectors(n)).search(query, 3)
 

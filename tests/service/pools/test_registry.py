@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from tests.service.conftest import RedisServer
-from tests.service.pools.conftest import Replica, StartReplica, some
+from tests.service.pools.conftest import StartReplica, some, with_pool
 from tests.waiting import until
 from turnwise.models.roles import Role, RoleText
 from turnwise.service.errors import (
@@ -26,20 +26,13 @@ from turnwise.service.pools.store import PoolStore
 pytestmark = pytest.mark.anyio
 
 
-async def with_pool(start: StartReplica, *texts: str) -> Replica:
+async def test_a_new_pool_is_empty(start: StartReplica) -> None:
     replica = await start()
-    await replica.pools.create("n", "p", "replies")
-    await replica.pools.upsert("n", "p", some(*texts))
-    return replica
-
-
-async def test_a_new_pool_is_empty_and_says_so(start: StartReplica) -> None:
-    replica = await start()
-    info = await replica.pools.create("n", "p", "replies")
+    info = await replica.create("replies")
     assert (info.name, info.version, info.size, info.state) == ("p", 0, 0, "ready")
     assert (info.index, info.exact, info.recall_at_10) == ("flat", True, None)
     assert (info.description, info.fingerprint, info.model) == ("replies", "tiny", "tiny")
-    view = replica.pools.view("n", "p")
+    view = replica.view()
     assert await view.search(np.ones(32, np.float32), 5) == []
 
 
@@ -47,7 +40,7 @@ async def test_creating_a_pool_again_keeps_its_candidates_and_describes_it_anew(
     start: StartReplica,
 ) -> None:
     replica = await with_pool(start, "Hello.")
-    again = await replica.pools.create("n", "p", "other words")
+    again = await replica.create("other words")
     assert (again.size, again.description) == (1, "other words")
 
 
@@ -57,10 +50,10 @@ async def test_search_ranks_by_the_inner_product_of_encoded_texts(start: StartRe
     encoder = replica.encoder
     query = (await encoder.encode([RoleText("Which?", Role.AFTER)]))[0] * 5
     expected = await encoder.encode([RoleText(text, Role.AFTER) for text in texts]) @ query
-    hits = await replica.pools.view("n", "p").search(query, 20)
+    hits = await replica.view().search(query, 20)
     assert [hit.candidate.text for hit in hits] == [texts[n] for n in np.argsort(-expected)]
     assert [hit.score for hit in hits] == pytest.approx(np.sort(expected)[::-1], abs=5e-3)
-    view = replica.pools.view("n", "p")
+    view = replica.view()
     vectors = view.vectors([hit.candidate.id for hit in hits])
     assert [hit.score for hit in hits] == pytest.approx(vectors @ query, abs=1e-5)
 
@@ -68,12 +61,12 @@ async def test_search_ranks_by_the_inner_product_of_encoded_texts(start: StartRe
 async def test_an_upsert_counts_what_it_changed(start: StartReplica) -> None:
     replica = await with_pool(start)
     candidates = [Candidate("a", "One."), Candidate("b", "Two.", {"tag": 1})]
-    first = await replica.pools.upsert("n", "p", candidates)
+    first = await replica.upsert(*candidates)
     assert (first.version, first.upserted, first.unchanged, first.size) == (1, 2, 0, 2)
-    again = await replica.pools.upsert("n", "p", candidates)
+    again = await replica.upsert(*candidates)
     assert (again.version, again.upserted, again.unchanged, again.size) == (1, 0, 2, 2)
     changed = [Candidate("b", "Two.", {"tag": 2}), Candidate("c", "Three."), candidates[0]]
-    edited = await replica.pools.upsert("n", "p", changed)
+    edited = await replica.upsert(*changed)
     assert (edited.version, edited.upserted, edited.unchanged, edited.size) == (2, 2, 1, 3)
     assert replica.contents() == {
         "a": ("One.", {}), "b": ("Two.", {"tag": 2}), "c": ("Three.", {})
@@ -87,7 +80,7 @@ async def test_each_distinct_text_is_encoded_once(start: StartReplica) -> None:
     assert sorted(replica.encoder.candidates) == ["One.", "Three.", "Two."]
 
 
-async def test_two_that_differ_under_one_id_are_refused(start: StartReplica) -> None:
+async def test_two_different_candidates_with_one_id_are_rejected(start: StartReplica) -> None:
     replica = await with_pool(start)
     with pytest.raises(InvalidRequest) as refused:
         await replica.pools.upsert(
@@ -103,7 +96,7 @@ async def test_a_removed_candidate_is_gone(start: StartReplica) -> None:
     gone = some("One.")[0]
     edited = await replica.pools.remove("n", "p", gone.id)
     assert (edited.version, edited.size) == (2, 1)
-    view = replica.pools.view("n", "p")
+    view = replica.view()
     with pytest.raises(CandidateNotFound):
         view.vectors([gone.id])
     with pytest.raises(CandidateNotFound):
@@ -112,20 +105,20 @@ async def test_a_removed_candidate_is_gone(start: StartReplica) -> None:
 
 async def test_a_view_keeps_its_version(start: StartReplica) -> None:
     replica = await with_pool(start, "One.")
-    before = replica.pools.view("n", "p")
-    await replica.pools.upsert("n", "p", some("Two."))
+    before = replica.view()
+    await replica.upsert("Two.")
     assert (before.version, before.size) == (1, 1)
     assert (replica.version(), len(replica.contents())) == (2, 2)
 
 
-async def test_a_pool_past_its_limit_is_refused_whole(start: StartReplica) -> None:
+async def test_an_upload_beyond_the_limit_changes_nothing(start: StartReplica) -> None:
     replica = await start(max_pool_size=3)
-    await replica.pools.create("n", "p", "")
-    await replica.pools.upsert("n", "p", some("1", "2"))
+    await replica.create()
+    await replica.upsert("1", "2")
     with pytest.raises(PoolFull, match="limit of 3"):
-        await replica.pools.upsert("n", "p", some("3", "4"))
+        await replica.upsert("3", "4")
     assert len(replica.contents()) == 2
-    await replica.pools.upsert("n", "p", some("1", "2", "3"))
+    await replica.upsert("1", "2", "3")
     assert len(replica.contents()) == 3
 
 
@@ -139,11 +132,10 @@ async def test_namespaces_do_not_see_one_another(start: StartReplica) -> None:
 
 async def test_edits_show_on_every_replica(start: StartReplica) -> None:
     one = await with_pool(start, "One.", "Two.")
-    two = await start()
-    await until(lambda: two.pools.ready)
+    two = await start(ready=True)
     assert two.contents() == one.contents()
-    await two.pools.remove("n", "p", some("One.")[0].id)
-    await two.pools.upsert("n", "p", some("Three."))
+    await two.remove("One.")
+    await two.upsert("Three.")
     await until(lambda: one.version() == 3)
     assert one.contents() == two.contents()
     assert sorted(text for text, _ in one.contents().values()) == ["Three.", "Two."]
@@ -155,9 +147,9 @@ async def test_a_pool_is_edited_by_a_replica_that_has_not_heard_of_it(
 ) -> None:
     monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
     one, two, three = await start(), await start(), await start()
-    await one.pools.create("n", "p", "replies")
-    await two.pools.upsert("n", "p", some("One."))
-    await three.pools.remove("n", "p", some("One.")[0].id)
+    await one.create("replies")
+    await two.upsert("One.")
+    await three.remove("One.")
     assert three.version() == 2
     four = await start()
     await one.pools.create("n", "q", "")
@@ -170,23 +162,21 @@ async def test_a_pool_is_edited_by_a_replica_that_has_not_heard_of_it(
 
 async def test_pools_are_as_they_were_after_a_restart_of_all(start: StartReplica) -> None:
     one = await with_pool(start, "One.", "Two.")
-    await one.pools.upsert("n", "p", [Candidate("m", "Three.", {"a": [1, {"b": None}]})])
-    before = one.contents(), one.version(), one.pools.view("n", "p").vectors(["m"]).tobytes()
+    await one.upsert(Candidate("m", "Three.", {"a": [1, {"b": None}]}))
+    before = one.contents(), one.version(), one.view().vectors(["m"]).tobytes()
     await one.pools.close()
-    two = await start()
-    await until(lambda: two.pools.ready)
-    view = two.pools.view("n", "p")
+    two = await start(ready=True)
+    view = two.view()
     assert (two.contents(), view.version, view.vectors(["m"]).tobytes()) == before
     assert two.encoder.candidates == []
 
 
 async def test_edits_of_two_replicas_at_once_all_land(start: StartReplica) -> None:
     one = await with_pool(start)
-    two = await start()
-    await until(lambda: two.pools.ready)
+    two = await start(ready=True)
     await asyncio.gather(
         *(
-            replica.pools.upsert("n", "p", [Candidate(f"{place}{n}", f"{place} {n}")])
+            replica.upsert(Candidate(f"{place}{n}", f"{place} {n}"))
             for place, replica in enumerate((one, two))
             for n in range(8)
         )
@@ -196,24 +186,24 @@ async def test_edits_of_two_replicas_at_once_all_land(start: StartReplica) -> No
     assert len(one.contents()) == 16
 
 
-async def test_what_is_unchanged_is_so_in_the_newest_version(start: StartReplica) -> None:
+async def test_unchanged_candidates_are_compared_with_the_newest_version(
+    start: StartReplica,
+) -> None:
     one = await with_pool(start, "One.")
-    two = await start()
-    await until(lambda: two.pools.ready)
-    await one.pools.remove("n", "p", some("One.")[0].id)
-    edited = await two.pools.upsert("n", "p", some("One."))
+    two = await start(ready=True)
+    await one.remove("One.")
+    edited = await two.upsert("One.")
     assert edited.upserted == 1
 
 
 async def test_a_dropped_pool_vanishes_everywhere(start: StartReplica, redis: Redis) -> None:
     one = await with_pool(start, "One.")
-    two = await start()
-    await until(lambda: two.pools.ready)
+    two = await start(ready=True)
     await one.pools.drop("n", "p")
     assert one.pools.list("n") == []
     await until(lambda: two.pools.list("n") == [])
     with pytest.raises(PoolNotFound):
-        await one.pools.upsert("n", "p", some("Two."))
+        await one.upsert("Two.")
     assert await redis.keys() == [b"tw:born"]
     for replica in (one, two):
         labels = {"namespace": "n", "pool": "p"}
@@ -232,7 +222,7 @@ async def test_a_pool_that_is_dropped_while_an_edit_lands_leaves_no_series(
         return await after(self, contents, edits)
 
     monkeypatch.setattr(Pool, "_after", drop_first)
-    await replica.pools.upsert("n", "p", some("One."))
+    await replica.upsert("One.")
     registered, labels = replica.metrics.registry, {"namespace": "n", "pool": "p"}
     for name in ("turnwise_pool_candidates", "turnwise_pool_version"):
         assert registered.get_sample_value(name, labels) is None
@@ -248,35 +238,34 @@ async def test_a_pool_that_is_created_anew_during_a_poll_stays(
     async def between(self: PoolStore, keys: Sequence[PoolKey]) -> list[Head | None]:
         await replica.pools.drop("n", "p")
         found = await heads(self, keys)
-        await replica.pools.create("n", "p", "new")
+        await replica.create("new")
         return found
 
     monkeypatch.setattr(PoolStore, "heads", between)
     await replica.pools._poll()
-    assert replica.pools.info("n", "p").description == "new"
+    assert replica.info().description == "new"
 
 
-async def test_a_pool_of_the_same_name_is_another_one(start: StartReplica) -> None:
+async def test_a_dropped_pool_and_a_new_one_of_its_name_are_different(start: StartReplica) -> None:
     one = await with_pool(start, "One.")
-    two = await start()
-    await until(lambda: two.pools.ready)
-    held = two.pools.view("n", "p")
+    two = await start(ready=True)
+    held = two.view()
     await one.pools.drop("n", "p")
-    await one.pools.create("n", "p", "new")
-    await one.pools.upsert("n", "p", some("Two."))
+    await one.create("new")
+    await one.upsert("Two.")
     await until(lambda: two.follows(one))
-    assert two.pools.info("n", "p").description == "new"
+    assert two.info().description == "new"
     assert held.candidates() == some("One.")
 
 
-async def test_metrics_tell_size_and_version(start: StartReplica) -> None:
+async def test_metrics_report_size_and_version(start: StartReplica) -> None:
     replica = await with_pool(start, "One.", "Two.")
-    await replica.pools.remove("n", "p", some("One.")[0].id)
+    await replica.remove("One.")
     labels = {"namespace": "n", "pool": "p"}
     registered = replica.metrics.registry
     assert registered.get_sample_value("turnwise_pool_candidates", labels) == 1
     assert registered.get_sample_value("turnwise_pool_version", labels) == 2
-    await replica.pools.view("n", "p").search(np.ones(32, np.float32), 1)
+    await replica.view().search(np.ones(32, np.float32), 1)
     searches = registered.get_sample_value("turnwise_stage_seconds_count", {"stage": "search"})
     assert searches == 1
 
@@ -285,14 +274,14 @@ async def test_search_goes_on_without_redis_and_edits_come_back_with_it(
     start: StartReplica, redis_server: RedisServer
 ) -> None:
     replica = await start(redis_server.url)
-    await replica.pools.create("n", "p", "")
-    await replica.pools.upsert("n", "p", some("One."))
+    await replica.create()
+    await replica.upsert("One.")
     redis_server.kill()
-    hits = await replica.pools.view("n", "p").search(np.ones(32, np.float32), 1)
+    hits = await replica.view().search(np.ones(32, np.float32), 1)
     assert [hit.candidate.text for hit in hits] == ["One."]
     for edit in (
-        replica.pools.upsert("n", "p", some("Two.")),
-        replica.pools.remove("n", "p", some("One.")[0].id),
+        replica.upsert("Two."),
+        replica.remove("One."),
         replica.pools.create("n", "q", ""),
         replica.pools.drop("n", "p"),
     ):
@@ -300,8 +289,8 @@ async def test_search_goes_on_without_redis_and_edits_come_back_with_it(
             await edit
     redis_server.start()  # which comes back empty
     await until(lambda: replica.pools.list("n") == [])
-    await replica.pools.create("n", "p", "")
-    await replica.pools.upsert("n", "p", some("Three."))
+    await replica.create()
+    await replica.upsert("Three.")
     assert len(replica.contents()) == 1
 
 
@@ -312,8 +301,8 @@ async def test_a_service_that_starts_without_redis_becomes_ready_with_it(
     replica = await start(redis_server.url)
     assert not replica.pools.ready
     for ask in (
-        lambda: replica.pools.view("n", "p"),
-        lambda: replica.pools.info("n", "p"),
+        replica.view,
+        replica.info,
         lambda: replica.pools.list("n"),
     ):
         with pytest.raises(StateUnavailable):
@@ -327,9 +316,8 @@ async def test_pools_live_in_a_cluster(start: StartReplica, cluster_url: str) ->
     for name in ("p", "q"):  # of different slots, most likely
         await one.pools.create("n", name, "")
         await one.pools.upsert("n", name, some("One.", name))
-    await one.pools.remove("n", "p", some("One.")[0].id)
-    two = await start(cluster_url, cluster=True)
-    await until(lambda: two.pools.ready)
+    await one.remove("One.")
+    two = await start(cluster_url, cluster=True, ready=True)
     for name in ("p", "q"):
         assert two.contents(name) == one.contents(name)
     await one.pools.drop("n", "p")
@@ -339,25 +327,25 @@ async def test_pools_live_in_a_cluster(start: StartReplica, cluster_url: str) ->
 async def test_scripts_survive_script_flush(start: StartReplica, redis: Redis) -> None:
     replica = await with_pool(start, "One.")
     await redis.script_flush()
-    await replica.pools.upsert("n", "p", some("Two."))
+    await replica.upsert("Two.")
     assert len(replica.contents()) == 2
 
 
 async def test_a_pool_of_another_model_is_encoded_again(start: StartReplica) -> None:
     one = await with_pool(start, "One.", "Two.")
-    two = await start(fingerprint="other", max_pool_size=5)
-    await until(lambda: two.pools.ready)
+    two = await start(fingerprint="other", max_pool_size=5, ready=True)
     assert two.contents() == one.contents()
     assert sorted(two.encoder.candidates) == ["One.", "Two."]
-    three = await start(fingerprint="other")
-    await until(lambda: three.pools.ready)
+    three = await start(fingerprint="other", ready=True)
     assert three.encoder.candidates == []
-    await one.pools.upsert("n", "p", some("Three."))
+    await one.upsert("Three.")
     await until(lambda: two.version() == 2)
     assert two.contents() == one.contents()
 
 
-async def test_of_the_models_before_redis_keeps_the_last(start: StartReplica, redis: Redis) -> None:
+async def test_redis_keeps_the_vectors_of_the_last_two_models(
+    start: StartReplica, redis: Redis
+) -> None:
     await with_pool(start, "One.", "Two.")
     models = ["one", "two", "three"]
     for model in models:
@@ -366,8 +354,7 @@ async def test_of_the_models_before_redis_keeps_the_last(start: StartReplica, re
     (chunk,) = [key async for key in redis.scan_iter(_type="hash") if b"chunk" in key]
     kept = [field for field in await redis.hkeys(chunk) if field.startswith(b"vectors:")]
     assert sorted(kept) == [b"vectors:three", b"vectors:two"]
-    back = await start(fingerprint="two")
-    await until(lambda: back.pools.ready)
+    back = await start(fingerprint="two", ready=True)
     assert back.encoder.candidates == []
 
 
@@ -379,12 +366,10 @@ async def test_another_model_encodes_each_distinct_text_once(
     ids = [str(number) for number in range(14)]
     for part in (ids[:9], ids[9:]):
         await one.pools.upsert("n", "p", [Candidate(id, f"Reply {int(id) % 4}.") for id in part])  # noqa: A001
-    two = await start(fingerprint="other")
-    await until(lambda: two.pools.ready)
+    two = await start(fingerprint="other", ready=True)
     assert sorted(two.encoder.candidates) == [f"Reply {number}." for number in range(4)]
-    three = await start(fingerprint="other")  # which reads what two wrote
-    await until(lambda: three.pools.ready)
-    vectors = [r.pools.view("n", "p").vectors(ids).tobytes() for r in (one, two, three)]
+    three = await start(fingerprint="other", ready=True)  # which reads what two wrote
+    vectors = [r.view().vectors(ids).tobytes() for r in (one, two, three)]
     assert vectors == [vectors[0]] * 3
 
 
@@ -395,24 +380,24 @@ async def test_a_pool_that_is_being_encoded_is_not_half_there(
     closed = asyncio.Event()
     monkeypatch.setattr("tests.service.pools.conftest.DirectEncoder.opened", closed.wait)
     two = await start(fingerprint="other")
-    await until(lambda: two.pools.info("n", "p").state == "encoding")
+    await until(lambda: two.info().state == "encoding")
     assert not two.pools.ready
     with pytest.raises(PoolNotReady, match="encoded for this replica's model"):
-        two.pools.view("n", "p")
+        two.view()
     with pytest.raises(PoolNotReady):
-        await two.pools.upsert("n", "p", some("Three."))
+        await two.upsert("Three.")
     closed.set()
     await until(lambda: two.pools.ready)
     assert len(two.contents()) == 2
 
 
-async def test_a_pool_that_is_dropped_while_it_is_read_holds_up_nobody(
+async def test_a_pool_that_is_dropped_while_it_is_read_does_not_delay_readiness(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await with_pool(start, "One.")
     monkeypatch.setattr("tests.service.pools.conftest.DirectEncoder.opened", asyncio.Event().wait)
     two = await start(fingerprint="other")
-    await until(lambda: two.pools.info("n", "p").state == "encoding")
+    await until(lambda: two.info().state == "encoding")
     assert not two.pools.ready
     await one.pools.drop("n", "p")
     await until(lambda: two.pools.ready)
@@ -426,7 +411,7 @@ async def test_a_pool_that_is_created_during_a_poll_stays(
 
     async def create_first(self: PoolStore, keys: Sequence[PoolKey]) -> object:
         if not replica.pools.list("n"):
-            await replica.pools.create("n", "p", "")
+            await replica.create()
             found = await heads(self, keys)
             asyncio.get_running_loop().call_soon(polled.set)
             return found
@@ -442,7 +427,7 @@ async def test_a_search_in_another_thread_finds_the_same(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replica = await with_pool(start, "One.", "Two.", "Three.")
-    view, query = replica.pools.view("n", "p"), np.ones(32, np.float32)
+    view, query = replica.view(), np.ones(32, np.float32)
     here = await view.search(query, 2)
     monkeypatch.setattr("turnwise.service.pools.view.INLINE", 0)
     assert await view.search(query, 2) == here

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.service.pools.conftest import Replica, StartReplica
-from tests.waiting import until
+from tests.service.pools.conftest import StartReplica, with_pool
 from turnwise.service.pools import Candidate, Manifest, SnapshotError, read_snapshot, write_snapshot
 
 pytestmark = pytest.mark.anyio
@@ -17,22 +16,15 @@ pytestmark = pytest.mark.anyio
 CANDIDATES = [Candidate("a", "One.", {"tag": ["ü", None]}), Candidate("b", "Two.\nLines.")]
 
 
-async def pool_of(start: StartReplica, *candidates: Candidate) -> Replica:
-    replica = await start()
-    await replica.pools.create("n", "p", "")
-    await replica.pools.upsert("n", "p", candidates)
-    return replica
-
-
 async def written(start: StartReplica, folder: Path) -> Manifest:
-    replica = await pool_of(start, *CANDIDATES)
-    view = replica.pools.view("n", "p")
+    replica = await with_pool(start, *CANDIDATES)
+    view = replica.view()
     return write_snapshot(view, folder, model="tiny", fingerprint="tiny")
 
 
 async def test_a_snapshot_comes_back_as_it_was(start: StartReplica, tmp_path: Path) -> None:
-    replica = await pool_of(start, *CANDIDATES)
-    view = replica.pools.view("n", "p")
+    replica = await with_pool(start, *CANDIDATES)
+    view = replica.view()
     manifest = write_snapshot(view, tmp_path / "s", model="tiny", fingerprint="tiny")
     snapshot = read_snapshot(tmp_path / "s")
     assert snapshot.manifest == manifest
@@ -43,8 +35,8 @@ async def test_a_snapshot_comes_back_as_it_was(start: StartReplica, tmp_path: Pa
 
 
 async def test_an_empty_pool_can_be_written(start: StartReplica, tmp_path: Path) -> None:
-    replica = await pool_of(start)
-    view = replica.pools.view("n", "p")
+    replica = await with_pool(start)
+    view = replica.view()
     write_snapshot(view, tmp_path / "s", model="tiny", fingerprint="tiny")
     assert read_snapshot(tmp_path / "s").vectors.shape == (0, 32)
 
@@ -53,9 +45,8 @@ async def test_restoring_makes_the_pool_what_it_was_without_encoding(
     start: StartReplica, tmp_path: Path
 ) -> None:
     await written(start, tmp_path / "s")
-    other = await start()
-    await until(lambda: other.pools.ready)
-    await other.pools.upsert("n", "p", [Candidate("c", "Three."), Candidate("a", "Changed.")])
+    other = await start(ready=True)
+    await other.upsert(Candidate("c", "Three."), Candidate("a", "Changed."))
     other.encoder.candidates.clear()
     edited = await other.pools.restore("n", "p", read_snapshot(tmp_path / "s"))
     assert (edited.version, edited.upserted, edited.unchanged, edited.size) == (3, 1, 1, 2)
@@ -83,7 +74,7 @@ async def test_a_folder_that_is_not_empty_is_left_alone(
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-async def test_what_cannot_be_written_leaves_nothing(
+async def test_a_failed_write_leaves_nothing(
     start: StartReplica, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:
@@ -119,7 +110,7 @@ def redescribed(folder: Path) -> dict[str, Any]:
 
 
 def put(name: str, content: Callable[[Path], bytes]) -> Callable[[Path], None]:
-    """Put another file in the place of one, and let the manifest say that it is the right one."""
+    """Replace a file, and describe it in the manifest."""
 
     def change(folder: Path) -> None:
         (folder / name).write_bytes(content(folder))
@@ -138,7 +129,7 @@ def array(change: Callable[[Any], Any]) -> Callable[[Path], None]:
 
 
 def claiming(shape: tuple[int, ...], dtype: str = "<f2") -> Callable[[Path], None]:
-    """An array whose head claims a shape that nothing follows."""
+    """An array whose header claims a shape but has no data."""
 
     def claimed(_: Path) -> bytes:
         file = io.BytesIO()
@@ -168,14 +159,14 @@ def link(name: str, target: str) -> Callable[[Path], None]:
 
 
 class Trap:
-    """Leaves a file behind where it is unpickled."""
+    """Creates a file when it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Path.touch, (Path("sprung"),)
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "message"),
     [
         (lambda folder: (folder / "manifest.json").unlink(), "manifest.json"),
         (lambda folder: (folder / "vectors.npy").unlink(), "vectors.npy"),
@@ -222,20 +213,20 @@ class Trap:
         (lines("[" * 100_000), "not JSON"),
     ],
 )
-async def test_what_does_not_match_is_refused(
+async def test_damaged_snapshots_are_rejected(
     start: StartReplica,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     damage: Callable[[Path], None],
-    told: str | None,
+    message: str | None,
 ) -> None:
     folder = tmp_path / "s"
     await written(start, folder)
     damage(folder)
-    if told is None:  # white space behind the manifest means nothing
+    if message is None:  # white space after the manifest is harmless
         assert read_snapshot(folder).candidates == CANDIDATES
         return
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SnapshotError, match=told):
+    with pytest.raises(SnapshotError, match=message):
         read_snapshot(folder)
     assert not Path("sprung").exists()

@@ -1,8 +1,10 @@
-"""What happens beside edits and searches: uploads that stop, folds, lost chunks, indexing."""
+"""Interrupted uploads, folds, lost chunks, indexing, and the memory that it may take."""
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from tests.service.pools.conftest import DirectEncoder, Replica, StartReplica, some
+from tests.service.pools.conftest import DirectEncoder, Replica, StartReplica, some, with_pool
 from tests.waiting import until
 from turnwise.service.errors import EncoderFailed, PoolNotReady
 from turnwise.service.pools import Candidate, ivf, pool, registry, store, upkeep
@@ -34,7 +36,7 @@ async def expiring(redis: Redis) -> int:
 
 
 async def log_has(redis: Redis, entries: int) -> None:
-    """Wait until the log has so many."""
+    """Wait until the log has this number of entries."""
     async with asyncio.timeout(30):
         while await redis.llen(LOG) != entries:
             await asyncio.sleep(0.01)
@@ -51,18 +53,17 @@ def early_folds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def edited(replica: Replica, edits: int) -> None:
-    """A pool with a history: replaced, removed and added candidates."""
-    await replica.pools.create("n", "p", "")
+    """Make a pool whose log adds, replaces and removes candidates."""
+    await replica.create()
     for number in range(edits):
         upserts = [Candidate(str(number % 4), f"Reply {number}."), Candidate("same", "Same.")]
-        await replica.pools.upsert("n", "p", upserts)
+        await replica.upsert(*upserts)
     await replica.pools.remove("n", "p", "1")
 
 
 @pytest.mark.usefixtures("short_chunks")
 async def test_an_upload_of_many_chunks_is_one_version(start: StartReplica, redis: Redis) -> None:
-    one = await start()
-    await one.pools.create("n", "p", "")
+    one = await with_pool(start)
     steps: list[tuple[int, int]] = []
     candidates = some(*(f"Reply {number}." for number in range(10)))
     await one.pools.upsert("n", "p", candidates, lambda *step: steps.append(step))
@@ -70,14 +71,12 @@ async def test_an_upload_of_many_chunks_is_one_version(start: StartReplica, redi
     assert steps == [(10, 10)]
     assert len(await chunks_of(redis)) == 4
     assert await expiring(redis) == 0
-    two = await start()
-    await until(lambda: two.pools.ready)
-    assert two.pools.view("n", "p").candidates() == candidates
+    two = await start(ready=True)
+    assert two.view().candidates() == candidates
 
 
 async def test_progress_counts_distinct_texts(start: StartReplica) -> None:
-    one = await start()
-    await one.pools.create("n", "p", "")
+    one = await with_pool(start)
     steps: list[tuple[int, int]] = []
     candidates = [Candidate(str(number), f"Reply {number % 300}.") for number in range(400)]
     await one.pools.upsert("n", "p", candidates, lambda *step: steps.append(step))
@@ -85,20 +84,18 @@ async def test_progress_counts_distinct_texts(start: StartReplica) -> None:
 
 
 @pytest.mark.usefixtures("short_chunks")
-async def test_what_was_staged_and_never_committed_is_seen_by_nobody_and_expires(
+async def test_staged_chunks_that_are_not_committed_are_invisible_and_expire(
     start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def die(*_: object) -> None:
         raise asyncio.CancelledError
 
-    one = await start()
-    await one.pools.create("n", "p", "")
+    one = await with_pool(start)
     monkeypatch.setattr(PoolStore, "commit", die)
     with pytest.raises(asyncio.CancelledError):
-        await one.pools.upsert("n", "p", some(*map(str, range(10))))
+        await one.upsert(*map(str, range(10)))
     assert len(await chunks_of(redis)) == await expiring(redis) == 4
-    two = await start()
-    await until(lambda: two.pools.ready)
+    two = await start(ready=True)
     assert one.contents() == two.contents() == {}
     assert one.version() == 0
 
@@ -106,8 +103,7 @@ async def test_what_was_staged_and_never_committed_is_seen_by_nobody_and_expires
 async def test_a_cancelled_upload_leaves_nothing(
     start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = await start()
-    await one.pools.create("n", "p", "")
+    one = await with_pool(start)
     encoding, held = asyncio.Event(), asyncio.Event()
 
     async def wait(_: DirectEncoder) -> None:
@@ -115,14 +111,14 @@ async def test_a_cancelled_upload_leaves_nothing(
         await held.wait()
 
     monkeypatch.setattr(DirectEncoder, "opened", wait)
-    upload = asyncio.create_task(one.pools.upsert("n", "p", some("1", "2")))
+    upload = asyncio.create_task(one.upsert("1", "2"))
     await encoding.wait()
     upload.cancel()
     with pytest.raises(asyncio.CancelledError):
         await upload
     assert await chunks_of(redis) == []
     held.set()
-    await one.pools.upsert("n", "p", some("3"))
+    await one.upsert("3")
     assert len(one.contents()) == 1
 
 
@@ -130,8 +126,7 @@ async def test_a_cancelled_upload_leaves_nothing(
 async def test_staged_chunks_that_expired_are_staged_again(
     start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = await start()
-    await one.pools.create("n", "p", "")
+    one = await with_pool(start)
     stage = PoolStore.stage
     staged = 0
 
@@ -144,10 +139,9 @@ async def test_staged_chunks_that_expired_are_staged_again(
         return entry
 
     monkeypatch.setattr(PoolStore, "stage", stage_and_lose)
-    await one.pools.upsert("n", "p", some("1", "2"))
+    await one.upsert("1", "2")
     assert (staged, one.version()) == (2, 1)
-    two = await start()
-    await until(lambda: two.pools.ready)
+    two = await start(ready=True)
     assert two.contents() == one.contents()
 
 
@@ -165,7 +159,7 @@ async def test_a_fold_shortens_the_log_and_changes_nothing(
     late = await start()
     await until(lambda: late.pools.ready and two.follows(one))
     assert one.contents() == two.contents() == late.contents() == before
-    await two.pools.upsert("n", "p", some("After the fold."))
+    await two.upsert("After the fold.")
     await until(lambda: one.version() == late.version() == version + 1)
     assert one.contents() == late.contents() == two.contents()
     assert len(await chunks_of(redis)) - await expiring(redis) == 2
@@ -173,10 +167,9 @@ async def test_a_fold_shortens_the_log_and_changes_nothing(
 
 @pytest.mark.usefixtures("early_folds")
 async def test_a_history_of_additions_is_folded(start: StartReplica, redis: Redis) -> None:
-    one = await start()
-    await one.pools.create("n", "p", "")
+    one = await with_pool(start)
     for number in range(6):  # the fewest that are folded, so that none comes after
-        await one.pools.upsert("n", "p", some(f"Reply {number}."))
+        await one.upsert(f"Reply {number}.")
     async with asyncio.timeout(20):
         while await redis.hmget(META, "version", "base", "stored") != [b"6", b"5", b"6"]:
             await asyncio.sleep(0.01)
@@ -188,11 +181,10 @@ async def test_a_history_of_additions_is_folded(start: StartReplica, redis: Redi
 async def test_a_pool_that_is_folded_while_it_is_dropped_leaves_no_chunk(
     start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch, entries: int
 ) -> None:
-    one = await start()
-    await one.pools.create("n", "p", "")
+    one = await with_pool(start)
     for number in range(entries):
-        await one.pools.upsert("n", "p", some(f"Reply {number}."))
-    candidates = one.pools.view("n", "p").candidates()
+        await one.upsert(f"Reply {number}.")
+    candidates = one.view().candidates()
     edit = Edit(candidates, np.zeros((len(candidates), 32), np.float16))
     drop, outcomes = PoolStore.drop, list[str]()
 
@@ -241,20 +233,19 @@ async def test_edits_during_a_fold_stay(
     fold = PoolStore.fold
 
     async def edit_first(self: PoolStore, *args: object) -> object:
-        await one.pools.upsert("n", "p", some("Meanwhile."))
+        await one.upsert("Meanwhile.")
         return await fold(self, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(PoolStore, "fold", edit_first)
     monkeypatch.setattr(upkeep, "_MIN_ENTRIES", 5)
     await log_has(redis, 2)
-    two = await start()
-    await until(lambda: two.pools.ready)
+    two = await start(ready=True)
     assert "Meanwhile." in {text for text, _ in two.contents().values()}
     assert (two.contents(), two.version()) == (one.contents(), 14)
 
 
 @pytest.mark.usefixtures("early_folds")
-async def test_one_replica_folds(
+async def test_a_replica_without_the_lock_does_not_fold(
     start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await redis.set(FOLDING, b"")
@@ -267,7 +258,7 @@ async def test_one_replica_folds(
 
 @pytest.mark.parametrize("folds", [1, 2])
 @pytest.mark.usefixtures("short_chunks")
-async def test_a_reader_whose_chunks_are_folded_away_goes_on_with_what_it_has_encoded(
+async def test_a_reader_whose_chunks_are_folded_keeps_what_it_has_encoded(
     start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch, folds: int
 ) -> None:
     one = await start()
@@ -280,7 +271,7 @@ async def test_a_reader_whose_chunks_are_folded_away_goes_on_with_what_it_has_en
             return
         left -= 1
         for number in range(14):
-            await one.pools.upsert("n", "p", some(f"Before fold {left}: {number}."))
+            await one.upsert(f"Before fold {left}: {number}.")
         old = await chunks_of(redis)
         await redis.delete(FOLDING)
         with monkeypatch.context() as early:
@@ -295,20 +286,20 @@ async def test_a_reader_whose_chunks_are_folded_away_goes_on_with_what_it_has_en
     assert len(two.encoder.candidates) == len(set(two.encoder.candidates))
 
 
-async def test_a_pool_of_which_a_part_is_lost_says_so_and_can_be_dropped(
+async def test_a_damaged_pool_is_reported_and_can_be_dropped(
     start: StartReplica, redis: Redis
 ) -> None:
     one = await start()
     await edited(one, 3)
     await redis.unlink((await chunks_of(redis))[0])
     two = await start()
-    await until(lambda: two.pools.info("n", "p").state == "damaged")
+    await until(lambda: two.info().state == "damaged")
     assert two.pools.ready
     with pytest.raises(PoolNotReady, match="damaged"):
-        two.pools.view("n", "p")
+        two.view()
     await two.pools.drop("n", "p")
-    await two.pools.create("n", "p", "")
-    await two.pools.upsert("n", "p", some("Again."))
+    await two.create()
+    await two.upsert("Again.")
     await until(lambda: one.follows(two))
 
 
@@ -345,16 +336,16 @@ async def test_a_damaged_version_is_read_again_when_it_changes_and_after_a_while
     await redis.rename(lost, "{n/p}:away")
     counted = Polls(monkeypatch)
     two = await start()
-    await until(lambda: two.pools.info("n", "p").state == "damaged")
+    await until(lambda: two.info().state == "damaged")
     await counted.some_more()
     assert counted.whole == 2  # the second one, for the pool may have been folded meanwhile
-    await one.pools.upsert("n", "p", some("Later."))
+    await one.upsert("Later.")
     await until(lambda: counted.whole == 4)
     await counted.some_more()
     assert counted.whole == 4
     await redis.rename("{n/p}:away", lost)
     monkeypatch.setattr(pool, "RETRY_SECONDS", 0)
-    await until(lambda: two.pools.info("n", "p").state == "ready")
+    await until(lambda: two.info().state == "ready")
     assert two.contents() == one.contents()
 
 
@@ -382,18 +373,18 @@ async def test_an_empty_pool_stays_ready_when_its_next_version_cannot_be_read(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = await start(), await start()
-    await one.pools.create("n", "p", "")
-    await until(lambda: bool(two.pools.list("n")) and two.pools.info("n", "p").state == "ready")
+    await one.create()
+    await until(lambda: bool(two.pools.list("n")) and two.info().state == "ready")
 
     async def lost(*_: object) -> None:
         return None
 
     monkeypatch.setattr(PoolStore, "chunk", lost)
     counted = Polls(monkeypatch)
-    await one.pools.upsert("n", "p", some("Lost."))
+    await one.upsert("Lost.")
     await until(lambda: counted.whole > 0)
     await counted.some_more()
-    assert two.pools.info("n", "p").state == "ready"
+    assert two.info().state == "ready"
     assert two.contents() == {}
 
 
@@ -408,13 +399,12 @@ async def test_a_replica_is_behind_only_until_it_has_a_later_version(
 
     one = await start()
     await edited(one, 3)
-    two = await start()
-    await until(lambda: two.pools.ready)
+    two = await start(ready=True)
     with monkeypatch.context() as patched:
         patched.setattr(PoolStore, "chunk", lost)
-        await one.pools.upsert("n", "p", some("Lost."))
+        await one.upsert("Lost.")
         await until(lambda: behind(two) == 1)
-    await one.pools.upsert("n", "p", some("Later."))
+    await one.upsert("Later.")
     await until(lambda: two.follows(one))
     assert behind(two) == 0
 
@@ -425,13 +415,12 @@ async def test_versions_that_redis_lost_are_forgotten(start: StartReplica, redis
     await edited(one, 3)
     meta: Any = await redis.hgetall(META)
     log = await redis.lrange(LOG, 0, -1)
-    await one.pools.upsert("n", "p", some("Lost."))
+    await one.upsert("Lost.")
     await redis.hset(META, mapping=meta)
     await redis.delete(LOG)
     await redis.rpush(LOG, *log)
-    two = await start()
-    await until(lambda: two.pools.ready)
-    await two.pools.upsert("n", "p", some("Kept."))
+    two = await start(ready=True)
+    await two.upsert("Kept.")
     await until(lambda: one.follows(two))
     assert "Lost." not in {text for text, _ in one.contents().values()}
 
@@ -439,28 +428,25 @@ async def test_versions_that_redis_lost_are_forgotten(start: StartReplica, redis
 async def test_a_large_pool_gets_an_approximate_index_that_follows_edits(
     start: StartReplica,
 ) -> None:
-    one = await start(exact_limit=1000)
-    await one.pools.create("n", "p", "")
-    await one.pools.upsert("n", "p", some(*(f"Reply {number}." for number in range(1100))))
-    await until(lambda: one.pools.info("n", "p").index == "ivf")
-    info = one.pools.info("n", "p")
+    one = await with_pool(start, *(f"Reply {number}." for number in range(1100)), exact_limit=1000)
+    await until(lambda: one.info().index == "ivf")
+    info = one.info()
     assert not info.exact
     assert info.recall_at_10 is not None
     assert info.recall_at_10 >= 0.99
-    query = one.pools.view("n", "p").vectors([some("Reply 7.")[0].id])[0]
-    assert (await one.pools.view("n", "p").search(query, 1))[0].candidate.text == "Reply 7."
-    await one.pools.remove("n", "p", some("Reply 7.")[0].id)
+    query = one.view().vectors([some("Reply 7.")[0].id])[0]
+    assert (await one.view().search(query, 1))[0].candidate.text == "Reply 7."
+    await one.remove("Reply 7.")
     added = Candidate("new", "Reply 7.")
-    await one.pools.upsert("n", "p", [added])
-    assert (await one.pools.view("n", "p").search(query, 1))[0].candidate == added
-    assert one.pools.info("n", "p").index == "ivf"
+    await one.upsert(added)
+    assert (await one.view().search(query, 1))[0].candidate == added
+    assert one.info().index == "ivf"
 
 
 async def test_edits_while_an_index_is_built_are_in_it(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = await start(exact_limit=1000)
-    await one.pools.create("n", "p", "")
+    one = await with_pool(start, exact_limit=1000)
     sampled, go_on = asyncio.Event(), asyncio.Event()
     build = Workers.build
 
@@ -470,29 +456,28 @@ async def test_edits_while_an_index_is_built_are_in_it(
         return await build(self, work)
 
     monkeypatch.setattr(Workers, "build", build_late)
-    await one.pools.upsert("n", "p", some(*(f"Reply {number}." for number in range(1100))))
+    await one.upsert(*(f"Reply {number}." for number in range(1100)))
     await sampled.wait()
-    await one.pools.upsert("n", "p", [Candidate("new", "Reply 7.")])
-    await one.pools.remove("n", "p", some("Reply 8.")[0].id)
+    await one.upsert(Candidate("new", "Reply 7."))
+    await one.remove("Reply 8.")
     before = one.contents()
     go_on.set()
-    await until(lambda: one.pools.info("n", "p").index == "ivf")
+    await until(lambda: one.info().index == "ivf")
     assert one.contents() == before
-    hits = await one.pools.view("n", "p").search(np.ones(32, np.float32), 1100)
+    hits = await one.view().search(np.ones(32, np.float32), 1100)
     assert {hit.candidate.id for hit in hits} == before.keys()
 
 
-async def test_an_index_begun_while_a_pool_is_read_anew_brings_nothing_back(
+async def test_an_index_build_does_not_restore_the_contents_of_a_dropped_pool(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "POLL_SECONDS", 60)
     one = await start()
     await edited(one, 3)
-    two = await start()
-    await until(lambda: two.pools.ready)
+    two = await start(ready=True)
     await one.pools.drop("n", "p")
-    await one.pools.create("n", "p", "")
-    await one.pools.upsert("n", "p", some("Another."))
+    await one.create()
+    await one.upsert("Another.")
     after = pool.Pool._after
     building: list[asyncio.Task[None]] = []
 
@@ -508,7 +493,7 @@ async def test_an_index_begun_while_a_pool_is_read_anew_brings_nothing_back(
     assert two.contents() == one.contents()
 
 
-async def test_a_pool_too_large_for_an_index_is_searched_as_before(
+async def test_a_pool_too_large_for_an_index_keeps_exact_search(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(upkeep, "available_memory", lambda: 1000.0)
@@ -521,34 +506,62 @@ async def test_a_pool_too_large_for_an_index_is_searched_as_before(
 
     monkeypatch.setattr(Workers, "build", count_build)
     counted = Polls(monkeypatch)
-    one = await start(exact_limit=1000)
-    await one.pools.create("n", "p", "")
+    one = await with_pool(start, exact_limit=1000)
     candidates = some(*(f"Reply {number}." for number in range(1100)))
-    await one.pools.upsert("n", "p", candidates)
+    await one.upsert(*candidates)
     await until(lambda: "search keeps the old index" in caplog.text)
     await one.pools.remove("n", "p", candidates[0].id)
     await counted.some_more()
     assert len(builds) == 1
-    info = one.pools.info("n", "p")
+    info = one.info()
     assert (info.index, info.size, info.progress) == ("flat", 1099, None)
 
 
-async def test_a_pool_tells_how_far_it_is_read_and_indexed(
+async def test_progress_of_reading_and_indexing_is_reported(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[float | None] = []
+    reported: list[float | None] = []
     tell = pool.Pool.set_progress
 
     def listen(self: pool.Pool, progress: float | None) -> None:
         tell(self, progress)
-        told.append(self.info().progress)
+        reported.append(self.info().progress)
 
-    one = await start()
-    await one.pools.create("n", "p", "")
+    one = await with_pool(start)
     monkeypatch.setattr(store, "CHUNK", 100)
-    await one.pools.upsert("n", "p", some(*(f"Reply {number}." for number in range(1100))))
+    await one.upsert(*(f"Reply {number}." for number in range(1100)))
     monkeypatch.setattr(pool.Pool, "set_progress", listen)
     monkeypatch.setattr(ivf, "_SLICE", 550)
     two = await start(exact_limit=1000)
-    await until(lambda: two.pools.info("n", "p").index == "ivf")
-    assert told == [4 / 11, 8 / 11, 1.0, None, 0.5, 1.0, None]
+    await until(lambda: two.info().index == "ivf")
+    assert reported == [4 / 11, 8 / 11, 1.0, None, 0.5, 1.0, None]
+
+
+@pytest.fixture
+def memory_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(upkeep, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(upkeep, "CGROUP", tmp_path)
+    return tmp_path
+
+
+def test_unknown_memory_is_infinite(memory_files: Path) -> None:
+    assert not list(memory_files.iterdir())
+    assert upkeep.available_memory() == math.inf
+
+
+def test_the_machine_limits_memory(memory_files: Path) -> None:
+    (memory_files / "meminfo").write_text("MemTotal:  9 kB\nMemAvailable:    3 kB\n")
+    assert upkeep.available_memory() == 3072
+
+
+@pytest.mark.parametrize(("limit", "left"), [("4096", 1296), ("max", 3072)])
+def test_the_limit_of_a_container_limits_memory(memory_files: Path, limit: str, left: int) -> None:
+    (memory_files / "meminfo").write_text("MemAvailable: 3 kB\n")
+    (memory_files / "memory.max").write_text(f"{limit}\n")
+    (memory_files / "memory.current").write_text("3000\n")
+    (memory_files / "memory.stat").write_text("active_file 5\ninactive_file 200\n")
+    assert upkeep.available_memory() == left
+
+
+def test_this_system_has_a_known_memory() -> None:
+    assert 0 < upkeep.available_memory() < 1 << 50

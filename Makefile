@@ -1,18 +1,29 @@
-# Two commands do everything on a fresh machine: `make run` and `make test`.
+# Two commands do everything on a fresh machine: `make run` and `make test`. While you work,
+# `make check` takes half a minute.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test lint docs clean
+.PHONY: run check test nightly lint unit docs clean
 
 # Any setting may be given: `make run TURNWISE_PORT=9000`.
 run: export TURNWISE_DEFAULT_POOL ?= examples/replies.jsonl
 run: $(VENV)/.installed
 	@exec $(BIN)/turnwise serve
 
+check: $(VENV)/.installed-test
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint unit
+
+unit: $(VENV)/.installed-test
+	@$(BIN)/pytest -q -m "not live and not train and not browser and not docs and not nightly"
+
 test: $(VENV)/.installed-test lint
 	$(BIN)/pytest
+
+# What takes long and finds little that `make test` does not.
+nightly: $(VENV)/.installed-test
+	$(BIN)/pytest -m nightly
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check

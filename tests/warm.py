@@ -64,7 +64,11 @@ def serve(address: str) -> None:
     """Run commands until the standard input ends."""
     for name in LOADED:
         import_module(name)
+    import torch  # noqa: PLC0415
+
     from turnwise.service.commands import connected  # noqa: PLC0415 - after what it needs
+
+    torch.set_num_threads(1)
 
     connected._FIRST_ANSWER = 60.0  # a busy machine is no service that is away
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

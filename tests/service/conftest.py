@@ -26,11 +26,11 @@ from turnwise.service.state.redis import connect
 class RedisServer:
     """A Redis that a test may kill and start again; it forgets its data, and leaves nothing."""
 
-    def __init__(self, *options: str) -> None:
+    def __init__(self, *options: str, program: str = "") -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="tw-"))
         self.socket = self.folder / "s"
         self.url = f"unix://{self.socket}"
-        self._options = options
+        self._program, self._options = program or str(bundled_server()), options
         self.start()
 
     def start(self) -> None:
@@ -38,7 +38,7 @@ class RedisServer:
         configuration.touch()
         self._process = Popen(  # noqa: S603 - our own words
             [
-                str(bundled_server()), str(configuration),
+                self._program, str(configuration),
                 "--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder),
                 "--save", "", "--appendonly", "no", "--loglevel", "warning", *self._options,
             ],

@@ -8,17 +8,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from playwright.sync_api import Browser, Locator, Page, Route, expect, sync_playwright
 
 from tests.service.live.conftest import REPLIES, Launch, Live
-
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="the browser's driver is not installed: pip install playwright"
-)
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator, Page, Route
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
@@ -29,8 +24,6 @@ TOP, BOTTOM = {"x": 60, "y": 8}, {"x": 60, "y": 54}
 PHONE = {"width": 390, "height": 844}
 MARKUP = "<img src=x onerror=\"document.title='broken'\"> <b>bold</b>"
 
-expect = playwright.expect
-
 
 def shown(number: float, digits: int = 3) -> str:
     """As the console writes it: with a minus sign, and without a negative zero."""
@@ -39,8 +32,8 @@ def shown(number: float, digits: int = 3) -> str:
 
 
 @pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    with playwright.sync_playwright() as driver:
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
@@ -50,7 +43,7 @@ def browser() -> "Iterator[Browser]":
 class Console:
     """The page, and what a person does with it."""
 
-    page: "Page"
+    page: Page
     live: Live
     asked: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
@@ -66,11 +59,11 @@ class Console:
         return [(post["speaker"], post["text"]) for post in posts]
 
     @property
-    def posts(self) -> "Locator":
+    def posts(self) -> Locator:
         return self.page.locator(".turn")
 
     @property
-    def candidates(self) -> "Locator":
+    def candidates(self) -> Locator:
         return self.page.locator("#candidates .reply")
 
     def open(self, view: str = "replies") -> "Console":
@@ -102,7 +95,7 @@ OpenConsole = Callable[..., Console]
 
 
 @pytest.fixture
-def console_of(browser: "Browser") -> Iterator[OpenConsole]:
+def console_of(browser: Browser) -> Iterator[OpenConsole]:
     """From a service to its console; in the end nothing was asked of anybody else."""
     consoles: list[Console] = []
 
@@ -133,7 +126,7 @@ def console(live: Live, console_of: OpenConsole) -> Console:
     return console_of(live).open()
 
 
-def lost_once(route: "Route") -> None:
+def lost_once(route: Route) -> None:
     """The service hears the request, and the answer does not arrive."""
     route.fetch()
     route.abort()
@@ -425,7 +418,7 @@ def test_a_lost_answer_is_asked_for_again_and_nothing_is_said_twice(console: Con
 def test_what_is_too_much_for_the_moment_is_tried_again(console: Console) -> None:
     problem = {"type": "urn:turnwise:problem:overloaded", "title": "Too many", "status": 429}
 
-    def overloaded(route: "Route") -> None:
+    def overloaded(route: Route) -> None:
         route.fulfill(status=429, json=problem, headers={"Retry-After": "1"})
         console.page.unroute("**/turn")
 
@@ -466,7 +459,7 @@ def test_a_service_that_stops_is_told_in_words(launch: Launch, console_of: OpenC
 
 
 def test_what_had_arrived_although_no_answer_came_is_not_said_again(console: Console) -> None:
-    def lost(route: "Route") -> None:
+    def lost(route: Route) -> None:
         if "/turn" in route.request.url:
             route.fetch()
         route.abort()

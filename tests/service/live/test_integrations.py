@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from tests.service.live.conftest import REPLIES, Live
+from tests.service.live.conftest import Live
 from turnwise.service.client import Client, GivenTurn
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 GOAL = "Thank you so much!"
 Example = Callable[[str], Any]
+CONTEXT = [{"speaker": "user", "text": "Hello"}]
 HELLO = [GivenTurn(speaker="user", text="Hello")]
 
 
@@ -53,7 +54,8 @@ def test_langchain_retriever_and_tool(client: Client, live: Live, example: Examp
     assert said(live, "s") == [("user", "Hello")]
     scores = [document.metadata["score"] for document in documents]
     assert scores == sorted(scores, reverse=True)
-    assert {document.page_content for document in documents} <= set(REPLIES)
+    best = live.say("other", [("user", "Hello")], top_k=3)["candidates"]
+    assert [document.page_content for document in documents] == [each["text"] for each in best]
     tool = langchain.steering_tool(session)
     assert tool.invoke({"goal": GOAL}) == toward(live, "s", top_k=3)
     assert "goal" in tool.args
@@ -71,6 +73,7 @@ def test_langgraph_node_answers_each_message_with_another_reply(
     assert [(roles[role], text) for role, text in shown] == said(live, "t")
     replies = [text for role, text in shown if role == "ai"]
     assert len(set(replies)) == 3
+    assert replies[0] == live.turn("other", "user", "Hello")["candidates"][0]["text"]
 
 
 def test_haystack_component_runs_in_a_pipeline_that_was_saved(
@@ -141,15 +144,19 @@ def test_of_a_hundred_samples_the_one_that_leads_to_the_goal_is_first(
     answer = ranked_toward(client, HELLO, [*samples, samples[0]], GOAL, fit_weight=0.0)
     assert len(answer.ranking) == 100
     goals = [{"text": GOAL, "speaker": "user"}]
-    context = [{"speaker": "user", "text": "Hello"}]
-    best = live.post("/rank", context=context, candidates=samples, goals=goals, top_k=1)
+    best = live.post("/rank", context=CONTEXT, candidates=samples, goals=goals, top_k=1)
     assert answer.ranking[0].text == best["ranking"][0]["text"]
-    everything = ranked_toward(client, HELLO, samples, GOAL, avoid=samples[7])
+    reached = [ranked.goals[0] for ranked in answer.ranking]
+    assert reached == sorted(reached, reverse=True)
+    everything = ranked_toward(client, HELLO, samples, GOAL, avoid=GOAL)  # cannot have both
+    assert {each.text for each in everything.rejected} == {
+        ranked.text for ranked in answer.ranking if ranked.goals[0] > 1.2
+    }
     assert len(everything.ranking) + len(everything.rejected) == 100
 
 
 def test_a_chat_model_proposes_and_the_best_proposal_is_taken(
-    client: Client, example: Example
+    client: Client, live: Live, example: Example, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chat_model, stub_chat_model = example("chat_model"), example("stub_chat_model")
 
@@ -162,10 +169,14 @@ def test_a_chat_model_proposes_and_the_best_proposal_is_taken(
         thread.start()
         try:
             model = chat_model.ChatModel(f"http://127.0.0.1:{server.server_port}/v1")
-            assert len(model.sample(HELLO, 8)) == 8
+            samples = model.sample(HELLO, 8)
+            monkeypatch.setattr(model, "sample", lambda *_: samples)
             best = chat_model.reply(client, model, HELLO, GOAL)
         finally:
             server.shutdown()
             thread.join()
     lines = stub_chat_model.REPLIES.read_text(encoding="utf-8").splitlines()
-    assert best.text in {json.loads(line)["text"] for line in lines}
+    assert len(samples) == 8
+    assert set(samples) <= {json.loads(line)["text"] for line in lines}
+    asked = {"context": CONTEXT, "goals": [{"text": GOAL, "speaker": "user"}], "top_k": 1}
+    assert best.text == live.post("/rank", candidates=samples, **asked)["ranking"][0]["text"]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from tests.waiting import eventually
 from turnwise.models.roles import EncoderKind
 
 UNLIMITED = -1
+INSTALLED = shutil.which("redis-server", path="/usr/bin") or shutil.which("valkey-server") or ""
 
 
 def post(live: Live, text: str, key: str) -> httpx.Response:
@@ -45,6 +47,30 @@ def refused(live: Live, key: str) -> None:
         live.metric("turnwise_redis_operations_total", **e) for e in (unavailable, committing)
     ]
     assert sum(counted) >= 1
+
+
+@pytest.mark.skipif(not INSTALLED, reason="there is neither /usr/bin/redis-server nor Valkey")
+def test_a_redis_of_the_system_serves_as_the_bundled_one_does(
+    launch: Launch, oracle: Oracle
+) -> None:
+    server = RedisServer("--appendonly", "yes", program=INSTALLED)
+    try:
+        live = launch(redis_url=server.url)
+        live.fill()
+        talk = Talk("s", oracle)
+        for _ in range(3):
+            talk.turn(live)
+        live.ok(live.http.delete("/sessions/s/turns/last"))
+        talk.said.pop()
+        talk.turn(live, text="Once more.")
+        server.kill()
+        server.start()
+        eventually(lambda: ready(live))
+        talk.turn(live)
+        talk.check(live)
+        assert live.get("/pools/default")["size"] == len(REPLIES)
+    finally:
+        server.remove()
 
 
 def test_a_frozen_redis_is_away_until_it_thaws(launch: Launch, redis_server: RedisServer) -> None:

@@ -27,10 +27,6 @@ MARKS = {
     "service/live": "live",
     "service/live/test_console_tour.py": "browser",
     "service/test_server.py": "live",
-    "models/training/test_ioi.py": "train",
-    "models/training/test_pairwise.py": "train",
-    "models/training/test_run.py": "train",
-    "models/training/test_trainer.py": "train",
 }
 """The marks of all tests in a file or folder."""
 

@@ -46,7 +46,7 @@ class BatchRunner:
     def run(self, batch: Batch) -> None:
         """Encode a batch, and answer the requests that it completes or fails."""
         now = time.monotonic()
-        for text in batch:  # other lanes may wait for seconds, which says nothing about turns
+        for text in batch:  # other lanes may wait for seconds and would hide the turns
             if text.request.priority.lane == "critical":
                 self._metrics.stage_seconds.labels("queue").observe(now - text.request.queued_at)
         try:

@@ -45,9 +45,9 @@ class _Formatter(logging.Formatter):
         error = record.exc_info[1] if record.exc_info else None
         parts: list[str] = []
         while error:
-            said = f": {error}" if self._text else ""
+            text = f": {error}" if self._text else ""
             name = type(error).__qualname__
-            parts.insert(0, "".join([*format_tb(error.__traceback__), f"{name}{said}"]))
+            parts.insert(0, "".join([*format_tb(error.__traceback__), f"{name}{text}"]))
             error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
         return "\n".join(parts) or None
 
@@ -67,8 +67,8 @@ class JsonFormatter(_Formatter):
             **extras,
             "exception": self._failure(record),
         }
-        said = {name: value for name, value in event.items() if value is not None}
-        return json.dumps(said, default=str, ensure_ascii=False)
+        fields = {name: value for name, value in event.items() if value is not None}
+        return json.dumps(fields, default=str, ensure_ascii=False)
 
 
 class PlainFormatter(_Formatter):

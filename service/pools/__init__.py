@@ -7,8 +7,8 @@
 - `upkeep`, `workers`: folding and indexing in the background; threads and tasks.
 - `candidate`, `snapshot`: candidates and pools as files.
 
-Anything about candidates between turns belongs here; what a turn makes of them is `selection`. It
-may import `encoder`, `state`, `wire`, `observe`, `errors` and `models`.
+Anything that keeps, changes or searches candidates belongs here; how a turn uses them belongs to
+`selection`. It may import `encoder`, `state`, `wire`, `observe`, `errors` and `models`.
 """
 
 from turnwise.service.pools.candidate import Candidate, read_candidates

@@ -1,4 +1,4 @@
-"""A pool's log as Redis stores it: the versions, what each changes, and chunks of candidates."""
+"""A pool's log as Redis stores it: an entry for each version, and chunks of candidates."""
 
 import json
 import zlib

@@ -21,7 +21,7 @@ Encoder = Callable[[EncoderKind], UtteranceEncoder]
 
 
 class RecordingQueue:
-    """Encodes on the spot and remembers what it was asked for."""
+    """Encodes without a queue, and records the texts."""
 
     def __init__(self, encoder: UtteranceEncoder) -> None:
         self.encoder = encoder
@@ -108,7 +108,7 @@ async def test_no_texts_give_no_vectors(parts: Parts) -> None:
     assert not parts.queue.asked
 
 
-async def test_what_was_used_least_recently_goes_first(tiny_encoder: Encoder) -> None:
+async def test_the_least_recently_used_vector_is_evicted(tiny_encoder: Encoder) -> None:
     parts = Parts(tiny_encoder(EncoderKind.TRIPLE), size=2)
     for text in ("a", "b", "a", "c"):  # "a" is used again, so that "c" pushes "b" out
         await parts.cached.encode(after(text))
@@ -149,7 +149,7 @@ async def test_a_failure_leaves_nothing_behind(tiny_encoder: Encoder) -> None:
     assert parts.hits == 0
 
 
-async def test_a_caller_may_change_what_it_got(parts: Parts) -> None:
+async def test_a_caller_may_change_its_vectors(parts: Parts) -> None:
     got = await parts.cached.encode(after("a"))
     wanted = got.copy()
     got[:] = 0

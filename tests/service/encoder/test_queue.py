@@ -145,7 +145,7 @@ async def test_requests_side_by_side_get_their_own_vectors(queue: EncoderQueue) 
     assert [answer.tolist() for answer in answers] == [[list(vector(text))] for text in texts]
 
 
-async def test_what_came_while_the_device_was_busy_is_one_batch(
+async def test_texts_that_arrive_while_the_device_is_busy_are_one_batch(
     queue: EncoderQueue, stub: StubEncoder
 ) -> None:
     held = await stub.hold(queue)
@@ -194,7 +194,7 @@ async def test_a_turn_waits_for_one_small_batch_of_an_upload(
         assert [len(batch) for batch in stub.batches] == [1] + [8] * 8
 
 
-async def test_past_the_bound_it_says_so(stub: StubEncoder, metrics: Metrics) -> None:
+async def test_texts_beyond_the_limit_are_rejected(stub: StubEncoder, metrics: Metrics) -> None:
     async with running(stub, metrics, limit=3) as queue:
         held = await stub.hold(queue)
         waiting = asyncio.create_task(queue.encode(items("a", "b")))
@@ -212,14 +212,14 @@ async def test_past_the_bound_it_says_so(stub: StubEncoder, metrics: Metrics) ->
         assert (await queue.encode(items("c", "d", "e"))).shape == (3, 3)
 
 
-async def test_what_is_larger_than_the_bound_is_taken_alone(
+async def test_an_empty_queue_admits_a_request_beyond_the_limit(
     stub: StubEncoder, metrics: Metrics
 ) -> None:
     async with running(stub, metrics, limit=2) as queue:
         assert (await queue.encode(items("a", "b", "c"))).shape == (3, 3)
 
 
-async def test_what_would_wait_too_long_is_refused_at_once(
+async def test_a_text_that_would_wait_too_long_is_rejected_at_once(
     stub: StubEncoder, metrics: Metrics
 ) -> None:
     async with running(stub, metrics, max_wait=1e-9) as queue:  # any batch takes longer
@@ -249,7 +249,7 @@ async def test_uploads_wait_instead(stub: StubEncoder, metrics: Metrics) -> None
         assert (await bulk).shape == (3, 3)
 
 
-async def test_what_a_client_gave_up_is_not_encoded(
+async def test_cancelled_texts_are_not_encoded(
     queue: EncoderQueue, stub: StubEncoder, metrics: Metrics
 ) -> None:
     held = await stub.hold(queue)
@@ -264,7 +264,7 @@ async def test_what_a_client_gave_up_is_not_encoded(
     assert value(metrics, "turnwise_dropped_texts_total", reason="cancelled") == 1
 
 
-async def test_what_comes_too_late_is_not_encoded(
+async def test_expired_texts_are_not_encoded(
     queue: EncoderQueue, stub: StubEncoder, metrics: Metrics
 ) -> None:
     held = await stub.hold(queue)
@@ -388,7 +388,7 @@ async def test_a_batch_that_never_ends_is_stalled(
     await held
 
 
-async def test_draining_finishes_what_waits_and_takes_nothing_new(
+async def test_draining_encodes_waiting_texts_and_rejects_new_ones(
     queue: EncoderQueue, stub: StubEncoder, metrics: Metrics
 ) -> None:
     held = await stub.hold(queue)
@@ -421,7 +421,7 @@ async def test_draining_ends_where_only_cancelled_work_is_left(
     assert stub.encoded == ["held"]
 
 
-async def test_what_cannot_be_finished_in_time_is_told_so(
+async def test_texts_that_draining_cannot_encode_in_time_fail(
     queue: EncoderQueue, stub: StubEncoder
 ) -> None:
     held = await stub.hold(queue)
@@ -446,7 +446,7 @@ async def test_a_model_that_cannot_encode_does_not_start(stub: StubEncoder) -> N
         await EncoderQueue(encoder, Metrics(), limit=1, batch_tokens=10).start()
 
 
-async def test_what_is_encoded_is_counted_by_role_and_path(
+async def test_encoded_texts_are_counted_by_role_and_lane(
     queue: EncoderQueue, metrics: Metrics
 ) -> None:
     await queue.encode([RoleText("a", Role.SECOND, Relation.OTHER)])
@@ -467,7 +467,7 @@ async def test_stages_and_batches_are_measured(queue: EncoderQueue, metrics: Met
     assert value(metrics, "turnwise_batch_tokens_sum") == 8
 
 
-async def test_the_stage_queue_is_that_of_who_waits_for_an_answer(
+async def test_the_stage_queue_times_the_critical_lane_only(
     queue: EncoderQueue, metrics: Metrics
 ) -> None:
     for priority in Priority:

@@ -87,7 +87,7 @@ def test_a_high_level_holds_for_all() -> None:
     assert [event["message"] for event in events(stream)] == ["enough", "enough"]
 
 
-def test_an_exception_is_told_by_types_and_places_causes_first() -> None:
+def test_an_exception_is_logged_by_types_and_traces_causes_first() -> None:
     stream = configured()
     log_failure()
     (event,) = events(stream)
@@ -97,7 +97,7 @@ def test_an_exception_is_told_by_types_and_places_causes_first() -> None:
     assert SAID not in stream.getvalue()
 
 
-def test_an_exceptions_words_are_told_where_that_is_asked_for() -> None:
+def test_texts_of_exceptions_are_logged_if_configured() -> None:
     stream = configured(text=True)
     log_failure()
     assert SAID in events(stream)[0]["exception"]

@@ -69,7 +69,7 @@ async def test_requests_are_not_traced_unless_asked_for(
     assert [span.name for span in spans.get_finished_spans()] == ["encode"]
 
 
-def test_stage_that_fails_says_nothing_of_what_was_said(spans: InMemorySpanExporter) -> None:
+def test_a_failed_stage_does_not_quote_utterances(spans: InMemorySpanExporter) -> None:
     with pytest.raises(ValueError, match="secret"), Timings(Metrics(), "encode").stage("encode"):
         raise ValueError("secret")
     (span,) = spans.get_finished_spans()

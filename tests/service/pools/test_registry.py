@@ -76,7 +76,7 @@ async def test_an_upsert_counts_what_it_changed(start: StartReplica) -> None:
 async def test_each_distinct_text_is_encoded_once(start: StartReplica) -> None:
     replica = await with_pool(start, "One.", "Two.")
     more = [Candidate("x", "Two."), Candidate("y", "Three."), Candidate("z", "Three.")]
-    await replica.pools.upsert("n", "p", more)
+    await replica.upsert(*more)
     assert sorted(replica.encoder.candidates) == ["One.", "Three.", "Two."]
 
 
@@ -93,14 +93,13 @@ async def test_two_different_candidates_with_one_id_are_rejected(start: StartRep
 
 async def test_a_removed_candidate_is_gone(start: StartReplica) -> None:
     replica = await with_pool(start, "One.", "Two.")
-    gone = some("One.")[0]
-    edited = await replica.pools.remove("n", "p", gone.id)
+    edited = await replica.remove("One.")
     assert (edited.version, edited.size) == (2, 1)
     view = replica.view()
     with pytest.raises(CandidateNotFound):
-        view.vectors([gone.id])
+        view.vectors([some("One.")[0].id])
     with pytest.raises(CandidateNotFound):
-        await replica.pools.remove("n", "p", gone.id)
+        await replica.remove("One.")
 
 
 async def test_a_view_keeps_its_version(start: StartReplica) -> None:
@@ -205,10 +204,7 @@ async def test_a_dropped_pool_vanishes_everywhere(start: StartReplica, redis: Re
     with pytest.raises(PoolNotFound):
         await one.upsert("Two.")
     assert await redis.keys() == [b"tw:born"]
-    for replica in (one, two):
-        labels = {"namespace": "n", "pool": "p"}
-        registered = replica.metrics.registry
-        assert registered.get_sample_value("turnwise_pool_candidates", labels) is None
+    assert one.gauges() == two.gauges() == [None, None]
 
 
 async def test_a_pool_that_is_dropped_while_an_edit_lands_leaves_no_series(
@@ -223,9 +219,7 @@ async def test_a_pool_that_is_dropped_while_an_edit_lands_leaves_no_series(
 
     monkeypatch.setattr(Pool, "_after", drop_first)
     await replica.upsert("One.")
-    registered, labels = replica.metrics.registry, {"namespace": "n", "pool": "p"}
-    for name in ("turnwise_pool_candidates", "turnwise_pool_version"):
-        assert registered.get_sample_value(name, labels) is None
+    assert replica.gauges() == [None, None]
 
 
 async def test_a_pool_that_is_created_anew_during_a_poll_stays(
@@ -261,13 +255,9 @@ async def test_a_dropped_pool_and_a_new_one_of_its_name_are_different(start: Sta
 async def test_metrics_report_size_and_version(start: StartReplica) -> None:
     replica = await with_pool(start, "One.", "Two.")
     await replica.remove("One.")
-    labels = {"namespace": "n", "pool": "p"}
-    registered = replica.metrics.registry
-    assert registered.get_sample_value("turnwise_pool_candidates", labels) == 1
-    assert registered.get_sample_value("turnwise_pool_version", labels) == 2
+    assert replica.gauges() == [1, 2]
     await replica.view().search(np.ones(32, np.float32), 1)
-    searches = registered.get_sample_value("turnwise_stage_seconds_count", {"stage": "search"})
-    assert searches == 1
+    assert replica.metric("turnwise_stage_seconds_count", stage="search") == 1
 
 
 async def test_search_goes_on_without_redis_and_edits_come_back_with_it(
@@ -365,7 +355,7 @@ async def test_another_model_encodes_each_distinct_text_once(
     one = await with_pool(start)
     ids = [str(number) for number in range(14)]
     for part in (ids[:9], ids[9:]):
-        await one.pools.upsert("n", "p", [Candidate(id, f"Reply {int(id) % 4}.") for id in part])  # noqa: A001
+        await one.upsert(*(Candidate(id, f"Reply {int(id) % 4}.") for id in part))  # noqa: A001
     two = await start(fingerprint="other", ready=True)
     assert sorted(two.encoder.candidates) == [f"Reply {number}." for number in range(4)]
     three = await start(fingerprint="other", ready=True)  # which reads what two wrote

@@ -392,7 +392,7 @@ async def test_a_replica_is_behind_only_until_it_has_a_later_version(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def behind(replica: Replica) -> float | None:
-        return replica.metrics.registry.get_sample_value("turnwise_pools", {"state": "behind"})
+        return replica.metric("turnwise_pools", state="behind")
 
     async def lost(*_: object) -> None:
         return None
@@ -510,7 +510,7 @@ async def test_a_pool_too_large_for_an_index_keeps_exact_search(
     candidates = some(*(f"Reply {number}." for number in range(1100)))
     await one.upsert(*candidates)
     await until(lambda: "search keeps the old index" in caplog.text)
-    await one.pools.remove("n", "p", candidates[0].id)
+    await one.remove("Reply 0.")
     await counted.some_more()
     assert len(builds) == 1
     info = one.info()

@@ -32,7 +32,7 @@ def client(url: str) -> Redis:
 
 
 def gone(pid: int) -> bool:
-    """Whether no process has this id any more, or only one that nobody has waited for."""
+    """Whether the process has ended, or is a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
@@ -149,7 +149,7 @@ def test_a_file_damaged_within_is_read_up_to_there_and_kept(tmp_path: Path) -> N
     assert (tmp_path / "appendonly.damaged").read_bytes() == damaged
 
 
-def test_a_server_that_does_not_start_says_why_and_frees_the_folder(tmp_path: Path) -> None:
+def test_a_server_that_does_not_start_reports_why_and_unlocks_the_folder(tmp_path: Path) -> None:
     (tmp_path / "appendonly.aof").mkdir()
     with pytest.raises(PrivateRedisError, match=r"redis\.log ends in: .*append"):
         PrivateRedis(tmp_path).start()

@@ -24,7 +24,7 @@ def counted(metrics: Metrics, result: Result) -> float:
 
 
 async def fails(client: Redis, *command: str) -> None:
-    """The command raises what callers know, and is counted."""
+    """The command raises an error of the service, and is counted."""
     metrics = Metrics()
     with pytest.raises(StateUnavailable), redis_errors(metrics, "session_write"):
         await client.execute_command(*command)  # type: ignore[no-untyped-call]
@@ -37,7 +37,7 @@ async def test_answers_are_bytes(redis: Redis) -> None:
     assert await redis.get("key") == b"\xff\x00"
 
 
-async def test_an_operation_is_counted_by_what_it_came_to(redis: Redis) -> None:
+async def test_an_operation_is_counted_by_its_result(redis: Redis) -> None:
     metrics = Metrics()
     with redis_errors(metrics, "session_write"):
         await redis.ping()
@@ -113,7 +113,7 @@ async def test_a_url_that_can_be_read_is_taken(url: str) -> None:
     await connect(url, cluster=False, timeout=1.0).aclose()
 
 
-async def test_a_server_that_says_nothing_is_unavailable_after_the_timeout() -> None:
+async def test_a_silent_server_is_unavailable_after_the_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"redis://127.0.0.1:{silent.getsockname()[1]}"
         async with connect(url, cluster=False, timeout=0.1) as client:

@@ -149,7 +149,7 @@ def _systems(
         systems, ms = retrieval_systems(encoder, data.split), _candidates_ms(encoder, data)
         for system in toward:
             yield replace(system, name=f"{label} · {system.name}"), 0.0
-        both = _weighted(toward[-1], recommended(systems, encoder.aggregation))
+        both = weighted(toward[-1], recommended(systems, encoder.aggregation))
         yield replace(both, name=f"{label} · {both.name}"), ms
         for system in systems:
             yield replace(system, name=f"{label} · {system.name}, no goal"), ms
@@ -164,7 +164,7 @@ def _goal_overlap(examples: Sequence[ShortTermExample], data: RankingSet) -> Sys
     return System("BM25", one_by_one(score))
 
 
-def _weighted(toward: System, fit: System) -> System:
+def weighted(toward: System, fit: System) -> System:
     """Return the score toward the goal plus `FIT_WEIGHT` times the next-utterance score."""
 
     def scores(contexts: Places, candidates: Places) -> Scores:

@@ -38,6 +38,7 @@ def language_model(
         n_head=2,
         eos_token_id=0,
         bos_token_id=0,
+        initializer_range=0.5,
     )
     GPT2LMHeadModel(config).save_pretrained(folder)
     return str(folder)
@@ -66,6 +67,7 @@ def test_a_context_longer_than_the_model_keeps_its_end(
     shortened = Dialogue("end", long.utterances[11 - ROOM // 4 :])
     propose = sampled_replies(language_model, 3, device="cpu")
     assert propose(long, 11) == propose(shortened, ROOM // 4)
+    assert propose(long, 11) != propose(long, ROOM // 4)
 
 
 # Of the user's posts "garden", of the assistant's "letter"; as strict as templates are.

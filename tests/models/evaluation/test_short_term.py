@@ -9,10 +9,11 @@ from turnwise.models.evaluation.short_term import (
     evaluate_short_term,
     goal_systems,
     short_term_average_rank,
+    weighted,
     without_goals,
 )
 from turnwise.models.evaluation.short_term_examples import ShortTermExample, make_examples
-from turnwise.models.evaluation.systems import scores_of
+from turnwise.models.evaluation.systems import known, scores_of
 from turnwise.models.roles import EncoderKind, Role, relation_to
 from turnwise.models.scores import Aggregation
 
@@ -83,6 +84,13 @@ def test_the_work_encodes_candidates_goal_and_for_pairs_the_last_utterance(
     next(system for system in systems if system.name == name).work(0)
     expected = [example.true.text, *example.candidates, example.goal.text]
     assert sorted(encoded) == sorted([*expected, *([example.context[-1].text] * more)])
+
+
+def test_the_next_utterance_score_has_half_the_weight() -> None:
+    toward, fit = (known(name, np.array([row])) for name, row in (("g", [1.0, 2]), ("f", [4.0, 8])))
+    both = weighted(toward, fit)
+    assert both.name == "g + 0.5 · f"
+    assert both.scores(np.array([0]), np.array([1, 0])).tolist() == [[6, 3]]
 
 
 def test_rows_by_setting_and_parity(

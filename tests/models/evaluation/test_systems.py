@@ -18,6 +18,7 @@ from turnwise.models.evaluation.systems import (
     reading_system,
     reranked,
     retriever,
+    scores_of,
 )
 from turnwise.models.rerankers import IoI, PairwiseModel
 from turnwise.models.roles import EncoderKind, Role, relation_to
@@ -187,6 +188,17 @@ def test_a_reading_system_reads_the_context_with_each_candidate(ioi: IoI, split:
     texts = [split.pool[2], split.pool[0]]
     expected = [ioi.scores(split.contexts[place].texts, texts) for place in (1, 4)]
     np.testing.assert_allclose(scores, expected, atol=1e-5)
+
+
+def test_each_place_is_scored_once() -> None:
+    seen: list[int] = []
+
+    def scores(contexts: Places, candidates: Places) -> Scores:
+        seen.extend(candidates)
+        return fixed([5, 6, 7]).scores(contexts, candidates)
+
+    assert scores_of(System("noted", scores), 0, np.array([2, 1, 2])).tolist() == [7, 6, 7]
+    assert sorted(seen) == [1, 2]
 
 
 def test_the_second_system_orders_the_short_list_and_reads_no_more() -> None:

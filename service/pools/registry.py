@@ -165,7 +165,7 @@ class Pools:
         key = PoolKey(namespace, name)
         found = await self._store.create(key, description, encoder_name)
         if encoder_name not in {None, found}:
-            raise Conflict(f"pool '{name}' is there, with the encoder '{found}'")
+            raise Conflict(f"pool '{name}' exists and has the encoder '{found}'")
         pool = self._open(key, found) or self._pool(namespace, name)
         if pool.state == "ready" or not pool.busy:  # else it is being read, which may take long
             await pool.refresh()

@@ -1,32 +1,38 @@
 """Marks by folder, skips as errors, and fixtures of tiny models, randomly initialised."""
 
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
-from sentence_transformers import SentenceTransformer
-from transformers import BertConfig, BertModel, BertTokenizerFast
 
-from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.roles import EncoderKind
+if TYPE_CHECKING:
+    from turnwise.models.encoder import UtteranceEncoder
+    from turnwise.models.roles import EncoderKind
 
 DIMENSION = 32
 
-# Tests run side by side, and two threads of a tiny model would only wait for each other.
-torch.set_num_threads(1)
+# Tests run side by side, and two threads of a tiny model would only wait for each other. Libraries
+# of models take seconds to load: fixtures import them, so that xdist's controller need not.
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["HF_HUB_OFFLINE"] = "1"
 
 # Settings of whoever runs the tests are not theirs: they might name a Redis that is in use.
 for variable in [name for name in os.environ if name.startswith("TURNWISE_")]:
     del os.environ[variable]
-
 
 TESTS = Path(__file__).parent
 MARKS = {
     "service/live": "live",
     "service/live/test_console_tour.py": "browser",
     "service/test_server.py": "live",
+    "models/test_onnx.py": "train",
+    "test_examples.py": "docs",
 }
 """The marks of all tests in a file or folder."""
 
@@ -68,6 +74,8 @@ def tiny_encoder(
     tiny_encoder_folder: Callable[[EncoderKind], Path],
 ) -> Callable[[EncoderKind], UtteranceEncoder]:
     """From a kind to an encoder on the CPU; each loaded once a session."""
+    from turnwise.models.encoder import UtteranceEncoder
+
     loaded: dict[EncoderKind, UtteranceEncoder] = {}
 
     def encoder(kind: EncoderKind) -> UtteranceEncoder:
@@ -101,11 +109,18 @@ def served_encoder(
     tiny_encoder_folder: Callable[[EncoderKind], Path], onnx_cache: Path
 ) -> UtteranceEncoder:
     """A tiny triple encoder in ONNX Runtime."""
+    from turnwise.models.encoder import UtteranceEncoder
+    from turnwise.models.roles import EncoderKind
+
     folder = tiny_encoder_folder(EncoderKind.TRIPLE)
     return UtteranceEncoder.for_serving(folder, device="cpu", cache=onnx_cache, threads=1)
 
 
 def _save_encoder(folder: Path, kind: EncoderKind) -> Path:
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
     characters = [chr(code) for code in range(ord(" ") + 1, 127)]
     pieces = [*characters, *(f"##{character}" for character in characters)]
     vocabulary = folder / "vocab.txt"

@@ -25,12 +25,6 @@ async def test_page_loads_nothing_from_elsewhere(client: httpx.AsyncClient) -> N
             assert len(asset.content) > 1000
 
 
-async def test_schema_is_served(client: httpx.AsyncClient) -> None:
-    schema = (await client.get("/openapi.json")).json()
-    assert "Problem" in schema["components"]["schemas"]
-    assert "HTTPValidationError" not in schema["components"]["schemas"]
-
-
 async def test_every_reference_resolves(client: httpx.AsyncClient) -> None:
     response = await client.get("/openapi.json")
     references = set(re.findall(r'"#/components/schemas/([^"]+)"', response.text))
@@ -43,12 +37,3 @@ def test_operation_ids_are_stable() -> None:
         "get_session", "list_pools", "livez", "metrics", "plan", "post_turn", "put_candidates",
         "put_pool", "put_session", "rank", "readyz", "search_pool", "undo_turn", "version",
     ]  # fmt: skip
-
-
-def test_every_operation_has_words_a_tag_and_an_answer() -> None:
-    for operation in OPERATIONS:
-        assert operation["summary"]
-        assert operation["description"]
-        assert len(operation["tags"]) == 1
-        success = operation["responses"].get("200") or operation["responses"]["204"]
-        assert success.get("content") or "204" in operation["responses"]

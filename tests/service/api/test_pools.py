@@ -16,7 +16,7 @@ from tests.service.api.conftest import (
     request_scope,
 )
 from turnwise.service.api.uploads import Progress
-from turnwise.service.errors import CandidateNotFound, PoolFull, PoolNotFound
+from turnwise.service.errors import PoolFull, PoolNotFound
 from turnwise.service.pools import Candidate
 
 pytestmark = pytest.mark.anyio
@@ -39,32 +39,6 @@ def lines_of(*items: object) -> bytes:
 
 async def upload(client: httpx.AsyncClient, lines: bytes) -> httpx.Response:
     return await client.put("/pools/p/candidates", content=lines, headers=NDJSON)
-
-
-async def test_pools_are_listed(client: httpx.AsyncClient, parts: Parts) -> None:
-    body = (await client.get("/pools")).json()
-    assert parts.calls == [("list", "default")]
-    assert [pool["name"] for pool in body["pools"]] == ["p"]
-
-
-async def test_pool_is_created_with_its_description(
-    client: httpx.AsyncClient, parts: Parts
-) -> None:
-    response = await client.put("/pools/p", json={"description": "replies"})
-    assert parts.calls == [("create", "default", "p", "replies", None)]
-    assert (response.status_code, response.json()["version"]) == (200, 3)
-
-
-async def test_pool_is_looked_at(client: httpx.AsyncClient, parts: Parts) -> None:
-    body = (await client.get("/pools/p")).json()
-    assert parts.calls == [("find", "default", "p")]
-    assert (body["index"], body["recall_at_10"], body["state"]) == ("flat", None, "ready")
-
-
-async def test_pool_is_deleted_without_content(client: httpx.AsyncClient, parts: Parts) -> None:
-    response = await client.delete("/pools/p")
-    assert parts.calls == [("drop", "default", "p")]
-    assert (response.status_code, response.content) == (204, b"")
 
 
 async def test_candidates_come_as_an_array(client: httpx.AsyncClient, parts: Parts) -> None:
@@ -258,28 +232,6 @@ async def test_client_that_leaves_cancels_the_upload(
     async with asyncio.timeout(10):
         await app(scope, receive, send)
         await ended.wait()
-
-
-async def test_candidate_is_deleted(client: httpx.AsyncClient, parts: Parts) -> None:
-    response = await client.delete("/pools/p/candidates/a")
-    assert parts.calls == [("remove", "default", "p", "a")]
-    assert (response.status_code, response.json()["version"]) == (200, 4)
-
-
-async def test_candidate_ids_may_hold_slashes(client: httpx.AsyncClient, parts: Parts) -> None:
-    await client.delete("/pools/p/candidates/faq%2Flate parcel")
-    assert parts.calls == [("remove", "default", "p", "faq/late parcel")]
-
-
-async def test_unknown_candidate_is_not_found(client: httpx.AsyncClient, parts: Parts) -> None:
-    parts.outcomes["remove"] = CandidateNotFound("there is no candidate 'a'")
-    assert (await client.delete("/pools/p/candidates/a")).status_code == 404
-
-
-async def test_search_is_passed_on(client: httpx.AsyncClient, parts: Parts) -> None:
-    response = await client.post("/pools/p/search", json={"text": "Hello.", "top_k": 2})
-    assert parts.calls == [("search", "default", "p", "Hello.", 2)]
-    assert [candidate["id"] for candidate in response.json()["candidates"]] == ["c"]
 
 
 async def test_upload_may_be_larger_than_other_bodies(parts: Parts, limit: Limit) -> None:

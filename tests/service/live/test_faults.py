@@ -104,14 +104,6 @@ def test_a_session_of_another_model_is_rebuilt_once_from_its_text(
     assert encoded() == {"first": 0, "second": 1, "after": 0}
 
 
-def test_scripts_that_redis_forgot_come_back(launch: Launch, redis_server: RedisServer) -> None:
-    live = launch(redis_url=redis_server.url)
-    live.fill()
-    live.turn("s", "user", "Hello")
-    redis_server.command("SCRIPT", "FLUSH")
-    assert live.turn("s", "bot", "Hi")["turn"] == 2
-
-
 def test_a_plain_sentence_encoder_serves_too(
     launch: Launch, tiny_encoder_folder: Callable[[EncoderKind], Path]
 ) -> None:

@@ -116,20 +116,3 @@ def test_an_expected_turn_that_is_not_the_next_is_a_conflict(live: Live) -> None
     assert (late.status_code, late.json()["type"]) == (409, "urn:turnwise:problem:turn-conflict")
     assert live.get("/sessions/s")["turns"] == 1
     live.ok(post(live, HELLO | {"expected_turn": 2}))
-
-
-def test_of_two_that_expect_the_same_turn_one_lands(launch: Launch) -> None:
-    one = launch()
-    one.fill()
-    two = launch()
-    statuses = [post(live, HELLO | {"expected_turn": 1}).status_code for live in (one, two)]
-    assert statuses == [200, 409]
-
-
-def test_a_session_goes_on_on_any_replica(launch: Launch) -> None:
-    one = launch()
-    one.fill()
-    two = launch()
-    one.turn("s", "user", "Hello")
-    two.turn("s", "bot", "Hi")
-    assert one.turn("s", "user", "A room, please")["turn"] == 3

@@ -217,3 +217,15 @@ def test_a_number_of_rows_beyond_every_session_is_refused(live: Live) -> None:
     answer = live.http.post("/sessions/s/turn", json=body)
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["loc"] == ["body", "last_rows"]
+
+
+def test_timings_of_an_answer_stand_in_its_header(live: Live) -> None:
+    said, goals = {"speaker": "user", "text": "Hello"}, [{"text": "Bye"}, {"text": "Thanks"}]
+    for path, body in (
+        ("/sessions/s/turn", said),
+        ("/rank", {"context": [said], "candidates": ["Hi"]}),
+        ("/plan", {"goals": goals}),
+    ):
+        response = live.http.post(path, json=body)
+        stages = [f"{name};dur={ms:.3f}" for name, ms in live.ok(response)["timings_ms"].items()]
+        assert response.headers["server-timing"] == ", ".join(stages)

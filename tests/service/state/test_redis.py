@@ -32,11 +32,6 @@ async def fails(client: Redis, *command: str) -> None:
     assert counted(metrics, "ok") == 0
 
 
-async def test_answers_are_bytes(redis: Redis) -> None:
-    await redis.set("key", b"\xff\x00")
-    assert await redis.get("key") == b"\xff\x00"
-
-
 async def test_an_operation_is_counted_by_its_result(redis: Redis) -> None:
     metrics = Metrics()
     with redis_errors(metrics, "session_write"):

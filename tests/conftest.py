@@ -30,15 +30,20 @@ TESTS = Path(__file__).parent
 MARKS = {
     "service/live": "live",
     "service/live/test_console_tour.py": "browser",
+    "service/state/test_private_redis.py": "live",
     "service/test_server.py": "live",
     "models/test_onnx.py": "train",
     "test_examples.py": "docs",
 }
 """The marks of all tests in a file or folder."""
+OWN_REDIS = {"redis_server", "redis_cluster", "cluster_url"}
+"""Fixtures that start a Redis: what needs one is marked `live`."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if OWN_REDIS & set(getattr(item, "fixturenames", ())):
+            item.add_marker("live")
         place = item.path.relative_to(TESTS)
         for path, mark in MARKS.items():
             if place.is_relative_to(path):

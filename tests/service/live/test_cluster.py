@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from threading import Event
 from typing import Any
 
 import pytest
@@ -11,8 +12,8 @@ import pytest
 from tests.service.conftest import RedisServer, free_port
 from tests.service.live.conftest import Launch, Oracle
 from tests.service.live.talk import Talk
-from tests.waiting import eventually
-from turnwise.service.pools import upkeep
+from tests.waiting import PATIENCE, eventually
+from turnwise.service.pools import store, upkeep
 from turnwise.service.pools.store import PoolStore
 
 SLOTS = 16_384
@@ -151,19 +152,24 @@ def test_a_pool_is_folded_while_its_slot_moves(
         live.ok(live.http.put("/pools/default/candidates", json=[{"text": f"Reply {number}."}]))
     size = live.get("/pools/default")["size"]
     moves: list[Move] = []
-    fold = PoolStore.fold
+    tried, fold = Event(), PoolStore.fold
 
     async def fold_while_it_moves(self: PoolStore, *args: Any) -> object:  # noqa: ANN401
-        moves.append(Move(nodes, "tw:pool:{default/default}:meta"))
-        return await fold(self, *args)
+        if not moves:
+            moves.append(Move(nodes, "tw:pool:{default/default}:meta"))
+        try:
+            return await fold(self, *args)
+        finally:
+            tried.set()
 
     monkeypatch.setattr(PoolStore, "fold", fold_while_it_moves)
+    monkeypatch.setattr(store, "_LOCK_SECONDS", 1)  # so that one that had to wait is tried again
     monkeypatch.setattr(upkeep, "_MIN_ENTRIES", 5)
-    eventually(lambda: bool(moves))
+    assert tried.wait(PATIENCE)
     (move,) = moves
-    eventually(lambda: move.source.command("LLEN", "tw:pool:{default/default}:log") == 1)
     move.carry()
     move.end()
+    eventually(lambda: move.target.command("LLEN", "tw:pool:{default/default}:log") == 1)
     other = launch(redis_url=url, redis_cluster=True)
     eventually(lambda: other.http.get("/pools/default").json().get("size") == size)
     assert other.get("/pools/default")["state"] == "ready"

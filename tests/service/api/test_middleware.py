@@ -6,7 +6,7 @@ import httpx
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from tests.service.api.conftest import Connect, Limit, Parts, connect, make_app, request_scope
+from tests.service.api.conftest import Connect, Parts, connect, make_app, request_scope
 from turnwise.service.api import middleware
 from turnwise.service.settings import Settings
 
@@ -151,15 +151,6 @@ async def test_a_request_that_takes_too_long_as_a_whole_is_dropped(
         503, "urn:turnwise:problem:deadline-exceeded",
     )  # fmt: skip
     assert work.ended.is_set()
-
-
-async def test_malformed_content_length_is_left_to_the_counting(
-    client_of: Connect, limit: Limit
-) -> None:
-    limit(max_body_bytes=10)
-    async with client_of() as client:
-        response = await client.post("/rank", content=b"x" * 11, headers={"Content-Length": "?"})
-    assert response.status_code in {413, 415}
 
 
 async def test_the_time_of_a_body_is_that_of_reading_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -212,13 +212,6 @@ def test_a_default_pool_whose_filling_was_broken_off_is_filled(
     assert again.get("/pools/default")["size"] == 1 + len(REPLIES)
 
 
-def test_a_number_of_rows_beyond_every_session_is_refused(live: Live) -> None:
-    body = {"speaker": "user", "text": "Hello", "last_rows": 10**20}
-    answer = live.http.post("/sessions/s/turn", json=body)
-    assert answer.status_code == 422
-    assert answer.json()["errors"][0]["loc"] == ["body", "last_rows"]
-
-
 def test_timings_of_an_answer_stand_in_its_header(live: Live) -> None:
     said, goals = {"speaker": "user", "text": "Hello"}, [{"text": "Bye"}, {"text": "Thanks"}]
     for path, body in (

@@ -3,12 +3,9 @@ import json
 import lzma
 import pickle
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from turnwise.models.data import (
     Dialogue,
@@ -51,16 +48,6 @@ def failure(path: Path) -> DataError:
 
 def said(*texts: str) -> list[dict[str, str]]:
     return [{"speaker": "AB"[i % 2], "text": text} for i, text in enumerate(texts)]
-
-
-@given(st.lists(st.builds(Utterance, st.sampled_from("ABC"), st.text(min_size=1))))
-def test_merging_leaves_no_neighbours_of_one_speaker_and_loses_no_text(
-    utterances: list[Utterance],
-) -> None:
-    merged = merge_runs(utterances)
-    assert all(one.speaker != other.speaker for one, other in pairwise(merged))
-    assert " ".join(u.text for u in merged) == " ".join(u.text for u in utterances)
-    assert merge_runs(merged) == merged
 
 
 def test_merging_joins_the_texts_of_a_run_by_a_space() -> None:
@@ -168,12 +155,6 @@ def test_errors_survive_pickling(error: TurnwiseError) -> None:
     assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
 
 
-def test_a_config_error_names_file_and_field() -> None:
-    assert str(ConfigError("must be positive", "c.toml", "batch")) == (
-        'c.toml, field "batch": must be positive'
-    )
-
-
 @pytest.mark.parametrize("line", ["{", "nonsense", '{"id": 1} {}', "[" * 200_000, "1" * 5_000])
 def test_bad_json_is_named_by_line(tmp_path: Path, line: str) -> None:
     assert failure(written(tmp_path, "t.jsonl", FORMATS[".jsonl"] + line)).line == 2
@@ -247,11 +228,6 @@ def test_wrong_csv_is_named_by_line_and_field(
 ) -> None:
     error = failure(written(tmp_path, "t.csv", rows))
     assert (error.line, error.field) == (line, field)
-
-
-def test_a_table_with_another_separator_shows_its_header(tmp_path: Path) -> None:
-    error = failure(written(tmp_path, "t.csv", "dialogue_id;speaker;text\n1;A;hi\n"))
-    assert error.what == 'missing from the header "dialogue_id;speaker;text"'
 
 
 def test_csv_may_hold_quoted_line_breaks_other_columns_and_a_byte_order_mark(

@@ -1,12 +1,11 @@
 import json
 import re
 
-import numpy as np
 import pytest
 
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.roles import EncoderKind, Relation, Role
+from turnwise.models.roles import Relation, Role
 from turnwise.models.scores import reachability, rows, running_query
 from turnwise.models.training.config import EncoderConfig, read_stages, renamed
 
@@ -22,12 +21,6 @@ def test_it_is_small_and_holds_no_pickle() -> None:
     files = [path for path in DEFAULT_MODEL.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= 50_000_000
     assert {path.suffix for path in files} <= {".safetensors", ".json", ".txt", ".md"}
-
-
-def test_it_is_a_triple_encoder_of_384_dimensions(encoder: UtteranceEncoder) -> None:
-    assert encoder.kind is EncoderKind.TRIPLE
-    assert encoder.dimension == 384
-    assert encoder.encode(["Good morning!"], Role.AFTER).dtype == np.float32
 
 
 def read_default_stages() -> list[EncoderConfig]:
@@ -95,56 +88,26 @@ def test_it_picks_replies_that_fit(encoder: UtteranceEncoder, said: list[str], w
 
 
 # What A said, two answers of B, and a goal that A would say after the first of them.
+# fmt: off
 GOALS = [
-    (
-        "What should we do tonight?",
-        "There is a new Italian place downtown.",
-        "I have to do my homework first.",
-        "Let us book a table for two.",
-    ),
-    (
-        "My laptop does not start any more.",
-        "Have you tried another charger?",
-        "I like the colour of it.",
-        "The battery was empty, it works now.",
-    ),
-    (
-        "I would like to travel in June.",
-        "Would you rather fly or take the train?",
-        "My brother was born in June.",
-        "Then please book me a flight to Lisbon.",
-    ),
-    (
-        "How was your weekend?",
-        "We went hiking in the mountains.",
-        "I cleaned the whole flat.",
-        "Was the view from the top worth it?",
-    ),
-    (
-        "I need a present for my mother.",
-        "Does she like to read?",
-        "It is raining again.",
-        "Which novel would you recommend?",
-    ),
-    (
-        "Good morning, what can I get you?",
-        "Do you have anything without milk?",
-        "It is cold outside.",
-        "We have oat and soy drinks.",
-    ),
-    (
-        "I have a headache since yesterday.",
-        "You should see a doctor.",
-        "I watched the match yesterday.",
-        "Can I get an appointment this afternoon?",
-    ),
-    (
-        "Did you see the game last night?",
-        "Yes, the goalkeeper was amazing.",
-        "No, I went to bed early.",
-        "He saved two penalties.",
-    ),
+    ("What should we do tonight?", "There is a new Italian place downtown.",
+     "I have to do my homework first.", "Let us book a table for two."),
+    ("My laptop does not start any more.", "Have you tried another charger?",
+     "I like the colour of it.", "The battery was empty, it works now."),
+    ("I would like to travel in June.", "Would you rather fly or take the train?",
+     "My brother was born in June.", "Then please book me a flight to Lisbon."),
+    ("How was your weekend?", "We went hiking in the mountains.",
+     "I cleaned the whole flat.", "Was the view from the top worth it?"),
+    ("I need a present for my mother.", "Does she like to read?",
+     "It is raining again.", "Which novel would you recommend?"),
+    ("Good morning, what can I get you?", "Do you have anything without milk?",
+     "It is cold outside.", "We have oat and soy drinks."),
+    ("I have a headache since yesterday.", "You should see a doctor.",
+     "I watched the match yesterday.", "Can I get an appointment this afternoon?"),
+    ("Did you see the game last night?", "Yes, the goalkeeper was amazing.",
+     "No, I went to bed early.", "He saved two penalties."),
 ]
+# fmt: on
 
 
 def test_it_mostly_tells_which_reply_leads_to_a_goal(encoder: UtteranceEncoder) -> None:

@@ -22,12 +22,7 @@ from turnwise.models.scores import Aggregation
 
 Folder = Callable[[EncoderKind], Path]
 Encoder = Callable[[EncoderKind], UtteranceEncoder]
-TEXTS = ["good evening", "two rooms please", "good evening", "a very long reply " * 12, ""]
-
-
-@pytest.mark.parametrize("kind", list(EncoderKind))
-def test_the_kind_is_read_from_the_folder(tiny_encoder: Encoder, kind: EncoderKind) -> None:
-    assert tiny_encoder(kind).kind is kind
+TEXTS = ["good evening", "two rooms please", "good evening", "a very long reply " * 60, ""]
 
 
 def test_what_a_run_trained_goes_by_the_name_of_the_run(tmp_path: Path) -> None:
@@ -56,15 +51,9 @@ def test_vectors_are_those_of_sentence_transformers_with_the_prefix(
     prefixed = [prefixes.get((kind, role), "") + text for text in TEXTS]
     plain = SentenceTransformer(str(tiny_encoder_folder(kind)), device="cpu")
     wanted = plain.encode(prefixed, normalize_embeddings=True, show_progress_bar=False)
+    assert tiny_encoder(kind).kind is kind
     got = tiny_encoder(kind).encode(TEXTS, role, Relation.OTHER)
     assert got == pytest.approx(wanted, abs=1e-5)
-
-
-def test_vectors_are_unit_float32(tiny_encoder: Encoder) -> None:
-    vectors = tiny_encoder(EncoderKind.TRIPLE).encode(TEXTS, Role.AFTER)
-    assert vectors.dtype == np.float32
-    assert vectors.shape == (len(TEXTS), tiny_encoder(EncoderKind.TRIPLE).dimension)
-    assert np.linalg.norm(vectors, axis=1) == pytest.approx(1, abs=1e-5)
 
 
 @settings(
@@ -85,21 +74,9 @@ def test_a_relation_a_text(tiny_encoder: Encoder) -> None:
     assert not np.allclose(mixed[0], mixed[1], atol=1e-3)
 
 
-def test_as_many_relations_as_texts(tiny_encoder: Encoder) -> None:
-    with pytest.raises(ValueError, match="shorter"):
-        tiny_encoder(EncoderKind.TRIPLE).encode(["a", "b"], Role.FIRST, [Relation.SAME])
-
-
 def test_no_texts_give_no_vectors(tiny_encoder: Encoder) -> None:
     encoder = tiny_encoder(EncoderKind.TRIPLE)
     assert encoder.encode([], Role.AFTER).shape == (0, encoder.dimension)
-
-
-def test_long_texts_are_cut_at_the_models_limit(tiny_encoder: Encoder) -> None:
-    encoder = tiny_encoder(EncoderKind.SINGLE)
-    long, longer = "word " * 500, "word " * 900
-    vectors = encoder.encode([long, longer], Role.AFTER)
-    assert vectors[0] == pytest.approx(vectors[1], abs=1e-5)
 
 
 def test_the_fingerprint_tells_models_apart(
@@ -108,10 +85,6 @@ def test_the_fingerprint_tells_models_apart(
     again = UtteranceEncoder(tiny_encoder_folder(EncoderKind.TRIPLE), device="cpu")
     assert again.fingerprint == tiny_encoder(EncoderKind.TRIPLE).fingerprint
     assert len({tiny_encoder(kind).fingerprint for kind in EncoderKind}) == len(EncoderKind)
-
-
-def test_without_a_card_the_aggregation_is_the_mean(tiny_encoder: Encoder) -> None:
-    assert tiny_encoder(EncoderKind.TRIPLE).aggregation == Aggregation("mean")
 
 
 def copy_with_card(model: Path, folder: Path, aggregation: str) -> None:

@@ -195,13 +195,6 @@ def test_bm25_looks_for_the_words_of_the_goal() -> None:
     assert rows["BM25, no goal"]["average_rank"] == 2.5
 
 
-def test_hits_of_eleven_are_certain_at_twenty_five(
-    tiny_encoder: Encoders, examples: list[ShortTermExample]
-) -> None:
-    for row in evaluate_short_term({"x": tiny_encoder(EncoderKind.SINGLE)}, examples):
-        assert row.metrics["hits@25"] == row.metrics["hits@50"] == 1
-
-
 def test_the_quick_average_ranks_are_those_of_the_whole_evaluation(
     tiny_encoder: Encoders, examples: list[ShortTermExample]
 ) -> None:

@@ -239,13 +239,6 @@ def test_the_most_similar_choice_is_taken(tiny_encoder: Encoders) -> None:
         assert row["accuracy/turns=2"] == pytest.approx(np.mean(right[2::3]))
 
 
-def test_a_tie_for_the_best_choice_is_right_by_chance() -> None:
-    last, choices = Said((), "A", "bread rain"), ("rain bread", "bread rain", "lamp")
-    asked = [Question(last, choices, answer, "", "") for answer in range(3)]
-    _, overlap = evaluate_choices({}, asked)
-    assert overlap.metrics["accuracy"] == pytest.approx((1 / 2 + 1 / 2 + 0) / 3)
-
-
 class Overflowing(LanguageModel):
     """Finds NaN for the first of three choices, and the last one likely for its tokens."""
 

@@ -68,14 +68,6 @@ def naive(name: str, encoder: UtteranceEncoder, texts: list[str], relations: lis
     return query
 
 
-@pytest.mark.parametrize("kind", list(EncoderKind))
-def test_the_kind_decides_on_the_systems(
-    kind: EncoderKind, tiny_encoder: Encoders, dialogues: list[Dialogue]
-) -> None:
-    encoded = encode_split(tiny_encoder(kind), make_split(dialogues[:2], [2]))
-    assert list(encoded_systems(encoded)) == NAMES[kind]
-
-
 @pytest.mark.parametrize(
     ("kind", "name"),
     [(kind, name) for kind, names in NAMES.items() for name in names if name != "MaxSim"],

@@ -16,14 +16,6 @@ CONTEXT = ["a b c", "d", "e f"]
 CANDIDATES = ["g h", "i", "j k l m n o p q r", "b c"]
 
 
-def test_one_score_a_candidate(ioi: IoI) -> None:
-    scores = ioi.scores(CONTEXT, CANDIDATES)
-    assert scores.shape == (4,)
-    assert scores.dtype == np.float32
-    assert len(set(scores.tolist())) == 4
-    assert ioi.scores(CONTEXT, []).shape == (0,)
-
-
 def test_a_score_does_not_depend_on_the_other_candidates(ioi: IoI) -> None:
     together = ioi.scores(CONTEXT, CANDIDATES)
     alone = [ioi.scores(CONTEXT, [text])[0] for text in CANDIDATES]
@@ -46,12 +38,6 @@ def test_contexts_of_different_lengths_share_a_batch(ioi: IoI) -> None:
         together = final_score(match(ioi.network, examples), "local").numpy()
     alone = [ioi.scores(context, ["g h"])[0] for context in contexts]
     assert np.allclose(together, alone, atol=1e-6)
-
-
-def test_the_order_of_utterances_counts(ioi: IoI) -> None:
-    assert not np.allclose(
-        ioi.scores(CONTEXT, CANDIDATES), ioi.scores(CONTEXT[::-1], CANDIDATES), atol=1e-6
-    )
 
 
 def test_only_the_newest_utterances_count(ioi: IoI) -> None:

@@ -62,16 +62,6 @@ def test_cached_embeddings_give_the_context_of_the_texts(model: PairwiseModel) -
         assert np.allclose(model.contexts(cached[:end]), by_text, atol=1e-5)
 
 
-def test_what_is_older_than_k_does_not_count(model: PairwiseModel) -> None:
-    long, short = model.encode_contexts([TEXTS, TEXTS[1:]])
-    assert np.array_equal(long, short)
-
-
-def test_a_short_context_is_not_one_that_repeats_itself(model: PairwiseModel) -> None:
-    short, repeated = model.encode_contexts([["one"], ["one", "one", "one"]])
-    assert not np.allclose(short, repeated, atol=1e-3)
-
-
 def test_an_empty_context_is_refused(model: PairwiseModel) -> None:
     with pytest.raises(ValueError, match="at least one utterance"):
         model.contexts(np.empty((0, 32), np.float32))

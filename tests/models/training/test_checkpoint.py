@@ -4,14 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from matplotlib.figure import Figure
 from torch import nn
 
 from turnwise.models.errors import TrainingError
 from turnwise.models.training.checkpoint import (
     Curves,
     State,
-    draw_curves,
     load_checkpoint,
     recipe_of,
     recover,
@@ -151,20 +149,6 @@ def test_the_weights_of_another_model_cannot_be_read(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "checkpoint", state_of(seed=1))
     with pytest.raises(TrainingError, match="cannot be read"):
         load_checkpoint(tmp_path / "checkpoint", state_of(learner=nn.Linear(3, 2), seed=1))
-
-
-def test_a_single_validation_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    figures: list[Figure] = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, _, **__: figures.append(figure))
-    Curves(tmp_path, 0).add(1, 1e-3, {"ccl": 0.5}, {"average_rank": 2.0, "_own/average_rank": 3.0})
-    draw_curves(tmp_path / "curves.csv", tmp_path / "curves.png")
-    loss, validation = figures[0].axes
-    names = []
-    for axes in (loss, validation):
-        assert all(line.get_marker() != "None" for line in axes.lines)
-        legend = axes.get_legend()
-        names.append([text.get_text() for text in legend.get_texts()] if legend else [])
-    assert names == [["ccl"], ["average_rank", "_own/average_rank"]]
 
 
 @pytest.mark.parametrize("cut", ["1", "2,", "2,loss/ccl", "2,loss/ccl,", "2,loss/ccl,0.5"])

@@ -1,5 +1,4 @@
 import json
-import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from safetensors.torch import load_file
 
 from tests.models.training.conftest import Folder, write_dialogues
 from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.errors import ConfigError, DataError, TrainingError, TurnwiseError
+from turnwise.models.errors import DataError, TrainingError, TurnwiseError
 from turnwise.models.rerankers import reranker_kind
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training.run import run
@@ -221,13 +220,6 @@ def test_wrong_data_of_a_later_stage_is_reported_before_the_first_is_trained(
     assert caught.value.file == str(corpora / "second" / file)
     assert (caught.value.line, caught.value.field) == (9, "utterances[0].text")
     assert not (tmp_path / "out").exists()
-
-
-def test_a_wrong_configuration_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "wrong.toml"
-    path.write_text('kind = "triple"\nbase = "x"\ndata = [{path = "y"}]\nobjectives = {epochs = 3}')
-    with pytest.raises(ConfigError, match=re.escape("objectives.epochs")):
-        run(path, [], tmp_path / "out")
 
 
 @pytest.mark.parametrize(

@@ -105,23 +105,6 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(tmp_path: Path) -> None:
     assert curves[0] == curves[1]
 
 
-def test_a_new_run_drops_the_checkpoints_of_an_earlier_one(tmp_path: Path) -> None:
-    for folder in (tmp_path / "base", tmp_path):
-        fit(Line(), folder)
-    with pytest.raises(KeyboardInterrupt):
-        fit(Line(every=9), tmp_path / "base", report=stop, successor=tmp_path)
-    assert not (tmp_path / "base" / "checkpoint").exists()
-    assert not (tmp_path / "checkpoint").exists()
-
-
-def test_a_finished_stage_leaves_the_next_one_to_resume(tmp_path: Path) -> None:
-    for folder in (tmp_path / "base", tmp_path):
-        fit(Line(), folder)
-    again = partial(fit, Line(), tmp_path / "base", resume=True, successor=tmp_path)
-    assert steps_of(again) == []
-    assert (tmp_path / "checkpoint").exists()
-
-
 def test_a_checkpoint_of_other_values_or_data_is_not_resumed(tmp_path: Path) -> None:
     fit(Line(), tmp_path)
     with pytest.raises(TrainingError, match="another run, which differs in epochs;"):

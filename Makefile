@@ -29,6 +29,7 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports --quiet
 
 # The documentation as a site, to read or to put on any web server.
 docs: $(VENV)/.installed-docs
@@ -39,7 +40,7 @@ docs: $(VENV)/.installed-docs
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@echo "Installing Turnwise into $(VENV); the first time this takes some minutes."
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) --editable .
+	@$(PIP) --editable '.[server]'
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed

@@ -1,6 +1,7 @@
 """The command line: `turnwise serve`, `chat`, `doctor`, `key`, `pool`, `train` and `evaluate`."""
 
-from typing import Annotated
+import sys
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -16,6 +17,14 @@ from turnwise.service.commands.train import train
 from turnwise.service.errors import ServiceError
 
 _SERVICE, _MODELS = "The service", "Models"
+_EXTRAS = {
+    "serve": "server",
+    "doctor": "server",
+    "pool": "server",
+    "train": "train",
+    "evaluate": "train",
+}
+"""The extra that brings all the packages that a command needs; the client is always there."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -55,9 +64,23 @@ def turnwise(
 
 
 def main() -> None:
-    """Run the command line; what a user can mend ends in one line and exit status 2."""
+    """Run the command line; an error that the user can fix ends in one line and exit status 2."""
     try:
         app()
+    except ModuleNotFoundError as error:
+        _report_missing_extra(error)
     except (TurnwiseError, ServiceError, OSError) as error:
-        typer.echo(f"error: {' '.join(str(error).split())}", err=True)
-        raise SystemExit(2) from None
+        _fail(str(error))
+
+
+def _report_missing_extra(error: ModuleNotFoundError) -> NoReturn:
+    command = next((word for word in sys.argv[1:] if word in _EXTRAS), None)
+    if command is None or str(error.name).startswith("turnwise"):
+        raise error
+    extra = _EXTRAS[command]
+    _fail(f"turnwise {command} needs the extra '{extra}': pip install 'turnwise[{extra}]'")
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"error: {' '.join(message.split())}", err=True)
+    raise SystemExit(2) from None

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     PositiveInt,
     ValidationError,
@@ -20,8 +18,8 @@ from pydantic_settings.exceptions import SettingsError as UnreadableError
 
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.errors import TurnwiseError
+from turnwise.service.wire.keys import ApiKey
 
-Scope = Literal["select", "pools", "admin"]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 _PREFIX = "TURNWISE_"
@@ -36,16 +34,6 @@ _REMOVED = {
     )
 }  # fmt: skip
 """Settings that became constants: this release ignores them, the next one rejects them."""
-
-
-class ApiKey(BaseModel):
-    """An API key: its name, which several may share, is the namespace of its sessions and pools."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    scopes: frozenset[Scope] = frozenset({"select"})
 
 
 _REPORTED = (

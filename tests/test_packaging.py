@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import Distribution, distribution
@@ -148,7 +149,7 @@ def test_variables_are_settings(path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", [BASE, MONITORING, *OVERLAYS], ids=relative)
-def test_what_a_kustomization_names_exists_and_nothing_lies_beside_it(folder: Path) -> None:
+def test_a_kustomization_names_every_file_beside_it_and_no_other(folder: Path) -> None:
     kustomization = load(folder / "kustomization.yaml")
     patches = [patch["path"] for patch in kustomization.get("patches", [])]
     named = [*kustomization["resources"], *kustomization.get("components", []), *patches]
@@ -284,18 +285,23 @@ SAID = {
 
 
 def runtime() -> dict[str, Distribution]:
-    """What the service is installed with: what it requires, what that requires, and so on."""
+    """The packages that `turnwise[server]` brings, directly or not."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     found: dict[str, Distribution] = {}
-    waiting = [Requirement("turnwise")]
+    waiting = [*project["dependencies"]]
+    for extra in ("server", "encoder"):
+        waiting += project["optional-dependencies"][extra]
     while waiting:
-        required = waiting.pop()
-        package = found[canonicalize_name(required.name)] = distribution(required.name)
-        for line in package.requires or ():
-            needed = Requirement(line)
-            extras = [{"extra": extra} for extra in (required.extras or {""})]
-            wanted = needed.marker is None or any(map(needed.marker.evaluate, extras))
-            if wanted and canonicalize_name(needed.name) not in found:
-                waiting.append(needed)
+        required = Requirement(waiting.pop())
+        name = canonicalize_name(required.name)
+        if name == "turnwise" or name in found:
+            continue
+        package = found[name] = distribution(name)
+        extras = [{"extra": extra} for extra in (required.extras or {""})]
+        waiting += [
+            line for line in package.requires or ()
+            if (marker := Requirement(line).marker) is None or any(map(marker.evaluate, extras))
+        ]  # fmt: skip
     return found
 
 
@@ -321,7 +327,7 @@ def may_be_used(expression: str) -> bool:
     )
 
 
-def test_every_package_that_the_service_needs_may_be_used() -> None:
+def test_every_package_of_the_service_may_be_used() -> None:
     licences = {name: licence(package) for name, package in runtime().items()}
     assert len(licences) > 40
     assert {name: said for name, said in licences.items() if not may_be_used(said)} == {}

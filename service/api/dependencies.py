@@ -8,8 +8,8 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from turnwise.service.api.security import authorize, identify
 from turnwise.service.api.services import Services
-from turnwise.service.settings import Scope
 from turnwise.service.wire.fields import Name
+from turnwise.service.wire.keys import Scope
 
 _bearer = HTTPBearer(
     scheme_name="API key",

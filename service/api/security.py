@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turnwise.service.errors import Forbidden, Unauthenticated
-from turnwise.service.settings import ApiKey, Scope
+from turnwise.service.wire.keys import ApiKey, Scope
 
 NAMESPACE = "default"
 """Namespace of everybody, where there are no keys."""

@@ -22,7 +22,7 @@ def key(
 
     from pydantic import ValidationError  # noqa: PLC0415
 
-    from turnwise.service.settings import ApiKey  # noqa: PLC0415
+    from turnwise.service.wire.keys import ApiKey  # noqa: PLC0415
 
     secret = secrets.token_urlsafe(32)
     digest = hashlib.sha256(secret.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""`turnwise doctor`: what is wrong, and what to do about it."""
+"""The command `turnwise doctor`."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,16 +15,17 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 def doctor() -> None:
     """Check settings, model, Redis, pools and port; say what to do.
 
-    Exit status 1 where something keeps the service from serving.
+    The exit status is 1 if the service could not serve.
     """
-    from turnwise.service.commands.doctor import Finding, examine  # noqa: PLC0415 - loads torch
+    from turnwise.service.commands.doctor.examine import examine  # noqa: PLC0415 - loads torch
+    from turnwise.service.commands.doctor.finding import Finding  # noqa: PLC0415
     from turnwise.service.settings import SettingsError, read_settings  # noqa: PLC0415
 
     async def examined(doing: Callable[[str], None]) -> list[Finding]:
         try:
             settings = read_settings()
         except SettingsError as error:
-            return [Finding("settings", "fail", str(error), "mend or unset these variables")]
+            return [Finding("settings", "fail", str(error), "correct or unset these variables")]
         return [finding async for finding in examine(settings, doing)]
 
     console = Console()

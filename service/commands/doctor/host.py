@@ -1,4 +1,4 @@
-"""Whether this machine is one to serve from: folder, files, cores, port."""
+"""Checks of this machine: folder, files, cores, port."""
 
 import errno
 import shutil
@@ -20,7 +20,7 @@ _ROOM = 1 << 30
 
 
 def examine_settings(settings: Settings) -> Iterator[Finding]:
-    """Yield what can be said without starting anything."""
+    """Yield the findings about settings; this starts nothing."""
     if ignored := ignored_variables():
         found = f"{', '.join(ignored)}: no longer settings, and ignored"
         yield Finding("variables", "warn", found, "unset them")
@@ -35,7 +35,7 @@ def examine_settings(settings: Settings) -> Iterator[Finding]:
 
 
 def examine_device(device: str) -> Finding:
-    """Say whether the device that the model runs on is the best one here.
+    """Return whether the model runs on the best device of this machine.
 
     Args:
         device: The type of the device: "cpu", "cuda".
@@ -47,30 +47,30 @@ def examine_device(device: str) -> Finding:
 
 
 def examine_port(settings: Settings, fingerprint: str | None) -> Finding:
-    """Say whether the port is free, or has a service that is ready, with this model.
+    """Return whether the port is free, or has a service that is ready, with this model.
 
     Args:
-        settings: Which port.
-        fingerprint: Of the model of the settings, where it loads.
+        settings: Host and port.
+        fingerprint: The fingerprint of the settings' model, or None if it does not load.
     """
     subject = f"port {settings.port}"
     if (refused := _refused(settings.host, settings.port)) is None:
         return Finding(subject, "ok", "free")
     if refused.errno != errno.EADDRINUSE:
-        found = f"cannot be listened to on {settings.host}: {refused.strerror}"
-        return Finding(subject, "fail", found, "name others: TURNWISE_HOST, TURNWISE_PORT")
+        found = f"cannot listen on {settings.host}: {refused.strerror}"
+        return Finding(subject, "fail", found, "choose others: TURNWISE_HOST, TURNWISE_PORT")
     try:
         with Client(local_url(settings.host, settings.port), timeout=2.0, deadline=2.0) as client:
             version = client.version()
             client.ready()
     except UnavailableError as error:
-        advice = "wait where pools are being loaded; else see the checks above and its log"
+        advice = "wait if it is loading pools; else see the checks above and its log"
         return Finding(subject, "fail", f"a service that is not ready: {error.detail}", advice)
     except ClientError:
         advice = "stop that program, or take another port: TURNWISE_PORT"
         return Finding(subject, "fail", "another program has it", advice)
     if fingerprint not in {None, version.model.fingerprint}:
-        advice = "start it anew to use the model of these settings"
+        advice = "restart it to use the model of these settings"
         return Finding(
             subject, "warn", f"a service with another model: {version.model.name}", advice
         )
@@ -91,9 +91,9 @@ def _folder(folder: Path, *, private_redis: bool) -> Finding:
     if not writable(there):
         found = f"{there} cannot be written to"
         if private_redis:
-            return Finding("data folder", "fail", found, "name another in TURNWISE_DATA_DIR")
-        # As in the images, which bring what they keep there of their model.
-        return Finding("data folder", "ok", f"{found}: what is exported is read, nothing is added")
+            return Finding("data folder", "fail", found, "choose another TURNWISE_DATA_DIR")
+        # As in the images, which bring their exported model.
+        return Finding("data folder", "ok", f"{found}: the service only reads exported models")
     free = shutil.disk_usage(there).free
     found = f"{folder}, {free / 2**30:.1f} GB free"
     if free < _ROOM:
@@ -105,14 +105,14 @@ def _default_pool(file: Path) -> Finding:
     try:
         count = len(read_candidates(file))
     except DataError as error:
-        return Finding("default pool", "fail", str(error), "mend TURNWISE_DEFAULT_POOL's file")
+        return Finding("default pool", "fail", str(error), "correct TURNWISE_DEFAULT_POOL's file")
     return Finding("default pool", "ok", f"{count} candidates in {file}")
 
 
 def _model_folder(subject: str, folder: Path) -> Finding:
     if folder.is_dir():
         return Finding(subject, "ok", str(folder))
-    advice = f"mend or unset TURNWISE_{subject.upper()}"
+    advice = f"correct or unset TURNWISE_{subject.upper()}"
     return Finding(subject, "fail", f"there is no folder {folder}", advice)
 
 
@@ -125,7 +125,7 @@ def _threads(search: int) -> Finding:
 
 
 def _refused(host: str, port: int) -> OSError | None:
-    """Return why a port cannot be had, if it cannot."""
+    """Return the error of binding to a port, or None."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

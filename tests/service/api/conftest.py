@@ -18,7 +18,8 @@ from turnwise.service.api import create_api
 from turnwise.service.api.services import Services
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate
-from turnwise.service.settings import ApiKey, Limits, Scope, Settings
+from turnwise.service.settings import Limits, Settings
+from turnwise.service.wire.keys import ApiKey, Scope
 from turnwise.service.wire.planning import PlanAnswer, PlannedOrder
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolVersion, Selected
 from turnwise.service.wire.ranking import RankAnswer, Ranked

@@ -10,7 +10,8 @@ from tests.service.conftest import RedisServer
 from tests.service.live.conftest import REPLIES, Launch, Live
 from turnwise.models.roles import EncoderKind
 from turnwise.service.cli import main
-from turnwise.service.commands.doctor import Finding, examine
+from turnwise.service.commands.doctor.examine import examine
+from turnwise.service.commands.doctor.finding import Finding
 from turnwise.service.settings import Settings
 
 Examined = Callable[..., dict[str, Finding]]

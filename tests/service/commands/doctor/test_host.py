@@ -73,4 +73,4 @@ def test_a_port_of_another_program(host: str) -> None:
 def test_a_host_that_is_another_machine_s() -> None:
     finding = examine_port(Settings(host="192.0.2.1", port=0, allow_anonymous=True), None)
     assert (finding.grade, "TURNWISE_HOST" in finding.advice) == ("fail", True)
-    assert finding.found.startswith("cannot be listened to on 192.0.2.1: ")
+    assert finding.found.startswith("cannot listen on 192.0.2.1: ")

@@ -1,0 +1,99 @@
+"""Examines what a service needs, before its start or while it runs."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.errors import TurnwiseError
+from turnwise.models.roles import Relation, Role
+from turnwise.service.app.parts import load_encoder
+from turnwise.service.commands.doctor.finding import Finding
+from turnwise.service.commands.doctor.host import examine_device, examine_port, examine_settings
+from turnwise.service.commands.doctor.pools import examine_pools
+from turnwise.service.commands.doctor.redis import examine_redis
+from turnwise.service.settings import Settings, SettingsError
+from turnwise.service.state.private_redis import (
+    PrivateRedisError,
+    bundled_server,
+    running_or_started,
+)
+from turnwise.service.state.redis import connect
+
+_SAID = "Hello, I would like to change the date of my booking to Friday, please."
+
+
+async def examine(settings: Settings, doing: Callable[[str], None]) -> AsyncIterator[Finding]:
+    """Yield the findings; nothing changes, but a model may be exported, as at the service's start.
+
+    Args:
+        settings: The service's settings.
+        doing: Progress callback: called with the name of the next step.
+    """
+    for finding in examine_settings(settings):
+        yield finding
+    doing("loading the model")
+    encoder, finding = await asyncio.to_thread(_model, settings)
+    yield finding
+    if encoder:
+        yield examine_device(encoder.model.device.type)
+    doing("asking Redis")
+    async for finding in _state(settings, encoder):
+        yield finding
+    doing("looking at the port")
+    fingerprint = encoder.fingerprint if encoder else None
+    yield await asyncio.to_thread(examine_port, settings, fingerprint)
+
+
+def _model(settings: Settings) -> tuple[UtteranceEncoder | None, Finding]:
+    try:
+        encoder = load_encoder(settings, settings.model)
+    except (TurnwiseError, RuntimeError) as error:  # torch's own, as where memory is too small
+        advice = "check TURNWISE_MODEL and TURNWISE_DEVICE"
+        return None, Finding("model", "fail", " ".join(str(error).split()), advice)
+    seconds = []
+    for _ in range(6):
+        begin = perf_counter()
+        encoder.encode([_SAID], Role.SECOND, [Relation.OTHER])
+        seconds.append(perf_counter() - begin)
+    found = (
+        f"{encoder.name} ({encoder.fingerprint[:8]}), {encoder.kind}, dimension "
+        f"{encoder.dimension}, {encoder.runtime}, {median(seconds[1:]) * 1e3:.0f} ms an utterance"
+    )
+    return encoder, Finding("model", "ok", found)
+
+
+async def _state(settings: Settings, encoder: UtteranceEncoder | None) -> AsyncIterator[Finding]:
+    async with AsyncExitStack() as stack:
+        try:
+            url = settings.redis_url or await _private(settings.redis_folder, stack)
+        except PrivateRedisError as error:
+            yield Finding("redis", "fail", str(error), "set TURNWISE_REDIS_URL to a Redis")
+            return
+        if url is None:
+            yield Finding("redis", "ok", "none yet; the service starts a private one")
+            return
+        try:
+            redis = connect(url, cluster=settings.redis_cluster, timeout=settings.redis_timeout)
+        except SettingsError as error:
+            yield Finding("redis", "fail", str(error), "correct TURNWISE_REDIS_URL")
+            return
+        stack.push_async_callback(redis.aclose)
+        findings = await examine_redis(redis, cluster=settings.redis_cluster)
+        for finding in findings:
+            yield finding
+        if encoder and not any(finding.found.startswith("cannot") for finding in findings):
+            pairwise = settings.pairwise is not None
+            for finding in await examine_pools(redis, encoder.fingerprint, pairwise=pairwise):
+                yield finding
+
+
+async def _private(folder: Path, stack: AsyncExitStack) -> str | None:
+    """Return the URL of the private Redis, started if it has data; None if it has none."""
+    bundled_server()
+    if not (folder / "appendonly.aof").exists():
+        return None
+    return await stack.enter_async_context(running_or_started(folder))

@@ -1,0 +1,17 @@
+"""API keys as the settings hold them; the service compares digests and never sees a stored key."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Scope = Literal["select", "pools", "admin"]
+
+
+class ApiKey(BaseModel):
+    """An API key. Its name is the namespace of its sessions and pools; keys may share a name."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    scopes: frozenset[Scope] = frozenset({"select"})

@@ -5,6 +5,7 @@
   - ConfigError: a configuration has a field that is unknown, missing or out of range.
   - ModelError: a model folder cannot be loaded.
   - TrainingError: a training run cannot go on.
+  - ServiceError of `turnwise.service.errors`: a request fails.
 """
 
 from collections.abc import Iterable, Iterator

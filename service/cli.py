@@ -14,7 +14,6 @@ from turnwise.service.commands.many_values import ManyValues
 from turnwise.service.commands.pool import pool
 from turnwise.service.commands.serve import serve
 from turnwise.service.commands.train import train
-from turnwise.service.errors import ServiceError
 
 _SERVICE, _MODELS = "The service", "Models"
 _EXTRAS = {
@@ -69,7 +68,7 @@ def main() -> None:
         app()
     except ModuleNotFoundError as error:
         _report_missing_extra(error)
-    except (TurnwiseError, ServiceError, OSError) as error:
+    except (TurnwiseError, OSError) as error:
         _fail(str(error))
 
 

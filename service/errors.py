@@ -30,10 +30,11 @@
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
+from turnwise.models.errors import TurnwiseError
 from turnwise.service.wire.problems import FieldError
 
 
-class ServiceError(Exception):
+class ServiceError(TurnwiseError):
     """Any error of a request; see the tree at the top of the module."""
 
     status: ClassVar[int] = 500

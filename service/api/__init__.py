@@ -1,4 +1,4 @@
-"""HTTP: routes, errors, security. Only this package knows of it."""
+"""The HTTP API: `create_api` puts routes, middleware, errors and documentation together."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -11,10 +11,15 @@ from starlette.middleware import Middleware
 
 from turnwise.service.api import console, ops, plan, pools, rank, sessions
 from turnwise.service.api.docs import DESCRIPTION, TAGS, add_docs
-from turnwise.service.api.middleware import BodyLimit, Cancellation, Observation, RequestIds
+from turnwise.service.api.middleware import (
+    BodyLimit,
+    Cancellation,
+    Observation,
+    RequestIds,
+    Shedding,
+)
 from turnwise.service.api.openapi import add_openapi
 from turnwise.service.api.problems import add_problem_handlers
-from turnwise.service.api.shedding import Shedding
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.tracing import telemetry
 from turnwise.service.settings import Settings

@@ -1,4 +1,4 @@
-"""JSON in and out: strict where it comes in, serialised once where it goes out."""
+"""Strict parsing of JSON requests, and JSON answers that are serialised once."""
 
 from codecs import BOM_UTF8
 from collections.abc import Callable, Coroutine, Mapping
@@ -14,10 +14,10 @@ from turnwise.service.errors import InvalidRequest
 
 
 class JsonRoute(APIRoute):
-    """A route that reads JSON as RFC 8259 has it: no NaN, no lone surrogates, bounded."""
+    """A route that parses JSON strictly (RFC 8259): no NaN, no lone surrogates, bounded."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Hand the route a request with the strict parser."""
+        """Return a handler that gives the route a request with the strict parser."""
         handle = super().get_route_handler()
 
         async def strict(request: Request) -> Response:
@@ -34,10 +34,10 @@ class _StrictRequest(Request):
 
 
 def parse_json(data: bytes) -> Any:  # noqa: ANN401 - whatever the JSON holds
-    """Return what JSON text holds, without the byte order mark that files of Windows begin with.
+    """Return the value of JSON text. A byte order mark, as Windows writes it, is skipped.
 
     Raises:
-        InvalidRequest: It is not JSON.
+        InvalidRequest: The text is not JSON.
     """
     try:
         return from_json(data.removeprefix(BOM_UTF8), allow_inf_nan=False)
@@ -48,12 +48,12 @@ def parse_json(data: bytes) -> Any:  # noqa: ANN401 - whatever the JSON holds
 def answer(
     value: object, timings_ms: Mapping[str, float] | None = None, status: int = 200
 ) -> Response:
-    """Return a value of the use cases as JSON, without validating again what is valid by its type.
+    """Return a value as a JSON answer. It is not validated again: its type guarantees that.
 
     Args:
         value: A pydantic model or a dataclass.
         timings_ms: Stages for the `Server-Timing` header.
-        status: Of the answer.
+        status: Status of the answer.
     """
     response = Response(to_json(value, inf_nan_mode="null"), status, media_type="application/json")
     if timings_ms:

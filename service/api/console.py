@@ -1,7 +1,7 @@
 """The console at `/`: a page and its modules, which call this API as any other client does.
 
-The page is public, and its calls carry the key that its user types in. Files are read once; only a
-name among them is ever answered.
+The page is public. Its calls carry the API key that the user types in. The files are read once, and
+only these files are served.
 """
 
 import hashlib
@@ -35,12 +35,12 @@ _POLICY = "; ".join(
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",  # a string can never become markup
+        "require-trusted-types-for 'script'",  # strings cannot become markup
         "trusted-types 'none'",
     ]
 )
 _HEADERS = {
-    "Cache-Control": "no-cache",  # kept, but asked for again: an update is seen at once
+    "Cache-Control": "no-cache",  # browsers revalidate it, so that updates show at once
     "Content-Security-Policy": _POLICY,
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -70,19 +70,19 @@ def _console() -> dict[str, _File]:
 @router.api_route("/", methods=["GET", "HEAD"])
 @router.api_route("/console", methods=["GET", "HEAD"])
 async def page(request: Request) -> Response:
-    """The page. What it names is relative to here, so that a proxy may put a prefix before it."""
+    """Return the page. Its links are relative, so that a proxy may add a prefix."""
     return _answer(request, PAGE)
 
 
 @router.api_route("/console/", methods=["GET", "HEAD"])
 async def page_with_slash() -> Response:
-    """The page, where its relative names lead somewhere."""
+    """Redirect to the path from which the relative links of the page work."""
     return RedirectResponse("../console", 308)
 
 
 @router.api_route("/console/{name}", methods=["GET", "HEAD"])
 async def asset(request: Request, name: str) -> Response:
-    """A module, a style sheet or the icon."""
+    """Return a module, a style sheet or the icon."""
     if name == PAGE or name not in _console():
         raise NotFound(f"there is nothing at /console/{name}")
     return _answer(request, name)

@@ -1,4 +1,4 @@
-"""What routes ask for, as annotations of their parameters."""
+"""Dependencies of routes, as annotations: services, the namespace of the caller, path names."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, cast
@@ -13,7 +13,7 @@ from turnwise.service.wire.keys import Scope
 
 _bearer = HTTPBearer(
     scheme_name="API key",
-    description="Where the service has API keys. Without any, everybody acts in one namespace.",
+    description="Needed if the service has API keys. Without keys, all clients share a namespace.",
     auto_error=False,
 )
 
@@ -26,7 +26,9 @@ ServicesDep = Annotated[Services, Depends(_services)]
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 NamespaceHeader = Annotated[
     Name | None,
-    Header(description="Another namespace than the key's own; takes the scope `admin`."),
+    Header(
+        description="Act in another namespace than the key's own. This needs the scope `admin`."
+    ),
 ]
 
 
@@ -44,7 +46,7 @@ def _acting(*scopes: Scope) -> Callable[..., Awaitable[str]]:
 Selecting = Annotated[str, Depends(_acting("select"))]
 """The caller's namespace; the caller may use sessions and search pools."""
 LookingAtPools = Annotated[str, Depends(_acting("select", "pools"))]
-"""The caller's namespace; the caller may know what pools there are, as who changes them has to."""
+"""The caller's namespace; the caller may list pools. Either scope is enough."""
 EditingPools = Annotated[str, Depends(_acting("pools"))]
 """The caller's namespace; the caller may change pools."""
 

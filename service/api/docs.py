@@ -1,4 +1,4 @@
-"""The documentation at `/docs`, without a script from elsewhere, and its words on errors."""
+"""The documentation at `/docs` with its texts. It loads no scripts from other servers."""
 
 from collections.abc import Iterable
 from importlib.resources import files
@@ -27,27 +27,28 @@ from turnwise.service.wire.problems import PROBLEM_JSON, PROBLEM_PREFIX
 Responses = dict[int | str, dict[str, Any]]
 
 DESCRIPTION = """
-Turnwise selects the replies of a conversation. Post each utterance as it is said; the answer holds
-the best candidates of a pool, out of hundreds or of millions, for the price of encoding one
-utterance.
+Turnwise selects the replies of a chatbot. Post each turn of a session as it is said. The answer
+holds the best candidates of a pool of hundreds or millions, and only the new utterance is encoded.
 
-Every error, of every path, is a problem document (RFC 9457, `application/problem+json`). Its `type`
-is `urn:turnwise:problem:` and a name that stays; its `errors` name the fields at fault. Where an
-answer has the header `Retry-After`, the same request may work later.
+Every error is a problem document (RFC 9457, `application/problem+json`). Its `type` is
+`urn:turnwise:problem:` and a name that does not change; its `errors` name the fields at fault. If
+an answer has the header `Retry-After`, the same request may succeed later.
 
-`PUT` says what should be, so it answers 200 with the resource as it stands, whether it was made now
-or before. `DELETE` of a session or a pool answers 204; where it leaves a new state behind (the last
-turn taken back, a new version of a pool), it answers 200 with that state.
+`PUT` answers 200 with the resource, whether it is new or existed before. `DELETE` of a session or a
+pool answers 204. `DELETE` of a turn or a candidate answers 200 with the new state.
 
-But for a 400 to what is no HTTP, and a 431, every answer carries `X-Request-ID`: the request's own,
-where it is sensible, or a new one.
+Every answer has an `X-Request-ID`: that of the request if it is well-formed, else a new one. The
+exceptions are the 400 to a request that is not HTTP, and 431.
 """
 TAGS = [
-    {"name": "sessions", "description": "Conversations: turns, transcripts, scores."},
-    {"name": "rank", "description": "Candidates after a history, or toward goals."},
-    {"name": "plan", "description": "Goals in the order in which a dialogue can reach them."},
-    {"name": "pools", "description": "Candidates: catalogues of replies, by version."},
-    {"name": "operation", "description": "Probes, metrics, version. They take no API key."},
+    {
+        "name": "sessions",
+        "description": "Sessions of a chatbot: turns, transcripts, score matrices.",
+    },
+    {"name": "rank", "description": "Rank candidates by context, or toward goals."},
+    {"name": "plan", "description": "Order goals by how a dialogue can reach them."},
+    {"name": "pools", "description": "Named, versioned sets of candidates."},
+    {"name": "operation", "description": "Probes, metrics and version. They need no API key."},
 ]
 SERVER_TIMING = {
     "Server-Timing": {
@@ -56,7 +57,7 @@ SERVER_TIMING = {
     }
 }
 ENCODING = (EncoderFailed, Overloaded, DeadlineExceeded, Draining)
-"""What any route that encodes may fail with."""
+"""The errors of every route that encodes."""
 
 _KEYED: tuple[type[ServiceError], ...] = (Unauthenticated, Forbidden, InvalidRequest, ServiceError)
 _WITH_BODY = (*_KEYED, BodyTooLarge, BodyTooSlow, UnsupportedMedia)
@@ -64,12 +65,12 @@ _ASSETS = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/cs
 
 
 def failures(*errors: type[ServiceError], body: bool = False, keyed: bool = True) -> Responses:
-    """Return what the documentation says about the errors of a route, by status.
+    """Return the OpenAPI responses for the errors of a route, by status.
 
     Args:
-        errors: Those of this route.
-        body: Whether it takes a body, and so the errors of bodies.
-        keyed: Whether it takes an API key, and so the errors of keys and parameters.
+        errors: The errors of this route alone.
+        body: Whether the route takes a body; adds the errors of bodies.
+        keyed: Whether the route takes an API key; adds the errors of keys and parameters.
     """
     common = _WITH_BODY if body else _KEYED if keyed else ()
     distinct: set[type[ServiceError]] = {*errors, *common}

@@ -1,4 +1,4 @@
-"""The limits of the settings, checked on the values of a request by the names of their fields."""
+"""Checks of requests against the limits of the settings. A field's name decides its limit."""
 
 from collections.abc import Iterator, Sized
 
@@ -22,24 +22,24 @@ _VALUES_AN_ITEM = 4
 
 
 def check_limits(limits: Limits, request: BaseModel) -> None:
-    """Compare a request with the limits.
+    """Reject a request that exceeds a limit.
 
     Args:
         limits: The settings.
-        request: A value of `service.requests`, or one like them.
+        request: A validated request.
 
     Raises:
-        InvalidRequest: Something is too long, too many or too large; each is named.
+        InvalidRequest: Fields exceed a limit; the error lists them all.
     """
     if errors := list(_violations(limits, "", request, ())):
         raise InvalidRequest(errors)
 
 
 def check_counts(limits: Limits, body: object) -> None:
-    """Refuse a body that holds far more than it may before validating it takes long.
+    """Reject a body with far too many values, before time is spent on validating it.
 
     Raises:
-        InvalidRequest: A list, or an object, has too many values; the field is named.
+        InvalidRequest: A list or an object has too many values; the error names the field.
     """
     if not isinstance(body, dict):
         return
@@ -50,11 +50,11 @@ def check_counts(limits: Limits, body: object) -> None:
             raise InvalidRequest.field(_excess(len(value), most, "items"), name)
         left = _left_after(value, left)
         if left < 0:
-            raise InvalidRequest.field("holds more values than a request may", name)
+            raise InvalidRequest.field("has more values than a request may have", name)
 
 
 def _left_after(value: object, left: int) -> int:
-    """Return how many values may come after one and all inside it; below 0: these are too many."""
+    """Return `left` less the number of values in `value`; counting stops below 0."""
     left -= 1
     if isinstance(value, dict | list):
         for each in value.values() if isinstance(value, dict) else value:
@@ -65,7 +65,7 @@ def _left_after(value: object, left: int) -> int:
 
 
 def text_error(limits: Limits, text: str, loc: Loc) -> Iterator[FieldError]:
-    """Yield the error of a text that is too long."""
+    """Yield an error if a text is too long."""
     return _too_long(text, limits.max_text_chars, "characters", loc)
 
 

@@ -1,7 +1,10 @@
-"""Around every request: its id, its metrics and log line, the size of its body, its client's leave.
+"""Middleware of every request, as pure ASGI. The order is outermost first.
 
-Pure ASGI, outermost first: `RequestIds`, `Observation`, `Shedding` (a module of its own),
-`BodyLimit`, `Cancellation`.
+- `RequestIds` gives each request an id.
+- `Observation` counts, times and logs requests, and answers unexpected exceptions.
+- `Shedding` rejects requests that would wait too long for the encoder.
+- `BodyLimit` rejects bodies that are too large or too slow.
+- `Cancellation` cancels a request whose client disconnected.
 """
 
 import asyncio
@@ -15,11 +18,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnwise.service.api.problems import problem_response
+from turnwise.service.api.services import Services
 from turnwise.service.errors import (
     BodyTooLarge,
     BodyTooSlow,
     Draining,
     Forbidden,
+    Overloaded,
     ServiceError,
     Unauthenticated,
     UnsupportedMedia,
@@ -30,16 +35,24 @@ from turnwise.service.settings import Limits
 from turnwise.service.wire.problems import FieldError
 
 OTHER = "other"
-"""Route of what the API does not describe: unknown paths and the documentation."""
+"""Label `route` of unknown paths and of the documentation."""
 CLIENT_LEFT = 499
-"""Status, in logs and metrics, of a request whose client went away before the answer."""
+"""Status in logs and metrics if the client disconnected before the answer."""
 
 BODY_SECONDS = 20.0
-"""Seconds that a body may take, and one more for every `BODY_RATE` bytes of it."""
+"""Seconds that a body may take, plus one for each `BODY_RATE` bytes."""
 BODY_RATE = 16_384
 
-SHED = "turnwise.shed"
-"""In the scope of a request that was refused before it was routed: where it would have gone."""
+_SHED = "turnwise.shed"
+"""Key in the scope of a request that was rejected before routing. Its value is the route."""
+
+_ENCODING = {
+    "turn": "/sessions/{session_id}/turn",
+    "rank": "/rank",
+    "plan": "/plan",
+    "search": "/pools/{name}/search",
+}
+"""The routes that need the encoder (every POST does), by the last part of the path."""
 
 _METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"}
 _PROBES = {"/livez", "/readyz", "/metrics"}
@@ -57,14 +70,14 @@ _log = logging.getLogger("turnwise.api")
 _access = logging.getLogger("turnwise.access")
 
 
-class HttpMiddleware(ABC):
-    """Lets what is not HTTP, the lifespan, pass by."""
+class _HttpMiddleware(ABC):
+    """Middleware that handles HTTP and passes the lifespan on."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Handle one scope of ASGI."""
         http = scope["type"] == "http"
         await (self._answer if http else self.app)(scope, receive, send)
 
@@ -72,8 +85,8 @@ class HttpMiddleware(ABC):
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
 
-class RequestIds(HttpMiddleware):
-    """Takes the client's `X-Request-ID`, or makes one; logs, problems and the answer carry it."""
+class RequestIds(_HttpMiddleware):
+    """Takes the client's `X-Request-ID` or makes one, for logs, problems and the answer."""
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = Headers(scope=scope).get("x-request-id", "")
@@ -91,10 +104,11 @@ class RequestIds(HttpMiddleware):
             request_id.reset(token)
 
 
-class Observation(HttpMiddleware):
-    """Counts, times and logs requests by route; what nobody handled becomes a problem document.
+class Observation(_HttpMiddleware):
+    """Counts, times and logs requests by route.
 
-    So does the end of a drain, at which the server cancels what is still under way.
+    Answers an unexpected exception with a problem document. Does the same for a request that the
+    server cancels at the end of a drain.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
@@ -122,15 +136,15 @@ class Observation(HttpMiddleware):
         except Exception:
             _log.exception("a request failed")
             if status:
-                raise  # the server breaks the connection off, so that no half is taken for whole
-            await problem_response(ServiceError("something went wrong in here"))(
+                raise  # the server closes the connection, so the client sees the cut
+            await problem_response(ServiceError("the service failed unexpectedly"))(
                 scope, receive, observed
             )
         finally:
             self._record(scope, status or CLIENT_LEFT, perf_counter() - begin)
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
-        route = scope.get(SHED) or getattr(scope.get("route"), "path_format", OTHER)
+        route = scope.get(_SHED) or getattr(scope.get("route"), "path_format", OTHER)
         method = scope["method"] if scope["method"] in _METHODS else OTHER
         self._metrics.requests.labels(method, route, status).inc()
         self._metrics.request_seconds.labels(method, route).observe(seconds)
@@ -145,14 +159,30 @@ class Observation(HttpMiddleware):
 
 
 def _done_with_cancellation() -> None:
-    """Take back the server's cancellation of a request that the drain did not wait for."""
+    """Undo the server's cancellation of this request, so that it can still be answered."""
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a request runs in a task
     task.uncancel()
 
 
-class BodyLimit(HttpMiddleware):
-    """Turns away bodies that are too large (declared, or counted), too slow, or encoded."""
+class Shedding(_HttpMiddleware):
+    """Rejects requests that would wait too long for the encoder, before they are read or routed."""
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        posted = scope["method"] == "POST"
+        if route := _ENCODING.get(scope["path"].rpartition("/")[2]) if posted else None:
+            services: Services = scope["app"].state.services
+            try:
+                services.check()
+            except Overloaded as error:
+                scope[_SHED] = route
+                await problem_response(error)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+
+class BodyLimit(_HttpMiddleware):
+    """Rejects bodies that are too large (by header or by count), too slow, or compressed."""
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         super().__init__(app)
@@ -160,7 +190,7 @@ class BodyLimit(HttpMiddleware):
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         most, seen, whole = self._most(scope), 0, False
-        begin: float | None = None  # what comes before the first of it is read is not its time
+        begin: float | None = None  # set when the first part is read
         too_large = BodyTooLarge(f"the body has more than the limit of {most} bytes")
         if error := _encoded(scope) or (too_large if _declared(scope) > most else None):
             await problem_response(error, {"Connection": "close"})(scope, receive, send)
@@ -174,7 +204,7 @@ class BodyLimit(HttpMiddleware):
                 async with asyncio.timeout_at(until):
                     message = await receive()
             except TimeoutError:
-                raise BodyTooSlow(f"{seen} bytes of the body came in time") from None
+                raise BodyTooSlow(f"only {seen} bytes of the body arrived in time") from None
             seen += len(message.get("body", b""))
             whole = not message.get("more_body", False)
             if seen > most:
@@ -184,7 +214,7 @@ class BodyLimit(HttpMiddleware):
         await self.app(scope, counted, send)
 
     def _most(self, scope: Scope) -> int:
-        # Not any path with that end: a session may be named `candidates`, and JSON is read whole.
+        # Match the whole path: a session may be named `candidates`, and JSON is read whole.
         upload = scope["method"] == "PUT" and _UPLOAD.fullmatch(scope["path"])
         return self._limits.max_upload_bytes if upload else self._limits.max_body_bytes
 
@@ -203,8 +233,8 @@ def _encoded(scope: Scope) -> UnsupportedMedia | None:
     return None
 
 
-class Cancellation(HttpMiddleware):
-    """Cancels the work on a request whose client went away, so that no queue holds it."""
+class Cancellation(_HttpMiddleware):
+    """Cancels a request whose client disconnected, so that no queue keeps it."""
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         client = _Client(receive, send)
@@ -212,13 +242,13 @@ class Cancellation(HttpMiddleware):
             await self.app(scope, client.receive, client.send)
         except asyncio.CancelledError:
             if not client.left or client.task.uncancel():
-                raise  # it is not, or not only, about the client
+                raise  # another cause than the client cancelled it
         finally:
             client.forget()
 
 
 class _Client:
-    """The client of one request, watched from the end of its body to the end of the answer."""
+    """Watches the client of a request from the end of the body to the end of the answer."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         task = asyncio.current_task()
@@ -229,12 +259,12 @@ class _Client:
 
     async def receive(self) -> Message:
         if self._watch:
-            await asyncio.wait([self._watch])  # raises nothing where the watch was called off
+            await asyncio.wait([self._watch])  # does not raise if the watch was cancelled
             return _DISCONNECT
         message = await self._receive()
         if message["type"] == "http.disconnect":
             self._leave()
-            await asyncio.sleep(0)  # where the cancellation takes effect
+            await asyncio.sleep(0)  # the cancellation takes effect here
         elif not message.get("more_body", False):
             self._watch = asyncio.create_task(self._until_left())
         return message

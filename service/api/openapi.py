@@ -1,4 +1,4 @@
-"""The OpenAPI document: what the routes say, with the limits and the keys of this service."""
+"""The OpenAPI document of the routes, with the limits and models of this service."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 def add_openapi(app: FastAPI, settings: Settings) -> None:
-    """Serve `/openapi.json` as this service behaves: clients may be generated from it."""
+    """Serve `/openapi.json` as this service is configured, so that clients can be generated."""
 
     def document() -> Json:
         if app.openapi_schema is None:
@@ -44,7 +44,7 @@ def _document(app: FastAPI, settings: Settings) -> Json:
 
 
 def _nodes(value: object) -> Iterator[Json]:
-    """Yield every object of a JSON value, the inner ones included."""
+    """Yield every object in a JSON value, at any depth."""
     if isinstance(value, dict):
         yield value
         value = list(value.values())
@@ -54,7 +54,7 @@ def _nodes(value: object) -> Iterator[Json]:
 
 
 def _sent(document: Json) -> Iterator[Json]:
-    """Yield every object about what a client sends: parameters, bodies, and what these refer to."""
+    """Yield every object about requests: parameters, bodies, and the schemas they refer to."""
     schemas = document["components"]["schemas"]
     parts = ("parameters", "requestBody")
     waiting = [node[part] for node in _nodes(document["paths"]) for part in parts if part in node]
@@ -69,7 +69,7 @@ def _sent(document: Json) -> Iterator[Json]:
 
 
 def _limit(node: Json, settings: Settings) -> None:
-    """Write the limits into the properties, or the parameter, that they are about."""
+    """Add the limits to the properties of a schema, or to a query parameter."""
     fields = dict(node["properties"]) if isinstance(node.get("properties"), dict) else {}
     if node.get("in") == "query":
         fields[node["name"]] = node["schema"]
@@ -85,7 +85,7 @@ def _limit(node: Json, settings: Settings) -> None:
 
 
 def _leave_out(node: Json, settings: Settings) -> None:
-    """Leave out what takes a model that this service does not have."""
+    """Remove the options for a model that this service does not have."""
     if "anyOf" in node and not settings.reranker:
         node["anyOf"] = [kind for kind in node["anyOf"] if kind.get("const") != "ioi"]
     if "pairwise" in node.get("enum", ()) and not settings.pairwise:
@@ -93,7 +93,7 @@ def _leave_out(node: Json, settings: Settings) -> None:
 
 
 def _open_to_all(document: Json) -> None:
-    """Leave out what only callers with keys can use."""
+    """Remove the API key from every operation."""
     document["components"].pop("securitySchemes", None)
     for operation in _nodes(document["paths"]):
         operation.pop("security", None)

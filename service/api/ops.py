@@ -1,4 +1,4 @@
-"""Probes, metrics and version: what runs the service asks for. None of them takes an API key."""
+"""Routes for operators: probes, metrics and version. They need no API key."""
 
 import asyncio
 import logging
@@ -24,19 +24,19 @@ if TYPE_CHECKING:  # loads torch
 router = APIRouter(tags=["operation"])
 
 _PING_SECONDS = 0.8
-"""Below the one second that a Kubernetes probe waits by default."""
+"""Less than the one second after which a Kubernetes probe times out by default."""
 _FAILURES = {
-    "model": "the model fails batch after batch",
+    "model": "the model fails on every batch",
     "pools": "not every pool is loaded",
-    "redis": "Redis does not answer, or takes no writes",
-    "encoder": "a batch does not come back from the device",
+    "redis": "Redis does not answer or rejects writes",
+    "encoder": "the device does not finish a batch",
     "not_draining": "the service is stopping",
 }
 
 _log = logging.getLogger("turnwise.api")
 
 
-@router.head("/livez", include_in_schema=False)  # as balancers ask that want no body
+@router.head("/livez", include_in_schema=False)  # some load balancers send HEAD
 @router.get(
     "/livez",
     operation_id="livez",
@@ -45,10 +45,10 @@ _log = logging.getLogger("turnwise.api")
     responses=failures(NotReady, keyed=False),
 )
 async def livez(services: ServicesDep) -> Response:
-    """Yes, while it answers, unless only a new process can help.
+    """Answers 200, unless only a restart can help.
 
-    That is so where a batch has not come back from the device for a minute: the thread that
-    waits for it can be neither stopped nor replaced. `/readyz` has said no since ten seconds.
+    A restart is needed when the device has not finished a batch for a minute: the thread that waits
+    for it cannot be stopped or replaced. `/readyz` answers 503 after ten seconds of this.
     """
     if any(queue.hung for queue in services.queues):
         raise NotReady(_FAILURES["encoder"], [FieldError(("encoder",), _FAILURES["encoder"])])
@@ -59,14 +59,14 @@ async def livez(services: ServicesDep) -> Response:
 @router.get(
     "/readyz",
     operation_id="readyz",
-    summary="Should it get requests?",
+    summary="Is the service ready for requests?",
     response_model=Ready,
     responses=failures(NotReady, keyed=False),
 )
 async def readyz(services: ServicesDep) -> Response:
-    """Yes, where pools are loaded, Redis takes writes, and batches progress.
+    """Answers 200 when all pools are loaded, Redis accepts writes and the encoder makes progress.
 
-    The model is loaded and warm before the service takes its first connection.
+    The service accepts connections only after the model is loaded and warm.
     """
     checks = await _checks(services)
     failed = [check for check, passed in checks.items() if not passed]
@@ -81,16 +81,18 @@ async def readyz(services: ServicesDep) -> Response:
     response_class=PlainTextResponse,
 )  # fmt: skip
 async def metrics(services: ServicesDep) -> Response:
-    """Every series exists from the start; `turnwise_ready` is found out anew."""
+    """Every series exists from the start. Each scrape runs the checks behind `turnwise_ready`."""
     await _checks(services)
     services.metrics.event_loop_tasks.set(len(asyncio.all_tasks()))
     text = generate_latest(services.metrics.registry)
     return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-@router.get("/version", operation_id="version", summary="What runs?", response_model=Version)
+@router.get(
+    "/version", operation_id="version", summary="Version, model and limits", response_model=Version
+)
 async def version(services: ServicesDep) -> Response:
-    """The version, the model, and every limit in force."""
+    """Returns the version, the model, and every limit in force."""
     facts = Version(
         version=installed_version("turnwise"),
         python=platform.python_version(),
@@ -128,6 +130,6 @@ async def _answers(services: Services) -> bool:
         async with asyncio.timeout(_PING_SECONDS):
             await services.ping()
     except Exception as error:
-        _log.warning("Redis does not answer, or takes no writes: %s", type(error).__name__)
+        _log.warning("Redis does not answer or rejects writes: %s", type(error).__name__)
         return False
     return True

@@ -1,4 +1,4 @@
-"""`/plan`: goals in the order in which a dialogue can reach them."""
+"""The route `/plan`: puts goals into the order in which a dialogue can reach them."""
 
 from typing import Annotated
 
@@ -43,7 +43,7 @@ async def plan(
     namespace: Selecting,
     request: Annotated[PlanRequest, Body(openapi_examples=_EXAMPLES)],
 ) -> Response:
-    """The best order, or the best few; `optimal` says whether none can be better."""
+    """Returns the best order, or the `top` best. If `optimal` is true, no other order is better."""
     check_limits(services.settings, request)
     async with deadline(services.settings.request_timeout):
         result = await services.planning.plan(namespace, request)

@@ -1,4 +1,4 @@
-"""`/pools`: catalogues of candidates."""
+"""The routes `/pools`: create, edit, delete and search pools of candidates."""
 
 from typing import Annotated, Any
 
@@ -74,30 +74,30 @@ _PROGRESS = {
     response_model=PoolList, responses=failures(StateUnavailable),
 )  # fmt: skip
 async def list_pools(services: ServicesDep, namespace: LookingAtPools) -> Response:
-    """Those of the caller's namespace, by name."""
+    """Returns the pools of the caller's namespace, sorted by name."""
     return answer(PoolList.model_construct(pools=services.pools.list(namespace)))
 
 
 @router.put(
     "/{name}",
     operation_id="put_pool",
-    summary="Create a pool, or describe it anew",
+    summary="Create a pool or change its description",
     response_model=PoolInfo,
     responses=failures(Conflict, StateUnavailable, body=True),
 )
 async def put_pool(
     services: ServicesDep, namespace: EditingPools, name: PoolName, pool: PoolRequest
 ) -> Response:
-    """It begins without candidates; where there is one of this name, its candidates stay."""
+    """A new pool is empty. A pool that exists keeps its candidates."""
     return answer(await services.pools.create(namespace, name, pool.description, pool.encoder))
 
 
 @router.get(
-    "/{name}", operation_id="get_pool", summary="Look at a pool",
+    "/{name}", operation_id="get_pool", summary="Get a pool",
     response_model=PoolInfo, responses=failures(PoolNotFound, PoolNotReady, StateUnavailable),
 )  # fmt: skip
 async def get_pool(services: ServicesDep, namespace: LookingAtPools, name: PoolName) -> Response:
-    """Its version, its size, how it is searched, and whether it is ready here."""
+    """Returns its version, size and index, and whether it is ready on this replica."""
     return answer(await services.pools.find(namespace, name))
 
 
@@ -109,7 +109,7 @@ async def get_pool(services: ServicesDep, namespace: LookingAtPools, name: PoolN
     responses=failures(PoolNotFound, StateUnavailable),
 )
 async def delete_pool(services: ServicesDep, namespace: EditingPools, name: PoolName) -> Response:
-    """With all its candidates."""
+    """Deletes the pool and all its candidates."""
     await services.pools.drop(namespace, name)
     return Response(status_code=204)
 
@@ -133,15 +133,15 @@ async def put_candidates(
     namespace: EditingPools,
     name: PoolName,
     request: Request,
-    accept: Annotated[str, Header(description=f"`{NDJSON}` for lines of progress.")] = "",
+    accept: Annotated[str, Header(description=f"`{NDJSON}` asks for lines of progress.")] = "",
 ) -> Response:
-    """A JSON array, or a line of JSON a candidate, which is better for more than some thousands.
+    """Takes a JSON array, or one line of JSON per candidate. Use lines for thousands of candidates.
 
-    All of it becomes one new version of the pool, or nothing does; a client that leaves calls it
-    off. With `Accept: application/x-ndjson` the answer is lines of progress, of which the last
-    holds the result, or the problem.
+    The upload makes one new version of the pool, or changes nothing if it fails. It stops if the
+    client disconnects. With `Accept: application/x-ndjson` the answer is lines of progress. The
+    last line holds the result or the problem.
     """
-    await services.pools.find(namespace, name)  # before anything is read or a stream begins
+    await services.pools.find(namespace, name)  # fails before the body is read or the stream begins
     candidates = await read_candidates(request, services.settings)
     if NDJSON not in accept:
         return answer(await services.pools.upsert(namespace, name, candidates, None))
@@ -164,7 +164,7 @@ async def delete_candidate(
     name: PoolName,
     candidate_id: Annotated[CandidateId, Path(examples=["late-parcel"])],
 ) -> Response:
-    """Which makes a new version of the pool."""
+    """Makes a new version of the pool without the candidate."""
     return answer(await services.pools.remove(namespace, name, candidate_id))
 
 
@@ -181,7 +181,7 @@ async def search_pool(
     name: PoolName,
     search: Annotated[SearchRequest, Body(examples=[{"text": "Where is my parcel?"}])],
 ) -> Response:
-    """As if the text were all that had been said."""
+    """Ranks the candidates with the text as the whole context."""
     check_limits(services.settings, search)
     async with deadline(services.settings.request_timeout):
         found = await services.ranking.search(namespace, name, search.text, search.top_k)

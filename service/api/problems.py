@@ -1,4 +1,4 @@
-"""Errors as problem documents (RFC 9457): the one shape in which every route fails."""
+"""Problem documents (RFC 9457): the format of every error answer."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,7 +32,7 @@ _CHALLENGES = {
 
 
 def problem(error: ServiceError) -> Problem:
-    """Return the document of an error."""
+    """Return the problem document of an error."""
     return Problem(
         type=PROBLEM_PREFIX + error.slug,
         title=error.title,
@@ -44,7 +44,7 @@ def problem(error: ServiceError) -> Problem:
 
 
 def problem_response(error: ServiceError, headers: Mapping[str, str] | None = None) -> Response:
-    """Return the answer of a failed request, with `Retry-After` or a challenge where it is due."""
+    """Return the error answer, with the headers `Retry-After` and `WWW-Authenticate` if needed."""
     document = problem(error).model_dump(exclude_none=True)
     if not error.errors:
         del document["errors"]
@@ -57,9 +57,9 @@ def problem_response(error: ServiceError, headers: Mapping[str, str] | None = No
 
 
 def add_problem_handlers(app: FastAPI) -> None:
-    """Let every exception of a route come out as a problem document.
+    """Answer the exceptions of routes with problem documents.
 
-    Exceptions that no handler knows are for the outermost middleware, which logs them.
+    The `Observation` middleware logs and answers all other exceptions.
     """
 
     @app.exception_handler(ServiceError)
@@ -68,7 +68,7 @@ def add_problem_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def validation_error(_: Request, error: RequestValidationError) -> Response:
-        if isinstance(error.body, bytes):  # left undecoded: its content type is not JSON's
+        if isinstance(error.body, bytes):  # FastAPI decodes only JSON content types
             return problem_response(
                 UnsupportedMedia("send JSON, as Content-Type: application/json")
             )
@@ -79,36 +79,36 @@ def add_problem_handlers(app: FastAPI) -> None:
         headers = dict(error.headers or {})
         route: Route | None = request.scope.get("route")
         documented = app.openapi()["paths"].get(route.path_format) if route else None
-        if "Allow" in headers and documented:  # the framework names the methods of one route only
+        if "Allow" in headers and documented:  # FastAPI lists the methods of one route only
             headers["Allow"] = ", ".join(map(str.upper, documented))
         return problem_response(_service_error(request, error), headers)
 
 
 def placed(error: ServiceError, place: str) -> ServiceError:
-    """Return an error whose fields begin with the place of what was asked: "body" or "query"."""
+    """Return the error with "body" or "query" before the path of each field."""
     return error.within(place) if isinstance(error, InvalidRequest) else error
 
 
 def invalid(
     errors: Sequence[Mapping[str, Any]], body: object, place: Loc | None = None
 ) -> InvalidRequest:
-    """Return pydantic's errors by the paths of the client's own fields, without their values.
+    """Return pydantic's errors as one, with the paths of the client's fields and without values.
 
     Args:
-        errors: Of pydantic.
-        body: What they are about, where that is the body or a part of it.
-        place: Path of `body`; where left out, each `loc` starts with where in the request it is.
+        errors: The errors, as pydantic lists them.
+        body: The validated value: the body or a part of it.
+        place: Path of `body`. Without it, each `loc` begins with its place in the request.
     """
     found = [FieldError(_path(error, body, place), _message(error)) for error in errors]
     inner = {field.loc[:end] for field in found for end in range(len(field.loc))}
-    # Each branch of a union complains; one about the whole yields to one that looked inside.
+    # Each branch of a union reports errors. Drop those about a value if others are about its parts.
     kept = [field for field in found if field.loc not in inner]
     more = f" (and {len(kept) - 1} more)" if len(kept) > 1 else ""
     return InvalidRequest(kept, more)
 
 
 def _path(error: Mapping[str, Any], body: object, place: Loc | None) -> Loc:
-    """Leave out the names of union branches, which the body does not hold."""
+    """Return the path of an error without the names of union branches, which the body lacks."""
     loc: Loc = error["loc"]
     if place is None:
         place, loc = loc[:1], loc[1:]
@@ -132,7 +132,7 @@ def _message(error: Mapping[str, Any]) -> str:
 
 
 def _service_error(request: Request, error: HTTPException) -> ServiceError:
-    """Return what the framework's own exception stands for."""
+    """Return our error for an exception of the framework."""
     if isinstance(error.__cause__, ServiceError):  # raised while the framework read the body
         return placed(error.__cause__, "body")
     path = request.url.path

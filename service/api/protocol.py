@@ -1,8 +1,8 @@
-"""HTTP/1.1 as uvicorn speaks it, with the bounds that it leaves out.
+"""HTTP/1.1 of uvicorn, with limits for the size and time of a request's head.
 
-A head (the request's line and headers) may have so many bytes and take so many seconds, and what
-is no HTTP is answered with a problem document, too. Who asks for another protocol (`Upgrade: h2c`,
-as Java's client does with each request) is answered in this one.
+The head is the request line and the headers. A request that is not HTTP also gets a problem
+document. A request to upgrade (`Upgrade: h2c`, which Java's client sends each time) is answered in
+HTTP/1.1.
 """
 
 from asyncio import Transport
@@ -18,7 +18,7 @@ from turnwise.service.errors import HeadTooLarge, Malformed, ServiceError
 from turnwise.service.wire.problems import FieldError
 
 HEAD_BYTES = 131_072
-"""The parser takes half of it for the URL."""
+"""Limit of a head. The parser allows half of it for the URL."""
 HEAD_SECONDS = 10.0
 
 _NO_HTTP = [FieldError(("request",), "should be HTTP/1.1")]
@@ -29,7 +29,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     _deadline: TimerHandle | None = None
     _unread = 0
-    """Bytes since something of a request was whole: part of a head, or of what frames chunks."""
+    """Bytes received since the last complete part: of an unfinished head, or of chunk framing."""
     _in_head = True
 
     def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - uvicorn's own
@@ -37,17 +37,17 @@ class BoundedProtocol(HttpToolsProtocol):
         self.parser = _Parser(self)
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        """Give the first head its time."""
+        """Start the timer of the first head."""
         super().connection_made(transport)
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of the timer."""
+        """Cancel the timer."""
         self._expect_nothing()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read on, where not too much is left unread."""
+        """Parse the data; reject a head that is too large."""
         self._unread += len(data)
         super().data_received(data)
         if self.transport.is_closing():
@@ -58,17 +58,17 @@ class BoundedProtocol(HttpToolsProtocol):
             self._expect_head()
 
     def on_message_begin(self) -> None:
-        """Begin a head."""
+        """Note that a head begins."""
         super().on_message_begin()
         self._in_head = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; a trailer, which came too late to be one, is dropped."""
+        """Add a header; drop a trailer, which comes after the body."""
         if self._in_head:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Let the request begin, if its head is not too large."""
+        """Start the request, if its head is not too large."""
         self._expect_nothing()
         self._in_head, self._unread = False, 0
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
@@ -79,21 +79,21 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Take some of the body."""
+        """Pass a part of the body on."""
         self._unread = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """End a request."""
+        """End the request."""
         self._unread = 0
         if not self._upgrades:
             super().on_message_complete()
 
     def read_without_upgrade(self, rest: bytes) -> None:
-        """Begin the request at hand anew, as one that does not ask for another protocol.
+        """Parse the current request again without its `Upgrade` header.
 
         Args:
-            rest: What came behind its head.
+            rest: The bytes after its head.
         """
         version = self.parser.get_http_version().encode()
         line = b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)
@@ -102,7 +102,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.parser.feed_data(b"\r\n".join([line, *fields, b"", rest]))
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what cannot be read, and hang up."""
+        """Reject a request that is not HTTP, and close the connection."""
         if self._unread > HEAD_BYTES:
             self._refuse(_head_too_large())
         else:
@@ -110,7 +110,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def _upgrades(self) -> bool:
-        """Whether the parser leaves what follows the head to another protocol."""
+        """Whether the parser stops after the head, for another protocol."""
         return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
 
     @property
@@ -126,7 +126,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self._deadline = None
 
     def _refuse(self, error: ServiceError) -> None:
-        if self._is_idle or not self.cycle.response_started:  # else it would land in the answer
+        if (
+            self._is_idle or not self.cycle.response_started
+        ):  # else it would become part of that answer
             response = problem_response(error, {"Connection": "close"})
             status = f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}".encode()
             head = [status, *(name + b": " + value for name, value in response.raw_headers)]
@@ -135,16 +137,16 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 class _Parser(HttpRequestParser):
-    """Reads requests, also those to which httptools gives no body, since they ask to upgrade."""
+    """Parses requests. Unlike httptools, it also reads the bodies of requests to upgrade."""
 
     def __init__(self, protocol: BoundedProtocol) -> None:
         super().__init__(protocol)
         self._protocol = protocol
-        # As uvicorn has it: so that a request with garbage behind it is answered.
+        # As in uvicorn: a request with garbage after it is answered.
         self.set_dangerous_leniencies(lenient_data_after_close=True)
 
-    def feed_data(self, data: bytes) -> None:  # type: ignore[override] # what uvicorn feeds
-        """Read on."""
+    def feed_data(self, data: bytes) -> None:  # type: ignore[override] # bytes, from uvicorn
+        """Parse the data, and continue after a request to upgrade."""
         try:
             super().feed_data(data)
         except HttpParserUpgrade as upgrade:

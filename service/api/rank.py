@@ -1,4 +1,4 @@
-"""`/rank`: candidates after a history, or toward goals."""
+"""The route `/rank`: ranks candidates by a context, or toward goals."""
 
 from typing import Annotated
 
@@ -62,9 +62,9 @@ async def rank(
     namespace: Selecting,
     request: Annotated[RankRequest, Body(openapi_examples=_EXAMPLES)],
 ) -> Response:
-    """Without goals by how well each follows; with goals by how far it leads toward them.
+    """Ranks by next-utterance score, or with goals by how well a candidate leads toward them.
 
-    The history is a session's, or given along. Nothing is changed.
+    The context is that of a session, or part of the request. The session does not change.
     """
     check_limits(services.settings, request)
     async with deadline(services.settings.request_timeout):

@@ -1,4 +1,4 @@
-"""API keys: who calls, in which namespace, and what they may do."""
+"""API keys: identify the caller, check scopes, and choose the namespace."""
 
 import hashlib
 import hmac
@@ -9,12 +9,12 @@ from turnwise.service.errors import Forbidden, Unauthenticated
 from turnwise.service.wire.keys import ApiKey, Scope
 
 NAMESPACE = "default"
-"""Namespace of everybody, where there are no keys."""
+"""The namespace of all callers if the service has no API keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls."""
+    """The holder of an API key."""
 
     namespace: str
     scopes: frozenset[Scope]
@@ -24,10 +24,10 @@ _ANYBODY = Caller(NAMESPACE, frozenset({"select", "pools"}))
 
 
 def identify(keys: Sequence[ApiKey], secret: str | None) -> Caller:
-    """Return the holder of a key; every key is compared, so that time tells nothing.
+    """Return the holder of a key. All keys are compared, so that the time reveals nothing.
 
     Raises:
-        Unauthenticated: There are keys, and this is none of them.
+        Unauthenticated: The service has API keys, and this is not one of them.
     """
     if not keys:
         return _ANYBODY
@@ -36,7 +36,7 @@ def identify(keys: Sequence[ApiKey], secret: str | None) -> Caller:
     digest = hashlib.sha256(secret.encode()).hexdigest()
     matches = [key for key in keys if hmac.compare_digest(key.sha256, digest)]
     if not matches:
-        raise Unauthenticated("the API key is not known")
+        raise Unauthenticated("the API key is unknown")
     return Caller(matches[0].name, matches[0].scopes)
 
 
@@ -44,17 +44,17 @@ def authorize(caller: Caller, scopes: Sequence[Scope], namespace: str | None) ->
     """Return the namespace in which the caller acts.
 
     Args:
-        caller: Who calls.
-        scopes: What it takes, any one of these.
-        namespace: Another namespace, which only administrators may ask for.
+        caller: The holder of the key.
+        scopes: The caller needs one of these.
+        namespace: Another namespace; only the scope `admin` may ask for it.
 
     Raises:
-        Forbidden: The caller lacks them.
+        Forbidden: The caller lacks a scope.
     """
     if "admin" in caller.scopes:
         return namespace or caller.namespace
     if caller.scopes.isdisjoint(scopes):
         raise Forbidden(f"this API key lacks the scope '{scopes[0]}'")
     if namespace not in {None, caller.namespace}:
-        raise Forbidden("another namespace takes an API key with the scope 'admin'")
+        raise Forbidden("another namespace needs an API key with the scope 'admin'")
     return caller.namespace

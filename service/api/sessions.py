@@ -1,4 +1,4 @@
-"""`/sessions`: conversations."""
+"""The routes `/sessions`: post and undo turns, read transcripts and score matrices."""
 
 from typing import Annotated
 
@@ -38,7 +38,7 @@ IdempotencyKey = Annotated[
     str | None,
     Header(
         pattern=r"^[\x21-\x7e]{1,255}$",
-        description="A retry with the same key and body gets the first answer, with `replayed`.",
+        description="A retry with the same key and body returns the first answer, with `replayed`.",
     ),
 ]
 _SAID = {
@@ -61,7 +61,7 @@ _SAID = {
 @router.post(
     "/turn",
     operation_id="post_turn",
-    summary="Post an utterance, get the best replies",
+    summary="Post a turn and get the best candidates",
     response_model=TurnAnswer,
     responses={
         200: {"headers": SERVER_TIMING},
@@ -80,8 +80,8 @@ async def post_turn(
 ) -> Response:
     """The first turn creates the session.
 
-    Candidates come back where the speaker is not the responder (`bot`, unless the session says
-    otherwise), or where `respond` says so.
+    The answer holds candidates if the speaker is not the responder (`bot` by default). `respond`
+    overrides this.
     """
     check_limits(services.settings, turn)
     result = await services.turns.turn(namespace, session_id, turn, idempotency_key)
@@ -91,14 +91,14 @@ async def post_turn(
 @router.put(
     "",
     operation_id="put_session",
-    summary="Name the responder before the first turn",
+    summary="Set the responder before the first turn",
     response_model=Transcript,
     responses=failures(SessionStarted, StateUnavailable, body=True),
 )
 async def put_session(
     services: ServicesDep, namespace: Selecting, session_id: SessionId, session: SessionRequest
 ) -> Response:
-    """Not needed where `bot` says the candidates. Once there are turns, the responder stands."""
+    """Needed only if the responder is not `bot`. The first turn fixes the responder."""
     return answer(await services.sessions.open(namespace, session_id, session))
 
 
@@ -112,21 +112,21 @@ async def put_session(
 async def get_session(
     services: ServicesDep, namespace: Selecting, session_id: SessionId
 ) -> Response:
-    """What was said, by whom, and until when the session lives."""
+    """Returns the turns with their speakers, and when the session expires."""
     return answer(await services.sessions.transcript(namespace, session_id))
 
 
 @router.delete(
     "",
     operation_id="delete_session",
-    summary="Forget a session",
+    summary="Delete a session",
     status_code=204,
     responses=failures(SessionNotFound, StateUnavailable),
 )
 async def delete_session(
     services: ServicesDep, namespace: Selecting, session_id: SessionId
 ) -> Response:
-    """Everything that is kept of it goes."""
+    """Deletes the session and everything stored about it."""
     await services.sessions.delete(namespace, session_id)
     return Response(status_code=204)
 
@@ -134,19 +134,19 @@ async def delete_session(
 @router.delete(
     "/turns/last",
     operation_id="undo_turn",
-    summary="Take the last post back",
+    summary="Undo the last turn",
     response_model=Undone,
     responses=failures(SessionNotFound, Conflict, StateUnavailable),
 )
 async def undo_turn(services: ServicesDep, namespace: Selecting, session_id: SessionId) -> Response:
-    """The session goes on as if it had never been said."""
+    """The session continues as if the last turn had not been posted."""
     return answer(await services.sessions.undo(namespace, session_id))
 
 
 @router.get(
     "/scores",
     operation_id="get_scores",
-    summary="Read the running score matrix",
+    summary="Read the score matrix",
     response_model=ScoreMatrix,
     responses=failures(
         SessionNotFound, PoolNotFound, CandidateNotFound, PoolNotReady, StateUnavailable, *ENCODING
@@ -158,7 +158,7 @@ async def get_scores(
     session_id: SessionId,
     query: Annotated[ScoresQuery, Query()],
 ) -> Response:
-    """How each candidate's score grew: a line for each utterance, a column for each candidate."""
+    """Returns the scores after each utterance: a row per utterance, a column per candidate."""
     check_limits(services.settings, query)
     async with deadline(services.settings.request_timeout):
         matrix = await services.sessions.scores(namespace, session_id, query.pool, query.ids, query)

@@ -1,4 +1,4 @@
-"""Uploads of candidates: read as they arrive, and, where asked for, with lines of progress back."""
+"""Uploads of candidates: reading the request, and answering with lines of progress."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ from turnwise.service.wire.problems import FieldError, Loc
 _MOST_ERRORS = 20
 _MOST_FIELDS = 20
 _MOST_ARRAY_BYTES = 32 << 20
-"""An array is read as one, and takes some twenty times its bytes of memory at worst."""
+"""Limit of an array. It is parsed whole, which takes up to twenty times its size in memory."""
 
 Progress = Callable[[int, int], None]
 
@@ -36,19 +36,19 @@ _log = logging.getLogger("turnwise.api")
 
 
 async def read_candidates(request: Request, limits: Limits) -> list[Candidate]:
-    """Return the candidates of a JSON array, or of NDJSON, which is read while it arrives.
+    """Return the candidates of a JSON array or of NDJSON, whose lines are parsed as they arrive.
 
     Raises:
-        UnsupportedMedia: It says that it is neither.
-        InvalidRequest: Candidates that are not valid, each by its place.
-        BodyTooLarge: It has more bytes than the limit.
+        UnsupportedMedia: The content type is neither.
+        InvalidRequest: Candidates are invalid; the error lists their places.
+        BodyTooLarge: The body has more bytes than the limit.
     """
     upload = _Upload(limits)
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media in {NDJSON, "application/jsonl", "application/ndjson"}:
         await _read_lines(request, upload)
     elif media == "application/json":
-        # In a thread, between whose steps the event loop gets its turns.
+        # In a thread, so that the event loop can continue.
         await asyncio.to_thread(_read_array, await _read_whole(request), upload)
     else:
         raise UnsupportedMedia(f"send a JSON array as application/json, or lines as {NDJSON}")
@@ -56,9 +56,9 @@ async def read_candidates(request: Request, limits: Limits) -> list[Candidate]:
 
 
 async def progress_lines(work: Callable[[Progress], Awaitable[Edited]]) -> AsyncIterator[bytes]:
-    """Yield a line for each step of the work; the last one holds its result, or its problem.
+    """Yield a line of progress for each step of the work, then a line with its result or problem.
 
-    Where nobody takes the lines any more, the work is cancelled.
+    Closing the iterator cancels the work.
     """
     lines: asyncio.Queue[bytes | None] = asyncio.Queue()
     task = asyncio.ensure_future(
@@ -80,7 +80,7 @@ def _outcome(task: "asyncio.Future[Edited]") -> object:
         return problem(placed(error, "body"))
     except Exception:
         _log.exception("an upload failed")
-        return problem(ServiceError("something went wrong in here"))
+        return problem(ServiceError("the service failed unexpectedly"))
 
 
 def _line(value: object) -> bytes:
@@ -88,7 +88,7 @@ def _line(value: object) -> bytes:
 
 
 class _Upload:
-    """Collects candidates and what is wrong with them."""
+    """Collects the candidates of an upload, and their errors."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -97,7 +97,7 @@ class _Upload:
         self._place = 0
 
     def add(self, item: Any) -> None:  # noqa: ANN401 - whatever the JSON holds
-        """Take the next candidate."""
+        """Add the next candidate."""
         loc = (self._place,)
         self._place += 1
         if isinstance(item, dict) and len(item) > _MOST_FIELDS:
@@ -115,7 +115,7 @@ class _Upload:
             raise PoolFull(f"an upload may have {most} candidates; nothing was changed")
 
     def add_line(self, line: bytes) -> None:
-        """Take a line of NDJSON; blank ones do not count."""
+        """Add the candidate of a line of NDJSON; skip a blank line."""
         if not line.strip():
             return
         try:
@@ -127,7 +127,7 @@ class _Upload:
             self.add(item)
 
     def candidates(self) -> list[Candidate]:
-        """Return them all, or raise what is wrong."""
+        """Return all candidates, or raise their errors."""
         self._stop_at_errors(1)
         return self._candidates
 

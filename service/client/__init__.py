@@ -1,12 +1,12 @@
-"""Talk to a running service: `Client`, and `AsyncClient` for event loops.
+"""The clients of a running service: `Client`, and `AsyncClient` for event loops.
 
 ```python
 with Client("http://127.0.0.1:8000") as client, client.session("ada") as session:
     answer = session.turn("user", "Where is my parcel?")
 ```
 
-Answers are the values of `service.wire`, and what goes wrong the exceptions of
-`service.client.errors`. Nothing in here needs the model, or its libraries.
+Calls return types of `service.wire` and raise exceptions of `service.client.errors`. The package
+needs neither a model nor torch.
 """
 
 from turnwise.service.client.asynchronous import AsyncClient, AsyncPool, AsyncSession

@@ -1,4 +1,4 @@
-"""Answers of the service, read: as values, or as errors."""
+"""Reading answers of the service: as values or as errors."""
 
 from collections.abc import Hashable
 from email.utils import parsedate_to_datetime
@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 def parse(response: httpx.Response, kind: type[T]) -> T:
-    """Return what an answer of success holds, without fields that this client does not know.
+    """Return the value of a successful answer. Fields that this client does not know are ignored.
 
     Raises:
-        UnexpectedAnswerError: It holds something else.
+        UnexpectedAnswerError: The answer is not a `kind`.
     """
     try:
         return parse_text(response.content or b"null", kind)
@@ -28,17 +28,17 @@ def parse(response: httpx.Response, kind: type[T]) -> T:
 
 
 def parse_text(text: str | bytes, kind: type[T]) -> T:
-    """Return what JSON text holds; raise pydantic's ValidationError where that is no `kind`."""
+    """Return the value of JSON text; raise pydantic's ValidationError if it is not a `kind`."""
     value: T = _adapter(cast(Hashable, kind)).validate_json(text, extra="ignore")
     return value
 
 
 def check(response: httpx.Response) -> None:
-    """Raise what an answer says, where that is not success; the answer has been read.
+    """Raise the error of an answer that is not a success. Its body must have been read.
 
     Raises:
-        ProblemError: The service says no.
-        UnexpectedAnswerError: It is no answer of Turnwise.
+        ProblemError: The answer is a problem document.
+        UnexpectedAnswerError: The answer does not come from Turnwise.
     """
     if response.is_success:
         return
@@ -54,7 +54,7 @@ def check(response: httpx.Response) -> None:
 
 
 def _retry_after(response: httpx.Response) -> float | None:
-    """Return the seconds of `Retry-After`, which may be a number or a date."""
+    """Return the seconds until `Retry-After`, which may be a number or a date."""
     value = response.headers.get("retry-after", "")
     if value.isdecimal():
         return float(value)

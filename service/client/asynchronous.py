@@ -1,4 +1,4 @@
-"""`AsyncClient`: calls to await. Its twin is `synchronous`."""
+"""`AsyncClient`, `AsyncSession` and `AsyncPool`: the client for event loops."""
 
 import uuid
 from collections.abc import Awaitable, Callable
@@ -26,9 +26,9 @@ T = TypeVar("T")
 
 
 class AsyncClient(Connected[httpx.AsyncClient], ServiceOperations, AsyncSender):
-    """A service, for event loops; an async context manager.
+    """The client of a service for event loops; an async context manager.
 
-    Its arguments and what its calls raise are those of `Client`.
+    It has the arguments of `Client`, and its calls raise the same errors.
     """
 
     _library = httpx.AsyncClient
@@ -44,20 +44,20 @@ class AsyncClient(Connected[httpx.AsyncClient], ServiceOperations, AsyncSender):
         await self._http.aclose()
 
     def session(self, session_id: str | None = None, *, forget: bool = False) -> "AsyncSession":
-        """Return a session; nothing is sent before its first operation.
+        """Return a session. Nothing is sent before its first operation.
 
         Args:
-            session_id: Chosen by you, to come back to it; where left out, one of its own.
-            forget: Whether it is deleted where its `with` block ends.
+            session_id: Your name for the session; random by default.
+            forget: Whether the end of the `with` block deletes the session.
         """
         return AsyncSession(self, session_id or uuid.uuid4().hex, forget=forget)
 
     def pool(self, name: str = "default") -> "AsyncPool":
-        """Return a pool; nothing is sent before its first operation."""
+        """Return a pool. Nothing is sent before its first operation."""
         return AsyncPool(self, name)
 
     async def send(self, call: Call[T]) -> T:
-        """Make a call, more than once where that is due."""
+        """Send a call, with retries, and return its answer."""
 
         async def attempt(attempts: Attempts) -> T:
             with self._to.reached():
@@ -67,7 +67,7 @@ class AsyncClient(Connected[httpx.AsyncClient], ServiceOperations, AsyncSender):
         return await self._retried(attempt, self._to.attempts(repeatable=call.repeatable))
 
     async def upload(self, upload: Upload) -> Edited:
-        """Send candidates, and wait until the service has encoded them."""
+        """Send candidates and return when the service has encoded them."""
 
         async def attempt(attempts: Attempts) -> Edited:
             request = upload.request(self._http, upload.async_chunks(), attempts.timeout)
@@ -94,7 +94,7 @@ class AsyncClient(Connected[httpx.AsyncClient], ServiceOperations, AsyncSender):
 
 
 class AsyncSession(SessionOperations, AsyncSender):
-    """A conversation; a context manager, which forgets it where that was asked for."""
+    """A session; a context manager, which deletes it at the end if `forget` is true."""
 
     def __init__(self, client: AsyncClient, session_id: str, *, forget: bool) -> None:
         self.id = session_id
@@ -104,32 +104,34 @@ class AsyncSession(SessionOperations, AsyncSender):
         return self
 
     async def __aexit__(self, _: object, error: object, __: object) -> None:
-        if self._forget and not isinstance(error, UnreachableError):  # which would take as long
-            with suppress(NotFoundError):  # nothing was said
+        if self._forget and not isinstance(
+            error, UnreachableError
+        ):  # deleting it would time out too
+            with suppress(NotFoundError):  # no turn was posted
                 await self.delete()
 
     async def send(self, call: Call[T]) -> T:
-        """Make a call, as the client does."""
+        """Send a call with the client."""
         return await self._client.send(call)
 
 
 class AsyncPool(PoolOperations, AsyncSender):
-    """A catalogue of candidates."""
+    """A pool of candidates."""
 
     def __init__(self, client: AsyncClient, name: str) -> None:
         self.name = name
         self._client = client
 
     async def upsert(self, candidates: Candidates, progress: Progress | None = None) -> Edited:
-        """Add or replace candidates of a pool that is there, as one version: all or none.
+        """Add or replace candidates of an existing pool, as one version or not at all.
 
         Args:
             candidates: A file, which is streamed; candidates; or texts.
-            progress: Called with how many are encoded, and of how many.
+            progress: Called with (candidates encoded, candidates in total).
 
         Raises:
-            DataError: A line of the file is not a candidate, or not one that the service takes.
-            ClientError: The service says no, or cannot be reached.
+            DataError: A line of the file is not a candidate, or the service rejects it.
+            ClientError: The service rejects the upload or cannot be reached.
         """
         upload = await to_thread.run_sync(Upload, self.name, candidates, progress)
         try:
@@ -138,5 +140,5 @@ class AsyncPool(PoolOperations, AsyncSender):
             raise upload.located(error) from None
 
     async def send(self, call: Call[T]) -> T:
-        """Make a call, as the client does."""
+        """Send a call with the client."""
         return await self._client.send(call)

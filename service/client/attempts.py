@@ -1,4 +1,4 @@
-"""When a call that failed is tried again: the rule alone, without a clock's wait or a socket."""
+"""The rule for retries: when to send a failed call again. It does no waiting and no I/O."""
 
 import random
 import time
@@ -12,13 +12,13 @@ _FIRST, _MOST = 0.1, 5.0
 class Attempts:
     """The attempts of one call, until its deadline.
 
-    What may work later is tried again after a pause that doubles, with chance in it so that many
-    clients do not come back at once, and that is never shorter than the service asks for.
+    The pause between attempts doubles each time. It is random, so that clients do not return all at
+    once, and at least as long as the service asks for.
 
     Args:
-        repeatable: Whether the call may be done twice, or the service knows it when it comes again.
-        timeout: Seconds for an attempt.
-        deadline: Seconds for all of them with their pauses.
+        repeatable: Whether the call may be sent again although it may have arrived.
+        timeout: Seconds for one attempt.
+        deadline: Seconds for all attempts and the pauses between them.
         now: The clock, in seconds.
     """
 
@@ -35,19 +35,19 @@ class Attempts:
 
     @property
     def timeout(self) -> float:
-        """Seconds that the attempt which begins now may take."""
+        """The timeout, in seconds, of an attempt that begins now."""
         return max(0.001, min(self._timeout, self._end - self._now()))
 
     @property
     def again(self) -> bool:
-        """Whether an attempt has failed before the one that begins now."""
+        """Whether an earlier attempt has failed."""
         return self._failed > 0
 
     def pause(self, error: ClientError) -> float:
         """Return the seconds to wait before the next attempt.
 
         Raises:
-            ClientError: The given one, where another attempt would do harm, or come too late.
+            ClientError: The given error, if a retry would be useless, unsafe or too late.
         """
         longest = min(_MOST, _FIRST * 2**self._failed)
         pause = max(error.retry_after or 0.0, random.uniform(longest / 2, longest))  # noqa: S311

@@ -1,4 +1,4 @@
-"""Calls: what is sent, and how the answer is read. Nothing in here sends anything."""
+"""Calls: how a request is built and its answer is read. The clients send them."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -22,14 +22,14 @@ class Call(Generic[T]):
     """A request, and the type of its answer.
 
     Attributes:
-        method: Of HTTP.
-        path: Below the service's URL.
+        method: The HTTP method.
+        path: The path below the service's URL.
         answer: The type of the answer.
-        body: Sent as JSON; None where there is none.
-        query: After the path.
-        headers: Beside those of every call.
-        repeatable: Whether doing it twice is as good as doing it once.
-        deletes: Whether a repeated one that finds nothing has done its work.
+        body: The body, sent as JSON; None for no body.
+        query: The query parameters.
+        headers: Headers in addition to those of every call.
+        repeatable: Whether sending it twice has the same effect as once.
+        deletes: Whether a 404 to a retry counts as success.
     """
 
     method: str
@@ -42,7 +42,7 @@ class Call(Generic[T]):
     deletes: bool = False
 
     def request(self, client: httpx.Client | httpx.AsyncClient, timeout: float) -> httpx.Request:
-        """Return the request of one attempt, of at most so many seconds."""
+        """Return the request of one attempt; `timeout` is in seconds."""
         json = {} if self.body is None else {"Content-Type": "application/json"}
         return client.build_request(
             self.method,
@@ -54,10 +54,10 @@ class Call(Generic[T]):
         )
 
     def read(self, response: httpx.Response, *, again: bool) -> T:
-        """Return the value that an answer holds; `again`: an attempt came before.
+        """Return the value of an answer; `again` says whether this was a retry.
 
         Raises:
-            ClientError: The answer says no, or is none of Turnwise.
+            ClientError: The answer is an error, or does not come from Turnwise.
         """
         try:
             check(response)
@@ -69,25 +69,25 @@ class Call(Generic[T]):
 
 
 class Sender:
-    """Sends calls and waits."""
+    """Sends calls and returns their answers."""
 
     def send(self, call: Call[T]) -> T:
-        """Make a call, more than once where that is due."""
+        """Send a call, with retries, and return its answer."""
         raise NotImplementedError
 
 
 class AsyncSender:
-    """Sends calls; their answers are awaited."""
+    """Sends calls; their answers must be awaited."""
 
     async def send(self, call: Call[T]) -> T:
-        """Make a call, more than once where that is due."""
+        """Send a call, with retries, and return its answer."""
         raise NotImplementedError
 
 
 class operation(Generic[S, P, T]):  # noqa: N801 - a decorator
-    """A method that is written once, as the call that it makes, and sent by whoever has it.
+    """A decorator for methods that build a call. Calling such a method sends it.
 
-    A `Sender` has it as a method that returns the answer, an `AsyncSender` as one to await.
+    On a `Sender` the method returns the answer, on an `AsyncSender` a coroutine of it.
     """
 
     def __init__(self, build: Callable[Concatenate[S, P], Call[T]]) -> None:
@@ -103,18 +103,18 @@ class operation(Generic[S, P, T]):  # noqa: N801 - a decorator
         if sender is None:
             return self._build
 
-        def send(*args: P.args, **options: P.kwargs) -> Any:  # noqa: ANN401 - as the sender has it
+        def send(*args: P.args, **options: P.kwargs) -> Any:  # noqa: ANN401 - an answer or a coroutine
             return sender.send(self._build(sender, *args, **options))
 
         return update_wrapper(send, self._build)
 
 
 def path(*names: str) -> str:
-    """Return the path of names, each of which may hold anything."""
+    """Return the path of names, with every character escaped that a path may not hold."""
     return "".join("/" + _segment(name) for name in names)
 
 
 def _segment(name: str) -> str:
-    if not name.strip("."):  # dots alone would be steps of the path
+    if not name.strip("."):  # `.` and `..` would be resolved as parts of the path
         return name.replace(".", "%2E")
-    return quote(name, safe="", errors="surrogatepass")  # half a character: the service says no
+    return quote(name, safe="", errors="surrogatepass")  # the service rejects lone surrogates

@@ -1,4 +1,4 @@
-"""What both clients know of the service that they talk to."""
+"""The connection to a service, for both clients: URL, API key, timeouts, errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ H = TypeVar("H", httpx.Client, httpx.AsyncClient)
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where the service is, who calls, and for how long."""
+    """The address of a service, the API key, and the timeouts of calls."""
 
     url: str
     key: str | None
@@ -28,39 +28,38 @@ class Connection:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of every call."""
+        """The headers of every call."""
         key = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         return key | ({"Turnwise-Namespace": self.namespace} if self.namespace else {})
 
     def attempts(self, *, repeatable: bool = True) -> Attempts:
-        """Begin a call."""
+        """Return the attempts of a new call."""
         return Attempts(repeatable=repeatable, timeout=self.timeout, deadline=self.deadline)
 
     @contextmanager
     def reached(self) -> Iterator[None]:
-        """Say it in our words where no answer comes."""
+        """Raise a `ClientError` if no answer comes or the request cannot be sent."""
         try:
             yield
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise UnreachableError(self.url, error) from error
         except (UnicodeEncodeError, PydanticSerializationError):
-            unsent = ClientError(  # what it is may be secret
-                "cannot be sent: a key or a namespace has letters beyond ASCII, or a text has half "
-                "of a character"
+            unsent = ClientError(  # the text may be secret
+                "cannot be sent: the key or namespace is not ASCII, or a text has a lone surrogate"
             )
             unsent.undone = True
             raise unsent from None
 
 
 class Connected(Generic[H]):
-    """Has connections to a service.
+    """A client with its connections to a service.
 
     Args:
-        url: Of the service.
-        key: An API key.
-        namespace: Another than the key's own, for administrators.
+        url: The URL of the service.
+        key: The API key, if the service needs one.
+        namespace: Another namespace than the key's own; needs the scope `admin`.
         timeout: Seconds for one attempt.
-        deadline: Seconds for all attempts of a call, with the pauses between them.
+        deadline: Seconds for all attempts of a call and the pauses between them.
     """
 
     _library: type[H]

@@ -1,17 +1,17 @@
-"""What a call can fail with.
+"""The errors of calls.
 
-- ClientError: any of them; its text is one line for people.
-  - UnreachableError: no answer came: there is no connection, or not in time.
-  - UnexpectedAnswerError: the answer is not one of Turnwise: another server's, or a proxy's.
-  - ProblemError: the service says no, in a problem document (RFC 9457).
-    - InvalidRequestError 400, 408, 413, 415, 422, 431: it cannot take what was sent, and says why.
+- ClientError: any error of a call; its text is one line for people.
+  - UnreachableError: no connection, or no answer in time.
+  - UnexpectedAnswerError: the answer comes from another server or a proxy.
+  - ProblemError: the service answered with a problem document (RFC 9457).
+    - InvalidRequestError 400, 408, 413, 415, 422, 431: the service rejects the request.
     - AccessError 401, 403: the API key is missing, unknown, or lacks a scope.
     - NotFoundError 404: no such session, pool or candidate.
-    - ConflictError 409: the session or the pool is not as the call expects it.
+    - ConflictError 409: the session or the pool is not in the state that the call expects.
     - OverloadedError 429: too many requests wait.
-    - UnavailableError 503: not now; it is stopping, or Redis cannot be reached.
+    - UnavailableError 503: the service is not ready, is stopping, or cannot reach Redis.
 
-Where `temporary`, the client has tried again until its deadline before it raised.
+The client retries `temporary` errors until its deadline before it raises them.
 """
 
 from typing import ClassVar
@@ -23,12 +23,12 @@ from turnwise.service.wire.problems import PROBLEM_PREFIX, FieldError, Problem
 
 
 class ClientError(TurnwiseError):
-    """Any failure of a call; see the tree at the top of the module.
+    """Any error of a call; see the tree at the top of the module.
 
     Attributes:
-        temporary: Whether the same call may work later.
-        undone: Whether it is certain that the call changed nothing.
-        retry_after: Seconds for which the service asks to be left alone, where it says so.
+        temporary: Whether the same call may succeed later.
+        undone: Whether the call certainly changed nothing.
+        retry_after: Seconds to wait before a retry, if the service names them.
     """
 
     temporary: bool = False
@@ -37,7 +37,7 @@ class ClientError(TurnwiseError):
 
 
 class UnreachableError(ClientError):
-    """No answer came: there is no connection, or not in time."""
+    """There is no connection, or no answer came in time."""
 
     _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
     _HOPELESS = (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.LocalProtocolError)
@@ -50,30 +50,30 @@ class UnreachableError(ClientError):
 
 
 class UnexpectedAnswerError(ClientError):
-    """The answer is not one of Turnwise: another server's, or a proxy's.
+    """The answer comes from another server or a proxy.
 
     Attributes:
-        status: Of the answer.
+        status: The status of the answer.
     """
 
     _OF_PROXIES = frozenset({429, 502, 503, 504})
 
     def __init__(self, url: str, status: int) -> None:
-        super().__init__(f"{url} answers {status}, but not as Turnwise does: is it a service?")
+        super().__init__(f"{url} answered {status}, but not as Turnwise does: is the URL right?")
         self.status = status
         self.temporary = status in self._OF_PROXIES
 
 
 class ProblemError(ClientError):
-    """The service says no, in a problem document (RFC 9457).
+    """The service answered with a problem document (RFC 9457).
 
     Attributes:
-        status: Of the answer.
-        type: The kind of problem: `urn:turnwise:problem:` and a name that stays.
+        status: The status of the answer.
+        type: The kind of problem: `urn:turnwise:problem:` and a name that does not change.
         title: The kind of problem, for people.
-        detail: What went wrong this time, for people.
-        errors: Fields at fault.
-        request_id: By which the service's logs know the request.
+        detail: The description of this problem, for people.
+        errors: The fields at fault.
+        request_id: The id of the request in the service's logs.
     """
 
     statuses: ClassVar[frozenset[int]] = frozenset()
@@ -92,13 +92,13 @@ class ProblemError(ClientError):
 
     @classmethod
     def of(cls, problem: Problem, retry_after: float | None = None) -> "ProblemError":
-        """Return the error of a problem, of the class for its status."""
+        """Return the error of a problem, as the class for its status."""
         kinds = (kind for kind in cls.__subclasses__() if problem.status in kind.statuses)
         return next(kinds, cls)(problem, retry_after)
 
 
 class InvalidRequestError(ProblemError):
-    """The service cannot take what was sent; `errors` names the fields."""
+    """The service rejects the request; `errors` names the fields."""
 
     statuses = frozenset({400, 408, 413, 415, 422, 431})
 
@@ -116,7 +116,7 @@ class NotFoundError(ProblemError):
 
 
 class ConflictError(ProblemError):
-    """The session or the pool is not as the call expects it."""
+    """The session or the pool is not in the state that the call expects."""
 
     statuses = frozenset({409})
 
@@ -129,7 +129,7 @@ class OverloadedError(ProblemError):
 
 
 class UnavailableError(ProblemError):
-    """Not now; the service is stopping, or Redis cannot be reached."""
+    """The service is not ready, is stopping, or cannot reach Redis."""
 
     statuses = frozenset({503})
     temporary = True

@@ -1,4 +1,4 @@
-"""Every operation of the service, as a call; `Client` and `AsyncClient` send the same ones."""
+"""Every operation of the service, written once as a call for both clients."""
 
 import secrets
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from turnwise.service.wire.sessions import ScoreMatrix, Transcript, TurnAnswer, 
 
 
 class ServiceOperations:
-    """What needs no session."""
+    """Operations of the service that name no session or pool in their path."""
 
     @operation
     def rank(
         self, context: Sequence[GivenTurn], **options: Unpack[RankOptions]
     ) -> Call[RankAnswer]:
-        """Rank candidates, given or of a pool, after utterances or toward goals."""
+        """Rank given candidates or those of a pool, by context or toward goals."""
         return Call("POST", "/rank", RankAnswer, {"context": context, **options})
 
     @operation
@@ -37,25 +37,25 @@ class ServiceOperations:
 
     @operation
     def pools(self) -> Call[PoolList]:
-        """Return what is known of each pool, by name."""
+        """Return the pools, sorted by name."""
         return Call("GET", "/pools", PoolList)
 
     @operation
     def ready(self) -> Call[Ready]:
-        """Return the checks, all passed; `UnavailableError` names those that did not."""
+        """Return the readiness checks; raise `UnavailableError` with those that failed."""
         return Call("GET", "/readyz", Ready)
 
     @operation
     def version(self) -> Call[Version]:
-        """Return what runs: its version, its model, its limits."""
+        """Return the version, the model and the limits of the service."""
         return Call("GET", "/version", Version)
 
 
 class SessionOperations:
-    """What a conversation takes and tells.
+    """Operations of a session.
 
     Attributes:
-        id: Of the session.
+        id: The session's id.
     """
 
     id: str
@@ -69,10 +69,10 @@ class SessionOperations:
         idempotency_key: str | None = None,
         **options: Unpack[TurnOptions],
     ) -> Call[TurnAnswer]:
-        """Post an utterance, and return the best replies to it.
+        """Post a turn and return the best candidates.
 
-        It lands once, however often it is sent: again by the client, after a lost answer, or by
-        you, with an `idempotency_key` of your own.
+        Retries by the client do not post it twice. If you retry yourself, pass the same
+        `idempotency_key` each time.
         """
         return Call(
             "POST",
@@ -84,7 +84,7 @@ class SessionOperations:
 
     @operation
     def rank(self, **options: Unpack[RankOptions]) -> Call[RankAnswer]:
-        """Rank candidates, given or of a pool, as what is said next or toward goals."""
+        """Rank given candidates or those of a pool, after this session or toward goals."""
         return Call("POST", "/rank", RankAnswer, {"session_id": self.id, **options})
 
     @operation
@@ -94,73 +94,73 @@ class SessionOperations:
 
     @operation
     def scores(self, ids: Sequence[str], **options: Unpack[ScoresOptions]) -> Call[ScoreMatrix]:
-        """Return the running score matrix: an utterance a line, a candidate a column."""
+        """Return the score matrix: a row per utterance, a column per candidate."""
         query: dict[str, Any] = {"ids": list(ids), **options}
         return Call("GET", path("sessions", self.id, "scores"), ScoreMatrix, query=query)
 
     @operation
     def open(self, responder: str) -> Call[Transcript]:
-        """Say, before the first turn, who says the candidates, where that is not "bot"."""
+        """Set the responder before the first turn, if it is not "bot"."""
         return Call("PUT", path("sessions", self.id), Transcript, {"responder": responder})
 
     @operation
     def transcript(self) -> Call[Transcript]:
-        """Return what was said, by whom, and until when the session lives."""
+        """Return the turns with their speakers, and when the session expires."""
         return Call("GET", path("sessions", self.id), Transcript)
 
     @operation
     def undo(self) -> Call[Undone]:
-        """Take the last post back; not tried again where that might take two."""
+        """Undo the last turn. There is no retry that might undo two."""
         where = path("sessions", self.id, "turns", "last")
         return Call("DELETE", where, Undone, repeatable=False)
 
     @operation
     def delete(self) -> Call[None]:
-        """Forget all of it."""
+        """Delete the session."""
         return Call("DELETE", path("sessions", self.id), type(None), deletes=True)
 
 
 class PoolOperations:
-    """What a catalogue of candidates takes and tells.
+    """Operations of a pool.
 
     Attributes:
-        name: Of the pool.
+        name: The pool's name.
     """
 
     name: str
 
     @operation
     def create(self, description: str = "", encoder: EncoderName | None = None) -> Call[PoolInfo]:
-        """Make the pool; one that is there keeps its candidates, and is described anew.
+        """Create the pool, or change the description of one that exists.
 
         Args:
-            description: For people.
-            encoder: What its candidates are encoded with, for good.
+            description: A text for people.
+            encoder: The encoder of its candidates; it cannot change later.
         """
         body = {"description": description, "encoder": encoder}
         return Call("PUT", path("pools", self.name), PoolInfo, body)
 
     @operation
     def info(self) -> Call[PoolInfo]:
-        """Return its version, its size, how it is searched, and whether it is ready."""
+        """Return its version, size and index, and whether it is ready."""
         return Call("GET", path("pools", self.name), PoolInfo)
 
     @operation
     def search(self, text: str, top_k: int = 5) -> Call[SearchAnswer]:
-        """Find the best replies to a text, as if it were all that was said."""
+        """Return the best candidates with a text as the whole context."""
         body = {"text": text, "top_k": top_k}
         return Call("POST", path("pools", self.name, "search"), SearchAnswer, body)
 
     @operation
     def remove(self, candidate_id: str) -> Call[Edited]:
-        """Delete one candidate, which makes a new version.
+        """Delete one candidate. This makes a new version.
 
-        It is not tried twice: of a lost answer nobody knows whether the candidate is gone.
+        There is no retry after a lost answer: the candidate may be deleted already.
         """
         where = path("pools", self.name, "candidates", candidate_id)
         return Call("DELETE", where, Edited, repeatable=False)
 
     @operation
     def delete(self) -> Call[None]:
-        """Delete it with all its candidates."""
+        """Delete the pool and all its candidates."""
         return Call("DELETE", path("pools", self.name), type(None), deletes=True)

@@ -1,4 +1,4 @@
-"""Keyword arguments of calls, as types that both clients share; what is left out is not sent."""
+"""Types of the keyword arguments of calls. Arguments left out are not sent."""
 
 from collections.abc import Sequence
 from typing import Literal, TypedDict
@@ -8,14 +8,14 @@ from turnwise.service.wire.ranking import Avoided, GivenCandidate, Goal
 
 
 class AggregationOptions(TypedDict, total=False):
-    """How the context folds up; what is left out says the model's card."""
+    """The aggregation of the context; by default that of the model card."""
 
     aggregation: AggregationName
     last_rows: int
 
 
 class TurnOptions(AggregationOptions, total=False):
-    """What `wire.sessions.TurnRequest` tells of each."""
+    """Options of a turn; `wire.sessions.TurnRequest` describes them."""
 
     pool: str
     top_k: int
@@ -26,7 +26,7 @@ class TurnOptions(AggregationOptions, total=False):
 
 
 class RankOptions(AggregationOptions, total=False):
-    """What `wire.ranking.RankRequest` tells of each; `candidates` or `pool` is needed."""
+    """Options of a ranking, with `candidates` or `pool`; see `wire.ranking.RankRequest`."""
 
     candidates: Sequence[str | GivenCandidate]
     pool: str
@@ -39,7 +39,7 @@ class RankOptions(AggregationOptions, total=False):
 
 
 class ScoresOptions(TypedDict, total=False):
-    """What `wire.sessions.ScoresQuery` tells of each."""
+    """Options of a score matrix; `wire.sessions.ScoresQuery` describes them."""
 
     aggregation: Literal["mean", "last_rows"]
     last_rows: int
@@ -47,7 +47,7 @@ class ScoresOptions(TypedDict, total=False):
 
 
 class PlanOptions(TypedDict, total=False):
-    """What `wire.planning.PlanRequest` tells of each."""
+    """Options of planning; `wire.planning.PlanRequest` describes them."""
 
     method: Literal["chain", "chain_curved", "greedy"]
     top: int

@@ -1,4 +1,4 @@
-"""`Client`: calls that wait for their answer. Its twin is `asynchronous`."""
+"""`Client`, `Session` and `Pool`: the client for threads. `asynchronous` mirrors it."""
 
 import uuid
 from collections.abc import Callable
@@ -26,10 +26,10 @@ T = TypeVar("T")
 
 
 class Client(Connected[httpx.Client], ServiceOperations, Sender):
-    """A service, for threads; a context manager, which closes the connections.
+    """The client of a service for threads; a context manager.
 
-    Every call raises `ClientError`, of the classes in `service.client.errors`. What may work later
-    is tried again: a lost connection, 429 and 503, after the pause for which the service asks.
+    Every call may raise a `ClientError` (see `service.client.errors`). The client retries after
+    lost connections, 429 and 503, and waits at least as long as `Retry-After` says.
     """
 
     _library = httpx.Client
@@ -45,20 +45,20 @@ class Client(Connected[httpx.Client], ServiceOperations, Sender):
         self._http.close()
 
     def session(self, session_id: str | None = None, *, forget: bool = False) -> "Session":
-        """Return a session; nothing is sent before its first operation.
+        """Return a session. Nothing is sent before its first operation.
 
         Args:
-            session_id: Chosen by you, to come back to it; where left out, one of its own.
-            forget: Whether it is deleted where its `with` block ends.
+            session_id: Your name for the session; random by default.
+            forget: Whether the end of the `with` block deletes the session.
         """
         return Session(self, session_id or uuid.uuid4().hex, forget=forget)
 
     def pool(self, name: str = "default") -> "Pool":
-        """Return a pool; nothing is sent before its first operation."""
+        """Return a pool. Nothing is sent before its first operation."""
         return Pool(self, name)
 
     def send(self, call: Call[T]) -> T:
-        """Make a call, more than once where that is due."""
+        """Send a call, with retries, and return its answer."""
 
         def attempt(attempts: Attempts) -> T:
             with self._to.reached():
@@ -68,7 +68,7 @@ class Client(Connected[httpx.Client], ServiceOperations, Sender):
         return self._retried(attempt, self._to.attempts(repeatable=call.repeatable))
 
     def upload(self, upload: Upload) -> Edited:
-        """Send candidates, and wait until the service has encoded them."""
+        """Send candidates and return when the service has encoded them."""
 
         def attempt(attempts: Attempts) -> Edited:
             request = upload.request(self._http, upload.chunks(), attempts.timeout)
@@ -94,7 +94,7 @@ class Client(Connected[httpx.Client], ServiceOperations, Sender):
 
 
 class Session(SessionOperations, Sender):
-    """A conversation; a context manager, which forgets it where that was asked for."""
+    """A session; a context manager, which deletes it at the end if `forget` is true."""
 
     def __init__(self, client: Client, session_id: str, *, forget: bool) -> None:
         self.id = session_id
@@ -104,32 +104,34 @@ class Session(SessionOperations, Sender):
         return self
 
     def __exit__(self, _: object, error: object, __: object) -> None:
-        if self._forget and not isinstance(error, UnreachableError):  # which would take as long
-            with suppress(NotFoundError):  # nothing was said
+        if self._forget and not isinstance(
+            error, UnreachableError
+        ):  # deleting it would time out too
+            with suppress(NotFoundError):  # no turn was posted
                 self.delete()
 
     def send(self, call: Call[T]) -> T:
-        """Make a call, as the client does."""
+        """Send a call with the client."""
         return self._client.send(call)
 
 
 class Pool(PoolOperations, Sender):
-    """A catalogue of candidates."""
+    """A pool of candidates."""
 
     def __init__(self, client: Client, name: str) -> None:
         self.name = name
         self._client = client
 
     def upsert(self, candidates: Candidates, progress: Progress | None = None) -> Edited:
-        """Add or replace candidates of a pool that is there, as one version: all or none.
+        """Add or replace candidates of an existing pool, as one version or not at all.
 
         Args:
             candidates: A file, which is streamed; candidates; or texts.
-            progress: Called with how many are encoded, and of how many.
+            progress: Called with (candidates encoded, candidates in total).
 
         Raises:
-            DataError: A line of the file is not a candidate, or not one that the service takes.
-            ClientError: The service says no, or cannot be reached.
+            DataError: A line of the file is not a candidate, or the service rejects it.
+            ClientError: The service rejects the upload or cannot be reached.
         """
         upload = Upload(self.name, candidates, progress)
         try:
@@ -138,5 +140,5 @@ class Pool(PoolOperations, Sender):
             raise upload.located(error) from None
 
     def send(self, call: Call[T]) -> T:
-        """Make a call, as the client does."""
+        """Send a call with the client."""
         return self._client.send(call)

@@ -1,4 +1,4 @@
-"""An upload of candidates: lines that leave one after the other, and lines of progress back."""
+"""Uploads of candidates: streaming the lines and reading the progress."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
@@ -25,34 +25,34 @@ from turnwise.service.wire.pools import (
 from turnwise.service.wire.problems import PROBLEM_PREFIX, Problem
 
 Candidates = Path | Collection[UploadedCandidate | str]
-"""A file of JSON lines (also .gz, .xz), which is never held whole; candidates; or their texts."""
+"""A file of JSON lines (also .gz, .xz), which is streamed; candidates; or their texts."""
 Progress = Callable[[int, int], None]
-"""Gets how many candidates are encoded, and of how many."""
+"""Called with (candidates encoded, candidates in total)."""
 
-BROKEN_OFF = "the answer ended before it said what came of the upload"
+BROKEN_OFF = "the answer ended before the result of the upload"
 
 _CHUNK = 1 << 16
 _EVENT: TypeAdapter[UploadStep | Edited | Problem] = TypeAdapter(UploadStep | Edited | Problem)
 
 
 class Upload:
-    """One new version of a pool. It may be sent again, since all of it counts, or nothing does.
+    """An upload, which makes one version of a pool or changes nothing, so it can be sent again.
 
     Args:
-        pool: Its name.
-        candidates: What is added or replaced.
-        progress: Called at each step of the service.
+        pool: The name of the pool.
+        candidates: The candidates to add or replace.
+        progress: Called after each step of the service.
 
     Raises:
         DataError: A line of the file is not a candidate; nothing was sent.
-        TypeError: The candidates are one text, which might be meant for a file's name, or an
-            iterator, which could not be sent again.
+        TypeError: The candidates are one text, perhaps a file name, or an iterator, which cannot
+            be sent again.
     """
 
     def __init__(self, pool: str, candidates: Candidates, progress: Progress | None) -> None:
         if isinstance(candidates, str) or not isinstance(candidates, Path | Collection):
             raise TypeError(
-                "candidates must be a Path or a collection of them, not one text or an iterator"
+                "candidates must be a Path or a collection, not one text or an iterator"
             )
         self._path = path("pools", pool, "candidates")
         self._candidates, self._progress = candidates, progress
@@ -60,14 +60,14 @@ class Upload:
 
     @property
     def large(self) -> bool:
-        """Whether it has more than one piece."""
+        """Whether the upload has more than one chunk."""
         return self._bytes > _CHUNK
 
     def check(self, service: Version) -> None:
-        """Compare its size with the limit: an answer that comes while pieces leave may get lost.
+        """Compare the size with the service's limit, since a rejection during sending may get lost.
 
         Raises:
-            InvalidRequestError: It has too many bytes.
+            InvalidRequestError: The upload has too many bytes.
         """
         most = service.limits.get("max_upload_bytes", self._bytes)
         if self._bytes > most:
@@ -88,13 +88,13 @@ class Upload:
     ) -> httpx.Request:
         """Return the request of one attempt.
 
-        Nothing is heard while a batch of an upload waits for turns that come before it: reading
-        has no limit of time.
+        Reading has no timeout: the service reports nothing while the upload waits for turns, which
+        the encoder queue serves first.
         """
         headers = {
             "Content-Type": NDJSON,
             "Accept": NDJSON,
-            "Content-Length": str(self._bytes),  # by which the service refuses before it reads
+            "Content-Length": str(self._bytes),  # the service can reject it before reading
         }
         seconds = httpx.Timeout(timeout, read=None)
         return client.build_request(
@@ -102,7 +102,7 @@ class Upload:
         )
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the body, lines of JSON, in pieces of about 64 KB."""
+        """Yield the body, lines of JSON, in chunks of about 64 KB."""
         chunk = bytearray()
         for candidate in self._all():
             chunk += json.dumps(candidate.model_dump(exclude_none=True)).encode() + b"\n"
@@ -112,17 +112,17 @@ class Upload:
         yield bytes(chunk)
 
     async def async_chunks(self) -> AsyncIterator[bytes]:
-        """Yield the same, read in a thread."""
+        """Yield the same chunks, read in a thread."""
         chunks = self.chunks()
         while chunk := await to_thread.run_sync(next, chunks, b""):
             yield chunk
 
     def hear(self, line: str) -> Edited | None:
-        """Take a line of the answer: the last one holds what came of the upload.
+        """Read a line of the answer; return the result of the upload if the line holds it.
 
         Raises:
-            ProblemError: The service says no.
-            UnexpectedAnswerError: The line is not the service's.
+            ProblemError: The service rejects the upload.
+            UnexpectedAnswerError: The line does not come from Turnwise.
         """
         try:
             event = _EVENT.validate_json(line, extra="ignore")
@@ -139,7 +139,7 @@ class Upload:
                 return edited
 
     def located(self, error: ProblemError) -> TurnwiseError:
-        """Return an error that names the line of the file, where the problem is with one."""
+        """Return an error that names the line of the file, if the problem is about a candidate."""
         for wrong in error.errors:
             match self._candidates, wrong.loc:
                 case Path() as file, ("body", int(place), *names):

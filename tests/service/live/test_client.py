@@ -327,7 +327,7 @@ def test_what_is_no_turnwise_is_told(relay: Relay, connect: Connect, pauses: lis
         ]
     )
     for status in (404, 302, 200, 200, 500):
-        with pytest.raises(UnexpectedAnswerError, match="is it a service") as caught:
+        with pytest.raises(UnexpectedAnswerError, match="is the URL right") as caught:
             client.version()
         assert caught.value.status == status
     relay.faults.append(httpx.Response(502, text="bad gateway"))

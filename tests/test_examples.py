@@ -68,10 +68,6 @@ def replies() -> list[Reply]:
     return [Reply(**json.loads(line)) for line in REPLIES.read_text(encoding="utf-8").splitlines()]
 
 
-def test_there_are_enough() -> None:
-    assert len(replies()) >= 420
-
-
 def test_ids_are_unique_and_safe_in_a_url() -> None:
     ids = [reply.id for reply in replies()]
     assert len(set(ids)) == len(ids)
@@ -81,11 +77,6 @@ def test_ids_are_unique_and_safe_in_a_url() -> None:
 def test_no_text_stands_twice() -> None:
     texts = [reply.text.casefold() for reply in replies()]
     assert len(set(texts)) == len(texts)
-
-
-def test_every_text_can_be_said_as_it_stands() -> None:
-    said = re.compile(r"[A-Z][^{}<>\[\]_\t]*[.!?]")
-    assert [reply.text for reply in replies() if not said.fullmatch(reply.text)] == []
 
 
 def test_metadata_names_a_topic_and_an_intent() -> None:

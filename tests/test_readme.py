@@ -82,8 +82,3 @@ def test_every_path_of_the_api_stands_in_it() -> None:
     last = {path.split("}")[-1] or path.rsplit("/", 1)[0] for path in paths}
     assert "/turn" in last
     assert [part for part in last if part not in README] == []
-
-
-def test_every_variable_that_it_names_is_a_setting() -> None:
-    named = set(re.findall(r"TURNWISE_([A-Z_]+[A-Z])", README))
-    assert named - {name.upper() for name in Settings.model_fields} == set()

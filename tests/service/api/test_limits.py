@@ -105,8 +105,3 @@ async def test_body_over_the_limit_is_refused_by_its_counted_length(
     metrics = (await small.get("/metrics")).text
     assert response.status_code == 413
     assert 'turnwise_rejected_requests_total{reason="body_too_large"} 1.0' in metrics
-
-
-async def test_defaults_admit_a_thousand_candidates(client: httpx.AsyncClient) -> None:
-    body = {**RANK, "candidates": [f"candidate {place}" for place in range(1000)]}
-    assert (await client.post("/rank", json=body)).status_code == 200

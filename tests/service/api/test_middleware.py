@@ -6,7 +6,7 @@ import httpx
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from tests.service.api.conftest import Connect, Parts, connect, make_app, request_scope
+from tests.service.api.conftest import Connect, Parts, make_app, request_scope
 from turnwise.service.api import middleware
 from turnwise.service.settings import Settings
 
@@ -97,33 +97,6 @@ class Work:
             await asyncio.Event().wait()
         finally:
             self.ended.set()
-
-
-async def test_work_is_cancelled_when_the_client_leaves(parts: Parts) -> None:
-    parts.turn = work = Work()
-    app, client = make_app(parts), Client(json.dumps(TURN).encode())
-    request = asyncio.create_task(app(client.scope, client.receive, client.send))
-    async with asyncio.timeout(10):
-        await work.began.wait()
-        client.leave.set()
-        await request
-    assert work.ended.is_set()
-    assert client.got == []
-    async with connect(app) as other:
-        metrics = (await other.get("/metrics")).text
-    assert 'route="/sessions/{session_id}/turn",status="499"} 1.0' in metrics
-
-
-async def test_client_may_leave_in_the_middle_of_its_body(
-    parts: Parts, caplog: pytest.LogCaptureFixture
-) -> None:
-    client = Client(b'{"speaker":')
-    client.leave.set()
-    async with asyncio.timeout(10):
-        await make_app(parts)(client.scope, client.receive, client.send)
-    assert client.got == []
-    assert parts.calls == []
-    assert "a request failed" not in caplog.messages
 
 
 async def test_what_the_server_cancels_at_the_end_of_its_drain_is_told_so(parts: Parts) -> None:

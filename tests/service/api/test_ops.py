@@ -1,11 +1,14 @@
 import asyncio
 import platform
+import signal
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.service.api.conftest import Connect, Limit, Parts, connect, make_app
+from turnwise.service.server import _Server
+from turnwise.service.settings import Settings
 
 pytestmark = pytest.mark.anyio
 
@@ -52,10 +55,11 @@ async def test_not_ready_without_redis(client: httpx.AsyncClient, parts: Parts) 
     assert [error["loc"] for error in problem["errors"]] == [["redis"]]
 
 
-async def test_not_ready_while_draining_but_answering(parts: Parts) -> None:
+async def test_from_sigterm_on_it_is_not_ready_and_answers(parts: Parts) -> None:
     app = make_app(parts)
-    app.state.services.draining.set()
     async with connect(app) as client:
+        assert (await client.get("/readyz")).status_code == 200
+        _Server(app, Settings()).stop(signal.SIGTERM)
         problem = (await client.get("/readyz")).json()
         turn = await client.post("/sessions/s/turn", json={"speaker": "user", "text": "Hi."})
     assert [error["loc"] for error in problem["errors"]] == [["not_draining"]]

@@ -95,8 +95,11 @@ async def test_without_keys_everybody_acts_in_one_namespace(
     assert [call[1] for call in parts.calls] == ["default"]
 
 
-@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics", "/version", "/docs"])
-async def test_operations_take_no_key(client_of: Connect, path: str) -> None:
+OPEN = ["/livez", "/readyz", "/metrics", "/version", "/docs", "/", "/console", "/console/main.js"]
+
+
+@pytest.mark.parametrize("path", OPEN)
+async def test_operations_and_the_console_take_no_key(client_of: Connect, path: str) -> None:
     async with client_of(api_keys=KEYS) as client:
         assert (await client.get(path)).status_code == 200
 

@@ -67,13 +67,6 @@ def test_a_name_cannot_leave_its_place_in_the_path() -> None:
     assert path("pools", "a/b?c", "..") == "/pools/a%2Fb%3Fc/%2E%2E"
 
 
-def test_every_operation_tells_what_it_does_in_both_clients() -> None:
-    for client in (Client, AsyncClient):
-        for owner in (client, type(client("http://x").session()), type(client("http://x").pool())):
-            public = [name for name in dir(owner) if not name.startswith("_")]
-            assert [name for name in public if not getattr(owner, name, "x").__doc__] == []
-
-
 def test_a_key_and_a_namespace_go_with_every_call() -> None:
     with Client("http://turnwise", key="k", namespace="other") as client:
         request = Call("GET", "/pools", dict).request(client._http, 1.0)

@@ -79,13 +79,6 @@ async def test_a_text_is_encoded_once(parts: Parts) -> None:
     assert parts.hits == 2
 
 
-async def test_a_text_that_comes_twice_in_a_call_is_encoded_once(parts: Parts) -> None:
-    vectors = await parts.cached.encode(after("a", "b", "a"))
-    assert parts.queue.asked == after("a", "b")
-    assert vectors[0].tolist() == vectors[2].tolist() != vectors[1].tolist()
-    assert parts.hits == 0
-
-
 async def test_one_text_has_a_vector_for_each_role_and_relation(parts: Parts) -> None:
     items = [
         RoleText("a", role, relation) for role in (Role.FIRST, Role.SECOND) for relation in Relation
@@ -101,11 +94,6 @@ async def test_roles_that_the_model_does_not_tell_apart_share_a_vector(
     await parts.cached.encode([RoleText("a", Role.FIRST, Relation.SAME)])
     await parts.cached.encode([RoleText("a", Role.SECOND, Relation.OTHER), *after("a")])
     assert len(parts.queue.asked) == 1
-
-
-async def test_no_texts_give_no_vectors(parts: Parts) -> None:
-    assert (await parts.cached.encode([])).shape == (0, parts.cached.dimension)
-    assert not parts.queue.asked
 
 
 async def test_the_least_recently_used_vector_is_evicted(tiny_encoder: Encoder) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.waiting import PATIENCE, until
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
+from turnwise.models.roles import Relation, Role, RoleText
 from turnwise.service.encoder.queue import EncoderQueue, Priority
 from turnwise.service.errors import DeadlineExceeded, Draining, EncoderFailed, Overloaded
 from turnwise.service.observe.logs import JsonFormatter, request_id
@@ -134,11 +134,6 @@ async def test_vectors_come_in_the_order_of_the_texts(queue: EncoderQueue) -> No
     assert vectors.tolist() == [list(vector(text)) for text in texts]
 
 
-async def test_no_texts_give_no_vectors(queue: EncoderQueue, stub: StubEncoder) -> None:
-    assert (await queue.encode([])).shape == (0, 3)
-    assert not stub.batches
-
-
 async def test_requests_side_by_side_get_their_own_vectors(queue: EncoderQueue) -> None:
     texts = [f"{n} and so on"[: 3 + n % 7] for n in range(60)]
     answers = await asyncio.gather(*(queue.encode(items(text)) for text in texts))
@@ -166,20 +161,6 @@ async def test_the_next_texts_are_cut_up_while_the_device_works(
     assert not held.done()
     stub.open.set()
     await held
-
-
-async def test_turns_go_before_lists_before_idle_before_bulk(
-    queue: EncoderQueue, stub: StubEncoder
-) -> None:
-    held = await stub.hold(queue)
-    tasks = [
-        asyncio.create_task(queue.encode(items(priority.name), priority))
-        for priority in reversed(Priority)
-    ]
-    await admitted(*tasks)
-    stub.open.set()
-    await asyncio.gather(held, *tasks)
-    assert stub.encoded == ["held", "TURN", "LIST", "IDLE", "BULK"]
 
 
 async def test_a_turn_waits_for_one_small_batch_of_an_upload(
@@ -473,15 +454,3 @@ async def test_the_stage_queue_times_the_critical_lane_only(
     for priority in Priority:
         await queue.encode(items("a"), priority)
     assert value(metrics, "turnwise_stage_seconds_count", stage="queue") == 2  # turn and list
-
-
-async def test_vectors_are_those_of_the_encoder(
-    tiny_encoder: Callable[[EncoderKind], UtteranceEncoder],
-) -> None:
-    encoder = tiny_encoder(EncoderKind.TRIPLE)
-    texts = [f"room {n} please" * (1 + n % 5) for n in range(30)]
-    queue = EncoderQueue(encoder, Metrics(), limit=100, batch_tokens=200)
-    await queue.start()
-    got = await queue.encode([RoleText(text, Role.SECOND, Relation.OTHER) for text in texts])
-    await queue.drain(PATIENCE)
-    assert got == pytest.approx(encoder.encode(texts, Role.SECOND, Relation.OTHER), abs=1e-5)

@@ -1,7 +1,6 @@
 """Both clients against a real service, with a relay between them that makes trouble."""
 
 import gzip
-import hashlib
 import inspect
 import json
 from collections.abc import Callable, Iterator
@@ -19,7 +18,6 @@ from tests.waiting import eventually
 from turnwise.models.errors import DataError
 from turnwise.service.api.problems import problem_response
 from turnwise.service.client import (
-    AccessError,
     AsyncClient,
     Avoided,
     Client,
@@ -31,7 +29,6 @@ from turnwise.service.client import (
     NotFoundError,
     PlanGoal,
     ProblemError,
-    UnavailableError,
     UnexpectedAnswerError,
     UnreachableError,
     UploadedCandidate,
@@ -240,15 +237,6 @@ def test_a_service_that_drains_leaves_the_turn_to_another(
     assert pauses == [float(Draining.retry_after or 0)]
 
 
-def test_what_takes_too_long_is_given_up_with_the_last_problem(
-    relay: Relay, connect: Connect, pauses: list[float]
-) -> None:
-    relay.faults.extend([said_no(Draining)] * 2)
-    with pytest.raises(UnavailableError) as caught:
-        connect(relay.url, deadline=4.0).ready()
-    assert (caught.value.kind, caught.value.retry_after, pauses) == ("draining", 5.0, [])
-
-
 def test_an_undo_that_may_have_been_done_is_not_done_again(
     live: Live, relay: Relay, connect: Connect, pauses: list[float]
 ) -> None:
@@ -291,28 +279,6 @@ def test_what_is_wrong_is_said_once_and_in_full(
     with pytest.raises(NotFoundError):
         session.turn("user", "Hello", pool="nowhere")
     assert (pauses, len(relay.seen)) == ([], 4)
-
-
-def test_keys_and_scopes(launch: Launch, connect: Connect) -> None:
-    digest = hashlib.sha256(KEY.encode()).hexdigest()
-    live = launch(api_keys=[{"name": "ada", "sha256": digest, "scopes": ["select"]}])
-    url = live.http.base_url
-    for wrong in (None, "another"):
-        with pytest.raises(AccessError):
-            connect(url, key=wrong).pools()
-    assert connect(url, key=KEY).pools().pools == []
-    with pytest.raises(AccessError, match="pools"):
-        connect(url, key=KEY).pool("p").create()
-    with pytest.raises(AccessError, match="admin"):
-        connect(url, key=KEY, namespace="bob").pools()
-
-
-def test_a_key_that_no_header_can_hold_is_told_at_once(
-    live: Live, connect: Connect, pauses: list[float]
-) -> None:
-    with pytest.raises(UnreachableError, match="header"):
-        connect(live.http.base_url, key="a\nb").pools()
-    assert pauses == []
 
 
 def test_what_is_no_turnwise_is_told(relay: Relay, connect: Connect, pauses: list[float]) -> None:
@@ -430,17 +396,6 @@ def test_a_bad_line_is_named_before_anything_is_sent(
     with pytest.raises(DataError) as caught:
         connect("http://127.0.0.1:1").pool().upsert(file)
     assert caught.value.line == 3
-
-
-def test_an_upload_that_is_too_large_is_refused_before_all_of_it_is_sent(
-    launch: Launch, connect: Connect, tmp_path: Path
-) -> None:
-    live = launch(max_upload_bytes=1000)
-    live.fill()
-    lines = [{"id": str(n), "text": "long " * 300} for n in range(20_000)]
-    file = written(tmp_path / "a.jsonl", *lines)
-    with pytest.raises(InvalidRequestError, match="limit of 1000"):
-        connect(live.http.base_url).pool().upsert(file)
 
 
 def test_a_pool_that_is_not_there_gets_nothing(client: Client, tmp_path: Path) -> None:

@@ -1,4 +1,3 @@
-import hashlib
 import re
 from pathlib import Path
 
@@ -6,7 +5,7 @@ import httpx
 import pytest
 
 import turnwise.service
-from tests.service.live.conftest import Launch, Live
+from tests.service.live.conftest import Live
 
 FILES = sorted((Path(turnwise.service.__file__).parent / "console").iterdir())
 ASSETS = [file for file in FILES if file.suffix != ".html"]
@@ -29,13 +28,6 @@ def test_every_asset_has_its_type(live: Live) -> None:
         assert asset.headers["content-type"].startswith(types[file.suffix])
         assert asset.headers["x-content-type-options"] == "nosniff"
         assert asset.content == file.read_bytes()
-
-
-def test_what_the_page_names_is_there(live: Live) -> None:
-    names = re.findall(r'(?:src|href)="(console/[^"]+)"', live.http.get("/").text)
-    assert len(names) > 3
-    for name in names:
-        assert live.http.get(f"/{name}").is_success, name
 
 
 def test_what_a_module_imports_is_there() -> None:
@@ -99,14 +91,6 @@ def test_nothing_else_is_answered(live: Live, path: str) -> None:
     answer = live.http.get(httpx.URL(str(live.http.base_url), raw_path=path.encode()))
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/problem+json"
-
-
-def test_the_page_takes_no_key_and_its_calls_do(launch: Launch) -> None:
-    digest = hashlib.sha256(b"shop").hexdigest()
-    live = launch(api_keys=[{"name": "shop", "sha256": digest, "scopes": ["select", "pools"]}])
-    for path in (*PAGES, "/console/main.js", "/metrics", "/readyz", "/version"):
-        assert live.http.get(path).status_code in {200, 503}, path
-    assert live.http.get("/pools").status_code == 401
 
 
 def test_requests_for_it_are_counted_by_route(live: Live) -> None:

@@ -133,6 +133,12 @@ def lost_once(route: Route) -> None:
     route.request.frame.page.unroute("**/turn")
 
 
+def overloaded_once(route: Route) -> None:
+    problem = {"type": "urn:turnwise:problem:overloaded", "title": "Too many", "status": 429}
+    route.fulfill(status=429, json=problem, headers={"Retry-After": "1"})
+    route.request.frame.page.unroute("**/turn")
+
+
 def test_candidates_appear_with_their_scores_and_one_becomes_the_reply(console: Console) -> None:
     console.say("Where is my parcel?")
     best = console.live.post("/rank", session_id=console.session, pool="default", top_k=6)
@@ -334,19 +340,6 @@ def test_a_pool_is_uploaded_searched_and_deleted(console: Console, tmp_path: Pat
     assert [pool["name"] for pool in console.live.get("/pools")["pools"]] == ["default"]
 
 
-def test_a_file_that_does_not_hold_candidates_is_refused_in_words(
-    console: Console, tmp_path: Path
-) -> None:
-    file = tmp_path / "broken.jsonl"
-    file.write_text('{"text": "Good"}\n{"words": "Bad"}\n')
-    console.view("Pools")
-    console.page.get_by_placeholder("a new name").fill("default")
-    console.page.get_by_label("File").set_input_files(file)
-    console.page.get_by_role("button", name="Upload").click()
-    console.problem("Number 2, text: Field required")
-    assert console.live.get("/pools/default")["version"] == 1
-
-
 def test_the_latency_panel_counts_what_happens(own: Live, console_of: OpenConsole) -> None:
     console = console_of(own).open()
     console.say("Hello there", "Is anybody there?")
@@ -408,22 +401,13 @@ def test_a_double_click_says_it_once(console: Console) -> None:
     assert [speaker for speaker, _ in console.transcript] == ["user", "bot"]
 
 
-def test_a_lost_answer_is_asked_for_again_and_nothing_is_said_twice(console: Console) -> None:
-    console.page.route("**/turn", lost_once)
+@pytest.mark.parametrize("fault", [lost_once, overloaded_once])
+def test_a_turn_that_met_a_fault_is_sent_again_and_nothing_is_said_twice(
+    console: Console, fault: Callable[[Route], None]
+) -> None:
+    console.page.route("**/turn", fault)
     console.say("Hello there")
     expect(console.candidates).to_have_count(6)
-    assert console.transcript == [("user", "Hello there")]
-
-
-def test_what_is_too_much_for_the_moment_is_tried_again(console: Console) -> None:
-    problem = {"type": "urn:turnwise:problem:overloaded", "title": "Too many", "status": 429}
-
-    def overloaded(route: Route) -> None:
-        route.fulfill(status=429, json=problem, headers={"Retry-After": "1"})
-        console.page.unroute("**/turn")
-
-    console.page.route("**/turn", overloaded)
-    console.say("Hello there")
     assert console.transcript == [("user", "Hello there")]
 
 
@@ -483,18 +467,6 @@ def test_texts_are_never_markup(console: Console) -> None:
     expect(console.page.locator("#candidates .text").filter(has_text="<b>bold</b>")).to_be_visible()
     expect(console.page.locator("img:not([src='console/icon.svg'])")).to_have_count(0)
     expect(console.page).to_have_title("Turnwise")
-
-
-def test_an_empty_pool_and_one_that_is_gone_are_told_in_words(console: Console) -> None:
-    console.live.ok(console.live.http.put("/pools/bare", json={}))
-    console.page.reload()
-    console.page.locator("#pool").select_option("bare")
-    console.say("Hello there")
-    expect(console.page.locator("#candidates")).to_contain_text("“bare” has no candidates")
-    console.live.http.delete("/pools/bare")
-    console.type("And now?")
-    console.problem("This pool does not exist.")
-    assert len(console.transcript) == 1
 
 
 def test_a_reload_goes_on_where_the_session_stands(console: Console) -> None:

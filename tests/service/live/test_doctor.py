@@ -102,24 +102,12 @@ def test_no_pools(examined: Examined) -> None:
     assert examined()["pools"].grade == "warn"
 
 
-def test_a_model_that_is_not_there_leaves_the_rest_to_be_told(examined: Examined) -> None:
-    found = examined(model="/nowhere")
-    assert found["model"].grade == "fail"
-    assert {"redis", "port 0"} <= set(found)
-
-
 @pytest.mark.parametrize("device", ["gpu", "cuda:99"])
 def test_a_device_that_is_not_there_is_told(examined: Examined, device: str) -> None:
     found = examined(device=device)
     assert found["model"].grade == "fail"
     assert found["model"].found.startswith(f"TURNWISE_DEVICE '{device}' cannot be used: ")
     assert {"redis", "port 0"} <= set(found)
-
-
-def test_redis_that_is_away(examined: Examined) -> None:
-    found = examined(redis_url="unix:///nowhere/redis.sock")
-    assert found["redis"].grade == "fail"
-    assert not any(subject.startswith("pool") for subject in found)
 
 
 def test_a_private_redis_is_looked_at_only_where_there_is_one(

@@ -3,12 +3,10 @@
 import asyncio
 import json
 import math
-import re
 import socket
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -102,16 +100,6 @@ def test_a_session_of_another_model_is_rebuilt_once_from_its_text(
     encoded = new.encoded()
     new.turn("s", *DIALOGUE[5])
     assert encoded() == {"first": 0, "second": 1, "after": 0}
-
-
-def test_a_plain_sentence_encoder_serves_too(
-    launch: Launch, tiny_encoder_folder: Callable[[EncoderKind], Path]
-) -> None:
-    for plain in (EncoderKind.SINGLE, EncoderKind.CURVED):
-        live = launch(model=str(tiny_encoder_folder(plain)))
-        live.fill(pool=f"pool-{plain}")
-        answer = live.say(f"s-{plain}", DIALOGUE[:3], pool=f"pool-{plain}")
-        assert len(answer["candidates"]) == 5
 
 
 @pytest.mark.parametrize(
@@ -311,20 +299,3 @@ def test_a_clock_that_jumps_loses_nothing_and_holds_up_nobody(
     assert live.http.get("/readyz").is_success
     for each in (talk, again):
         each.check(live)
-
-
-def test_only_what_is_told_to_people_depends_on_the_wall_clock() -> None:
-    """Versions and epochs begin with it, too, so that they differ from those of the past."""
-    wall = re.compile(r"(?<![\w.])time\(\)|\btime_ns\(\)|\btime\.time\b|datetime\.now|utcnow")
-    service = Path(__file__).parents[3] / "service"
-    found = Counter(
-        path.relative_to(service).parts[0]
-        for path in service.rglob("*.py")
-        for _ in wall.findall(path.read_text(encoding="utf-8"))
-    )
-    assert found == {
-        "client": 1,  # Retry-After as a date
-        "pools": 1,  # when a pool was created
-        "sessions": 3,  # when a session expires; the first version; the first epoch
-        "selection": 1,  # when something was said
-    }

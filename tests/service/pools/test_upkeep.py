@@ -561,7 +561,3 @@ def test_the_limit_of_a_container_limits_memory(memory_files: Path, limit: str, 
     (memory_files / "memory.current").write_text("3000\n")
     (memory_files / "memory.stat").write_text("active_file 5\ninactive_file 200\n")
     assert upkeep.available_memory() == left
-
-
-def test_this_system_has_a_known_memory() -> None:
-    assert 0 < upkeep.available_memory() < 1 << 50

@@ -215,12 +215,6 @@ async def test_redis_away_is_said_and_counted(redis_server: RedisServer) -> None
     assert metrics.registry.get_sample_value(name, labels) == 1
 
 
-async def test_namespaces_do_not_see_each_other(redis: Redis) -> None:
-    sessions = store(redis)
-    await write(sessions, 1)
-    assert await sessions.read(SessionKey("other", KEY.id)) == (None, None)
-
-
 async def test_a_turn_takes_at_most_4_kib(redis: Redis) -> None:
     sessions, turns = store(redis), 40
     session = await write(

@@ -94,6 +94,22 @@ def test_an_undo_keeps_the_vectors_before_and_adds_none() -> None:
     assert (len(change.turns), len(change.second), change.epoch) == (0, 0, 8)
 
 
+@pytest.mark.parametrize(
+    ("turns", "fingerprint", "epoch"),
+    [
+        (TURNS[:3], "f", 7),  # nothing new
+        (TURNS[:4], "f", 7),
+        (TURNS[:2], "f", 8),
+        ((*TURNS[:2], TURNS[0]), "f", 8),
+        (TURNS[:4], "another model's", 8),
+    ],
+)
+def test_the_epoch_differs_where_kept_vectors_may_not_be_used(
+    turns: tuple[Turn, ...], fingerprint: str, epoch: int
+) -> None:
+    assert Update(session(3), turns, "bot", fingerprint).epoch == epoch
+
+
 def test_a_new_session_never_has_the_epoch_of_one_that_was_deleted() -> None:
     old = Update(None, TURNS[:1], "bot", "f")
     assert old.epoch == old.epoch

@@ -115,25 +115,11 @@ async def test_a_silent_server_is_unavailable_after_the_timeout() -> None:
             await fails(client, "PING")
 
 
-async def test_a_replica_refuses_to_write(redis_server: RedisServer) -> None:
-    redis_server.command("REPLICAOF", "127.0.0.1", "1")
-    async with connect(redis_server.url, cluster=False, timeout=5.0) as client:
-        await fails(client, "SET", "key", "value")
-        await fails(client, "EVAL", SET, "1", "key", "value")
-
-
 async def test_a_replica_without_its_master_refuses_to_read(redis_server: RedisServer) -> None:
     redis_server.command("CONFIG", "SET", "replica-serve-stale-data", "no")
     redis_server.command("REPLICAOF", "127.0.0.1", "1")
     async with connect(redis_server.url, cluster=False, timeout=5.0) as client:
         await fails(client, "GET", "key")
-
-
-async def test_a_full_server_refuses_to_write(redis_server: RedisServer) -> None:
-    redis_server.command("CONFIG", "SET", "maxmemory", "1")
-    async with connect(redis_server.url, cluster=False, timeout=5.0) as client:
-        await fails(client, "SET", "key", "value")
-        await fails(client, "EVAL", SET, "1", "key", "value")
 
 
 async def test_a_server_that_refuses_its_user_is_unavailable(redis_server: RedisServer) -> None:

@@ -87,18 +87,10 @@ def test_a_dialogue_with_nothing_said_is_skipped(tmp_path: Path) -> None:
     assert [dialogue.id for dialogue in dialogues] == ["talk-1", "talk-4"]
 
 
-def test_speakers_of_the_text_format_alternate_and_the_last_mark_may_lack(tmp_path: Path) -> None:
-    (dialogue,) = read_dialogues(written(tmp_path, "t.txt", "One __eou__ two__eou__three\r\n"))
-    assert [(u.speaker, u.text) for u in dialogue.utterances] == [
-        ("A", "One"),
-        ("B", "two"),
-        ("A", "three"),
-    ]
-
-
-def test_an_empty_utterance_of_the_text_format_takes_no_turn(tmp_path: Path) -> None:
-    (dialogue,) = read_dialogues(written(tmp_path, "t.txt", "One __eou__ __eou__ two __eou__\n"))
-    assert dialogue.utterances == (Utterance("A", "One"), Utterance("B", "two"))
+def test_speakers_of_the_text_format_alternate_over_what_is_said(tmp_path: Path) -> None:
+    line = "One __eou__ two__eou__ __eou__three\r\n"  # an empty text, and no mark at the end
+    (dialogue,) = read_dialogues(written(tmp_path, "t.txt", line))
+    assert dialogue.utterances == tuple(map(Utterance, "ABA", ("One", "two", "three")))
 
 
 @pytest.mark.parametrize(
@@ -168,41 +160,45 @@ def test_what_is_not_utf8_is_named_by_line(tmp_path: Path, ending: str, compress
     assert failure(path).line == content.count(b"\n")
 
 
+def truncated(content: bytes, compress: Callable[[bytes], bytes]) -> bytes:
+    return compress(content)[:-10]
+
+
+def corrupt(content: bytes, compress: Callable[[bytes], bytes]) -> bytes:
+    whole = bytearray(compress(content * 50))
+    whole[len(whole) // 2] ^= 0xFF
+    return bytes(whole)
+
+
+def plain(content: bytes, _: Callable[[bytes], bytes]) -> bytes:
+    return content
+
+
 @pytest.mark.parametrize("compression", [".gz", ".xz"])
 @pytest.mark.parametrize("ending", FORMATS)
-def test_a_truncated_file_is_an_error(tmp_path: Path, ending: str, compression: str) -> None:
-    content = COMPRESS[compression](FORMATS[ending].encode())
-    path = written(tmp_path, f"t{ending}{compression}", content[:-10])
+@pytest.mark.parametrize("damaged", [truncated, corrupt, plain])
+def test_a_damaged_file_is_an_error(
+    tmp_path: Path,
+    ending: str,
+    compression: str,
+    damaged: Callable[[bytes, Callable[[bytes], bytes]], bytes],
+) -> None:
+    content = damaged(FORMATS[ending].encode(), COMPRESS[compression])
+    path = written(tmp_path, f"t{ending}{compression}", content)
     assert "corrupt or truncated" in failure(path).what
 
 
-@pytest.mark.parametrize("compression", [".gz", ".xz"])
-def test_a_corrupt_file_is_an_error(tmp_path: Path, compression: str) -> None:
-    content = bytearray(COMPRESS[compression](FORMATS[".jsonl"].encode() * 50))
-    content[len(content) // 2] ^= 0xFF
-    assert "corrupt" in failure(written(tmp_path, f"t.jsonl{compression}", bytes(content))).what
-
-
-@pytest.mark.parametrize("compression", [".gz", ".xz"])
-def test_a_plain_file_named_as_a_compressed_one_is_an_error(
-    tmp_path: Path, compression: str
-) -> None:
-    assert "corrupt" in failure(written(tmp_path, f"t.txt{compression}", FORMATS[".txt"])).what
-
-
-@pytest.mark.parametrize("name", ["t.json", "t", "t.gz", "t.jsonl.zip", "t.jsonl.gz.xz"])
-def test_an_unknown_ending_is_an_error(tmp_path: Path, name: str) -> None:
-    assert "unknown ending" in failure(written(tmp_path, name, FORMATS[".jsonl"])).what
-
-
-@pytest.mark.parametrize("name", ["none.jsonl", "none.csv.gz", "none.txt.xz"])
-def test_a_missing_file_is_an_error(tmp_path: Path, name: str) -> None:
-    assert "No such file" in failure(tmp_path / name).what
-
-
-def test_a_folder_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "t.jsonl").mkdir()
-    assert "directory" in failure(tmp_path / "t.jsonl").what
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        *((name, "unknown ending") for name in ("t.json", "t", "t.gz", "t.jsonl.gz.xz")),
+        *((name, "No such file") for name in ("none.jsonl", "none.csv.gz", "none.txt.xz")),
+        ("folder.jsonl", "directory"),
+    ],
+)
+def test_a_file_that_cannot_be_opened_is_an_error(tmp_path: Path, name: str, what: str) -> None:
+    (tmp_path / "folder.jsonl").mkdir()
+    assert what in failure(tmp_path / name).what
 
 
 @pytest.mark.parametrize(

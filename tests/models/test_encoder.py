@@ -17,7 +17,7 @@ from turnwise.models.encoder import (
     recommended_aggregation,
 )
 from turnwise.models.errors import ModelError
-from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
+from turnwise.models.roles import EncoderKind, Relation, Role, RoleText, prefix
 from turnwise.models.scores import Aggregation
 
 Folder = Callable[[EncoderKind], Path]
@@ -37,18 +37,8 @@ def test_what_a_run_trained_goes_by_the_name_of_the_run(tmp_path: Path) -> None:
 def test_vectors_are_those_of_sentence_transformers_with_the_prefix(
     tiny_encoder: Encoder, tiny_encoder_folder: Folder, kind: EncoderKind, role: Role
 ) -> None:
-    prefixes = {
-        (EncoderKind.TRIPLE, Role.AFTER): "[AFTER] ",
-        (EncoderKind.TRIPLE, Role.FIRST): "[B1] [O] [BEFORE] ",
-        (EncoderKind.TRIPLE, Role.SECOND): "[B2] [O] [BEFORE] ",
-        (EncoderKind.CURVED, Role.AFTER): "[AFTER] ",
-        (EncoderKind.CURVED, Role.FIRST): "[O] [BEFORE] ",
-        (EncoderKind.CURVED, Role.SECOND): "[O] [BEFORE] ",
-        (EncoderKind.CURVED_WITHOUT_SPEAKERS, Role.AFTER): "[AFTER] ",
-        (EncoderKind.CURVED_WITHOUT_SPEAKERS, Role.FIRST): "[BEFORE] ",
-        (EncoderKind.CURVED_WITHOUT_SPEAKERS, Role.SECOND): "[BEFORE] ",
-    }
-    prefixed = [prefixes.get((kind, role), "") + text for text in TEXTS]
+    read = None if role is Role.AFTER else Relation.OTHER
+    prefixed = [prefix(kind, role, read) + text for text in TEXTS]
     plain = SentenceTransformer(str(tiny_encoder_folder(kind)), device="cpu")
     wanted = plain.encode(prefixed, normalize_embeddings=True, show_progress_bar=False)
     assert tiny_encoder(kind).kind is kind

@@ -13,13 +13,12 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import BertProcessing
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from tests.rerankers import tiny_ioi
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation import metrics
 from turnwise.models.rerankers import IoI, PairwiseModel
-from turnwise.models.rerankers.ioi_network import InteractionNetwork, Sizes
 from turnwise.models.rerankers.pairwise import Projectors
-from turnwise.models.rerankers.vocabulary import Vocabulary
 from turnwise.models.roles import EncoderKind
 
 WORDS = ["bread", "rain", "train", "music", "garden", "letter", "winter", "river", "window", "lamp"]
@@ -52,38 +51,35 @@ def word_tokenizer() -> PreTrainedTokenizerFast:
 @pytest.fixture(scope="session")
 def pair_tokenizer() -> PreTrainedTokenizerFast:
     """As BERT has: texts and pairs with separators."""
-    special = {
-        "pad_token": "[PAD]",
-        "unk_token": "<unk>",
-        "cls_token": "[CLS]",
-        "sep_token": "[SEP]",
-    }
+    names = ("[PAD]", "<unk>", "[CLS]", "[SEP]")
+    special = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token"), names, strict=True))
     words = _words(special)
     words.post_processor = BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     inputs = ["input_ids", "token_type_ids", "attention_mask"]
     return PreTrainedTokenizerFast(tokenizer_object=words, model_input_names=inputs, **special)
 
 
+def small_gpt2(tokenizer: PreTrainedTokenizerFast, positions: int, **more: int) -> GPT2Config:
+    """Return the shape of a GPT-2 with room for some tokens."""
+    torch.manual_seed(0)
+    return GPT2Config(
+        vocab_size=len(tokenizer), n_positions=positions, n_embd=16, n_layer=1, n_head=2,
+        eos_token_id=0, bos_token_id=0, initializer_range=0.5, **more,
+    )  # fmt: skip
+
+
+def save_language_model(folder: Path, tokenizer: PreTrainedTokenizerFast, positions: int) -> Path:
+    """Write a random GPT-2 over ten words."""
+    GPT2LMHeadModel(small_gpt2(tokenizer, positions)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def small_language_model(
     tmp_path_factory: pytest.TempPathFactory, word_tokenizer: PreTrainedTokenizerFast
 ) -> Path:
-    """A folder with a random GPT-2 over ten words, with room for 16 of them."""
-    folder = tmp_path_factory.mktemp("language-model")
-    word_tokenizer.save_pretrained(folder)
-    torch.manual_seed(0)
-    config = GPT2Config(
-        vocab_size=len(word_tokenizer),
-        n_positions=16,
-        n_embd=16,
-        n_layer=1,
-        n_head=2,
-        eos_token_id=0,
-        bos_token_id=0,
-        initializer_range=0.5,
-    )
-    GPT2LMHeadModel(config).save_pretrained(folder)
-    return folder
+    return save_language_model(tmp_path_factory.mktemp("language-model"), word_tokenizer, 16)
 
 
 def _words(special: dict[str, str]) -> Tokenizer:
@@ -102,7 +98,4 @@ def pairwise(tiny_encoder: Callable[[EncoderKind], UtteranceEncoder]) -> Pairwis
 
 @pytest.fixture(scope="session")
 def ioi() -> IoI:
-    torch.manual_seed(0)
-    vocabulary = Vocabulary(tuple(WORDS))
-    sizes = Sizes(vocabulary=len(vocabulary), dimension=8, blocks=1, words=6, turns=3)
-    return IoI(InteractionNetwork(sizes).eval(), vocabulary)
+    return tiny_ioi(tuple(WORDS))

@@ -6,11 +6,11 @@ from transformers import (
     BertConfig,
     BertForSequenceClassification,
     BertModel,
-    GPT2Config,
     GPT2ForSequenceClassification,
     PreTrainedTokenizerFast,
 )
 
+from tests.models.evaluation.conftest import small_gpt2
 from turnwise.models.errors import ModelError
 from turnwise.models.evaluation.cross_encoder import CrossEncoderScorer
 
@@ -22,15 +22,10 @@ def classifier(folder: Path, tokenizer: PreTrainedTokenizerFast, classes: int) -
     """A random BERT that reads pairs."""
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        max_position_embeddings=32,
-        num_labels=classes,
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+        num_attention_heads=2, max_position_embeddings=32, num_labels=classes,
         initializer_range=0.5,
-    )
+    )  # fmt: skip
     BertForSequenceClassification(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
@@ -95,17 +90,7 @@ def test_an_encoder_whose_classifier_would_be_random_is_rejected(
 def test_a_language_model_reads_an_end_after_every_utterance(
     tmp_path: Path, word_tokenizer: PreTrainedTokenizerFast
 ) -> None:
-    torch.manual_seed(0)
-    config = GPT2Config(
-        vocab_size=len(word_tokenizer),
-        n_positions=32,
-        n_embd=16,
-        n_layer=1,
-        n_head=2,
-        num_labels=1,
-        initializer_range=0.5,
-        pad_token_id=0,
-    )
+    config = small_gpt2(word_tokenizer, 32, num_labels=1, pad_token_id=0)
     GPT2ForSequenceClassification(config).save_pretrained(tmp_path)
     word_tokenizer.save_pretrained(tmp_path)
     scores = CrossEncoderScorer(tmp_path, device="cpu").scores(CONTEXT, CANDIDATES)

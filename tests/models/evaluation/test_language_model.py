@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from tests.models.evaluation.conftest import WORDS, save_language_model
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.errors import ModelError
 from turnwise.models.evaluation import language_model as module
@@ -19,29 +20,15 @@ from turnwise.models.evaluation.language_model import (
 from turnwise.models.evaluation.similarity_examples import Said
 
 ROOM = 24
-WORDS = ["bread", "rain", "train", "music", "garden", "letter", "winter", "river", "window", "lamp"]
 
 
 @pytest.fixture(scope="module")
 def language_model(
     tmp_path_factory: pytest.TempPathFactory, word_tokenizer: PreTrainedTokenizerFast
 ) -> str:
-    """A random GPT-2 over ten words, with room for few tokens of context."""
+    """A model with room for few tokens of context."""
     folder = tmp_path_factory.mktemp("gpt2")
-    word_tokenizer.save_pretrained(folder)
-    torch.manual_seed(0)
-    config = GPT2Config(
-        vocab_size=len(word_tokenizer),
-        n_positions=NEW_TOKENS + ROOM,
-        n_embd=16,
-        n_layer=1,
-        n_head=2,
-        eos_token_id=0,
-        bos_token_id=0,
-        initializer_range=0.5,
-    )
-    GPT2LMHeadModel(config).save_pretrained(folder)
-    return str(folder)
+    return str(save_language_model(folder, word_tokenizer, NEW_TOKENS + ROOM))
 
 
 def test_replies_are_sampled_texts(language_model: str, dialogues: list[Dialogue]) -> None:

@@ -30,13 +30,9 @@ def test_the_json_has_the_documented_shape(report: Report, tmp_path: Path) -> No
     report.write(tmp_path / "new" / "folder")
     written = json.loads((tmp_path / "new" / "folder" / "results.json").read_text())
     assert written.keys() == {"task", "data", "rows"}
-    assert written["task"] == "next-utterance"
-    assert written["data"] == ["dialogues.jsonl"]
-    assert written["rows"][1] == {
-        "system": "new · mean",
-        "metrics": report.rows[1].metrics,
-        "ms_per_context": 1.25,
-    }
+    assert (written["task"], written["data"]) == ("next-utterance", ["dialogues.jsonl"])
+    row = {"system": "new · mean", "metrics": report.rows[1].metrics, "ms_per_context": 1.25}
+    assert written["rows"][1] == row
 
 
 def test_a_note_stands_in_both(report: Report, tmp_path: Path) -> None:
@@ -113,15 +109,11 @@ def test_many_lines_are_told_apart_and_all_are_named() -> None:
     assert legend.get_window_extent().y0 >= axes.get_window_extent().y0
 
 
-@pytest.mark.parametrize("count", [1, 2, 30])
+@pytest.mark.parametrize("count", [1, 30])
 def test_a_picture_grows_with_the_dialogue(tmp_path: Path, count: int) -> None:
-    texts = [
-        f"it costs ${n} or ${n + 1}, 好的 🙂, and this goes on for rather long"
-        for n in range(count)
-    ]
-    path = tmp_path / "new" / "heat.png"
-    draw_heat_map(np.eye(count, dtype=np.float32), texts, path)
-    height, width, _ = imread(path).shape
+    texts = [f"it costs ${n} or ${n + 1}, 好的 🙂, and so on" for n in range(count)]
+    draw_heat_map(np.eye(count, dtype=np.float32), texts, tmp_path / "new" / "heat.png")
+    height, width, _ = imread(tmp_path / "new" / "heat.png").shape
     assert height == pytest.approx(120 * (4 + 0.28 * count), abs=2)
     assert width > height
 

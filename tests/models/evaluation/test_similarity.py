@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from tests.models.evaluation.conftest import WORDS
 from turnwise.models.arrays import Float32, Float64
 from turnwise.models.data import Utterance
 from turnwise.models.encoder import UtteranceEncoder
@@ -32,7 +33,6 @@ from turnwise.models.roles import EncoderKind, Relation, Role
 
 Encoders = Callable[[EncoderKind], UtteranceEncoder]
 Model = UtteranceEncoder | PairwiseModel
-WORDS = ["bread", "rain", "train", "music", "garden", "letter", "winter", "river", "window", "lamp"]
 CONTEXT = (Utterance("A", "bread rain"), Utterance("B", "train"), Utterance("A", "music garden"))
 SAID = [Said(CONTEXT, "B", "letter"), Said((), "A", "winter")]
 OTHERS = ["river window", "lamp rain"]

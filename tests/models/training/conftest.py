@@ -9,11 +9,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training import checkpoint
 from turnwise.models.training.config import Config, EncoderConfig, IoIConfig, PairwiseConfig
 from turnwise.models.training.run import train
 from turnwise.models.training.trainer import Progress
+from turnwise.models.training.windows import Window
 
 Folder = Callable[[EncoderKind], Path]
 
@@ -47,6 +49,18 @@ def write_dialogues(path: Path, dialogues: list[list[str]]) -> Path:
     ]
     path.write_text("\n".join(json.dumps(line) for line in lines))
     return path
+
+
+def dialogue(turns: int, topic: str, responder: str = "B") -> Window:
+    texts = tuple(Utterance("AB"[t % 2], f"{topic} turn {t}") for t in range(turns))
+    return Window(Dialogue(topic, texts), texts, responder)
+
+
+def both_sides(one: str = "lake", two: str = "oven", three: str = "tram") -> list[Window]:
+    """Two windows of the second dialogue, one of them shorter, and two of others."""
+    whole = dialogue(8, two, "A")
+    other = Window(whole.dialogue, whole.utterances[1:6], "B")
+    return [dialogue(6, one), whole, dialogue(3, three), other]
 
 
 @pytest.fixture(autouse=True)

@@ -41,11 +41,9 @@ def test_a_minimal_file_is_enough(tmp_path: Path) -> None:
     [
         ('kind = "triple"', 'kind = "tripel"', "kind"),
         ('base = "some/model"', "", "base"),
-        ("windows = 10", "windows = 0", "data.0.windows"),
         ("c3l = 1.0", "c3l = -1.0", "objectives.c3l"),
         ("c3l = 1.0", "cl3 = 1.0", "objectives.cl3"),
         ("c3l = 1.0", "c3l = 1.0\nquery_rows = []", "objectives.query_rows"),
-        ('kind = "triple"', 'kind = "triple"\nturns = 1', "turns"),
         ('kind = "triple"', 'kind = "triple"\nseed = -1', "seed"),
         ('kind = "triple"', 'kind = "triple"\nseed = 4294967296', "seed"),
         (
@@ -162,9 +160,6 @@ def test_a_removed_field_is_an_error_that_says_so(tmp_path: Path) -> None:
         ('kind = "pairwise"\ndata = [{path = "y"}]', "base"),
         ('kind = "pairwise"\nbase = "x"\ndata = [{path = "y", windows = 3}]', "data.0.windows"),
         ('kind = "pairwise"\nbase = "x"\ndata = []', "data"),
-        ('kind = "pairwise"\nbase = "x"\nseed = -1\ndata = [{path = "y"}]', "seed"),
-        ('kind = "ioi"\ndata = [{path = "y"}]\nseed = -1', "seed"),
-        ('kind = "ioi"\ndata = [{path = "y"}]\n[network]\nblocks = 0', "network.blocks"),
         ('kind = "ioi"\ndata = [{path = "y"}]\n[network]\nmatrices = [4]', "network.matrices.0"),
         ('kind = "ioi"\ndata = [{path = "y"}]\n[network]\nvocabulary = 4', "network.vocabulary"),
         ('kind = "ioi"\ndata = [{path = "y"}]\n[negatives]\nhard = 2', "negatives.hard"),

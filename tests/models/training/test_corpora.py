@@ -38,6 +38,12 @@ def talk(tmp_path: Path) -> Path:
     return folder
 
 
+def ids(file: Path, leaks: Path) -> list[str]:
+    """Return the ids of a corpus without what a list names."""
+    source = CorpusSource(path=str(file), leave_out=str(leaks))
+    return [dialogue.id for dialogue in read_source(source, Path)]
+
+
 @pytest.mark.parametrize(
     "named",
     [
@@ -94,9 +100,9 @@ def test_a_list_that_names_no_dialogue_of_the_corpus_is_refused(talk: Path) -> N
     leaks.write_text(json.dumps({"exact": ["train-1", "train-2"]}))
     said = re.escape(f"{file}: holds none of the 2 dialogues that {leaks} lists")
     with pytest.raises(DataError, match=said):
-        list(read_source(CorpusSource(path=str(file), leave_out=str(leaks)), Path))
+        ids(file, leaks)
     leaks.write_text("{}")
-    assert len(list(read_source(CorpusSource(path=str(file), leave_out=str(leaks)), Path))) == 3
+    assert len(ids(file, leaks)) == 3
 
 
 def test_dialogues_of_a_list_that_are_not_in_the_corpus_are_counted(
@@ -104,8 +110,7 @@ def test_dialogues_of_a_list_that_are_not_in_the_corpus_are_counted(
 ) -> None:
     file, leaks = talk / "train.jsonl", talk / "leaks.json"
     leaks.write_text(json.dumps({"exact": ["d1", "d7"], "near": ["d8"]}))
-    read = list(read_source(CorpusSource(path=str(file), leave_out=str(leaks)), Path))
-    assert [dialogue.id for dialogue in read] == ["d0", "d2"]
+    assert ids(file, leaks) == ["d0", "d2"]
     (warning,) = caplog.messages
     assert warning.startswith(f"{leaks}: 2 of its 3 dialogues are not in {file}")
 
@@ -114,8 +119,7 @@ def test_ids_of_a_list_may_be_numbers_and_the_list_may_begin_with_a_mark(talk: P
     file, leaks = talk / "train.csv", talk / "leaks.json"
     file.write_text("id,speaker,text\n1,A,hi\n1,B,hello\n2,A,hi\n2,B,hello\n")
     leaks.write_text('{"exact": [1]}', encoding="utf-8-sig")
-    read = list(read_source(CorpusSource(path=str(file), leave_out=str(leaks)), Path))
-    assert [dialogue.id for dialogue in read] == ["2"]
+    assert ids(file, leaks) == ["2"]
 
 
 @pytest.mark.parametrize("name", ["train.txt", "train.txt.gz"])
@@ -126,8 +130,7 @@ def test_that_lines_are_counted_where_dialogues_have_no_ids_is_told(
     lines = "".join(f"hi {n} __eou__ hello __eou__\n" for n in range(3)).encode()
     file.write_bytes(gzip.compress(lines) if name.endswith("gz") else lines)
     leaks.write_text(json.dumps({"exact": ["train-1"]}))
-    read = list(read_source(CorpusSource(path=str(file), leave_out=str(leaks)), Path))
-    assert [dialogue.id for dialogue in read] == ["train-2", "train-3"]
+    assert ids(file, leaks) == ["train-2", "train-3"]
     (warning,) = caplog.messages
     assert warning == (
         f"{file}: has no ids; {leaks} must name its dialogues by line number, the first train-1"

@@ -6,19 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from tests.models.training.conftest import both_sides, dialogue
 from turnwise.models import scores as mixture
 from turnwise.models.arrays import Float64
-from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training import losses
-from turnwise.models.training.windows import Batch, Window, collate, pair_examples, triple_examples
+from turnwise.models.training.windows import Batch, collate, pair_examples, triple_examples
 
 WINDOW = 5
-
-
-def dialogue(turns: int, topic: str, responder: str = "B") -> Window:
-    texts = tuple(Utterance("AB"[t % 2], f"{topic} turn {t}") for t in range(turns))
-    return Window(Dialogue(topic, texts), texts, responder)
 
 
 @pytest.fixture
@@ -26,14 +21,6 @@ def batch() -> Batch:
     return collate(
         [dialogue(6, "lake"), dialogue(3, "tram"), dialogue(8, "oven", "A")], EncoderKind.TRIPLE
     )
-
-
-@pytest.fixture
-def both_sides() -> Batch:
-    """A batch with two windows of the same dialogue, one of them shorter."""
-    whole = dialogue(8, "oven", "A")
-    other = Window(whole.dialogue, whole.utterances[1:6], "B")
-    return collate([dialogue(6, "lake"), whole, dialogue(3, "tram"), other], EncoderKind.TRIPLE)
 
 
 def vectors_of(batch: Batch, seed: int = 0) -> losses.Vectors:
@@ -113,13 +100,14 @@ def info_nce(
 
 
 @pytest.mark.parametrize("same_dialogue", [True, False])
-def test_running_query_loss_is_info_nce_both_ways(both_sides: Batch, same_dialogue: bool) -> None:
+def test_running_query_loss_is_info_nce_both_ways(same_dialogue: bool) -> None:
     def rivals(one: tuple[int, int], other: tuple[int, int]) -> bool:
         return same_dialogue or {one[0], other[0]} not in ({0}, {1}, {2}, {3}, {1, 3})
 
-    vectors = vectors_of(both_sides)
+    batch = collate(both_sides(), EncoderKind.TRIPLE)
+    vectors = vectors_of(batch)
     queries = losses.queries(vectors, 2, triple=True)
-    wanted = info_nce(both_sides, vectors, queries, rivals)
+    wanted = info_nce(batch, vectors, queries, rivals)
     got = losses.running_query_loss(
         vectors, queries, torch.tensor(8.0), same_dialogue=same_dialogue
     )
@@ -137,11 +125,9 @@ def test_equal_texts_are_no_rivals() -> None:
     assert got.item() == pytest.approx(wanted, rel=1e-4)
 
 
-@pytest.mark.parametrize("topics", [("lake", "tram", "oven"), ("lake", "lake", "oven")])
+@pytest.mark.parametrize("topics", [("lake", "oven", "tram"), ("lake", "oven", "lake")])
 def test_reach_loss_ranks_among_other_dialogues_and_within_its_own(topics: list[str]) -> None:
-    windows = [dialogue(6, topics[0]), dialogue(3, topics[1]), dialogue(8, topics[2], "A")]
-    windows.append(Window(windows[2].dialogue, windows[2].utterances[1:6], "B"))
-    batch = collate(windows, EncoderKind.TRIPLE)
+    batch = collate(both_sides(*topics), EncoderKind.TRIPLE)
     vectors = vectors_of(batch)
     scale = 5.0
     spoken = [(int(v), int(t)) for v, t in np.argwhere(batch.spoken)]

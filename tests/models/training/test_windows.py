@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.models.training.conftest import both_sides, dialogue
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import EncoderKind
@@ -12,7 +13,6 @@ from turnwise.models.training.config import WindowCorpus
 from turnwise.models.training.corpora import draw_batches, read_windows
 from turnwise.models.training.windows import (
     Batch,
-    Window,
     collate,
     crop,
     hard_negatives,
@@ -30,17 +30,9 @@ SAID = tuple(Utterance(speaker, str(turn)) for turn, speaker in enumerate(SPEAKE
 WIDTH = 5
 
 
-def dialogue(turns: int, topic: str, responder: str = "B") -> Window:
-    texts = tuple(Utterance("AB"[t % 2], f"{topic} turn {t}") for t in range(turns))
-    return Window(Dialogue(topic, texts), texts, responder)
-
-
 @pytest.fixture
 def batch() -> Batch:
-    """Two windows of one dialogue, one of them shorter, and two of others."""
-    whole = dialogue(8, "oven", "A")
-    other = Window(whole.dialogue, whole.utterances[1:6], "B")
-    return collate([dialogue(6, "lake"), whole, dialogue(3, "tram"), other], EncoderKind.TRIPLE)
+    return collate(both_sides(), EncoderKind.TRIPLE)
 
 
 def rng() -> np.random.Generator:

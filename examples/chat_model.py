@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import httpx
 
-from turnwise.service.client import Client, GivenTurn, Goal, Ranked
+from turnwise import Client, GivenTurn, Goal, Ranked
 
 _ROLES = {"user": "user", "bot": "assistant"}
 

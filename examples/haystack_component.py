@@ -8,7 +8,7 @@ from typing import Any
 from haystack import Document, Pipeline, component, default_from_dict, default_to_dict
 from haystack.dataclasses import ChatMessage, ChatRole
 
-from turnwise.service.client import Client, GivenTurn, Goal
+from turnwise import Client, GivenTurn, Goal
 
 _SPEAKERS = {ChatRole.USER: "user", ChatRole.ASSISTANT: "bot"}
 

@@ -11,7 +11,7 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.tools import BaseTool, StructuredTool
 from pydantic import ConfigDict
 
-from turnwise.service.client import Client, Goal, Session
+from turnwise import Client, Goal, Session
 
 
 class ReplyRetriever(BaseRetriever):

@@ -12,7 +12,7 @@ from typing import Any
 from rasa_sdk import Action, Tracker
 from rasa_sdk.executor import CollectingDispatcher
 
-from turnwise.service.client import Client, GivenTurn, Goal
+from turnwise import Client, GivenTurn, Goal
 
 _SPEAKERS = {"user": "user", "bot": "bot"}
 

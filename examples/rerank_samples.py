@@ -6,7 +6,7 @@ turnwise serve; python examples/rerank_samples.py "Great, thank you!" < samples.
 import sys
 from collections.abc import Sequence
 
-from turnwise.service.client import Avoided, Client, GivenTurn, Goal, RankAnswer
+from turnwise import Avoided, Client, GivenTurn, Goal, RankAnswer
 
 
 def toward(

@@ -11,7 +11,7 @@ from turnwise.service.client import PlanAnswer, Ranked, ScoreMatrix, Selected
 
 
 def test_the_tour_of_the_client_runs(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
-    code = python_block("from turnwise.service.client").replace(
+    code = python_block("from turnwise import Client").replace(
         "http://127.0.0.1:8000", str(live.http.base_url)
     )
     names: dict[str, Any] = {}

@@ -8,7 +8,6 @@ import httpx
 import pytest
 
 from tests.service.api.conftest import (
-    EDITED,
     Limit,
     Parts,
     connect,
@@ -39,12 +38,6 @@ def lines_of(*items: object) -> bytes:
 
 async def upload(client: httpx.AsyncClient, lines: bytes) -> httpx.Response:
     return await client.put("/pools/p/candidates", content=lines, headers=NDJSON)
-
-
-async def test_candidates_come_as_an_array(client: httpx.AsyncClient, parts: Parts) -> None:
-    response = await client.put("/pools/p/candidates", json=CANDIDATES)
-    assert parts.calls[-1] == ("upsert", "default", "p", READ)
-    assert response.json()["version"] == EDITED.version
 
 
 async def test_candidates_come_as_lines(client: httpx.AsyncClient, parts: Parts) -> None:

@@ -144,14 +144,6 @@ def test_abandoned_texts_are_dropped_and_counted(
     assert batcher.size == 0
 
 
-def test_abandoned_texts_take_no_place_in_a_batch(batcher: Batcher, metrics: Metrics) -> None:
-    waiting, cancelled = asked("a"), asked("b")
-    add_tokenized(batcher, waiting, cancelled)
-    cancelled.answer.cancel()
-    assert [texts(batch) for batch in batches(batcher)] == [["a"]]
-    assert dropped(metrics, "cancelled") == 1
-
-
 def test_the_rest_of_a_failed_request_is_no_drop(batcher: Batcher, metrics: Metrics) -> None:
     failed = asked("a", "b")
     add_tokenized(batcher, failed)

@@ -12,9 +12,8 @@ import httpx
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live
+from tests.service.live.conftest import DIALOGUE, REPLIES, Live
 from tests.service.live.relay import LOST, Relay, relaying
-from tests.waiting import eventually
 from turnwise.models.errors import DataError
 from turnwise.service.api.problems import problem_response
 from turnwise.service.client import (
@@ -196,13 +195,13 @@ def test_pools(client: Client) -> None:
         pool.info()
 
 
-def test_a_turn_that_met_too_many_waits_as_long_as_it_is_asked_to(
+def test_a_turn_that_met_no_for_an_answer_waits_as_long_as_it_is_asked_to(
     relay: Relay, connect: Connect, pauses: list[float]
 ) -> None:
-    relay.faults.extend([said_no(Overloaded), said_no(Overloaded)])
+    relay.faults.extend([said_no(Overloaded), said_no(Draining)])
     answer = connect(relay.url).session("s").turn("user", "Hello")
     assert (answer.turn, answer.replayed) == (1, False)
-    assert pauses == [1.0, 1.0]
+    assert pauses == [1.0, 5.0]
 
 
 def test_a_turn_whose_answer_was_lost_is_the_same_turn(
@@ -222,19 +221,6 @@ def test_a_turn_of_ones_own_key_can_be_repeated_by_hand(client: Client) -> None:
     again = session.turn("user", "Hello", idempotency_key="mine")
     assert (first.replayed, again.replayed, again.turn) == (False, True, 1)
     assert session.turn("user", "Hello").turn == 2
-
-
-def test_a_service_that_drains_leaves_the_turn_to_another(
-    launch: Launch, connect: Connect, pauses: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stopping, going = launch(), launch()
-    going.fill()
-    eventually(lambda: stopping.http.get("/pools/default").is_success)
-    monkeypatch.setattr(stopping.services.queues[0], "_draining", True)
-    urls = (str(live.http.base_url) for live in (stopping, going))
-    with relaying(*urls) as relay:
-        assert connect(relay.url).session("s").turn("user", "Hello").turn == 1
-    assert pauses == [float(Draining.retry_after or 0)]
 
 
 def test_an_undo_that_may_have_been_done_is_not_done_again(

@@ -22,13 +22,6 @@ def test_without_goals_it_is_the_next_utterance_score(live: Live, oracle: Oracle
     assert [REPLIES[item["index"]] for item in answer["ranking"]] == list(by_text(answer))
 
 
-def test_a_session_ranks_as_its_transcript_does(live: Live) -> None:
-    live.say("s", DIALOGUE)
-    stored = live.post("/rank", session_id="s", candidates=REPLIES, aggregation="mean")
-    given = live.post("/rank", context=CONTEXT, candidates=REPLIES, aggregation="mean")
-    assert by_text(stored) == pytest.approx(by_text(given), abs=1e-3)
-
-
 def test_max_sim_and_last_rows(live: Live, oracle: Oracle) -> None:
     pairs = live.post("/rank", context=CONTEXT, candidates=REPLIES, aggregation="max_sim")
     naive = {text: oracle.max_sim(DIALOGUE, text) for text in REPLIES}

@@ -74,21 +74,6 @@ def test_a_turn_of_the_responder_returns_candidates_only_on_request(live: Live) 
     assert live.turn("s", "user", "Yes", respond=False)["candidates"] == []
 
 
-def test_posts_of_one_speaker_are_one_utterance_and_two_in_the_transcript(
-    live: Live, oracle: Oracle
-) -> None:
-    live.turn("s", "user", "Hello.")
-    answer = live.turn("s", "user", "I am at the desk.", top_k=ALL)
-    naive = {text: oracle.score([("user", "Hello. I am at the desk.")], text) for text in REPLIES}
-    assert answer["turn"] == 2
-    assert scores_of(answer) == pytest.approx(naive, abs=1e-3)
-    posts = live.get("/sessions/s")["transcript"]
-    assert [(post["turn"], post["text"]) for post in posts] == [
-        (1, "Hello."),
-        (2, "I am at the desk."),
-    ]
-
-
 def test_another_responder_is_fixed_before_the_first_turn(live: Live, oracle: Oracle) -> None:
     put = live.http.put("/sessions/s", json={"responder": "agent"})
     assert put.is_success
@@ -118,14 +103,6 @@ def test_undo_goes_back_to_the_empty_session_and_no_further(live: Live) -> None:
     assert live.http.delete("/sessions/s/turns/last").status_code == 409
     assert live.get("/sessions/s")["turns"] == 0
     assert live.turn("s", "user", "Hello again")["turn"] == 1
-
-
-def test_a_deleted_session_is_gone(live: Live) -> None:
-    live.turn("s", "user", "Hello")
-    assert live.http.delete("/sessions/s").is_success
-    for answer in (live.http.get("/sessions/s"), live.http.delete("/sessions/s")):
-        assert answer.json()["type"] == "urn:turnwise:problem:session-not-found"
-    assert live.turn("s", "user", "Hello")["turn"] == 1
 
 
 def test_the_score_matrix_is_the_score_after_each_utterance(live: Live, oracle: Oracle) -> None:

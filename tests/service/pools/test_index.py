@@ -60,22 +60,9 @@ def test_vectors_are_searched_without_a_copy(tmp_path: Path) -> None:
         assert index.search(queries(1)[0], 1)[0] == brute_force(searched, queries(1)[0]).argmax()
 
 
-def test_dead_places_are_not_found() -> None:
-    searched, query = vectors(100), queries(1)[0]
-    best = brute_force(searched, query).argmax()
-    alive = [place != best for place in range(100)]
-    places, _ = FlatIndex(searched).search(query, 100, bits(alive))
-    assert sorted([*places.tolist(), int(best)]) == list(range(100))
-
-
 def test_equal_vectors_stand_in_the_order_of_their_places() -> None:
     searched = np.repeat(vectors(1), 5, axis=0)
     assert FlatIndex(searched).search(queries(1)[0], 5)[0].tolist() == [0, 1, 2, 3, 4]
-
-
-def test_an_empty_index_finds_nothing() -> None:
-    places, scores = FlatIndex(vectors(1)[:0]).search(queries(1)[0], 3)
-    assert len(places) == len(scores) == 0
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import socket
 
 import pytest
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import ResponseError
 
 from tests.service.conftest import RedisServer, free_port
 from turnwise.service.errors import StateUnavailable
@@ -70,11 +70,6 @@ async def test_a_connection_that_was_closed_while_idle_is_made_anew() -> None:
                 assert all(await asyncio.gather(*(client.ping() for _ in range(10))))
     finally:
         server.remove()
-
-
-async def test_a_port_where_nothing_listens_is_unavailable() -> None:
-    async with connect("redis://127.0.0.1:1", cluster=False, timeout=5.0) as client:
-        await fails(client, "PING")
 
 
 @pytest.mark.parametrize("cluster", [False, True])
@@ -145,14 +140,6 @@ async def test_a_server_that_loads_its_data_is_unavailable(redis_server: RedisSe
             await reload
 
 
-async def test_errors_that_are_not_of_the_moment_pass(redis: Redis) -> None:
-    await redis.lpush("list", "item")
-    with pytest.raises(ResponseError, match="WRONGTYPE"), redis_errors(Metrics(), "session_write"):
-        await redis.get("list")
-    with pytest.raises(NoScriptError), redis_errors(Metrics(), "session_write"):
-        await redis.evalsha("0" * 40, 0)
-
-
 async def test_an_operation_that_is_cancelled_ends_at_any_step_of_it(redis: Redis) -> None:
     async def operation() -> None:
         with redis_errors(Metrics(), "session_write"):
@@ -169,17 +156,6 @@ async def test_an_operation_that_is_cancelled_ends_at_any_step_of_it(redis: Redi
             ended.append(task.cancelled())
     assert all(ended)
     assert len(ended) > 5
-
-
-async def test_a_cluster_knows_the_same_commands(cluster_url: str) -> None:
-    async with connect(cluster_url, cluster=True, timeout=5.0) as client:
-        for number in range(20):
-            assert await client.eval(SET, 1, f"key{number}", "value") == b"OK"
-        assert await client.get("key19") == b"value"
-        pipeline = client.pipeline()
-        pipeline.set("{tag}:a", 1)
-        pipeline.get("{tag}:a")
-        assert await pipeline.execute() == [True, b"1"]
 
 
 async def test_a_cluster_without_slots_is_unavailable(redis_cluster: RedisServer) -> None:

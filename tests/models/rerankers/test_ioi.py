@@ -18,6 +18,8 @@ CANDIDATES = ["g h", "i", "j k l m n o p q r", "b c"]
 
 def test_a_score_does_not_depend_on_the_other_candidates(ioi: IoI) -> None:
     together = ioi.scores(CONTEXT, CANDIDATES)
+    assert len(set(together.tolist())) == len(CANDIDATES)
+    assert ioi.scores(CONTEXT, []).shape == (0,)
     alone = [ioi.scores(CONTEXT, [text])[0] for text in CANDIDATES]
     assert np.allclose(together, alone, atol=1e-6)
     assert np.allclose(ioi.scores(CONTEXT, CANDIDATES[::-1])[::-1], together, atol=1e-6)

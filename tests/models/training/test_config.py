@@ -176,20 +176,6 @@ def test_a_wrong_configuration_of_a_reranker_names_its_field(
     assert (caught.value.file, caught.value.field) == (str(path), field)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("batch = 5", "even"),
-        ("network = {matrices = [1, 1]}", "the same number stands there twice"),
-        ("negatives = {among = 20}", "negatives.hard: is 0, so that"),
-        ('negatives = {encoder = "x", hard = 0}', "negatives.hard: is 0, so that"),
-    ],
-)
-def test_contradictions_of_a_network_are_refused(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        read_stages(write(tmp_path, f'kind = "ioi"\ndata = [{{path = "y"}}]\n{text}'))
-
-
 STAGED = (
     GOOD
     + """
@@ -249,15 +235,24 @@ def test_a_wrong_stage_is_named(tmp_path: Path, old: str, new: str, field: str, 
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize("stage", ["stage = 3", "stage = []", "stage = [1]"])
-def test_stages_are_tables(tmp_path: Path, stage: str) -> None:
-    with pytest.raises(ConfigError, match="must be tables"):
-        read_stages(write(tmp_path, f"{stage}\n{GOOD}"))
+IOI = 'kind = "ioi"\ndata = [{path = "y"}]\n'
 
 
-def test_only_an_encoder_has_stages(tmp_path: Path) -> None:
-    text = 'kind = "ioi"\ndata = [{path = "y"}]\n[[stage]]\nseed = 1\n[[stage]]\nseed = 2'
-    with pytest.raises(ConfigError, match="only an encoder is trained in stages"):
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        *((f"{stage}\n{GOOD}", "must be tables") for stage in ("stage = 3", "stage = []")),
+        (f"{IOI}[[stage]]\nseed = 1\n[[stage]]\nseed = 2", "only an encoder is trained in stages"),
+        (f"{IOI}batch = 5", "even"),
+        (f"{IOI}network = {{matrices = [1, 1]}}", "the same number stands there twice"),
+        (f"{IOI}negatives = {{among = 20}}", "negatives.hard: is 0, so that"),
+        (f'{IOI}negatives = {{encoder = "x", hard = 0}}', "negatives.hard: is 0, so that"),
+    ],
+)
+def test_stages_and_networks_that_make_no_sense_are_refused(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
         read_stages(write(tmp_path, text))
 
 

@@ -132,6 +132,13 @@ def test_a_top_above_the_number_of_orders_gives_them_all(n: int, exact_limit: in
     assert len(plan.orders) == factorial(n)
 
 
+def test_float32_links_are_scored_in_float64() -> None:
+    links, pull = goals(6, 5)
+    assert pull is not None
+    narrow = Goals(links.astype(np.float32), pull.astype(np.float32))
+    assert_is_plan_of(plan_chain(*narrow, top=5), narrow)
+
+
 def test_planning_changes_neither_input() -> None:
     links, pull = goals(7, 6)
     assert pull is not None

@@ -36,14 +36,14 @@ def test_the_tour_runs_and_picks_the_reply_that_fits() -> None:
 
 
 def test_every_recipe_module_and_page_that_is_named_exists() -> None:
-    names = r"\b(?:models|service|benchmarks|docs)/[\w/]+(?:\.py|\.toml|\.md|/)"
+    names = r"\b(?:models|service|benchmarks|research|docs)/[\w/]+(?:\.py|\.toml|\.md|/)"
     paths = re.findall(names, "\n".join([README, *PAGES]))
     assert paths
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
 def test_benchmarks_are_called_with_options_that_they_have() -> None:
-    calls = re.findall(r"python (benchmarks/\w+\.py)([^`]*)", "\n".join([README, *PAGES]))
+    calls = re.findall(r"python ((?:benchmarks|research)/\w+\.py)([^`]*)", "\n".join([README, *PAGES]))
     assert calls
     for path, options in calls:
         code = (ROOT / path).read_text(encoding="utf-8")

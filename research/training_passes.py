@@ -1,6 +1,6 @@
 """Encoder passes of an epoch of C3L: one example a triple, against one encoding a text.
 
-    python benchmarks/training_passes.py --data train.jsonl.xz [--leave-out leaks.json]
+    python research/training_passes.py --data train.jsonl.xz [--leave-out leaks.json]
 
 Counts both exactly, over every window of five utterances, and times both on a sample: forward
 and backward of the same targets, in the precision of training.

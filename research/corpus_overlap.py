@@ -1,6 +1,6 @@
 """What a corpus has in common, word for word, with others, such as splits that are held out.
 
-    python benchmarks/corpus_overlap.py --data train.jsonl.xz --against validation.jsonl.xz ...
+    python research/corpus_overlap.py --data train.jsonl.xz --against validation.jsonl.xz ...
 
 Counts sequences of eight words and utterances of at least six, letters and digits only, each
 distinct one once, and shows some.

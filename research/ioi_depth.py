@@ -1,6 +1,6 @@
 """How IoI depends on its depth and on its similarity matrices: many small runs, one table.
 
-    python benchmarks/ioi_depth.py --data CORPORA [--config ioi_depth.toml] [--out runs/ioi-depth]
+    python research/ioi_depth.py --data CORPORA [--config ioi_depth.toml] [--out runs/ioi-depth]
 
 Trains the configuration with 1 to 7 blocks, and without each of the matrices M1, M2, M3; measures
 every network on its validation problems (the best of its validations); and writes `results.json`,

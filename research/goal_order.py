@@ -1,6 +1,6 @@
 """How much of the order of goals an encoder's vectors tell, whatever the score.
 
-    python benchmarks/goal_order.py --train train.jsonl.xz --validation validation.jsonl.xz
+    python research/goal_order.py --train train.jsonl.xz --validation validation.jsonl.xz
 
 Long-term planning scores an order of goals by the cosines of its links. Here two scorers learn
 nothing else than order, over the same frozen vectors: which of two utterances of a dialogue, an

@@ -1,16 +1,15 @@
 """Ways to encode on this machine: time of one text and of batches, and whether rankings agree.
 
-    python benchmarks/encoder.py [--texts FILE] [--model NAME] [--threads N] [--cache FOLDER]
+    python -m benchmarks.encoder [--texts FILE] [--threads N] [--out FILE]
 
-Every way takes its turn in each round, so that the ratios hold on a busy machine too; times are
-the median over rounds, and the least. `queue` is what the service does: the encoder's queue, in an
-event loop, in front of ONNX Runtime (on a CPU). Agreement: each text as the last utterance of a
-context ranks all the texts as candidates, against torch float32. FILE holds a text a line.
+Each round measures every way once, so that the ratios hold on a busy machine too. `queue` is the
+encoder queue of the service, in front of ONNX Runtime (on a CPU). Agreement: each text as the last
+utterance of a context ranks all the texts as candidates, compared with torch float32. The file of
+`--texts` holds a text a line; the model is that of the settings.
 """
 
 import argparse
 import asyncio
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from itertools import islice
@@ -20,22 +19,20 @@ from statistics import median
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
-from sayings import sayings
 
-from turnwise.models import DEFAULT_MODEL
+from benchmarks.pools import plain_encoder, sayings
+from benchmarks.record import Rows, arguments, run
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder, batches
 from turnwise.models.onnx import usable_cores
 from turnwise.models.roles import Relation, Role, RoleText
 from turnwise.service.encoder.queue import EncoderQueue, Priority
 from turnwise.service.observe.metrics import Metrics
+from turnwise.service.settings import Settings
 
 Way = Callable[[list[RoleText]], Awaitable[Float32]]
 
 EXACT = "torch float32"
-ROUNDS = 5
 LENGTHS = (10, 20, 40)
 BATCHES = (4, 10, 64)
 REST = 0.02
@@ -43,31 +40,29 @@ REST = 0.02
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--model", default=str(DEFAULT_MODEL))
+    parser = arguments(__doc__)
     parser.add_argument("--texts", type=Path, help="a text a line; made up where left out")
+    parser.add_argument("--made", type=int, default=300, help="number of texts that are made up")
     parser.add_argument("--threads", type=int, default=usable_cores())
-    parser.add_argument("--cache", type=Path, help="folder of the exported model, to keep it")
-    options = parser.parse_args()
+    parser.add_argument("--rounds", type=int, default=5)
+    run(parser, {"made": 20, "rounds": 1}, lambda options: asyncio.run(measure(options)))
+
+
+async def measure(options: argparse.Namespace) -> Rows:
     torch.set_num_threads(options.threads)
-    with tempfile.TemporaryDirectory() as folder:
-        cache = options.cache or Path(folder)
-        served = UtteranceEncoder.for_serving(options.model, cache=cache, threads=options.threads)
-    asyncio.run(compare(options, served))
-
-
-async def compare(options: argparse.Namespace, served: UtteranceEncoder) -> None:
+    settings = Settings()
+    cache = settings.data_dir / "models"
+    served = UtteranceEncoder.for_serving(settings.model, cache=cache, threads=options.threads)
     queue = EncoderQueue(served, Metrics(), limit=10_000, batch_tokens=4096)
     await queue.start()
-    await report(options, served, ways(served, options.model, queue))
+    rows = await compare(options, served, ways(served, queue))
     await queue.drain(5.0)
+    return rows
 
 
-def ways(served: UtteranceEncoder, model: str, queue: EncoderQueue) -> dict[str, Way]:
-    """From a name to what encodes a batch of texts."""
-    exact = UtteranceEncoder(model, device=str(served.model.device))
+def ways(served: UtteranceEncoder, queue: EncoderQueue) -> dict[str, Way]:
+    """Return from a name the function that encodes a batch of texts."""
+    exact = plain_encoder()
     half = UtteranceEncoder(exact.model, precision="bfloat16")
 
     async def sentence_transformers(items: list[RoleText]) -> Float32:
@@ -92,23 +87,22 @@ def direct(encoder: UtteranceEncoder) -> Way:
     return encode
 
 
-async def report(
+async def compare(
     options: argparse.Namespace, served: UtteranceEncoder, every: dict[str, Way]
-) -> None:
-    console = Console(width=120)
-    console.print(f"{served.name}, {options.threads} threads; the service: {served.runtime}")
-    table = Table("ms, median (least)", *every)
-    for length in LENGTHS:
-        items = of_length(served, length)
-        table.add_row(f"1 text, {length} word pieces", *cells(await timed(every, items)))
-    for size in BATCHES:
-        items = of_length(served, 26) * size
-        table.add_row(f"{size} texts, 26 word pieces", *cells(await timed(every, items)))
-    console.print(table)
-    texts = list(islice(sayings(), 300))
+) -> Rows:
+    rows = Rows()
+    sizes = [(1, length) for length in LENGTHS] + [(size, 26) for size in BATCHES]
+    for size, length in sizes:
+        items = of_length(served, length) * size
+        for name, took in (await timed(every, items, options.rounds)).items():
+            rows.add(
+                way=name, texts=size, word_pieces=length, median_ms=median(took), least_ms=min(took)
+            )
+    texts = list(islice(sayings(), options.made))
     if options.texts:
         texts = list(dict.fromkeys(options.texts.read_text(encoding="utf-8").splitlines()))
-    console.print(await agreement(every, texts, served))
+    await agreement(every, texts, served, rows)
+    return rows
 
 
 def of_length(encoder: UtteranceEncoder, length: int) -> list[RoleText]:
@@ -118,10 +112,12 @@ def of_length(encoder: UtteranceEncoder, length: int) -> list[RoleText]:
     return [max(cut, key=lambda item: -abs(len(encoder.tokenize([item])[0]) - length))]
 
 
-async def timed(every: dict[str, Way], items: list[RoleText]) -> dict[str, list[float]]:
+async def timed(
+    every: dict[str, Way], items: list[RoleText], rounds: int
+) -> dict[str, list[float]]:
     """Milliseconds of each call of each way, in rounds."""
     times: dict[str, list[float]] = {name: [] for name in every}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for name, way in every.items():
             await asyncio.sleep(REST)
             await way(items)  # what came before has left the caches cold
@@ -132,24 +128,25 @@ async def timed(every: dict[str, Way], items: list[RoleText]) -> dict[str, list[
     return times
 
 
-def cells(times: dict[str, list[float]]) -> list[str]:
-    return [f"{median(of_one):.2f} ({min(of_one):.2f})" for of_one in times.values()]
-
-
-async def agreement(every: dict[str, Way], texts: list[str], encoder: UtteranceEncoder) -> Table:
-    """Share of queries with the same best candidate, and overlap of the ten best."""
-    table = Table(f"against {EXACT}, {len(texts):,} texts", "same top 1", "top 10", "max diff")
+async def agreement(
+    every: dict[str, Way], texts: list[str], encoder: UtteranceEncoder, rows: Rows
+) -> None:
+    """Add the share of queries with the same best candidate, and the overlap of the ten best."""
     wanted = await vectors(every[EXACT], texts, encoder)
     best = top_10(*wanted)
     for name, way in every.items():
         got = await vectors(way, texts, encoder)
         found = top_10(*got)
-        first = float((found[:, 0] == best[:, 0]).mean())
         pairs = zip(found, best, strict=True)
-        overlap = float(np.mean([len(set(a) & set(b)) for a, b in pairs])) / best.shape[1]
-        worst = max(float(np.abs(a - b).max()) for a, b in zip(got, wanted, strict=True))
-        table.add_row(name, f"{first:.4f}", f"{overlap:.4f}", f"{worst:.1e}")
-    return table
+        rows.add(
+            way=name,
+            compared_texts=len(texts),
+            same_best=float((found[:, 0] == best[:, 0]).mean()),
+            same_top_10=float(np.mean([len(set(a) & set(b)) for a, b in pairs])) / best.shape[1],
+            most_difference=max(
+                float(np.abs(a - b).max()) for a, b in zip(got, wanted, strict=True)
+            ),
+        )
 
 
 async def vectors(way: Way, texts: list[str], encoder: UtteranceEncoder) -> tuple[Float32, Float32]:

@@ -1,13 +1,13 @@
-"""What each part of a turn takes, and what this machine allows; and a whole turn over HTTP.
+"""The time of each part of a turn, the machine's limit for it, and a whole turn over HTTP.
 
-A limit is arithmetic or bytes divided by what the machine is found able to do in the same run: the
-best matrix product, the best reading of memory by one thread, a bare round trip over a socket. Then
-one client posts turns, with pauses as people make them, in blocks that alternate with the bare
-encoder and the bare index, with the same pauses: idle cores and cold caches slow both down.
+A limit is arithmetic or bytes divided by the machine's speed in the same run: the best matrix
+product, the best reading of memory by one thread, a bare round trip over a socket. Then one client
+posts turns, with pauses as people make them, in blocks that alternate with the bare encoder and the
+bare index, with the same pauses: idle cores and cold caches slow both down.
 
-    python benchmarks/limits.py [--sizes 1000 100000 1000000] [--turn 100000] [--folder KEEP_POOLS]
+    python -m benchmarks.limits [--sizes 1000 1000000] [--turn 100000] [--folder KEEP] [--out FILE]
 
-Model, device and threads are those of the settings (`TURNWISE_*`). No figure is typed in.
+Model, device and threads are those of the settings (`TURNWISE_*`).
 """
 
 import argparse
@@ -28,13 +28,14 @@ import faiss
 import numpy as np
 import torch
 import uvloop
-from pools import SEEDS, pool_like, queries_like, replies
-from sayings import sayings
-from serving import Connection, served
 
+from benchmarks.pools import SEEDS, plain_encoder, pool_like, queries_like, replies, sayings
+from benchmarks.record import Rows, arguments, run, taken
+from benchmarks.serving import Connection, link_models, served
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder, transformer_of
 from turnwise.models.roles import Relation, Role, RoleText
+from turnwise.service.app.parts import load_encoder
 from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.index import FlatIndex, Index, one_thread
@@ -46,43 +47,46 @@ from turnwise.service.state.private_redis import PrivateRedis
 from turnwise.service.state.redis import connect
 
 Tokens = list[list[int]]
+Line = Callable[[str, Sequence[float], Sequence[float]], None]
+"""Adds a row: the part, seconds of its limit, seconds that it took."""
 
 _PAUSE = 0.03
-_BLOCKS, _BLOCK = 6, 25
+_BLOCK = 25
 _TOP_K = 5
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--sizes", type=int, nargs="*", default=[1000, 100_000, 1_000_000])
     parser.add_argument("--turn", type=int, default=100_000, help="candidates of the whole turn")
-    parser.add_argument("--folder", type=Path, help="where made pools are kept")
-    options = parser.parse_args()
-    settings = Settings()
+    parser.add_argument("--folder", type=Path, help="keeps made pools for the next run")
+    parser.add_argument("--blocks", type=int, default=6, help="of 25 turns")
+    run(parser, {"sizes": [1000], "turn": 1000, "blocks": 1}, measure)
+
+
+def measure(options: argparse.Namespace) -> Rows:
+    settings, rows = Settings(), Rows()
+    line = partial(add, rows)
     one_thread()
     torch.set_num_threads(len(os.sched_getaffinity(0)))  # whatever OMP_NUM_THREADS says
     with tempfile.TemporaryDirectory() as folder:
-        encoder = UtteranceEncoder.for_serving(
-            settings.model, device=settings.device, cache=Path(folder)
-        )
-        plain = UtteranceEncoder(settings.model, device=settings.device)
+        link_models(Path(folder))
+        encoder = load_encoder(settings, settings.model)
+        plain = plain_encoder()
         candidates = plain.encode(replies(), Role.AFTER)
         queries = queries_like(plain)
-        print(f"{encoder.name}: {encoder.runtime}\n")
-        print(f"{'part':36} limit ms  reached  ratio")
-        uvloop.run(encoding(encoder))
+        uvloop.run(encoding(encoder, line))
         for size in options.sizes:
-            searching(pool_like(candidates, size), queries, settings.exact_limit)
-        uvloop.run(state(Path(folder), encoder.dimension))
+            searching(pool_like(candidates, size), queries, settings.exact_limit, line)
+        uvloop.run(state(Path(folder), encoder.dimension, line))
         index = service_index(pool_like(candidates, options.turn), queries, settings.exact_limit)
         with served(options.turn, options.folder) as service, echoing() as echo:
-            uvloop.run(turns(service.port, echo, encoder, index, queries))
+            uvloop.run(turns((service.port, echo), encoder, index, queries, options.blocks, line))
+    return rows
 
 
-async def encoding(encoder: UtteranceEncoder) -> None:
-    """Arithmetic of a text against the best matrix product."""
+async def encoding(encoder: UtteranceEncoder, line: Line) -> None:
+    """Compare the arithmetic of a text with the best matrix product."""
     queue = EncoderQueue(encoder, Metrics(), limit=100, batch_tokens=4096)
     await queue.start()
     best = arithmetic(encoder.model.device)
@@ -134,8 +138,8 @@ def reading(size: int) -> float:
     return values.nbytes / min(taken(values.sum) for _ in range(10))
 
 
-def searching(vectors: Float32, queries: Float32, exact_limit: int) -> None:
-    """Bytes of what is looked at against the reading of memory."""
+def searching(vectors: Float32, queries: Float32, exact_limit: int, line: Line) -> None:
+    """Compare the bytes that a search reads with the best reading of memory."""
     size = len(vectors)
     exact = faiss.IndexFlatIP(vectors.shape[1])
     exact.add(vectors)
@@ -163,8 +167,8 @@ def service_index(vectors: Float32, queries: Float32, exact_limit: int) -> Index
     return build_ivf(flat, queries) if len(flat) > exact_limit else flat
 
 
-async def state(folder: Path, dimension: int) -> None:
-    """The read and the append of a turn against two bare round trips to the same server."""
+async def state(folder: Path, dimension: int, line: Line) -> None:
+    """Compare the read and the append of a turn with two bare round trips to Redis."""
     async with (
         PrivateRedis(folder / "redis") as private,
         connect(private.url, cluster=False, timeout=10) as redis,
@@ -198,13 +202,18 @@ async def appended(sessions: SessionStore, number: int, dimension: int) -> float
     return time.perf_counter() - begin
 
 
-async def turns(
-    port: int, echo_port: int, encoder: UtteranceEncoder, index: Index, queries: Float32
+async def turns(  # noqa: PLR0917
+    ports: tuple[int, int],
+    encoder: UtteranceEncoder,
+    index: Index,
+    queries: Float32,
+    blocks: int,
+    line: Line,
 ) -> None:
     """Whole turns, in blocks that alternate with the bare parts; pauses before each."""
-    connection, echo = await Connection.open(port), await Connection.open(echo_port)
+    connection, echo = [await Connection.open(port) for port in ports]
     bare, whole, beyond, trips = list[float](), list[float](), list[float](), list[float]()
-    for block in range(_BLOCKS):
+    for block in range(blocks):
         for place, item in enumerate(islice(utterances(), _BLOCK)):
             tokens, query = encoder.tokenize([item]), queries[place % len(queries)]
             await asyncio.sleep(_PAUSE)
@@ -225,8 +234,8 @@ async def turns(
             await echo.post("/", body)
             trips.append(time.perf_counter() - begin)
     line("HTTP, with pauses", trips, beyond)
+    # Its limit is the bare encoder, then the bare index.
     line(f"turn over HTTP, {len(index):,}, with pauses", bare, whole)
-    print("(limit of the last line: the bare encoder and the bare index, one after the other)")
 
 
 class Echo(socketserver.StreamRequestHandler):
@@ -254,15 +263,9 @@ def utterances() -> Iterator[RoleText]:
         yield RoleText(text, Role.SECOND, Relation.OTHER)
 
 
-def taken(work: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
-
-
-def line(name: str, limit: Sequence[float], reached: Sequence[float]) -> None:
+def add(rows: Rows, part: str, limit: Sequence[float], reached: Sequence[float]) -> None:
     allowed, took = median(limit) * 1e3, median(reached) * 1e3
-    print(f"{name:36} {allowed:8.3f} {took:8.3f} {took / allowed:6.2f}", flush=True)
+    rows.add(part=part, limit_ms=allowed, reached_ms=took, ratio=took / allowed)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
 """A service over HTTP in open loop: turns arrive at a rate, whether or not the last are answered.
 
-Each rate is a share of what 32 clients in a closed loop get through. Turns belong to chats of 2 to
-40: a user says one to three things in one go, the bot answers, and the user thinks for seconds.
-A go sends as many turns as it has posts, one when the last is answered or refused; what was refused
-is sent again. A turn's latency counts from when it was due, so that queueing shows. Past what the
-service can do it should refuse (429) the rest, get as much done as before, and soon be fast again.
+Each rate is a share of the throughput of 32 clients in a closed loop. Turns belong to chats of 2 to
+40: a user posts one to three turns in one go, the bot answers, and the user thinks for seconds. A
+turn of a go follows when the one before is answered or refused; a refused turn is sent again. The
+latency of a turn counts from when it was due, so that queueing shows. Beyond saturation the service
+should refuse (429) the rest, answer as many as before, and soon be fast again.
 
-    python benchmarks/overload.py [--pools FILE_OR_NUMBER ...] [--seconds 15] [--out FOLDER]
+    python -m benchmarks.overload [--pools FILE_OR_NUMBER ...] [--seconds 15] [--out FILE]
 
-The client takes a part of the same cores: `cores` says how many it, the service with its Redis, and
-all else kept busy. Where all else is not next to none, the figures mean little.
+The client runs on the same cores: the rows tell how many the client, the service with its Redis,
+and all other processes kept busy. The figures mean little where the others were busy.
 """
 
 import argparse
@@ -20,15 +20,15 @@ from asyncio import IncompleteReadError, Task, create_task, gather, sleep
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 
-import matplotlib.pyplot as plt
 import numpy as np
 import uvloop
-from load import many_clients
-from sayings import sayings
-from serving import Connection, Served, busy_seconds, pool, served
 
+from benchmarks.load import many_clients
+from benchmarks.pools import REPLIES, sayings
+from benchmarks.record import Rows, arguments, percentile, run
+from benchmarks.serving import Connection, Served, busy_seconds, pool, served
 from turnwise.models.arrays import Float64
 
 SHARES = (0.25, 0.5, 0.75, 0.9, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0)
@@ -41,7 +41,7 @@ THINKS = 3.0
 
 @dataclass
 class Chat:
-    """A conversation between a user, who says one to three things in one go, and a bot."""
+    """A session of a user, who posts one to three turns in one go, and a bot."""
 
     path: str
     posts: list[dict[str, object]]
@@ -79,10 +79,8 @@ class Outcome:
         """Return the milliseconds of the turns that were due in one second."""
         return [ms for at, ms in self.answered if second <= at < second + 1]
 
-    def percentiles(self) -> tuple[float, float, float]:
-        took = [ms for _, ms in self.answered] or [0.0]
-        cuts = quantiles(took * 2, n=100)
-        return median(took), cuts[94], cuts[98]
+    def percentile(self, share: float) -> float:
+        return percentile([ms for _, ms in self.answered], share)
 
 
 class Client:
@@ -144,53 +142,49 @@ class Client:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--pools", type=pool, nargs="+", default=[Path("examples/replies.jsonl")])
-    parser.add_argument("--keep", type=Path, help="folder of made pools, for the next time")
+    parser = arguments(__doc__)
+    parser.add_argument("--pools", type=pool, nargs="+", default=[REPLIES])
+    parser.add_argument("--keep", type=Path, help="keeps made pools for the next run")
     parser.add_argument("--seconds", type=float, default=15, help="of each rate")
     parser.add_argument("--shares", type=float, nargs="+", default=SHARES)
-    parser.add_argument("--out", type=Path, default=Path("runs/overload"))
-    options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
+    run(parser, {"seconds": 1, "shares": [0.5, 2.0]}, measure)
+
+
+def measure(options: argparse.Namespace) -> Rows:
+    rows = Rows()
     for each in options.pools:
-        name = each.stem if isinstance(each, Path) else str(each)
+        name = each.stem if isinstance(each, Path) else f"{each:,}"
         with served(each, options.keep) as service:
-            outcomes = uvloop.run(measure(service, options.shares, options.seconds))
-            most, now = service.process.most_resident, service.process.resident
-            print(f"memory of the service: {now >> 20} MB, {most >> 20} MB at most")
-        picture = options.out / f"{name}.png"
-        draw(outcomes, f"{name} candidates" if isinstance(each, int) else name, picture)
-        print(f"drawn in {picture}\n")
+            uvloop.run(overload(service, name, options, rows))
+    return rows
 
 
-async def measure(service: Served, shares: list[float], seconds: float) -> list[Outcome]:
-    most = (await many_clients(service.port, CLOSED, CLOSED_TURNS)).rate
-    print(f"{CLOSED} clients in a closed loop: {most:.0f} turns/s\n")
-    print(
-        "share   rate/s  goodput/s  refused  failed    p50    p95    p99 ms  texts a batch"
-        "  cores: client service others"
-    )
+async def overload(service: Served, name: str, options: argparse.Namespace, rows: Rows) -> None:
+    most = (await many_clients(service.port, CLOSED, CLOSED_TURNS)).turns_per_second
     client, outcomes = Client(service.port), list[Outcome]()
-    for share in (*shares, AFTERWARDS):
-        outcome = Outcome(share, share * most, seconds)
+    for share in (*options.shares, AFTERWARDS):
+        outcome = Outcome(share, share * most, options.seconds)
         before = await sums(service)
         await client.run(outcome)
         texts, batches, busy, own, everybody, elapsed = await sums(service) - before
-        outcome.batch = texts / max(batches, 1)
-        outcome.client_cores, outcome.service_cores = own / elapsed, busy / elapsed
-        outcome.other_cores = (everybody - own - busy) / elapsed
-        p50, p95, p99 = outcome.percentiles()
-        print(
-            f"{share:5.2f} {outcome.rate:8.0f} {outcome.goodput:10.1f} {outcome.refused:8} "
-            f"{outcome.failed:7} {p50:6.0f} {p95:6.0f} {p99:6.0f} {outcome.batch:14.1f} "
-            f"{outcome.client_cores:15.2f} {outcome.service_cores:7.2f} {outcome.other_cores:6.2f}",
-            flush=True,
-        )
         outcomes.append(outcome)
-    tell(outcomes)
-    return outcomes
+        rows.add(
+            pool=name,
+            share=share,
+            arriving=outcome.rate,
+            answered=outcome.goodput,
+            of_the_most=outcome.goodput / max(*(each.goodput for each in outcomes), 1e-9),
+            refused=outcome.refused / outcome.seconds,
+            failed=outcome.failed,
+            p50_ms=outcome.percentile(0.5),
+            p95_ms=outcome.percentile(0.95),
+            p99_ms=outcome.percentile(0.99),
+            texts_a_batch=float(texts / max(batches, 1)),
+            client_cores=float(own / elapsed),
+            service_cores=float(busy / elapsed),
+            other_cores=float((everybody - own - busy) / elapsed),
+        )
+    rows[-1]["normal_after_seconds"] = normal_after(outcomes)
 
 
 async def sums(service: Served) -> Float64:
@@ -205,40 +199,13 @@ async def sums(service: Served) -> Float64:
     ])  # fmt: skip
 
 
-def tell(outcomes: list[Outcome]) -> None:
-    """Say how much is done past saturation, and how soon after it the service is as before."""
-    *rising, after = outcomes
-    most = max(outcome.goodput for outcome in rising)
-    past = [outcome for outcome in rising if outcome.share > 1]
-    if past:
-        worst = min(past, key=lambda outcome: outcome.goodput)
-        print(
-            f"goodput past saturation is at least {worst.goodput / most:.2f} of the most "
-            f"(at {worst.share}); the client took up to "
-            f"{max(outcome.client_cores for outcome in past):.2f} cores"
-        )
-    normal = 2 * rising[0].percentiles()[0]
+def normal_after(outcomes: list[Outcome]) -> int | None:
+    """Return the second after the overload whose median is within twice that of the first rate."""
+    first, after = outcomes[0], outcomes[-1]
     for second in range(int(after.seconds)):
-        if (took := after.within(second)) and median(took) <= normal:
-            print(f"normal again (median within twice {normal / 2:.0f} ms) in second {second + 1}")
-            return
-    print(f"not normal again within {after.seconds:.0f} s")
-
-
-def draw(outcomes: list[Outcome], title: str, path: Path) -> None:
-    rising = outcomes[:-1]
-    rates = [outcome.rate for outcome in rising]
-    figure, (above, below) = plt.subplots(2, sharex=True, figsize=(7, 6), layout="constrained")
-    for place, name in enumerate(("p50", "p95", "p99")):
-        above.plot(rates, [outcome.percentiles()[place] for outcome in rising], "o-", label=name)
-    above.set(ylabel="milliseconds", yscale="log", title=f"Turns that were answered, {title}")
-    above.legend()
-    below.plot(rates, [outcome.goodput for outcome in rising], "o-", label="answered")
-    below.plot(rates, [outcome.refused / outcome.seconds for outcome in rising], "o-", label="429")
-    below.set(xlabel="turns that arrive a second", ylabel="turns a second")
-    below.legend()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+        if (took := after.within(second)) and median(took) <= 2 * first.percentile(0.5):
+            return second + 1
+    return None
 
 
 if __name__ == "__main__":

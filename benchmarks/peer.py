@@ -1,15 +1,16 @@
-"""Turns a second over HTTP, beside a straightforward service of the same model and pool.
+"""Turns a second over HTTP, beside a plain service of the same model and pool.
 
 `straightforward.py` is FastAPI, `SentenceTransformer.encode` and a flat FAISS index in one process
-of uvicorn. All that it keeps is text, so it encodes the whole history again, as one text, to know
-what Turnwise knows; in a second row the last utterance alone, which is less than it should know.
-Both services run all the time and are loaded in turn, in blocks: so many clients post chats, a turn
-as soon as the last is answered. Every turn is answered with replies. A chat's texts are new to
-everybody. `OMP_NUM_THREADS` is not passed on: each has the threads that it chooses.
+of uvicorn. It keeps only texts, so it encodes the whole context again, as one text; in a second
+row it encodes the last utterance alone, and knows less than Turnwise. Both services run all the
+time and are loaded in alternating blocks: clients post chats, a turn as soon as the last is
+answered, and every turn asks for replies. No text comes twice. `OMP_NUM_THREADS` is not passed on:
+each service chooses its threads.
 
-    python benchmarks/peer.py [--sizes 1000 100000] [--clients 1 8 32] [--folder KEEP_POOLS]
+    python -m benchmarks.peer [--sizes 1000 100000] [--clients 1 8 32] [--folder KEEP] [--out FILE]
 
-Turnwise takes its settings from `TURNWISE_*`, and the peer its device from `TURNWISE_DEVICE`.
+Turnwise takes its settings from `TURNWISE_*`; the plain service takes its device and model from
+`TURNWISE_DEVICE` and `TURNWISE_MODEL`.
 """
 
 import argparse
@@ -25,17 +26,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count, islice
 from pathlib import Path
-from statistics import quantiles
 
 import numpy as np
-from pools import pool_like, replies
-from sayings import sayings
-from serving import Connection, free_port, served, until_ready
 
-from turnwise.models.encoder import UtteranceEncoder
+from benchmarks.pools import plain_encoder, pool_like, replies, sayings
+from benchmarks.record import ROOT, Rows, arguments, percentile, run
+from benchmarks.serving import Connection, free_port, served, until_ready
 from turnwise.models.roles import Role
 
-_BLOCKS = 3
 _CHATS = count()
 
 
@@ -84,46 +82,48 @@ class System:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 100_000])
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--turns", type=int, default=20, help="of a chat")
-    parser.add_argument("--seconds", type=float, default=4, help="of a block, of which are three")
-    parser.add_argument("--folder", type=Path, help="where made pools are kept")
-    options = parser.parse_args()
+    parser.add_argument("--seconds", type=float, default=4, help="of a block")
+    parser.add_argument("--blocks", type=int, default=3)
+    parser.add_argument("--folder", type=Path, help="keeps made pools for the next run")
+    toy = {"sizes": [1000], "clients": [2], "turns": 3, "seconds": 0.5, "blocks": 1}
+    run(parser, toy, measure)
+
+
+def measure(options: argparse.Namespace) -> Rows:
     os.environ.pop("OMP_NUM_THREADS", None)
-    print("candidates clients  system                     turns/s    p50 ms    p99 ms  ratio")
+    rows = Rows()
     for size in options.sizes:
         with served(size, options.folder) as ours, straightforward(size) as peer:
             systems = [
                 System("Turnwise", ours.port, {"respond": True}),
-                System("peer, whole history", peer, {"encode": "history"}),
-                System("peer, last utterance", peer, {"encode": "last"}),
+                System("plain, whole context", peer, {"encode": "context"}),
+                System("plain, last utterance", peer, {"encode": "last"}),
             ]
             for clients in options.clients:
                 asyncio.run(compare(systems, clients, options))
-                report(systems, size, clients)
+                for system in systems:
+                    rows.add(
+                        candidates=size,
+                        clients=clients,
+                        system=system.name,
+                        turns_per_second=system.rate,
+                        p50_ms=percentile(system.milliseconds, 0.5),
+                        p99_ms=percentile(system.milliseconds, 0.99),
+                        ratio=systems[0].rate / max(system.rate, 1e-9),
+                    )
+    return rows
 
 
 async def compare(systems: Sequence[System], clients: int, options: argparse.Namespace) -> None:
     for system in systems:
         system.forget()
-    for _ in range(_BLOCKS):
+    for _ in range(options.blocks):
         for system in systems:
             await system.load(clients, options.turns, options.seconds)
-
-
-def report(systems: Sequence[System], size: int, clients: int) -> None:
-    ours = systems[0]
-    for system in systems:
-        cuts = quantiles(system.milliseconds, n=100)
-        print(
-            f"{size:10} {clients:7}  {system.name:24} {system.rate:9.1f} {cuts[49]:9.1f} "
-            f"{cuts[98]:9.1f} {ours.rate / system.rate:6.2f}",
-            flush=True,
-        )
 
 
 @contextmanager
@@ -131,16 +131,16 @@ def straightforward(size: int) -> Iterator[int]:
     """Run the peer over a made pool until the block ends; yield its port."""
     with tempfile.TemporaryDirectory() as folder:
         texts = replies()
-        vectors = pool_like(UtteranceEncoder(device="cpu").encode(texts, Role.AFTER), size)
+        vectors = pool_like(plain_encoder().encode(texts, Role.AFTER), size)
         np.save(Path(folder) / "vectors.npy", vectors)
         named = [texts[place % len(texts)] for place in range(size)]
         (Path(folder) / "texts.json").write_text(json.dumps(named), encoding="utf-8")
         port = free_port()
         process = subprocess.Popen(  # noqa: S603 - our own command
             [
-                sys.executable, "-m", "uvicorn", "straightforward:app", "--port", str(port),
-                "--log-level", "warning", "--no-access-log", "--app-dir",
-                str(Path(__file__).parent),
+                sys.executable, "-m", "uvicorn", "benchmarks.straightforward:app",
+                "--port", str(port), "--log-level", "warning", "--no-access-log",
+                "--app-dir", str(ROOT),
             ],
             env=os.environ | {"STRAIGHTFORWARD": folder},
         )  # fmt: skip

@@ -1,12 +1,10 @@
-"""Pools of any size for benchmarks, made of a few: vectors of example replies, mixed and blurred.
+"""Utterances and pools for benchmarks: as many as are asked for.
 
-    python benchmarks/pools.py 1000000 FOLDER    # a snapshot for `turnwise pool restore FOLDER`
-
-Each vector is mostly one reply's, partly another's, and noise, so that millions need no encoding.
-Queries are running queries of utterances that the pool does not hold, as those of users are.
+Utterances are all different, so that no cache knows them. The vectors of a pool are those of the
+example replies, mixed and blurred: millions need no encoding. Queries are running queries of
+utterances that the pool does not hold, as those of users are.
 """
 
-import argparse
 import json
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -15,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from sayings import sayings
 
+from benchmarks.record import ROOT
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import Relation, Role
@@ -26,15 +24,21 @@ from turnwise.service.pools import Candidate, PoolView, write_snapshot
 from turnwise.service.pools.contents import Contents, Segment
 from turnwise.service.pools.index import FlatIndex
 from turnwise.service.pools.workers import Workers
+from turnwise.service.settings import Settings
 
 Float16 = NDArray[np.float16]
 
-REPLIES = Path("examples/replies.jsonl")
+REPLIES = ROOT / "examples" / "replies.jsonl"
 SEEDS = count()
 """No two measurements share a text, which a cache would know."""
 
 _BLOCK = 4000
 _NOISE = 0.5
+
+
+def plain_encoder() -> UtteranceEncoder:
+    """Return the model of the settings in float32, as torch computes it on a CPU."""
+    return UtteranceEncoder(Settings().model, device="cpu")
 
 
 @cache
@@ -77,7 +81,7 @@ def context_vectors(encoder: UtteranceEncoder, said: Sequence[str]) -> tuple[Flo
 
 def write_pool(size: int, folder: Path, *, name: str = "default") -> None:
     """Write a snapshot; a candidate's text tells which reply it is mostly like."""
-    encoder = UtteranceEncoder(device="cpu")
+    encoder = plain_encoder()
     texts, candidates = replies(), list[Candidate]()
     vectors = np.empty((size, encoder.dimension), np.float16)
     for one, block in mixed(encoder.encode(texts, Role.AFTER), size):
@@ -93,15 +97,25 @@ def write_pool(size: int, folder: Path, *, name: str = "default") -> None:
     write_snapshot(view, folder, model=encoder.name, fingerprint=encoder.fingerprint)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("size", type=int)
-    parser.add_argument("folder", type=Path)
-    options = parser.parse_args()
-    write_pool(options.size, options.folder)
+_WHO = ["I", "my wife", "our group", "a colleague", "my parents", "the two of us"]
+_WANTS = ["would like to move", "had to cancel", "cannot find", "wants to pay for", "forgot about"]
+_WHAT = [
+    "the double room",
+    "the table by the window",
+    "the parcel",
+    "the early flight",
+    "the visit",
+]
+_WHEN = ["next Friday", "on the third of May", "tomorrow night", "this weekend", "in two weeks"]
+_ASKS = ["is that possible", "could you help with that", "what does it cost", "whom do I ask"]
 
 
-if __name__ == "__main__":
-    main()
+def sayings(seed: int = 0) -> Iterator[str]:
+    """Yield utterances of 8 to 16 words; two seeds never share one."""
+    for number in count():
+        pick = [words[(number * step + seed) % len(words)] for words, step in _PARTS]
+        who, wants, what, when, asks = pick
+        yield f"{who} {wants} {what} {when}, case {seed} {number}, {asks}?"
+
+
+_PARTS = [(_WHO, 1), (_WANTS, 3), (_WHAT, 7), (_WHEN, 11), (_ASKS, 13)]

@@ -1,6 +1,6 @@
-"""Time and recall of searching a pool, by its size and by how it is searched.
+"""Time and recall of searching a pool, by its size and by the index.
 
-    OMP_NUM_THREADS=1 python benchmarks/search.py [--vectors V.npy --queries Q.npy]
+    OMP_NUM_THREADS=1 python -m benchmarks.search [--vectors V.npy --queries Q.npy] [--out FILE]
 
 One query at a time, as turns come. Random unit vectors are the hardest case for an approximate
 index; clustered ones are like the replies of a service, and so are the queries: sums of rows of
@@ -9,25 +9,23 @@ million on: `large_pools.py`.
 """
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from time import perf_counter
 
 import faiss
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.record import Rows, arguments, percentile, run, taken
 from turnwise.models.arrays import Float32
 from turnwise.models.scores import rows, running_query
 from turnwise.service.pools.index import FlatIndex, one_thread
 from turnwise.service.pools.ivf import build_ivf, recall_at_10
 
 DIMENSION = 384
-SIZES = [1000, 10_000, 100_000]
 QUERIES = 64
 BATCH = 32
 
@@ -40,16 +38,20 @@ class Data:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = arguments(__doc__)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000, 100_000])
     parser.add_argument("--vectors", type=Path, help="(n, d) vectors to search, .npy")
     parser.add_argument("--queries", type=Path, help="(m, d) running queries for them, .npy")
-    options = parser.parse_args()
+    run(parser, {"sizes": [1000]}, measure)
+
+
+def measure(options: argparse.Namespace) -> Rows:
     one_thread()
-    console = Console(width=110)
-    console.print(f"FAISS {faiss.__version__} ({faiss.get_compile_options().strip()})")
-    data = iter([real(options.vectors, options.queries)]) if options.vectors else made(SIZES)
-    for each in data:
-        console.print(measured(each))
+    rows = Rows()
+    given = [real(options.vectors, options.queries)] if options.vectors else made(options.sizes)
+    for data in given:
+        measure_data(data, rows)
+    return rows
 
 
 def real(vectors: Path, queries: Path | None) -> Data:
@@ -82,9 +84,8 @@ def contexts(vectors: Float32) -> Float32:
     return np.stack([running_query(rows(c, c)) for c in np.split(said, QUERIES)])
 
 
-def measured(data: Data) -> Table:
+def measure_data(data: Data, rows: Rows) -> None:
     n, d = data.vectors.shape
-    table = Table("search", "ms", "p95", "x float32", "recall@10", title=f"{n:,} {data.name}")
     half = data.vectors.astype(np.float16)
     flat = FlatIndex(half)
     exact = [flat.search(query, 10)[1] for query in data.queries]
@@ -92,10 +93,16 @@ def measured(data: Data) -> Table:
     plain.add(data.vectors)
     base = times(lambda q: plain.search(q[None], 10), data.queries)
 
-    def line(name: str, taken: list[float], recall: float = 1.0) -> None:
-        median, late = np.median(taken), np.quantile(taken, 0.95)
-        ratio = np.median(base) / median
-        table.add_row(name, f"{median:.3f}", f"{late:.3f}", f"{ratio:.1f}", f"{recall:.4f}")
+    def line(name: str, took: Sequence[float], recall: float = 1.0) -> None:
+        rows.add(
+            candidates=n,
+            vectors=data.name,
+            search=name,
+            p50_ms=percentile(took, 0.5),
+            p95_ms=percentile(took, 0.95),
+            times_float32=percentile(base, 0.5) / percentile(took, 0.5),
+            recall_at_10=recall,
+        )
 
     line("float32, one thread", base)
     line("float16 (FlatIndex), one thread", times(lambda q: flat.search(q, 10), data.queries))
@@ -114,7 +121,6 @@ def measured(data: Data) -> Table:
     faiss.cvar.distance_compute_blas_threshold = default
     if n >= 10_000:
         add_ivf(line, flat, data, exact)
-    return table
 
 
 def add_ivf(
@@ -123,38 +129,29 @@ def add_ivf(
     data: Data,
     exact: list[Float32],
 ) -> None:
-    begin = perf_counter()
     ivf = build_ivf(flat, contexts(data.vectors))
-    seconds = perf_counter() - begin
     chosen = ivf.probes
     for probes in sorted({chosen // 4, chosen // 2, chosen} - {0, 1}):
         ivf.probes = probes
         name = f"IvfIndex, {probes} of {ivf.lists} lists, {ivf.short_list} scored exactly"
         if probes == chosen:
-            name += f" (chosen; built in {seconds:.0f} s)"
-        taken = times(lambda q: ivf.search(q, 10), data.queries)
-        line(name, taken, recall_at_10(ivf, data.queries, exact))
+            name += " (chosen)"
+        line(
+            name,
+            times(lambda q: ivf.search(q, 10), data.queries),
+            recall_at_10(ivf, data.queries, exact),
+        )
 
 
 def times(search: Callable[[Float32], object], queries: Float32) -> list[float]:
     """Return milliseconds of each query, after a warm-up."""
     search(queries[0])
-    taken = []
-    for query in queries:
-        begin = perf_counter()
-        search(query)
-        taken.append(1000 * (perf_counter() - begin))
-    return taken
+    return [1000 * taken(partial(search, query)) for query in queries]
 
 
 def batched(index: faiss.IndexFlatIP, queries: Float32) -> list[float]:
     index.search(queries, 10)
-    taken = []
-    for _ in range(5):
-        begin = perf_counter()
-        index.search(queries, 10)
-        taken.append(1000 * (perf_counter() - begin))
-    return taken
+    return [1000 * taken(lambda: index.search(queries, 10)) for _ in range(5)]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What the benchmarks over HTTP share: a service of their own, a lean client, a look at processes.
+"""A service for the benchmarks over HTTP, a lean client, and the figures of a process.
 
-A service is `turnwise serve` with its private Redis. Its pool is a file of candidates, or a number
-of made ones (`pools.py`), which `turnwise pool restore` puts there.
+The service is `turnwise serve` with its private Redis. Its pool is a file of candidates, or a
+number of made ones (`pools.py`), which `turnwise pool restore` loads.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pools import write_pool
 from redis import Redis
 
+from benchmarks.pools import write_pool
 from turnwise.service.settings import Settings
 from turnwise.service.state.private_redis import running_url
 
@@ -135,7 +135,7 @@ def busy_seconds() -> float:
 
 
 def pool(text: str) -> Path | int:
-    """Return a pool as it is told on the command line: a file, or a number."""
+    """Return the pool that the command line names: a file, or a number of candidates."""
     return int(text) if text.isdigit() else Path(text)
 
 
@@ -157,6 +157,7 @@ def served(
             data = _made(pool, folder or data)
         else:
             settings["TURNWISE_DEFAULT_POOL"] = str(pool)
+        link_models(data)
         port = free_port()
         named = {
             "TURNWISE_PORT": str(port),
@@ -183,12 +184,22 @@ def served(
             process.wait()
 
 
+def link_models(data: Path) -> None:
+    """Let a service with this data folder find the models that were exported before."""
+    exported = Settings().data_dir.resolve() / "models"
+    exported.mkdir(parents=True, exist_ok=True)
+    data.mkdir(parents=True, exist_ok=True)
+    if not (data / "models").exists():
+        (data / "models").symlink_to(exported)
+
+
 def _made(size: int, folder: Path) -> Path:
     """Return the data folder of a service with a made pool, which is made where it is not there."""
     data = folder / f"pool-{size}"
     if not data.exists():
         with tempfile.TemporaryDirectory(dir=folder) as temporary:
             snapshot, made = Path(temporary) / "snapshot", Path(temporary) / "data"
+            link_models(made)
             write_pool(size, snapshot)
             named = {"TURNWISE_DATA_DIR": str(made)}
             command = [_TURNWISE, "pool", "restore", snapshot]

@@ -1,30 +1,28 @@
-"""Whether a service grows: an hour's life in ten minutes, with its memory watched.
+"""Ten minutes of mixed load, with the memory of the service watched.
 
-Chats come and go: turns, searches, rankings, plans and edits of a pool; sessions are deleted or
-left to expire, requests are wrong or too many, clients leave before their answer or in the middle
-of a request. Caches are small and sessions short-lived, so that all that may fill up is full when
-the second half begins; over that half, what the service and its Redis gain every 1,000 turns must
-not pass a bound, else the exit status is 1.
+Chats come and go: turns, searches, rankings, plans and edits of a pool. Sessions are deleted or
+expire; some requests are invalid or too many; some clients disconnect before the answer or within
+a request. Sessions expire early, so that whatever fills up is full when the second half begins.
+The exit status is 1 if the service or its Redis gains more than the bound every 1,000 turns in that
+half, or answers 500.
 
-    python benchmarks/soak.py [--minutes 10] [--bound 256] [--out FOLDER]
+    python -m benchmarks.soak [--minutes 10] [--bound 256] [--out FILE]
 """
 
 import argparse
 import asyncio
-import csv
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count, islice
-from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 import uvloop
-from pools import replies
-from sayings import sayings
-from serving import Connection, Served, served
+
+from benchmarks.pools import REPLIES, replies, sayings
+from benchmarks.record import Rows, arguments, run
+from benchmarks.serving import Connection, Served, served
 
 CHATS = 12
 PAUSE = 0.25
@@ -39,7 +37,7 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the service holds at a moment."""
+    """Memory and other resources of the service at a moment."""
 
     seconds: float
     turns: int
@@ -53,7 +51,7 @@ class Sample:
 
 
 class Chats:
-    """Clients that do, by chance, what clients do."""
+    """Clients that send requests of all kinds at random."""
 
     def __init__(self, port: int) -> None:
         self._port, self._numbers = port, count()
@@ -180,25 +178,27 @@ class Chats:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--bound", type=float, default=256, help="KB that 1,000 turns may add")
-    parser.add_argument("--out", type=Path, default=Path("runs/soak"))
-    options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    with served(Path("examples/replies.jsonl"), **SETTINGS) as service:
-        samples = uvloop.run(soak(service, 60 * options.minutes))
-    with (options.out / "soak.csv").open("w", newline="", encoding="utf-8") as file:
-        lines = csv.DictWriter(file, asdict(samples[0]))
-        lines.writeheader()
-        lines.writerows(map(asdict, samples))
-    draw(samples, options.out / "soak.png")
-    raise SystemExit(not steady(samples[len(samples) // 2 :], options.bound))
+    grown = list[str]()
+    run(parser, {"minutes": 0.1, "bound": 1e9}, lambda options: measure(options, grown))
+    raise SystemExit(" and ".join(grown) + " grew" if grown else 0)
 
 
-async def soak(service: Served, seconds: float) -> list[Sample]:
+def measure(options: argparse.Namespace, grown: list[str]) -> Rows:
+    with served(REPLIES, **SETTINGS) as service:
+        samples, requests = uvloop.run(soak(service, 60 * options.minutes))
+    rows = trends(samples[len(samples) // 2 :])
+    for (name, status), number in sorted(requests.items()):
+        rows.add(request=name, status=status, number=number)
+    bounded = [row for row in rows if row.get("measure") in {"service_kb", "redis_kb"}]
+    grown += [row["measure"] for row in bounded if row["per_1000_turns"] > options.bound]
+    grown += [row["request"] for row in rows if row.get("status") == 500]
+    return rows
+
+
+async def soak(service: Served, seconds: float) -> tuple[list[Sample], Counter[tuple[str, int]]]:
     connection = await Connection.open(service.port)
     texts = [{"id": str(n), "text": text} for n, text in enumerate(replies()[:EDITABLE])]
     await connection.request("PUT", "/pools/edited", {})
@@ -207,7 +207,7 @@ async def soak(service: Served, seconds: float) -> list[Sample]:
     chats, samples, over = Chats(service.port), list[Sample](), asyncio.Event()
 
     async def watch() -> None:
-        while (elapsed := len(samples) * SAMPLE) < seconds:  # what stops us all does not count
+        while (elapsed := len(samples) * SAMPLE) < seconds:  # a pause of the machine does not count
             now = await sample(service, elapsed, chats.turns)
             if len(samples) % 30 == 0:
                 print(
@@ -220,11 +220,7 @@ async def soak(service: Served, seconds: float) -> list[Sample]:
         over.set()
 
     await asyncio.gather(watch(), *(chats.talk(over) for _ in range(CHATS)))
-    for (what, status), number in sorted(chats.statuses.items()):
-        print(f"{what:16} {status or '':4} {number:8}")
-    if failed := sum(number for (_, status), number in chats.statuses.items() if status == 500):
-        raise SystemExit(f"{failed} requests failed")
-    return samples
+    return samples, chats.statuses
 
 
 async def sample(service: Served, seconds: float, turns: int) -> Sample:
@@ -241,38 +237,20 @@ async def sample(service: Served, seconds: float, turns: int) -> Sample:
     )
 
 
-def steady(samples: list[Sample], bound: float) -> bool:
-    """Say for each measure how it goes; return whether memory stays within the bound."""
-    turns = np.array([sample.turns for sample in samples]) / 1000
-    print(f"\nover the last {samples[-1].turns - samples[0].turns} turns, of {samples[-1].turns}")
-    print(f"{'':14} {'least':>10} {'median':>10} {'most':>10} {'slope / 1,000 turns':>20}")
-    slopes = {}
+def trends(samples: list[Sample]) -> Rows:
+    """Return for each measure its range, and how it changes with the turns."""
+    turns, rows = np.array([sample.turns for sample in samples]) / 1000, Rows()
     for name in list(Sample.__slots__)[2:]:
         values = np.array([getattr(sample, name) for sample in samples], float)
-        slopes[name] = float(np.polyfit(turns, values, 1)[0])
-        middle = np.median(values)
-        print(
-            f"{name:14} {values.min():10.0f} {middle:10.0f} {values.max():10.0f} "
-            f"{slopes[name]:20.2f}"
+        rows.add(
+            measure=name,
+            turns=samples[-1].turns - samples[0].turns,
+            least=values.min(),
+            median=float(np.median(values)),
+            most=values.max(),
+            per_1000_turns=float(np.polyfit(turns, values, 1)[0]),
         )
-    grown = [name for name in ("service_kb", "redis_kb") if slopes[name] > bound]
-    print(f"{' and '.join(grown) or 'nothing'} grows by more than {bound:.0f} KB every 1,000 turns")
-    return not grown
-
-
-def draw(samples: list[Sample], path: Path) -> None:
-    minutes = [sample.seconds / 60 for sample in samples]
-    figure, (above, below) = plt.subplots(2, sharex=True, figsize=(7, 6), layout="constrained")
-    above.plot(minutes, [sample.service_kb / 1024 for sample in samples], label="service")
-    above.plot(minutes, [sample.redis_kb / 1024 for sample in samples], label="Redis")
-    above.set(ylabel="MB of memory", ylim=(0, None))
-    above.legend()
-    for name in ("keys", "threads", "files", "tasks"):
-        below.plot(minutes, [getattr(sample, name) for sample in samples], label=name)
-    below.set(xlabel="minutes", ylim=(0, None))
-    below.legend()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    return rows
 
 
 if __name__ == "__main__":

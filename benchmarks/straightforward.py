@@ -1,9 +1,8 @@
-"""What one writes in an afternoon: FastAPI, sentence-transformers and a flat FAISS index.
+"""A plain service: FastAPI, sentence-transformers and a flat FAISS index.
 
-The other side of `peer.py`, which starts it. Histories are in memory. A text is encoded by
-`SentenceTransformer.encode` in the handler, in one of the server's threads: the whole history as
-one text, or the last utterance alone, as the request says. `STRAIGHTFORWARD` is a folder that holds
-`vectors.npy` and `texts.json`.
+`peer.py` starts it. Contexts stay in memory. `SentenceTransformer.encode` encodes a text in the
+handler, in one of the server's threads: the whole context as one text, or the last utterance alone,
+as the request says. `STRAIGHTFORWARD` names a folder with `vectors.npy` and `texts.json`.
 """
 
 import json
@@ -17,27 +16,28 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from sentence_transformers import SentenceTransformer
 
-from turnwise.models import DEFAULT_MODEL
 from turnwise.models.roles import EncoderKind, Relation, Role, prefix
 from turnwise.service.settings import Settings
 
-DEVICE = Settings().device
-MODEL = SentenceTransformer(str(DEFAULT_MODEL), device=DEVICE, model_kwargs={"dtype": "float32"})
+SETTINGS = Settings()
+MODEL = SentenceTransformer(
+    str(SETTINGS.model), device=SETTINGS.device, model_kwargs={"dtype": "float32"}
+)
 FOLDER = Path(os.environ["STRAIGHTFORWARD"])
 TEXTS: list[str] = json.loads((FOLDER / "texts.json").read_text(encoding="utf-8"))
 INDEX = faiss.IndexFlatIP(MODEL.get_embedding_dimension())
 INDEX.add(np.load(FOLDER / "vectors.npy"))
 PREFIX = prefix(EncoderKind.TRIPLE, Role.SECOND, Relation.OTHER)
-HISTORIES: dict[str, list[str]] = {}
+CONTEXTS: dict[str, list[str]] = {}
 
 app = FastAPI()
 
 
 class Turn(BaseModel):
-    """An utterance; of which text the replies are to be near; and how many."""
+    """An utterance, the text that is encoded, and the number of replies."""
 
     text: str
-    encode: Literal["history", "last"] = "history"
+    encode: Literal["context", "last"] = "context"
     top_k: int = 5
 
 
@@ -56,10 +56,10 @@ def ready() -> None:
 
 @app.post("/sessions/{session_id}/turn")
 def turn(session_id: str, turn: Turn) -> list[Reply]:
-    """Remember an utterance and return the nearest replies."""
-    history = HISTORIES.setdefault(session_id, [])
-    history.append(turn.text)
-    text = " ".join(history) if turn.encode == "history" else turn.text
+    """Keep an utterance and return the nearest replies."""
+    context = CONTEXTS.setdefault(session_id, [])
+    context.append(turn.text)
+    text = " ".join(context) if turn.encode == "context" else turn.text
     vector = MODEL.encode(PREFIX + text, normalize_embeddings=True, show_progress_bar=False)
     scores, places = INDEX.search(np.asarray(vector)[None], turn.top_k)
     return [

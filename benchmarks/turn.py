@@ -1,13 +1,14 @@
 """One new turn, encoding included, against the published library: time, memory, agreement.
 
-Both get the same model, context, candidates and texts, in blocks of turns that alternate, in the
-same process; the first turn of a block, which finds cold caches, does not count. Ours is the
-whole use case behind `/sessions/{id}/turn`: Redis, encoder queue, search, append; only HTTP is left
-out. The library encodes, scores and sorts; its state stays in memory. Candidates are vectors made
-like a pool's: those of example replies, mixed and blurred, so that millions need no encoding.
+Both get the same model, context, candidates and texts, in the same process, in alternating blocks
+of turns; the first turn of a block finds cold caches and does not count. The clock of Turnwise
+covers the use case behind `/sessions/{id}/turn`: reading Redis, encoder queue, search, commit. It
+leaves out HTTP, and the [B1] vector that Turnwise encodes after the answer. The clock of the
+library covers encoding, scoring and sorting; its state stays in memory. Where the library is not
+installed, only Turnwise is measured.
 
     pip install --no-deps triple-encoders; pip install pandas
-    python benchmarks/turn.py [--sizes 1000 10000 100000 1000000] [--contexts 2 10 50] [--turns 15]
+    python -m benchmarks.turn [--sizes 1000 100000] [--contexts 2 10 50] [--turns 8] [--out FILE]
 """
 
 import argparse
@@ -16,7 +17,8 @@ import copy
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -25,118 +27,104 @@ from typing import Any
 import numpy as np
 import torch
 import uvloop
-from pools import REPLIES, SEEDS, context_vectors, pool_like, queries_like, replies
 from redis.asyncio import Redis
-from sayings import sayings
 
-from turnwise.models import DEFAULT_MODEL
+from benchmarks.pools import (
+    SEEDS,
+    context_vectors,
+    plain_encoder,
+    pool_like,
+    queries_like,
+    replies,
+    sayings,
+)
+from benchmarks.record import Rows, arguments, run
+from benchmarks.serving import link_models
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import Role
 from turnwise.models.scores import rows, running_query
-from turnwise.service.encoder.cache import CachedEncoder
-from turnwise.service.encoder.queue import EncoderQueue
-from turnwise.service.observe.metrics import Metrics
+from turnwise.service.api.services import Services
+from turnwise.service.app.wiring import create_app
 from turnwise.service.pools import Candidate, PoolView
 from turnwise.service.pools.contents import Contents, Segment
 from turnwise.service.pools.index import FlatIndex, Index
 from turnwise.service.pools.ivf import build_ivf
 from turnwise.service.pools.workers import Workers
-from turnwise.service.selection.context import Contexts
-from turnwise.service.selection.rerank import Reranking
-from turnwise.service.selection.select import Selector
-from turnwise.service.selection.sessions import Sessions
-from turnwise.service.selection.turn import Turns
-from turnwise.service.sessions.store import SessionStore
-from turnwise.service.state.private_redis import PrivateRedis
-from turnwise.service.state.redis import connect
+from turnwise.service.settings import Settings
+from turnwise.service.state.private_redis import running_url
 from turnwise.service.wire.sessions import TurnRequest
 
-_BLOCKS = 3
 _REST = 0.5
 """Seconds between blocks: idle threads of torch and ONNX Runtime spin for a while, and would take
-the cores from whatever is measured next."""
-
-
-class FixedPool:
-    """A pool that never changes, where the use case looks for it."""
-
-    shown: PoolView
-
-    def view(self, _namespace: str, _name: str) -> PoolView:
-        return self.shown
+the cores from what is measured next."""
+_NAMESPACE = "benchmark"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000, 100_000, 1_000_000])
     parser.add_argument("--contexts", type=int, nargs="+", default=[2, 10, 50])
-    parser.add_argument("--turns", type=int, default=8, help="of a block, of which there are three")
-    parser.add_argument("--replies", type=Path, default=REPLIES)
+    parser.add_argument("--turns", type=int, default=8, help="of a block")
+    parser.add_argument("--blocks", type=int, default=3)
     parser.add_argument("--approximate", type=int, default=100_000, help="size from which on")
-    uvloop.run(measure(parser.parse_args()))
+    toy = {"sizes": [1000], "contexts": [2], "turns": 2, "blocks": 1}
+    run(parser, toy, lambda options: uvloop.run(measure(options)))
 
 
-async def measure(options: argparse.Namespace) -> None:
-    library, plain = Library(), UtteranceEncoder(device="cpu")
-    with tempfile.TemporaryDirectory() as folder:
-        encoder = UtteranceEncoder.for_serving(device="cpu", cache=Path(folder))
-        seeds = plain.encode(replies(options.replies), Role.AFTER)
-        queue = EncoderQueue(encoder, Metrics(), limit=4096, batch_tokens=4096)
-        await queue.start()
-        async with (
-            PrivateRedis(Path(folder) / "redis") as private,
-            connect(private.url, cluster=False, timeout=10) as redis,
-        ):
-            ours = Ours(redis, encoder, queue)
-            print("candidates context | library ms  ours ms  ratio | library KB  ours KB | top 10")
-            for size in options.sizes:
-                vectors = pool_like(seeds, size)
-                library.load(vectors)
-                flat = ours.flat(vectors)
-                await compare(library, ours, plain, vectors, flat, options)
-                if size >= options.approximate:
-                    await compare(
-                        library, ours, plain, vectors, build_ivf(flat, queries_like(plain)), options
-                    )
-        await queue.drain(10)
+async def measure(options: argparse.Namespace) -> Rows:
+    library, plain, found = Library.find(), plain_encoder(), Rows()
+    seeds = plain.encode(replies(), Role.AFTER)
+    async with Ours.running() as ours:
+        for size in options.sizes:
+            vectors = pool_like(seeds, size)
+            flat = ours.flat(vectors)
+            await compare(library, ours, plain, vectors, flat, options, found)
+            if size >= options.approximate:
+                ivf = build_ivf(flat, queries_like(plain))
+                await compare(library, ours, plain, vectors, ivf, options, found)
+    return found
 
 
 async def compare(  # noqa: PLR0917
-    library: "Library",
+    library: "Library | None",
     ours: "Ours",
     plain: UtteranceEncoder,
     vectors: Float32,
     index: Index,
     options: argparse.Namespace,
+    found: Rows,
 ) -> None:
     ours.search(index)
-    name = "exact" if index.recall is None else f"approximate, recall@10 {index.recall:.3f}"
+    if library:
+        library.load(vectors)
     for context in options.contexts:
-        said = list(islice(sayings(next(SEEDS)), context - 1 + _BLOCKS * options.turns))
+        said = list(islice(sayings(next(SEEDS)), context - 1 + options.blocks * options.turns))
         before, news = said[: context - 1], said[context - 1 :]
-        state = library.begin(before)
+        state = library.begin(before) if library else None
         await ours.begin(before)
-        peer: list[float] = []
-        own: list[float] = []
-        overlaps = []
+        peer, own, overlaps = list[float](), list[float](), list[float]()
         for start in range(0, len(news), options.turns):
             block = news[start : start + options.turns]
-            await asyncio.sleep(_REST)
-            peer += [library.turn(state, text) for text in block][1:]
+            if library:
+                await asyncio.sleep(_REST)
+                peer += [library.turn(state, text) for text in block][1:]
             await asyncio.sleep(_REST)
             turns = [await ours.turn(text) for text in block]
             own += [seconds for seconds, _ in turns][1:]
-            for text, (_, found) in zip(block, turns, strict=True):
-                overlaps.append(len({*found} & exact_top(plain, [*before, text], vectors)) / 10)
-        p, o = median(peer) * 1e3, median(own) * 1e3
-        print(
-            f"{len(vectors):10} {context:7} | {p:10.1f} {o:8.1f} {p / o:6.1f} | "
-            f"{library.kilobytes(state):10.0f} {await ours.kilobytes():8.0f} | "
-            f"{np.mean(overlaps):.3f} {name}",
-            flush=True,
+            for text, (_, best) in zip(block, turns, strict=True):
+                overlaps.append(len({*best} & exact_top(plain, [*before, text], vectors)) / 10)
+        found.add(
+            candidates=len(vectors),
+            index="exact" if index.recall is None else "approximate",
+            recall_at_10=index.recall,
+            context=context,
+            library_ms=median(peer) * 1e3 if library else None,
+            turnwise_ms=median(own) * 1e3,
+            ratio=median(peer) / median(own) if library else None,
+            library_kb=library.kilobytes(state) if library else None,
+            turnwise_kb=await ours.kilobytes(),
+            same_top_10=float(np.mean(overlaps)),
         )
 
 
@@ -149,19 +137,26 @@ def exact_top(plain: UtteranceEncoder, said: Sequence[str], vectors: Float32) ->
 class Library:
     """The published implementation, as its README uses it."""
 
-    def __init__(self) -> None:
-        from triple_encoders.TripleEncodersForConversationalSequenceModeling import (  # noqa: PLC0415
-            TripleEncodersForConversationalSequenceModeling as Peer,
-        )
-
-        self._peer = Peer(str(DEFAULT_MODEL))
+    def __init__(self, peer: Any) -> None:  # noqa: ANN401 - the library's own type
+        self._peer = peer
         self._peer.model.float()  # as ours computes; the weights are stored in float16
+
+    @classmethod
+    def find(cls) -> "Library | None":
+        try:
+            from triple_encoders.TripleEncodersForConversationalSequenceModeling import (  # noqa: PLC0415
+                TripleEncodersForConversationalSequenceModeling as Peer,
+            )
+        except ImportError as error:
+            print(f"without the published library: {error}")
+            return None
+        return cls(Peer(str(Settings().model)))
 
     def load(self, vectors: Float32) -> None:
         self._peer.candidates = range(len(vectors))
         self._peer.candidates_embeddings = torch.from_numpy(vectors)
 
-    def begin(self, said: Sequence[str]) -> Any:  # noqa: ANN401 - the library's own type
+    def begin(self, said: Sequence[str]) -> Any:  # noqa: ANN401
         state: Any = None
         for turn, text in enumerate(said):
             state = self._peer.contextualize_utterance(text, state, dialog_partner=turn % 2 == 0)
@@ -182,44 +177,39 @@ class Library:
 
 
 class Ours:
-    """The use case of a turn with everything under it."""
+    """The service without HTTP, over an index that is given instead of a pool's."""
 
-    def __init__(self, redis: Redis, encoder: UtteranceEncoder, queue: EncoderQueue) -> None:
-        metrics = Metrics()
-        self._redis, self._queue, self._metrics = redis, queue, metrics
-        cached = CachedEncoder(queue, encoder, metrics, size=10_000)
-        sessions = SessionStore(redis, metrics, dimension=encoder.dimension, ttl=3600)
-        contexts = Contexts(sessions, cached, timeout=60)
+    def __init__(self, services: Services, redis: Redis) -> None:
+        self._services, self._redis = services, redis
         self._workers = Workers(os.cpu_count() or 1)
-        self._pool = FixedPool()
-        pools: Any = self._pool
-        reranking = Reranking(None, metrics, short_list=100, timeout=60)
-        self._turns = Turns(
-            sessions=sessions,
-            contexts=contexts,
-            pools=pools,
-            encoder=cached,
-            selector=Selector(reranking, None),
-            reranking=reranking,
-            metrics=metrics,
-            max_turns=1000,
-            timeout=60,
-        )
-        self._sessions = Sessions(sessions, contexts, pools, cached)
-        self._said = 0
+        self._session, self._said = "", 0
+
+    @classmethod
+    @asynccontextmanager
+    async def running(cls) -> AsyncIterator["Ours"]:
+        """Run the application in this process until the block ends."""
+        with tempfile.TemporaryDirectory() as folder:
+            link_models(Path(folder))
+            app = create_app(Settings(data_dir=Path(folder), redis_url=None, default_pool=None))
+            async with app.router.lifespan_context(app):
+                url = running_url(Path(folder) / "redis") or ""
+                async with Redis.from_url(url) as redis:
+                    yield cls(app.state.services, redis)
 
     def search(self, index: Index) -> None:
+        """Let turns search this index, whatever pool they ask for."""
         candidates = tuple(Candidate(str(place), "") for place in range(len(index)))
-        nothing = Contents.empty(index.dimension)
-        contents = Contents(Segment(candidates, index), nothing.overlay)
-        self._pool.shown = PoolView("default", 1, "default", contents, self._workers, self._metrics)
+        contents = Contents(Segment(candidates, index), Contents.empty(index.dimension).overlay)
+        metrics = self._services.metrics
+        shown = PoolView("default", 1, "default", contents, self._workers, metrics)
+        pools: Any = self._services.pools
+        pools.view = lambda _namespace, _name: shown
 
     def flat(self, vectors: Float32) -> FlatIndex:
         return self._workers.flat(vectors.astype(np.float16))
 
     async def begin(self, said: Sequence[str]) -> None:
-        await self._redis.flushall()
-        self._said = 0
+        self._session, self._said = f"s{next(SEEDS)}", 0
         for text in said:
             await self._post(text, respond=False)
             self._said += 1
@@ -228,12 +218,12 @@ class Ours:
         begin = time.perf_counter()
         found = await self._post(text, respond=True)
         seconds = time.perf_counter() - begin
-        await self._turns.close()  # the idle work
-        await self._sessions.undo("benchmark", "s")
+        await self._services.turns.close()  # the idle work
+        await self._services.sessions.undo(_NAMESPACE, self._session)
         return seconds, found
 
     async def kilobytes(self) -> float:
-        keys = await self._redis.keys("*")
+        keys = await self._redis.keys(f"*{_NAMESPACE}/{self._session}*")
         return sum([await self._redis.memory_usage(key, samples=0) for key in keys]) / 1024
 
     async def _post(self, text: str, *, respond: bool) -> list[int]:
@@ -241,7 +231,7 @@ class Ours:
         request = TurnRequest(
             speaker=speaker, text=text, respond=respond, top_k=10, aggregation="mean"
         )
-        answer = await self._turns.turn("benchmark", "s", request)
+        answer = await self._services.turns.turn(_NAMESPACE, self._session, request)
         return [int(candidate.id) for candidate in answer.candidates]
 
 

@@ -43,11 +43,14 @@ def test_every_recipe_module_and_page_that_is_named_exists() -> None:
 
 
 def test_benchmarks_are_called_with_options_that_they_have() -> None:
-    calls = re.findall(r"python ((?:benchmarks|research)/\w+\.py)([^`]*)", "\n".join([README, *PAGES]))
+    pages = " ".join([README, *PAGES])
+    name = r"python\s(?:-m\s)?((?:benchmarks|research)[./]\w+)(?:\.py)?"
+    calls = re.findall(name + r"([^`]*)", pages)
     assert calls
+    shared = {"--toy", "--out"}
     for path, options in calls:
-        code = (ROOT / path).read_text(encoding="utf-8")
-        known = set(re.findall(r'add_argument\(\s*"(--[\w-]+)"', code))
+        code = (ROOT / path.replace(".", "/")).with_suffix(".py").read_text(encoding="utf-8")
+        known = shared | set(re.findall(r'add_argument\(\s*"(--[\w-]+)"', code))
         required = set(re.findall(r'add_argument\(\s*"(--[\w-]+)"[^)]*required=True', code))
         given = set(re.findall(r"--[\w-]+", options))
         assert required <= given <= known, path

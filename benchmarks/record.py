@@ -1,0 +1,111 @@
+"""Options of every benchmark, and its run as JSON: the rows, and what they were measured with.
+
+`--toy` takes seconds and its figures mean nothing; `--out FILE` gets the run.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from turnwise.service.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+_PACKAGES = ("turnwise", "torch", "onnxruntime", "faiss-cpu", "redis")
+
+
+class Rows(list[dict[str, Any]]):
+    """The rows of a run; each is printed as it comes."""
+
+    def add(self, **row: object) -> None:
+        self.append({
+            name: float(f"{value:.4g}") if isinstance(value, float) else value
+            for name, value in row.items()
+        })  # fmt: skip
+        print("  ".join(f"{name}={value}" for name, value in self[-1].items()), flush=True)
+
+
+def arguments(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options that all benchmarks have."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--toy", action="store_true", help="a run of seconds, to see that it works")
+    parser.add_argument("--out", type=Path, help="file that gets the run, as JSON")
+    return parser
+
+
+def run(
+    parser: argparse.ArgumentParser,
+    toy: dict[str, object],
+    measure: Callable[[argparse.Namespace], Rows],
+) -> None:
+    """Measure with the options of the command line; `toy` has the defaults of a toy run."""
+    if parser.parse_known_args()[0].toy:
+        parser.set_defaults(**toy)
+    options = parser.parse_args()
+    about, begin = machine(), time.monotonic()
+    rows = measure(options)
+    if options.out:
+        given = {name: value for name, value in vars(options).items() if name != "out"}
+        write(options.out, {
+            "benchmark": Path(sys.argv[0]).stem,
+            **about,
+            "options": given,
+            "seconds": round(time.monotonic() - begin, 1),
+            "rows": rows,
+        })  # fmt: skip
+
+
+def write(path: Path, value: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value, indent=1, default=str) + "\n", encoding="utf-8")
+
+
+def machine() -> dict[str, Any]:
+    """Return when and with what a run begins: commit, versions, model, processor."""
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": _output("git", "describe", "--always", "--dirty", "--exclude=*"),
+        "versions": {"python": platform.python_version()}
+        | {name.removesuffix("-cpu"): version(name) for name in _PACKAGES},
+        "model": Path(Settings().model).name,
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+def _processor() -> str:
+    found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text("utf-8"), re.M)
+    return found[1] if found else platform.processor()
+
+
+def _output(*command: str) -> str:
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S603
+    except (OSError, subprocess.CalledProcessError):  # no git, or no repository
+        return "unknown"
+    return done.stdout.strip()
+
+
+def taken(work: Callable[[], object]) -> float:
+    """Return the seconds that some work takes."""
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return a percentile; 0 where there are no values."""
+    ordered = sorted(values) or [0.0]
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]

@@ -1,4 +1,4 @@
-"""The process: a port, the parts, uvicorn in front of them, and an orderly end."""
+"""The server process: binds the port, runs the app in uvicorn, and shuts down in order."""
 
 import asyncio
 import gc
@@ -23,17 +23,17 @@ from turnwise.service.app.wiring import create_app
 from turnwise.service.settings import Settings, local_url
 
 _KEEP_ALIVE = 75
-"""Seconds that an idle connection stays: longer than balancers keep theirs (60), so that none sends
-a request into one that is just being closed."""
+"""Seconds that idle connections stay open: longer than in load balancers (60), so that these do not
+send a request on a connection that closes."""
 
 _log = logging.getLogger("turnwise")
 
 
 def run(settings: Settings) -> None:
-    """Serve until SIGTERM or Ctrl-C, then answer what is under way and stop every part.
+    """Serve until SIGTERM or Ctrl-C, then answer the requests in progress and stop.
 
     Raises:
-        TurnwiseError: The port cannot be had, or a part does not start; the text says why.
+        TurnwiseError: The port is taken, or a part does not start.
     """
     with _bound(settings.host, settings.port) as listener:
         uvloop.run(_serve(settings, listener))
@@ -46,19 +46,19 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
     try:
         with _signals(server):
             async with app.router.lifespan_context(app):
-                # What is loaded by now stays: a full collection over it would stall every turn.
+                # Loaded objects stay: exclude them from full collections, which would delay turns.
                 gc.collect()
                 gc.freeze()
                 await server.serve(sockets=[listener])
     except asyncio.CancelledError:
-        # Every part is stopped, but a thread that loads or converts the model cannot be: a
-        # proper end of the process would wait for it.
+        # Every part is stopped, except a thread that loads or converts the model. A normal exit
+        # would wait for it.
         _log.info("stopped")
         os._exit(0)
 
 
 class _Server(uvicorn.Server):
-    """Serves an application whose parts have been started."""
+    """A uvicorn server for an app whose parts have already started."""
 
     def __init__(self, app: FastAPI, settings: Settings) -> None:
         config = uvicorn.Config(
@@ -77,28 +77,28 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave them to `_signals`, which has them also while the parts start and stop."""
+        """Do nothing: `_signals` handles signals, also while the parts start and stop."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, and say so."""
+        """Start to listen, and announce the URL."""
         await super().startup(sockets)
         for listener in sockets or ():
             host, port, *_ = listener.getsockname()
             _announce(local_url(host, port), keys=bool(self._settings.api_keys))
 
     def stop(self, number: int) -> None:
-        """Turn readiness off and drain; wait for nobody after a second Ctrl-C."""
+        """Start to drain, not ready any more; after a second Ctrl-C exit at once."""
         services: Services = self._app.state.services
         services.draining.set()
-        # SIGTERM may come twice at once: to the process, and to the group that it is in.
+        # SIGTERM may arrive twice: for the process and for its group.
         self.force_exit = self.should_exit and number == signal.SIGINT
         self.should_exit = True
 
 
 @contextmanager
 def _signals(server: _Server) -> Iterator[None]:
-    """Stop the server on SIGTERM and Ctrl-C; before it serves, give its start up."""
+    """Stop the server on SIGTERM and Ctrl-C; cancel its start if it does not serve yet."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine runs in a task
 
@@ -120,7 +120,7 @@ def _signals(server: _Server) -> Iterator[None]:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """Take the port before anything else is done; it is listened to when all is ready."""
+    """Return a socket bound to the port. The server listens on it once the app is ready."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -128,8 +128,8 @@ def _bound(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise TurnwiseError(
-            f"cannot listen on {host} port {port}: {error.strerror}; --port or TURNWISE_PORT "
-            "names another, and 0 takes a free one"
+            f"cannot listen on {host} port {port}: {error.strerror}; set --port or TURNWISE_PORT "
+            "(0 takes a free port)"
         ) from None
     return listener
 
@@ -144,6 +144,6 @@ def _announce(url: str, *, keys: bool) -> None:
         f"\nTry this in another terminal:\n\n"
         f"  curl {url}/sessions/me/turn -H 'content-type: application/json'{key} \\\n"
         f"    -d '{body}'\n\n"
-        f"The whole API: {url}/docs\nCtrl-C stops the service.\n",
+        f"Documentation of the API: {url}/docs\nCtrl-C stops the service.\n",
         err=True,
     )

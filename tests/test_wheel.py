@@ -146,7 +146,7 @@ def test_the_commands_of_the_client_work_without_an_extra(plain: Path, tmp_path:
     load = ["pool", "load", file, "--pool", "p", "--url", "http://127.0.0.1:1"]
     ended = run(plain / "turnwise", *load, cwd=tmp_path)
     assert ended.returncode == 2
-    assert "`turnwise serve` starts a service" in ended.stderr
+    assert "start a service with `turnwise serve`" in ended.stderr
 
 
 @pytest.mark.parametrize(

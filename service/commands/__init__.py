@@ -1,1 +1,1 @@
-"""The commands of `turnwise`, a module a group. What loads torch is imported when it is needed."""
+"""The commands of `turnwise`, one module each. They import torch only when they need it."""

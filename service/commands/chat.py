@@ -1,4 +1,4 @@
-"""`turnwise chat`."""
+"""`turnwise chat`: the command; `terminal` holds the dialogue."""
 
 import sys
 from collections.abc import Iterator
@@ -18,15 +18,16 @@ def chat(
     url: Url = LOCAL,
     key: Key = None,
     session: Annotated[
-        str | None, typer.Option(help="To come back to; without it, forgotten at the end.")
+        str | None,
+        typer.Option(help="Session to continue; by default a new one, deleted at the end."),
     ] = None,
-    pool: Annotated[str, typer.Option(help="Where the candidates come from.")] = "default",
+    pool: Annotated[str, typer.Option(help="Pool of the candidates.")] = "default",
     top_k: Annotated[int, typer.Option(min=1, help="Candidates to show.")] = 5,
-    goal: Annotated[str, typer.Option(help="What the user should end up saying.")] = "",
+    goal: Annotated[str, typer.Option(help="Utterance to lead the user to.")] = "",
 ) -> None:
-    """Talk to a running service: say what the user says, choose the bot's replies.
+    """Talk to a running service: you write the user's turns and choose the bot's replies.
 
-    Lines may come from a file: `turnwise chat < lines.txt`.
+    It also reads lines from a file: `turnwise chat < lines.txt`.
     """
     from turnwise.service.commands.terminal import HELP, Chat  # noqa: PLC0415
 
@@ -43,7 +44,7 @@ def chat(
 
 
 def _lines(talking: "Chat") -> Iterator[str]:
-    """Yield lines until they end, or Ctrl-C; what does not come from a keyboard is shown."""
+    """Yield lines until their end or Ctrl-C; print those that do not come from a keyboard."""
     keyboard = sys.stdin.isatty()
     while True:
         prompt = f"{talking.speaker}> "

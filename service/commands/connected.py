@@ -1,4 +1,4 @@
-"""Commands that talk to a running service."""
+"""The client of commands that talk to a running service, and their options."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from turnwise.service.client import Client
 
 LOCAL = "http://127.0.0.1:8000"
-Url = Annotated[str, typer.Option(envvar="TURNWISE_URL", help="Of the service.")]
+Url = Annotated[str, typer.Option(envvar="TURNWISE_URL", help="URL of the service.")]
 Key = Annotated[str | None, typer.Option(envvar="TURNWISE_KEY", help="API key.")]
 
 _FIRST_ANSWER = 2.0
-"""Seconds after which nobody is there: who waits at a terminal is told soon."""
+"""Deadline of the first call, in seconds: short, since somebody waits at a terminal."""
 
 
 @contextmanager
 def connected(url: str, key: str | None) -> Iterator["Client"]:
-    """Give a client of a service that answers; add the way out to what it fails with.
+    """Yield a client of a service that answers. Errors name the options that may help.
 
     Raises:
-        TurnwiseError: There is no service, or it does not let this key in.
+        TurnwiseError: The service cannot be reached, or it rejects the API key.
     """
     from turnwise.service.client import AccessError, Client, UnreachableError  # noqa: PLC0415
 
@@ -35,7 +35,7 @@ def connected(url: str, key: str | None) -> Iterator["Client"]:
             yield client
     except UnreachableError as error:
         raise TurnwiseError(
-            f"{error}; `turnwise serve` starts a service, --url or TURNWISE_URL names another"
+            f"{error}; start a service with `turnwise serve`, or set --url or TURNWISE_URL"
         ) from None
     except AccessError as error:
-        raise TurnwiseError(f"{error}; --key or TURNWISE_KEY holds another") from None
+        raise TurnwiseError(f"{error}; set --key or TURNWISE_KEY") from None

@@ -1,4 +1,4 @@
-"""`turnwise key`: make an API key."""
+"""`turnwise key`: makes an API key."""
 
 from typing import Annotated
 
@@ -6,16 +6,16 @@ import typer
 
 
 def key(
-    name: Annotated[str, typer.Argument(help="Whose it is: the namespace of its sessions.")],
+    name: Annotated[str, typer.Argument(help="Name of the key; also its namespace.")],
     *,
     scope: Annotated[
         list[str] | None,
-        typer.Option(help="What it may do: select, pools, admin.", show_default="select"),
+        typer.Option(help="Scopes: select, pools, admin.", show_default="select"),
     ] = None,
 ) -> None:
     """Make an API key.
 
-    It is shown once, beside what TURNWISE_API_KEYS is to hold of it.
+    Prints the key, once, and its entry for TURNWISE_API_KEYS.
     """
     import hashlib  # noqa: PLC0415
     import secrets  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Options that take many values."""
+"""A command class whose options take many values: `--data A B`."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ class ManyValues(TyperCommand):
     """A command whose repeatable options take many values: `--data A B` is `--data A --data B`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click's Context
-        """Write the option before each of its values, and leave the rest to click."""
+        """Repeat the option before each of its values, and let click parse the result."""
         repeatable = {name for p in self.params if getattr(p, "multiple", False) for name in p.opts}
         spread: list[str] = []
         option, values = "", 0

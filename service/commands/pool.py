@@ -1,4 +1,4 @@
-"""`turnwise pool`: catalogues of candidates."""
+"""`turnwise pool`: loads, saves and restores pools of candidates."""
 
 import asyncio
 from pathlib import Path
@@ -16,7 +16,7 @@ pool = typer.Typer(help="Load, save and restore pools of candidates.", no_args_i
 
 
 def _name(value: str | None) -> str | None:
-    """Check a name, as the API does of those that come to it."""
+    """Return a valid name, by the rules of the API."""
     from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415
 
     from turnwise.service.wire.fields import Name  # noqa: PLC0415
@@ -25,16 +25,19 @@ def _name(value: str | None) -> str | None:
         return value if value is None else TypeAdapter[str](Name).validate_python(value)
     except ValidationError:
         raise typer.BadParameter(
-            f"'{value}' is no name: a letter or digit, then up to 127 of these and . _ ~ -"
+            f"'{value}' is not a name: use up to 128 letters, digits and . _ ~ -, "
+            "and begin with a letter or digit"
         ) from None
 
 
 Namespace = Annotated[
-    str, typer.Option(help="Whose pool: the name of the API key.", callback=_name)
+    str, typer.Option(help="Namespace of the pool: the name of the API key.", callback=_name)
 ]
 RedisUrl = Annotated[
     str | None,
-    typer.Option(help="Of the Redis of the pools.", show_default="TURNWISE_REDIS_URL, or private"),
+    typer.Option(
+        help="URL of the Redis that holds the pools.", show_default="TURNWISE_REDIS_URL, or private"
+    ),
 ]
 
 
@@ -44,13 +47,13 @@ def load(
         Path, typer.Argument(help='Lines of {"id", "text", "metadata"} (.jsonl; .gz, .xz).')
     ],
     *,
-    pool: Annotated[str, typer.Option(help="Name of the pool; made where there is none.")],
+    pool: Annotated[str, typer.Option(help="Name of the pool; created if it does not exist.")],
     url: Url = LOCAL,
     key: Key = None,
 ) -> None:
     """Upload candidates to a running service.
 
-    They become one version of the pool: all of them, or none.
+    The upload makes one version of the pool, or changes nothing if it fails.
     """
     from turnwise.service.client import NotFoundError  # noqa: PLC0415
     from turnwise.service.commands.progress import UploadProgress  # noqa: PLC0415
@@ -71,15 +74,15 @@ def load(
 
 @pool.command("snapshot")
 def snapshot(
-    name: Annotated[str, typer.Argument(help="Of the pool.", callback=_name)],
-    folder: Annotated[Path, typer.Argument(help="To write to; must not exist or be empty.")],
+    name: Annotated[str, typer.Argument(help="Name of the pool.", callback=_name)],
+    folder: Annotated[Path, typer.Argument(help="Folder to write to; must be empty or not exist.")],
     *,
     namespace: Namespace = "default",
     redis_url: RedisUrl = None,
 ) -> None:
-    """Write a pool to a folder.
+    """Write a snapshot of a pool to a folder.
 
-    Candidates, vectors, and a manifest with their checksums.
+    The folder holds candidates, vectors, and a manifest with their checksums.
     """
     from turnwise.service.app.snapshots import save  # noqa: PLC0415 - loads torch
 
@@ -90,7 +93,7 @@ def snapshot(
 
 @pool.command("restore")
 def restore(
-    folder: Annotated[Path, typer.Argument(help="A snapshot.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of the snapshot.")],
     *,
     pool: Annotated[
         str | None,
@@ -99,9 +102,9 @@ def restore(
     namespace: Namespace = "default",
     redis_url: RedisUrl = None,
 ) -> None:
-    """Make a pool what a folder holds.
+    """Restore a pool from a snapshot.
 
-    In one version; a folder that is not whole is refused.
+    This makes one version. An incomplete snapshot is rejected and changes nothing.
     """
     from turnwise.service.app.snapshots import restore  # noqa: PLC0415 - loads torch
     from turnwise.service.commands.progress import UploadProgress  # noqa: PLC0415

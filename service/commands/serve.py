@@ -1,4 +1,4 @@
-"""`turnwise serve`."""
+"""`turnwise serve`: starts the service."""
 
 import logging
 from typing import Annotated
@@ -19,7 +19,7 @@ def serve(
 ) -> None:
     """Serve over HTTP.
 
-    Every setting is a variable TURNWISE_*; docs/settings.md lists them.
+    Settings are environment variables TURNWISE_*; docs/settings.md lists them.
     """
     from turnwise.service.observe.logs import configure_logs  # noqa: PLC0415
     from turnwise.service.settings import ignored_variables, read_settings  # noqa: PLC0415
@@ -28,7 +28,7 @@ def serve(
     settings = read_settings(**{name: value for name, value in given.items() if value is not None})
     configure_logs(settings.log_level, text=settings.log_text)
     if ignored := ignored_variables():
-        _log.warning("ignored, these are no longer settings: %s", ", ".join(ignored))
+        _log.warning("ignored variables that are no longer settings: %s", ", ".join(ignored))
 
     from turnwise.service.server import run  # noqa: PLC0415 - loads every part
 

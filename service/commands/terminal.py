@@ -1,4 +1,4 @@
-"""A conversation at a terminal: say what the user says, choose what the bot says."""
+"""A session at a terminal: you write the user's turns and choose the bot's replies."""
 
 from collections.abc import Callable, Sequence
 from typing import ClassVar
@@ -13,16 +13,16 @@ from turnwise.service.client import Goal, ProblemError, Ranked, Selected, Sessio
 
 USER, BOT = "user", "bot"
 HELP = """\
-Write what the user says. Then choose the bot's reply: a number takes that
-candidate, Enter the best one, anything else is a reply of your own.
-  /goal TEXT   rank by what leads the user to say this; /goal alone ends that
-  /explain N   show which utterances speak for candidate N
-  /undo        take the last utterance back
+Write the user's turn. Then choose the bot's reply: type the number of a
+candidate, press Enter for the best one, or write a reply of your own.
+  /goal TEXT   rank toward the user saying TEXT; /goal alone removes the goal
+  /explain N   show how much each utterance adds to the score of candidate N
+  /undo        undo the last turn
   /quit        end"""
 
 
 class Chat:
-    """Takes lines, and shows what comes of them."""
+    """Handles lines of input and prints the results."""
 
     def __init__(self, session: Session, console: Console, *, pool: str, top_k: int) -> None:
         self._session, self._console = session, console
@@ -30,13 +30,13 @@ class Chat:
         self._goal = ""
         self._choices: Sequence[Selected | Ranked] = []
         self.speaker = USER
-        """Who speaks next."""
+        """The next speaker."""
 
     def hear(self, line: str) -> bool:
-        """Take a line: an utterance, a choice, or a command.
+        """Handle a line: a turn, a choice or a command.
 
         Returns:
-            Whether the conversation goes on.
+            Whether the chat continues.
 
         Raises:
             ClientError: The service cannot be reached.
@@ -77,7 +77,7 @@ class Chat:
         self.speaker, self._choices = USER, []
 
     def _rank(self) -> None:
-        """Offer candidates for the session as it stands."""
+        """Show candidates for the current state of the session."""
         self._offer(self._ranking(explain=False))
 
     def _ranking(self, *, explain: bool) -> Sequence[Ranked]:
@@ -90,7 +90,7 @@ class Chat:
     def _offer(self, choices: Sequence[Selected | Ranked]) -> None:
         self._choices = choices
         if not self._choices:
-            self._note(f"pool {self._pool} is empty; `turnwise pool load` fills it")
+            self._note(f"pool {self._pool} is empty; load candidates with `turnwise pool load`")
             return
         table = Table("", "score", f"toward: {escape(self._goal)}" if self._goal else "reply")
         table.box = SIMPLE_HEAD
@@ -100,13 +100,13 @@ class Chat:
 
     def _set_goal(self, text: str) -> None:
         self._goal = text
-        self._note(f"the user is to say: {text}" if text else "no goal")
+        self._note(f"goal: the user says: {text}" if text else "no goal")
         if self.speaker == BOT:
             self._rank()
 
     def _undo(self, _: str) -> None:
         removed = self._session.undo().removed
-        self._note(f"taken back: {removed.speaker}: {removed.text}")
+        self._note(f"undone: {removed.speaker}: {removed.text}")
         self.speaker = USER if removed.speaker == USER else BOT
         if self.speaker == BOT:
             self._rank()
@@ -117,13 +117,15 @@ class Chat:
         ranking = self._ranking(explain=True)
         parts = next((one.contributions for one in ranking if one.text == choice.text), None)
         if parts is None:
-            self._note(f"pool {self._pool} has changed: candidate {number} is not among the best")
+            self._note(
+                f"pool {self._pool} has changed: candidate {number} is no longer among the best"
+            )
             return
-        posts = self._session.transcript().transcript
-        said = merge_runs(Utterance(post.speaker, post.text) for post in posts)
-        # What there is to add up is the next-utterance score, also where a goal ranks.
-        speaks = "as next utterance" if self._goal else "speaks for it"
-        table = Table(speaks, "", "utterance", box=SIMPLE_HEAD)
+        turns = self._session.transcript().transcript
+        said = merge_runs(Utterance(turn.speaker, turn.text) for turn in turns)
+        # The parts add up to the next-utterance score, even when candidates are ranked by a goal.
+        heading = "as next utterance" if self._goal else "contribution"
+        table = Table(heading, "", "utterance", box=SIMPLE_HEAD)
         largest = max(map(abs, parts), default=0) or 1
         for share, utterance in zip(parts, said, strict=False):
             bar = "█" * round(10 * max(share, 0) / largest)

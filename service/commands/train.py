@@ -1,4 +1,4 @@
-"""`turnwise train`."""
+"""`turnwise train`: trains a model from a configuration."""
 
 from pathlib import Path
 from typing import Annotated

@@ -65,7 +65,7 @@ def test_a_key_is_made_without_a_model_library() -> None:
     assert loaded(code) == {"pydantic"}
 
 
-def test_what_a_user_can_mend_ends_in_one_line(tmp_path: Path, errors: Errors) -> None:
+def test_an_error_of_the_user_prints_one_line(tmp_path: Path, errors: Errors) -> None:
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"id": "1"}\n')
     assert errors("evaluate", "next-utterance", "--data", str(bad)) == [
@@ -73,7 +73,7 @@ def test_what_a_user_can_mend_ends_in_one_line(tmp_path: Path, errors: Errors) -
     ]
 
 
-def test_a_model_that_is_not_there_ends_in_one_line(tmp_path: Path, errors: Errors) -> None:
+def test_a_missing_model_prints_one_line(tmp_path: Path, errors: Errors) -> None:
     data = tmp_path / "dialogues.jsonl"
     said = [{"speaker": "AB"[n % 2], "text": f"text {n}"} for n in range(12)]
     data.write_text(json.dumps({"id": "1", "utterances": said}))
@@ -100,7 +100,7 @@ def test_a_redis_that_cannot_be_named_so_ends_in_one_line(
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:99"])
-def test_a_device_that_is_not_there_ends_in_one_line(
+def test_a_missing_device_prints_one_line(
     monkeypatch: pytest.MonkeyPatch, errors: Errors, device: str
 ) -> None:
     monkeypatch.setenv("TURNWISE_PORT", "0")

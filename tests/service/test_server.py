@@ -152,7 +152,7 @@ def test_sigterm_while_it_starts_ends_it(start: Start, tmp_path: Path) -> None:
     process = start(TURNWISE_SHORT_LIST="10")
     process.until("private Redis started")
     assert process.events[0]["message"] == (
-        "ignored, these are no longer settings: TURNWISE_SHORT_LIST"
+        "ignored variables that are no longer settings: TURNWISE_SHORT_LIST"
     )
     process.popen.terminate()
     assert process.ended() == 0

@@ -1,4 +1,4 @@
-"""The command `turnwise doctor`."""
+"""`turnwise doctor`: prints the findings and their advice as a table."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 def doctor() -> None:
-    """Check settings, model, Redis, pools and port; say what to do.
+    """Check settings, model, Redis, pools and port, and print advice.
 
     The exit status is 1 if the service could not serve.
     """
@@ -31,7 +31,7 @@ def doctor() -> None:
     console = Console()
     with console.status("reading the settings") as status:
         findings = asyncio.run(examined(status.update))
-    table = Table("", "what", "found", "what to do", box=SIMPLE_HEAD, highlight=False)
+    table = Table("", "check", "found", "advice", box=SIMPLE_HEAD, highlight=False)
     for finding in findings:
         grade = f"[{_COLOURS[finding.grade]}]{finding.grade}"
         table.add_row(grade, *map(escape, (finding.subject, finding.found, finding.advice)))

@@ -85,7 +85,8 @@ async def _state(settings: Settings, encoder: UtteranceEncoder | None) -> AsyncI
         findings = await examine_redis(redis, cluster=settings.redis_cluster)
         for finding in findings:
             yield finding
-        if encoder and not any(finding.found.startswith("cannot") for finding in findings):
+        answers = [finding.grade for finding in findings] != ["fail"]  # else its only finding
+        if encoder and answers:
             pairwise = settings.pairwise is not None
             for finding in await examine_pools(redis, encoder.fingerprint, pairwise=pairwise):
                 yield finding

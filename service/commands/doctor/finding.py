@@ -1,4 +1,4 @@
-"""What an examination says of one thing."""
+"""The result of one check of `turnwise doctor`."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,12 +8,12 @@ Grade = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing, as it was found."""
+    """The result of one check."""
 
     subject: str
-    """What was looked at."""
+    """The thing that was checked."""
     grade: Grade
-    """Good; good enough to start with; or not good enough to serve."""
+    """`fail` keeps the service from serving; `warn` does not."""
     found: str
     advice: str = ""
-    """What to do about it; empty where nothing is to be done."""
+    """The fix; empty if none is needed."""

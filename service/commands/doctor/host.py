@@ -1,4 +1,4 @@
-"""Checks of this machine: folder, files, cores, port."""
+"""Checks of this machine: variables, access, folders, files, cores, device, port."""
 
 import errno
 import shutil
@@ -20,9 +20,9 @@ _ROOM = 1 << 30
 
 
 def examine_settings(settings: Settings) -> Iterator[Finding]:
-    """Yield the findings about settings; this starts nothing."""
+    """Yield the findings about settings and files; this starts nothing."""
     if ignored := ignored_variables():
-        found = f"{', '.join(ignored)}: no longer settings, and ignored"
+        found = f"{', '.join(ignored)}: ignored, no longer settings"
         yield Finding("variables", "warn", found, "unset them")
     yield _exposure(settings)
     yield _folder(settings.data_dir, private_redis=settings.redis_url is None)
@@ -35,19 +35,19 @@ def examine_settings(settings: Settings) -> Iterator[Finding]:
 
 
 def examine_device(device: str) -> Finding:
-    """Return whether the model runs on the best device of this machine.
+    """Check that the model runs on the best device of this machine.
 
     Args:
         device: The type of the device: "cpu", "cuda".
     """
     if device == "cpu" and torch.cuda.is_available():
-        advice = "TURNWISE_DEVICE=cuda, or leave it out"
+        advice = "set TURNWISE_DEVICE=cuda, or unset it"
         return Finding("device", "warn", "cpu, although there is a GPU", advice)
     return Finding("device", "ok", device)
 
 
 def examine_port(settings: Settings, fingerprint: str | None) -> Finding:
-    """Return whether the port is free, or has a service that is ready, with this model.
+    """Check that the port is free, or used by a ready service with the same model.
 
     Args:
         settings: Host and port.
@@ -58,7 +58,7 @@ def examine_port(settings: Settings, fingerprint: str | None) -> Finding:
         return Finding(subject, "ok", "free")
     if refused.errno != errno.EADDRINUSE:
         found = f"cannot listen on {settings.host}: {refused.strerror}"
-        return Finding(subject, "fail", found, "choose others: TURNWISE_HOST, TURNWISE_PORT")
+        return Finding(subject, "fail", found, "set TURNWISE_HOST or TURNWISE_PORT")
     try:
         with Client(local_url(settings.host, settings.port), timeout=2.0, deadline=2.0) as client:
             version = client.version()
@@ -67,7 +67,7 @@ def examine_port(settings: Settings, fingerprint: str | None) -> Finding:
         advice = "wait if it is loading pools; else see the checks above and its log"
         return Finding(subject, "fail", f"a service that is not ready: {error.detail}", advice)
     except ClientError:
-        advice = "stop that program, or take another port: TURNWISE_PORT"
+        advice = "stop that program, or set TURNWISE_PORT"
         return Finding(subject, "fail", "another program has it", advice)
     if fingerprint not in {None, version.model.fingerprint}:
         advice = "restart it to use the model of these settings"
@@ -82,22 +82,22 @@ def _exposure(settings: Settings) -> Finding:
         return Finding("access", "ok", f"{len(settings.api_keys)} API keys")
     if settings.loopback:
         return Finding("access", "ok", "from this machine only, without keys")
-    advice = "`turnwise key NAME` makes a key for TURNWISE_API_KEYS"
-    return Finding("access", "warn", f"anybody who reaches {settings.host}", advice)
+    advice = "make a key for TURNWISE_API_KEYS with `turnwise key NAME`"
+    return Finding("access", "warn", f"open to anybody who reaches {settings.host}", advice)
 
 
 def _folder(folder: Path, *, private_redis: bool) -> Finding:
     there = nearest(folder)
     if not writable(there):
-        found = f"{there} cannot be written to"
+        found = f"{there} is not writable"
         if private_redis:
-            return Finding("data folder", "fail", found, "choose another TURNWISE_DATA_DIR")
-        # As in the images, which bring their exported model.
+            return Finding("data folder", "fail", found, "set TURNWISE_DATA_DIR to another folder")
+        # As in the images, which hold their exported model.
         return Finding("data folder", "ok", f"{found}: the service only reads exported models")
     free = shutil.disk_usage(there).free
     found = f"{folder}, {free / 2**30:.1f} GB free"
     if free < _ROOM:
-        return Finding("data folder", "warn", found, "make room: the private Redis writes there")
+        return Finding("data folder", "warn", found, "free space for the private Redis")
     return Finding("data folder", "ok", found)
 
 
@@ -113,19 +113,19 @@ def _model_folder(subject: str, folder: Path) -> Finding:
     if folder.is_dir():
         return Finding(subject, "ok", str(folder))
     advice = f"correct or unset TURNWISE_{subject.upper()}"
-    return Finding(subject, "fail", f"there is no folder {folder}", advice)
+    return Finding(subject, "fail", f"folder {folder} does not exist", advice)
 
 
 def _threads(search: int) -> Finding:
     cores = usable_cores()
     found = f"{cores} cores, {search} to search a pool"
     if search > cores:
-        return Finding("threads", "warn", found, f"TURNWISE_SEARCH_THREADS={cores} or fewer")
+        return Finding("threads", "warn", found, f"set TURNWISE_SEARCH_THREADS to {cores} or fewer")
     return Finding("threads", "ok", found)
 
 
 def _refused(host: str, port: int) -> OSError | None:
-    """Return the error of binding to a port, or None."""
+    """Return the error of binding to a port, or None if it is free."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,4 +1,4 @@
-"""Whether the pools in Redis are whole, and encoded by the model that is to search them."""
+"""Checks of the pools in Redis: that they are complete and encoded by the right model."""
 
 from redis.exceptions import NoPermissionError
 
@@ -11,11 +11,11 @@ from turnwise.service.state.redis import Redis
 
 
 async def examine_pools(redis: Redis, fingerprint: str, *, pairwise: bool) -> list[Finding]:
-    """Return a finding for each pool; nothing is changed.
+    """Return a finding for each pool; read only.
 
     Args:
-        redis: Where they are.
-        fingerprint: Of the model.
+        redis: The Redis that holds the pools.
+        fingerprint: The fingerprint of the model.
         pairwise: Whether the settings name a pairwise model.
     """
     store = PoolStore(redis, Metrics(), fingerprint=fingerprint)
@@ -28,7 +28,7 @@ async def examine_pools(redis: Redis, fingerprint: str, *, pairwise: bool) -> li
         ]
     except ServiceError as error:
         if isinstance(why := error.__cause__, NoPermissionError):
-            advice = "its user has to reach the keys tw:*, and to run scripts"
+            advice = "allow its user to access the keys tw:* and to run scripts"
             return [Finding("pools", "fail", str(why), advice)]
         return [Finding("pools", "fail", str(error), "see redis above")]
     if not found:
@@ -41,15 +41,15 @@ async def _examine(store: PoolStore, key: PoolKey, head: Head | None, *, pairwis
     if head is None or (log := await store.read(key)) is None:
         return Finding(subject, "ok", "is being deleted")
     if head.encoder_name == "pairwise" and not pairwise:
-        return Finding(subject, "fail", "is of the pairwise model", "name it in TURNWISE_PAIRWISE")
+        return Finding(subject, "fail", "encoded by a pairwise model", "set TURNWISE_PAIRWISE")
     names = [name for entry in log.entries for name in entry.chunks]
     fits = [await store.has_vectors(key, name) for name in names]
     found = f"version {log.position.version}, {log.stored} candidates stored"
     if None in fits or not log.whole:
-        advice = "delete it, then `turnwise pool restore` a snapshot, or load it"
-        return Finding(subject, "fail", f"{found}; a part is lost", advice)
+        advice = "delete it, then restore a snapshot (`turnwise pool restore`) or load it"
+        return Finding(subject, "fail", f"{found}; parts are missing", advice)
     if False in fits and head.encoder_name == "default":
-        advice = "the service encodes them at its start, and is not ready before"
+        advice = "the service encodes them when it starts, and is not ready before"
         return Finding(subject, "warn", f"{found}, of another model", advice)
     if not log.stored:
         return Finding(subject, "warn", "empty", f"`turnwise pool load FILE --pool {key.name}`")

@@ -1,4 +1,4 @@
-"""Whether a Redis is one that sessions and pools can be trusted to."""
+"""Checks of Redis: version, role, eviction, persistence, memory and failover."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,27 +15,27 @@ _FULL = 0.9
 
 
 async def examine_redis(redis: Redis, *, cluster: bool) -> list[Finding]:
-    """Return what is found of a server, or of every primary of a cluster."""
+    """Return the findings about a server, or about every primary of a cluster."""
     try:
         found = await (redis.info(target_nodes="primaries") if cluster else redis.info())
-    except NoPermissionError:  # the service does without
+    except NoPermissionError:  # the service does not need it
         advice = "ACL SETUSER NAME +info, then look again"
-        return [Finding("redis", "warn", "its user may not ask for INFO", advice)]
+        return [Finding("redis", "warn", "its user may not run INFO", advice)]
     except (RedisError, RedisClusterException, OSError) as error:
-        advice = "start it, or name another in TURNWISE_REDIS_URL; without one we start our own"
-        return [Finding("redis", "fail", f"cannot be asked: {error}", advice)]
-    # A cluster answers for each primary, by its address; one with a single primary, as a server.
+        advice = "start it, or correct TURNWISE_REDIS_URL; unset it to use a private Redis"
+        return [Finding("redis", "fail", f"INFO failed: {error}", advice)]
+    # A cluster answers by the addresses of its primaries; with a single primary, like a server.
     alone = "redis_version" in found
     servers = {"redis": found} if alone else {f"redis {node}": found[node] for node in found}
     return [finding for name, info in servers.items() for finding in read_info(name, info)]
 
 
 def read_info(name: str, info: Info) -> Iterator[Finding]:
-    """Yield what the fields of a server's INFO say.
+    """Yield the findings about the INFO of a server.
 
     Args:
-        name: Of the server.
-        info: As the client returns it.
+        name: The name of the server.
+        info: The fields of INFO, as the client returns them.
     """
     yield _version(name, info)
     yield _role(f"{name} role", info)
@@ -55,40 +55,40 @@ def _version(name: str, info: Info) -> Finding:
 
 def _role(subject: str, info: Info) -> Finding:
     if info.get("role", "master") == "master":
-        return Finding(subject, "ok", "takes writes")
-    return Finding(subject, "fail", "a replica, which takes no writes", "name its primary")
+        return Finding(subject, "ok", "accepts writes")
+    return Finding(subject, "fail", "a replica, which rejects writes", "set the URL of its primary")
 
 
 def _eviction(subject: str, info: Info) -> Finding:
     policy = info.get("maxmemory_policy", "unknown")
     if policy == "noeviction":
         return Finding(subject, "ok", "never")
-    advice = "CONFIG SET maxmemory-policy noeviction: sessions and pools are nowhere else"
+    advice = "CONFIG SET maxmemory-policy noeviction: Redis has the only copy of sessions and pools"
     drops = policy.startswith("allkeys") and info.get("maxmemory", 0)
     return Finding(subject, "fail" if drops else "warn", policy, advice)
 
 
 def _failover(subject: str, info: Info) -> Finding:
     if "min_slaves_good_slaves" in info:
-        return Finding(subject, "ok", "a primary that its replicas left takes no writes")
-    advice = "with two replicas or more CONFIG SET min-replicas-to-write 1"
-    return Finding(subject, "warn", "a primary that its replicas left takes turns in vain", advice)
+        return Finding(subject, "ok", "a primary cut off from its replicas rejects writes")
+    advice = "with two or more replicas, CONFIG SET min-replicas-to-write 1"
+    return Finding(subject, "warn", "a primary cut off from its replicas loses turns", advice)
 
 
 def _persistence(subject: str, info: Info) -> Finding:
     for field in ("aof_last_write_status", "rdb_last_bgsave_status"):
         if info.get(field, "ok") != "ok":
-            advice = "see its log and its disk; it may refuse writes"
+            advice = "check its log and its disk; it may reject writes"
             return Finding(subject, "fail", f"{field} is {info[field]}", advice)
     if info.get("aof_enabled"):
         return Finding(subject, "ok", "append-only file")
-    advice = "CONFIG SET appendonly yes, or live with losing what came since the last snapshot"
-    return Finding(subject, "warn", "no append-only file: a restart forgets", advice)
+    advice = "CONFIG SET appendonly yes; else a restart loses the data since the last snapshot"
+    return Finding(subject, "warn", "no append-only file: a restart loses data", advice)
 
 
 def _memory(subject: str, info: Info) -> Finding:
     used, most = info["used_memory"], info.get("maxmemory", 0)
     found = f"{used / 2**20:.0f} MB used" + (f" of {most / 2**20:.0f}" if most else "")
     if most and used > _FULL * most:
-        return Finding(subject, "warn", found, "raise maxmemory: when it is full, writes fail")
+        return Finding(subject, "warn", found, "raise maxmemory: writes fail when it is full")
     return Finding(subject, "ok", found)

@@ -76,7 +76,7 @@ async def test_columns_of_scores_are_limited(small: httpx.AsyncClient) -> None:
         ("/plan", {**PLAN, "top": 5}),
     ],
 )
-async def test_what_is_at_the_limit_passes(
+async def test_a_request_at_the_limit_passes(
     small: httpx.AsyncClient, path: str, body: dict[str, Any]
 ) -> None:
     assert (await small.post(path, json=body)).status_code == 200

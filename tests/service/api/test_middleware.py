@@ -50,7 +50,7 @@ async def test_access_is_logged_without_text(
     assert "secret" not in line.getMessage()
 
 
-async def test_what_nobody_handles_is_logged_and_hidden(
+async def test_an_unexpected_error_is_logged_and_hidden(
     client: httpx.AsyncClient, parts: Parts, caplog: pytest.LogCaptureFixture
 ) -> None:
     parts.outcomes["turn"] = RuntimeError("internals")
@@ -99,7 +99,7 @@ class Work:
             self.ended.set()
 
 
-async def test_what_the_server_cancels_at_the_end_of_its_drain_is_told_so(parts: Parts) -> None:
+async def test_a_request_cancelled_at_the_end_of_a_drain_is_answered(parts: Parts) -> None:
     parts.turn = work = Work()
     client = Client(json.dumps(TURN).encode())
     request = asyncio.create_task(make_app(parts)(client.scope, client.receive, client.send))

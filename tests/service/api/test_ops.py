@@ -13,7 +13,7 @@ from turnwise.service.settings import Settings
 pytestmark = pytest.mark.anyio
 
 
-async def test_alive_whatever_else_is_not(client: httpx.AsyncClient, parts: Parts) -> None:
+async def test_alive_while_other_checks_fail(client: httpx.AsyncClient, parts: Parts) -> None:
     parts.ready = parts.healthy = False
     response = await client.get("/livez")
     assert (response.status_code, response.json()) == (200, {"alive": True})

@@ -177,7 +177,7 @@ async def test_progress_ends_in_the_problem(client: httpx.AsyncClient, parts: Pa
     assert last["type"] == "urn:turnwise:problem:pool-full"
 
 
-async def test_progress_hides_what_nobody_foresaw(client: httpx.AsyncClient, parts: Parts) -> None:
+async def test_progress_hides_unexpected_errors(client: httpx.AsyncClient, parts: Parts) -> None:
     parts.outcomes["upsert"] = RuntimeError("secret")
     response = await client.put("/pools/p/candidates", json=CANDIDATES, headers=LINES)
     assert json.loads(response.text.splitlines()[-1])["status"] == 500

@@ -215,7 +215,7 @@ async def test_union_branches_do_not_show(client: httpx.AsyncClient) -> None:
     }
 
 
-async def test_rules_between_fields_are_told_plainly(client: httpx.AsyncClient) -> None:
+async def test_rules_between_fields_have_plain_errors(client: httpx.AsyncClient) -> None:
     problem = check_problem(await client.post("/rank", json={"candidates": ["x"]}), 422)
     assert problem["errors"] == [{"loc": ["body"], "msg": "give either session_id or context"}]
     assert problem["detail"] == "body: give either session_id or context"

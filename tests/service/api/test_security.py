@@ -62,7 +62,7 @@ async def test_scope_is_needed_to_edit_pools(client_of: Connect, parts: Parts) -
     assert parts.calls == [("create", "editor", "p", "", None)]
 
 
-async def test_who_edits_pools_may_look_at_them_but_not_talk(client_of: Connect) -> None:
+async def test_the_scope_pools_reads_pools_but_not_sessions(client_of: Connect) -> None:
     async with client_of(api_keys=(api_key("uploader", "pools"),)) as client:
         for path in ("/pools", "/pools/p"):  # as `turnwise pool load` does
             assert (await client.get(path, headers=holder("uploader"))).status_code == 200

@@ -17,7 +17,7 @@ def overloaded(parts: Parts) -> None:
 
 @pytest.mark.usefixtures("overloaded")
 @pytest.mark.parametrize("path", ENCODES)
-async def test_what_would_wait_too_long_is_refused_before_it_is_read(
+async def test_a_request_that_would_wait_too_long_is_rejected_unread(
     client: httpx.AsyncClient, parts: Parts, path: str
 ) -> None:
     response = await client.post(path, content=b"not even JSON")
@@ -27,7 +27,7 @@ async def test_what_would_wait_too_long_is_refused_before_it_is_read(
 
 
 @pytest.mark.usefixtures("overloaded")
-async def test_what_needs_no_encoder_goes_on(client: httpx.AsyncClient) -> None:
+async def test_requests_without_the_encoder_are_not_shed(client: httpx.AsyncClient) -> None:
     assert (await client.get("/livez")).status_code == 200
     assert (await client.get("/sessions/s")).status_code == 200
     assert (await client.put("/pools/p", json={})).status_code == 200

@@ -60,12 +60,12 @@ def test_an_attempt_has_no_more_time_than_is_left(clock: Clock) -> None:
     assert call.timeout == 4.0
 
 
-def test_what_stays_wrong_is_not_tried_again(clock: Clock) -> None:
+def test_a_permanent_error_is_not_retried(clock: Clock) -> None:
     with pytest.raises(FailedError):
         attempts(clock).pause(FailedError(temporary=False))
 
 
-def test_what_may_have_been_done_is_only_repeated_where_that_is_harmless(clock: Clock) -> None:
+def test_a_call_that_may_have_arrived_is_retried_only_if_repeatable(clock: Clock) -> None:
     with pytest.raises(FailedError):
         attempts(clock, repeatable=False).pause(FailedError())
     assert attempts(clock, repeatable=False).pause(FailedError(undone=True)) > 0

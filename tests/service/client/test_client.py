@@ -82,7 +82,7 @@ def test_a_url_with_a_path_keeps_it() -> None:
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1", "http://[::1", ""])
-def test_a_url_that_is_none_is_told_at_once(url: str) -> None:
+def test_an_invalid_url_is_rejected_at_once(url: str) -> None:
     with pytest.raises(UnreachableError, match="cannot be reached"):
         Client(url).version()
 
@@ -96,7 +96,7 @@ def test_a_url_that_is_none_is_told_at_once(url: str) -> None:
     ],
 )
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_what_cannot_be_sent_is_told_and_not_quoted(
+def test_an_unsendable_text_is_reported_but_not_quoted(
     kind: type[Client | AsyncClient], text: str, options: TurnOptions, key: str
 ) -> None:
     def turn() -> None:

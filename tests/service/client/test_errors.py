@@ -31,7 +31,7 @@ def answered(error: of_service.ServiceError) -> ProblemError:
 
 
 @pytest.mark.parametrize("kind", kinds(of_service.ServiceError))
-def test_every_problem_of_the_service_is_an_error_with_all_that_it_says(
+def test_every_problem_becomes_an_error_with_all_its_fields(
     kind: type[of_service.ServiceError],
 ) -> None:
     problem = made(kind)
@@ -45,7 +45,7 @@ def test_every_problem_of_the_service_is_an_error_with_all_that_it_says(
 
 
 @pytest.mark.parametrize("kind", kinds(of_service.ServiceError))
-def test_what_the_service_asks_to_be_tried_again_is_temporary(
+def test_a_problem_with_retry_after_is_temporary(
     kind: type[of_service.ServiceError],
 ) -> None:
     assert answered(made(kind)).temporary is (kind.retry_after is not None)
@@ -67,5 +67,5 @@ def test_a_url_that_is_none_stays_so() -> None:
     assert not UnreachableError("u", httpx.UnsupportedProtocol("no scheme")).temporary
 
 
-def test_an_error_without_words_is_told_by_its_kind() -> None:
+def test_an_error_without_a_message_shows_its_type() -> None:
     assert str(UnreachableError("u", httpx.ReadTimeout(""))) == "u cannot be reached: ReadTimeout"

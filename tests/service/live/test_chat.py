@@ -56,12 +56,12 @@ def test_a_reply_may_be_written(chat: Chat, live: Live) -> None:
     assert said(live)[1:] == [("bot", "Good morning, dear customer"), ("user", "Bye")]
 
 
-def test_undo_takes_back_and_asks_again(chat: Chat, live: Live) -> None:
+def test_undo_offers_the_candidates_again(chat: Chat, live: Live) -> None:
     out = chat("Hello", "1", "/undo", "3", "/undo", "/undo", "Good evening")
     shown = offered(out)
     assert shown[:5] == shown[5:10] == shown[10:15]
     assert said(live) == [("user", "Good evening")]
-    assert f"taken back: bot: {shown[7]}" in out
+    assert f"undone: bot: {shown[7]}" in out
 
 
 def test_a_goal_ranks_and_can_be_ended(chat: Chat, live: Live) -> None:
@@ -120,4 +120,5 @@ def test_quit_ends_it_and_without_a_name_the_session_is_forgotten(
 
 def test_an_empty_pool_says_how_it_is_filled(chat: Chat, live: Live) -> None:
     live.ok(live.http.put("/pools/empty", json={}))
-    assert "`turnwise pool load` fills it" in chat("Hello", options=("--pool", "empty"))
+    out = chat("Hello", options=("--pool", "empty"))
+    assert "load candidates with `turnwise pool load`" in out

@@ -76,7 +76,7 @@ def test_a_service_that_is_not_ready(live: Live, examined: Examined) -> None:
 
 
 @pytest.mark.parametrize("part", ["*:chunk:*", "*:log"])
-def test_a_pool_of_which_a_part_is_lost(
+def test_a_pool_with_missing_parts(
     launch: Launch, redis_server: RedisServer, examined: Examined, part: str
 ) -> None:
     live = launch(redis_url=redis_server.url)
@@ -84,7 +84,7 @@ def test_a_pool_of_which_a_part_is_lost(
     (lost,) = redis_server.command("KEYS", part)
     redis_server.command("DEL", lost)
     finding = examined(redis_url=redis_server.url)["pool default/default"]
-    assert (finding.grade, "a part is lost" in finding.found) == ("fail", True)
+    assert (finding.grade, "parts are missing" in finding.found) == ("fail", True)
 
 
 def test_a_pool_of_a_model_that_the_settings_lack(
@@ -95,7 +95,7 @@ def test_a_pool_of_a_model_that_the_settings_lack(
     (meta,) = redis_server.command("KEYS", "*:meta")
     redis_server.command("HSET", meta, "encoder", "pairwise")
     finding = examined(redis_url=redis_server.url)["pool default/default"]
-    assert (finding.grade, finding.advice) == ("fail", "name it in TURNWISE_PAIRWISE")
+    assert (finding.grade, finding.advice) == ("fail", "set TURNWISE_PAIRWISE")
 
 
 def test_no_pools(examined: Examined) -> None:
@@ -103,7 +103,7 @@ def test_no_pools(examined: Examined) -> None:
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:99"])
-def test_a_device_that_is_not_there_is_told(examined: Examined, device: str) -> None:
+def test_a_missing_device_is_reported(examined: Examined, device: str) -> None:
     found = examined(device=device)
     assert found["model"].grade == "fail"
     assert found["model"].found.startswith(f"TURNWISE_DEVICE '{device}' cannot be used: ")
@@ -150,7 +150,7 @@ def command(
         ("TURNWISE_PORT", "many", 1, "1 of 1 checks failed"),
     ],
 )
-def test_the_command_tells_by_its_status_whether_a_service_could_serve(
+def test_the_exit_status_says_whether_the_service_can_serve(
     command: Callable[..., tuple[int, str]], variable: str, value: str, status: int, summary: str
 ) -> None:
     ended, out = command(variable, value)

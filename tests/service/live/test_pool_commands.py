@@ -97,7 +97,7 @@ def test_a_service_that_cannot_be_reached_is_one_line_with_the_way_out(
     file = written(tmp_path / "a.jsonl", {"text": "Hello"})
     line = refused(command, capsys, "load", file, "--pool", "p", "--url", url)
     assert line.startswith(f"error: {url} cannot be reached: ")
-    assert line.endswith("`turnwise serve` starts a service, --url or TURNWISE_URL names another")
+    assert line.endswith("start a service with `turnwise serve`, or set --url or TURNWISE_URL")
 
 
 def test_a_snapshot_can_be_restored_under_another_name(
@@ -173,7 +173,7 @@ def test_what_is_no_name_is_refused_before_anything_is_done(
     with pytest.raises(SystemExit) as caught:
         command(*words)
     assert caught.value.code == 2
-    assert "is no name" in capsys.readouterr().err
+    assert "is not a name" in capsys.readouterr().err
 
 
 def test_a_pool_that_is_not_there_cannot_be_saved(

@@ -1,17 +1,65 @@
-"""Every operation of the service, written once as a call for both clients."""
+"""Every operation of the service, written once as a call for both clients.
+
+The keyword arguments of calls are typed dictionaries. Arguments left out are not sent.
+"""
 
 import secrets
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 from turnwise.service.client.calls import Call, operation, path
-from turnwise.service.client.options import PlanOptions, RankOptions, ScoresOptions, TurnOptions
-from turnwise.service.wire.fields import EncoderName, GivenTurn
+from turnwise.service.wire.fields import AggregationName, EncoderName, GivenTurn, RerankerName
 from turnwise.service.wire.ops import Ready, Version
 from turnwise.service.wire.planning import PlanAnswer, PlanGoal
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolList, SearchAnswer
-from turnwise.service.wire.ranking import RankAnswer
+from turnwise.service.wire.ranking import Avoided, GivenCandidate, Goal, RankAnswer
 from turnwise.service.wire.sessions import ScoreMatrix, Transcript, TurnAnswer, Undone
+
+
+class AggregationOptions(TypedDict, total=False):
+    """The aggregation of the context; by default that of the model card."""
+
+    aggregation: AggregationName
+    last_rows: int
+
+
+class TurnOptions(AggregationOptions, total=False):
+    """Options of a turn; `wire.sessions.TurnRequest` describes them."""
+
+    pool: str
+    top_k: int
+    rerank: RerankerName
+    respond: bool
+    explain: bool
+    expected_turn: int
+
+
+class RankOptions(AggregationOptions, total=False):
+    """Options of a ranking, with `candidates` or `pool`; see `wire.ranking.RankRequest`."""
+
+    candidates: Sequence[str | GivenCandidate]
+    pool: str
+    goals: Sequence[Goal]
+    avoid: Sequence[Avoided]
+    fit_weight: float
+    rerank: RerankerName
+    top_k: int
+    explain: bool
+
+
+class ScoresOptions(TypedDict, total=False):
+    """Options of a score matrix; `wire.sessions.ScoresQuery` describes them."""
+
+    aggregation: Literal["mean", "last_rows"]
+    last_rows: int
+    pool: str
+
+
+class PlanOptions(TypedDict, total=False):
+    """Options of planning; `wire.planning.PlanRequest` describes them."""
+
+    method: Literal["chain", "chain_curved", "greedy"]
+    top: int
 
 
 class ServiceOperations:

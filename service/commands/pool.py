@@ -97,7 +97,7 @@ def restore(
     *,
     pool: Annotated[
         str | None,
-        typer.Option(help="Name of the pool.", show_default="that of the snapshot", callback=_name),
+        typer.Option(help="Name of the pool.", show_default="as in the snapshot", callback=_name),
     ] = None,
     namespace: Namespace = "default",
     redis_url: RedisUrl = None,

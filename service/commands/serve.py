@@ -17,7 +17,7 @@ def serve(
         int | None, typer.Option(help="Port to bind to.", show_default="TURNWISE_PORT")
     ] = None,
 ) -> None:
-    """Serve over HTTP.
+    """Start the service.
 
     Settings are environment variables TURNWISE_*; docs/settings.md lists them.
     """

@@ -19,7 +19,7 @@ from turnwise.service.client import (
     UnreachableError,
 )
 from turnwise.service.client.calls import Call, path
-from turnwise.service.client.options import PlanOptions, RankOptions, ScoresOptions, TurnOptions
+from turnwise.service.client.operations import PlanOptions, RankOptions, ScoresOptions, TurnOptions
 from turnwise.service.client.uploads import Upload
 from turnwise.service.wire.planning import PlanRequest
 from turnwise.service.wire.pools import PoolRequest, SearchRequest

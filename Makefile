@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run check test nightly lint unit docs clean
+.PHONY: run check test nightly lint unit docs benchmarks clean
 
 # Any setting may be given: `make run TURNWISE_PORT=9000`.
 run: export TURNWISE_DEFAULT_POOL ?= examples/replies.jsonl
@@ -52,6 +52,17 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 	@echo "Installing what the documentation needs into $(VENV)."
 	@$(PIP) --editable '.[docs]'
 	@touch $@
+
+# The figures of the README, on a machine that does nothing else; an hour or so. The published
+# library is installed without its dependencies, which are old.
+RUNS := runs/benchmarks
+benchmarks: $(VENV)/.installed-test
+	@$(PIP) --no-deps triple-encoders
+	@$(PIP) --editable '.[bench]'
+	@for name in turn load peer overload limits soak; do \
+		echo "$$name"; $(BIN)/python -m benchmarks.$$name --out $(RUNS)/$$name.json || exit 1; \
+	done
+	$(BIN)/python -m benchmarks.results $(RUNS)/*.json
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -56,7 +56,7 @@ class Chat:
 
 @dataclass
 class Outcome:
-    """What became of the turns of one rate."""
+    """The answers and refusals at one rate."""
 
     share: float
     rate: float

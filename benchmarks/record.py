@@ -67,8 +67,11 @@ def run(
 
 
 def write(path: Path, value: object) -> None:
+    """Write JSON; an object that holds no other stands on one line."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value, indent=1, default=str) + "\n", encoding="utf-8")
+    text = json.dumps(value, indent=1, default=str)
+    text = re.sub(r"\{[^{}]*\}", lambda found: re.sub(r"\s*\n\s*", " ", found[0]), text)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def machine() -> dict[str, Any]:

@@ -103,6 +103,15 @@ def redis_server() -> Iterator[RedisServer]:
 
 
 @pytest.fixture
+def lasting_redis(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
+    """A server of the test's own that keeps its data in a file; its parameter is `appendfsync`."""
+    fsync = getattr(request, "param", "everysec")
+    server = RedisServer("--appendonly", "yes", "--appendfsync", fsync)
+    yield server
+    server.remove()
+
+
+@pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator[Redis]:
     """A client of an empty Redis, for async tests."""
     async with connect(redis_url, cluster=False, timeout=5.0) as client:

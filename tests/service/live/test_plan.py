@@ -72,13 +72,6 @@ def test_greedy_encodes_only_what_the_pull_is_made_of(live: Live) -> None:
     assert encoded() == {"first": 0, "second": 5, "after": 2}
 
 
-def test_more_goals_than_can_be_solved_exactly_say_so(live: Live) -> None:
-    many = [{"text": f"Goal number {number}"} for number in range(20)]
-    answer = live.post("/plan", goals=many)
-    assert answer["optimal"] is False
-    assert sorted(answer["orders"][0]["order"], key=int) == [str(n) for n in range(20)]
-
-
 @pytest.mark.parametrize("method", ["chain_curved", "greedy"])
 def test_methods_of_the_history_need_one(live: Live, method: str) -> None:
     answer = live.http.post("/plan", json={"goals": goals(), "method": method})

@@ -131,33 +131,31 @@ def test_a_primary_that_moves_behind_its_address_is_found_again(
         new.remove()
 
 
-def test_a_redis_whose_disk_is_full_takes_no_turn_that_it_could_not_keep(launch: Launch) -> None:
-    server = RedisServer("--appendonly", "yes")
-    try:
-        live = launch(redis_url=server.url)
-        live.fill()
-        post(live, "Hello", "first")
-        server.limit_files(1)
-        numbers = count()
+def test_a_redis_whose_disk_is_full_takes_no_turn_that_it_could_not_keep(
+    launch: Launch, lasting_redis: RedisServer
+) -> None:
+    live = launch(redis_url=lasting_redis.url)
+    live.fill()
+    post(live, "Hello", "first")
+    lasting_redis.limit_files(1)
+    numbers = count()
 
-        def full() -> bool:  # a write that fails is found out with the next one
-            return live.http.put(f"/sessions/new-{next(numbers)}", json={}).status_code == 503
+    def full() -> bool:  # a write that fails is found out with the next one
+        return live.http.put(f"/sessions/new-{next(numbers)}", json={}).status_code == 503
 
-        eventually(full)
-        refused(live, "full")
-        assert not ready(live)
-        server.limit_files(UNLIMITED)
-        eventually(lambda: post(live, "Is anybody there?", "full").is_success)
-        told = [one["text"] for one in live.get("/sessions/s")["transcript"]]
-        assert told == ["Hello", "Is anybody there?"]
-        # While a busy disk syncs, Redis holds back what it writes, for up to two seconds.
-        eventually(lambda: server.command("INFO", "persistence")["aof_buffer_length"] == 0)
-        server.kill()
-        server.start()
-        eventually(lambda: ready(live))
-        assert live.get("/sessions/s")["turns"] == 2
-    finally:
-        server.remove()
+    eventually(full)
+    refused(live, "full")
+    assert not ready(live)
+    lasting_redis.limit_files(UNLIMITED)
+    eventually(lambda: post(live, "Is anybody there?", "full").is_success)
+    told = [one["text"] for one in live.get("/sessions/s")["transcript"]]
+    assert told == ["Hello", "Is anybody there?"]
+    # While a busy disk syncs, Redis holds back what it writes, for up to two seconds.
+    eventually(lambda: lasting_redis.command("INFO", "persistence")["aof_buffer_length"] == 0)
+    lasting_redis.kill()
+    lasting_redis.start()
+    eventually(lambda: ready(live))
+    assert live.get("/sessions/s")["turns"] == 2
 
 
 def test_a_service_killed_between_commit_and_answer_has_taken_the_turn_once(
@@ -214,28 +212,24 @@ def _url(process: Popen[str]) -> str:
     raise AssertionError("the service did not start")
 
 
-@pytest.mark.parametrize("fsync", ["always", "everysec"])
+@pytest.mark.parametrize("lasting_redis", ["always", "everysec"], indirect=True)
 def test_a_redis_that_dies_and_has_its_file_goes_on(
-    launch: Launch, oracle: Oracle, fsync: str
+    launch: Launch, oracle: Oracle, lasting_redis: RedisServer
 ) -> None:
-    server = RedisServer("--appendonly", "yes", "--appendfsync", fsync)
-    try:
-        live = launch(redis_url=server.url)
-        live.fill()
-        talk = Talk("s", oracle)
-        talk.turn(live)
-        talk.turn(live)
-        server.kill()
-        assert talk.post(live, Talk.text(3)).status_code == 503
-        assert not ready(live)
-        server.start()
-        assert ready(live)
-        talk.turn(live)
-        assert Live.ok(talk.post(live, Talk.text(2)))["replayed"]
-        talk.check(live)
-        assert live.metric("turnwise_redis_losses_total", what="database") == 0
-    finally:
-        server.remove()
+    live = launch(redis_url=lasting_redis.url)
+    live.fill()
+    talk = Talk("s", oracle)
+    talk.turn(live)
+    talk.turn(live)
+    lasting_redis.kill()
+    assert talk.post(live, Talk.text(3)).status_code == 503
+    assert not ready(live)
+    lasting_redis.start()
+    assert ready(live)
+    talk.turn(live)
+    assert Live.ok(talk.post(live, Talk.text(2)))["replayed"]
+    talk.check(live)
+    assert live.metric("turnwise_redis_losses_total", what="database") == 0
 
 
 def test_a_redis_that_dies_and_has_no_file_begins_anew_and_says_so(

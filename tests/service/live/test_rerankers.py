@@ -83,23 +83,19 @@ def test_search_and_rank_use_the_pool_s_encoder(by_pairs: Live, pairwise: Pairwi
     assert [one["text"] for one in ranked] == order
 
 
-@pytest.mark.parametrize("path", ["/sessions/x/turn", "/rank"])
-def test_scores_of_pairs_are_not_explained(by_pairs: Live, path: str) -> None:
-    body = {"pool": "pairs", "explain": True}
-    said = {"speaker": "user", "text": "Hello"}
-    answer = by_pairs.http.post(
-        path, json=body | (said if path.endswith("turn") else {"context": [said]})
-    )
-    assert answer.status_code == 422
-    assert answer.json()["errors"][0]["loc"] == ["body", "explain"]
+def test_scores_of_pairs_are_not_explained_and_have_no_running_matrix(by_pairs: Live) -> None:
+    said, explained = {"speaker": "user", "text": "Hello"}, {"pool": "pairs", "explain": True}
+    turn = by_pairs.http.post("/sessions/x/turn", json=explained | said)
     assert by_pairs.http.get("/sessions/x").status_code == 404
-
-
-def test_pairs_have_no_running_matrix(by_pairs: Live) -> None:
+    ranking = by_pairs.http.post("/rank", json=explained | {"context": [said]})
     by_pairs.say("s", DIALOGUE[:1])
-    answer = by_pairs.http.get("/sessions/s/scores", params={"pool": "pairs", "ids": "r0"})
-    assert answer.status_code == 422
-    assert answer.json()["errors"][0]["loc"] == ["query", "pool"]
+    matrix = by_pairs.http.get("/sessions/s/scores", params={"pool": "pairs", "ids": "r0"})
+    for answer, field in (
+        (turn, ["body", "explain"]),
+        (ranking, ["body", "explain"]),
+        (matrix, ["query", "pool"]),
+    ):
+        assert (answer.status_code, answer.json()["errors"][0]["loc"]) == (422, field)
 
 
 def test_a_pool_keeps_its_encoder(by_pairs: Live) -> None:

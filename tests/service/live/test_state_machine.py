@@ -6,7 +6,6 @@ transcript scored from scratch.
 """
 
 import json
-from collections.abc import Iterator
 from itertools import count
 from typing import Any, ClassVar
 
@@ -169,13 +168,6 @@ class commit_lost:  # noqa: N801 - used as a function
 
     def __exit__(self, *_: object) -> None:
         self._patch.undo()
-
-
-@pytest.fixture
-def lasting_redis() -> Iterator[RedisServer]:
-    server = RedisServer("--appendonly", "yes")
-    yield server
-    server.remove()
 
 
 def test_whatever_happens_no_turn_is_lost_or_doubled(

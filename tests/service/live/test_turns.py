@@ -159,13 +159,6 @@ def test_the_hard_maximum_of_turns(launch: Launch) -> None:
     assert live.get("/sessions/s")["turns"] == 2
 
 
-def test_sessions_expire_after_their_last_turn(launch: Launch) -> None:
-    live = launch(session_ttl=1)
-    live.fill()
-    live.turn("s", "user", "Hello")
-    eventually(lambda: live.http.get("/sessions/s").status_code == 404)
-
-
 def test_a_pool_that_is_not_there_leaves_the_session_as_it_was(live: Live) -> None:
     missing = live.http.post(
         "/sessions/s/turn", json={"speaker": "user", "text": "Hello", "pool": "none"}

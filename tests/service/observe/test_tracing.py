@@ -4,7 +4,6 @@ from collections.abc import Iterator
 import pytest
 from fastapi import FastAPI
 from httpx import ASGITransport, AsyncClient
-from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -81,12 +80,3 @@ def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(TurnwiseError, match=r"turnwise\[tracing\]"):
         telemetry(enabled=True)
-
-
-def test_provider_names_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen: list[TracerProvider] = []
-    monkeypatch.setattr(trace, "set_tracer_provider", chosen.append)
-    telemetry(enabled=True)
-    (provider,) = chosen
-    assert provider.resource.attributes["service.name"] == "turnwise"
-    provider.shutdown()

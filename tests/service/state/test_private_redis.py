@@ -1,6 +1,8 @@
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE, Popen
 
@@ -39,10 +41,14 @@ def gone(pid: int) -> bool:
         return True
 
 
-def started(folder: Path) -> PrivateRedis:
+@contextmanager
+def running(folder: Path) -> Iterator[PrivateRedis]:
     server = PrivateRedis(folder)
     server.start()
-    return server
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 @pytest.mark.anyio
@@ -56,45 +62,36 @@ async def test_data_survive_a_restart(tmp_path: Path) -> None:
 
 
 def test_the_folder_may_have_a_long_name(tmp_path: Path) -> None:
-    server = started(tmp_path / ("long" * 50))
-    server.stop()
+    with running(tmp_path / ("long" * 50)) as server:
+        pass
     assert (server.folder / "appendonly.aof").is_file()
 
 
 def test_nothing_stays_behind_after_a_stop(tmp_path: Path) -> None:
-    server = started(tmp_path)
-    server.stop()
+    with running(tmp_path) as server:
+        pass
     assert gone(server.pid)
     assert not Path(server.url.removeprefix("unix://")).parent.exists()
 
 
 def test_a_server_that_died_can_be_stopped(tmp_path: Path) -> None:
-    server = started(tmp_path)
-    os.kill(server.pid, signal.SIGKILL)
-    server.stop()
+    with running(tmp_path) as server:
+        os.kill(server.pid, signal.SIGKILL)
     assert not Path(server.url.removeprefix("unix://")).parent.exists()
 
 
 def test_a_second_process_on_the_folder_is_refused(tmp_path: Path) -> None:
-    server = started(tmp_path)
-    try:
-        with pytest.raises(
-            PrivateRedisError, match=rf"in use by another process \({os.getpid()}\)"
-        ):
+    refused = rf"in use by another process \({os.getpid()}\)"
+    with running(tmp_path) as server, client(server.url) as redis:
+        with pytest.raises(PrivateRedisError, match=refused):
             PrivateRedis(tmp_path).start()
-        with client(server.url) as redis:
-            assert redis.ping()
-    finally:
-        server.stop()
+        assert redis.ping()
 
 
 def test_the_server_is_out_of_reach_of_the_terminals_ctrl_c(tmp_path: Path) -> None:
-    server = started(tmp_path)
-    try:
+    with running(tmp_path) as server:
         assert os.getsid(server.pid) != os.getsid(0)
         assert os.getpgid(server.pid) != os.getpgrp()
-    finally:
-        server.stop()
 
 
 def test_nothing_stays_behind_after_kill_9_and_the_folder_can_be_used_again(
@@ -107,32 +104,23 @@ def test_nothing_stays_behind_after_kill_9_and_the_folder_can_be_used_again(
         with client(url) as redis:
             redis.set("key", "value")
         holder.kill()
-    again = started(tmp_path)  # at once, while the first server may still be stopping
-    try:
-        with client(again.url) as redis:
-            assert redis.get("key") == b"value"
-    finally:
-        again.stop()
+    # At once, while the first server may still be stopping.
+    with running(tmp_path) as again, client(again.url) as redis:
+        assert redis.get("key") == b"value"
     eventually(lambda: gone(int(pid)))
     eventually(lambda: not Path(url.removeprefix("unix://")).parent.exists())
 
 
 def append_only_file(folder: Path, *, keys: int) -> Path:
-    server = started(folder)
-    with client(server.url) as redis:
+    with running(folder) as server, client(server.url) as redis:
         for number in range(keys):
             redis.set(f"key{number}", "value")
-    server.stop()
     return folder / "appendonly.aof"
 
 
 def keys(folder: Path) -> int:
-    server = started(folder)
-    try:
-        with client(server.url) as redis:
-            return int(redis.dbsize())
-    finally:
-        server.stop()
+    with running(folder) as server, client(server.url) as redis:
+        return int(redis.dbsize())
 
 
 def test_a_file_that_was_cut_off_is_read_up_to_there(tmp_path: Path) -> None:
@@ -159,11 +147,8 @@ def test_a_server_that_does_not_start_reports_why_and_unlocks_the_folder(tmp_pat
 
 def test_another_process_can_find_the_server_while_it_runs(tmp_path: Path) -> None:
     assert running_url(tmp_path) is None
-    server = started(tmp_path)
-    try:
+    with running(tmp_path) as server:
         assert running_url(tmp_path) == server.url
-    finally:
-        server.stop()
     eventually(lambda: not running_url(tmp_path))  # the last process lets go of its files singly
 
 

@@ -27,6 +27,7 @@ from turnwise.service.settings import Settings
 from turnwise.service.state.private_redis import running_url
 
 _READY_SECONDS = 900
+_BUSY_SECONDS = 0.05
 _EXACT = Settings.model_fields["exact_limit"].default
 _TURNWISE = Path(sys.executable).with_name("turnwise")
 
@@ -43,8 +44,11 @@ class Connection:
         return cls(*await asyncio.open_connection("127.0.0.1", port))
 
     async def post(self, path: str, body: object) -> dict[str, Any]:
-        """Return the answer, which must be a good one."""
+        """Return the answer; what the service refuses because it is busy is sent again."""
         status, answer = await self.request("POST", path, body)
+        while status == 429:
+            await asyncio.sleep(_BUSY_SECONDS)
+            status, answer = await self.request("POST", path, body)
         if status != 200:
             raise SystemExit(f"the service said {answer.decode()}")
         found: dict[str, Any] = json.loads(answer)

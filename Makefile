@@ -16,7 +16,7 @@ check: $(VENV)/.installed-test
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint unit
 
 unit: $(VENV)/.installed-test
-	@$(BIN)/pytest -q -m "not live and not train and not browser and not docs and not nightly"
+	@$(BIN)/pytest -q -m "not live and not train and not browser and not docs and not wheel and not nightly"
 
 test: $(VENV)/.installed-test lint
 	$(BIN)/pytest
@@ -29,7 +29,7 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/lint-imports --quiet
+	$(BIN)/lint-imports --no-logo
 
 # The documentation as a site, to read or to put on any web server.
 docs: $(VENV)/.installed-docs

@@ -1,4 +1,4 @@
-"""Every setting of the service, from `TURNWISE_*` variables, with its default and its reason."""
+"""Every setting of the service, read from `TURNWISE_*` variables, with its default."""
 
 import os
 import re
@@ -6,13 +6,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import (
-    Field,
-    PositiveInt,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, PositiveInt, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError as UnreadableError
 
@@ -34,8 +28,6 @@ _REMOVED = {
     )
 }  # fmt: skip
 """Settings that became constants: this release ignores them, the next one rejects them."""
-
-
 _REPORTED = (
     "max_body_bytes", "max_upload_bytes", "max_text_chars", "max_metadata_bytes", "max_turns",
     "max_candidates", "max_goals", "max_top_k", "max_pool_size",

@@ -34,6 +34,7 @@ MARKS = {
     "service/test_server.py": "live",
     "models/test_onnx.py": "train",
     "test_examples.py": "docs",
+    "test_wheel.py": "wheel",
 }
 """The marks of all tests in a file or folder."""
 OWN_REDIS = {"redis_server", "redis_cluster", "cluster_url"}

@@ -111,7 +111,7 @@ def test_expressions_name_series_and_labels_that_exist(place: str, expression: s
     assert set(grouped) <= set.union(*(series()[name] for name in names))
 
 
-def test_matched_values_are_values_of_their_label() -> None:
+def test_expressions_match_values_that_their_labels_have() -> None:
     values: dict[str, set[str]] = {}
     for family in Metrics().registry.collect():
         for sample in family.samples:
@@ -124,7 +124,7 @@ def test_matched_values_are_values_of_their_label() -> None:
         assert matched <= values[label]
 
 
-def test_every_metric_stands_on_the_dashboard() -> None:
+def test_the_dashboard_shows_every_metric() -> None:
     shown = " ".join(expr for place, expr in expressions() if place.startswith("panel"))
     families = {family.name for family in Metrics().registry.collect()}
     assert {name for name in families if not re.search(rf"\b{name}(_|\b)", shown)} == set()
@@ -134,7 +134,7 @@ def test_alerts_of_compose_and_kubernetes_are_the_same() -> None:
     assert load(MONITORING / "prometheusrule.yaml")["spec"]["groups"] == load(RULES)["groups"]
 
 
-def test_the_autoscaler_scales_on_what_the_adapter_serves() -> None:
+def test_the_autoscaler_uses_the_metric_of_the_adapter() -> None:
     pods, cpu = load(BASE / "hpa.yaml")["spec"]["metrics"]
     (rule,) = load(MONITORING / "adapter-rule.yaml")["rules"]["custom"]
     assert rule["seriesQuery"].startswith(pods["pods"]["metric"]["name"] + "{")
@@ -198,7 +198,7 @@ def test_ports_agree() -> None:
     assert {*names, endpoint["port"], service["name"]} == {port["name"]}
 
 
-def test_what_stops_has_the_time_to_drain() -> None:
+def test_a_stopping_service_has_time_to_drain() -> None:
     drain = float(config()["TURNWISE_DRAIN_TIMEOUT"])
     command, seconds = container()["lifecycle"]["preStop"]["exec"]["command"]
     assert command == "sleep"
@@ -208,7 +208,7 @@ def test_what_stops_has_the_time_to_drain() -> None:
     assert float(grace) > Settings.model_fields["drain_timeout"].default
 
 
-def test_selectors_meet_the_labels_of_the_pods() -> None:
+def test_selectors_match_the_labels_of_the_pods() -> None:
     deployment = load(BASE / "deployment.yaml")["spec"]
     labels = deployment["template"]["metadata"]["labels"]
     selectors = [
@@ -223,7 +223,7 @@ def test_selectors_meet_the_labels_of_the_pods() -> None:
     assert monitor == load(BASE / "service.yaml")["metadata"]["labels"]
 
 
-def test_containers_have_no_rights_that_they_do_not_need() -> None:
+def test_containers_drop_every_right() -> None:
     users = {tuple(re.findall(r"^USER (\d+):(\d+)$", i.read_text(), re.M)) for i in IMAGES}
     security = pod()["securityContext"]
     assert users == {((str(security["runAsUser"]), str(security["runAsGroup"])),)}
@@ -243,7 +243,7 @@ def test_compose_publishes_on_loopback_only(service: str) -> None:
     assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
 
 
-def test_secrets_come_by_reference_only() -> None:
+def test_manifests_only_refer_to_secrets() -> None:
     references = {
         env["name"]: env["valueFrom"]["secretKeyRef"]
         for env in container()["env"] if env["name"].startswith("TURNWISE_")
@@ -270,13 +270,13 @@ def test_images_tagged_in_overlays_are_the_version_of_the_package() -> None:
     assert compose("turnwise")["image"] == f"turnwise:{version[1]}"
 
 
-# What may be linked into a product under the Apache licence and passed on; MPL-2.0 asks for the
-# source of its own files only. No GPL, no AGPL, nothing unknown.
+# Licences of packages that a product under the Apache licence may link and pass on. MPL-2.0 asks
+# only for the source of its own files. GPL, AGPL and unknown licences are missing on purpose.
 ALLOWED = {
     "0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause",
     "BSL-1.0", "CC0-1.0", "CNRI-Python", "ISC", "MIT", "MPL-2.0", "PSF-2.0", "Zlib",
 }  # fmt: skip
-# What packages without a licence expression (PEP 639) say instead.
+# The names that packages without a licence expression (PEP 639) use.
 SAID = {
     "Apache 2.0": "Apache-2.0", "Apache 2.0 License": "Apache-2.0",
     "Apache Software License": "Apache-2.0", "BSD": "BSD-3-Clause", "BSD License": "BSD-3-Clause",
@@ -327,7 +327,7 @@ def may_be_used(expression: str) -> bool:
     )
 
 
-def test_every_package_of_the_service_may_be_used() -> None:
+def test_every_package_of_the_service_has_an_allowed_licence() -> None:
     licences = {name: licence(package) for name, package in runtime().items()}
     assert len(licences) > 40
     assert {name: said for name, said in licences.items() if not may_be_used(said)} == {}
@@ -341,5 +341,5 @@ def test_every_package_of_the_service_may_be_used() -> None:
         ("Other/Proprietary License", False), ("Apache-2.0 AND CNRI-Python", True),
     ],
 )  # fmt: skip
-def test_copyleft_and_unknown_licences_may_not(expression: str, may: bool) -> None:
+def test_copyleft_and_unknown_licences_are_not_allowed(expression: str, may: bool) -> None:
     assert may_be_used(expression) is may

@@ -8,6 +8,7 @@ import venv
 import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 from packaging.requirements import Requirement
@@ -20,7 +21,7 @@ PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 
 def run(*command: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     # Without PYTHONPATH, which would show the checkout to the installed package.
-    env = {"PATH": os.environ["PATH"], "HOME": str(cwd or Path.cwd()), "COLUMNS": "200"}
+    env = {"PATH": os.environ["PATH"], "HOME": gettempdir(), "COLUMNS": "200"}
     return subprocess.run(  # noqa: S603 - our own commands
         [*map(str, command)], cwd=cwd, env=env, capture_output=True, text=True, check=False
     )
@@ -36,7 +37,7 @@ def closure(requirements: list[str]) -> set[str]:
     """The names of the installed distributions that requirements bring, directly or not."""
     found: set[str] = set()
     waiting = [Requirement(line) for line in requirements]
-    for requirement in waiting:  # which grows while it is read
+    for requirement in waiting:  # grows during the loop
         name = canonicalize_name(requirement.name)
         if name in found or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
             continue

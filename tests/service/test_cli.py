@@ -19,7 +19,7 @@ BASH = shutil.which("bash") or ""
 def commands() -> list[list[str]]:
     """Every command and group, by its words."""
     found: list[list[str]] = [[]]
-    for words in found:  # which grows while it is read
+    for words in found:  # grows during the loop
         command = get_command(app)
         for word in words:
             command = command.commands[word]  # type: ignore[attr-defined]
@@ -29,34 +29,34 @@ def commands() -> list[list[str]]:
 
 @pytest.fixture
 def errors(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Errors:
-    """Run the command line, which must fail as with what a user can mend; return what it says."""
+    """Run a command line that ends with exit status 2; return the lines of stderr."""
 
-    def told(*arguments: str) -> list[str]:
+    def failed(*arguments: str) -> list[str]:
         monkeypatch.setattr("sys.argv", ["turnwise", *arguments])
         with pytest.raises(SystemExit) as caught:
             main()
         assert caught.value.code == 2
         return capsys.readouterr().err.splitlines()
 
-    return told
+    return failed
 
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
-def test_every_command_tells_how_it_is_used(words: Sequence[str]) -> None:
+def test_every_command_has_help(words: Sequence[str]) -> None:
     result = run(app, [*words, "--help"])
     assert result.exit_code == 0
     assert "Usage" in result.output
 
 
 def loaded(code: str) -> set[str]:
-    """Libraries that some code loads, of those that take long."""
+    """The slow libraries that some code loads."""
     heavy = {"torch", "faiss", "fastapi", "httpx", "numpy", "pydantic"}
     code = f"import sys; {code}; print(*({heavy} & set(sys.modules)))"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)  # noqa: S603
     return set(ended.stdout.decode().splitlines()[-1].split())
 
 
-def test_help_waits_for_no_library() -> None:
+def test_help_loads_no_slow_library() -> None:
     assert loaded("import turnwise.service.cli") == set()
 
 
@@ -83,14 +83,14 @@ def test_a_missing_model_prints_one_line(tmp_path: Path, errors: Errors) -> None
     assert line.startswith("error: model 'package:no_such_package/model'")
 
 
-def test_a_setting_that_is_unknown_ends_in_one_line(
+def test_an_unknown_setting_ends_in_one_line(
     monkeypatch: pytest.MonkeyPatch, errors: Errors
 ) -> None:
     monkeypatch.setenv("TURNWISE_HOTS", "127.0.0.1")
     assert errors("serve") == ["error: TURNWISE_HOTS is not a setting; did you mean TURNWISE_HOST?"]
 
 
-def test_a_redis_that_cannot_be_named_so_ends_in_one_line(
+def test_an_invalid_url_of_redis_ends_in_one_line(
     monkeypatch: pytest.MonkeyPatch, errors: Errors
 ) -> None:
     monkeypatch.setenv("TURNWISE_PORT", "0")

@@ -7,7 +7,7 @@ from turnwise.service.settings import Settings, SettingsError, ignored_variables
 KEY = {"name": "ada", "sha256": "0" * 64}
 
 
-def test_variables_are_read_and_what_is_given_counts_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_argument_overrides_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TURNWISE_PORT", "9000")
     monkeypatch.setenv("TURNWISE_MAX_TURNS", "7")
     monkeypatch.setenv("TURNWISE_API_KEYS", json.dumps([KEY]))
@@ -16,7 +16,7 @@ def test_variables_are_read_and_what_is_given_counts_more(monkeypatch: pytest.Mo
     assert settings.api_keys[0].name == "ada"
 
 
-def test_an_empty_variable_is_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TURNWISE_REDIS_URL", "")
     monkeypatch.setenv("TURNWISE_PORT", "")
     settings = read_settings()
@@ -31,7 +31,7 @@ def test_an_empty_variable_is_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
         ("TURNWISE_XYZZY", "TURNWISE_XYZZY is not a setting"),
     ],
 )
-def test_an_unknown_variable_is_refused(
+def test_an_unknown_variable_is_an_error(
     monkeypatch: pytest.MonkeyPatch, name: str, message: str
 ) -> None:
     monkeypatch.setenv(name, "1")
@@ -41,9 +41,7 @@ def test_an_unknown_variable_is_refused(
 
 
 @pytest.mark.parametrize("name", ["TURNWISE_KEY", "TURNWISE_URL"])
-def test_variables_of_clients_are_none_of_the_services_business(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_variables_of_clients_are_not_unknown(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "1")
     read_settings()
 
@@ -73,7 +71,7 @@ def test_a_removed_setting_is_ignored_and_named(monkeypatch: pytest.MonkeyPatch)
         ("HOST", "0.0.0.0", "other machines can reach host 0.0.0.0"),  # noqa: S104
     ],
 )
-def test_a_wrong_value_is_refused_by_its_variables_name(
+def test_the_error_of_a_wrong_value_names_its_variable(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
 ) -> None:
     monkeypatch.setenv(f"TURNWISE_{name}", value)
@@ -82,7 +80,7 @@ def test_a_wrong_value_is_refused_by_its_variables_name(
     assert str(caught.value).startswith(message)
 
 
-def test_what_is_wrong_is_not_quoted_for_it_may_be_a_secret(
+def test_an_error_does_not_quote_the_value_which_may_be_secret(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TURNWISE_API_KEYS", json.dumps([{"name": "ada", "sha256": "my-own-key"}]))
@@ -91,11 +89,11 @@ def test_what_is_wrong_is_not_quoted_for_it_may_be_a_secret(
     assert "my-own-key" not in str(caught.value)
 
 
-def test_every_setting_says_what_it_is_for() -> None:
+def test_every_setting_has_a_description() -> None:
     assert [name for name, field in Settings.model_fields.items() if not field.description] == []
 
 
-def test_a_cluster_has_no_sentinels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_with_sentinels_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TURNWISE_REDIS_URL", "redis+sentinel://one/shop")
     read_settings()
     monkeypatch.setenv("TURNWISE_REDIS_CLUSTER", "true")
@@ -104,7 +102,7 @@ def test_a_cluster_has_no_sentinels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("url", ["", "unix:///redis.sock"])
-def test_a_cluster_has_nodes_that_can_be_named(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+def test_a_cluster_without_a_node_is_an_error(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("TURNWISE_REDIS_URL", url)
     read_settings()
     monkeypatch.setenv("TURNWISE_REDIS_CLUSTER", "true")

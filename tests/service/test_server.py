@@ -135,7 +135,7 @@ def test_it_serves_from_nothing_answers_what_is_under_way_at_ctrl_c_and_leaves_n
     assert left_behind(tmp_path) == []
 
 
-def test_what_is_not_done_by_the_end_of_the_drain_is_told_to_try_elsewhere(start: Start) -> None:
+def test_a_request_unfinished_at_the_end_of_the_drain_gets_503(start: Start) -> None:
     process = start(TURNWISE_DRAIN_TIMEOUT="0.1")
     url = httpx.URL(process.until("^ready on")["url"])
     with request_under_way(url) as finish:
@@ -160,7 +160,7 @@ def test_sigterm_while_it_starts_ends_it(start: Start, tmp_path: Path) -> None:
     eventually(lambda: not left_behind(tmp_path))  # a watchdog may do it, after the process
 
 
-def test_a_port_that_is_taken_is_told_before_anything_starts(tmp_path: Path) -> None:
+def test_a_taken_port_is_reported_before_anything_starts(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(TurnwiseError, match=f"cannot listen on 127.0.0.1 port {port}: "):

@@ -108,7 +108,7 @@ async def test_series_of_routes_exist_from_the_start(client: httpx.AsyncClient) 
     assert f'turnwise_request_seconds_count{{method="POST",{route}}} 0.0' in text
 
 
-async def test_version_tells_model_and_every_limit(client_of: Connect, limit: Limit) -> None:
+async def test_version_returns_the_model_and_every_limit(client_of: Connect, limit: Limit) -> None:
     limit(max_top_k=7)
     async with client_of(max_turns=5) as client:
         body = (await client.get("/version")).json()

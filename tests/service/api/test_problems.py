@@ -149,7 +149,7 @@ def test_document_names_the_limits_in_force(limit: Limit) -> None:
     [error for error in ERRORS if error is not InvalidRequest],
     ids=lambda error: error.slug,
 )
-async def test_every_error_comes_out_as_its_own_problem(
+async def test_every_error_is_answered_with_its_problem(
     client: httpx.AsyncClient, parts: Parts, error: type[ServiceError]
 ) -> None:
     parts.outcomes["transcript"] = error("this time", [errors.FieldError(("body", "x"), "bad")])

@@ -71,7 +71,7 @@ def test_a_call_that_may_have_arrived_is_retried_only_if_repeatable(clock: Clock
     assert attempts(clock, repeatable=False).pause(FailedError(undone=True)) > 0
 
 
-def test_it_knows_whether_an_attempt_came_before(clock: Clock) -> None:
+def test_again_is_true_after_a_failed_attempt(clock: Clock) -> None:
     call = attempts(clock)
     assert not call.again
     call.pause(FailedError())

@@ -115,14 +115,16 @@ def test_half_a_character_in_a_name_is_the_service_s_to_refuse() -> None:
     assert path("sessions", "\ud83d") == "/sessions/%ED%A0%BD"
 
 
-def test_a_line_of_progress_that_is_not_the_service_s_is_an_unexpected_answer() -> None:
+def test_a_foreign_line_of_progress_is_an_unexpected_answer() -> None:
     upload = Upload("p", ["Hello."], None)
     with pytest.raises(UnexpectedAnswerError):
         upload.hear("<html>")
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_a_session_is_not_forgotten_where_nobody_answers(kind: type[Client | AsyncClient]) -> None:
+def test_a_session_is_not_deleted_if_the_service_is_unreachable(
+    kind: type[Client | AsyncClient],
+) -> None:
     session = kind("http://127.0.0.1:1", deadline=0.2).session(forget=True)
     gone = UnreachableError("http://127.0.0.1:1", httpx.ConnectError("refused"))
     if isinstance(session, Session):

@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 from turnwise.service.cli import app
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_the_work(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_rejected_before_training(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     for out in (file, file / "below"):

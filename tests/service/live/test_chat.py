@@ -96,7 +96,7 @@ def test_a_pool_of_the_pairwise_model_is_talked_with_and_not_explained(
     assert said(by_pairs) == [("user", "Hello"), ("bot", offered(out)[0])]
 
 
-def test_what_makes_no_sense_is_told_and_the_talk_goes_on(chat: Chat, live: Live) -> None:
+def test_an_invalid_line_is_reported_and_the_chat_continues(chat: Chat, live: Live) -> None:
     out = chat("/undo", "/explain 1", "/dance", "Hello", "99", "x" * 5000, "/explain x", "1")
     assert "no candidates yet" in out
     assert "/quit" in out

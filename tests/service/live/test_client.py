@@ -173,7 +173,7 @@ def test_goals_are_put_in_order(client: Client) -> None:
     assert plan.next_goal == client.plan(goals, HELLO, method="greedy").next_goal
 
 
-def test_what_runs_can_be_asked(client: Client, live: Live) -> None:
+def test_readiness_and_version(client: Client, live: Live) -> None:
     assert client.ready().ready
     assert client.version().model.fingerprint == live.encoder.fingerprint
 
@@ -236,7 +236,7 @@ def test_an_undo_that_may_have_been_done_is_not_done_again(
     assert session.undo().turn == 1
 
 
-def test_a_session_whose_deletion_was_not_heard_of_is_deleted(
+def test_a_deletion_whose_answer_was_lost_succeeds(
     live: Live, relay: Relay, connect: Connect, pauses: list[float]
 ) -> None:
     live.turn("s", "user", "Hello")
@@ -248,7 +248,7 @@ def test_a_session_whose_deletion_was_not_heard_of_is_deleted(
         session.delete()
 
 
-def test_what_is_wrong_is_said_once_and_in_full(
+def test_a_permanent_problem_is_not_retried(
     relay: Relay, connect: Connect, pauses: list[float]
 ) -> None:
     client = connect(relay.url)
@@ -267,7 +267,9 @@ def test_what_is_wrong_is_said_once_and_in_full(
     assert (pauses, len(relay.seen)) == ([], 4)
 
 
-def test_what_is_no_turnwise_is_told(relay: Relay, connect: Connect, pauses: list[float]) -> None:
+def test_another_server_is_an_unexpected_answer(
+    relay: Relay, connect: Connect, pauses: list[float]
+) -> None:
     client = connect(relay.url)
     relay.faults.extend(
         [
@@ -295,7 +297,7 @@ def test_fields_that_are_newer_than_the_client_do_no_harm(relay: Relay, connect:
     assert client.session("s").turn("user", "Hello").turn == 1
 
 
-def test_nobody_is_there(connect: Connect, pauses: list[float]) -> None:
+def test_an_unreachable_service(connect: Connect, pauses: list[float]) -> None:
     with pytest.raises(UnreachableError, match="cannot be reached"):
         connect("http://127.0.0.1:1", deadline=0.5).version()
     assert pauses
@@ -363,7 +365,7 @@ def test_an_upload_that_is_broken_off_is_sent_again(
         ({"text": "x", "id": "1"}, "id"),
     ],
 )
-def test_what_the_service_refuses_is_named_by_its_line(
+def test_a_rejected_candidate_is_named_by_its_line(
     client: Client, tmp_path: Path, candidate: dict[str, object], field: str
 ) -> None:
     file = written(tmp_path / "a.jsonl", {"text": "Hello", "id": "1"}, candidate)
@@ -384,7 +386,7 @@ def test_a_bad_line_is_named_before_anything_is_sent(
     assert caught.value.line == 3
 
 
-def test_a_pool_that_is_not_there_gets_nothing(client: Client, tmp_path: Path) -> None:
+def test_an_upload_to_a_missing_pool_fails(client: Client, tmp_path: Path) -> None:
     lines = [{"id": str(n), "text": "long " * 300} for n in range(20_000)]
     with pytest.raises(NotFoundError):
         client.pool("nowhere").upsert(written(tmp_path / "a.jsonl", *lines))

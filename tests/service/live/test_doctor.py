@@ -110,9 +110,7 @@ def test_a_missing_device_is_reported(examined: Examined, device: str) -> None:
     assert {"redis", "port 0"} <= set(found)
 
 
-def test_a_private_redis_is_looked_at_only_where_there_is_one(
-    examined: Examined, tmp_path: Path
-) -> None:
+def test_a_private_redis_is_checked_only_if_it_has_data(examined: Examined, tmp_path: Path) -> None:
     found = examined(redis_url=None, data_dir=tmp_path)
     assert found["redis"].found.startswith("none yet")
     assert not (tmp_path / "redis").exists()

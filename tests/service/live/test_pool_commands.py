@@ -148,7 +148,7 @@ def test_a_damaged_snapshot_is_refused(
     assert live.http.get("/pools/copy").status_code == httpx.codes.NOT_FOUND
 
 
-def test_a_snapshot_of_an_encoder_that_is_not_here_is_refused_by_its_field(
+def test_a_snapshot_of_an_unknown_encoder_is_rejected(
     tmp_path: Path, command: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     command("snapshot", "default", tmp_path / "saved")
@@ -167,7 +167,7 @@ def test_a_snapshot_of_an_encoder_that_is_not_here_is_refused_by_its_field(
         ("restore", "saved", "--namespace", ""),
     ],
 )
-def test_what_is_no_name_is_refused_before_anything_is_done(
+def test_an_invalid_name_is_rejected_first(
     words: tuple[str, ...], command: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -176,7 +176,7 @@ def test_what_is_no_name_is_refused_before_anything_is_done(
     assert "is not a name" in capsys.readouterr().err
 
 
-def test_a_pool_that_is_not_there_cannot_be_saved(
+def test_a_missing_pool_cannot_be_saved(
     tmp_path: Path, command: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):

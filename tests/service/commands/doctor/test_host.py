@@ -23,7 +23,7 @@ def test_a_variable_that_is_no_longer_a_setting(monkeypatch: pytest.MonkeyPatch)
     assert found()["variables"].grade == "warn"
 
 
-def test_an_open_door_is_told() -> None:
+def test_open_access_is_a_warning() -> None:
     assert found(host="0.0.0.0", allow_anonymous=True)["access"].grade == "warn"  # noqa: S104
 
 
@@ -48,7 +48,7 @@ def test_the_default_pool_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("subject", ["pairwise", "reranker"])
-def test_a_further_model_that_is_not_there(subject: str, tmp_path: Path) -> None:
+def test_a_missing_second_model(subject: str, tmp_path: Path) -> None:
     assert found(**{subject: tmp_path})[subject].grade == "ok"
     assert found(**{subject: tmp_path / "none"})[subject].grade == "fail"
 

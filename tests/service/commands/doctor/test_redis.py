@@ -44,7 +44,7 @@ def test_a_good_one_is_good() -> None:
         ({"connected_slaves": 2, "min_slaves_good_slaves": 2}, "failover", "ok"),
     ],
 )
-def test_what_is_wrong_is_told_by_what_it_is_about(
+def test_one_bad_value_is_one_bad_finding(
     changed: dict[str, object], subject: str, grade: str
 ) -> None:
     found = grades(**changed)
@@ -52,7 +52,7 @@ def test_what_is_wrong_is_told_by_what_it_is_about(
     assert set(found.values()) == {"ok"}
 
 
-def test_what_is_not_good_comes_with_what_to_do() -> None:
+def test_every_bad_finding_has_advice() -> None:
     bad = GOOD | {"redis_version": "5.0", "role": "slave", "maxmemory_policy": "x"}
     bad |= {"aof_enabled": 0, "maxmemory": 1, "connected_slaves": 1}
     findings = list(read_info("r", bad))
@@ -112,7 +112,7 @@ async def test_a_cluster_of_one_is_read_as_a_server(cluster_url: str) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("cluster", [False, True])
-async def test_one_that_is_away_is_a_failure(*, cluster: bool) -> None:
+async def test_an_unreachable_server_is_a_failure(*, cluster: bool) -> None:
     redis = connect("redis://127.0.0.1:1", cluster=cluster, timeout=1.0)
     (finding,) = await examine_redis(redis, cluster=cluster)
     await redis.aclose()

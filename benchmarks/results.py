@@ -9,6 +9,7 @@ the runs as well.
 import argparse
 import json
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ _BUSY = """
 Other programs kept the cores busy meanwhile: on a quiet machine all times are shorter, and the
 ratios differ (`docs/benchmarks.md` has some). Run `make benchmarks` on yours."""
 
-Row = dict[str, Any]
-Runs = dict[str, dict[str, Any]]
+Rows = list[dict[str, Any]]
+Figures = Iterator[tuple[str, str]]
 
 
 def main() -> None:
@@ -51,90 +52,103 @@ def table(results: dict[str, Any]) -> str:
     """Return the README's sentence about the machine, and its table."""
     runs = results["runs"]
     versions = results["versions"]
-    began, load = min(run["date"] for run in runs.values()), [run["load"] for run in runs.values()]
-    busy = _BUSY if max(load) > results["cores"] / 2 else ""
+    began = min(run["date"] for run in runs.values())
+    loads = sorted(run["load"] for run in runs.values())
+    busy = _BUSY if loads[-1] > 2 * results["cores"] else ""  # the runs themselves keep some busy
     lines = [
         f"Recorded on {began[:10]} at commit `{results['commit']}` with {results['cores']} cores "
         f"({results['processor']}),",
         f"Python {versions['python']}, torch {versions['torch']}, "
         f"ONNX Runtime {versions['onnxruntime']} and FAISS {versions['faiss']}.",
-        f"When the runs began, the load average was {min(load):.1f} to {max(load):.1f}.{busy}",
+        f"When the runs began, the load average was {loads[0]:.1f} to {loads[-1]:.1f}.{busy}",
         "",
         "| | |",
         "|---|---|",
-        *(f"| {name} | {value} |" for name, value in figures(runs)),
+        *(
+            f"| {name} | {value} |"
+            for benchmark, figures in FIGURES.items()
+            if benchmark in runs
+            for name, value in figures(runs[benchmark]["rows"])
+        ),
     ]
     return "\n".join(lines)
 
 
-def figures(runs: Runs) -> list[tuple[str, str]]:
-    load, peer = rows(runs, "load"), rows(runs, "peer")
-    one, encoding = (row(load, what=f"one client, {part}") for part in ("turn", "encoding"))
-    many = next(each for each in load if each["what"].endswith("sessions, batches"))
-    plain = [r["ratio"] for r in peer if r["system"] == "plain, whole context"]
-    whole = next(r for r in rows(runs, "limits") if r["part"].startswith("turn over HTTP"))
-    over = [r for r in rows(runs, "overload") if r["share"] > 1]
-    gained = row(rows(runs, "soak"), measure="service_kb")
-    return [
-        (
-            "a turn over HTTP, one client",
-            f"{one['p50_ms']:.0f} ms in the median; encoding takes {encoding['p50_ms']:.0f}",
-        ),
-        (
-            "a turn compared with the published library. The clock covers encoding and search, and "
-            "for Turnwise the encoder queue and Redis. It leaves out HTTP, and the `[B1]` that "
-            "Turnwise encodes after the answer",
-            library(rows(runs, "turn")),
-        ),
-        (
-            f"turns a second, {many['what'].split()[0]} sessions at once",
-            f"{many['turns_per_second']:.0f}",
-        ),
-        (
-            "turns a second, compared with a plain service that encodes the whole context again "
-            f"each turn ({spread([r['clients'] for r in peer])} clients)",
-            f"{min(plain):.1f} to {max(plain):.1f} times as many",
-        ),
-        (
-            f"{whole['part']}, compared with the encoder and the index alone",
-            f"{whole['ratio']:.1f} times their time",
-        ),
-        (
-            f"{spread([r['share'] for r in over])} times the load that it can take",
-            f"{min(r['of_the_most'] for r in over):.2f} or more of its best throughput; the rest "
-            "gets 429",
-        ),
-        (
-            f"{runs['soak']['options']['minutes']:g} minutes of mixed load",
-            f"memory of the service from {gained['least'] / 1024:.0f} to "
-            f"{gained['most'] / 1024:.0f} MB in the second half",
-        ),
-    ]
-
-
-def library(turns: list[Row]) -> str:
+def turns(rows: Rows) -> Figures:
     """Return the ratios of the longest context up to 10, of the last index for each size."""
-    context = max(turn["context"] for turn in turns if turn["context"] <= 10)
-    last = {turn["candidates"]: turn for turn in turns if turn["context"] == context}
+    context = max(row["context"] for row in rows if row["context"] <= 10)
+    last = {row["candidates"]: row for row in rows if row["context"] == context}
     parts = [
-        f"{turn['ratio']:.1f} with {size:,}"
-        + (f" (approximate, recall@10 {turn['recall_at_10']:.3f})" if turn["recall_at_10"] else "")
-        for size, turn in last.items()
+        f"{row['ratio']:.1f} with {size:,}"
+        + (f" (approximate, recall@10 {row['recall_at_10']:.3f})" if row["recall_at_10"] else "")
+        for size, row in last.items()
     ]
-    return f"times as fast: {', '.join(parts)} candidates; context of {context}"
+    yield (
+        "a turn compared with the published library. The clock covers encoding and search, and for "
+        "Turnwise the encoder queue and Redis. It leaves out HTTP, and the `[B1]` that Turnwise "
+        "encodes after the answer",
+        f"times as fast: {', '.join(parts)} candidates; context of {context}",
+    )
 
 
-def rows(runs: Runs, name: str) -> list[Row]:
-    found: list[Row] = runs[name]["rows"]
-    return found
+def load(rows: Rows) -> Figures:
+    one, encoding, _, many, _ = rows
+    yield (
+        "a turn over HTTP, one client",
+        f"{one['p50_ms']:.0f} ms in the median; encoding takes {encoding['p50_ms']:.0f}",
+    )
+    sessions = many["what"].partition(",")[0]
+    yield f"turns a second, {sessions} at once", f"{many['turns_per_second']:.0f}"
 
 
-def row(rows: list[Row], **wanted: str) -> Row:
-    return next(each for each in rows if wanted.items() <= each.items())
+def peer(rows: Rows) -> Figures:
+    plain = [row["ratio"] for row in rows if row["system"] == "plain, whole context"]
+    yield (
+        "turns a second, compared with a plain service that encodes the whole context again each "
+        f"turn ({spread([row['clients'] for row in rows])} clients)",
+        f"{min(plain):.1f} to {max(plain):.1f} times as many",
+    )
+
+
+def limits(rows: Rows) -> Figures:
+    whole = rows[-1]
+    yield (
+        f"{whole['part']}, compared with the encoder and the index alone",
+        f"{whole['ratio']:.1f} times their time",
+    )
+
+
+def overload(rows: Rows) -> Figures:
+    over = [row for row in rows if row["share"] > 1]
+    yield (
+        f"{spread([row['share'] for row in over])} times the load that it can take",
+        f"at least {min(row['of_the_most'] for row in over):.2f} of its best throughput; the rest "
+        "gets 429",
+    )
+
+
+def soak(rows: Rows) -> Figures:
+    memory = next(row for row in rows if row.get("measure") == "service_kb")
+    yield (
+        f"mixed load, the last {memory['turns']:,} turns",
+        f"memory of the service from {memory['least'] / 1024:.0f} to "
+        f"{memory['most'] / 1024:.0f} MB",
+    )
 
 
 def spread(values: list[float]) -> str:
     return " to ".join(f"{value:g}" for value in sorted({min(values), max(values)}))
+
+
+FIGURES: dict[str, Callable[[Rows], Figures]] = {
+    "load": load,
+    "turn": turns,
+    "peer": peer,
+    "limits": limits,
+    "overload": overload,
+    "soak": soak,
+}
+"""From a benchmark to the rows of the README that come from it."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Errors that a request can fail with: one class for each problem type (RFC 9457).
+"""Errors that a request can fail with: each problem type and its HTTP status, 400 to 503.
 
 - ServiceError: any of them; a class has `status`, `slug` and `title`, an instance `detail`.
   - InvalidRequest 422: fields have invalid values; `errors` names each field.

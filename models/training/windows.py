@@ -1,4 +1,4 @@
-"""The input of a training step: windows of dialogues, batches of them, and their negatives.
+"""The texts of a training step: windows of dialogues, batches of them, and their negatives.
 
 A window fixes who says the targets, hence one relation for each context utterance. Every
 utterance of a batch is encoded once a role ([B1], [B2], and [AFTER] where the responder says

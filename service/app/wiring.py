@@ -1,4 +1,4 @@
-"""The service as an ASGI application: the use cases over the parts, and the API over them."""
+"""Wires the service: the use cases over the parts, and the API over the use cases."""
 
 import asyncio
 import logging

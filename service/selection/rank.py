@@ -15,14 +15,14 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Pools, PoolView
 from turnwise.service.selection.context import Context, Contexts, aggregation_of, empty_context
-from turnwise.service.selection.pairwise import Pairwise
-from turnwise.service.selection.rerank import Reranking
-from turnwise.service.selection.scores import (
+from turnwise.service.selection.given import (
     Candidates,
     NextUtteranceScores,
     goal_scores,
     next_utterance_scores,
 )
+from turnwise.service.selection.pairwise import Pairwise
+from turnwise.service.selection.rerank import Reranking
 from turnwise.service.selection.select import check_explained, pairwise_of, selected
 from turnwise.service.wire.pools import PoolVersion, Selected
 from turnwise.service.wire.ranking import (

@@ -1,4 +1,4 @@
-"""Scores of given candidates: the next-utterance score, and the reachability of goals."""
+"""The candidates of a ranking: encodes them and scores them with `models.scores`."""
 
 import asyncio
 from collections.abc import Sequence

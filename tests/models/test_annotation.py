@@ -163,21 +163,18 @@ def test_halves_are_dealt_tuple_by_tuple() -> None:
     assert split_half_reliability(answers) == pytest.approx(1)
 
 
-def test_halves_of_too_few_items_have_no_reliability() -> None:
-    assert split_half_reliability([Answer(("a", "b", "c"), "a", "c", "p")]) is None
-
-
 def test_the_seed_decides_on_the_halves() -> None:
     answers = answered(4, annotators=3)
     first, again, other = (split_half_reliability(answers, 5, seed) for seed in (1, 1, 2))
     assert first == again != other
 
 
-def test_the_whole_is_more_reliable_than_a_half() -> None:
-    assert spearman_brown(0.5) == pytest.approx(2 / 3)
-    assert spearman_brown(1.0) == 1
+@pytest.mark.parametrize(
+    ("half", "whole"), [(0.5, 2 / 3), (1.0, 1), (-1.0, None), (np.nextafter(-1, 0), None)]
+)
+def test_the_whole_is_more_reliable_than_a_half(half: float, whole: float | None) -> None:
+    assert spearman_brown(half) == (None if whole is None else pytest.approx(whole))
 
 
-@pytest.mark.parametrize("half", [-1.0, np.nextafter(-1, 0), np.nextafter(-1, -2)])
-def test_halves_that_contradict_each_other_have_no_whole(half: float) -> None:
-    assert spearman_brown(half) is None
+def test_halves_of_too_few_items_have_no_reliability() -> None:
+    assert split_half_reliability([Answer(("a", "b", "c"), "a", "c", "p")]) is None

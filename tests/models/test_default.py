@@ -5,7 +5,7 @@ import pytest
 
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.roles import Relation, Role
+from turnwise.models.roles import EncoderKind, Relation, Role
 from turnwise.models.scores import reachability, rows, running_query
 from turnwise.models.training.config import EncoderConfig, read_stages, renamed
 
@@ -111,6 +111,7 @@ GOALS = [
 
 
 def test_it_mostly_tells_which_reply_leads_to_a_goal(encoder: UtteranceEncoder) -> None:
+    assert (encoder.kind, encoder.dimension) == (EncoderKind.TRIPLE, 384)
     right = 0
     for said, leads, strays, goal in GOALS:
         context = encoder.encode([said], Role.FIRST, Relation.SAME)

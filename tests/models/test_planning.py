@@ -179,7 +179,7 @@ def test_search_improves_on_greedy_choice_at_the_most_goals(history: bool) -> No
     assert not plan.optimal
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_no_exchange_of_blocks_gives_an_order_that_a_search_left_out(seed: int) -> None:
     problem = goals(seed, 20)
     plan = plan_chain(*problem, top=5)

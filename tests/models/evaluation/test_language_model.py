@@ -1,4 +1,5 @@
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -96,11 +97,10 @@ def test_a_model_with_a_chat_template_is_who_replies(
     assert read == [chat]
 
 
-def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("load", [sampled_replies, LanguageModel])
+def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path, load: Callable[[str], Any]) -> None:
     with pytest.raises(ModelError, match=r"language model '.*nowhere' cannot be loaded"):
-        sampled_replies(str(tmp_path / "nowhere"))
-    with pytest.raises(ModelError, match=r"language model '.*nowhere' cannot be loaded"):
-        LanguageModel(tmp_path / "nowhere")
+        load(str(tmp_path / "nowhere"))
 
 
 LIKELIHOOD_ROOM = 16

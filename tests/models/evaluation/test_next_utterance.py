@@ -70,7 +70,7 @@ def test_a_pairwise_model_has_its_row(pairwise: PairwiseModel, dialogues: list[D
     assert row.system == "pair · pairwise"
     assert row.ms_per_context > 0
     split = make_split(dialogues, [5], full_pool=False)
-    contexts = [[said.text for said in context.utterances] for context in split.contexts]
+    contexts = [context.texts for context in split.contexts]
     texts = [context.target.text for context in split.contexts]
     scores = pairwise.encode_contexts(contexts) @ pairwise.encode_responses(texts).T
     ranks = 1 + (scores > scores.diagonal()[:, None]).sum(axis=1)

@@ -43,15 +43,10 @@ def test_vectors_are_their_formula(model: PairwiseModel, pairwise_folder: Path, 
     assert np.allclose(model.responses(embeddings)[0], response, atol=1e-5)
 
 
-def test_shapes_and_unit_length(model: PairwiseModel) -> None:
+def test_shapes_are_those_of_the_projectors(model: PairwiseModel) -> None:
     assert (model.name, model.context_length, model.dimension) == ("pairwise", 3, 16)
-    contexts = model.encode_contexts([TEXTS, TEXTS[:1]])
-    responses = model.encode_responses(TEXTS)
-    assert contexts.shape == (2, 16)
-    assert responses.shape == (4, 16)
-    assert contexts.dtype == responses.dtype == np.float32
-    for vectors in (contexts, responses):
-        assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    for encode in (model.encode_contexts([TEXTS, TEXTS[:1]]), model.encode_responses(TEXTS[:2])):
+        assert (encode.shape, encode.dtype) == ((2, 16), np.float32)
     assert model.encode_contexts([]).shape == model.encode_responses([]).shape == (0, 16)
 
 

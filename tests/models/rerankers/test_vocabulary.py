@@ -45,6 +45,11 @@ def test_the_same_seed_gives_the_same_vectors() -> None:
     assert not np.allclose(one, other)
 
 
+def test_a_corpus_without_frequent_words_gives_the_unknown_alone() -> None:
+    vocabulary, vectors = word_vectors(["one", "two"], 4, min_count=2, epochs=1, seed=0)
+    assert len(vocabulary) == len(vectors) == FIRST
+
+
 def test_a_vocabulary_comes_back_from_its_file(tmp_path: Path) -> None:
     Vocabulary(("cät", "dog")).save(tmp_path / "words.json")
     assert Vocabulary.load(tmp_path / "words.json").words == ("cät", "dog")

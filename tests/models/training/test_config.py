@@ -41,7 +41,6 @@ def test_a_minimal_file_is_enough(tmp_path: Path) -> None:
     [
         ('kind = "triple"', 'kind = "tripel"', "kind"),
         ('base = "some/model"', "", "base"),
-        ("c3l = 1.0", "c3l = -1.0", "objectives.c3l"),
         ("c3l = 1.0", "cl3 = 1.0", "objectives.cl3"),
         ("c3l = 1.0", "c3l = 1.0\nquery_rows = []", "objectives.query_rows"),
         ('kind = "triple"', 'kind = "triple"\nseed = -1', "seed"),

@@ -25,12 +25,6 @@ async def test_page_loads_nothing_from_elsewhere(client: httpx.AsyncClient) -> N
             assert len(asset.content) > 1000
 
 
-async def test_every_reference_resolves(client: httpx.AsyncClient) -> None:
-    response = await client.get("/openapi.json")
-    references = set(re.findall(r'"#/components/schemas/([^"]+)"', response.text))
-    assert references <= set(response.json()["components"]["schemas"])
-
-
 def test_operation_ids_are_stable() -> None:
     assert sorted(operation["operationId"] for operation in OPERATIONS) == [
         "delete_candidate", "delete_pool", "delete_session", "get_pool", "get_scores",

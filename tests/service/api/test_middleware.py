@@ -31,11 +31,6 @@ async def test_request_ids_differ(client: httpx.AsyncClient) -> None:
     assert len(ids) == 5
 
 
-async def test_problem_carries_the_request_id(client: httpx.AsyncClient) -> None:
-    response = await client.get("/nowhere", headers={"X-Request-ID": "abc"})
-    assert response.json()["request_id"] == "abc"
-
-
 async def test_access_is_logged_without_text(
     client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:

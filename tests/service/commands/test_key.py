@@ -33,10 +33,6 @@ def test_a_key_may_select_and_is_kept_nowhere_but_where_it_is_shown() -> None:
     assert key not in value
 
 
-def test_each_key_is_another() -> None:
-    assert made("ada") != made("ada")
-
-
 @pytest.mark.parametrize("arguments", [["a b"], ["ada", "--scope", "root"]])
 def test_a_bad_name_or_scope_is_refused(arguments: list[str]) -> None:
     assert run(app, ["key", *arguments]).exit_code == 2

@@ -78,11 +78,3 @@ def test_nothing_else_is_answered(live: Live, path: str) -> None:
     answer = live.http.get(httpx.URL(str(live.http.base_url), raw_path=path.encode()))
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/problem+json"
-
-
-def test_requests_for_it_are_counted_by_route(live: Live) -> None:
-    for route, path in (("/", "/"), ("/console/{name}", "/console/main.js")):
-        asked = {"method": "GET", "route": route, "status": "200"}
-        counted = live.increase("turnwise_requests_total", **asked)
-        live.http.get(path)
-        assert counted() == 1

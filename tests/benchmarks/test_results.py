@@ -1,0 +1,28 @@
+"""The README's figures of speed are those of the recorded runs."""
+
+import importlib
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def results(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT))
+    return importlib.import_module("benchmarks.results")
+
+
+def test_the_table_of_the_readme_is_that_of_the_recorded_runs(results: ModuleType) -> None:
+    recorded = json.loads((ROOT / "benchmarks" / "results.json").read_text(encoding="utf-8"))
+    assert results.table(recorded) in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_runs_of_two_commits_are_not_joined(results: ModuleType) -> None:
+    about = {"versions": {}, "model": "default", "processor": "some", "cores": 2}
+    runs = [{"benchmark": name, "commit": name, **about} for name in ("load", "peer")]
+    with pytest.raises(SystemExit, match="peer ran on another commit"):
+        results.joined(runs)

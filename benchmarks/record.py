@@ -69,9 +69,14 @@ def run(
 def write(path: Path, value: object) -> None:
     """Write JSON; an object that holds no other stands on one line."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(value, indent=1, default=str)
+    text = json.dumps(value, indent=1, default=_relative)
     text = re.sub(r"\{[^{}]*\}", lambda found: re.sub(r"\s*\n\s*", " ", found[0]), text)
     path.write_text(text + "\n", encoding="utf-8")
+
+
+def _relative(value: object) -> str:
+    """Return a path of the repository without the folder that the repository is in."""
+    return str(value).removeprefix(f"{ROOT}/")
 
 
 def machine() -> dict[str, Any]:

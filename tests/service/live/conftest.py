@@ -12,7 +12,7 @@ from functools import cache
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import httpx
 import numpy as np
@@ -154,17 +154,20 @@ class Live:
         return answer
 
 
+Loop = Literal["auto", "asyncio"]
+
+
 class Launch(Protocol):
     def __call__(self, **settings: object) -> Live: ...
 
 
 @contextmanager
-def launching(**defaults: object) -> Iterator[Launch]:
+def launching(loop: Loop = "auto", **defaults: object) -> Iterator[Launch]:
     """Start services, each with its settings; all stop at the end."""
     with ExitStack() as stack:
 
         def start(**fields: object) -> Live:
-            live = serve(Settings.model_validate(defaults | fields))
+            live = serve(Settings.model_validate(defaults | fields), loop)
             stack.callback(live.stop)
             return live
 
@@ -198,7 +201,9 @@ def own(launch: Launch) -> Live:
 @pytest.fixture(scope="session")
 def share(defaults: dict[str, object]) -> Iterator[Launch]:
     """Services that tests share, each on a Redis of its own, which nobody empties."""
-    with ExitStack() as stack, launching(api_keys=[InNamespace.KEY], **defaults) as start:
+    # uvloop once crashed (a segmentation fault) where such a service ran beside other loops.
+    given = {"api_keys": [InNamespace.KEY], **defaults}
+    with ExitStack() as stack, launching("asyncio", **given) as start:
 
         def on_its_redis(**fields: object) -> Live:
             server = RedisServer()
@@ -253,11 +258,12 @@ def unseen(live: Live, items: Sequence[dict[str, str]]) -> list[dict[str, str]]:
     return [item | {"text": f"{item['text']} {live.namespace}"} for item in items]
 
 
-def serve(settings: Settings) -> Live:
+def serve(settings: Settings, loop: Loop = "auto") -> Live:
     api = create_app(settings)
     app = InNamespace(api)
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, http=BoundedProtocol, log_config=None, ws="none"))
+    config = uvicorn.Config(app, loop=loop, http=BoundedProtocol, log_config=None, ws="none")
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     while not server.started:

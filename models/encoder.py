@@ -43,7 +43,7 @@ transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 class UtteranceEncoder:
     """Encodes texts in their roles with any sentence-transformers model.
 
-    The special tokens of the model's vocabulary say of which kind it is (C3L, CCL with or without
+    The special tokens of the vocabulary decide the kind of the model (C3L, CCL with or without
     speaker tokens, plain); texts get the prefixes of that kind.
 
     Attributes:

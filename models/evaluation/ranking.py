@@ -1,4 +1,4 @@
-"""Ranking: order given candidates of which one or several are right (R10, Douban)."""
+"""Ranking: order given candidates; one or several of them are right (R10, Douban)."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping

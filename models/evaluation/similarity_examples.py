@@ -45,7 +45,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A last turn and choices, of which one is most similar to it.
+    """A last turn and choices; one choice is most similar to it.
 
     Attributes:
         said: The last turn, in its context.

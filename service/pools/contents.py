@@ -37,7 +37,7 @@ class Edit:
     """The change of one version: it removes ids, then adds or replaces candidates.
 
     Attributes:
-        candidates: n candidates with distinct ids, none of which is in `removed`.
+        candidates: n candidates with distinct ids; `removed` has none of them.
         vectors: Their vectors (n, d).
         removed: Ids; those that the pool lacks are ignored.
     """

@@ -50,7 +50,7 @@ def scored(system: System) -> list[float]:
 
 
 def found(model: Model, said: Sequence[Said] = SAID) -> dict[str, list[float]]:
-    """The scores of two pairs, the first of which has a context, by system."""
+    """The scores of two pairs by system; the first pair has a context."""
     pairs = [Pair(one, other, 0, "", "") for one, other in zip(said, OTHERS, strict=True)]
     return {system.name: scored(system) for system in cosine_systems(model, comparisons(pairs))}
 

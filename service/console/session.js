@@ -39,6 +39,8 @@ class Session extends EventTarget {
 
   #unsent = null;
   #asked = 0;
+  #open = () => {};
+  #opened = new Promise((resolve) => (this.#open = () => resolve(null)));
 
   /** Consecutive turns of one speaker are one utterance. @returns {Turn[][]} */
   get utterances() {
@@ -71,8 +73,12 @@ class Session extends EventTarget {
   async resume() {
     const stored = JSON.parse(sessionStorage.getItem(STORED) ?? "{}");
     Object.assign(this.settings, stored.settings);
-    if (stored.name) await this.open(stored.name, new Map(stored.seen));
-    else this.begin();
+    try {
+      if (stored.name) await this.open(stored.name, new Map(stored.seen));
+      else this.begin();
+    } finally {
+      this.#open();
+    }
   }
 
   /** Open a session by its name; a new one begins with its first turn. */
@@ -182,8 +188,12 @@ class Session extends EventTarget {
     return this.#unsent;
   }
 
-  /** Run one change at a time, and skip others, such as double clicks. Returns whether it ran. */
+  /**
+   * Run one change at a time, and skip others, such as double clicks. Returns whether it ran.
+   * While the page still loads, the change waits: the session has no name yet.
+   */
   async #alone(work) {
+    await this.#opened;
     if (this.busy) return false;
     this.busy = true;
     this.#changed();

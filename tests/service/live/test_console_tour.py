@@ -406,6 +406,21 @@ def test_a_turn_that_met_a_fault_is_sent_again_and_nothing_is_said_twice(
     assert console.transcript == [("user", "Hello there")]
 
 
+def test_what_is_said_while_the_page_still_loads_is_a_turn(
+    live: Live, console_of: OpenConsole
+) -> None:
+    console, held = console_of(live), list[Route]()
+    console.page.route("**/pools", lambda route: held.append(route))  # noqa: PLW0108 - needs a function
+    with console.page.expect_request("**/pools"):
+        console.open()
+    console.type("Hello there")
+    assert held
+    for route in held:
+        route.continue_()
+    expect(console.posts).to_have_count(1)
+    assert console.transcript == [("user", "Hello there")]
+
+
 def test_when_somebody_else_goes_on_the_text_is_kept_and_the_session_shown(
     console: Console,
 ) -> None:

@@ -26,7 +26,7 @@ class GivenCandidate(Value):
     text: Text
     id: str | None = None
     speaker: Speaker | None = None
-    """The speaker who should say it; by default the responder."""
+    """The speaker who would say it; by default the responder."""
 
 
 class Goal(Value):
@@ -46,7 +46,7 @@ class Avoided(Value):
     threshold: Finite
     """Candidates whose reachability of it (eq. 4 of C3L) is this or more are rejected."""
     speaker: Speaker | None = None
-    """The speaker who should say it; by default the responder."""
+    """The speaker who would say it; by default the responder."""
 
 
 _SOMETHING_TO_RANK_BY: dict[str, JsonValue] = {

@@ -175,7 +175,7 @@ def _with_base(models: list[str] | None, base: str, load: Callable[[str], M]) ->
 
 
 def default_retriever() -> str:
-    """Return the encoder that retrieves candidates: the base, or the shipped one without it."""
+    """Return the encoder that retrieves candidates: the default base, else the shipped model."""
     without = "retrieves candidates by the shipped model"
     return BASE if _has_base(BASE, without) else str(DEFAULT_MODEL)
 

@@ -39,7 +39,7 @@ def short_term(
         str | None,
         typer.Option(
             help="Encoder that retrieves hard negatives as candidates; its own rows are at a "
-            "disadvantage. By default the base, or the shipped model without it.",
+            "disadvantage. By default the default of --base, or the shipped model without it.",
             metavar="FOLDER_OR_NAME",
         ),
     ] = None,

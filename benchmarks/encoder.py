@@ -1,11 +1,11 @@
-"""Ways to encode on this machine: time of one text and of batches, and whether rankings agree.
+"""Compares ways to encode on this machine: the time of one text and of batches, and the rankings.
 
     python -m benchmarks.encoder [--texts FILE] [--threads N] [--out FILE]
 
 Each round measures every way once, so that the ratios hold on a busy machine too. `queue` is the
-encoder queue of the service, in front of ONNX Runtime (on a CPU). Agreement: each text as the last
-utterance of a context ranks all the texts as candidates, compared with torch float32. The file of
-`--texts` holds a text a line; the model is that of the settings.
+encoder queue of the service, in front of ONNX Runtime (on a CPU). To compare rankings, each text
+is the last utterance of a context and ranks all texts as candidates; the reference is torch
+float32. The file of `--texts` has one text on each line. The settings name the model.
 """
 
 import argparse
@@ -36,13 +36,13 @@ EXACT = "torch float32"
 LENGTHS = (10, 20, 40)
 BATCHES = (4, 10, 64)
 REST = 0.02
-"""Seconds between two ways: idle threads of torch spin for a while."""
+"""Seconds of pause between two ways, because idle threads of torch spin for a while."""
 
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--texts", type=Path, help="a text a line; made up where left out")
-    parser.add_argument("--made", type=int, default=300, help="number of texts that are made up")
+    parser.add_argument("--texts", type=Path, help="file with a text on each line")
+    parser.add_argument("--made", type=int, default=300, help="number of texts to make up")
     parser.add_argument("--threads", type=int, default=usable_cores())
     parser.add_argument("--rounds", type=int, default=5)
     run(parser, {"made": 20, "rounds": 1}, lambda options: asyncio.run(measure(options)))
@@ -61,7 +61,7 @@ async def measure(options: argparse.Namespace) -> Rows:
 
 
 def ways(served: UtteranceEncoder, queue: EncoderQueue) -> dict[str, Way]:
-    """Return from a name the function that encodes a batch of texts."""
+    """Return the functions that encode a batch of texts, by name."""
     exact = plain_encoder()
     half = UtteranceEncoder(exact.model, precision="bfloat16")
 
@@ -106,7 +106,7 @@ async def compare(
 
 
 def of_length(encoder: UtteranceEncoder, length: int) -> list[RoleText]:
-    """One utterance that is so many word pieces long, prefix and special tokens included."""
+    """Return one utterance of about `length` word pieces, including prefix and special tokens."""
     words = " ".join(islice(sayings(), 9)).split()
     cut = [RoleText(" ".join(words[:n]), Role.SECOND, Relation.OTHER) for n in range(1, len(words))]
     return [max(cut, key=lambda item: -abs(len(encoder.tokenize([item])[0]) - length))]
@@ -115,12 +115,12 @@ def of_length(encoder: UtteranceEncoder, length: int) -> list[RoleText]:
 async def timed(
     every: dict[str, Way], items: list[RoleText], rounds: int
 ) -> dict[str, list[float]]:
-    """Milliseconds of each call of each way, in rounds."""
+    """Return the milliseconds of each call, by the name of the way."""
     times: dict[str, list[float]] = {name: [] for name in every}
     for _ in range(rounds):
         for name, way in every.items():
             await asyncio.sleep(REST)
-            await way(items)  # what came before has left the caches cold
+            await way(items)  # the way before has left cold caches
             for _ in range(max(1, 10 // len(items))):
                 begin = time.perf_counter()
                 await way(items)
@@ -150,7 +150,7 @@ async def agreement(
 
 
 async def vectors(way: Way, texts: list[str], encoder: UtteranceEncoder) -> tuple[Float32, Float32]:
-    """Of every text as a candidate and as an utterance of the other speaker."""
+    """Return the vectors of every text, as a candidate and as an utterance of the other speaker."""
     return (
         await encoded(way, [RoleText(text, Role.AFTER) for text in texts], encoder),
         await encoded(

@@ -1,11 +1,12 @@
-"""A million candidates and more: memory, time to build, recall, latency, and edits meanwhile.
+"""Measures pools of a million candidates and more: memory, build time, recall, latency and edits.
 
     OMP_NUM_THREADS=1 python -m benchmarks.large_pools [--sizes N ...] [--keep FOLDER] [--out FILE]
 
-Vectors (float16) lie in a file that is mapped into memory. The first run makes it, and the index;
-the second run only measures. Half of the queries (`pools.py`) choose the number of lists, and half
-measure. Up to `--edits-up-to` candidates there are edits: one thread upserts and removes ten
-candidates each time while another searches; then a fold builds a new index beside that.
+The vectors (float16) are in a file that is mapped into memory. The first run writes the vectors and
+the index; later runs only measure. Half of the queries (`pools.py`) choose the number of lists, and
+half measure. Pools of up to `--edits-up-to` candidates are also edited: one thread upserts and
+removes ten candidates at a time while another searches, first alone, then while a fold builds a new
+index.
 """
 
 import argparse
@@ -41,7 +42,7 @@ EDIT = 10
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1_000_000, 10_000_000])
-    parser.add_argument("--keep", type=Path, default="runs/large", help="vectors and indexes")
+    parser.add_argument("--keep", type=Path, default="runs/large", help="folder of the vectors")
     parser.add_argument("--edits-up-to", type=int, default=1_000_000)
     run(parser, {"sizes": [20_000], "keep": Path("runs/large-toy")}, measure)
 
@@ -69,7 +70,7 @@ def measure(options: argparse.Namespace) -> Rows:
 
 
 def kept_vectors(path: Path, size: int, encoder: UtteranceEncoder) -> Float16:
-    """Return unit vectors (size, d), mapped from a file."""
+    """Return unit vectors (size, d), mapped from a file; write the file if it does not exist."""
     if not path.exists():
         made, done = path.with_suffix(".part"), 0
         shape = size, encoder.dimension
@@ -84,7 +85,7 @@ def kept_vectors(path: Path, size: int, encoder: UtteranceEncoder) -> Float16:
 
 
 def kept_index(path: Path, flat: FlatIndex, queries: Float32) -> IvfIndex:
-    """Return an index, from a file where it was built before."""
+    """Return the index; build it only if it has no file yet."""
     about = path.with_suffix(".json")
     if not about.exists():
         begin = time.process_time()
@@ -107,7 +108,7 @@ def built_in(path: Path) -> float:
 
 
 def searches(name: str, index: Index, queries: Float32, exact: list[Float32]) -> dict[str, object]:
-    """Return a row: recall, one query at a time, many at once as the service takes them."""
+    """Return a row: recall, and the times of single queries and of many at once."""
     index.search(queries[0], 10)
     took = [1e3 * taken(partial(index.search, query, 10)) for query in queries]
     with ThreadPoolExecutor(1, initializer=one_thread) as searching:
@@ -130,7 +131,7 @@ def searches(name: str, index: Index, queries: Float32, exact: list[Float32]) ->
 
 
 def measure_edits(ivf: IvfIndex, queries: Float32, chosen_by: Float32, rows: Rows) -> None:
-    """Search while edits land, then during a fold too; check that every answer is right."""
+    """Search during edits, then also during a fold; check that every answer is right."""
     editing = Editing(ivf)
     searched(editing, queries, "no edits", lambda: time.sleep(0.02), rows)
     searched(editing, queries, "edits", editing.edit, rows)
@@ -149,7 +150,7 @@ def measure_edits(ivf: IvfIndex, queries: Float32, chosen_by: Float32, rows: Row
 
 
 class Editing:
-    """Contents under edits, and the ids that must be found and that must not."""
+    """Contents under edits; knows the ids that a search must find, and those that it must not."""
 
     def __init__(self, ivf: IvfIndex) -> None:
         candidates = tuple(Candidate(str(place), "") for place in range(len(ivf)))
@@ -161,7 +162,7 @@ class Editing:
         self.gone = set[str]()
 
     def edit(self) -> None:
-        """Remove some candidates and add as many; a query for the last finds it."""
+        """Remove some candidates and add others; keep the last one, which a search must find."""
         gone = set(map(str, self._rng.integers(len(self.contents), size=EDIT))) - self.gone
         vectors = self._rng.standard_normal((EDIT, self.contents.base.index.dimension))
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -187,7 +188,7 @@ def searched(  # noqa: PLR0917
     rows: Rows,
     until: Event | None = None,
 ) -> None:
-    """Search until there are enough figures, or an event, while another thread works."""
+    """Search while another thread works, until an event or until there are enough figures."""
     over, took, edits = Event(), list[float](), list[float]()
 
     def edit() -> None:
@@ -204,14 +205,14 @@ def searched(  # noqa: PLR0917
         hits = contents.search(query, 10)
         took.append(1e3 * (time.perf_counter() - begin))
         if wrong := gone & {hit.candidate.id for hit in hits}:
-            raise SystemExit(f"{wrong} were removed, and found")
+            raise SystemExit(f"{wrong} were removed, but a search found them")
         time.sleep(0.005)
     over.set()
     thread.join()
     if editing.newest:
         id, vector = editing.last  # noqa: A001 - what it is
         if editing.contents.search(vector, 1)[0].candidate.id != id:
-            raise SystemExit(f"{id} was added, and not found")
+            raise SystemExit(f"{id} was added, but a search did not find it")
     rows.add(
         candidates=len(editing.contents),
         search=name,

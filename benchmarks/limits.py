@@ -1,13 +1,14 @@
-"""The time of each part of a turn, the machine's limit for it, and a whole turn over HTTP.
+"""Compares each part of a turn, and a whole turn over HTTP, with the limit of the machine.
 
-A limit is arithmetic or bytes divided by the machine's speed in the same run: the best matrix
-product, the best reading of memory by one thread, a bare round trip over a socket. Then one client
-posts turns, with pauses as people make them, in blocks that alternate with the bare encoder and the
-bare index, with the same pauses: idle cores and cold caches slow both down.
+A limit is the arithmetic or the bytes of the part, divided by the machine's speed in the same run:
+that of the best matrix product, of the best reading of memory by one thread, or of a bare round
+trip over a socket. Then one client posts turns, with pauses between them as people make. These
+blocks alternate with blocks of the bare encoder and the bare index, with the same pauses, because
+idle cores and cold caches slow both down.
 
     python -m benchmarks.limits [--sizes 1000 1000000] [--turn 100000] [--folder KEEP] [--out FILE]
 
-Model, device and threads are those of the settings (`TURNWISE_*`).
+The settings (`TURNWISE_*`) name the model, the device and the threads.
 """
 
 import argparse
@@ -59,7 +60,7 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--sizes", type=int, nargs="*", default=[1000, 100_000, 1_000_000])
     parser.add_argument("--turn", type=int, default=100_000, help="candidates of the whole turn")
-    parser.add_argument("--folder", type=Path, help="keeps made pools for the next run")
+    parser.add_argument("--folder", type=Path, help="keeps generated pools for the next run")
     parser.add_argument("--blocks", type=int, default=6, help="of 25 turns")
     run(parser, {"sizes": [1000], "turn": 1000, "blocks": 1}, measure)
 
@@ -68,7 +69,7 @@ def measure(options: argparse.Namespace) -> Rows:
     settings, rows = Settings(), Rows()
     line = partial(add, rows)
     one_thread()
-    torch.set_num_threads(len(os.sched_getaffinity(0)))  # whatever OMP_NUM_THREADS says
+    torch.set_num_threads(len(os.sched_getaffinity(0)))  # overrides OMP_NUM_THREADS
     with tempfile.TemporaryDirectory() as folder:
         link_models(Path(folder))
         encoder = load_encoder(settings, settings.model)
@@ -111,7 +112,7 @@ def operations(encoder: UtteranceEncoder, tokens: Tokens) -> float:
     """Return the floating-point operations of a batch: weights times word pieces, and attention."""
     transformer = transformer_of(encoder.model)
     layers = [m for m in transformer.modules() if isinstance(m, torch.nn.Linear)]
-    # The pooler stands in the weights of BERT, but a sentence encoder does not use it.
+    # The weights of BERT contain a pooler, which a sentence encoder does not use.
     unused = set(transformer.pooler.modules()) if hasattr(transformer, "pooler") else set()
     weights = sum(layer.weight.numel() for layer in layers if layer not in unused)
     config = transformer.config
@@ -120,7 +121,7 @@ def operations(encoder: UtteranceEncoder, tokens: Tokens) -> float:
 
 
 def arithmetic(device: torch.device) -> float:
-    """Return operations a second of the best matrix product, in the precision that serves."""
+    """Return operations a second of the best matrix product, in the precision of the service."""
     size, dtype = (2048, torch.float32) if device.type == "cpu" else (8192, torch.float16)
     one, other = (torch.ones(size, size, device=device, dtype=dtype) for _ in range(2))
 
@@ -133,7 +134,7 @@ def arithmetic(device: torch.device) -> float:
 
 
 def reading(size: int) -> float:
-    """Return bytes a second that one thread reads of so many, out of caches where they fit."""
+    """Return the bytes a second at which one thread reads `size` bytes, from caches if they fit."""
     values = np.ones(size // 8, np.uint64)
     return values.nbytes / min(taken(values.sum) for _ in range(10))
 
@@ -156,7 +157,7 @@ def searching(vectors: Float32, queries: Float32, exact_limit: int, line: Line) 
 
 
 def looked_at(index: IvfIndex) -> float:
-    """Return bytes: centroids, codes of the probed lists, vectors of the short list."""
+    """Return the bytes that a search reads: centroids, codes of lists, short-listed vectors."""
     d, n = index.dimension, len(index)
     codes = (index.bytes - n * d * 2) * index.probes / index.lists
     return 4 * d * index.lists + codes + 2 * d * index.short_list
@@ -198,7 +199,7 @@ async def appended(sessions: SessionStore, number: int, dimension: int) -> float
         second=vector, rows=vector,
     )  # fmt: skip
     if not await sessions.commit(key, base, change):
-        raise SystemExit("a session changed by itself")
+        raise SystemExit("another writer changed the session")
     return time.perf_counter() - begin
 
 
@@ -210,7 +211,7 @@ async def turns(  # noqa: PLR0917
     blocks: int,
     line: Line,
 ) -> None:
-    """Whole turns, in blocks that alternate with the bare parts; pauses before each."""
+    """Time whole turns, in blocks that alternate with blocks of the bare parts."""
     connection, echo = [await Connection.open(port) for port in ports]
     bare, whole, beyond, trips = list[float](), list[float](), list[float](), list[float]()
     for block in range(blocks):
@@ -234,12 +235,12 @@ async def turns(  # noqa: PLR0917
             await echo.post("/", body)
             trips.append(time.perf_counter() - begin)
     line("HTTP, with pauses", trips, beyond)
-    # Its limit is the bare encoder, then the bare index.
+    # The limit of a turn is the bare encoder, then the bare index.
     line(f"turn over HTTP, {len(index):,}, with pauses", bare, whole)
 
 
 class Echo(socketserver.StreamRequestHandler):
-    """Reads requests, and answers each at once."""
+    """Answers each request at once."""
 
     def handle(self) -> None:
         while line := self.rfile.readline():

@@ -1,9 +1,9 @@
-"""A service over HTTP: what it adds to a turn, and what batching gains under load.
+"""Measures a service over HTTP: the time of a turn, and the gain of batches under load.
 
-Starts `turnwise serve` with its private Redis and the given pool, twice: as it is, and with batches
-of one text. One client posts turns one after the other; then 32 sessions do at once. A session
-waits for its answers; those of `overload.py` do not. A pool is a file, or a number of made
-candidates.
+It starts `turnwise serve` twice, with its private Redis and the given pool: first with batches,
+then with one text a batch. One client posts turns one after the other; then 32 sessions do so at
+once. Each session waits for its answers (`overload.py` sends turns without waiting). A pool is a
+file, or a number of candidates to generate.
 
     python -m benchmarks.load [--turns 300] [--sessions 32] [--pool FILE_OR_NUMBER] [--out FILE]
 """
@@ -24,9 +24,9 @@ _WARM_UP = 20
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--turns", type=int, default=300, help="of the one client")
-    parser.add_argument("--sessions", type=int, default=32, help="that talk at once")
-    parser.add_argument("--each", type=int, default=40, help="turns of each of them")
+    parser.add_argument("--turns", type=int, default=300, help="turns of the single client")
+    parser.add_argument("--sessions", type=int, default=32, help="sessions at the same time")
+    parser.add_argument("--each", type=int, default=40, help="turns of each of these sessions")
     parser.add_argument("--pool", type=pool, default=REPLIES)
     run(parser, {"turns": 5, "sessions": 4, "each": 3}, measure)
 
@@ -47,7 +47,7 @@ async def one_client(port: int, turns: int, rows: Rows) -> None:
     connection = await Connection.open(port)
     totals, overheads, encoding = list[float](), list[float](), list[float]()
     for number, text in enumerate(islice(sayings(), turns + _WARM_UP)):
-        speaker = "user" if number % 2 == 0 else "bot"  # runs of one would be one long utterance
+        speaker = "user" if number % 2 == 0 else "bot"  # one speaker would be one utterance
         body = {"speaker": speaker, "text": text, "respond": True}
         begin = time.perf_counter()
         answer = await connection.post(f"/sessions/one-{number // 10}/turn", body)
@@ -57,7 +57,7 @@ async def one_client(port: int, turns: int, rows: Rows) -> None:
             totals.append(total)
             encoding.append(stages["encode"])
             overheads.append(total - stages["encode"] - stages["retrieve"])
-        await asyncio.sleep(0.03)  # as people do, so that the idle work is done
+        await asyncio.sleep(0.03)  # people pause too, and the idle work needs the time
     for name, values in (
         ("one client, turn", totals),
         ("one client, encoding", encoding),

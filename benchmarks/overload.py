@@ -1,15 +1,16 @@
-"""A service over HTTP in open loop: turns arrive at a rate, whether or not the last are answered.
+"""Overloads a service over HTTP in an open loop: turns arrive at a rate, answered or not.
 
-Each rate is a share of the throughput of 32 clients in a closed loop. Turns belong to chats of 2 to
-40: a user posts one to three turns in one go, the bot answers, and the user thinks for seconds. A
-turn of a go follows when the one before is answered or refused; a refused turn is sent again. The
-latency of a turn counts from when it was due, so that queueing shows. Beyond saturation the service
-should refuse (429) the rest, answer as many as before, and soon be fast again.
+Each rate is a share of the throughput of 32 clients in a closed loop. Chats have 2 to 40 turns: a
+user posts a run of one to three turns, the bot answers, and the user thinks for some seconds. The
+next turn of a run follows when the service has answered or rejected the turn before; the client
+sends a rejected turn again. The latency of a turn counts from when it was due, so that it includes
+the time in queues. Beyond saturation the service should reject the rest (429), answer as many turns
+as before, and be fast again soon.
 
     python -m benchmarks.overload [--pools FILE_OR_NUMBER ...] [--seconds 15] [--out FILE]
 
-The client runs on the same cores: the rows tell how many the client, the service with its Redis,
-and all other processes kept busy. The figures mean little where the others were busy.
+The client runs on the same cores. The rows show how many cores the client, the service with its
+Redis, and all other processes kept busy. If the others were busy, the figures mean little.
 """
 
 import argparse
@@ -36,12 +37,12 @@ AFTERWARDS = 0.25
 CLOSED, CLOSED_TURNS = 32, 20
 LONGEST_CHAT, LONGEST_GO = 40, 3
 THINKS = 3.0
-"""Seconds in the mean between an answer of the bot and what the user says next."""
+"""Mean seconds between an answer of the bot and the next turn of the user."""
 
 
 @dataclass
 class Chat:
-    """A session of a user, who posts one to three turns in one go, and a bot."""
+    """A session of a bot and a user, who posts runs of one to three turns."""
 
     path: str
     posts: list[dict[str, object]]
@@ -49,7 +50,7 @@ class Chat:
 
     @property
     def go(self) -> int:
-        """How many posts there are until the bot has answered."""
+        """The number of posts until the bot has answered."""
         said = [post["speaker"] for post in self.posts[self.turns :]]
         return said.index("bot") + 1 if "bot" in said else len(said)
 
@@ -62,7 +63,7 @@ class Outcome:
     rate: float
     seconds: float
     answered: list[tuple[float, float]] = field(default_factory=list)
-    """When each was due, in seconds from the start, and the milliseconds until its answer."""
+    """For each turn: the second when it was due, and the milliseconds until its answer."""
     refused: int = 0
     failed: int = 0
     batch: float = 0.0
@@ -72,7 +73,7 @@ class Outcome:
 
     @property
     def goodput(self) -> float:
-        """Turns a second that were answered before the last was due: not what waited then."""
+        """Turns a second that were answered before the last turn was due."""
         return sum(at + ms / 1e3 <= self.seconds for at, ms in self.answered) / self.seconds
 
     def within(self, second: int) -> list[float]:
@@ -84,7 +85,7 @@ class Outcome:
 
 
 class Client:
-    """Sends turns when they are due, over as many connections as that takes."""
+    """Sends turns when they are due, over as many connections as needed."""
 
     def __init__(self, port: int) -> None:
         self._port, self._idle = port, list[Connection]()
@@ -103,7 +104,7 @@ class Client:
 
     async def _go(self, begin: float, due: float, outcome: Outcome) -> None:
         chat = self._chat(due)
-        for _ in range(chat.go):  # what is refused is tried again, so that all rates say the same
+        for _ in range(chat.go):  # rejected turns go again, so that all rates post the same chats
             if chat.turns < len(chat.posts):
                 await self._turn(chat, due - begin, due, outcome)
             due = time.perf_counter()
@@ -116,7 +117,7 @@ class Client:
         request = "POST", chat.path, chat.posts[chat.turns]
         try:
             status, _ = await connection.request(*request)
-        except IncompleteReadError:  # the service closes what was idle for long
+        except IncompleteReadError:  # the service closes connections that are idle for long
             connection = await Connection.open(self._port)
             status, _ = await connection.request(*request)
         self._idle.append(connection)
@@ -129,7 +130,7 @@ class Client:
             outcome.failed += 1
 
     def _chat(self, now: float) -> Chat:
-        """Take the one whose user has thought longest, or begin another."""
+        """Return the chat whose user has thought longest, or a new one."""
         if self._thinking and self._thinking[0][0] <= now:
             return heapq.heappop(self._thinking)[2]
         number = next(self._names)
@@ -144,8 +145,8 @@ class Client:
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--pools", type=pool, nargs="+", default=[REPLIES])
-    parser.add_argument("--keep", type=Path, help="keeps made pools for the next run")
-    parser.add_argument("--seconds", type=float, default=15, help="of each rate")
+    parser.add_argument("--keep", type=Path, help="keeps generated pools for the next run")
+    parser.add_argument("--seconds", type=float, default=15, help="seconds of each rate")
     parser.add_argument("--shares", type=float, nargs="+", default=SHARES)
     run(parser, {"seconds": 1, "shares": [0.5, 2.0]}, measure)
 
@@ -188,7 +189,7 @@ async def overload(service: Served, name: str, options: argparse.Namespace, rows
 
 
 async def sums(service: Served) -> Float64:
-    """Return texts and batches encoded, CPU seconds of service, client and machine, the time."""
+    """Return encoded texts and batches; CPU seconds of service, client and machine; the time."""
     return np.array([
         await service.metric("turnwise_batch_texts_sum"),
         await service.metric("turnwise_batch_texts_count"),

@@ -1,15 +1,15 @@
-"""Turns a second over HTTP, beside a plain service of the same model and pool.
+"""Compares turns a second over HTTP with a plain service of the same model and pool.
 
 `straightforward.py` is FastAPI, `SentenceTransformer.encode` and a flat FAISS index in one process
-of uvicorn. It keeps only texts, so it encodes the whole context again, as one text; in a second
-row it encodes the last utterance alone, and knows less than Turnwise. Both services run all the
-time and are loaded in alternating blocks: clients post chats, a turn as soon as the last is
-answered, and every turn asks for replies. No text comes twice. `OMP_NUM_THREADS` is not passed on:
-each service chooses its threads.
+of uvicorn. It keeps only texts, so it encodes the whole context again, as one text. In a second row
+it encodes only the last utterance, and so ignores the rest of the context. Both services run all
+the time, and get load in alternating blocks: clients post chats, each turn as soon as the turn
+before is answered, and every turn asks for candidates. No text occurs twice. The services do not
+get `OMP_NUM_THREADS`: each chooses its threads.
 
     python -m benchmarks.peer [--sizes 1000 100000] [--clients 1 8 32] [--folder KEEP] [--out FILE]
 
-Turnwise takes its settings from `TURNWISE_*`; the plain service takes its device and model from
+Turnwise reads its settings from `TURNWISE_*`. The plain service reads its device and model from
 `TURNWISE_DEVICE` and `TURNWISE_MODEL`.
 """
 
@@ -39,7 +39,7 @@ _CHATS = count()
 
 @dataclass
 class System:
-    """A service under load, and how long its turns took."""
+    """A service under load, and the milliseconds of its turns."""
 
     name: str
     port: int
@@ -85,10 +85,10 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 100_000])
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32])
-    parser.add_argument("--turns", type=int, default=20, help="of a chat")
-    parser.add_argument("--seconds", type=float, default=4, help="of a block")
+    parser.add_argument("--turns", type=int, default=20, help="turns of a chat")
+    parser.add_argument("--seconds", type=float, default=4, help="seconds of a block")
     parser.add_argument("--blocks", type=int, default=3)
-    parser.add_argument("--folder", type=Path, help="keeps made pools for the next run")
+    parser.add_argument("--folder", type=Path, help="keeps generated pools for the next run")
     toy = {"sizes": [1000], "clients": [2], "turns": 3, "seconds": 0.5, "blocks": 1}
     run(parser, toy, measure)
 
@@ -128,7 +128,7 @@ async def compare(systems: Sequence[System], clients: int, options: argparse.Nam
 
 @contextmanager
 def straightforward(size: int) -> Iterator[int]:
-    """Run the peer over a made pool until the block ends; yield its port."""
+    """Run the plain service over a generated pool until the block ends; yield its port."""
     with tempfile.TemporaryDirectory() as folder:
         texts = replies()
         vectors = pool_like(plain_encoder().encode(texts, Role.AFTER), size)

@@ -1,8 +1,8 @@
-"""Utterances and pools for benchmarks: as many as are asked for.
+"""Generates utterances and pools for benchmarks, in any number.
 
-Utterances are all different, so that no cache knows them. The vectors of a pool are those of the
-example replies, mixed and blurred: millions need no encoding. Queries are running queries of
-utterances that the pool does not hold, as those of users are.
+All utterances differ, so that no cache holds them. The vectors of a pool are mixtures of those of
+the example replies, with noise, so that nobody has to encode millions of texts. Queries are running
+queries of utterances that the pool does not contain.
 """
 
 import json
@@ -30,7 +30,7 @@ Float16 = NDArray[np.float16]
 
 REPLIES = ROOT / "examples" / "replies.jsonl"
 SEEDS = count()
-"""No two measurements share a text, which a cache would know."""
+"""Seeds of utterances: no two measurements share a text, which a cache would hold."""
 
 _BLOCK = 4000
 _NOISE = 0.5
@@ -47,7 +47,7 @@ def replies(path: Path = REPLIES) -> list[str]:
 
 
 def mixed(seeds: Float32, size: int) -> Iterator[tuple[NDArray[np.int64], Float32]]:
-    """Yield unit vectors (n, d), block by block, and beside them which seeds (n,) they are of."""
+    """Yield blocks: the place of each vector's main seed (n,), and unit vectors (n, d)."""
     rng = np.random.default_rng(0)
     for start in range(0, size, _BLOCK):
         n = min(_BLOCK, size - start)
@@ -60,7 +60,7 @@ def mixed(seeds: Float32, size: int) -> Iterator[tuple[NDArray[np.int64], Float3
 
 
 def pool_like(seeds: Float32, size: int) -> Float32:
-    """Return unit vectors (size, d)."""
+    """Return the unit vectors (size, d) of a pool."""
     return np.concatenate([vectors for _, vectors in mixed(seeds, size)])
 
 
@@ -80,7 +80,7 @@ def context_vectors(encoder: UtteranceEncoder, said: Sequence[str]) -> tuple[Flo
 
 
 def write_pool(size: int, folder: Path, *, name: str = "default") -> None:
-    """Write a snapshot; a candidate's text tells which reply it is mostly like."""
+    """Write a snapshot of a generated pool; a candidate has the text of its main reply."""
     encoder = plain_encoder()
     texts, candidates = replies(), list[Candidate]()
     vectors = np.empty((size, encoder.dimension), np.float16)

@@ -1,6 +1,7 @@
-"""Options of every benchmark, and its run as JSON: the rows, and what they were measured with.
+"""The options that all benchmarks share, and the record of a run as JSON.
 
-`--toy` takes seconds and its figures mean nothing; `--out FILE` gets the run.
+A record has the rows, the options, and the commit, versions and machine of the run. `--toy` takes
+seconds, and its figures mean nothing. `--out FILE` writes the record.
 """
 
 import argparse
@@ -24,7 +25,7 @@ _PACKAGES = ("turnwise", "torch", "onnxruntime", "faiss-cpu", "redis")
 
 
 class Rows(list[dict[str, Any]]):
-    """The rows of a run; each is printed as it comes."""
+    """The rows of a run; each is printed when it is added."""
 
     def add(self, **row: object) -> None:
         self.append({
@@ -39,8 +40,8 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--toy", action="store_true", help="a run of seconds, to see that it works")
-    parser.add_argument("--out", type=Path, help="file that gets the run, as JSON")
+    parser.add_argument("--toy", action="store_true", help="a run of seconds, to check the program")
+    parser.add_argument("--out", type=Path, help="file to write the record to, as JSON")
     return parser
 
 
@@ -49,7 +50,7 @@ def run(
     toy: dict[str, object],
     measure: Callable[[argparse.Namespace], Rows],
 ) -> None:
-    """Measure with the options of the command line; `toy` has the defaults of a toy run."""
+    """Run a benchmark with the options of the command line; `toy` has the defaults of `--toy`."""
     if parser.parse_known_args()[0].toy:
         parser.set_defaults(**toy)
     options = parser.parse_args()
@@ -67,7 +68,7 @@ def run(
 
 
 def write(path: Path, value: object) -> None:
-    """Write JSON; an object that holds no other stands on one line."""
+    """Write JSON, with an object on one line if it contains no other object."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(value, indent=1, default=_relative)
     text = re.sub(r"\{[^{}]*\}", lambda found: re.sub(r"\s*\n\s*", " ", found[0]), text)
@@ -75,12 +76,12 @@ def write(path: Path, value: object) -> None:
 
 
 def _relative(value: object) -> str:
-    """Return a path of the repository without the folder that the repository is in."""
+    """Return a path relative to the repository, if it is in it."""
     return str(value).removeprefix(f"{ROOT}/")
 
 
 def machine() -> dict[str, Any]:
-    """Return when and with what a run begins: commit, versions, model, processor."""
+    """Return the facts of a run: date, commit, versions, model, processor, cores, load."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _output("git", "describe", "--always", "--dirty", "--exclude=*"),

@@ -1,15 +1,16 @@
-"""The README's table of speed, from runs of one commit on one machine.
+"""Writes the figures of speed in README and docs, from runs of one commit on one machine.
 
     python -m benchmarks.results runs/benchmarks/*.json
 
-Joins the runs into `benchmarks/results.json`, and writes the README's table. `make benchmarks` does
-the runs as well.
+It joins the runs into `benchmarks/results.json`, and writes the README's table and those of
+`docs/benchmarks.md` from that file. `make benchmarks` also does the runs.
 """
 
 import argparse
 import json
 import re
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from benchmarks.record import ROOT, write
 
 RESULTS = Path(__file__).with_name("results.json")
 README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "benchmarks.md"
 _SAME = ("commit", "versions", "model", "processor", "cores")
 _TABLE = re.compile(r"(?<=<!-- benchmarks/results.json -->\n).*?(?=\n<!-- end -->)", re.S)
+_RECORD = re.compile(r"(<!-- benchmarks/results.json: (\w+) -->\n).*?(?=\n<!-- end -->)", re.S)
 
 _BUSY = """
-Other programs kept the cores busy meanwhile: on a quiet machine all times are shorter, and the
-ratios differ (`docs/benchmarks.md` has some). Run `make benchmarks` on yours."""
+Other programs kept the cores busy: on a quiet machine all times are shorter, and the ratios differ.
+Run `make benchmarks` on yours."""
 
 Rows = list[dict[str, Any]]
 Figures = Iterator[tuple[str, str]]
@@ -37,6 +40,7 @@ def main() -> None:
     write(RESULTS, results)
     text = README.read_text("utf-8")
     README.write_text(_TABLE.sub(lambda _: table(results), text), encoding="utf-8")
+    PAGE.write_text(with_records(PAGE.read_text("utf-8"), results), encoding="utf-8")
 
 
 def joined(runs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -72,6 +76,43 @@ def table(results: dict[str, Any]) -> str:
         ),
     ]
     return "\n".join(lines)
+
+
+def with_records(page: str, results: dict[str, Any]) -> str:
+    """Return a page with the record of each benchmark that it marks."""
+    return _RECORD.sub(lambda found: found[1] + record(found[2], results), page)
+
+
+def record(benchmark: str, results: dict[str, Any]) -> str:
+    """Return a recorded run as text: its command, when and where it ran, and all rows."""
+    run = results["runs"].get(benchmark)
+    if run is None:
+        return "`benchmarks/results.json` has no run of this benchmark."
+    options = [
+        f"--{name.replace('_', '-')} {shown(value, ' ')}"
+        for name, value in run["options"].items()
+        if value is not None and name != "toy"
+    ]
+    about = (
+        f"`{' '.join([f'python -m benchmarks.{benchmark}', *options])}` on {run['date'][:10]} at "
+        f"commit `{results['commit']}`, with {results['cores']} cores ({results['processor']}) "
+        f"and a load average of {run['load']:.1f}:"
+    )
+    tables = (rows_table(list(rows)) for _, rows in groupby(run["rows"], key=tuple))
+    return "\n\n".join([about, *tables])
+
+
+def rows_table(rows: Rows) -> str:
+    """Return rows of the same fields as a table."""
+    lines = [[name.replace("_", " ") for name in rows[0]], ["---"] * len(rows[0])]
+    lines += [[shown(value, ", ") for value in row.values()] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def shown(value: object, separator: str) -> str:
+    if isinstance(value, list):
+        return separator.join(map(str, value))
+    return "" if value is None else str(value)
 
 
 def turns(rows: Rows) -> Figures:

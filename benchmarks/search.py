@@ -1,11 +1,11 @@
-"""Time and recall of searching a pool, by its size and by the index.
+"""Measures the time and recall of searches, by the size of the pool and by the index.
 
     OMP_NUM_THREADS=1 python -m benchmarks.search [--vectors V.npy --queries Q.npy] [--out FILE]
 
-One query at a time, as turns come. Random unit vectors are the hardest case for an approximate
-index; clustered ones are like the replies of a service, and so are the queries: sums of rows of
-contexts, which lie off the data. `--vectors` (n, d) and `--queries` (m, d) take real ones. From a
-million on: `large_pools.py`.
+It searches with one query at a time, as turns do. Random unit vectors are the hardest case for an
+approximate index. Clustered vectors resemble the replies of a service. The queries are running
+queries of contexts, which are not among the vectors. `--vectors` (n, d) and `--queries` (m, d) take
+real ones. For a million candidates or more, use `large_pools.py`.
 """
 
 import argparse

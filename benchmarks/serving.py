@@ -1,7 +1,7 @@
-"""A service for the benchmarks over HTTP, a lean client, and the figures of a process.
+"""A service for the benchmarks over HTTP, a lean client, and the resources of a process.
 
 The service is `turnwise serve` with its private Redis. Its pool is a file of candidates, or a
-number of made ones (`pools.py`), which `turnwise pool restore` loads.
+number of generated ones (`pools.py`), which `turnwise pool restore` loads.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _TURNWISE = Path(sys.executable).with_name("turnwise")
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A kept-alive connection, as lean as can be: the client shares the machine's cores."""
+    """A kept-alive connection. It is lean because the client shares the machine's cores."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -44,7 +44,7 @@ class Connection:
         return cls(*await asyncio.open_connection("127.0.0.1", port))
 
     async def post(self, path: str, body: object) -> dict[str, Any]:
-        """Return the answer; what the service refuses because it is busy is sent again."""
+        """Return the answer. If the service is busy (429), send the request again."""
         status, answer = await self.request("POST", path, body)
         while status == 429:
             await asyncio.sleep(_BUSY_SECONDS)
@@ -55,7 +55,7 @@ class Connection:
         return found
 
     async def request(self, method: str, path: str, body: object = None) -> tuple[int, bytes]:
-        """Return the status and the answer, whatever they are."""
+        """Return the status and the body of the answer."""
         self.send(method, path, body)
         head = (await self.reader.readuntil(b"\r\n\r\n")).lower()
         found = re.search(rb"content-length: (\d+)", head)
@@ -63,7 +63,7 @@ class Connection:
         return int(head.split(b" ", 2)[1]), content
 
     def send(self, method: str, path: str, body: object = None) -> None:
-        """Send a request, and leave the answer to whoever wants it."""
+        """Send a request, and do not wait for the answer."""
         payload = b"" if body is None else json.dumps(body).encode()
         self.writer.write(
             f"{method} {path} HTTP/1.1\r\nHost: b\r\nContent-Type: application/json\r\n"
@@ -74,7 +74,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process, as Linux tells of it."""
+    """The resources of a process, read from `/proc`."""
 
     pid: int
 
@@ -90,7 +90,7 @@ class Process:
 
     @property
     def most_resident(self) -> int:
-        """Bytes of memory when it had most."""
+        """Most bytes of memory that it has had."""
         return 1024 * self._number("VmHWM")
 
     @property
@@ -111,7 +111,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A service that runs."""
+    """A running service, and its Redis."""
 
     port: int
     redis: Redis
@@ -132,7 +132,7 @@ class Served:
 
 
 def busy_seconds() -> float:
-    """Return CPU seconds of the whole machine, those included that its host took away."""
+    """Return the CPU seconds of the whole machine, including those that its host took away."""
     line = Path("/proc/stat").read_text(encoding="utf-8").partition("\n")[0]
     user, nice, system, _idle, _waiting, *rest = map(int, line.split()[1:9])
     return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
@@ -150,10 +150,10 @@ def served(
     """Run the service until the block ends.
 
     Args:
-        pool: A file of candidates, or how many are made.
-        folder: Keeps made pools for the next time.
+        pool: A file of candidates, or how many to generate.
+        folder: Keeps generated pools for the next run.
         before: Python code that the service runs first.
-        settings: Of the service.
+        settings: More settings of the service, by variable.
     """
     with tempfile.TemporaryDirectory() as temporary:
         data = Path(temporary)
@@ -189,7 +189,7 @@ def served(
 
 
 def link_models(data: Path) -> None:
-    """Let a service with this data folder find the models that were exported before."""
+    """Link the models that were exported before into a service's data folder."""
     exported = Settings().data_dir.resolve() / "models"
     exported.mkdir(parents=True, exist_ok=True)
     data.mkdir(parents=True, exist_ok=True)
@@ -198,7 +198,7 @@ def link_models(data: Path) -> None:
 
 
 def _made(size: int, folder: Path) -> Path:
-    """Return the data folder of a service with a made pool, which is made where it is not there."""
+    """Return the data folder of a service with a generated pool; generate it if needed."""
     data = folder / f"pool-{size}"
     if not data.exists():
         with tempfile.TemporaryDirectory(dir=folder) as temporary:
@@ -219,7 +219,7 @@ def free_port() -> int:
 
 
 async def until_ready(port: int, process: subprocess.Popen[bytes], size: int = 0) -> None:
-    """Wait until a service is ready, and a large pool is under its index."""
+    """Wait until a service is ready, and has indexed a large pool."""
     end = time.monotonic() + _READY_SECONDS
     while time.monotonic() < end and process.poll() is None:
         try:

@@ -1,10 +1,11 @@
-"""Ten minutes of mixed load, with the memory of the service watched.
+"""Runs ten minutes of mixed load and watches the memory of the service.
 
-Chats come and go: turns, searches, rankings, plans and edits of a pool. Sessions are deleted or
-expire; some requests are invalid or too many; some clients disconnect before the answer or within
-a request. Sessions expire early, so that whatever fills up is full when the second half begins.
-The exit status is 1 if the service or its Redis gains more than the bound every 1,000 turns in that
-half, or answers 500.
+Chats begin and end. They send turns, searches, rankings, plans and edits of a pool. Some delete
+their sessions, and the other sessions expire. Some requests are invalid, some are too many at once,
+and some clients disconnect before the answer or within a request. Sessions expire early, so that
+memory has stopped growing when the second half begins. The exit status is 1 if, in the second half,
+the memory of the service or its Redis grows by more than the bound (KB) every 1,000 turns, or if
+the service answers 500.
 
     python -m benchmarks.soak [--minutes 10] [--bound 256] [--out FILE]
 """
@@ -26,10 +27,10 @@ from benchmarks.serving import Connection, Served, served
 
 CHATS = 12
 PAUSE = 0.25
-"""Seconds between two requests of a chat, in the mean."""
+"""Mean seconds between two requests of a chat."""
 SAMPLE = 2.0
 EDITABLE = 300
-"""Candidates that come and go beside those that stay."""
+"""Candidates of the pool that the chats edit."""
 SETTINGS = {
     "TURNWISE_SESSION_TTL": "20",
 }
@@ -69,7 +70,7 @@ class Chats:
             connection = await Connection.open(self._port)
             try:
                 await self._chat(connection, next(self._numbers), over)
-            except asyncio.IncompleteReadError:  # closed by the service, as what was idle for long
+            except asyncio.IncompleteReadError:  # the service closes idle connections
                 self.statuses["closed", 0] += 1
             finally:
                 connection.writer.close()
@@ -139,7 +140,7 @@ class Chats:
         await self._do("unknown session", connection, "GET", unknown)
 
     async def _flood(self, _connection: Connection, _path: str) -> None:
-        """Send more at once than the queue takes."""
+        """Send more requests at once than the encoder queue takes."""
 
         async def one(text: str) -> None:
             connection = await Connection.open(self._port)
@@ -151,7 +152,7 @@ class Chats:
             await asyncio.gather(*map(one, islice(sayings(next(self._numbers)), 80)))
 
     async def _leave(self, _connection: Connection, path: str) -> None:
-        """Leave before the answer, and in the middle of a request."""
+        """Disconnect before the answer, and in the middle of a request."""
         body = {"speaker": "user", "text": next(sayings(next(self._numbers)))}
         for left in (False, True):
             connection = await Connection.open(self._port)
@@ -207,7 +208,8 @@ async def soak(service: Served, seconds: float) -> tuple[list[Sample], Counter[t
     chats, samples, over = Chats(service.port), list[Sample](), asyncio.Event()
 
     async def watch() -> None:
-        while (elapsed := len(samples) * SAMPLE) < seconds:  # a pause of the machine does not count
+        # Samples count, not the clock, so that a pause of the machine does not count.
+        while (elapsed := len(samples) * SAMPLE) < seconds:
             now = await sample(service, elapsed, chats.turns)
             if len(samples) % 30 == 0:
                 print(
@@ -238,7 +240,7 @@ async def sample(service: Served, seconds: float, turns: int) -> Sample:
 
 
 def trends(samples: list[Sample]) -> Rows:
-    """Return for each measure its range, and how it changes with the turns."""
+    """Return the range of each measure, and its slope over the turns."""
     turns, rows = np.array([sample.turns for sample in samples]) / 1000, Rows()
     for name in list(Sample.__slots__)[2:]:
         values = np.array([getattr(sample, name) for sample in samples], float)

@@ -1,8 +1,8 @@
 """A plain service: FastAPI, sentence-transformers and a flat FAISS index.
 
-`peer.py` starts it. Contexts stay in memory. `SentenceTransformer.encode` encodes a text in the
-handler, in one of the server's threads: the whole context as one text, or the last utterance alone,
-as the request says. `STRAIGHTFORWARD` names a folder with `vectors.npy` and `texts.json`.
+`peer.py` starts it. It keeps contexts in memory. The handler, in one of the server's threads, calls
+`SentenceTransformer.encode` on the whole context as one text, or on the last utterance alone; the
+request chooses. `STRAIGHTFORWARD` names a folder with `vectors.npy` and `texts.json`.
 """
 
 import json
@@ -51,12 +51,12 @@ class Reply(BaseModel):
 
 @app.get("/readyz")
 def ready() -> None:
-    """Answer once everything is loaded."""
+    """Answer 200. The server answers only after it has loaded the model and the vectors."""
 
 
 @app.post("/sessions/{session_id}/turn")
 def turn(session_id: str, turn: Turn) -> list[Reply]:
-    """Keep an utterance and return the nearest replies."""
+    """Add an utterance to the context and return the nearest candidates."""
     context = CONTEXTS.setdefault(session_id, [])
     context.append(turn.text)
     text = " ".join(context) if turn.encode == "context" else turn.text

@@ -1,11 +1,11 @@
-"""One new turn, encoding included, against the published library: time, memory, agreement.
+"""Compares one new turn with the published library: time, memory, and agreement of the rankings.
 
 Both get the same model, context, candidates and texts, in the same process, in alternating blocks
-of turns; the first turn of a block finds cold caches and does not count. The clock of Turnwise
-covers the use case behind `/sessions/{id}/turn`: reading Redis, encoder queue, search, commit. It
+of turns. The first turn of a block finds cold caches and does not count. The clock of Turnwise
+covers the use case behind `/sessions/{id}/turn`: read of Redis, encoder queue, search, commit. It
 leaves out HTTP, and the [B1] vector that Turnwise encodes after the answer. The clock of the
-library covers encoding, scoring and sorting; its state stays in memory. Where the library is not
-installed, only Turnwise is measured.
+library covers encoding, scoring and sorting; its state stays in memory. Without the library, the
+program measures only Turnwise.
 
     pip install --no-deps triple-encoders; pip install pandas
     python -m benchmarks.turn [--sizes 1000 100000] [--contexts 2 10 50] [--turns 8] [--out FILE]
@@ -56,8 +56,8 @@ from turnwise.service.state.private_redis import running_url
 from turnwise.service.wire.sessions import TurnRequest
 
 _REST = 0.5
-"""Seconds between blocks: idle threads of torch and ONNX Runtime spin for a while, and would take
-the cores from what is measured next."""
+"""Seconds of pause between blocks. Idle threads of torch and ONNX Runtime spin for a while, and
+would take the cores from the next block."""
 _NAMESPACE = "benchmark"
 
 
@@ -65,9 +65,11 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000, 100_000, 1_000_000])
     parser.add_argument("--contexts", type=int, nargs="+", default=[2, 10, 50])
-    parser.add_argument("--turns", type=int, default=8, help="of a block")
+    parser.add_argument("--turns", type=int, default=8, help="turns of a block")
     parser.add_argument("--blocks", type=int, default=3)
-    parser.add_argument("--approximate", type=int, default=100_000, help="size from which on")
+    parser.add_argument(
+        "--approximate", type=int, default=100_000, help="size from which to use both indexes"
+    )
     toy = {"sizes": [1000], "contexts": [2], "turns": 2, "blocks": 1}
     run(parser, toy, lambda options: uvloop.run(measure(options)))
 
@@ -129,17 +131,17 @@ async def compare(  # noqa: PLR0917
 
 
 def exact_top(plain: UtteranceEncoder, said: Sequence[str], vectors: Float32) -> set[int]:
-    """Return the best ten by eq. 3 in float32 throughout, torch's encoder, every candidate."""
+    """Return the best ten of all candidates by eq. 3, in float32 throughout and with torch."""
     scores = vectors @ running_query(rows(*context_vectors(plain, said)))
     return set(np.argsort(-scores)[:10].tolist())
 
 
 class Library:
-    """The published implementation, as its README uses it."""
+    """The published implementation, used as its README does."""
 
     def __init__(self, peer: Any) -> None:  # noqa: ANN401 - the library's own type
         self._peer = peer
-        self._peer.model.float()  # as ours computes; the weights are stored in float16
+        self._peer.model.float()  # the weights are in float16, but Turnwise computes in float32
 
     @classmethod
     def find(cls) -> "Library | None":
@@ -177,7 +179,7 @@ class Library:
 
 
 class Ours:
-    """The service without HTTP, over an index that is given instead of a pool's."""
+    """The service without HTTP, over a given index instead of that of a pool."""
 
     def __init__(self, services: Services, redis: Redis) -> None:
         self._services, self._redis = services, redis
@@ -197,7 +199,7 @@ class Ours:
                     yield cls(app.state.services, redis)
 
     def search(self, index: Index) -> None:
-        """Let turns search this index, whatever pool they ask for."""
+        """Let all turns search this index, whichever pool they name."""
         candidates = tuple(Candidate(str(place), "") for place in range(len(index)))
         contents = Contents(Segment(candidates, index), Contents.empty(index.dimension).overlay)
         metrics = self._services.metrics
@@ -218,7 +220,7 @@ class Ours:
         begin = time.perf_counter()
         found = await self._post(text, respond=True)
         seconds = time.perf_counter() - begin
-        await self._services.turns.close()  # the idle work
+        await self._services.turns.close()  # wait for the idle work
         await self._services.sessions.undo(_NAMESPACE, self._session)
         return seconds, found
 

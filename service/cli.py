@@ -23,7 +23,7 @@ _EXTRAS = {
     "train": "train",
     "evaluate": "train",
 }
-"""The extra that brings every package of a command; the other commands need none."""
+"""The extra that each command needs; the other commands need none."""
 
 app = typer.Typer(
     no_args_is_help=True,

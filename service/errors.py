@@ -1,7 +1,7 @@
 """Errors that a request can fail with: each problem type and its HTTP status, 400 to 503.
 
 - ServiceError: any of them; a class has `status`, `slug` and `title`, an instance `detail`.
-  - InvalidRequest 422: fields have invalid values; `errors` names each field.
+  - InvalidRequest 422: fields have invalid values; `errors` lists them.
   - IdempotencyMismatch 422: an earlier request with this Idempotency-Key had another body.
   - Malformed 400: the bytes are not an HTTP request.
   - Unauthenticated 401: there is no API key, or it is unknown.
@@ -107,7 +107,7 @@ class MethodNotAllowed(ServiceError):
 
 
 class BodyTooSlow(ServiceError):
-    status, slug, title = 408, "body-too-slow", "Body did not come in time"
+    status, slug, title = 408, "body-too-slow", "Body did not arrive in time"
 
 
 class Conflict(ServiceError):
@@ -123,11 +123,11 @@ class SessionStarted(Conflict):
 
 
 class SessionFull(Conflict):
-    slug, title = "session-full", "Session has reached its number of turns"
+    slug, title = "session-full", "Session has reached its maximum number of turns"
 
 
 class PoolFull(Conflict):
-    slug, title = "pool-full", "Pool has reached its size"
+    slug, title = "pool-full", "Pool has reached its maximum size"
 
 
 class BodyTooLarge(ServiceError):

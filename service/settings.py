@@ -38,7 +38,7 @@ _REPORTED = (
 class Limits(BaseSettings):
     """Limits of requests, sessions and pools. Three are settings; the rest are constants.
 
-    `GET /version` reports all of them, and a request past one gets a problem that names it.
+    `GET /version` reports all of them. A request that exceeds one gets a problem that names it.
     """
 
     model_config = SettingsConfigDict(
@@ -52,13 +52,13 @@ class Limits(BaseSettings):
     max_metadata_bytes: ClassVar[int] = 4096
     """Bytes of one candidate's metadata as JSON."""
     max_candidates: ClassVar[int] = 1000
-    """Candidates given with a call to /rank."""
+    """Candidates that a call to /rank gives."""
     max_goals: ClassVar[int] = 64
-    """Goals of a call, and utterances to avoid."""
+    """Goals of a request, or its utterances to avoid."""
     max_top_k: ClassVar[int] = 100
-    """Replies or orders that a request may ask for; a /rank without `top_k` gets all."""
+    """Candidates or orders that a request may ask for; a /rank without `top_k` gets all."""
     queue_limit: ClassVar[int] = 2048
-    """Texts that may wait for the encoder ahead of bulk work."""
+    """Texts that may wait for the encoder; those of the bulk lane do not count."""
 
     max_upload_bytes: PositiveInt = 256 << 20
     """Bytes of an upload of candidates."""
@@ -69,21 +69,21 @@ class Limits(BaseSettings):
 
 
 class Settings(Limits):
-    """All settings. Values that would be unsafe together stop the start."""
+    """All settings. The service does not start if their values are unsafe together."""
 
     host: str = "127.0.0.1"
     """Address to bind to."""
     port: int = Field(default=8000, ge=0, le=65535)
     """Port to bind to; 0 takes a free one."""
     allow_anonymous: bool = False
-    """Bind to more than loopback although there are no API keys."""
+    """Whether the service may bind to more than loopback without API keys."""
     api_keys: tuple[ApiKey, ...] = ()
     """JSON: `[{"name", "sha256", "scopes"}]`; `turnwise key NAME` makes one."""
 
     redis_url: str | None = None
-    """`redis://`, `rediss://`, `unix://`, `redis+sentinel://`; by default a private one."""
+    """`redis://`, `rediss://`, `unix://` or `redis+sentinel://`; by default a private Redis."""
     redis_cluster: bool = False
-    """The URL names a node of a Redis Cluster."""
+    """Whether the URL names a node of a Redis Cluster."""
     redis_timeout: Seconds = 2.0
     """Seconds that a command or a connection may take."""
     data_dir: Path = Path(".turnwise")
@@ -94,11 +94,11 @@ class Settings(Limits):
     device: str | None = None
     """A torch device; by default a GPU if there is one, else the CPU."""
     pairwise: Path | None = None
-    """A trained pairwise model, for pools with `"encoder": "pairwise"`."""
+    """Folder of a trained pairwise model, for pools with `"encoder": "pairwise"`."""
     reranker: Path | None = None
-    """A trained IoI network, for requests with `"rerank": "ioi"`."""
+    """Folder of a trained IoI network, for requests with `"rerank": "ioi"`."""
     default_pool: Path | None = None
-    """Candidates (JSONL) for the pool `default`, if there is none of that name yet."""
+    """File of candidates (JSONL) for the pool `default`, loaded if there is no such pool yet."""
 
     session_ttl: int = Field(default=86_400, ge=1, le=1 << 31)
     """Seconds that a session lives after its last turn."""
@@ -117,7 +117,7 @@ class Settings(Limits):
     log_text: bool = False
     """Whether logs may hold the texts of users."""
     tracing: bool = False
-    """OpenTelemetry traces; needs the extra `tracing`, configured by `OTEL_*`."""
+    """Whether to send OpenTelemetry traces, configured by `OTEL_*`; needs the extra `tracing`."""
 
     @property
     def limits(self) -> dict[str, float]:
@@ -179,7 +179,7 @@ def read_settings(**given: object) -> Settings:
     """Return the settings of the environment; an argument overrides its variable.
 
     Raises:
-        SettingsError: A variable is unknown or has a wrong value; the text names each.
+        SettingsError: A variable is unknown or has a wrong value; the message names each.
     """
     known = {_PREFIX + name.upper() for name in Settings.model_fields} | _OF_CLIENTS
     if unknown := [name for name in _variables() if name.upper() not in known | _REMOVED]:

@@ -14,7 +14,7 @@ from turnwise.service.errors import InvalidRequest
 
 
 class JsonRoute(APIRoute):
-    """A route that parses JSON strictly (RFC 8259): no NaN, no lone surrogates, bounded."""
+    """A route that parses JSON strictly: RFC 8259, no NaN, no lone surrogates, limited counts."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return a handler that gives the route a request with the strict parser."""
@@ -48,7 +48,7 @@ def parse_json(data: bytes) -> Any:  # noqa: ANN401 - whatever the JSON holds
 def answer(
     value: object, timings_ms: Mapping[str, float] | None = None, status: int = 200
 ) -> Response:
-    """Return a value as a JSON answer. It is not validated again: its type guarantees that.
+    """Return a value as a JSON answer. Its type guarantees that it needs no further validation.
 
     Args:
         value: A pydantic model or a dataclass.

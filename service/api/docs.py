@@ -1,4 +1,4 @@
-"""The documentation at `/docs` with its texts. It loads no scripts from other servers."""
+"""The documentation at `/docs`, and its texts. The page loads no scripts from other servers."""
 
 from collections.abc import Iterable
 from importlib.resources import files
@@ -28,17 +28,18 @@ Responses = dict[int | str, dict[str, Any]]
 
 DESCRIPTION = """
 Turnwise selects the replies of a chatbot. Post each turn of a session as it is said. The answer
-holds the best candidates of a pool of hundreds or millions, and only the new utterance is encoded.
+holds the best candidates of a pool of hundreds or millions. Turnwise encodes only the new
+utterance.
 
 Every error is a problem document (RFC 9457, `application/problem+json`). Its `type` is
-`urn:turnwise:problem:` and a name that does not change; its `errors` name the fields at fault. If
+`urn:turnwise:problem:` and a name that does not change; its `errors` name the invalid fields. If
 an answer has the header `Retry-After`, the same request may succeed later.
 
 `PUT` answers 200 with the resource, whether it is new or existed before. `DELETE` of a session or a
 pool answers 204. `DELETE` of a turn or a candidate answers 200 with the new state.
 
-Every answer has an `X-Request-ID`: that of the request if it is well-formed, else a new one. The
-exceptions are the 400 to a request that is not HTTP, and 431.
+Every answer has an `X-Request-ID`: that of the request if it is well-formed, else a new one. Two
+answers have none: 400 to a request that is not HTTP, and 431.
 """
 TAGS = [
     {
@@ -46,7 +47,7 @@ TAGS = [
         "description": "Sessions of a chatbot: turns, transcripts, score matrices.",
     },
     {"name": "rank", "description": "Rank candidates by context, or toward goals."},
-    {"name": "plan", "description": "Order goals by how a dialogue can reach them."},
+    {"name": "plan", "description": "Put goals into the order in which a dialogue can reach them."},
     {"name": "pools", "description": "Named, versioned sets of candidates."},
     {"name": "operation", "description": "Probes, metrics and version. They need no API key."},
 ]

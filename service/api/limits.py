@@ -36,7 +36,7 @@ def check_limits(limits: Limits, request: BaseModel) -> None:
 
 
 def check_counts(limits: Limits, body: object) -> None:
-    """Reject a body with far too many values, before time is spent on validating it.
+    """Reject a body with far too many values, before validation spends time on it.
 
     Raises:
         InvalidRequest: A list or an object has too many values; the error names the field.
@@ -54,7 +54,7 @@ def check_counts(limits: Limits, body: object) -> None:
 
 
 def _left_after(value: object, left: int) -> int:
-    """Return `left` less the number of values in `value`; counting stops below 0."""
+    """Return `left` minus the number of values in `value`; counting stops below 0."""
     left -= 1
     if isinstance(value, dict | list):
         for each in value.values() if isinstance(value, dict) else value:

@@ -107,8 +107,8 @@ class RequestIds(_HttpMiddleware):
 class Observation(_HttpMiddleware):
     """Counts, times and logs requests by route.
 
-    Answers an unexpected exception with a problem document. Does the same for a request that the
-    server cancels at the end of a drain.
+    It answers an unexpected exception with a problem document. It does the same for a request that
+    the server cancels at the end of a drain.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
@@ -136,7 +136,7 @@ class Observation(_HttpMiddleware):
         except Exception:
             _log.exception("a request failed")
             if status:
-                raise  # the server closes the connection, so the client sees the cut
+                raise  # the server closes the connection, so the client notices
             await problem_response(ServiceError("the service failed unexpectedly"))(
                 scope, receive, observed
             )
@@ -214,7 +214,7 @@ class BodyLimit(_HttpMiddleware):
         await self.app(scope, counted, send)
 
     def _most(self, scope: Scope) -> int:
-        # Match the whole path: a session may be named `candidates`, and JSON is read whole.
+        # Match the whole path: a session may be named `candidates`, and its bodies are no uploads.
         upload = scope["method"] == "PUT" and _UPLOAD.fullmatch(scope["path"])
         return self._limits.max_upload_bytes if upload else self._limits.max_body_bytes
 
@@ -242,7 +242,7 @@ class Cancellation(_HttpMiddleware):
             await self.app(scope, client.receive, client.send)
         except asyncio.CancelledError:
             if not client.left or client.task.uncancel():
-                raise  # another cause than the client cancelled it
+                raise  # something other than the disconnect cancelled it
         finally:
             client.forget()
 

@@ -45,10 +45,10 @@ _log = logging.getLogger("turnwise.api")
     responses=failures(NotReady, keyed=False),
 )
 async def livez(services: ServicesDep) -> Response:
-    """Answers 200, unless only a restart can help.
+    """Answers 200 unless the process needs a restart.
 
-    A restart is needed when the device has not finished a batch for a minute: the thread that waits
-    for it cannot be stopped or replaced. `/readyz` answers 503 after ten seconds of this.
+    It needs one when the device has not finished a batch for a minute, because Python cannot stop
+    or replace the thread that waits for the device. `/readyz` answers 503 after ten seconds.
     """
     if any(queue.hung for queue in services.queues):
         raise NotReady(_FAILURES["encoder"], [FieldError(("encoder",), _FAILURES["encoder"])])

@@ -1,8 +1,8 @@
 """HTTP/1.1 of uvicorn, with limits for the size and time of a request's head.
 
 The head is the request line and the headers. A request that is not HTTP also gets a problem
-document. A request to upgrade (`Upgrade: h2c`, which Java's client sends each time) is answered in
-HTTP/1.1.
+document. A request to upgrade (`Upgrade: h2c`, which Java's client sends each time) gets its answer
+in HTTP/1.1.
 """
 
 from asyncio import Transport
@@ -142,7 +142,7 @@ class _Parser(HttpRequestParser):
     def __init__(self, protocol: BoundedProtocol) -> None:
         super().__init__(protocol)
         self._protocol = protocol
-        # As in uvicorn: a request with garbage after it is answered.
+        # As uvicorn does, answer a request even if garbage follows it.
         self.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def feed_data(self, data: bytes) -> None:  # type: ignore[override] # bytes, from uvicorn

@@ -62,9 +62,9 @@ async def rank(
     namespace: Selecting,
     request: Annotated[RankRequest, Body(openapi_examples=_EXAMPLES)],
 ) -> Response:
-    """Ranks by next-utterance score, or with goals by how well a candidate leads toward them.
+    """Ranks by next-utterance score or, with goals, by how well a candidate leads toward them.
 
-    The context is that of a session, or part of the request. The session does not change.
+    The context is that of a session, or the request gives it. The session does not change.
     """
     check_limits(services.settings, request)
     async with deadline(services.settings.request_timeout):

@@ -24,7 +24,7 @@ _ANYBODY = Caller(NAMESPACE, frozenset({"select", "pools"}))
 
 
 def identify(keys: Sequence[ApiKey], secret: str | None) -> Caller:
-    """Return the holder of a key. All keys are compared, so that the time reveals nothing.
+    """Return the holder of a key. It compares all keys, so that the time reveals nothing.
 
     Raises:
         Unauthenticated: The service has API keys, and this is not one of them.

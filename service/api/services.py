@@ -32,14 +32,14 @@ class Services:
     pools: "Pools"
     queues: Sequence["EncoderQueue"]
     ping: Callable[[], Awaitable[object]]
-    """Writes to Redis; raises if Redis does not accept it."""
+    """Writes to Redis; raises an exception if Redis rejects the write."""
     draining: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set from SIGTERM on: `/readyz` fails, but requests are still answered."""
+    """Set after SIGTERM: `/readyz` fails, but the service still answers requests."""
 
     def check(self) -> None:
         """Reject a request before any work if its texts would wait too long for the encoder.
 
         Raises:
-            Overloaded: They would.
+            Overloaded: The texts would wait too long.
         """
         self.queues[0].check()

@@ -158,7 +158,7 @@ async def get_scores(
     session_id: SessionId,
     query: Annotated[ScoresQuery, Query()],
 ) -> Response:
-    """Returns the scores after each utterance: a row per utterance, a column per candidate."""
+    """Returns the scores after each utterance: a line per utterance, a column per candidate."""
     check_limits(services.settings, query)
     async with deadline(services.settings.request_timeout):
         matrix = await services.sessions.scores(namespace, session_id, query.pool, query.ids, query)

@@ -1,4 +1,4 @@
-"""Uploads of candidates: reading the request, and answering with lines of progress."""
+"""Uploads of candidates: the parser of the request, and answers with lines of progress."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ async def read_candidates(request: Request, limits: Limits) -> list[Candidate]:
     if media in {NDJSON, "application/jsonl", "application/ndjson"}:
         await _read_lines(request, upload)
     elif media == "application/json":
-        # In a thread, so that the event loop can continue.
+        # A thread parses it, so that the event loop can continue.
         await asyncio.to_thread(_read_array, await _read_whole(request), upload)
     else:
         raise UnsupportedMedia(f"send a JSON array as application/json, or lines as {NDJSON}")
@@ -137,7 +137,7 @@ class _Upload:
         try:
             size = len(json.dumps(metadata, allow_nan=False, ensure_ascii=False).encode())
         except ValueError:
-            self._fail(FieldError(loc, "holds a number that JSON cannot"))
+            self._fail(FieldError(loc, "holds a value that JSON cannot represent"))
             return
         most = self.limits.max_metadata_bytes
         if size > most:
@@ -170,7 +170,7 @@ async def _read_lines(request: Request, upload: _Upload) -> None:
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             upload.add_line(line)
-        if len(rest) > most:  # before joining chunk after chunk to it takes long
+        if len(rest) > most:  # joining ever more chunks to it would take long
             raise InvalidRequest.field(f"a line has more than {most} bytes")
     upload.add_line(rest)
 

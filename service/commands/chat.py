@@ -44,7 +44,7 @@ def chat(
 
 
 def _lines(talking: "Chat") -> Iterator[str]:
-    """Yield lines until their end or Ctrl-C; print those that do not come from a keyboard."""
+    """Yield lines until the input ends or Ctrl-C; print lines that do not come from a keyboard."""
     keyboard = sys.stdin.isatty()
     while True:
         prompt = f"{talking.speaker}> "

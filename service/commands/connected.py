@@ -16,7 +16,7 @@ Url = Annotated[str, typer.Option(envvar="TURNWISE_URL", help="URL of the servic
 Key = Annotated[str | None, typer.Option(envvar="TURNWISE_KEY", help="API key.")]
 
 _FIRST_ANSWER = 2.0
-"""Deadline of the first call, in seconds: short, since somebody waits at a terminal."""
+"""Deadline of the first call, in seconds: short, because a person waits at a terminal."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Progress bars on a terminal: of training, and of uploads."""
+"""Progress bars on a terminal, for training and for uploads."""
 
 from typing import TYPE_CHECKING, Self
 
@@ -29,7 +29,7 @@ class TrainingProgress:
         self._bar.stop()
 
     def __call__(self, progress: "Progress") -> None:
-        """Show where training stands."""
+        """Show the progress of training."""
         minutes = progress.seconds_left / 60
         self._bar.update(
             self._task,
@@ -61,7 +61,7 @@ class UploadProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Where nothing had to be encoded, nothing stays on the screen.
+        # Hide the bar if the upload had nothing to encode.
         self._bar.update(self._task, visible=self._bar.tasks[0].total is not None)
         self._bar.stop()
 

@@ -1,6 +1,6 @@
-"""The values that go over HTTP, by resource: the API, the use cases and the client share them.
+"""The values that go over HTTP, by resource. The API, the use cases and the client share them.
 
-`fields` holds the annotated types that the others share. Only values enter, without any behaviour
-of the service. The package imports `models.errors` and `models.data`, which need nothing, and
-pydantic: no FastAPI, no numpy, no torch.
+`fields` holds the annotated types that the other modules share. The package contains only values,
+and no behaviour of the service. It imports pydantic, `models.errors` and `models.data`. It imports
+neither FastAPI nor numpy nor torch.
 """

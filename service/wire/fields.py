@@ -13,11 +13,11 @@ from pydantic import (
 )
 
 RESPONDER = "bot"
-"""The responder of a session that names none, and of every context that a request gives."""
+"""The default responder of a session, and the responder of every context that a request gives."""
 
 
 def _number(value: object) -> object:
-    """Reject JSON that is no number but that pydantic would convert to one."""
+    """Reject a boolean or a string, which pydantic would convert to a number."""
     if isinstance(value, bool | str):
         raise ValueError("Input should be a number")  # noqa: TRY004 - pydantic catches ValueError
     return value
@@ -68,10 +68,10 @@ class Value(BaseModel):
 
 
 class Aggregated(Value):
-    """The aggregation of a request; the model card has the default of each field."""
+    """The aggregation of a request. The model card names the default of each field."""
 
     aggregation: AggregationName | None = None
-    """All rows, the last rows, or MaxSim over a short list."""
+    """`mean` sums all rows, `last_rows` the newest; `max_sim` scores a short list by MaxSim."""
     last_rows: Count | None = None
     """Number of rows that `last_rows` sums."""
 

@@ -1,4 +1,4 @@
-"""API keys as the settings hold them; the service compares digests and never sees a stored key."""
+"""API keys as the settings hold them: the digest of a key, and never the key itself."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Answers about the process: health, readiness, version and limits."""
+"""Answers about the process: whether it is alive and ready, its version and its limits."""
 
 from turnwise.service.wire.fields import Value
 
@@ -30,7 +30,7 @@ class ModelFacts(Value):
 
 
 class Version(Value):
-    """The release that runs, and every limit in force."""
+    """The running release, its model and its limits."""
 
     version: str
     python: str

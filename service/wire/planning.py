@@ -12,9 +12,9 @@ class PlanGoal(Value):
 
     text: Text
     id: str | None = Field(default=None, min_length=1, max_length=128)
-    """Left out, its place in the request, from 0."""
+    """By default its place in the request, from 0."""
     speaker: Speaker | None = None
-    """The speaker who would say it; left out, the responder."""
+    """The speaker who should say it; by default the responder."""
 
 
 _CONTEXT_IF_NEEDED: dict[str, JsonValue] = {
@@ -39,7 +39,7 @@ class PlanRequest(OptionalContext):
 
     goals: list[PlanGoal] = Field(min_length=2)
     method: Literal["chain", "chain_curved", "greedy"] = "chain"
-    """IEC, IEC & CU, or greedy curving (CCL section 6)."""
+    """`chain` is IEC, `chain_curved` is IEC & CU, `greedy` is greedy curving (CCL, section 6)."""
     top: Count = 1
     """Number of orders to return."""
 
@@ -57,7 +57,7 @@ class PlanRequest(OptionalContext):
 
 
 class PlannedOrder(Value):
-    """Ids of the goals, first to pursue first."""
+    """Ids of the goals, in the order in which to pursue them."""
 
     order: list[str]
     score: float
@@ -70,6 +70,6 @@ class PlanAnswer(Value):
     next_goal: str
     method: str
     optimal: bool
-    """False where there are too many goals to prove that no order is better."""
+    """True if no other order is better; false if there are too many goals to prove that."""
     model: str
     timings_ms: dict[str, float]

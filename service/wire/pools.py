@@ -1,4 +1,4 @@
-"""Pools: candidates that are uploaded, found and selected, and facts about pools."""
+"""Pools: uploads, edits and searches of candidates, and the state of a pool."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ NDJSON = "application/x-ndjson"
 PoolState = Literal["ready", "loading", "encoding", "damaged"]
 
 _MOST_LEVELS = 100
-"""Deepest nesting of metadata. An answer nests it some levels deeper; JSON parsers read 200."""
+"""Deepest nesting of metadata. Answers nest it a few levels deeper, and JSON parsers accept 200."""
 
 
 class UploadedCandidate(Value):
@@ -25,7 +25,7 @@ class UploadedCandidate(Value):
 
     text: Text
     id: CandidateId | None = None
-    """Derived from the text where left out, so that a pool holds the same text once."""
+    """By default derived from the text, so that a pool holds the same text once."""
     metadata: dict[str, Any] = Field(default_factory=dict)
     """Returned with the candidate; it does not change the score."""
 
@@ -49,11 +49,11 @@ def _inside(value: object) -> Iterable[object]:
 
 
 class PoolRequest(Value):
-    """Settings of a pool that is created."""
+    """Settings of a new pool."""
 
     description: str = Field(default="", max_length=1000)
     encoder: EncoderName | None = None
-    """The encoder of its candidates, which never changes; left out, the default one."""
+    """The encoder of its candidates; it never changes. By default `default`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +64,23 @@ class PoolInfo:
     version: int
     size: int
     index: Literal["flat", "ivf"]
-    """`flat` compares all vectors, `ivf` those in the nearest lists."""
+    """`flat` compares all vectors; `ivf` compares those in the nearest lists."""
     exact: bool
     recall_at_10: float | None
-    """Measured share of the exact top 10 that the index finds; null where search is exact."""
+    """Measured share of the exact top 10 that the index finds; null if the search is exact."""
     encoder: EncoderName
     model: str
     fingerprint: str
     """Fingerprint of the model whose vectors are searched."""
     state: PoolState
-    """`loading` from Redis, `encoding` for this model, or `damaged` where Redis lost a part."""
+    """`loading` from Redis, `encoding` for this model, or `damaged`: Redis has lost a part."""
     description: str
     created_at: float
     """Unix seconds."""
     bytes: int
-    """Memory of vectors and codes."""
+    """Bytes of memory that vectors and codes take."""
     progress: float | None
-    """Share that is loaded or indexed again; null where neither is going on."""
+    """Share of the pool that is loaded or indexed so far; null if neither is in progress."""
 
 
 class PoolList(Value):

@@ -26,27 +26,27 @@ class GivenCandidate(Value):
     text: Text
     id: str | None = None
     speaker: Speaker | None = None
-    """The speaker who would say it; left out, the responder."""
+    """The speaker who would say it; by default the responder."""
 
 
 class Goal(Value):
-    """An utterance to lead to."""
+    """A goal: an utterance that the conversation should lead to."""
 
     text: Text
     speaker: Speaker | None = None
-    """The speaker who would say it; left out, the responder."""
+    """The speaker who should say it; by default the responder."""
     weight: Weight = 1.0
-    """Factor of its reachability in the score; a negative one leads away from the goal."""
+    """Factor of its reachability in the score; a negative weight leads away from the goal."""
 
 
 class Avoided(Value):
-    """An utterance not to lead to."""
+    """An utterance to avoid."""
 
     text: Text
     threshold: Finite
-    """Candidates whose reachability (eq. 4 of C3L) is at least this are rejected."""
+    """Candidates whose reachability of it (eq. 4 of C3L) is this or more are rejected."""
     speaker: Speaker | None = None
-    """The speaker who would say it; left out, the responder."""
+    """The speaker who would say it; by default the responder."""
 
 
 _SOMETHING_TO_RANK_BY: dict[str, JsonValue] = {
@@ -75,15 +75,15 @@ class RankRequest(OptionalContext, Aggregated):
 
     candidates: list[Text | GivenCandidate] | None = Field(default=None, min_length=1)
     pool: Name | None = None
-    """Instead of candidates: a pool, whose best by the next-utterance score are ranked."""
+    """A pool, instead of `candidates`: its candidates with the best next-utterance scores."""
     goals: list[Goal] = Field(default=[])
     avoid: list[Avoided] = Field(default=[])
     fit_weight: Weight = 0.0
-    """With goals: weight of the next-utterance score beside eq. 4."""
+    """With goals: weight of the next-utterance score, which is added to the reachability."""
     rerank: RerankerName | None = None
     """The re-ranker that gives the next-utterance scores, instead of the encoder."""
     top_k: Count | None = None
-    """Number of candidates to return; left out, all."""
+    """Number of candidates to return; by default all."""
     explain: StrictBool = False
     """Whether to return each candidate's `fit` and each utterance's contribution to it."""
 
@@ -110,7 +110,7 @@ class Ranked(Value):
     text: str
     score: float
     fit: float | None
-    """Next-utterance score; null without an utterance of context."""
+    """Next-utterance score; null if the context is empty, or nothing in the request needs it."""
     goals: list[float]
     """Reachability of each goal (eq. 4 of C3L)."""
     contributions: list[float] | None = Field(default=None, exclude_if=lambda value: value is None)
@@ -118,7 +118,7 @@ class Ranked(Value):
 
 
 class Rejected(Value):
-    """A candidate that leads to an utterance to avoid."""
+    """A candidate that is rejected because it leads to an utterance to avoid."""
 
     index: int
     id: str | None

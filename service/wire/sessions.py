@@ -19,7 +19,7 @@ from turnwise.service.wire.pools import PoolVersion, Selected
 
 
 class TurnRequest(Aggregated):
-    """A turn, and the selection after it."""
+    """A turn, and options of the selection after it."""
 
     speaker: Speaker
     text: Text
@@ -28,13 +28,13 @@ class TurnRequest(Aggregated):
     top_k: Count = 5
     """Number of candidates to return."""
     rerank: RerankerName | None = None
-    """The re-ranker that orders the short list anew, where the service has one."""
+    """The re-ranker that orders the short list anew, if the service has one."""
     respond: StrictBool | None = None
-    """Whether to return candidates; left out, they are returned unless the responder speaks."""
+    """Whether to return candidates; by default yes, unless the responder speaks."""
     explain: StrictBool = False
     """Whether to return each utterance's contribution to each candidate's score."""
     expected_turn: Count | None = None
-    """The number that this turn must get; another number is answered with 409."""
+    """The number that this turn must get. If it would get another, the answer is 409."""
 
 
 class TurnAnswer(Value):
@@ -45,7 +45,7 @@ class TurnAnswer(Value):
     """Number of this turn, from 1."""
     candidates: list[Selected]
     pool: PoolVersion | None
-    """Null where no candidates were selected."""
+    """Null if no candidates were selected."""
     model: str
     timings_ms: dict[str, float]
     """Milliseconds: encode, state, retrieve, rerank, total."""
@@ -54,7 +54,7 @@ class TurnAnswer(Value):
 
 
 class SessionRequest(Value):
-    """Settings of a session that must precede its first turn."""
+    """Settings of a session, which must be made before its first turn."""
 
     responder: Speaker = RESPONDER
     """The speaker who will say the candidates."""
@@ -95,7 +95,7 @@ class ScoresQuery(Aggregated):
     """The part of the score matrix to return."""
 
     aggregation: Literal["mean", "last_rows"] | None = None
-    """All rows, or the last ones; MaxSim has no score matrix."""
+    """`mean` sums all rows, `last_rows` the newest; MaxSim has no score matrix."""
     last_rows: PositiveInt | None = None
     """Number of rows that `last_rows` sums."""
     pool: Name = "default"

@@ -1,4 +1,4 @@
-"""The README's figures of speed are those of the recorded runs."""
+"""The figures of speed in README and docs are those of the recorded runs."""
 
 import importlib
 import json
@@ -19,6 +19,13 @@ def results(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_the_table_of_the_readme_is_that_of_the_recorded_runs(results: ModuleType) -> None:
     recorded = json.loads((ROOT / "benchmarks" / "results.json").read_text(encoding="utf-8"))
     assert results.table(recorded) in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_tables_of_the_page_are_those_of_the_recorded_runs(results: ModuleType) -> None:
+    recorded = json.loads((ROOT / "benchmarks" / "results.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    assert all(f"<!-- benchmarks/results.json: {name} -->\n" in page for name in results.FIGURES)
+    assert results.with_records(page, recorded) == page
 
 
 def test_runs_of_two_commits_are_not_joined(results: ModuleType) -> None:

@@ -27,7 +27,7 @@ _SAID = "Hello, I would like to change the date of my booking to Friday, please.
 
 
 async def examine(settings: Settings, doing: Callable[[str], None]) -> AsyncIterator[Finding]:
-    """Yield the findings; nothing changes, but a model may be exported, as at the service's start.
+    """Yield the findings. Nothing changes, except that a model may be exported, as `serve` does.
 
     Args:
         settings: The service's settings.
@@ -51,7 +51,7 @@ async def examine(settings: Settings, doing: Callable[[str], None]) -> AsyncIter
 def _model(settings: Settings) -> tuple[UtteranceEncoder | None, Finding]:
     try:
         encoder = load_encoder(settings, settings.model)
-    except (TurnwiseError, RuntimeError) as error:  # torch's own, as where memory is too small
+    except (TurnwiseError, RuntimeError) as error:  # torch raises RuntimeError if out of memory
         advice = "check TURNWISE_MODEL and TURNWISE_DEVICE"
         return None, Finding("model", "fail", " ".join(str(error).split()), advice)
     seconds = []
@@ -85,7 +85,8 @@ async def _state(settings: Settings, encoder: UtteranceEncoder | None) -> AsyncI
         findings = await examine_redis(redis, cluster=settings.redis_cluster)
         for finding in findings:
             yield finding
-        answers = [finding.grade for finding in findings] != ["fail"]  # else its only finding
+        # If Redis does not answer, that failure is the only finding.
+        answers = [finding.grade for finding in findings] != ["fail"]
         if encoder and answers:
             pairwise = settings.pairwise is not None
             for finding in await examine_pools(redis, encoder.fingerprint, pairwise=pairwise):

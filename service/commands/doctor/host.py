@@ -92,7 +92,7 @@ def _folder(folder: Path, *, private_redis: bool) -> Finding:
         found = f"{there} is not writable"
         if private_redis:
             return Finding("data folder", "fail", found, "set TURNWISE_DATA_DIR to another folder")
-        # As in the images, which hold their exported model.
+        # The images are like this: they contain the exported model.
         return Finding("data folder", "ok", f"{found}: the service only reads exported models")
     free = shutil.disk_usage(there).free
     found = f"{folder}, {free / 2**30:.1f} GB free"

@@ -11,7 +11,7 @@ from turnwise.service.state.redis import Redis
 
 
 async def examine_pools(redis: Redis, fingerprint: str, *, pairwise: bool) -> list[Finding]:
-    """Return a finding for each pool; read only.
+    """Return a finding for each pool; change nothing.
 
     Args:
         redis: The Redis that holds the pools.
@@ -30,7 +30,7 @@ async def examine_pools(redis: Redis, fingerprint: str, *, pairwise: bool) -> li
         if isinstance(why := error.__cause__, NoPermissionError):
             advice = "allow its user to access the keys tw:* and to run scripts"
             return [Finding("pools", "fail", str(why), advice)]
-        return [Finding("pools", "fail", str(error), "see redis above")]
+        return [Finding("pools", "fail", str(error), "see the checks of redis above")]
     if not found:
         return [Finding("pools", "warn", "none", "`turnwise pool load FILE --pool NAME`")]
     return found
@@ -49,7 +49,7 @@ async def _examine(store: PoolStore, key: PoolKey, head: Head | None, *, pairwis
         advice = "delete it, then restore a snapshot (`turnwise pool restore`) or load it"
         return Finding(subject, "fail", f"{found}; parts are missing", advice)
     if False in fits and head.encoder_name == "default":
-        advice = "the service encodes them when it starts, and is not ready before"
+        advice = "the service encodes them when it starts, before it is ready"
         return Finding(subject, "warn", f"{found}, of another model", advice)
     if not log.stored:
         return Finding(subject, "warn", "empty", f"`turnwise pool load FILE --pool {key.name}`")

@@ -18,13 +18,13 @@ async def examine_redis(redis: Redis, *, cluster: bool) -> list[Finding]:
     """Return the findings about a server, or about every primary of a cluster."""
     try:
         found = await (redis.info(target_nodes="primaries") if cluster else redis.info())
-    except NoPermissionError:  # the service does not need it
-        advice = "ACL SETUSER NAME +info, then look again"
+    except NoPermissionError:  # the service does not need INFO
+        advice = "ACL SETUSER NAME +info, then run doctor again"
         return [Finding("redis", "warn", "its user may not run INFO", advice)]
     except (RedisError, RedisClusterException, OSError) as error:
         advice = "start it, or correct TURNWISE_REDIS_URL; unset it to use a private Redis"
         return [Finding("redis", "fail", f"INFO failed: {error}", advice)]
-    # A cluster answers by the addresses of its primaries; with a single primary, like a server.
+    # A cluster returns a dictionary by address. With a single primary it returns its INFO alone.
     alone = "redis_version" in found
     servers = {"redis": found} if alone else {f"redis {node}": found[node] for node in found}
     return [finding for name, info in servers.items() for finding in read_info(name, info)]

@@ -19,7 +19,7 @@ def tuples(
     out: Written,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the shuffles.")] = 0,
 ) -> None:
-    """Write 2N tuples of three of the N items, each item in six of them."""
+    """Write 2N tuples of three items, from N items; each item is in six tuples."""
     from turnwise.models.annotation import make_tuples, read_items  # noqa: PLC0415
 
     read = read_items(items)

@@ -21,7 +21,7 @@ def heat_map(
         "runs/heat-maps"
     ),
 ) -> None:
-    """Draw how well each utterance of a dialogue fits after each point of it."""
+    """Draw how well each utterance of a dialogue follows each of its contexts."""
     from turnwise.models.evaluation.report import draw_heat_map  # noqa: PLC0415 - loads torch
     from turnwise.models.rerankers import PairwiseModel, dialogue_heat_map  # noqa: PLC0415
 
@@ -34,7 +34,7 @@ def heat_map(
     pairwise = PairwiseModel.load(model)
     for name in chosen:
         texts = [said.text for said in dialogues[name].utterances]
-        file = name.replace("%", "%25").replace("/", "%2F")  # each its own
+        file = name.replace("%", "%25").replace("/", "%2F")  # each id gets a file of its own
         path = out / f"{file}.png"
         draw_heat_map(dialogue_heat_map(pairwise, texts), texts, path)
         Console().print(f"written to {path}", markup=False, highlight=False)

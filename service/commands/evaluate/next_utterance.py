@@ -25,7 +25,7 @@ def next_utterance(
     precision: Arithmetic = "float32",
     limit: Limit = None,
 ) -> None:
-    """Find what was said next after 2 to 10 utterances; --model takes pairwise models too."""
+    """Find the true next utterance after 2 to 10 others; --model takes pairwise models too."""
     from turnwise.models.evaluation import evaluate_next_utterance  # noqa: PLC0415 - loads torch
     from turnwise.models.evaluation.split import LENGTHS  # noqa: PLC0415
 

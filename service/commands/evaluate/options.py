@@ -16,7 +16,7 @@ from turnwise.models.errors import TurnwiseError
 from turnwise.models.extras import require
 from turnwise.service.commands.folders import nearest, writable
 
-if TYPE_CHECKING:  # torch takes seconds to load, for which `--help` need not wait
+if TYPE_CHECKING:  # torch takes seconds to load; `--help` must not wait for it
     from turnwise.models.data import Dialogue
     from turnwise.models.encoder import Precision, UtteranceEncoder
     from turnwise.models.evaluation import Row
@@ -60,14 +60,14 @@ Base = Annotated[
 
 
 def can_draw(folder: Path | None) -> Path | None:
-    """Check before the work that pictures can be drawn and written into a folder; return it."""
+    """Check early that pictures can be drawn and written to the folder; return the folder."""
     require("matplotlib")
     _check_folder(folder or _RUNS)
     return folder
 
 
 def can_write(file: Path | None) -> Path | None:
-    """Check before the work that a file can be written; return it."""
+    """Check early that the file can be written; return the file."""
     if file:
         _check_folder(file.parent)
         if file.is_dir():
@@ -78,7 +78,7 @@ def can_write(file: Path | None) -> Path | None:
 def _check_folder(folder: Path) -> None:
     there = nearest(folder)
     if not writable(there):
-        raise typer.BadParameter(f"'{there}' is not a folder that can be written to")
+        raise typer.BadParameter(f"'{there}' is not a writable folder")
 
 
 Out = Annotated[
@@ -108,7 +108,7 @@ def warn_of_long_texts(
     dialogues: "list[Dialogue]",
     lengths: Iterable[int],
 ) -> None:
-    """Warn of utterances that models cut, and of contexts of these lengths."""
+    """Warn about the utterances, and the contexts of these lengths, that models truncate."""
     from turnwise.models.evaluation import truncation  # noqa: PLC0415
 
     file = ", ".join(map(str, files))
@@ -159,7 +159,7 @@ def encoders_and_pairwise(
 def by_name(
     names: Iterable[str], load: Callable[[str], M], taken: Collection[str] = ()
 ) -> dict[str, M]:
-    """Load each once, by its name or, if that is taken, its name on the command line or path."""
+    """Load each model once. Its key is its name; if that is taken, its argument or its path."""
     loaded: dict[str, M] = {}
     for name in dict.fromkeys(names):
         model = load(name)
@@ -175,13 +175,13 @@ def _with_base(models: list[str] | None, base: str, load: Callable[[str], M]) ->
 
 
 def default_retriever() -> str:
-    """Return the encoder that retrieves candidates: the base's, or the shipped one without it."""
+    """Return the encoder that retrieves candidates: the default base, else the shipped model."""
     without = "retrieves candidates by the shipped model"
     return BASE if _has_base(BASE, without) else str(DEFAULT_MODEL)
 
 
 def _has_base(base: str, without: str) -> bool:
-    """Return whether a base can be loaded; print what evaluate does without the default one."""
+    """Return whether the base can be loaded. If not, print what evaluate does without it."""
     try:
         require(*[BASE_PACKAGE] * (base == BASE))
     except TurnwiseError as error:
@@ -196,7 +196,7 @@ _WIDE = 160
 def report(
     task: str, data: Iterable[Path], rows: "list[Row]", out: Path | None, note: str = ""
 ) -> None:
-    """Write a task's results and print its tables; a note says how the results came about."""
+    """Write a task's results and print its tables; a note says how the examples were made."""
     from turnwise.models.evaluation import Report  # noqa: PLC0415
 
     folder = out or _RUNS / f"evaluate-{task}"
@@ -204,7 +204,7 @@ def report(
     results.write(folder)
     console = Console()
     if not console.is_terminal:
-        console = Console(width=_WIDE)  # into a file or a pipe, where nothing wraps
+        console = Console(width=_WIDE)  # a file or a pipe does not wrap lines
     for table in results.overall():
         shown = Table(title=table.title, title_justify="left", box=SIMPLE_HEAD)
         for place, column in enumerate(table.columns):

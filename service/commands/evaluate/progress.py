@@ -6,7 +6,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class SystemProgress:
-    """Draws a bar for the system that is evaluated."""
+    """Draws a bar for the current system."""
 
     def __init__(self) -> None:
         self._bar = Progress(
@@ -27,7 +27,7 @@ class SystemProgress:
         self._bar.stop()
 
     def __call__(self, system: str, done: int, total: int) -> None:
-        """Show how many examples of how many a system has done."""
+        """Show how many examples a system has done, of the total."""
         if system != self._system:
             self._system = system
             self._bar.reset(self._task, total=total, description=system)

@@ -78,10 +78,10 @@ def build_ranking(
         list[Negatives], typer.Option(help="Sources of wrong candidates, in equal parts.")
     ] = _RANDOM,
     candidates: Annotated[
-        int, typer.Option(min=2, help="Candidates of a context, the right one included.")
+        int, typer.Option(min=2, help="Candidates for each context, including the right one.")
     ] = 10,
     replies: Annotated[int, typer.Option(min=1, help="Replies drawn from a dialogue.")] = 1,
-    history: Annotated[int, typer.Option(min=1, help="Utterances before a reply, at least.")] = 2,
+    history: Annotated[int, typer.Option(min=1, help="Fewest utterances before a reply.")] = 2,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all draws.")] = 0,
     limit: Limit = None,
 ) -> None:

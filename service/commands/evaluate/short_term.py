@@ -39,14 +39,14 @@ def short_term(
         str | None,
         typer.Option(
             help="Encoder that retrieves hard negatives as candidates; its own rows are at a "
-            "disadvantage. By default the base's package, or the shipped model without it.",
+            "disadvantage. By default the default of --base, or the shipped model without it.",
             metavar="FOLDER_OR_NAME",
         ),
     ] = None,
     generator: Annotated[
         str | None,
         typer.Option(
-            help="Causal language model to sample candidates from, not hard negatives.",
+            help="Causal language model that samples the candidates, instead of hard negatives.",
             metavar="FOLDER_OR_NAME",
         ),
     ] = None,

@@ -23,8 +23,9 @@ from turnwise.models import DEFAULT_MODEL
 from turnwise.models.arrays import Float32
 from turnwise.models.errors import ModelError
 from turnwise.models.extras import not_installed
+from turnwise.models.heads import HEADS_FILE, RoleHeads
 from turnwise.models.onnx import VERSION, OnnxForward, export
-from turnwise.models.roles import Relation, Role, RoleText, encoder_kind, prefixed
+from turnwise.models.roles import EncoderKind, Relation, Role, RoleText, encoder_kind, prefixed
 from turnwise.models.scores import Aggregation
 
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -43,13 +44,14 @@ transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 class UtteranceEncoder:
     """Encodes texts in their roles with any sentence-transformers model.
 
-    The special tokens of the vocabulary decide the kind of the model (C3L, CCL with or without
-    speaker tokens, plain); texts get the prefixes of that kind.
+    Heads beside the model, or the special tokens of its vocabulary, decide its kind (heads; C3L,
+    CCL with or without speaker tokens; plain). Texts get the prefixes of that kind.
 
     Attributes:
         model: The sentence-transformers model.
         name: The hub name, or the folder's name as `model_name` returns it.
-        kind: The kind of encoder: which roles and relations it distinguishes.
+        heads: The heads of the context roles; None without heads.
+        kind: The kind of encoder: which roles and relations it distinguishes, and how.
         dimension: Length d of a vector.
         aggregation: The aggregation that the model's card recommends.
     """
@@ -60,11 +62,13 @@ class UtteranceEncoder:
         *,
         device: str | None = None,
         precision: Precision = "float32",
+        heads: RoleHeads | None = None,
     ) -> None:
         """Load a model, or wrap a loaded one.
 
         Args:
             name: A folder, a hub name, or a loaded model.
+            heads: Those of a loaded model; a folder or hub name brings its own.
             device: A torch device; by default a GPU if there is one, else the CPU.
             precision: Precision of the transformer's arithmetic. Vectors are always float32.
 
@@ -73,11 +77,14 @@ class UtteranceEncoder:
         """
         if isinstance(name, SentenceTransformer):
             self.model, self.name, self.aggregation = name, "model", Aggregation()
+            self.heads = heads
         else:
             self.model = load_sentence_transformer(name, device)
             self.name = model_name(name)
             self.aggregation = recommended_aggregation(name)
-        self.kind = encoder_kind(self.model.tokenizer.get_vocab())
+            self.heads = load_heads(name)
+        vocabulary = self.model.tokenizer.get_vocab()
+        self.kind = EncoderKind.HEADS if self.heads else encoder_kind(vocabulary)
         self.dimension = dimension_of(self.model)
         self._forward: OnnxForward | TorchForward = TorchForward(self.model, precision)
 
@@ -129,11 +136,12 @@ class UtteranceEncoder:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of weights, vocabulary, pooling and kind: equal where vectors compare."""
+        """Digest of weights, heads, vocabulary, pooling and kind: equal where vectors compare."""
         vocabulary = json.dumps(self.model.tokenizer.get_vocab(), sort_keys=True)
         # The text of a module holds its settings, such as those of the pooling.
         settings = f"{self.model}{self.model.max_seq_length}"
-        return digest(self.kind + vocabulary + settings, self.model.state_dict())
+        heads = self.heads.state_dict(prefix="heads.") if self.heads else {}
+        return digest(self.kind + vocabulary + settings, {**self.model.state_dict(), **heads})
 
     def encode(
         self,
@@ -141,10 +149,7 @@ class UtteranceEncoder:
         role: Role,
         relation: Relation | Sequence[Relation] | None = None,
     ) -> Float32:
-        """Encode texts in one role.
-
-        Each distinct text is encoded once. A vector does not depend on the other texts, up to
-        float tolerance.
+        """Encode texts in one role; see `encode_in_roles`.
 
         Args:
             texts: n texts, without prefixes.
@@ -166,11 +171,26 @@ class UtteranceEncoder:
             if relation is None or isinstance(relation, Relation)
             else list(relation)
         )
-        inputs = [RoleText(text, role, r) for text, r in zip(texts, relations, strict=True)]
-        return self._encode([self.prefixed(item) for item in inputs])
+        items = [RoleText(text, role, r) for text, r in zip(texts, relations, strict=True)]
+        return self.encode_in_roles(items)
+
+    def encode_in_roles(self, items: Sequence[RoleText]) -> Float32:
+        """Return (n, d) float32 unit rows of n texts, each in its own role.
+
+        Each distinct text that the model reads is encoded once. A vector does not depend on the
+        other texts, up to float tolerance.
+
+        Raises:
+            ValueError: A context role has no relation, but needs one.
+        """
+        return self.in_roles(self._encode([self.prefixed(item) for item in items]), items)
+
+    def in_roles(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
+        """Return the (n, d) vectors of n texts in their roles, from what `forward` returned."""
+        return self.heads.in_roles(vectors, items) if self.heads else vectors
 
     def prefixed(self, item: RoleText) -> str:
-        """Return a text with its prefix; items with the same one have the same vector."""
+        """Return a text as the model reads it; `forward` gives equal ones the same vector."""
         return prefixed(self.kind, item)
 
     def tokenize(self, items: Sequence[RoleText]) -> list[list[int]]:
@@ -232,6 +252,22 @@ def load_sentence_transformer(name: str | Path, device: str | None = None) -> Se
     return model.eval()
 
 
+def load_heads(name: str | Path) -> RoleHeads | None:
+    """Return the heads in a model's folder; None if it has none.
+
+    Args:
+        name: As for `load_sentence_transformer`.
+
+    Raises:
+        ModelError: The heads cannot be read.
+    """
+    try:
+        file = _file_of(name, HEADS_FILE)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"model '{name}': cannot look for {HEADS_FILE}: {error}") from error
+    return RoleHeads.load(file) if file else None
+
+
 def dimension_of(model: SentenceTransformer) -> int:
     """Return the length d of the model's vectors, by encoding a text."""
     return forward(model, tokenize(model, ["a"])).shape[1]
@@ -246,15 +282,21 @@ def recommended_aggregation(name: str | Path) -> Aggregation:
     Raises:
         ModelError: The card cannot be read, or names no known aggregation.
     """
-    home = os.getenv("SENTENCE_TRANSFORMERS_HOME")  # sentence-transformers' cache of hub models
     try:
-        card = load_file_path(_located(name), CARD, cache_folder=home)
+        card = _file_of(name, CARD)
         if card is None:
             return Aggregation()
-        field = json.loads(Path(card).read_text(encoding="utf-8"))["aggregation"]
+        field = json.loads(card.read_text(encoding="utf-8"))["aggregation"]
         return TypeAdapter(Aggregation).validate_python(field)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(f"model '{name}': {CARD} names no aggregation: {error}") from error
+
+
+def _file_of(name: str | Path, file: str) -> Path | None:
+    """Return a file of a model; None if the model has no such file."""
+    home = os.getenv("SENTENCE_TRANSFORMERS_HOME")  # sentence-transformers' cache of hub models
+    found = load_file_path(_located(name), file, cache_folder=home)
+    return Path(found) if found else None
 
 
 def _located(name: str | Path) -> str:

@@ -1,6 +1,7 @@
 """Roles, relations and kinds of encoder, and the text prefixes that they become.
 
-The prefixes are those of the public CCL and C3L checkpoints, so that these load unchanged.
+The prefixes are those of the public CCL and C3L checkpoints, so that these load unchanged. An
+encoder with heads needs none (`models/heads.py`).
 """
 
 import re
@@ -39,10 +40,15 @@ class RoleText(NamedTuple):
 
 
 class EncoderKind(StrEnum):
-    """Which roles and relations an encoder distinguishes; its vocabulary shows it."""
+    """Which roles and relations an encoder distinguishes, and how.
+
+    A file of heads in its folder shows the kind `heads`, the vocabulary all others.
+    """
 
     TRIPLE = "triple"
     """C3L: two context roles with speaker tokens, and the target role."""
+    HEADS = "heads"
+    """C3L's roles and relations, all computed from one vector of a text without prefix."""
     CURVED = "curved"
     """CCL: one context role with speaker tokens, and the target role."""
     CURVED_WITHOUT_SPEAKERS = "curved-without-speakers"
@@ -58,11 +64,17 @@ class EncoderKind(StrEnum):
     @property
     def paired(self) -> bool:
         """Whether a context is scored by pairs of its utterances instead of single ones."""
-        return self is EncoderKind.TRIPLE
+        return self in {EncoderKind.TRIPLE, EncoderKind.HEADS}
+
+    @property
+    def prefixes(self) -> bool:
+        """Whether the prefix of a text gives it its role."""
+        return bool(self.tokens)
 
 
 _TOKENS = {
     EncoderKind.TRIPLE: ("[AFTER]", "[BEFORE]", "[B1]", "[B2]", "[E]", "[O]"),
+    EncoderKind.HEADS: (),
     EncoderKind.CURVED: ("[AFTER]", "[BEFORE]", "[E]", "[O]"),
     EncoderKind.CURVED_WITHOUT_SPEAKERS: ("[AFTER]", "[BEFORE]"),
     EncoderKind.SINGLE: (),
@@ -88,18 +100,25 @@ def encoder_kind(vocabulary: "set[str] | dict[str, int]") -> EncoderKind:
     return EncoderKind.SINGLE
 
 
+def becomes(before: EncoderKind, after: EncoderKind) -> bool:
+    """Return whether training can make an encoder of one kind into one of another."""
+    if EncoderKind.HEADS in {before, after}:
+        return before in {after, EncoderKind.SINGLE}
+    return encoder_kind({*before.tokens, *after.tokens}) is after
+
+
 def relation_to(speaker: str, target_speaker: str) -> Relation:
     """Return the relation of a speaker to the target's; a dialogue may have more than two."""
     return Relation.SAME if speaker == target_speaker else Relation.OTHER
 
 
 def prefix(kind: EncoderKind, role: Role, relation: Relation | None = None) -> str:
-    """Return the prefix of a text, with its trailing space; "" for a plain encoder.
+    """Return the prefix of a text, with its trailing space; "" for a kind without prefixes.
 
     Raises:
         ValueError: A context role of a kind with speaker tokens has no relation.
     """
-    if kind is EncoderKind.SINGLE:
+    if not kind.prefixes:
         return ""
     if role is Role.AFTER:
         return "[AFTER] "
@@ -115,10 +134,10 @@ def prefixed(kind: EncoderKind, item: RoleText) -> str:
     """Return a text with its prefix.
 
     Role tokens inside the text are broken up, `[E]` into `[ E ]`, so that the author of a text
-    cannot choose its role. A plain encoder gets the text unchanged.
+    cannot choose its role. A kind without prefixes gets the text unchanged.
 
     Raises:
         ValueError: As `prefix`.
     """
-    text = item.text if kind is EncoderKind.SINGLE else _IN_A_TEXT.sub(r"[ \1 ]", item.text)
+    text = _IN_A_TEXT.sub(r"[ \1 ]", item.text) if kind.prefixes else item.text
     return prefix(kind, item.role, item.relation) + text

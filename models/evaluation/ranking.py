@@ -24,7 +24,6 @@ from turnwise.models.evaluation.systems import (
 )
 from turnwise.models.evaluation.truncation import first_places, warn_of_cut, warn_of_truncation
 from turnwise.models.rerankers import IoI, PairwiseModel
-from turnwise.models.roles import EncoderKind
 
 Model = UtteranceEncoder | PairwiseModel | IoI | CrossEncoderScorer
 TIMED_CANDIDATES = (10, 1000)
@@ -39,7 +38,7 @@ def evaluate_ranking(
 
     Args:
         models: By their names in the table. Every IoI network also re-ranks the short list of
-            every triple encoder.
+            every encoder with pairs.
         data: The examples.
         progress: Called with (system, contexts done, contexts in total) after each context.
 
@@ -70,7 +69,7 @@ def systems_of(models: Mapping[str, Model], split: Split) -> Iterator[System]:
     for label, model in models.items():
         if isinstance(model, UtteranceEncoder | PairwiseModel):
             systems = retrieval_systems(model, split)
-            if isinstance(model, UtteranceEncoder) and model.kind is EncoderKind.TRIPLE:
+            if isinstance(model, UtteranceEncoder) and model.kind.paired:
                 first = retriever(systems, model.aggregation)
                 systems += [reranked(first, network) for network in networks]
             for system in systems:

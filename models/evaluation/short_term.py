@@ -98,13 +98,13 @@ def goal_systems(
 ) -> list[System]:
     """Return the systems of an encoder that score toward the goal.
 
-    Those are cos(candidate, goal), and for a triple encoder C3L eq. 4 as well. They score the
+    Those are cos(candidate, goal), and for an encoder with pairs C3L eq. 4 as well. They score the
     candidates of an example alone.
     """
-    triple = encoder.kind is EncoderKind.TRIPLE
+    paired = encoder.kind.paired
     pool = data.split.pool
     goals = [candidate_inputs([example.goal.text]) for example in examples]
-    contexts = [_first_inputs(example) if triple else [] for example in examples]
+    contexts = [_first_inputs(example) if paired else [] for example in examples]
     said = [
         _reply_inputs(e, (pool[p] for p in own))
         for e, own in zip(examples, data.candidates, strict=True)
@@ -127,7 +127,7 @@ def goal_systems(
     def encode_pairs(n: int) -> VectorTable:
         return VectorTable(encoder, [*said[n], *goals[n], *contexts[n][-1:]])
 
-    if triple:
+    if paired:
         pairs = System("eq. 4", one_by_one(eq_4), encode_pairs)
         return [System("bi-encoder", one_by_one(cosine), encode), pairs]
     name = "cosine to goal" if encoder.kind is EncoderKind.SINGLE else "CCL"

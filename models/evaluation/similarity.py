@@ -167,9 +167,9 @@ def cosine_systems(model: UtteranceEncoder | PairwiseModel, data: Comparisons) -
     - single: of the text alone; of the context and the text joined to one text.
     - curved: as candidates, a; as utterances, b, said by the other of the speaker who answers; in
       context, of mean_i b_i + b.
-    - triple: as candidates, a; as utterances, b2; in context, of the rows that they would add to
-      the running query, Σ_i (b1_i + b2)/‖b1_i + b2‖: two utterances are alike in a context as far
-      as they move the next reply alike.
+    - with pairs: as candidates, a; as utterances, b2; in context, of the rows that they would add
+      to the running query, Σ_i (b1_i + b2)/‖b1_i + b2‖: two utterances are alike in a context as
+      far as they move the next reply alike.
     - pairwise: as responses; as a context of one utterance; in context, as the contexts that end
       with the text.
     """
@@ -262,8 +262,8 @@ def _three(as_candidate: Embed, as_utterance: Embed, in_context: Embed) -> list[
 
 
 def _in_context(encoder: UtteranceEncoder, said: Sequence[Said]) -> Float32:
-    triple = encoder.kind is EncoderKind.TRIPLE
-    mix, role = (row, Role.FIRST) if triple else (_mean, Role.SECOND)
+    paired = encoder.kind.paired
+    mix, role = (row, Role.FIRST) if paired else (_mean, Role.SECOND)
     before = [context_inputs(item.context, _answerer(item), role) for item in said]
     own = [RoleText(item.text, Role.SECOND, Relation.OTHER) for item in said]
     table = VectorTable(encoder, [*own, *(item for inputs in before for item in inputs)])

@@ -1,6 +1,5 @@
 """Contexts, the texts that they are scored against, and the vectors of both."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -129,32 +128,15 @@ def candidate_inputs(texts: Iterable[str]) -> list[RoleText]:
 
 
 class VectorTable:
-    """Looks up vectors that were encoded beforehand, in one call a role.
-
-    A kind that gives two roles the same prefix has one vector for both.
-    """
+    """Looks up vectors that were encoded beforehand, in one call."""
 
     def __init__(self, encoder: UtteranceEncoder, needed: Iterable[RoleText]) -> None:
-        self._prefixed = encoder.prefixed
-        by_role: defaultdict[Role, list[RoleText]] = defaultdict(list)
-        for item in {encoder.prefixed(item): item for item in needed}.values():
-            by_role[item.role].append(item)
-        items = [item for of_role in by_role.values() for item in of_role]
-        self._place = {encoder.prefixed(item): place for place, item in enumerate(items)}
-        self._vectors = np.concatenate(
-            [np.empty((0, encoder.dimension), np.float32)]
-            + [encode_inputs(encoder, of_role) for of_role in by_role.values()]
-        )
+        self._place = {item: place for place, item in enumerate(dict.fromkeys(needed))}
+        self._vectors = encoder.encode_in_roles(list(self._place))
 
     def __getitem__(self, items: Sequence[RoleText]) -> Float32:
         """Return the (n, d) unit vectors of n inputs."""
-        return self._vectors[[self._place[self._prefixed(item)] for item in items]]
-
-
-def encode_inputs(encoder: UtteranceEncoder, items: Sequence[RoleText]) -> Float32:
-    """Encode inputs of one role, at least one; (n, d) unit rows."""
-    role, relations = items[0].role, [item.relation for item in items if item.relation]
-    return encoder.encode([item.text for item in items], role, relations or None)
+        return self._vectors[[self._place[item] for item in items]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +159,7 @@ class EncodedSplit:
 
 
 def encode_split(encoder: UtteranceEncoder, split: Split) -> EncodedSplit:
-    """Encode the pool and all contexts, in one call a role."""
+    """Encode the pool and all contexts, in one call."""
     second = [context.inputs(Role.SECOND) for context in split.contexts]
     first = [
         context.inputs(Role.FIRST) if encoder.kind.paired else [] for context in split.contexts

@@ -13,7 +13,6 @@ from turnwise.models.evaluation.split import (
     Context,
     EncodedSplit,
     Split,
-    encode_inputs,
     encode_split,
 )
 from turnwise.models.rerankers import PairwiseModel
@@ -135,7 +134,7 @@ def recommended(systems: Sequence[System], aggregation: Aggregation) -> System:
 
 
 def retriever(systems: Sequence[System], aggregation: Aggregation) -> System:
-    """Return the system of a triple encoder that finds the short list: a running query's.
+    """Return the system of an encoder with pairs that finds the short list: a running query's.
 
     It sums the rows that the model card recommends. MaxSim has no query: there it sums all rows.
     """
@@ -145,11 +144,12 @@ def retriever(systems: Sequence[System], aggregation: Aggregation) -> System:
 def linear_systems(encoded: EncodedSplit) -> list[System]:
     """Return the systems whose score is one dot product with a query, by the encoder's kind.
 
-    - triple: the bi-encoder Σ b2_i, the mean over all rows, the last 1..4 rows (C3L eq. 3);
+    - triple and heads: the bi-encoder Σ b2_i, the mean over all rows, the last 1..4 rows (C3L
+      eq. 3);
     - curved: CCL, Σ b_i;
     - single: the mean of the context and the last utterance alone.
     """
-    if encoded.encoder.kind is EncoderKind.TRIPLE:
+    if encoded.encoder.kind.paired:
         return [_summed(encoded, "bi-encoder"), *_row_systems(encoded)]
     if encoded.encoder.kind is EncoderKind.SINGLE:
         last = np.stack([second[-1] for second in encoded.second])
@@ -159,8 +159,8 @@ def linear_systems(encoded: EncodedSplit) -> list[System]:
 
 
 def other_systems(encoded: EncodedSplit) -> list[System]:
-    """Return the systems that cost more: MaxSim (triple), the whole context as one text."""
-    if encoded.encoder.kind is EncoderKind.TRIPLE:
+    """Return the systems that cost more: MaxSim (with pairs), the whole context as one text."""
+    if encoded.encoder.kind.paired:
         return [_max_sim_system(encoded)]
     if encoded.encoder.kind is EncoderKind.SINGLE:
         return [_whole_history(encoded)]
@@ -290,7 +290,7 @@ def _whole_history(encoded: EncodedSplit) -> System:
 def _encode_last(encoded: EncodedSplit, role: Role) -> Callable[[int], Float32]:
     def encode(place: int) -> Float32:
         last = encoded.split.contexts[place].inputs(role)[-1:]
-        vector: Float32 = encode_inputs(encoded.encoder, last)[0]
+        vector: Float32 = encoded.encoder.encode_in_roles(last)[0]
         return vector
 
     return encode

@@ -21,6 +21,7 @@ from torch import nn
 from turnwise.models.encoder import CARD, load_sentence_transformer, transformer_of
 from turnwise.models.errors import TrainingError
 from turnwise.models.evaluation.report import Line, draw_lines, figure_height
+from turnwise.models.heads import RoleHeads
 from turnwise.models.training.config import REMOVED, EncoderConfig, Section, renamed
 
 Schedule = torch.optim.lr_scheduler.LRScheduler
@@ -69,11 +70,15 @@ def load_learnable(base: str, device: str | None) -> SentenceTransformer:
     return model
 
 
-def save_model(model: SentenceTransformer, folder: Path, config: EncoderConfig) -> None:
+def save_model(
+    model: SentenceTransformer, heads: RoleHeads | None, folder: Path, config: EncoderConfig
+) -> None:
     """Write a model as a sentence-transformers folder in float16, with its card and recipe."""
     card = {"aggregation": asdict(config.aggregation), "trained": config.model_dump(mode="json")}
     with replacing(folder) as fresh:
         save_encoder(model, fresh)
+        if heads:
+            heads.save(fresh)
         (fresh / CARD).write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
 
 

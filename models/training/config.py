@@ -23,7 +23,7 @@ from pydantic.types import NonNegativeFloat, NonNegativeInt
 
 from turnwise.models.errors import ConfigError
 from turnwise.models.rerankers.ioi_network import Shape
-from turnwise.models.roles import EncoderKind, encoder_kind
+from turnwise.models.roles import EncoderKind, becomes
 from turnwise.models.scores import Aggregation
 
 TrainingPrecision = Literal["float32", "bfloat16"]
@@ -184,7 +184,8 @@ class EncoderConfig(RunConfig):
         if self.kind is EncoderKind.SINGLE and ordered:
             yield "kind: a single encoder knows no order, which these objectives teach"
         if weigh.c3l and weigh.directional_triples and not self.kind.paired:
-            yield "objectives.directional_triples: only a triple encoder knows the order of a pair"
+            what = "only a triple encoder, or one with heads, knows the order of a pair"
+            yield f"objectives.directional_triples: {what}"
         if weigh.c3l and window < 3:
             yield "objectives.window: a triple needs a window of at least 3"
         if curved and self.turns < window:
@@ -378,6 +379,6 @@ def _check_stages(stages: list[dict[str, Any]], configs: list[Config], file: str
         if "base" in stages[number]:
             what = "must be left out: this stage starts from the one before it"
             raise ConfigError(what, file, f"{where}.base")
-        if encoder_kind({*before.kind.tokens, *after.kind.tokens}) is not after.kind:
+        if not becomes(before.kind, after.kind):
             what = f"is {after.kind}, which a {before.kind} encoder cannot become"
             raise ConfigError(what, file, f"{where}.kind")

@@ -22,6 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from turnwise.models.heads import RoleHeads, head_of
+from turnwise.models.roles import Relation, Role
 from turnwise.models.training.windows import Batch, Examples, pair_score
 
 MIXTURE_EPSILON = 1e-6
@@ -54,11 +56,25 @@ class Vectors:
     dialogue: Tensor
 
     @classmethod
-    def of(cls, encoded: Tensor, batch: Batch) -> Self:
+    def of(cls, encoded: Tensor, batch: Batch, heads: RoleHeads | None = None) -> Self:
         """Lay out (U, d) vectors of a batch's distinct texts by window and turn."""
         parts = (batch.first, batch.second, batch.after, batch.spoken, batch.target, batch.dialogue)
-        first, second, after, *rest = (torch.from_numpy(part).to(encoded.device) for part in parts)
-        return cls(encoded[first], encoded[second], encoded[after], after, *rest)
+        first, second, after, spoken, target, dialogue = (
+            torch.from_numpy(part).to(encoded.device) for part in parts
+        )
+        if heads is None:
+            as_first, as_second = encoded[first], encoded[second]
+        else:
+            in_roles = heads(encoded)
+            as_first, as_second = (
+                torch.where(
+                    target[:, :, None],
+                    in_roles[head_of(role, Relation.SAME)][place],
+                    in_roles[head_of(role, Relation.OTHER)][place],
+                )
+                for role, place in ((Role.FIRST, first), (Role.SECOND, second))
+            )
+        return cls(as_first, as_second, encoded[after], after, spoken, target, dialogue)
 
 
 def curved_loss(vectors: Vectors, examples: Examples) -> Tensor:
@@ -84,18 +100,18 @@ def curved_loss(vectors: Vectors, examples: Examples) -> Tensor:
     return functional.mse_loss(cosine, score, reduction="sum") / max(len(score), 1)
 
 
-def queries(vectors: Vectors, last_rows: int | None, *, triple: bool) -> Tensor:
+def queries(vectors: Vectors, last_rows: int | None, *, paired: bool) -> Tensor:
     """Return the unit running query before each turn (C3L eq. 3, folded up).
 
     Args:
         vectors: The step's vectors.
         last_rows: Rows that count; None for all.
-        triple: Whether rows are mixtures of pairs; otherwise CCL's plain sum.
+        paired: Whether rows are mixtures of pairs; otherwise CCL's plain sum.
 
     Returns:
         (W, T, d): at turn t the query of the context u_1..u_(t-1); zero at the first turn.
     """
-    if triple:
+    if paired:
         pairs = vectors.first[:, :, None] + vectors.second[:, None]
         mixtures = functional.normalize(pairs, dim=-1, eps=MIXTURE_EPSILON)
         turns = mixtures.shape[1]
@@ -106,7 +122,7 @@ def queries(vectors: Vectors, last_rows: int | None, *, triple: bool) -> Tensor:
     total = rows.cumsum(1)
     if last_rows is not None:
         total = total - functional.pad(total, (0, 0, last_rows, 0))[:, : total.shape[1]]
-    if triple:  # a context of one utterance has no pair: its query is its own vector
+    if paired:  # a context of one utterance has no pair: its query is its own vector
         total = torch.cat([vectors.second[:, :1], total[:, 1:]], dim=1)
     shifted = functional.pad(total, (0, 0, 1, 0))[:, :-1]
     return functional.normalize(shifted, dim=-1, eps=MIXTURE_EPSILON)

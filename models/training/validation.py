@@ -10,8 +10,6 @@ from functools import partial
 from statistics import fmean
 from typing import TypeVar
 
-from sentence_transformers import SentenceTransformer
-
 from turnwise.models.data import Dialogue
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError, naming
@@ -62,7 +60,7 @@ class ValidationSplit:
 
 def encoder_validator(
     config: EncoderConfig, find: Find
-) -> Callable[[SentenceTransformer], dict[str, float]]:
+) -> Callable[[UtteranceEncoder], dict[str, float]]:
     """Return a function that measures an encoder: means over the files, then each file's metrics.
 
     Planning is measured beside the next utterance, for the curves. Without files there are no
@@ -77,8 +75,7 @@ def encoder_validator(
     files = validation_dialogues(config.validation, find, min(LENGTHS))
     splits = {path: make_validation_split(dialogues, base) for path, dialogues in files.items()}
 
-    def validate(model: SentenceTransformer) -> dict[str, float]:
-        encoder = UtteranceEncoder(model, precision=config.precision)
+    def validate(encoder: UtteranceEncoder) -> dict[str, float]:
         measured = {path: split.measure(encoder) for path, split in splits.items()}
         return means(measured.values()) | {
             f"{path}/{name}": value

@@ -4,7 +4,7 @@ A window fixes who says the targets, hence one relation for each context utteran
 utterance of a batch is encoded once a role ([B1], [B2], and [AFTER] where the responder says
 it), and all pairs, triples and negatives of the step are formed from these vectors. The two
 windows of a dialogue cost 5 texts an utterance together: both context roles in both relations,
-and the target role.
+and the target role. An encoder with heads reads one text an utterance for all of these.
 
 Re-rankers learn from pairs instead: a context, its response, and wrong responses beside it.
 """
@@ -40,13 +40,18 @@ class Window:
     utterances: tuple[Utterance, ...]
     responder: str
 
+    def both_sides(self) -> "Iterator[Window]":
+        """Yield the same utterances as a window for each speaker who answers somebody in them."""
+        for speaker in dict.fromkeys(u.speaker for u in self.utterances[1:]):
+            yield replace(self, responder=speaker)
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """W windows of at most T utterances, as places in a list of distinct texts.
 
     Attributes:
-        texts: U distinct prefixed texts.
+        texts: U distinct texts, with their prefixes.
         first: (W, T) place in `texts` of each utterance as [B1]; 0 where there is none.
         second: (W, T) the same as [B2] (CCL: as the only context role).
         after: (W, T) the same as [AFTER].
@@ -66,8 +71,7 @@ class Batch:
 
 def windows_of(dialogue: Dialogue) -> Iterator[Window]:
     """Yield the whole dialogue as a window for each speaker who answers somebody in it."""
-    for speaker in dict.fromkeys(u.speaker for u in dialogue.utterances[1:]):
-        yield Window(dialogue, dialogue.utterances, speaker)
+    yield from Window(dialogue, dialogue.utterances, "").both_sides()
 
 
 def crop(window: Window, length: int, rng: np.random.Generator) -> Window:
@@ -98,7 +102,7 @@ def collate(windows: Sequence[Window], kind: EncoderKind) -> Batch:
     places: dict[str, int] = {}
     roles = {role: np.zeros(shape, np.int64) for role in Role}
     spoken, target = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
-    context_roles = (Role.FIRST, Role.SECOND) if kind is EncoderKind.TRIPLE else (Role.SECOND,)
+    context_roles = (Role.FIRST, Role.SECOND) if kind.paired else (Role.SECOND,)
     for v, window in enumerate(windows):
         for t, utterance in enumerate(window.utterances):
             relation = relation_to(utterance.speaker, window.responder)
@@ -107,7 +111,7 @@ def collate(windows: Sequence[Window], kind: EncoderKind) -> Batch:
             for role in wanted:
                 text = prefixed(kind, RoleText(utterance.text, role, relation))
                 roles[role][v, t] = places.setdefault(text, len(places))
-    if kind is not EncoderKind.TRIPLE:
+    if not kind.paired:
         roles[Role.FIRST] = roles[Role.SECOND]
     numbers: dict[Dialogue, int] = {}
     dialogue = [numbers.setdefault(window.dialogue, len(numbers)) for window in windows]

@@ -1,4 +1,4 @@
-"""The learner of an encoder of any kind (triple, curved, single)."""
+"""The learner of an encoder of any kind (triple, heads, curved, single)."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -11,9 +11,25 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from turnwise.models.encoder import dimension_of, encode_texts, is_truncated, transformer_of
+from turnwise.models.encoder import (
+    UtteranceEncoder,
+    dimension_of,
+    encode_texts,
+    is_truncated,
+    load_heads,
+    transformer_of,
+)
 from turnwise.models.errors import DataError, ModelError
-from turnwise.models.roles import EncoderKind, Relation, Role, RoleText, encoder_kind, prefixed
+from turnwise.models.heads import RoleHeads
+from turnwise.models.roles import (
+    EncoderKind,
+    Relation,
+    Role,
+    RoleText,
+    becomes,
+    encoder_kind,
+    prefixed,
+)
 from turnwise.models.training import losses
 from turnwise.models.training.checkpoint import load_learnable, save_model
 from turnwise.models.training.config import EncoderConfig
@@ -54,7 +70,7 @@ TOKEN_WORDS = {
 
 
 class EncoderLearner(nn.Module):
-    """The encoder and what is learned beside it: two inverse temperatures, an NLI head."""
+    """The encoder, its heads, and what is learned beside it: temperatures, an NLI head."""
 
     def __init__(self, config: EncoderConfig, find: Find, device: str | None = None) -> None:
         """Read the data, load the base, and add the special tokens of the kind to it.
@@ -70,7 +86,8 @@ class EncoderLearner(nn.Module):
         self.corpora, self._nli = read_data(config, find)
         self.counts = [len(windows) for windows, _ in self.corpora] + [len(self._nli)]
         self.encoder = load_encoder(config, device)
-        self._base = deepcopy(self.encoder.state_dict()) if config.keep_base else {}
+        self.heads = make_heads(config, self.encoder)
+        self._base = deepcopy([*self._kept().parameters()]) if config.keep_base else []
         self.query_log_scale = nn.Parameter(torch.tensor(LOG_SCALE))
         self.reach_log_scale = nn.Parameter(torch.tensor(LOG_SCALE))
         dimension = dimension_of(self.encoder) if config.objectives.nli else 0
@@ -117,13 +134,19 @@ class EncoderLearner(nn.Module):
         ]
 
     def loss(self, batch: list[Window], rng: np.random.Generator) -> tuple[dict[str, Tensor], int]:
-        """Crop the windows, encode each of their texts once, and return the parts of the loss."""
+        """Crop the windows, encode each of their texts once, and return the parts of the loss.
+
+        Heads give every utterance all roles at once, so both sides of a window are trained.
+        """
         self._bound_scales()
-        laid_out = collate([crop(w, self.config.turns, rng) for w in batch], self.config.kind)
+        windows = [crop(window, self.config.turns, rng) for window in batch]
+        if self.heads:
+            windows = [side for window in windows for side in window.both_sides()]
+        laid_out = collate(windows, self.config.kind)
         pairs = self._draw_nli(rng)
         texts = laid_out.texts + [t for pair in pairs for t in (pair.premise, pair.hypothesis)]
         encoded = encode_texts(self.encoder, texts, getattr(torch, self.config.precision))
-        parts = dict(self._parts(losses.Vectors.of(encoded, laid_out), laid_out, rng))
+        parts = dict(self._parts(losses.Vectors.of(encoded, laid_out, self.heads), laid_out, rng))
         if self.nli_head is not None:
             sentences = encoded[len(laid_out.texts) :]
             labels = torch.tensor([pair.label for pair in pairs], device=encoded.device)
@@ -155,9 +178,9 @@ class EncoderLearner(nn.Module):
             yield "order", weigh.order * losses.order_loss(vectors, weigh.window)
 
     def _running_query(self, vectors: losses.Vectors) -> Iterator[tuple[str, Tensor]]:
-        weigh, triple = self.config.objectives, self.config.kind is EncoderKind.TRIPLE
+        weigh, paired = self.config.objectives, self.config.kind.paired
         for rows in weigh.query_rows:
-            queries = losses.queries(vectors, rows or None, triple=triple)
+            queries = losses.queries(vectors, rows or None, paired=paired)
             loss = losses.running_query_loss(
                 vectors, queries, self.query_log_scale.exp(), same_dialogue=weigh.same_dialogue
             )
@@ -177,20 +200,27 @@ class EncoderLearner(nn.Module):
 
     def validate(self) -> Metrics:
         """Return the average ranks of the encoder as it would be kept."""
-        return self._validate(self.blended())
+        encoder, heads = self.blended()
+        return self._validate(
+            UtteranceEncoder(encoder, precision=self.config.precision, heads=heads)
+        )
 
     def save(self, folder: Path) -> None:
         """Write the encoder as it stands."""
-        save_model(self.blended(), folder, self.config)
+        save_model(*self.blended(), folder, self.config)
 
-    def blended(self) -> SentenceTransformer:
-        """Return the encoder, its weights averaged with the base's (Wortsman et al., 2022)."""
+    def blended(self) -> tuple[SentenceTransformer, RoleHeads | None]:
+        """Return the encoder and its heads, averaged with the base's (Wortsman et al., 2022)."""
         if not self.config.keep_base:
-            return self.encoder
-        model = deepcopy(self.encoder)
-        for name, weights in model.named_parameters():  # yields tied weights once
-            weights.data.lerp_(self._base[name], self.config.keep_base)
-        return model
+            return self.encoder, self.heads
+        kept = deepcopy(self._kept())
+        for weights, base in zip(kept.parameters(), self._base, strict=True):
+            weights.data.lerp_(base.data, self.config.keep_base)
+        return cast("SentenceTransformer", kept[0]), cast("RoleHeads | None", [*kept[1:], None][0])
+
+    def _kept(self) -> nn.ModuleList:
+        """Return what a model's folder keeps: the encoder, and its heads where it has any."""
+        return nn.ModuleList([self.encoder, self.heads] if self.heads else [self.encoder])
 
     def is_truncated(self, text: str) -> bool:
         """Return whether an utterance of a context has more word pieces than the encoder reads."""
@@ -219,12 +249,22 @@ def load_encoder(config: EncoderConfig, device: str | None) -> SentenceTransform
         ModelError: The base cannot be loaded, or is of a kind that cannot become this one.
     """
     encoder = load_learnable(config.base, device)
-    add_role_tokens(encoder, config.kind)
-    found = encoder_kind(encoder.tokenizer.get_vocab())
-    if found is not config.kind:
+    with_heads = load_heads(config.base) is not None
+    vocabulary = encoder.tokenizer.get_vocab()
+    found = EncoderKind.HEADS if with_heads else encoder_kind(vocabulary)
+    if not becomes(found, config.kind):
         what = f"is a {found} encoder and cannot become a {config.kind} one"
         raise ModelError(f"base '{config.base}' {what}")
+    add_role_tokens(encoder, config.kind)
     return encoder
+
+
+def make_heads(config: EncoderConfig, encoder: SentenceTransformer) -> RoleHeads | None:
+    """Return the heads of the base, new ones where it has none, or None for other kinds."""
+    if config.kind is not EncoderKind.HEADS:
+        return None
+    heads = load_heads(config.base) or RoleHeads(dimension_of(encoder))
+    return heads.train().to(encoder.device)
 
 
 def add_role_tokens(model: SentenceTransformer, kind: EncoderKind) -> None:

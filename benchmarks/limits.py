@@ -36,6 +36,7 @@ from benchmarks.serving import Connection, link_models, served
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder, transformer_of
 from turnwise.models.roles import Relation, Role, RoleText
+from turnwise.models.scores import FoldedRows
 from turnwise.service.app.parts import load_encoder
 from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.observe.metrics import Metrics
@@ -183,7 +184,7 @@ async def state(folder: Path, dimension: int, line: Line) -> None:
                 await reader.readline()
             bare.append(time.perf_counter() - begin)
         writer.close()
-        sessions = SessionStore(redis, Metrics(), dimension=dimension, ttl=60)
+        sessions = SessionStore(redis, Metrics(), dimension=dimension, ttl=60, paired=True)
         reached = [await appended(sessions, number // 10, dimension) for number in range(500)]
     line("Redis: read and append", bare, reached[50:])
 
@@ -192,11 +193,12 @@ async def appended(sessions: SessionStore, number: int, dimension: int) -> float
     key, vector = SessionKey("limits", str(number)), np.ones((1, dimension), np.float32)
     post = Turn("user", next(sayings(number)), 0.0)
     begin = time.perf_counter()
-    base, _ = await sessions.read(key, rows=3)
+    base, _ = await sessions.read(key)
     kept = len(base.turns) if base else 0
+    before = base.rows if base and base.rows else FoldedRows.none(dimension, paired=True)
     change = Change(
         1, "bot", "", kept, [post], keep_first=kept, first=vector, keep_complete=kept,
-        second=vector, rows=vector,
+        encoded=vector, rows=before.then(vector),
     )  # fmt: skip
     if not await sessions.commit(key, base, change):
         raise SystemExit("another writer changed the session")

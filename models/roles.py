@@ -67,6 +67,11 @@ class EncoderKind(StrEnum):
         return self in {EncoderKind.TRIPLE, EncoderKind.HEADS}
 
     @property
+    def encodes_first(self) -> bool:
+        """Whether [B1] of an utterance takes a pass of the encoder of its own."""
+        return self is EncoderKind.TRIPLE
+
+    @property
     def prefixes(self) -> bool:
         """Whether the prefix of a text gives it its role."""
         return bool(self.tokens)

@@ -75,6 +75,58 @@ def running_query(rows: Float32, last_rows: int | None = None, *, paired: bool =
     return np.asarray(total, dtype=np.float32)
 
 
+ROWS_KEPT = 4
+"""Newest rows that `FoldedRows` keeps: running queries of up to 3 rows of pairs need no others."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedRows:
+    """The rows of a context, folded to what the running query of the next turn needs.
+
+    Attributes:
+        count: Number n of the rows.
+        total: (d,) sum of all rows; of rows of pairs without the oldest, which counts only if it is
+            alone. It is float32: 200 additions move a score by less than a millionth.
+        newest: (min(n, ROWS_KEPT), d) newest rows.
+        paired: Whether rows are sums over pairs.
+    """
+
+    count: int
+    total: Float32
+    newest: Float32
+    paired: bool
+
+    @classmethod
+    def none(cls, dimension: int, *, paired: bool) -> "FoldedRows":
+        """Return those of an empty context."""
+        return cls(0, np.zeros(dimension, np.float32), np.empty((0, dimension), np.float32), paired)
+
+    def then(self, new: Float32) -> "FoldedRows":
+        """Return those of a context that has (k, d) more rows."""
+        counted = new[1:] if self.paired and self.count == 0 else new
+        total = self.total + counted.sum(axis=0, dtype=np.float64)
+        newest = np.concatenate([self.newest, new])[-ROWS_KEPT:]
+        return FoldedRows(
+            self.count + len(new), total.astype(np.float32), newest, paired=self.paired
+        )
+
+    def without_last(self) -> "FoldedRows":
+        """Return those of the context before its last utterance, n ≥ 1."""
+        counted = self.newest[-1] if self.count > int(self.paired) else np.float32(0)
+        return FoldedRows(
+            self.count - 1, self.total - counted, self.newest[:-1], paired=self.paired
+        )
+
+    def query(self, last_rows: int | None) -> Float32 | None:
+        """Return `running_query` of the n ≥ 1 rows; None if it needs more rows than are kept."""
+        if last_rows is None and self.count > 1:
+            return self.total
+        summed = min(last_rows or 1, max(self.count - int(self.paired), 1))
+        if summed > len(self.newest):
+            return None
+        return np.asarray(self.newest[-summed:].sum(axis=0, dtype=np.float64), dtype=np.float32)
+
+
 def score_matrix(
     rows: Float32, candidates: Float32, last_rows: int | None = None, *, paired: bool = True
 ) -> Float32:
@@ -209,17 +261,10 @@ class Aggregation:
         """The number of newest rows that the running query sums; None for all."""
         return self.last_rows if self.name == "last_rows" else None
 
-    @property
-    def rows_read(self) -> int | None:
-        """The number of newest rows that `query` reads; None for all.
-
-        It is one more than `summed`, since the oldest row counts only if it is alone.
-        """
-        return None if self.summed is None else self.summed + 1
-
     def query(self, first: Float32, second: Float32) -> Float32:
         """Return the running query (d,). MaxSim retrieves its short list with that of the mean."""
-        start = 0 if self.rows_read is None else max(0, len(second) - self.rows_read)
+        # One row more than are summed, since the oldest row counts only if it is alone.
+        start = 0 if self.summed is None else max(0, len(second) - self.summed - 1)
         newest = rows(first, second[start:], start)
         return running_query(newest, self.summed, paired=len(first) > 0)
 

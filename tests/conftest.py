@@ -127,6 +127,9 @@ def _save_encoder(folder: Path, kind: EncoderKind) -> Path:
     from sentence_transformers import SentenceTransformer
     from transformers import BertConfig, BertModel, BertTokenizerFast
 
+    from turnwise.models.heads import RoleHeads
+    from turnwise.models.roles import EncoderKind
+
     characters = [chr(code) for code in range(ord(" ") + 1, 127)]
     pieces = [*characters, *(f"##{character}" for character in characters)]
     vocabulary = folder / "vocab.txt"
@@ -149,4 +152,8 @@ def _save_encoder(folder: Path, kind: EncoderKind) -> Path:
     model.max_seq_length = 128
     made = folder / f"tiny-{kind}"
     model.save(str(made), create_model_card=False)
+    if kind is EncoderKind.HEADS:
+        heads = RoleHeads(DIMENSION)
+        torch.nn.init.normal_(heads.down, std=0.3)  # new heads would return the vector itself
+        heads.save(made)
     return made

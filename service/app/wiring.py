@@ -82,7 +82,11 @@ def _services(settings: Settings, metrics: Metrics, parts: Parts, reranking: Rer
     encoder, pools, pairwise = parts.cached, parts.pools, parts.pairwise
     timeout = settings.request_timeout
     store = SessionStore(
-        parts.redis, metrics, dimension=encoder.dimension, ttl=settings.session_ttl
+        parts.redis,
+        metrics,
+        dimension=encoder.dimension,
+        ttl=settings.session_ttl,
+        paired=encoder.kind.paired,
     )
     contexts = Contexts(store, encoder, timeout=timeout)
     return Services(

@@ -10,7 +10,7 @@ import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.roles import RoleText
+from turnwise.models.roles import Role, RoleText
 from turnwise.models.scores import Aggregation
 from turnwise.service.encoder.queue import EncoderQueue, Priority
 from turnwise.service.observe.metrics import Metrics
@@ -42,6 +42,8 @@ class CachedEncoder:
         self.fingerprint, self.dimension = encoder.fingerprint, encoder.dimension
         self.name, self.kind = encoder.name, encoder.kind
         self.aggregation: Aggregation = encoder.aggregation
+        self.kept_role = Role.AFTER if encoder.heads else Role.SECOND
+        """The role in which sessions keep the utterances."""
 
     async def encode(
         self,
@@ -50,6 +52,19 @@ class CachedEncoder:
         timeout: float | None = None,
     ) -> Float32:
         """Return (n, d) unit rows; raises as `EncoderQueue.encode`."""
+        if not self._encoder.heads:
+            return await self._read(texts, priority, timeout)
+        after = [RoleText(item.text, Role.AFTER) for item in texts]
+        return self.in_roles(await self._read(after, priority, timeout), texts)
+
+    def in_roles(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
+        """Return (n, d) vectors in their roles, from those in the kept role; see `RoleHeads`."""
+        return self._encoder.in_roles(vectors, items)
+
+    async def _read(
+        self, texts: Sequence[RoleText], priority: Priority, timeout: float | None
+    ) -> Float32:
+        """Return the vectors of texts as the model reads them."""
         if priority is Priority.BULK:
             return await self._queue.encode(texts, priority, timeout)
         keys = [_key(self._encoder.prefixed(text)) for text in texts]

@@ -8,8 +8,8 @@ import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.data import Utterance
-from turnwise.models.roles import Role, RoleText, relation_to
-from turnwise.models.scores import Aggregation
+from turnwise.models.roles import EncoderKind, Role, RoleText, relation_to
+from turnwise.models.scores import Aggregation, FoldedRows, rows
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.queue import Priority
 from turnwise.service.errors import Conflict, InvalidRequest, ServiceError
@@ -22,6 +22,8 @@ _TEXTS_OF_A_TURN = 8
 """Most texts that take the critical lane; a longer context that must be encoded again does not."""
 _ROWS_AT_ONCE = 8
 """Most rows that are computed on the event loop: a thread would take longer to start."""
+_HEADS_AT_ONCE = 16
+"""Most utterances that heads read on the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +34,40 @@ class Context:
         utterances: All of them.
         responder: The speaker who will say the candidates.
         first: [B1] of the leading utterances, relative to the responder; maybe none.
-        second: [B2] likewise.
+        encoded: Their [B2] likewise, or their [AFTER] of a model with heads.
     """
 
     utterances: tuple[Utterance, ...]
     responder: str
     first: Float32
-    second: Float32
+    encoded: Float32
 
     @property
     def texts(self) -> list[str]:
         """Texts of the utterances."""
         return [utterance.text for utterance in self.utterances]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedContext:
+    """A context of n utterances with its vectors.
+
+    Attributes:
+        texts: Of its utterances.
+        rows: Of all of them.
+        first: (n or n - 1, d) [B1]; (0, d) where no pairs were asked for, or there are none.
+        second: (n, d) [B2]; (0, d) where no pairs were asked for.
+    """
+
+    texts: list[str]
+    rows: FoldedRows
+    first: Float32
+    second: Float32
+
+    def query(self, aggregation: Aggregation) -> Float32:
+        """Return the running query (d,); more than `ROWS_KEPT` last rows need the pairs."""
+        query = self.rows.query(aggregation.summed)
+        return aggregation.query(self.first, self.second) if query is None else query
 
 
 class Contexts:
@@ -55,6 +79,7 @@ class Contexts:
 
     def __init__(self, sessions: SessionStore, encoder: CachedEncoder, *, timeout: float) -> None:
         self._sessions, self._encoder, self._timeout = sessions, encoder, timeout
+        self._heads = encoder.kind is EncoderKind.HEADS
 
     async def read(self, namespace: str, request: OptionalContext) -> Context:
         """Return the context that a request names or gives; an empty one without either.
@@ -65,61 +90,96 @@ class Contexts:
         if request.session_id is None:
             turns = [Turn(turn.speaker, turn.text, 0.0) for turn in request.context or ()]
             return Context(utterances(turns), RESPONDER, self._none, self._none)
-        session = await self._sessions.found(SessionKey(namespace, request.session_id), second=True)
+        key = SessionKey(namespace, request.session_id)
+        session = await self._sessions.found(key, encoded=True)
         valid = session.fingerprint == self._encoder.fingerprint
         return Context(
             utterances(session.turns),
             session.responder,
             session.first if valid else self._none,
-            session.second if valid else self._none,
+            session.encoded if valid else self._none,
         )
 
     async def encode(self, context: Context, target_speaker: str) -> tuple[Float32, Float32]:
         """Return [B1] and [B2], both (n, d), relative to the speaker of a target.
 
         [B1] is (0, d) of an encoder without pairs. A session keeps vectors relative to its
-        responder; for other speakers the context is encoded with the relations swapped.
+        responder. For other speakers, a model with prefixes encodes the context again with the
+        relations swapped; a model with heads does not.
         """
         said = context.utterances
-        first, second = self._kept(context, target_speaker)
-        new_first, new_second = await self._encoded(
-            said[len(first) :], said[len(second) :], target_speaker
+        first, encoded = self._kept(context, target_speaker)
+        new_first, new = await self._encoded(
+            said[len(first) :], said[len(encoded) :], target_speaker
         )
-        return np.concatenate([first, new_first]), np.concatenate([second, new_second])
+        return self._pairs(
+            said, np.concatenate([first, new_first]), np.concatenate([encoded, new]), target_speaker
+        )
 
     async def encode_first(self, context: Context, target_speaker: str) -> Float32:
         """Return [B1] as `encode` does, without encoding [B2]."""
+        if not self._encoder.kind.encodes_first:
+            return (await self.encode(context, target_speaker))[0]
         kept, _ = self._kept(context, target_speaker)
         new, _ = await self._encoded(context.utterances[len(kept) :], (), target_speaker)
         return np.concatenate([kept, new])
 
     async def encode_second(self, context: Context, target_speaker: str) -> Float32:
         """Return [B2] as `encode` does, without encoding [B1]."""
+        said = context.utterances
         _, kept = self._kept(context, target_speaker)
-        _, new = await self._encoded((), context.utterances[len(kept) :], target_speaker)
-        return np.concatenate([kept, new])
+        _, new = await self._encoded((), said[len(kept) :], target_speaker)
+        encoded = np.concatenate([kept, new])
+        return self._in_role(Role.SECOND, said, encoded, target_speaker)
 
     async def encode_update(self, update: Update) -> NewVectors:
-        """Encode the texts of an update and compute their rows."""
-        first, second = await self._encoded(
-            update.without_first, update.without_second, update.responder
+        """Encode the texts of an update and compute the rows after it."""
+        first, encoded = await self._encoded(
+            update.without_first, update.not_encoded, update.responder
         )
-        if len(second) <= _ROWS_AT_ONCE:
-            return update.new_vectors(first, second)
-        return await asyncio.to_thread(update.new_vectors, first, second)
+        if self._is_quick(update):
+            return self._with_rows(update, first, encoded)
+        return await asyncio.to_thread(self._with_rows, update, first, encoded)
+
+    async def context(self, update: Update, new: NewVectors, *, pairs: bool) -> EncodedContext:
+        """Return the whole context of an update; its [B1] and [B2] only where `pairs` are asked."""
+        assert new.rows is not None  # noqa: S101 - `encode_update` computed them
+        first, second = self._none, self._none
+        if pairs:
+            said, speaker = update.utterances, update.responder
+            first, encoded = update.first(new.first), update.encoded(new.encoded)
+            first, second = await asyncio.to_thread(self._pairs, said, first, encoded, speaker)
+        texts = [utterance.text for utterance in update.utterances]
+        return EncodedContext(texts, new.rows, first, second)
+
+    def reads_vectors(self, *, pairs: bool) -> bool:
+        """Return whether a turn needs a session's vectors: for pairs, and with heads always."""
+        return pairs or self._heads
 
     async def encode_texts(self, texts: Sequence[RoleText]) -> Float32:
         """Return (n, d) vectors of the candidates and goals of a request."""
         return await self._encoder.encode(texts, Priority.LIST, self._timeout)
 
+    async def encode_candidates(self, items: Sequence[RoleText], after: Float32 | None) -> Float32:
+        """Return (C, d) vectors of candidates in a context role.
+
+        Heads compute them from `after`, the (C, d) vectors of a pool, without encoding anything.
+        """
+        if after is None or not self._heads:
+            return await self.encode_texts(items)
+        return await asyncio.to_thread(self._encoder.in_roles, after, items)
+
     async def _encoded(
         self, as_first: Sequence[Utterance], as_second: Sequence[Utterance], target_speaker: str
     ) -> tuple[Float32, Float32]:
-        """Return [B1], (0, d) of an encoder without pairs, and [B2], encoded in one call."""
-        if not self._encoder.kind.paired:
+        """Return the vectors that a session keeps, encoded in one call.
+
+        They are [B1], (0, d) of an encoder that does not encode it, and [B2] or [AFTER].
+        """
+        if not self._encoder.kind.encodes_first:
             as_first = ()
         inputs = context_inputs(as_first, Role.FIRST, target_speaker)
-        inputs += context_inputs(as_second, Role.SECOND, target_speaker)
+        inputs += context_inputs(as_second, self._encoder.kept_role, target_speaker)
         if not inputs:
             return self._none, self._none
         priority = Priority.TURN if len(inputs) <= _TEXTS_OF_A_TURN else Priority.LIST
@@ -128,9 +188,40 @@ class Contexts:
         return vectors[: len(as_first)], vectors[len(as_first) :]
 
     def _kept(self, context: Context, target_speaker: str) -> tuple[Float32, Float32]:
-        if target_speaker == context.responder:
-            return context.first, context.second
+        if target_speaker == context.responder or self._heads:
+            return context.first, context.encoded
         return self._none, self._none
+
+    def _pairs(
+        self, said: Sequence[Utterance], first: Float32, encoded: Float32, target_speaker: str
+    ) -> tuple[Float32, Float32]:
+        """Return [B1] and [B2] of utterances from the vectors that a session keeps."""
+        if self._heads:
+            first = self._in_role(Role.FIRST, said, encoded, target_speaker)
+        return first, self._in_role(Role.SECOND, said, encoded, target_speaker)
+
+    def _in_role(
+        self, role: Role, said: Sequence[Utterance], encoded: Float32, target_speaker: str
+    ) -> Float32:
+        return self._encoder.in_roles(encoded, context_inputs(said, role, target_speaker))
+
+    def _is_quick(self, update: Update) -> bool:
+        if self._heads:
+            return len(update.utterances) <= _HEADS_AT_ONCE
+        return len(update.not_encoded) <= _ROWS_AT_ONCE
+
+    def _with_rows(self, update: Update, first: Float32, encoded: Float32) -> NewVectors:
+        said, speaker = update.utterances, update.responder
+        before = update.kept_rows or FoldedRows.none(
+            self._encoder.dimension, paired=self._encoder.kind.paired
+        )
+        start = before.count
+        whole_first = update.first(first)
+        if self._heads:
+            earlier = update.encoded(encoded)[: len(said) - 1]
+            whole_first = self._in_role(Role.FIRST, said[:-1], earlier, speaker)
+        second = self._in_role(Role.SECOND, said[start:], update.encoded(encoded, start), speaker)
+        return NewVectors(first, encoded, before.then(rows(whole_first, second, start)))
 
     @property
     def _none(self) -> Float32:

@@ -21,11 +21,13 @@ class Candidates:
         ids: Of a pool, or as the request gives them.
         texts: Their texts.
         speakers: Who would say each.
+        after: (C, d) their vectors, if they are of a pool of the encoder.
     """
 
     ids: list[str | None]
     texts: list[str]
     speakers: list[str]
+    after: Float32 | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +81,12 @@ async def goal_scores(
     after = await contexts.encode_texts([RoleText(goal.text, Role.AFTER) for goal in goals])
     for speaker in dict.fromkeys(speakers):
         first = await contexts.encode_first(context, speaker)
-        second = await contexts.encode_texts(
+        second = await contexts.encode_candidates(
             [
                 RoleText(text, Role.SECOND, relation_to(said_by, speaker))
                 for text, said_by in zip(candidates.texts, candidates.speakers, strict=True)
-            ]
+            ],
+            candidates.after,
         )
         places = _places(speakers, speaker)
         reach[:, places] = await asyncio.to_thread(reachability, first, second, after[places])

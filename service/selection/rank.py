@@ -92,7 +92,7 @@ class Ranking:
             candidates, fit = await self._retrieved(view, asked)
         else:
             candidates = self._given(asked)
-            fit = await self._next_utterance_scores(candidates, None, asked)
+            fit = await self._next_utterance_scores(candidates, asked)
         with timings.stage("encode"):
             goals = await goal_scores(self._contexts, context, candidates, request.goals)
             avoid = await goal_scores(self._contexts, context, candidates, request.avoid)
@@ -158,16 +158,18 @@ class Ranking:
             query = await (pairwise.query(context.texts) if pairwise else self._query(asked))
         with asked.timings.stage("retrieve"):
             hits = await view.search(query, count)
+        ids = [hit.candidate.id for hit in hits]
         candidates = Candidates(
-            [hit.candidate.id for hit in hits],
+            [*ids],
             [hit.candidate.text for hit in hits],
             [context.responder] * len(hits),
+            after=None if pairwise else view.vectors(ids),
         )
         if pairwise and not request.rerank:
             return candidates, NextUtteranceScores(
                 np.array([hit.score for hit in hits], np.float32)
             )
-        return candidates, await self._next_utterance_scores(candidates, view, asked)
+        return candidates, await self._next_utterance_scores(candidates, asked)
 
     async def _query(self, asked: _Asked) -> Float32:
         context = asked.context
@@ -175,15 +177,9 @@ class Ranking:
         return await asyncio.to_thread(asked.aggregation.query, first, second)
 
     async def _next_utterance_scores(
-        self, candidates: Candidates, view: PoolView | None, asked: _Asked
+        self, candidates: Candidates, asked: _Asked
     ) -> NextUtteranceScores | None:
-        """Return the next-utterance scores; None without a context or where they do not matter.
-
-        Args:
-            candidates: Of the pool or of the request.
-            view: The pool, which has their vectors.
-            asked: The request.
-        """
+        """Return the next-utterance scores; None without a context or where they do not matter."""
         request, context = asked.request, asked.context
         if not context.utterances or not request.wants_fit:
             return None
@@ -191,9 +187,8 @@ class Ranking:
             scores = await self._reranking.scores(context.texts, candidates.texts, asked.timings)
             return NextUtteranceScores(scores)
         with asked.timings.stage("encode"):
-            if view:
-                after = view.vectors([name or "" for name in candidates.ids])
-            else:
+            after = candidates.after
+            if after is None:
                 texts = [RoleText(text, Role.AFTER) for text in candidates.texts]
                 after = await self._contexts.encode_texts(texts)
             return await next_utterance_scores(

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnwise.models.arrays import Float32
-from turnwise.models.scores import Aggregation, running_query
+from turnwise.models.scores import ROWS_KEPT, Aggregation
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Hit, PoolView
+from turnwise.service.selection.context import EncodedContext
 from turnwise.service.selection.pairwise import Pairwise
 from turnwise.service.selection.rerank import Reranking
-from turnwise.service.sessions.update import EncodedContext
 from turnwise.service.wire.fields import RerankerName
 from turnwise.service.wire.pools import Selected
 
@@ -32,7 +32,13 @@ class Choice:
 
     @property
     def pairs_read(self) -> bool:
-        """Whether it needs the pairs of utterances, not only the rows."""
+        """Whether it needs the pairs of utterances, not only the rows that a session keeps."""
+        more_rows = (self.aggregation.summed or 0) > ROWS_KEPT
+        return more_rows or self.by_pairs
+
+    @property
+    def by_pairs(self) -> bool:
+        """Whether the pairs of utterances order or explain the short list."""
         return self.explain or self.aggregation.name == "max_sim"
 
 
@@ -58,16 +64,15 @@ class Selector:
         if pairwise:
             hits = await self._by_pairwise(pairwise, view, context, choice, timings)
         else:
-            paired = len(context.first) > 0
-            query = running_query(context.rows, choice.aggregation.summed, paired=paired)
-            hits = await _found(view, query, self._count(choice, len(context.second)), timings)
+            query = context.query(choice.aggregation)
+            hits = await _found(view, query, self._count(choice, len(context.texts)), timings)
         if not hits:
             return []
         if choice.rerank:
             texts = [hit.candidate.text for hit in hits]
             scores = await self._reranking.scores(context.texts, texts, timings)
             return _best(hits, scores, choice.top_k)
-        if not choice.pairs_read or pairwise:
+        if not choice.by_pairs or pairwise:
             return [selected(hit, hit.score) for hit in hits]
         with timings.stage("rerank", metric="rerank"):
             vectors = view.vectors([hit.candidate.id for hit in hits])

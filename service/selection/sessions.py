@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from turnwise.models.arrays import Float32
-from turnwise.models.scores import score_matrix
+from turnwise.models.scores import rows, score_matrix
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.errors import Conflict, InvalidRequest, SessionStarted
 from turnwise.service.pools import Pools
-from turnwise.service.selection.context import Contexts, aggregation_of
+from turnwise.service.selection.context import Contexts, EncodedContext, aggregation_of
 from turnwise.service.sessions.store import (
     Session,
     SessionKey,
@@ -123,18 +123,17 @@ class Sessions:
                 f"pool '{pool}' uses the pairwise model, which has no score matrix", "pool"
             )
         vectors = view.vectors(ids)
-        base = await self._store.found(SessionKey(namespace, session_id), rows=None)
+        base = await self._store.found(SessionKey(namespace, session_id), encoded=True)
         update = Update(base, base.turns, base.responder, self._encoder.fingerprint)
-        context = update.context(await self._contexts.encode_update(update))
+        new = await self._contexts.encode_update(update)
+        context = await self._contexts.context(update, new, pairs=True)
         paired = self._encoder.kind.paired
         return ScoreMatrix(
             session_id=session_id,
             pool=PoolVersion(name=view.name, version=view.version),
             ids=list(ids),
             turns=last_turns(base.turns),
-            scores=await asyncio.to_thread(
-                _matrix, context.rows, vectors, aggregation.summed, paired
-            ),
+            scores=await asyncio.to_thread(_matrix, context, vectors, aggregation.summed, paired),
         )
 
     async def _commit(self, session: SessionKey, update: Update) -> bool:
@@ -144,9 +143,13 @@ class Sessions:
 
 
 def _matrix(
-    rows: Float32, vectors: Float32, last_rows: int | None, paired: bool
+    context: EncodedContext, vectors: Float32, last_rows: int | None, paired: bool
 ) -> list[list[float]]:
-    return score_matrix(rows, vectors, last_rows, paired=paired).tolist() if len(rows) else []
+    if not context.texts:
+        return []
+    whole = rows(context.first, context.second)
+    scores: list[list[float]] = score_matrix(whole, vectors, last_rows, paired=paired).tolist()
+    return scores
 
 
 def _transcript(session_id: str, session: Session) -> Transcript:

@@ -5,8 +5,8 @@ The way of a turn, top to bottom:
 1. `api/sessions.py` validates the request and calls `Turns.turn`.
 2. `sessions/store.py` reads the session: its text, its vectors and rows, in one script.
 3. `sessions/update.py` says which texts have no vectors yet: of a plain turn, the new utterance.
-4. `selection/context.py` encodes them (through `encoder/`) and computes the new rows.
-5. `selection/select.py` sums the rows to the running query, searches the pool (`pools/`), and
+4. `selection/context.py` encodes them (through `encoder/`) and computes the rows.
+5. `selection/select.py` takes the running query from the rows, searches the pool (`pools/`), and
    orders the short list anew by MaxSim or with a re-ranker (`selection/rerank.py`).
 6. `sessions/store.py` commits the change in one script, unless another turn landed first: then the
    turn starts again at 2.
@@ -128,7 +128,7 @@ class Turns:
             new = await self._contexts.encode_update(update)
         selected: list[Selected] = []
         if view:
-            context = update.context(new)
+            context = await self._contexts.context(update, new, pairs=asked.choice.pairs_read)
             selected = await self._selector.select(view, context, asked.choice, asked.timings)
         answer = self._answer(asked, len(update.turns), view, selected)
         change = update.change(new, asked.retry.answered(answer) if asked.retry else None)
@@ -142,8 +142,7 @@ class Turns:
         with asked.timings.stage("state", metric="session_read"):
             return await self._sessions.read(
                 asked.session,
-                rows=asked.choice.aggregation.rows_read,
-                second=asked.choice.pairs_read,
+                encoded=self._contexts.reads_vectors(pairs=asked.choice.pairs_read),
                 idempotency_key=asked.retry.key if asked.retry else "",
             )
 
@@ -185,7 +184,7 @@ class Turns:
         )
 
     def _encode_first_when_idle(self, session: SessionKey, update: Update) -> None:
-        if not self._encoder.kind.paired:
+        if not self._encoder.kind.encodes_first:
             return
         task = asyncio.create_task(self._encode_first(session, update))
         self._idle.add(task)

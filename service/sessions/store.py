@@ -1,11 +1,13 @@
 """Sessions in Redis: the text is the truth, the vectors are a cache.
 
-A session is six keys with one hash tag: the hash `meta` (version, epoch, responder, fingerprint,
-number of posts), and the lists `posts` (its turns as JSON), `first` ([B1], float16), `second`
-([B2], float16), `rows` (float32) and `answers` (to idempotency keys). The vectors are those of one
-model and belong to the utterances, in order. Each list may end early: missing vectors are computed
-from the text again. The epoch changes when an utterance with vectors changes, so that a late [B1]
-never becomes the vector of another text.
+A session is five keys with one hash tag: the hash `meta` (version, epoch, responder, fingerprint,
+number of posts, folded rows), and the lists `posts` (its turns as JSON), `first` ([B1], float16),
+`second` (float16) and `answers` (to idempotency keys). `second` holds what the encoder returned for
+each utterance: [B2], or of a model with heads [AFTER], from which both context roles follow; then
+`first` is empty. The vectors are those of one model and belong to the utterances, in order. Each
+list may end early: missing vectors are computed from the text again, and missing rows from the
+vectors. The epoch changes when an utterance with vectors changes, so that neither a late [B1] nor
+kept rows ever belong to another text.
 """
 
 import json
@@ -22,6 +24,7 @@ from pydantic_core import from_json
 from redis.asyncio import Redis
 
 from turnwise.models.arrays import Float32
+from turnwise.models.scores import ROWS_KEPT, FoldedRows
 from turnwise.service.errors import SessionNotFound, StateUnavailable
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.sessions.turns import Turn
@@ -36,7 +39,9 @@ ANSWERS_KEPT = 8
 _ATTEMPTS = 200
 """Attempts to commit a change: of concurrent writers, one succeeds in each round."""
 
-_PARTS = ("meta", "posts", "first", "second", "rows", "answers")
+_PARTS = ("meta", "posts", "first", "second", "answers")
+_FORMER_PARTS = ("rows",)
+"""Keys that version 0.1 wrote. They expire by themselves."""
 
 
 class SessionKey(NamedTuple):
@@ -57,9 +62,10 @@ class Session:
         fingerprint: Of the model whose vectors these are.
         turns: All of them.
         first: (m, d) [B1] of the first m utterances.
-        second: (k, d) [B2] of the first k utterances; (0, d) where it was not requested.
-        rows: As many of the newest rows of the first k utterances as were requested.
-        complete: k, the number of utterances with [B2] and row.
+        encoded: (k, d) [B2], or [AFTER] of a model with heads, of the first k utterances; (0, d)
+            where it was neither requested nor needed for the rows.
+        rows: Of the first k utterances; None where they must be computed from the vectors.
+        complete: k, the number of utterances that were encoded.
         expires_at: Unix seconds.
     """
 
@@ -69,8 +75,8 @@ class Session:
     fingerprint: str
     turns: tuple[Turn, ...]
     first: Float32
-    second: Float32
-    rows: Float32
+    encoded: Float32
+    rows: FoldedRows | None
     complete: int
     expires_at: float
 
@@ -79,26 +85,25 @@ class _Read(NamedTuple):
     """The reply of `read_session.lua`."""
 
     meta: list[Any]
-    """Version, epoch, responder, fingerprint, number of posts: bytes, or None where missing."""
+    """Version, epoch, responder, fingerprint, number of posts, rows, and what they are of: bytes,
+    or None where missing."""
     milliseconds: int
     """Time to live."""
     posts: list[bytes]
     first: list[bytes]
-    second: list[bytes]
-    rows: list[bytes]
-    n_second: int
+    encoded: list[bytes]
+    complete: int
     """Length of the list in Redis, requested or not."""
-    n_rows: int
     answer: bytes | None
 
     @property
     def lost(self) -> bool:
         """Whether Redis lost posts, or the hash beside them."""
-        return int(self.meta[-1] or 0) != len(self.posts)
+        return int(self.meta[4] or 0) != len(self.posts)
 
     def without_posts(self) -> "_Read":
         """Return the reply without posts and their vectors."""
-        return self._replace(posts=[], first=[], second=[], rows=[], n_second=0, n_rows=0)
+        return self._replace(posts=[], first=[], encoded=[], complete=0)
 
 
 class Answered(NamedTuple):
@@ -124,9 +129,9 @@ class Change:
         turns: Turns appended.
         keep_first: Number of [B1] kept.
         first: (., d) [B1] appended.
-        keep_complete: Number of [B2] and of rows kept.
-        second: (k, d) [B2] appended.
-        rows: (k, d) rows appended.
+        keep_complete: Number of vectors kept of those that the encoder returned.
+        encoded: (k, d) such vectors appended.
+        rows: Of all utterances after; None leaves them to the next reader.
         answered: The answer to keep for its idempotency key.
     """
 
@@ -138,15 +143,17 @@ class Change:
     keep_first: int
     first: Float32
     keep_complete: int
-    second: Float32
-    rows: Float32
+    encoded: Float32
+    rows: FoldedRows | None
     answered: Answered | None = None
 
 
 class SessionStore:
     """Reads and changes sessions, each with one script; StateUnavailable without Redis."""
 
-    def __init__(self, redis: Redis, metrics: Metrics, *, dimension: int, ttl: int) -> None:
+    def __init__(
+        self, redis: Redis, metrics: Metrics, *, dimension: int, ttl: int, paired: bool
+    ) -> None:
         """Register the scripts.
 
         Args:
@@ -154,9 +161,10 @@ class SessionStore:
             metrics: Counts the operations.
             dimension: d, of the model's vectors.
             ttl: Seconds that a session lives after its last change.
+            paired: Whether the model's rows are sums over pairs.
         """
         self._redis, self._metrics, self._ttl = redis, metrics, ttl
-        self._dimension = dimension
+        self._dimension, self._paired = dimension, paired
         self._read, self._commit, self._put_first = (
             redis.register_script(
                 (files("turnwise.service.sessions") / "scripts" / f"{name}.lua").read_text()
@@ -168,22 +176,20 @@ class SessionStore:
         self,
         session: SessionKey,
         *,
-        rows: int | None = 0,
-        second: bool = False,
+        encoded: bool = False,
         idempotency_key: str = "",
     ) -> tuple[Session | None, Answered | None]:
         """Read a session in one round trip.
 
         Args:
             session: The session.
-            rows: How many of the newest rows to read; None for all.
-            second: Whether to read [B2].
+            encoded: Whether to read the vectors that the encoder returned.
             idempotency_key: SHA-256 in hex of a key whose answer to read.
 
         Returns:
             The session, None where there is none; and the earlier answer to the key.
         """
-        wanted: list[str | int] = [-1 if rows is None else rows, int(second), idempotency_key]
+        wanted: list[str | int] = [int(encoded), idempotency_key]
         with redis_errors(self._metrics, "session_read") as outcome:
             found = _Read(*await self._read(keys=_keys(session), args=wanted))
             if found.answer:
@@ -194,15 +200,13 @@ class SessionStore:
             _log.warning("Redis lost a part of a session")
         return self._session(found), answered
 
-    async def found(
-        self, session: SessionKey, *, rows: int | None = 0, second: bool = False
-    ) -> Session:
+    async def found(self, session: SessionKey, *, encoded: bool = False) -> Session:
         """Read a session that must exist; arguments as in `read`.
 
         Raises:
             SessionNotFound: There is no such session.
         """
-        found, _ = await self.read(session, rows=rows, second=second)
+        found, _ = await self.read(session, encoded=encoded)
         if found is None:
             raise session_not_found(session)
         return found
@@ -212,8 +216,7 @@ class SessionStore:
         lists: tuple[tuple[int, list[bytes]], ...] = (
             (change.keep_turns, [_dumped(turn) for turn in change.turns]),
             (change.keep_first, _blobs(change.first, np.float16)),
-            (change.keep_complete, _blobs(change.second, np.float16)),
-            (change.keep_complete, _blobs(change.rows, np.float32)),
+            (change.keep_complete, _blobs(change.encoded, np.float16)),
         )
         arguments: list[str | int | bytes] = [
             base.version if base else "",
@@ -225,6 +228,7 @@ class SessionStore:
             self._ttl,
             "\n".join(change.answered) if change.answered else "",
             ANSWERS_KEPT,
+            *_folded(change),
             *(number for keep, blobs in lists for number in (keep, len(blobs))),
             *(blob for _, blobs in lists for blob in blobs),
         ]
@@ -249,15 +253,17 @@ class SessionStore:
     async def delete(self, session: SessionKey) -> bool:
         """Delete a session; return whether there was one."""
         with redis_errors(self._metrics, "session_delete"):
-            return bool(await self._redis.unlink(*_keys(session)))
+            return bool(await self._redis.unlink(*_keys(session, _PARTS + _FORMER_PARTS)))
 
     def _session(self, found: _Read) -> Session | None:
-        version, epoch, responder, fingerprint, _ = found.meta
+        version, epoch, responder, fingerprint, _, rows, _ = found.meta
         if version is None:
             return None
         left = found.without_posts() if found.lost else found
-        rows = self._vectors(left.rows, np.float32)
-        whole = left.n_second == left.n_rows  # false where Redis evicted one of the two
+        folded = self._unfolded(rows, left.complete)
+        if folded is None and not left.encoded:  # another release keeps another number of rows
+            left = left._replace(complete=0)
+            folded = self._unfolded(None, 0)
         return Session(
             version=version.decode(),
             epoch=int(epoch) + found.lost,
@@ -265,11 +271,20 @@ class SessionStore:
             fingerprint=fingerprint.decode(),
             turns=tuple(Turn(*post) for post in from_json(b"[" + b",".join(left.posts) + b"]")),
             first=self._vectors(left.first, np.float16),
-            second=self._vectors(left.second, np.float16),
-            rows=rows if whole else rows[:0],
-            complete=left.n_second if whole else 0,
+            encoded=self._vectors(left.encoded, np.float16),
+            rows=folded,
+            complete=left.complete,
             expires_at=time() + found.milliseconds / 1000,
         )
+
+    def _unfolded(self, rows: bytes | None, count: int) -> FoldedRows | None:
+        if not count:
+            return FoldedRows.none(self._dimension, paired=self._paired)
+        shape = (1 + min(count, ROWS_KEPT), self._dimension)
+        if len(rows or b"") != 4 * shape[0] * shape[1]:
+            return None
+        kept = np.frombuffer(rows or b"", np.float32).reshape(shape)
+        return FoldedRows(count, kept[0], kept[1:], paired=self._paired)
 
     def _vectors(self, blobs: list[bytes], dtype: DTypeLike) -> Float32:
         size = self._dimension * np.dtype(dtype).itemsize
@@ -300,12 +315,20 @@ def session_not_found(session: SessionKey) -> SessionNotFound:
     return SessionNotFound(f"there is no session '{session.id}': its first turn creates it")
 
 
-def _keys(session: SessionKey) -> list[str]:
-    return [f"tw:session:{{{session.namespace}/{session.id}}}:{name}" for name in _PARTS]
+def _keys(session: SessionKey, parts: Sequence[str] = _PARTS) -> list[str]:
+    return [f"tw:session:{{{session.namespace}/{session.id}}}:{part}" for part in parts]
 
 
 def _dumped(turn: Turn) -> bytes:
     return json.dumps(turn, ensure_ascii=False).encode()
+
+
+def _folded(change: Change) -> tuple[bytes, str]:
+    """Return the rows, and what they are of: the epoch and the number of encoded utterances."""
+    if change.rows is None:
+        return b"", ""
+    packed = change.rows.total.tobytes() + change.rows.newest.tobytes()
+    return packed, f"{change.epoch}:{change.rows.count}"
 
 
 def _blobs(vectors: Float32, dtype: DTypeLike) -> list[bytes]:

@@ -8,47 +8,30 @@ import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.data import Utterance
-from turnwise.models.scores import rows
+from turnwise.models.scores import FoldedRows
 from turnwise.service.sessions.store import Answered, Change, Session
 from turnwise.service.sessions.turns import Turn, unchanged, utterances
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedContext:
-    """A context of n utterances with its vectors.
-
-    Attributes:
-        texts: Of its utterances.
-        first: (n or n - 1, d) [B1]; (0, d) of an encoder without pairs.
-        second: (n, d) [B2]; only the newest where the session was read without [B2].
-        rows: The newest rows, at least one more than the aggregation sums where there are more.
-    """
-
-    texts: list[str]
-    first: Float32
-    second: Float32
-    rows: Float32
-
-
-@dataclass(frozen=True, slots=True)
 class NewVectors:
-    """The vectors that an update adds to the kept ones.
+    """The vectors that an update adds to the kept ones, and the rows after it.
 
     Attributes:
-        first: (m, d) [B1]; (0, d) of an encoder without pairs.
-        second: (k, d) [B2].
-        rows: (k, d) rows of the same utterances.
+        first: (m, d) [B1]; (0, d) of an encoder that does not encode it.
+        encoded: (k, d) [B2], or [AFTER] of a model with heads.
+        rows: Of all utterances after; None where they were not computed.
     """
 
     first: Float32
-    second: Float32
-    rows: Float32
+    encoded: Float32
+    rows: FoldedRows | None
 
     @classmethod
     def none(cls, dimension: int) -> "NewVectors":
         """Return no vectors."""
         empty = np.empty((0, dimension), np.float32)
-        return cls(empty, empty, empty)
+        return cls(empty, empty, None)
 
 
 @dataclass(frozen=True)
@@ -78,9 +61,19 @@ class Update:
         return self.utterances[:-1][self._keep_first :]
 
     @property
-    def without_second(self) -> tuple[Utterance, ...]:
-        """The utterances whose [B2] must be encoded: of a plain turn, the new one."""
+    def not_encoded(self) -> tuple[Utterance, ...]:
+        """The utterances that must be encoded for their own rows: of a plain turn, the new one."""
         return self.utterances[self._keep_complete :]
+
+    @property
+    def kept_rows(self) -> FoldedRows | None:
+        """The rows of the utterances whose vectors are kept; None where they must be computed."""
+        if self.base is None or self.base.rows is None:
+            return None
+        dropped = self.base.complete - self._keep_complete
+        if dropped == 0:
+            return self.base.rows
+        return self.base.rows.without_last() if dropped == 1 else None
 
     @cached_property
     def epoch(self) -> int:
@@ -92,28 +85,18 @@ class Update:
             return time_ns() // 1000
         return self.base.epoch + int(self._same < len(self._utterances_before))
 
-    def new_vectors(self, first: Float32, second: Float32) -> NewVectors:
-        """Return the new vectors with their rows.
+    def first(self, new: Float32) -> Float32:
+        """Return [B1] of the whole context: the kept vectors and the new ones."""
+        return np.concatenate([self.base.first[: self._keep_first], new]) if self.base else new
 
-        Args:
-            first: [B1] of `without_first`; (0, d) of an encoder without pairs.
-            second: [B2] of `without_second`.
+    def encoded(self, new: Float32, start: int = 0) -> Float32:
+        """Return the vectors of the utterances from `start` on: the kept ones and the new ones.
+
+        A start before the end of the kept ones needs a session that was read with its vectors.
         """
-        return NewVectors(first, second, rows(self._first(first), second, self._keep_complete))
-
-    def context(self, new: NewVectors) -> EncodedContext:
-        """Return the whole context: the kept vectors and the new ones."""
-        texts = [utterance.text for utterance in self.utterances]
-        if self.base is None:
-            return EncodedContext(texts, new.first, new.second, new.rows)
-        dropped = self.base.complete - self._keep_complete
-        kept_rows = self.base.rows[: max(len(self.base.rows) - dropped, 0)]
-        return EncodedContext(
-            texts=texts,
-            first=self._first(new.first),
-            second=np.concatenate([self.base.second[: self._keep_complete], new.second]),
-            rows=np.concatenate([kept_rows, new.rows]),
-        )
+        if self.base is None or start == self._keep_complete:
+            return new
+        return np.concatenate([self.base.encoded[start : self._keep_complete], new])
 
     def change(self, new: NewVectors, answered: Answered | None = None) -> Change:
         """Return the change that makes the session before into the one after."""
@@ -127,7 +110,7 @@ class Update:
             keep_first=self._keep_first,
             first=new.first,
             keep_complete=self._keep_complete,
-            second=new.second,
+            encoded=new.encoded,
             rows=new.rows,
             answered=answered,
         )
@@ -149,9 +132,5 @@ class Update:
 
     @property
     def _keep_complete(self) -> int:
-        """How many [B2] and rows are kept."""
+        """How many of the vectors that the encoder returned are kept."""
         return min(self.base.complete, self._same) if self.base else 0
-
-    def _first(self, new: Float32) -> Float32:
-        """Return the kept [B1] and the new ones."""
-        return np.concatenate([self.base.first[: self._keep_first], new]) if self.base else new

@@ -6,6 +6,7 @@ from turnwise.models.roles import (
     Relation,
     Role,
     RoleText,
+    becomes,
     encoder_kind,
     prefix,
     prefixed,
@@ -48,9 +49,27 @@ def test_a_text_does_not_choose_how_it_is_read() -> None:
     assert prefixed(EncoderKind.SINGLE, item) == item.text
 
 
-@pytest.mark.parametrize("kind", list(EncoderKind))
+@pytest.mark.parametrize("kind", sorted(set(EncoderKind) - {EncoderKind.HEADS}))
 def test_a_kind_is_read_from_its_tokens(kind: EncoderKind) -> None:
     assert encoder_kind({"hello", *kind.tokens}) is kind
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "possible"),
+    [
+        (EncoderKind.SINGLE, EncoderKind.HEADS, True),
+        (EncoderKind.HEADS, EncoderKind.HEADS, True),
+        (EncoderKind.CURVED, EncoderKind.TRIPLE, True),
+        (EncoderKind.TRIPLE, EncoderKind.CURVED, False),
+        (EncoderKind.TRIPLE, EncoderKind.HEADS, False),
+        (EncoderKind.HEADS, EncoderKind.TRIPLE, False),
+        (EncoderKind.HEADS, EncoderKind.SINGLE, False),
+    ],
+)
+def test_a_kind_becomes_one_that_distinguishes_at_least_as_much(
+    before: EncoderKind, after: EncoderKind, possible: bool
+) -> None:
+    assert becomes(before, after) is possible
 
 
 def test_context_roles_without_speakers_are_refused() -> None:

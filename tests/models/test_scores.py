@@ -12,7 +12,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from turnwise.models.arrays import Float32
 from turnwise.models.scores import (
+    ROWS_KEPT,
     Aggregation,
+    FoldedRows,
     contributions,
     max_sim,
     max_sim_contributions,
@@ -149,13 +151,32 @@ def test_contributions_sum_to_the_scores(
 
 @checked
 @given(cases, sums, st.booleans())
-def test_the_rows_read_are_enough_for_the_query(
+def test_the_query_of_the_vectors_is_that_of_all_rows(
     case: Case, aggregation: Aggregation, paired: bool
 ) -> None:
     first = case.first if paired else case.first[:0]
-    newest = rows(first, case.second)[-(aggregation.rows_read or 0) :]
-    wanted = running_query(newest, aggregation.summed, paired=paired)
+    wanted = running_query(rows(first, case.second), aggregation.summed, paired=paired)
     assert_allclose(aggregation.query(first, case.second), wanted, atol=1e-6)
+
+
+@checked
+@given(cases, limits, st.booleans(), st.data())
+def test_folded_rows_have_the_query_of_all_rows(
+    case: Case, last_rows: int | None, paired: bool, data: st.DataObject
+) -> None:
+    whole = rows(case.first if paired else case.first[:0], case.second)
+    folded = FoldedRows.none(whole.shape[1], paired=paired)
+    while folded.count < len(whole):
+        new = whole[folded.count :][: data.draw(st.integers(1, len(whole)))]
+        replaced = folded.then(-new[:1]).without_last()  # as where a turn joins the last utterance
+        folded = (folded if data.draw(st.booleans()) else replaced).then(new)
+    wanted = running_query(whole, last_rows, paired=paired)
+    query = folded.query(last_rows)
+    if query is None:
+        assert last_rows is not None
+        assert last_rows > ROWS_KEPT
+    else:
+        assert_allclose(query, wanted, atol=1e-5)
 
 
 def test_max_sim_has_the_query_of_the_mean() -> None:

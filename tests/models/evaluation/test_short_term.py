@@ -14,7 +14,7 @@ from turnwise.models.evaluation.short_term import (
 )
 from turnwise.models.evaluation.short_term_examples import ShortTermExample, make_examples
 from turnwise.models.evaluation.systems import known, scores_of
-from turnwise.models.roles import EncoderKind, Role, relation_to
+from turnwise.models.roles import EncoderKind, Role, RoleText, relation_to
 from turnwise.models.scores import Aggregation
 
 Encoders = Callable[[EncoderKind], UtteranceEncoder]
@@ -74,13 +74,13 @@ def test_the_work_encodes_candidates_goal_and_for_pairs_the_last_utterance(
     encoder, example = tiny_encoder(EncoderKind.TRIPLE), examples[0]
     systems = goal_systems(encoder, examples, without_goals(examples))
     encoded: list[str] = []
-    encode = encoder.encode
+    encode = encoder.encode_in_roles
 
-    def noted(texts: list[str], *args: object) -> np.ndarray:
-        encoded.extend(texts)
-        return encode(texts, *args)
+    def noted(items: list[RoleText]) -> np.ndarray:
+        encoded.extend(item.text for item in items)
+        return encode(items)
 
-    monkeypatch.setattr(encoder, "encode", noted)
+    monkeypatch.setattr(encoder, "encode_in_roles", noted)
     next(system for system in systems if system.name == name).work(0)
     expected = [example.true.text, *example.candidates, example.goal.text]
     assert sorted(encoded) == sorted([*expected, *([example.context[-1].text] * more)])

@@ -115,7 +115,7 @@ def test_the_work_of_a_turn_computes_the_query_or_the_new_row(
     encoded = encode_split(tiny_encoder(kind), make_split(dialogues[2:4], [3]))
     found = encoded_systems(encoded)
     for name, system in found.items():
-        of_rows = kind is EncoderKind.TRIPLE and name != "bi-encoder"
+        of_rows = kind.paired and name != "bi-encoder"
         expected = all_scores(found["last 1 row"] if of_rows else system, encoded)[1]
         np.testing.assert_allclose(encoded.vectors @ system.work(1), expected, atol=1e-4)
 

@@ -66,7 +66,7 @@ def test_curved_loss_is_the_mean_over_single_examples(
 @pytest.mark.parametrize("last_rows", [None, 1, 2, 3])
 def test_queries_are_the_running_queries_of_inference(batch: Batch, last_rows: int | None) -> None:
     vectors = vectors_of(batch)
-    got = losses.queries(vectors, last_rows, triple=True)
+    got = losses.queries(vectors, last_rows, paired=True)
     for v, n in enumerate((6, 3, 8)):
         first, second = vectors.first[v].numpy(), vectors.second[v].numpy()
         for t in range(1, n):
@@ -76,7 +76,7 @@ def test_queries_are_the_running_queries_of_inference(batch: Batch, last_rows: i
 
 def test_queries_of_ccl_sum_the_context(batch: Batch) -> None:
     vectors = vectors_of(batch)
-    got = losses.queries(vectors, None, triple=False)
+    got = losses.queries(vectors, None, paired=False)
     wanted = unit(double(vectors.second[2, :5]).sum(0))
     assert got[2, 5].numpy() == pytest.approx(wanted, abs=1e-5)
 
@@ -106,7 +106,7 @@ def test_running_query_loss_is_info_nce_both_ways(same_dialogue: bool) -> None:
 
     batch = collate(both_sides(), EncoderKind.TRIPLE)
     vectors = vectors_of(batch)
-    queries = losses.queries(vectors, 2, triple=True)
+    queries = losses.queries(vectors, 2, paired=True)
     wanted = info_nce(batch, vectors, queries, rivals)
     got = losses.running_query_loss(
         vectors, queries, torch.tensor(8.0), same_dialogue=same_dialogue
@@ -119,7 +119,7 @@ def test_equal_texts_are_no_rivals() -> None:
         [dialogue(4, "lake"), dialogue(4, "lake"), dialogue(4, "tram")], EncoderKind.TRIPLE
     )
     vectors = vectors_of(batch)
-    queries = losses.queries(vectors, 2, triple=True)
+    queries = losses.queries(vectors, 2, paired=True)
     wanted = info_nce(batch, vectors, queries, lambda p, q: batch.after[p] != batch.after[q])
     got = losses.running_query_loss(vectors, queries, torch.tensor(8.0), same_dialogue=True)
     assert got.item() == pytest.approx(wanted, rel=1e-4)
@@ -198,7 +198,7 @@ def test_short_dialogues_give_a_finite_loss() -> None:
 def test_gradients_are_finite_where_windows_are_padded(batch: Batch, triple: bool) -> None:
     encoded = torch.randn(len(batch.texts), 7, requires_grad=True)
     vectors = losses.Vectors.of(torch.nn.functional.normalize(encoded, dim=-1), batch)
-    queries = losses.queries(vectors, 2, triple=triple)
+    queries = losses.queries(vectors, 2, paired=triple)
     loss = losses.running_query_loss(vectors, queries, torch.tensor(20.0), same_dialogue=False)
     loss = loss + losses.reach_loss(vectors, torch.tensor(20.0), WINDOW)
     (loss + losses.order_loss(vectors, WINDOW)).backward()

@@ -213,9 +213,21 @@ def share(defaults: dict[str, object]) -> Iterator[Launch]:
         yield on_its_redis
 
 
+with_and_without_heads = pytest.mark.parametrize("kind", [EncoderKind.TRIPLE, EncoderKind.HEADS])
+"""Runs a test of `live` for both kinds of encoder that form pairs."""
+
+
+@pytest.fixture
+def kind() -> EncoderKind:
+    """The kind of encoder of `live` and of `oracle`."""
+    return EncoderKind.TRIPLE
+
+
 @pytest.fixture(scope="session")
-def _live(share: Launch) -> Live:
-    return share()
+def _live(
+    share: Launch, tiny_encoder_folder: Callable[[EncoderKind], Path]
+) -> Callable[[EncoderKind], Live]:
+    return cache(lambda kind: share(model=str(tiny_encoder_folder(kind))))
 
 
 @pytest.fixture(scope="session")
@@ -224,9 +236,9 @@ def _by_pairs(share: Launch, pairwise_folder: Path) -> Live:
 
 
 @pytest.fixture
-def live(_live: Live) -> Live:
+def live(_live: Callable[[EncoderKind], Live], kind: EncoderKind) -> Live:
     """A service with a pool `default` of a few replies; other tests have other namespaces of it."""
-    return with_replies(_live)
+    return with_replies(_live(kind))
 
 
 @pytest.fixture
@@ -346,9 +358,14 @@ class Oracle:
         return float(second @ goal_vector) + sum(mixed) / max(len(mixed), 1)
 
 
-@pytest.fixture(scope="session")
-def oracle(tiny_encoder: Callable[[EncoderKind], UtteranceEncoder]) -> Oracle:
-    return Oracle(tiny_encoder(EncoderKind.TRIPLE))
+@pytest.fixture
+def oracle(tiny_encoder: Callable[[EncoderKind], UtteranceEncoder], kind: EncoderKind) -> Oracle:
+    return _oracle(tiny_encoder(kind))
+
+
+@cache
+def _oracle(encoder: UtteranceEncoder) -> Oracle:
+    return Oracle(encoder)
 
 
 def _cosine(x: Float64, y: Float64) -> float:

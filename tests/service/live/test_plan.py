@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from tests.service.live.conftest import DIALOGUE, Live, Oracle, unseen
+from tests.service.live.conftest import DIALOGUE, Live, Oracle, unseen, with_and_without_heads
 from turnwise.models.roles import Role, relation_to
 
 CONTEXT = [{"speaker": speaker, "text": text} for speaker, text in DIALOGUE]
@@ -41,6 +41,7 @@ def scores(answer: dict[str, Any]) -> dict[tuple[str, ...], float]:
     return {tuple(order["order"]): order["score"] for order in answer["orders"]}
 
 
+@with_and_without_heads
 def test_a_chain_is_the_sum_of_its_links(live: Live, oracle: Oracle) -> None:
     answer = live.post("/plan", goals=goals(), top=10)
     assert scores(answer) == pytest.approx(naive(oracle, (0, 0, 0)), abs=1e-3)
@@ -50,6 +51,7 @@ def test_a_chain_is_the_sum_of_its_links(live: Live, oracle: Oracle) -> None:
     assert answer["optimal"] is True
 
 
+@with_and_without_heads
 def test_curving_adds_the_pull_of_the_history(live: Live, oracle: Oracle) -> None:
     live.say("s", DIALOGUE)
     expected = naive(oracle, (1.0, -0.5, -1.0))

@@ -2,7 +2,14 @@ from typing import Any
 
 import pytest
 
-from tests.service.live.conftest import DIALOGUE, REPLIES, Live, Oracle, unseen
+from tests.service.live.conftest import (
+    DIALOGUE,
+    REPLIES,
+    Live,
+    Oracle,
+    unseen,
+    with_and_without_heads,
+)
 
 CONTEXT = [{"speaker": speaker, "text": text} for speaker, text in DIALOGUE]
 GOALS = [("bot", "I have booked it for you."), ("user", "Perfect, thank you!")]
@@ -22,6 +29,7 @@ def test_without_goals_it_is_the_next_utterance_score(live: Live, oracle: Oracle
     assert [REPLIES[item["index"]] for item in answer["ranking"]] == list(by_text(answer))
 
 
+@with_and_without_heads
 def test_max_sim_and_last_rows(live: Live, oracle: Oracle) -> None:
     pairs = live.post("/rank", context=CONTEXT, candidates=REPLIES, aggregation="max_sim")
     naive = {text: oracle.max_sim(DIALOGUE, text) for text in REPLIES}
@@ -31,6 +39,7 @@ def test_max_sim_and_last_rows(live: Live, oracle: Oracle) -> None:
     assert by_text(newest) == pytest.approx(naive, abs=1e-3)
 
 
+@with_and_without_heads
 def test_a_candidate_is_ranked_for_who_would_say_it(live: Live, oracle: Oracle) -> None:
     given = [{"text": REPLIES[0], "speaker": "user", "id": "a"}, {"text": REPLIES[1]}]
     live.say("s", DIALOGUE)
@@ -44,6 +53,7 @@ def test_a_candidate_is_ranked_for_who_would_say_it(live: Live, oracle: Oracle) 
         assert by_text(answer, "id") == {REPLIES[0]: "a", REPLIES[1]: None}
 
 
+@with_and_without_heads
 def test_goals_are_equation_4_weighted_plus_fit(live: Live, oracle: Oracle) -> None:
     weights = (1.0, -0.5)
     goals = [
@@ -106,6 +116,7 @@ def test_what_leads_to_an_utterance_to_avoid_is_rejected_with_the_reason(
     assert all("avoid.0" in item["reason"] for item in answer["rejected"])
 
 
+@with_and_without_heads
 def test_a_pool_gives_the_candidates(live: Live, oracle: Oracle) -> None:
     answer = live.post("/rank", context=CONTEXT, pool="default", top_k=3, aggregation="mean")
     assert answer["pool"]["name"] == "default"

@@ -95,9 +95,13 @@ class Conversation(RuleBasedStateMachine):
         self.replicas[replica].http.delete(self.path)
         self.said, self.answered = [], {}
 
-    @rule(part=st.sampled_from(["first", "second", "rows"]))
+    @rule(part=st.sampled_from(["first", "second"]))
     def lose_vectors(self, part: str) -> None:
         self.redis.command("UNLINK", f"tw:session:{{default/{self.name}}}:{part}")
+
+    @rule()
+    def lose_rows(self) -> None:
+        self.redis.command("HDEL", f"tw:session:{{default/{self.name}}}:meta", "rows", "rows_of")
 
     @rule()
     def lose_scripts(self) -> None:

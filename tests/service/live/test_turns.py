@@ -1,11 +1,22 @@
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis as blocking
 
-from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live, Oracle, Said
+from tests.service.live.conftest import (
+    DIALOGUE,
+    REPLIES,
+    Launch,
+    Live,
+    Oracle,
+    Said,
+    with_and_without_heads,
+)
 from tests.waiting import eventually
+from turnwise.models.roles import EncoderKind
 
 ALL = len(REPLIES)
 
@@ -34,6 +45,7 @@ def test_the_first_turn_creates_a_session(live: Live) -> None:
     assert scores == sorted(scores, reverse=True)
 
 
+@with_and_without_heads
 @pytest.mark.parametrize(
     ("aggregation", "last_rows"), [("mean", 1), ("last_rows", 1), ("last_rows", 2), ("max_sim", 1)]
 )
@@ -47,6 +59,7 @@ def test_scores_are_the_papers_after_every_turn(
         assert scores_of(answer) == pytest.approx(naive, abs=1e-3)
 
 
+@with_and_without_heads
 @pytest.mark.parametrize("aggregation", ["mean", "last_rows", "max_sim"])
 def test_contributions_add_up_to_the_score(live: Live, aggregation: str) -> None:
     for count, (speaker, text) in enumerate(DIALOGUE, 1):
@@ -88,6 +101,7 @@ def test_another_responder_is_fixed_before_the_first_turn(live: Live, oracle: Or
     assert (late.status_code, late.json()["type"]) == (409, "urn:turnwise:problem:session-started")
 
 
+@with_and_without_heads
 def test_undo_takes_the_last_post_back_as_if_it_had_never_been(live: Live, oracle: Oracle) -> None:
     live.say("s", DIALOGUE[:4])
     undone = live.ok(live.http.delete("/sessions/s/turns/last"))
@@ -105,6 +119,7 @@ def test_undo_goes_back_to_the_empty_session_and_no_further(live: Live) -> None:
     assert live.turn("s", "user", "Hello again")["turn"] == 1
 
 
+@with_and_without_heads
 def test_the_score_matrix_is_the_score_after_each_utterance(live: Live, oracle: Oracle) -> None:
     live.say("s", DIALOGUE)
     ids = ["r6", "r1"]
@@ -135,6 +150,44 @@ def test_the_critical_path_of_a_turn_encodes_one_text(own: Live) -> None:
         assert idle() == turns
 
 
+def test_with_heads_every_role_of_an_utterance_takes_one_pass(
+    launch: Launch, tiny_encoder_folder: Callable[[EncoderKind], Path]
+) -> None:
+    own = launch(model=str(tiny_encoder_folder(EncoderKind.HEADS)))
+    own.fill()
+    idle = own.increase("turnwise_encoded_texts_total", role="first", lane="idle")
+    for speaker, text in [("user", "One"), ("bot", "Two"), ("user", "Three")]:
+        encoded = own.encoded()
+        own.turn("s", speaker, text)
+        assert encoded() == {"first": 0, "second": 0, "after": 1}
+    encoded = own.encoded()
+    goals = [{"text": "Bye", "speaker": "user"}, {"text": "Thanks", "speaker": "bot"}]
+    avoid = [{"text": "Three", "threshold": 9}]
+    own.post("/rank", session_id="s", pool="default", goals=goals, avoid=avoid)
+    own.post("/plan", session_id="s", goals=goals, method="chain_curved")
+    assert encoded() == {"first": 0, "second": 0, "after": 2}  # the goals
+    assert idle() == 0
+
+
+@with_and_without_heads
+def test_a_session_of_version_0_1_goes_on(live: Live, oracle: Oracle) -> None:
+    """It has no folded rows, but a list of all rows, which nothing reads."""
+    asked = {"aggregation": "mean", "top_k": ALL, "respond": True}
+    live.say("s", DIALOGUE[:4], **asked)
+    key = f"tw:session:{{{live.namespace}/s}}"
+    with blocking.Redis.from_url(live.redis_url) as redis:
+        assert redis.hdel(f"{key}:meta", "rows", "rows_of") == 2
+        redis.rpush(f"{key}:rows", b"x")
+        encoded = live.encoded()
+        said = [*DIALOGUE[:4], ("bot", f"Nobody else says {live.namespace}.")]
+        answer = live.turn("s", *said[-1], **asked)
+        assert sum(encoded().values()) == 1
+        assert scores_of(answer) == pytest.approx(expected(oracle, said, "mean", 1), abs=1e-3)
+        assert live.http.delete("/sessions/s").is_success
+        assert redis.keys(f"{key}:*") == []
+
+
+@with_and_without_heads
 def test_two_clients_on_one_session_both_land(live: Live, oracle: Oracle) -> None:
     def post(number: int) -> dict[str, Any]:
         return live.turn("s", f"guest-{number % 2}", f"Sentence {number}")

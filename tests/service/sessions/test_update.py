@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from turnwise.models.arrays import Float32
-from turnwise.models.scores import rows
+from turnwise.models.scores import FoldedRows, rows
 from turnwise.service.sessions.store import Session
 from turnwise.service.sessions.turns import Turn
 from turnwise.service.sessions.update import NewVectors, Update
@@ -16,9 +16,8 @@ TURNS = tuple(Turn(("user", "bot")[place % 2], text, 0.0) for place, text in enu
 FIRST, SECOND = np.random.default_rng(0).normal(size=(2, len(TURNS), D)).astype(np.float32)
 
 
-def session(turns: int, *, rows_read: int | None = None) -> Session:
+def session(turns: int, *, vectors_read: bool = True) -> Session:
     """A session of whose last utterance [B1] is missing."""
-    whole = rows(FIRST[:turns], SECOND[:turns])
     return Session(
         version="1",
         epoch=7,
@@ -26,23 +25,29 @@ def session(turns: int, *, rows_read: int | None = None) -> Session:
         fingerprint="f",
         turns=TURNS[:turns],
         first=FIRST[: turns - 1],
-        second=SECOND[:turns],
-        rows=whole if rows_read is None else whole[-rows_read:],
+        encoded=SECOND[: turns * vectors_read],
+        rows=folded(rows(FIRST[:turns], SECOND[:turns])),
         complete=turns,
         expires_at=0.0,
     )
 
 
+def folded(whole: Float32) -> FoldedRows:
+    return FoldedRows.none(D, paired=True).then(whole)
+
+
 def encoded(update: Update) -> NewVectors:
-    """The vectors that an encoder would return, by the place of each text."""
+    """The vectors that an encoder would return, by the place of each text, and the rows."""
 
     def vectors(table: Float32, texts: list[str]) -> Float32:
         return np.array([table[TEXTS.index(text)] for text in texts]).reshape(-1, D)
 
-    return update.new_vectors(
-        vectors(FIRST, [said.text for said in update.without_first]),
-        vectors(SECOND, [said.text for said in update.without_second]),
-    )
+    first = vectors(FIRST, [said.text for said in update.without_first])
+    new = vectors(SECOND, [said.text for said in update.not_encoded])
+    before = update.kept_rows or FoldedRows.none(D, paired=True)
+    start = before.count
+    added = rows(update.first(first), update.encoded(new, start), start)
+    return NewVectors(first, new, before.then(added))
 
 
 @pytest.mark.parametrize("read", [0, 1, 3, 4, 5])
@@ -52,46 +57,53 @@ def test_kept_and_new_vectors_make_the_context_as_encoded_from_scratch(
 ) -> None:
     base = replace(session(read), fingerprint=fingerprint) if read else None
     update = Update(base, TURNS, "bot", "f")
-    context = update.context(encoded(update))
-    assert context.texts == TEXTS
-    np.testing.assert_array_equal(context.first[:4], FIRST[:4])
-    np.testing.assert_array_equal(context.second, SECOND)
-    np.testing.assert_array_equal(context.rows, rows(FIRST, SECOND))
+    new = encoded(update)
+    np.testing.assert_array_equal(update.first(new.first)[:4], FIRST[:4])
+    np.testing.assert_array_equal(update.encoded(new.encoded), SECOND)
+    wanted = folded(rows(FIRST, SECOND))
+    assert new.rows
+    assert new.rows.count == wanted.count
+    np.testing.assert_allclose(new.rows.total, wanted.total, rtol=1e-6)
+    np.testing.assert_array_equal(new.rows.newest, wanted.newest)
 
 
 def test_a_plain_turn_encodes_the_new_utterance_and_the_one_before() -> None:
     update = Update(session(4), TURNS, "bot", "f")
     assert [said.text for said in update.without_first] == TEXTS[3:4]
-    assert [said.text for said in update.without_second] == TEXTS[4:]
+    assert [said.text for said in update.not_encoded] == TEXTS[4:]
     change = update.change(encoded(update))
     assert (change.keep_turns, change.keep_first, change.keep_complete) == (4, 3, 4)
-    assert (len(change.turns), len(change.first), len(change.second)) == (1, 1, 1)
+    assert (len(change.turns), len(change.first), len(change.encoded)) == (1, 1, 1)
     assert change.epoch == 7
-
-
-def test_rows_that_were_not_read_are_not_in_the_context() -> None:
-    update = Update(session(4, rows_read=2), TURNS, "bot", "f")
-    context = update.context(encoded(update))
-    np.testing.assert_array_equal(context.rows, rows(FIRST, SECOND)[2:])
 
 
 def test_a_turn_that_joins_the_last_utterance_replaces_its_vectors() -> None:
     joined = (*TURNS[:3], Turn("user", "It is late", 1.0))
-    update = Update(session(3, rows_read=2), joined, "bot", "f")
-    assert [said.text for said in update.without_second] == ["Where is my parcel? It is late"]
+    update = Update(session(3, vectors_read=False), joined, "bot", "f")
+    assert [said.text for said in update.not_encoded] == ["Where is my parcel? It is late"]
     assert update.without_first == ()
-    new = update.new_vectors(np.empty((0, D), np.float32), SECOND[3:4])
-    context, change = update.context(new), update.change(new)
-    expected = rows(FIRST[:2], np.concatenate([SECOND[:2], SECOND[3:4]]))
-    np.testing.assert_array_equal(context.rows, expected[1:])
+    assert update.kept_rows
+    wanted = folded(rows(FIRST[:2], SECOND[:2]))
+    np.testing.assert_allclose(update.kept_rows.total, wanted.total, atol=1e-6)
+    np.testing.assert_array_equal(update.kept_rows.newest, wanted.newest)
+    change = update.change(NewVectors.none(D))
     assert (change.keep_turns, change.keep_complete, change.epoch) == (3, 2, 8)
+
+
+def test_rows_are_computed_anew_where_none_or_too_few_are_kept() -> None:
+    without = replace(session(4), rows=None)
+    update = Update(without, TURNS, "bot", "f")
+    assert update.kept_rows is None
+    np.testing.assert_array_equal(update.encoded(SECOND[4:]), SECOND)
+    assert Update(session(4), TURNS[:2], "bot", "f").kept_rows is None
 
 
 def test_an_undo_keeps_the_vectors_before_and_adds_none() -> None:
     update = Update(session(4), TURNS[:3], "bot", "f")
     change = update.change(NewVectors.none(D))
     assert (change.keep_turns, change.keep_first, change.keep_complete) == (3, 3, 3)
-    assert (len(change.turns), len(change.second), change.epoch) == (0, 0, 8)
+    assert (len(change.turns), len(change.encoded), change.epoch) == (0, 0, 8)
+    assert change.rows is None
 
 
 @pytest.mark.parametrize(

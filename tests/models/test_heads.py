@@ -1,0 +1,111 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from scipy.special import erf
+from sentence_transformers import SentenceTransformer
+
+from turnwise.models.arrays import Float32
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.errors import ModelError
+from turnwise.models.heads import HEADS_FILE, RoleHeads, head_of
+from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
+
+D = 16
+IN_CONTEXT = [(role, of) for role in (Role.FIRST, Role.SECOND) for of in Relation]
+
+
+@pytest.fixture
+def heads() -> RoleHeads:
+    torch.manual_seed(0)
+    made = RoleHeads(D)
+    torch.nn.init.normal_(made.down, std=0.3)
+    torch.nn.init.normal_(made.linear, std=0.3)
+    return made.eval()
+
+
+@pytest.fixture
+def after() -> Float32:
+    drawn = np.random.default_rng(0).normal(size=(5, D))
+    return (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.mark.parametrize(("role", "relation"), IN_CONTEXT)
+def test_a_head_is_the_normalised_sum_of_a_linear_map_and_a_network(
+    heads: RoleHeads, after: Float32, role: Role, relation: Relation
+) -> None:
+    w, u, v = (
+        weights.detach().numpy()[head_of(role, relation)].astype(np.float64)
+        for weights in (heads.linear, heads.up, heads.down)
+    )
+    hidden = after @ u
+    hidden = hidden * (1 + erf(hidden / 2**0.5)) / 2  # gelu
+    wanted = after @ w + hidden @ v
+    wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
+    got = heads.in_roles(after, [RoleText("", role, relation)] * len(after))
+    assert got.dtype == np.float32
+    assert_allclose(got, wanted, atol=1e-3)  # the usual approximation of gelu by tanh
+    with torch.no_grad():
+        trained = heads(torch.from_numpy(after))[head_of(role, relation)].numpy()
+    assert_allclose(got, trained, atol=1e-6)
+
+
+def test_each_text_gets_its_own_role(heads: RoleHeads, after: Float32) -> None:
+    roles = [(Role.AFTER, None), *IN_CONTEXT]
+    items = [RoleText("", role, relation) for role, relation in roles]
+    got = heads.in_roles(after, items)
+    assert_allclose(got[0], after[0])
+    for place, item in enumerate(items):
+        assert_allclose(got[place], heads.in_roles(after[place : place + 1], [item])[0], atol=1e-6)
+    assert len({tuple(vector) for vector in heads.in_roles(after[[0] * 5], items)}) == 5
+
+
+def test_new_heads_return_the_vector_itself(after: Float32) -> None:
+    items = [RoleText("", Role.SECOND, Relation.SAME)] * len(after)
+    assert_allclose(RoleHeads(D).in_roles(after, items), after, atol=1e-6)
+
+
+def test_a_context_role_needs_a_relation(heads: RoleHeads, after: Float32) -> None:
+    with pytest.raises(ValueError, match="relation"):
+        heads.in_roles(after[:1], [RoleText("", Role.FIRST)])
+
+
+def test_heads_are_kept_in_half_precision(heads: RoleHeads, after: Float32, tmp_path: Path) -> None:
+    heads.save(tmp_path)
+    items = [RoleText("", Role.FIRST, Relation.OTHER)] * len(after)
+    loaded = RoleHeads.load(tmp_path / HEADS_FILE)
+    assert_allclose(loaded.in_roles(after, items), heads.in_roles(after, items), atol=2e-3)
+
+
+@pytest.mark.parametrize("content", [b"", b"no tensors"])
+def test_a_file_without_heads_is_refused(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / HEADS_FILE
+    file.write_bytes(content)
+    with pytest.raises(ModelError, match=HEADS_FILE):
+        RoleHeads.load(file)
+
+
+def test_an_encoder_with_heads_reads_a_text_once(
+    tiny_encoder: Callable[[EncoderKind], UtteranceEncoder],
+    tiny_encoder_folder: Callable[[EncoderKind], Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encoder = tiny_encoder(EncoderKind.HEADS)
+    assert encoder.kind is EncoderKind.HEADS
+    read: list[int] = []
+    forward = encoder.forward
+    monkeypatch.setattr(
+        encoder, "forward", lambda tokens: (read.append(len(tokens)), forward(tokens))[1]
+    )
+    items = [RoleText("Hello", Role.AFTER)]
+    items += [RoleText("Hello", role, relation) for role, relation in IN_CONTEXT]
+    vectors = encoder.encode_in_roles(items)
+    assert read == [1]
+    plain = SentenceTransformer(str(tiny_encoder_folder(EncoderKind.HEADS)), device="cpu")
+    assert_allclose(vectors[0], plain.encode("Hello", normalize_embeddings=True), atol=1e-5)
+    assert_allclose(
+        vectors[1], encoder.encode(["Hello"], Role.FIRST, IN_CONTEXT[0][1])[0], atol=1e-6
+    )

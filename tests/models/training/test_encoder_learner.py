@@ -6,14 +6,22 @@ import pytest
 import torch
 from transformers import AutoTokenizer, T5Config, T5EncoderModel
 
-from tests.models.training.conftest import Folder, Trained, train_once, write_dialogues
+from tests.conftest import DIMENSION
+from tests.models.training.conftest import (
+    Folder,
+    Trained,
+    both_sides,
+    train_once,
+    write_dialogues,
+)
 from turnwise.models import encoder as encoder_module
 from turnwise.models.encoder import UtteranceEncoder, forward
 from turnwise.models.errors import DataError, ModelError
-from turnwise.models.roles import EncoderKind
+from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
+from turnwise.models.training import losses
 from turnwise.models.training.config import Config, EncoderConfig
 from turnwise.models.training.learners.encoder import EncoderLearner
-from turnwise.models.training.windows import crop
+from turnwise.models.training.windows import collate, crop
 
 
 def learner_of(config: EncoderConfig, **changes: object) -> EncoderLearner:
@@ -57,10 +65,65 @@ def test_the_base_is_kept_in_part(trained_encoder: Trained) -> None:
 
 
 @pytest.mark.train
+@pytest.mark.parametrize("kind", [EncoderKind.TRIPLE, EncoderKind.HEADS])
 def test_a_resumed_run_ends_where_an_unbroken_one_does(
-    encoder_config: EncoderConfig, check_resuming: Callable[[Config], None]
+    encoder_config: EncoderConfig, check_resuming: Callable[[Config], None], kind: EncoderKind
 ) -> None:
-    check_resuming(encoder_config)
+    check_resuming(changed(encoder_config, kind=kind))
+
+
+@pytest.mark.train
+def test_heads_are_trained_with_the_encoder_and_kept_beside_it(
+    encoder_config: EncoderConfig, tmp_path: Path
+) -> None:
+    config = changed(encoder_config, kind=EncoderKind.HEADS)
+    before = learner_of(config).heads
+    trained = train_once(config, tmp_path)
+    encoder = UtteranceEncoder(tmp_path / "model", device="cpu")
+    assert encoder.kind is EncoderKind.HEADS
+    assert encoder.heads
+    assert before
+    for name, value in encoder.heads.state_dict().items():
+        learned = trained.weights[f"heads.{name}"]
+        wanted = 0.25 * before.state_dict()[name] + 0.75 * learned
+        assert torch.allclose(value, wanted, atol=2e-3), name
+        moved = (learned - before.state_dict()[name]).abs().amax((1, 2))
+        assert (moved > 1e-3).all(), name  # the heads of all four context roles
+    goes_on = learner_of(changed(config, base=str(tmp_path / "model"), keep_base=0.0))
+    assert goes_on.heads
+    assert torch.equal(goes_on.heads.up, encoder.heads.up)
+
+
+def test_a_step_of_heads_trains_both_sides_and_reads_each_text_once(
+    encoder_config: EncoderConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = learner_of(without_nli(encoder_config), kind=EncoderKind.HEADS)
+    batch = learner.batches(0)[0]
+    cropped = [crop(window, 11, np.random.default_rng(0)) for window in batch]
+    seen: list[losses.Vectors] = []
+    of = losses.Vectors.of
+    monkeypatch.setattr(losses.Vectors, "of", lambda *args: (seen.append(of(*args)), seen[-1])[1])
+    _, texts = learner.loss(batch, np.random.default_rng(0))
+    assert texts == len({said.text for window in cropped for said in window.utterances})
+    answered = [len({said.speaker for said in window.utterances[1:]}) for window in cropped]
+    assert len(seen[0].target) == sum(answered) > len(batch)
+
+
+def test_the_vectors_of_a_step_are_those_of_the_heads(encoder_config: EncoderConfig) -> None:
+    learner = learner_of(encoder_config, kind=EncoderKind.HEADS)
+    assert learner.heads
+    torch.nn.init.normal_(learner.heads.down, std=0.3)
+    laid_out = collate(both_sides(), EncoderKind.HEADS)
+    encoded = torch.nn.functional.normalize(torch.randn(len(laid_out.texts), DIMENSION), dim=-1)
+    vectors = losses.Vectors.of(encoded, laid_out, learner.heads)
+    for role, got in ((Role.FIRST, vectors.first), (Role.SECOND, vectors.second)):
+        for (v, t), mine in np.ndenumerate(laid_out.target):
+            relation = Relation.SAME if mine else Relation.OTHER
+            place = laid_out.second[v, t]
+            item = RoleText("", role, relation)
+            wanted = learner.heads.in_roles(encoded[place : place + 1].numpy(), [item])[0]
+            if laid_out.spoken[v, t]:
+                np.testing.assert_allclose(got[v, t].detach().numpy(), wanted, atol=1e-5)
 
 
 @pytest.mark.train
@@ -87,8 +150,17 @@ def test_a_triple_encoder_becomes_no_other(
     tiny_encoder_folder: Folder, encoder_config: EncoderConfig
 ) -> None:
     base = tiny_encoder_folder(EncoderKind.TRIPLE)
-    with pytest.raises(ModelError, match=f"base '{base}' is a triple encoder"):
-        learner_of(encoder_config, base=str(base), kind=EncoderKind.CURVED)
+    for kind in (EncoderKind.CURVED, EncoderKind.HEADS):
+        with pytest.raises(ModelError, match=f"base '{base}' is a triple encoder"):
+            learner_of(encoder_config, base=str(base), kind=kind)
+
+
+def test_an_encoder_with_heads_becomes_no_other(
+    tiny_encoder_folder: Folder, encoder_config: EncoderConfig
+) -> None:
+    base = tiny_encoder_folder(EncoderKind.HEADS)
+    with pytest.raises(ModelError, match=f"base '{base}' is a heads encoder"):
+        learner_of(encoder_config, base=str(base))
 
 
 def test_each_text_of_a_step_is_encoded_once_a_role(

@@ -95,7 +95,7 @@ class RoleHeads(nn.Module):
             for weights in (self.linear, self.up, self.down)
         )
         hidden = after @ up
-        hidden *= 0.5 + 0.5 * np.tanh(_GELU_SCALE * (hidden + 0.044715 * hidden**3))
+        hidden *= 0.5 + 0.5 * np.tanh(_GELU_SCALE * (hidden + 0.044715 * hidden * hidden * hidden))
         mixed = after @ linear + hidden @ down
         unit: Float32 = mixed / np.linalg.norm(mixed, axis=1, keepdims=True)
         return unit

@@ -1,0 +1,172 @@
+"""A model with heads against one with prefix tokens: turns, goals, and memory.
+
+Starts two services: one with the model of the settings, which gives each role a text by a prefix,
+and one with the same weights under new heads. Untrained heads rank badly, but take the same time
+as trained ones; `--heads FOLDER` serves a trained model instead. All measurements alternate
+between the services. `/rank` ranks the best hundred of a pool toward two goals, one for each
+speaker; cold, no candidate of the hundred was encoded as an utterance before.
+
+    python -m benchmarks.heads [--rounds 3] [--heads FOLDER] [--out FILE]
+"""
+
+import argparse
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count, islice
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from benchmarks.load import many_clients
+from benchmarks.pools import REPLIES, sayings
+from benchmarks.record import Rows, arguments, run
+from benchmarks.serving import Connection, Served, pool, served
+from turnwise.models.encoder import load_sentence_transformer
+from turnwise.models.heads import RoleHeads
+from turnwise.models.roles import Relation, Role, RoleText
+from turnwise.service.settings import Settings
+
+_SEEDS = count(10_000)
+_GOALS = [
+    {"text": "Please book it for me.", "speaker": "user"},
+    {"text": "I have booked it for you.", "speaker": "bot"},
+]
+_THREADS = 100
+_READ = (10, 50, 200)
+"""Utterances of the contexts that heads read."""
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=100, help="of the one client, in a round")
+    parser.add_argument("--sessions", type=int, default=32, help="that talk at once")
+    parser.add_argument("--each", type=int, default=20, help="turns of each of them, in a round")
+    parser.add_argument("--ranks", type=int, default=10, help="rankings toward goals, in a round")
+    parser.add_argument("--heads", type=Path, help="folder of a model with heads")
+    parser.add_argument("--pool", type=pool, default=REPLIES)
+    toy = {"rounds": 1, "turns": 4, "sessions": 2, "each": 2, "ranks": 2}
+    run(parser, toy, measure)
+
+
+def measure(options: argparse.Namespace) -> Rows:
+    rows, figures = Rows(), dict[tuple[str, str], list[float]]()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.heads or with_new_heads(Path(temporary) / "heads")
+        with both(options, folder) as services:
+            for _ in range(options.rounds):
+                for name, service in services.items():
+                    for what, value in asyncio.run(one_round(service, options)).items():
+                        figures.setdefault((what, name), []).append(value)
+            for name, service in services.items():
+                figures["bytes a turn in Redis", name] = [asyncio.run(bytes_a_turn(service))]
+        for what in dict.fromkeys(what for what, _ in figures):
+            prefixes, heads = (median(figures[what, name]) for name in ("prefixes", "heads"))
+            rows.add(what=what, prefixes=prefixes, heads=heads, ratio=heads / prefixes)
+        for n in _READ:
+            rows.add(what=f"[B1] of {n} utterances by heads, ms", heads=head_ms(folder, n))
+    return rows
+
+
+def with_new_heads(folder: Path) -> Path:
+    """Copy the model of the settings, and put untrained heads beside it."""
+    model = load_sentence_transformer(Settings().model, "cpu")
+    model.save_pretrained(str(folder), create_model_card=False)
+    card = Path(Settings().model) / "turnwise.json"
+    if card.is_file():
+        shutil.copy(card, folder)
+    RoleHeads(model.get_sentence_embedding_dimension() or 0).save(folder)
+    return folder
+
+
+@contextmanager
+def both(options: argparse.Namespace, heads: Path) -> Iterator[dict[str, Served]]:
+    with served(options.pool) as prefixes, served(options.pool, TURNWISE_MODEL=str(heads)) as other:
+        yield {"prefixes": prefixes, "heads": other}
+
+
+async def one_round(service: Served, options: argparse.Namespace) -> dict[str, float]:
+    connection = await Connection.open(service.port)
+    cold, warm = await rankings(connection, options.ranks)
+    load = await many_clients(service.port, options.sessions, options.each)
+    return {
+        "turn of one client, ms": await one_client(connection, options.turns),
+        f"turns a second at {options.sessions} sessions": load.turns_per_second,
+        "/rank toward two goals, cold, ms": cold,
+        "/rank toward two goals, warm, ms": warm,
+    }
+
+
+async def one_client(connection: Connection, turns: int) -> float:
+    """Return the median milliseconds of a turn, in sessions of ten."""
+    took, seed = list[float](), next(_SEEDS)
+    for number, text in enumerate(islice(sayings(seed), turns)):
+        body = {"speaker": "user" if number % 2 == 0 else "bot", "text": text, "respond": True}
+        path = f"/sessions/{seed}-{number // 10}/turn"
+        took.append(await timed(connection, path, body))
+        await asyncio.sleep(0.03)  # as people do, so that the idle work is done
+    return median(took)
+
+
+async def rankings(connection: Connection, number: int) -> tuple[float, float]:
+    """Return median milliseconds of a ranking: with new candidates, and once again."""
+    cold, warm = list[float](), list[float]()
+    for _ in range(number):
+        said = list(islice(sayings(next(_SEEDS)), 3 * _THREADS))
+        context = [
+            {"speaker": "user" if place % 2 == 0 else "bot", "text": text}
+            for place, text in enumerate(said[:5])
+        ]
+        name = f"p{next(_SEEDS)}"
+        await connection.request("PUT", f"/pools/{name}", {})
+        await connection.request(
+            "PUT", f"/pools/{name}/candidates", [{"text": text} for text in said[5:]]
+        )
+        # The context is encoded, so that only goals and candidates may be left to encode.
+        await connection.post("/rank", {"context": context, "pool": name})
+        body = {"context": context, "pool": name, "goals": _GOALS, "top_k": 5}
+        cold.append(await timed(connection, "/rank", body))
+        warm.append(await timed(connection, "/rank", body))
+        await connection.request("DELETE", f"/pools/{name}")
+    return median(cold), median(warm)
+
+
+async def timed(connection: Connection, path: str, body: object) -> float:
+    begin = time.perf_counter()
+    await connection.post(path, body)
+    return (time.perf_counter() - begin) * 1e3
+
+
+async def bytes_a_turn(service: Served) -> float:
+    """Return the memory in Redis that a turn adds to a session."""
+    connection, sizes = await Connection.open(service.port), dict[int, int]()
+    for number, text in enumerate(islice(sayings(next(_SEEDS)), 60), 1):
+        body = {"speaker": "user" if number % 2 else "bot", "text": text}
+        await connection.post("/sessions/memory/turn", body)
+        if number in {20, 60}:
+            await asyncio.sleep(0.3)  # for the idle work
+            keys = service.redis.keys("tw:session:*/memory}:*")
+            sizes[number] = sum(service.redis.memory_usage(key, samples=0) or 0 for key in keys)
+    return (sizes[60] - sizes[20]) / 40
+
+
+def head_ms(folder: Path, n: int) -> float:
+    """Return the median milliseconds in which heads compute [B1] of n utterances."""
+    heads = RoleHeads.load(folder / "heads.safetensors")
+    after = np.random.default_rng(0).normal(size=(n, heads.linear.shape[-1])).astype(np.float32)
+    items = [RoleText("", Role.FIRST, list(Relation)[place % 2]) for place in range(n)]
+    took = []
+    for _ in range(30):
+        begin = time.perf_counter()
+        heads.in_roles(after, items)
+        took.append((time.perf_counter() - begin) * 1e3)
+    return median(took)
+
+
+if __name__ == "__main__":
+    main()

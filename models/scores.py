@@ -75,8 +75,8 @@ def running_query(rows: Float32, last_rows: int | None = None, *, paired: bool =
     return np.asarray(total, dtype=np.float32)
 
 
-ROWS_KEPT = 4
-"""Newest rows that `FoldedRows` keeps: running queries of up to 3 rows of pairs need no others."""
+ROWS_KEPT = 2
+"""Newest rows that `FoldedRows` keeps, as many as the running query of `last_rows` sums."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ def with_new_heads(folder: Path) -> Path:
     card = Path(Settings().model) / "turnwise.json"
     if card.is_file():
         shutil.copy(card, folder)
-    RoleHeads(model.get_sentence_embedding_dimension() or 0).save(folder)
+    RoleHeads(model.get_embedding_dimension() or 0).save(folder)
     return folder
 
 

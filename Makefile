@@ -63,6 +63,7 @@ benchmarks: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks.turn --contexts 10 --out $(RUNS)/turn.json
 	$(BIN)/python -m benchmarks.load --out $(RUNS)/load.json
 	$(BIN)/python -m benchmarks.peer --out $(RUNS)/peer.json
+	$(BIN)/python -m benchmarks.heads --out $(RUNS)/heads.json
 	$(BIN)/python -m benchmarks.limits --sizes 1000 100000 --out $(RUNS)/limits.json
 	$(BIN)/python -m benchmarks.overload --out $(RUNS)/overload.json
 	$(BIN)/python -m benchmarks.soak --minutes 5 --out $(RUNS)/soak.json

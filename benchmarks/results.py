@@ -143,11 +143,28 @@ def load(rows: Rows) -> Figures:
 
 
 def peer(rows: Rows) -> Figures:
-    plain = [row["ratio"] for row in rows if row["system"] == "plain, whole context"]
+    clients = spread([row["clients"] for row in rows])
+    for system, does in (
+        ("plain, whole context", "encodes the whole context again each turn"),
+        ("plain, last utterance", "ignores all but the last utterance"),
+    ):
+        plain = [row["ratio"] for row in rows if row["system"] == system]
+        yield (
+            f"turns a second, compared with a plain service that {does} ({clients} clients)",
+            f"{min(plain):.1f} to {max(plain):.1f} times as many",
+        )
+
+
+def heads(rows: Rows) -> Figures:
+    ratio = {row["what"]: row.get("ratio", 0.0) for row in rows}
+    many = next(what for what in ratio if what.startswith("turns a second"))
     yield (
-        "turns a second, compared with a plain service that encodes the whole context again each "
-        f"turn ({spread([row['clients'] for row in rows])} clients)",
-        f"{min(plain):.1f} to {max(plain):.1f} times as many",
+        "a model with heads, compared with the same one with prefix tokens",
+        f"{ratio[many]:.1f} times the {many}; a turn of one client in "
+        f"{ratio['turn of one client, ms']:.2f} of the time, "
+        f"`/rank` toward two goals in {ratio['/rank toward two goals, cold, ms']:.2f} "
+        f"(cold) or {ratio['/rank toward two goals, warm, ms']:.2f} (warm); "
+        f"{ratio['bytes a turn in Redis']:.2f} of the memory a turn in Redis",
     )
 
 
@@ -185,6 +202,7 @@ FIGURES: dict[str, Callable[[Rows], Figures]] = {
     "load": load,
     "turn": turns,
     "peer": peer,
+    "heads": heads,
     "limits": limits,
     "overload": overload,
     "soak": soak,

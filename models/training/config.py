@@ -76,11 +76,11 @@ class PairCorpus(CorpusSource):
 
 
 class Validation(Section):
-    """The data that chooses the best checkpoint, by the average rank of the true utterance."""
+    """The data that chooses the best checkpoint."""
 
     paths: tuple[str, ...] = ()
     dialogues: PositiveInt = 300
-    """From the head of each file."""
+    """Drawn from each file."""
     every: PositiveInt = 200
     """Steps between validations; a checkpoint is written with each."""
 

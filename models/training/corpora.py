@@ -4,7 +4,6 @@ import logging
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -124,7 +123,9 @@ def warn_of_cut_texts(
 def validation_dialogues(
     validation: Validation, find: Find, context: int
 ) -> dict[str, list[Dialogue]]:
-    """Return the dialogues at the head of each validation file.
+    """Return dialogues drawn at random from each validation file, always the same ones.
+
+    The head of a file may be of one domain.
 
     Args:
         validation: The files, and how much of each.
@@ -135,13 +136,19 @@ def validation_dialogues(
         DataError: A file is malformed, or no dialogue of it is long enough.
     """
     files = {
-        path: list(islice(read_dialogues(find(path)), validation.dialogues))
+        path: _drawn(list(read_dialogues(find(path))), validation.dialogues)
         for path in validation.paths
     }
     for path, dialogues in files.items():
         if all(len(dialogue.utterances) <= context for dialogue in dialogues):
             raise DataError(f"has no dialogue of more than {context} utterances", str(find(path)))
     return files
+
+
+def _drawn(dialogues: list[Dialogue], number: int) -> list[Dialogue]:
+    size = min(number, len(dialogues))
+    places = np.random.default_rng(0).choice(len(dialogues), size, replace=False)
+    return [dialogues[place] for place in sorted(places)]
 
 
 def read_left_out(path: Path) -> set[str]:

@@ -1,12 +1,13 @@
-"""Validation: how well a model does while it learns, on dialogues at the head of held-out files.
+"""Validation: how well a model does while it learns, on dialogues drawn from held-out files.
 
-The first metric chooses the checkpoint: the average rank of the true next utterance.
+The first metric chooses the checkpoint. For an encoder it is the rank in all of its tasks, for a
+re-ranker the average rank of the true response.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from statistics import fmean
 from typing import TypeVar
 
@@ -16,20 +17,21 @@ from turnwise.models.errors import TurnwiseError, naming
 from turnwise.models.evaluation import (
     GoalSet,
     ShortTermExample,
-    average_ranks,
     long_term_average_rank,
     make_examples,
     make_goal_sets,
     retrieved_replies,
     short_term_average_rank,
 )
+from turnwise.models.evaluation.long_term import ORDERS
 from turnwise.models.evaluation.metrics import ranks_of
 from turnwise.models.evaluation.next_utterance import ranks_by_length
 from turnwise.models.evaluation.ranking_examples import Building, RankingExample, build_ranking
-from turnwise.models.evaluation.split import LENGTHS, make_split
-from turnwise.models.evaluation.systems import pairwise_system
+from turnwise.models.evaluation.split import LENGTHS, Split, encode_split, make_split
+from turnwise.models.evaluation.systems import linear_systems, pairwise_system, recommended
 from turnwise.models.rerankers.ioi import IoI
 from turnwise.models.rerankers.pairwise import PairwiseModel
+from turnwise.models.scores import Aggregation
 from turnwise.models.training.config import EncoderConfig, IoIConfig, PairwiseConfig
 from turnwise.models.training.corpora import Find, validation_dialogues
 
@@ -39,7 +41,7 @@ SHORT_TERM_LENGTHS = (2, 5)
 SHORT_TERM_DISTANCES = (1, 2, 3, 4)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ValidationSplit:
     """Dialogues, and their planning examples where they are long enough for any."""
 
@@ -47,15 +49,40 @@ class ValidationSplit:
     examples: list[ShortTermExample]
     goal_sets: list[GoalSet]
 
-    def measure(self, encoder: UtteranceEncoder) -> dict[str, float]:
-        """Return the average rank of each task that there is data for, by its best system."""
-        measured = {"average_rank": min(average_ranks(encoder, self.dialogues).values())}
+    def measure(self, encoder: UtteranceEncoder, aggregation: Aggregation) -> dict[str, float]:
+        """Return the average rank of each task that there is data for, as the service answers it.
+
+        The next utterance is chosen by the aggregation, a reply toward a goal by C3L eq. 4 (CCL and
+        plain encoders: by their one cosine), the order of goals by the chain. `relative_rank` is
+        the mean over the tasks of the average rank, divided by that of random choice; so no task
+        counts more because it has more candidates.
+        """
+        systems = linear_systems(encode_split(encoder, self.split))
+        ranks = ranks_by_length(recommended(systems, aggregation), self.split)
+        measured = {"average_rank": ranks["average_rank"]}
         if self.examples:
-            ranks = short_term_average_rank(encoder, self.examples)
-            measured["short_term_rank"] = min(ranks.values())
+            *_, by_goal = short_term_average_rank(encoder, self.examples).values()
+            measured["short_term_rank"] = by_goal
         if self.goal_sets:
             measured["long_term_rank"] = long_term_average_rank(encoder, self.goal_sets)
-        return measured
+        relative = fmean(rank / self.of_chance[name] for name, rank in measured.items())
+        return {"relative_rank": relative, **measured}
+
+    @cached_property
+    def split(self) -> Split:
+        """The contexts of all lengths."""
+        return make_split(self.dialogues, full_pool=False)
+
+    @cached_property
+    def of_chance(self) -> dict[str, float]:
+        """The average rank of random choice in each task that there is data for."""
+        by_length = Counter(len(context.utterances) for context in self.split.contexts)
+        chance = {"average_rank": fmean((n + 1) / 2 for n in by_length.values())}
+        if self.examples:
+            chance["short_term_rank"] = fmean(1 + len(e.candidates) / 2 for e in self.examples)
+        if self.goal_sets:
+            chance["long_term_rank"] = (len(ORDERS) + 1) / 2
+        return chance
 
 
 def encoder_validator(
@@ -63,8 +90,7 @@ def encoder_validator(
 ) -> Callable[[UtteranceEncoder], dict[str, float]]:
     """Return a function that measures an encoder: means over the files, then each file's metrics.
 
-    Planning is measured beside the next utterance, for the curves. Without files there are no
-    metrics.
+    Without files there are no metrics.
 
     Raises:
         DataError: A file has no dialogue that is long enough.
@@ -76,7 +102,9 @@ def encoder_validator(
     splits = {path: make_validation_split(dialogues, base) for path, dialogues in files.items()}
 
     def validate(encoder: UtteranceEncoder) -> dict[str, float]:
-        measured = {path: split.measure(encoder) for path, split in splits.items()}
+        measured = {
+            path: split.measure(encoder, config.aggregation) for path, split in splits.items()
+        }
         return means(measured.values()) | {
             f"{path}/{name}": value
             for path, metrics in measured.items()

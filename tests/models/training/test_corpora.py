@@ -167,10 +167,17 @@ def test_a_corpus_without_a_wrong_response_is_refused(
         read_pairs(PairCorpus(path=str(path)), Path, 3, lambda _: False)
 
 
-def test_validation_takes_the_head_of_each_file(tmp_path: Path) -> None:
-    path = str(write_dialogues(tmp_path / "d.jsonl", [["a", "b"], ["c", "d"], ["e", "f"]]))
-    files = validation_dialogues(Validation(paths=(path,), dialogues=2), Path, 1)
-    assert [d.utterances[0].text for d in files[path]] == ["a", "c"]
+def test_validation_draws_the_same_dialogues_from_all_of_a_file(tmp_path: Path) -> None:
+    dialogues = [[f"a {n}", f"b {n}"] for n in range(400)]
+    path = str(write_dialogues(tmp_path / "d.jsonl", dialogues))
+    validation = Validation(paths=(path,), dialogues=20)
+    drawn = [int(d.id[1:]) for d in validation_dialogues(validation, Path, 1)[path]]
+    assert drawn == sorted(set(drawn))
+    assert (len(drawn), drawn[0] < 100, drawn[-1] > 300) == (20, True, True)
+    again = validation_dialogues(validation, Path, 1)[path]
+    assert [int(d.id[1:]) for d in again] == drawn
+    whole = Validation(paths=(path,), dialogues=1000)
+    assert len(validation_dialogues(whole, Path, 1)[path]) == 400
     with pytest.raises(DataError, match=f"{path}: has no dialogue of more than 2 utterances"):
         validation_dialogues(Validation(paths=(path,)), Path, 2)
 

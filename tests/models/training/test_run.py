@@ -96,9 +96,12 @@ def test_corpora_are_found_in_the_folders_and_ranks_are_validated(
     model = run(write_config(tmp_path, plain), [corpora], tmp_path / "out", report=seen.append)
     assert UtteranceEncoder(model).kind is EncoderKind.TRIPLE
     (validated,) = [progress.validation for progress in seen if progress.validation]
-    assert list(validated)[:3] == ["average_rank", "short_term_rank", "long_term_rank"]
+    assert list(validated)[:3] == ["relative_rank", "average_rank", "short_term_rank"]
     assert "desk/validation.jsonl/average_rank" in validated
     assert 1 <= validated["average_rank"] <= 8
+    one = "desk/validation.jsonl/"
+    assert validated["relative_rank"] == validated[one + "relative_rank"]
+    assert 0 < validated["relative_rank"] < 2
 
 
 @pytest.mark.train
@@ -110,7 +113,8 @@ def test_a_task_that_short_dialogues_cannot_measure_is_left_out(
     config = write_config(tmp_path, plain)
     run(config, [corpora], tmp_path / "out", report=seen.append)
     (validated,) = [progress.validation for progress in seen if progress.validation]
-    assert list(validated) == ["average_rank", "desk/validation.jsonl/average_rank"]
+    names = ["relative_rank", "average_rank"]
+    assert list(validated) == [*names, *(f"desk/validation.jsonl/{name}" for name in names)]
     write_dialogues(file, [["step 0", "step 1"]])
     with pytest.raises(DataError, match=f"{file}: has no dialogue of more than 2 utterances"):
         run(config, [corpora], tmp_path / "out")

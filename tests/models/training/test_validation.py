@@ -1,0 +1,48 @@
+from collections.abc import Callable
+
+import pytest
+
+from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.roles import EncoderKind
+from turnwise.models.scores import Aggregation
+from turnwise.models.training.validation import make_validation_split
+
+Encoder = Callable[[EncoderKind], UtteranceEncoder]
+
+DIALOGUES = [
+    Dialogue(f"d{n}", tuple(Utterance("AB"[t % 2], f"{n} says {t} {t * n}") for t in range(12)))
+    for n in range(5)
+]
+
+
+@pytest.mark.parametrize("last_rows", [1, 3])
+def test_the_rank_is_that_of_the_aggregation_of_the_card(
+    tiny_encoder: Encoder, last_rows: int
+) -> None:
+    encoder = tiny_encoder(EncoderKind.TRIPLE)
+    split = make_validation_split(DIALOGUES, encoder)
+    measured = split.measure(encoder, Aggregation("last_rows", last_rows))
+    rows = {
+        row.name: row for row in next_utterance.evaluate_next_utterance({"x": encoder}, DIALOGUES)
+    }
+    name = f"x · last {last_rows} row" + "s" * (last_rows > 1)
+    assert measured["average_rank"] == pytest.approx(rows[name].metrics["average_rank"])
+
+
+def test_chance_is_the_middle_of_the_candidates(tiny_encoder: Encoder) -> None:
+    split = make_validation_split(DIALOGUES, tiny_encoder(EncoderKind.SINGLE))
+    assert split.of_chance["average_rank"] == 3.0  # of five contexts of each length
+    assert split.of_chance["long_term_rank"] == 3.5
+    candidates = {len(example.candidates) for example in split.examples}
+    assert split.of_chance["short_term_rank"] == pytest.approx(1 + candidates.pop() / 2)
+
+
+def test_each_task_counts_by_its_share_of_chance(tiny_encoder: Encoder) -> None:
+    encoder = tiny_encoder(EncoderKind.HEADS)
+    split = make_validation_split(DIALOGUES, encoder)
+    measured = split.measure(encoder, Aggregation())
+    relative = measured.pop("relative_rank")
+    shares = [rank / split.of_chance[name] for name, rank in measured.items()]
+    assert len(shares) == 3
+    assert relative == pytest.approx(sum(shares) / 3)

@@ -183,6 +183,13 @@ def check_too_large(client: socket.socket) -> None:
     assert found.problem()["errors"][0]["loc"] == ["header"]
 
 
+def test_a_head_that_ends_may_be_too_large_as_well(live: Live) -> None:
+    whole = head("GET /livez HTTP/1.1", "X: " + "y" * protocol.HEAD_BYTES)
+    with connected(live, whole[: protocol.HEAD_BYTES]) as client:
+        client.sendall(whole[protocol.HEAD_BYTES :])
+        check_too_large(client)
+
+
 @pytest.mark.parametrize("begun", ENDLESS.values(), ids=ENDLESS.keys())
 def test_a_head_has_an_end(live: Live, begun: bytes) -> None:
     # Not a byte more: where some are left unread, closing resets the connection.

@@ -53,7 +53,7 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 	@$(PIP) --editable '.[docs]'
 	@touch $@
 
-# The figures of the README: some 20 minutes on a machine that does nothing else. The published
+# The figures of the README: some 25 minutes on a machine that does nothing else. The published
 # library is installed without its dependencies, which are old.
 RUNS := runs/benchmarks
 benchmarks: $(VENV)/.installed-test

@@ -58,7 +58,7 @@ def measure(options: argparse.Namespace) -> Rows:
     rows, figures = Rows(), dict[tuple[str, str], list[float]]()
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.heads or with_new_heads(Path(temporary) / "heads")
-        with both(options, folder) as services:
+        with both(options.pool, folder) as services:
             for _ in range(options.rounds):
                 for name, service in services.items():
                     for what, value in asyncio.run(one_round(service, options)).items():
@@ -85,8 +85,9 @@ def with_new_heads(folder: Path) -> Path:
 
 
 @contextmanager
-def both(options: argparse.Namespace, heads: Path) -> Iterator[dict[str, Served]]:
-    with served(options.pool) as prefixes, served(options.pool, TURNWISE_MODEL=str(heads)) as other:
+def both(candidates: Path | int, heads: Path) -> Iterator[dict[str, Served]]:
+    """Serve the model of the settings, and beside it one with heads."""
+    with served(candidates) as prefixes, served(candidates, TURNWISE_MODEL=str(heads)) as other:
         yield {"prefixes": prefixes, "heads": other}
 
 

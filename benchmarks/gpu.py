@@ -1,0 +1,108 @@
+"""What a GPU changes: vectors, encoding, and turns a second with and without heads.
+
+One command of at most ten minutes for a machine with a GPU; without one, it measures the CPU. The
+two services, one with the model of the settings and one with the same weights under new heads,
+alternate in every number of sessions.
+
+    python -m benchmarks.gpu [--sessions 1 32 256] [--out FILE]
+"""
+
+import argparse
+import asyncio
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+
+from benchmarks.heads import both, with_new_heads
+from benchmarks.load import many_clients
+from benchmarks.pools import REPLIES, plain_encoder, sayings
+from benchmarks.record import Rows, arguments, run
+from benchmarks.serving import pool
+from turnwise.models.arrays import Float32
+from turnwise.models.encoder import Precision, UtteranceEncoder, default_device
+from turnwise.models.roles import Relation, Role, RoleText
+from turnwise.service.settings import Settings
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--texts", type=int, default=512, help="compared with the CPU's vectors")
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32, 128, 512])
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--sessions", type=int, nargs="+", default=[1, 32, 256])
+    parser.add_argument("--turns", type=int, default=6000, help="of all sessions together")
+    parser.add_argument("--pool", type=pool, default=REPLIES)
+    toy = {"texts": 8, "batches": [1, 4], "repeats": 2, "sessions": [1, 4], "turns": 12}
+    run(parser, toy, measure)
+
+
+def measure(options: argparse.Namespace) -> Rows:
+    rows = Rows()
+    device = default_device(None)
+    name = torch.cuda.get_device_name() if device == "cuda" else "none"
+    rows.add(what="device", device=device, gpu=name, torch_threads=torch.get_num_threads())
+    vectors(options, device, rows)
+    turns(options, rows)
+    return rows
+
+
+def vectors(options: argparse.Namespace, device: str, rows: Rows) -> None:
+    """Compare vectors with those of the CPU in float32, and time batches."""
+    texts = list(islice(sayings(), max(options.texts, *options.batches)))
+    wanted = encoded(plain_encoder(), texts[: options.texts])
+    precisions: tuple[Precision, ...] = ("float32", "float16" if device == "cuda" else "bfloat16")
+    for precision in precisions:
+        encoder = UtteranceEncoder(Settings().model, device=device, precision=precision)
+        got = encoded(encoder, texts[: options.texts])
+        cosine = (got * wanted).sum(axis=1)
+        best = [(x @ wanted.T).argsort(axis=1)[:, -10:] for x in (got, wanted)]
+        shared = [len(np.intersect1d(*pair)) / len(pair[0]) for pair in zip(*best, strict=True)]
+        rows.add(
+            what="vectors", precision=precision, least_cosine=float(cosine.min()),
+            overlap_of_ten_best=float(np.mean(shared)),
+        )  # fmt: skip
+        for size in options.batches:
+            seconds = batch_seconds(encoder, texts[:size], options.repeats)
+            rows.add(
+                what="batch", precision=precision, texts=size, median_ms=seconds * 1e3,
+                texts_per_second=size / seconds,
+            )  # fmt: skip
+
+
+def encoded(encoder: UtteranceEncoder, texts: Sequence[str]) -> Float32:
+    return encoder.encode(texts, Role.SECOND, Relation.OTHER)
+
+
+def batch_seconds(encoder: UtteranceEncoder, texts: Sequence[str], repeats: int) -> float:
+    """Return the median seconds of one batch, tokenization excluded."""
+    tokens = encoder.tokenize([RoleText(text, Role.SECOND, Relation.OTHER) for text in texts])
+    encoder.forward(tokens)
+    took = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        encoder.forward(tokens)  # its vectors come back to the CPU, so nothing is left to run
+        took.append(time.perf_counter() - begin)
+    return median(took)
+
+
+def turns(options: argparse.Namespace, rows: Rows) -> None:
+    """Measure turns a second and their times, by the number of sessions."""
+    with tempfile.TemporaryDirectory() as temporary:
+        heads = with_new_heads(Path(temporary) / "heads")
+        with both(options.pool, heads) as services:
+            for sessions in options.sessions:
+                each = max(options.turns // sessions // 4, 2)
+                for name, service in services.items():
+                    load = asyncio.run(many_clients(service.port, sessions, each))
+                    rows.add(what="turns", sessions=sessions, model=name, **asdict(load))
+
+
+if __name__ == "__main__":
+    main()

@@ -10,7 +10,7 @@ from turnwise.models.arrays import Float32
 from turnwise.models.data import Utterance
 from turnwise.models.roles import EncoderKind, Role, RoleText, relation_to
 from turnwise.models.scores import Aggregation, FoldedRows, rows
-from turnwise.service.encoder.cache import CachedEncoder
+from turnwise.service.encoder.cache import HEADS_AT_ONCE, CachedEncoder
 from turnwise.service.encoder.queue import Priority
 from turnwise.service.errors import Conflict, InvalidRequest, ServiceError
 from turnwise.service.sessions.store import SessionKey, SessionStore
@@ -22,8 +22,6 @@ _TEXTS_OF_A_TURN = 8
 """Most texts that take the critical lane; a longer context that must be encoded again does not."""
 _ROWS_AT_ONCE = 8
 """Most rows that are computed on the event loop: a thread would take longer to start."""
-_HEADS_AT_ONCE = 16
-"""Most utterances that heads read on the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +110,10 @@ class Contexts:
         new_first, new = await self._encoded(
             said[len(first) :], said[len(encoded) :], target_speaker
         )
-        return self._pairs(
-            said, np.concatenate([first, new_first]), np.concatenate([encoded, new]), target_speaker
-        )
+        first, encoded = np.concatenate([first, new_first]), np.concatenate([encoded, new])
+        if self._heads and len(said) > HEADS_AT_ONCE:
+            return await asyncio.to_thread(self._pairs, said, first, encoded, target_speaker)
+        return self._pairs(said, first, encoded, target_speaker)
 
     async def encode_first(self, context: Context, target_speaker: str) -> Float32:
         """Return [B1] as `encode` does, without encoding [B2]."""
@@ -126,11 +125,11 @@ class Contexts:
 
     async def encode_second(self, context: Context, target_speaker: str) -> Float32:
         """Return [B2] as `encode` does, without encoding [B1]."""
-        said = context.utterances
+        if not self._encoder.kind.encodes_first:
+            return (await self.encode(context, target_speaker))[1]
         _, kept = self._kept(context, target_speaker)
-        _, new = await self._encoded((), said[len(kept) :], target_speaker)
-        encoded = np.concatenate([kept, new])
-        return self._in_role(Role.SECOND, said, encoded, target_speaker)
+        _, new = await self._encoded((), context.utterances[len(kept) :], target_speaker)
+        return np.concatenate([kept, new])
 
     async def encode_update(self, update: Update) -> NewVectors:
         """Encode the texts of an update and compute the rows after it."""
@@ -207,7 +206,7 @@ class Contexts:
 
     def _is_quick(self, update: Update) -> bool:
         if self._heads:
-            return len(update.utterances) <= _HEADS_AT_ONCE
+            return len(update.utterances) <= HEADS_AT_ONCE
         return len(update.not_encoded) <= _ROWS_AT_ONCE
 
     def _with_rows(self, update: Update, first: Float32, encoded: Float32) -> NewVectors:

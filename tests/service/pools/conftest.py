@@ -1,5 +1,6 @@
 """Replicas in one process, each with its own connection and an encoder without a queue."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import Any, cast
@@ -16,8 +17,11 @@ from turnwise.service.encoder.queue import Priority
 from turnwise.service.errors import PoolNotFound, PoolNotReady
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate, Pools, PoolView, RunningQueries
+from turnwise.service.pools.store import PoolStore
 from turnwise.service.state.redis import connect
 from turnwise.service.wire.pools import Edited, PoolInfo
+
+AsyncMethod = Callable[..., Awaitable[object]]
 
 
 class DirectEncoder:
@@ -39,6 +43,20 @@ class DirectEncoder:
         await self.opened()
         self.candidates += [text for text, role, _ in items if role is Role.AFTER]
         return self._encoder.forward(self._encoder.tokenize(items))
+
+
+def patch_store(monkeypatch: pytest.MonkeyPatch, method: str, patched: AsyncMethod) -> None:
+    """Replace a method of the stores of this test's replicas.
+
+    The services that tests share poll all the time, each on a loop of its own: they keep theirs.
+    """
+    original, loop = getattr(PoolStore, method), asyncio.get_running_loop()
+
+    async def chosen(store: PoolStore, *args: object) -> object:
+        here = asyncio.get_running_loop() is loop
+        return await (patched if here else original)(store, *args)
+
+    monkeypatch.setattr(PoolStore, method, chosen)
 
 
 class Replica:

@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from tests.service.conftest import RedisServer
-from tests.service.pools.conftest import StartReplica, some, with_pool
+from tests.service.pools.conftest import StartReplica, patch_store, some, with_pool
 from tests.waiting import until
 from turnwise.service.errors import (
     CandidateNotFound,
@@ -196,7 +196,7 @@ async def test_a_pool_that_is_created_anew_during_a_poll_stays(
         await replica.create("new")
         return found
 
-    monkeypatch.setattr(PoolStore, "heads", between)
+    patch_store(monkeypatch, "heads", between)
     await replica.pools._poll()
     assert replica.info().description == "new"
 
@@ -352,12 +352,12 @@ async def test_a_pool_that_is_created_during_a_poll_stays(
     async def create_first(self: PoolStore, keys: Sequence[PoolKey]) -> object:
         if not replica.pools.list("n"):
             await replica.create()
-        found = await heads(self, keys)  # may fail on a busy machine; then the next poll ends it
+        found = await heads(self, keys)
         asyncio.get_running_loop().call_soon(polled.set)
         return found
 
     replica = await start()
-    monkeypatch.setattr(PoolStore, "heads", create_first)
+    patch_store(monkeypatch, "heads", create_first)
     await polled.wait()
     assert [info.name for info in replica.pools.list("n")] == ["p"]
 

@@ -12,7 +12,14 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from tests.service.pools.conftest import DirectEncoder, Replica, StartReplica, some, with_pool
+from tests.service.pools.conftest import (
+    DirectEncoder,
+    Replica,
+    StartReplica,
+    patch_store,
+    some,
+    with_pool,
+)
 from tests.waiting import until
 from turnwise.service.errors import EncoderFailed, PoolNotReady
 from turnwise.service.pools import Candidate, ivf, pool, registry, store, upkeep
@@ -318,8 +325,8 @@ class Polls:
             self.whole += has == NOWHERE
             return await read(store, key, has)
 
-        monkeypatch.setattr(PoolStore, "heads", count_poll)
-        monkeypatch.setattr(PoolStore, "read", count_read)
+        patch_store(monkeypatch, "heads", count_poll)
+        patch_store(monkeypatch, "read", count_read)
         monkeypatch.setattr(registry, "POLL_SECONDS", 0.01)
 
     async def some_more(self) -> None:

@@ -31,6 +31,8 @@ from turnwise.service.wire.fields import EncoderName
 from turnwise.service.wire.pools import Edited, PoolInfo
 
 POLL_SECONDS = 0.5
+FIRST_READ_SECONDS = 1.0
+"""Seconds that a request waits for a pool that this replica has not read yet."""
 
 _log = logging.getLogger("turnwise.pools")
 
@@ -115,6 +117,19 @@ class Pools:
     def view(self, namespace: str, name: str) -> PoolView:
         """Return the version of a pool that is here now."""
         return self._pool(namespace, name).view()
+
+    async def found_view(self, namespace: str, name: str) -> PoolView:
+        """Return the same, and first read a pool that another replica has just created.
+
+        Raises:
+            PoolNotFound: There is no such pool in Redis either.
+            PoolNotReady: Reading takes longer than `FIRST_READ_SECONDS`; the next poll reads it.
+        """
+        try:
+            async with asyncio.timeout(FIRST_READ_SECONDS):
+                return (await self._found(namespace, name)).view()
+        except TimeoutError:
+            raise PoolNotReady(f"pool '{name}' is being read") from None
 
     def info(self, namespace: str, name: str) -> PoolInfo:
         """Return the description of a pool as clients get it."""

@@ -87,7 +87,7 @@ class Ranking:
             raise empty_context(request)
         aggregation = aggregation_of(request, self._encoder.aggregation)
         asked = _Asked(request, context, aggregation, timings)
-        view = self._pools.view(namespace, request.pool) if request.pool else None
+        view = await self._pools.found_view(namespace, request.pool) if request.pool else None
         if view:
             candidates, fit = await self._retrieved(view, asked)
         else:
@@ -114,7 +114,7 @@ class Ranking:
         Raises:
             PoolNotFound: There is no such pool.
         """
-        view = self._pools.view(namespace, pool)
+        view = await self._pools.found_view(namespace, pool)
         if pairwise := pairwise_of(view, self._pairwise):
             query = await pairwise.query([text])
         else:

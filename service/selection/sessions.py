@@ -117,7 +117,7 @@ class Sessions:
         aggregation = aggregation_of(aggregated, self._encoder.aggregation)
         if aggregation.name == "max_sim":
             raise InvalidRequest.field("max_sim has no score matrix", "aggregation")
-        view = self._pools.view(namespace, pool)
+        view = await self._pools.found_view(namespace, pool)
         if view.encoder_name == "pairwise":
             raise InvalidRequest.field(
                 f"pool '{pool}' uses the pairwise model, which has no score matrix", "pool"

@@ -123,7 +123,7 @@ class Turns:
         if answered and asked.retry:
             return asked.retry.replay(answered)
         update = self._update(asked, base)
-        view = self._view(asked, update.responder)
+        view = await self._view(asked, update.responder)
         with asked.timings.stage("encode"):
             new = await self._contexts.encode_update(update)
         selected: list[Selected] = []
@@ -163,12 +163,14 @@ class Turns:
         responder = base.responder if base else RESPONDER
         return Update(base, (*before, turn), responder, self._encoder.fingerprint)
 
-    def _view(self, asked: "_Asked", responder: str) -> PoolView | None:
+    async def _view(self, asked: "_Asked", responder: str) -> PoolView | None:
         """Return the pool to select from; None where no candidates are returned."""
         respond = asked.request.respond
         if respond is None:
             respond = asked.request.speaker != responder
-        return self._pools.view(asked.session.namespace, asked.request.pool) if respond else None
+        if not respond:
+            return None
+        return await self._pools.found_view(asked.session.namespace, asked.request.pool)
 
     def _answer(
         self, asked: "_Asked", turn: int, view: PoolView | None, selected: list[Selected]

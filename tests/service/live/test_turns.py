@@ -17,6 +17,7 @@ from tests.service.live.conftest import (
 )
 from tests.waiting import eventually
 from turnwise.models.roles import EncoderKind
+from turnwise.service.pools import registry
 
 ALL = len(REPLIES)
 
@@ -233,6 +234,17 @@ def test_a_default_pool_whose_filling_was_broken_off_is_filled(
     again = launch(default_pool=file)
     eventually(lambda: again.http.get("/readyz").is_success)
     assert again.get("/pools/default")["size"] == 1 + len(REPLIES)
+
+
+def test_a_pool_of_another_replica_serves_at_once(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
+    one, other = launch(), launch()
+    one.fill()
+    assert other.turn("s", "user", "Hello")["candidates"]
+    one.fill(pool="second")
+    assert other.post("/rank", session_id="s", pool="second")["ranking"]
 
 
 def test_timings_of_an_answer_stand_in_its_header(live: Live) -> None:

@@ -343,6 +343,33 @@ async def test_a_pool_that_is_dropped_while_it_is_read_does_not_delay_readiness(
     await until(lambda: two.pools.ready)
 
 
+async def test_a_pool_that_another_replica_has_just_made_is_read_at_once(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await start(ready=True), await start(ready=True)
+    monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
+    await one.create()
+    await one.upsert("One.")
+    with pytest.raises(PoolNotFound):
+        two.pools.view("n", "p")
+    assert (await two.pools.found_view("n", "p")).candidates() == some("One.")
+    with pytest.raises(PoolNotFound):
+        await two.pools.found_view("n", "nowhere")
+
+
+async def test_a_pool_that_takes_long_to_read_is_not_ready_instead_of_unknown(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await start(ready=True), await start(ready=True)
+    monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
+    await one.create()
+    monkeypatch.setattr(registry, "FIRST_READ_SECONDS", 0.0)
+    with pytest.raises(PoolNotReady):
+        await two.pools.found_view("n", "p")
+    monkeypatch.undo()
+    assert (await two.pools.found_view("n", "p")).size == 0
+
+
 async def test_a_pool_that_is_created_during_a_poll_stays(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:

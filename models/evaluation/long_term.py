@@ -119,7 +119,7 @@ def evaluate_long_term(
     Returns:
         Rows. For orders: `hits@1..4` of the true order among all permutations but its exact
         reverse, `hits@1_reverse` against the reverse alone, `average_rank` among all permutations.
-        For greedy: `hits@1` and `average_rank` of the true first goal among the goals by pull.
+        For greedy: `hits@1..2` and `average_rank` of the true first goal among the goals by pull.
         By setting and as the mean over settings; with median milliseconds to encode the goals,
         and for the pull the last utterance, and to plan.
     """
@@ -151,7 +151,7 @@ def order_metrics(scores: Scores) -> Metrics:
 def greedy_metrics(pull: Scores) -> Metrics:
     """Return the metrics of (n, goals) pulls, the true first goal standing first."""
     of_first = ranks(pull, np.zeros(len(pull), np.intp))
-    return {"average_rank": float(of_first.expected.mean()), **of_first.hits((1,))}
+    return {"average_rank": float(of_first.expected.mean()), **of_first.hits((1, 2))}
 
 
 def asked_goals(goal_sets: Sequence[GoalSet]) -> Split:

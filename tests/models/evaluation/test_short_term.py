@@ -117,7 +117,7 @@ def test_rows_by_setting_and_parity(
             "bi-encoder/eq. 4/eq. 4 + 0.5 · mean/bi-encoder, no goal/mean, no goal",
             "MaxSim",
         ),
-        (EncoderKind.CURVED, "CCL/CCL + 0.5 · CCL/CCL, no goal", "CCL"),
+        (EncoderKind.CURVED, "CCL/CCL + 0.5 · CCL/CCL, no goal", "CCL, last utterance"),
         (
             EncoderKind.SINGLE,
             "cosine to goal/cosine to goal + 0.5 · mean of the context"

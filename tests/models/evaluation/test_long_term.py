@@ -141,5 +141,8 @@ def test_every_method_has_a_row(
     ]
     assert {"average_rank/h=2 d=2 f=0", "hits@4/h=2 d=2 f=1"} <= rows[2].metrics.keys()
     assert all(row.ms_per_context > 0 for row in rows)
+    assert [row.outcomes.mean for row in rows if row.outcomes] == pytest.approx(
+        [row.metrics["average_rank"] for row in rows]
+    )
     assert list(dict.fromkeys(planned)) == ["plan_chain", "plan_greedy"]
     assert planned.count("plan_greedy") == 2 * 4  # each warmed up, then timed once

@@ -107,6 +107,8 @@ def test_rows_by_setting_and_parity(
     assert ranks["odd"] == pytest.approx((ranks["h=2 d=1"] + ranks["h=5 d=1"]) / 2)
     assert ranks["even"] == pytest.approx((ranks["h=2 d=2"] + ranks["h=5 d=2"]) / 2)
     assert ranks[""] == pytest.approx((ranks["odd"] + ranks["even"]) / 2)
+    assert eq_4.outcomes
+    assert ranks[""] == pytest.approx(eq_4.outcomes.mean)
 
 
 @pytest.mark.parametrize(

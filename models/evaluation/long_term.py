@@ -22,16 +22,19 @@ from turnwise.models.evaluation.bm25 import BM25
 from turnwise.models.evaluation.metrics import (
     Metrics,
     Places,
+    Ranks,
     Scores,
     average_settings,
     ranks,
 )
 from turnwise.models.evaluation.report import Row
+from turnwise.models.evaluation.significance import Outcomes
 from turnwise.models.evaluation.split import (
     Context,
     Split,
     VectorTable,
     candidate_inputs,
+    dialogues_of,
     split_of,
 )
 from turnwise.models.evaluation.systems import (
@@ -119,16 +122,20 @@ def evaluate_long_term(
     Returns:
         Rows. For orders: `hits@1..4` of the true order among all permutations but its exact
         reverse, `hits@1_reverse` against the reverse alone, `average_rank` among all permutations.
-        For greedy: `hits@1` and `average_rank` of the true first goal among the goals by pull.
+        For greedy: `hits@1..2` and `average_rank` of the true first goal among the goals by pull.
         By setting and as the mean over settings; with median milliseconds to encode the goals,
         and for the pull the last utterance, and to plan.
     """
+    settings = np.array([str(goals.setting) for goals in goal_sets])
+    dialogues = dialogues_of([goals.context for goals in goal_sets])
     result = []
     for system, choice in _systems(encoders, goal_sets):
         places = np.arange(choice.candidates)
         scores = system.scores(np.arange(len(goal_sets)), places)
         metrics = _by_setting(choice.metrics, scores, goal_sets)
-        result.append(Row(system.name, metrics, example_ms(system, [places] * len(goal_sets))))
+        outcomes = Outcomes(_of_first(scores).expected, settings, dialogues, choice.candidates)
+        ms = example_ms(system, [places] * len(goal_sets))
+        result.append(Row(system.name, metrics, ms, outcomes))
     return result
 
 
@@ -140,18 +147,21 @@ def long_term_average_rank(encoder: UtteranceEncoder, goal_sets: Sequence[GoalSe
 
 def order_metrics(scores: Scores) -> Metrics:
     """Return the metrics of (n, n!) scores of `ORDERS`."""
-    true = np.zeros(len(scores), np.intp)
     return {
-        "average_rank": float(ranks(scores, true).expected.mean()),
-        **ranks(scores[:, :-1], true).hits((1, 2, 3, 4)),
-        "hits@1_reverse": ranks(scores[:, [0, -1]], true).hits((1,))["hits@1"],
+        "average_rank": float(_of_first(scores).expected.mean()),
+        **_of_first(scores[:, :-1]).hits((1, 2, 3, 4)),
+        "hits@1_reverse": _of_first(scores[:, [0, -1]]).hits((1,))["hits@1"],
     }
 
 
 def greedy_metrics(pull: Scores) -> Metrics:
     """Return the metrics of (n, goals) pulls, the true first goal standing first."""
-    of_first = ranks(pull, np.zeros(len(pull), np.intp))
-    return {"average_rank": float(of_first.expected.mean()), **of_first.hits((1,))}
+    of_first = _of_first(pull)
+    return {"average_rank": float(of_first.expected.mean()), **of_first.hits((1, 2))}
+
+
+def _of_first(scores: Scores) -> Ranks:
+    return ranks(scores, np.zeros(len(scores), np.intp))
 
 
 def asked_goals(goal_sets: Sequence[GoalSet]) -> Split:

@@ -46,7 +46,7 @@ class Ranks:
     better: Float64
     tied: Float64
 
-    def __getitem__(self, chosen: Mask) -> "Ranks":
+    def __getitem__(self, chosen: Mask | Places) -> "Ranks":
         return Ranks(self.better[chosen], self.tied[chosen])
 
     @classmethod

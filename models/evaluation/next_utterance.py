@@ -23,6 +23,7 @@ from turnwise.models.evaluation.metrics import (
     retrieval_metrics,
 )
 from turnwise.models.evaluation.report import FULL_POOL, Row
+from turnwise.models.evaluation.significance import Outcomes
 from turnwise.models.evaluation.split import LENGTHS, Split, encode_split, make_split
 from turnwise.models.evaluation.systems import (
     System,
@@ -89,13 +90,7 @@ def average_ranks(
 
 def ranks_by_length(system: System, split: Split) -> Metrics:
     """Return the retrieval metrics, mean over lengths and `METRIC/h=LENGTH`."""
-    lengths = np.array([len(context.utterances) for context in split.contexts])
-    by_length = {}
-    for h in np.unique(lengths):
-        contexts = np.flatnonzero(lengths == h)
-        of_true = _ranks(system, contexts, split.true[contexts], np.arange(len(contexts)))
-        by_length[f"h={h}"] = retrieval_metrics(of_true, len(contexts))
-    return average_settings(by_length)
+    return _by_length(_ranks_among_length(system, split), split)
 
 
 def ranks_in_full_pool(system: System, split: Split) -> Metrics:
@@ -106,8 +101,30 @@ def ranks_in_full_pool(system: System, split: Split) -> Metrics:
 
 
 def _row(name: str, system: System, split: Split) -> Row:
-    metrics = ranks_by_length(system, split) | ranks_in_full_pool(system, split)
-    return Row(name, metrics, turn_ms(system, split, TIMED_CANDIDATES))
+    of_true = _ranks_among_length(system, split)
+    metrics = _by_length(of_true, split) | ranks_in_full_pool(system, split)
+    outcomes = Outcomes(of_true.expected, split.lengths.astype(str), split.dialogues)
+    return Row(name, metrics, turn_ms(system, split, TIMED_CANDIDATES), outcomes)
+
+
+def _ranks_among_length(system: System, split: Split) -> Ranks:
+    """Return the rank (N,) of each context's target among those of contexts of its length."""
+    groups = [np.flatnonzero(split.lengths == h) for h in np.unique(split.lengths)]
+    of_true = Ranks.joined(
+        _ranks(system, contexts, split.true[contexts], np.arange(len(contexts)))
+        for contexts in groups
+    )
+    return of_true[np.argsort(np.concatenate(groups))]
+
+
+def _by_length(of_true: Ranks, split: Split) -> Metrics:
+    lengths, counts = np.unique(split.lengths, return_counts=True)
+    return average_settings(
+        {
+            f"h={h}": retrieval_metrics(of_true[split.lengths == h], count)
+            for h, count in zip(lengths, counts, strict=True)
+        }
+    )
 
 
 def _ranks(system: System, contexts: Places, candidates: Places, true: Places) -> Ranks:

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from turnwise.models.arrays import Float64
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation.cross_encoder import CrossEncoderScorer
 from turnwise.models.evaluation.metrics import Metrics, ranking_metrics, spans
 from turnwise.models.evaluation.ranking_examples import RankingSet
 from turnwise.models.evaluation.report import Row
+from turnwise.models.evaluation.significance import Outcomes
 from turnwise.models.evaluation.split import Context, Split
 from turnwise.models.evaluation.systems import (
     System,
@@ -50,12 +52,13 @@ def evaluate_ranking(
     """
     warn_of_long_inputs(models, data)
     for system in systems_of(models, data.split):
-        metrics = _metrics(system, data, progress)
+        metrics, first = _metrics(system, data, progress)
         cost = {
             f"ms_{count}_candidates": turn_ms(system, data.split, count)
             for count in TIMED_CANDIDATES
         }
-        yield Row(system.name, metrics | cost, cost["ms_1000_candidates"])
+        outcomes = Outcomes(first, np.full(len(first), ""), data.split.dialogues)
+        yield Row(system.name, metrics | cost, cost["ms_1000_candidates"], outcomes)
 
 
 def systems_of(models: Mapping[str, Model], split: Split) -> Iterator[System]:
@@ -115,7 +118,8 @@ def _places(data: RankingSet) -> Iterator[tuple[Context, list[str], str]]:
 
 def _metrics(
     system: System, data: RankingSet, progress: Callable[[str, int, int], object]
-) -> Metrics:
+) -> tuple[Metrics, Float64]:
+    """Return the metrics, and P@1 (N,) of each context."""
     by_name: defaultdict[str, list[float]] = defaultdict(list)
     sizes = {len(places) for places in data.candidates}
     n = str(*sizes) if len(sizes) == 1 else "n"
@@ -127,5 +131,5 @@ def _metrics(
         progress(system.name, place + 1, total)
     overall = {metric: float(np.mean(values)) for metric, values in by_name.items()}
     first = np.array(by_name["p@1"])
-    by_length = {f"p@1/{s}": float(first[those].mean()) for s, those in spans(data.lengths).items()}
-    return overall | by_length
+    of_spans = spans(data.split.lengths).items()
+    return overall | {f"p@1/{span}": float(first[those].mean()) for span, those in of_spans}, first

@@ -58,11 +58,6 @@ class RankingSet:
     where: tuple[str, ...]
     dropped: tuple[str, ...]
 
-    @property
-    def lengths(self) -> Places:
-        """The number of utterances of each context."""
-        return np.array([len(context.utterances) for context in self.split.contexts])
-
 
 def read_ranking(paths: Sequence[str | Path], limit: int | None = None) -> RankingSet:
     """Read R10 files as one set, or their first `limit` examples.

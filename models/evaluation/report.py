@@ -4,12 +4,14 @@ import json
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from turnwise.models.arrays import Float32
 from turnwise.models.evaluation.metrics import Metrics
+from turnwise.models.evaluation.significance import LEVEL, Outcomes, p_values
 
 if TYPE_CHECKING:  # an extra, which scoring does not need
     from matplotlib.axes import Axes
@@ -29,6 +31,11 @@ _HEAT_INCHES = 0.28
 """Side of the heat map that each named utterance takes."""
 NAMED = 100
 """Utterances that a heat map names at most: of more, every second or third, and so on."""
+
+NOTE = (
+    "± standard error; ≈ no difference from the best row of its kind at "
+    f"p < {LEVEL} (paired bootstrap)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +77,23 @@ class Row:
         metrics: From a name to a number; `METRIC/SETTING` for one setting of the task, such as
             `average_rank/h=2`.
         ms_per_context: Median milliseconds that one context costs online.
+        outcomes: The metric that is drawn, of each example; None where it is no mean.
     """
 
     system: str
     metrics: Metrics
     ms_per_context: float
+    outcomes: Outcomes | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells as text; the first column names the systems."""
+    """Cells as text, and a line under them; the first column names the systems."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    note: str = ""
 
     def markdown(self) -> str:
         """Return the table under a heading, as Markdown."""
@@ -92,10 +102,11 @@ class Table:
             [cell.replace("|", r"\|") for cell in line] for line in (self.columns, *self.rows)
         )
         lines = ["| " + " | ".join(cells) + " |" for cells in written]
-        return "\n".join([f"## {self.title}", "", lines[0], rule, *lines[1:]]) + "\n"
+        note = ["", self.note] * bool(self.note)
+        return "\n".join([f"## {self.title}", "", lines[0], rule, *lines[1:], *note]) + "\n"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Report:
     """The rows of one task on some files, and a note on how they came about."""
 
@@ -109,12 +120,30 @@ class Report:
         """Tables and plot of the task."""
         return LAYOUTS.get(self.task, Layout())
 
+    @cached_property
+    def p_against_best(self) -> dict[str, float]:
+        """From a system to the p of its difference from the best one with as many candidates.
+
+        Only of systems with outcomes, and not of the best ones themselves.
+        """
+        sign = 1 if self.layout.metric == "average_rank" else -1
+        found = [(row.system, row.outcomes) for row in self.rows if row.outcomes]
+        tested: dict[str, float] = {}
+        for count in {outcomes.candidates for _, outcomes in found}:
+            same = [(name, each) for name, each in found if each.candidates == count]
+            (_, best), *others = sorted(same, key=lambda one: sign * one[1].mean)
+            p = p_values(best, [outcomes for _, outcomes in others])
+            tested |= zip((name for name, _ in others), p, strict=True)
+        return tested
+
     def overall(self) -> list[Table]:
         """Return the means over all settings, and the full pool if the task has one."""
         names = [name for name in self.names() if "/" not in name]
         full_pool = [name for name in names if name.startswith(FULL_POOL)]
         means = [name for name in names if not name.startswith(FULL_POOL)]
-        tables = [self._timed(self._table(self.layout.overall, means, self.rows))]
+        note = NOTE if any(row.outcomes for row in self.rows) else ""
+        table = replace(self._table(self.layout.overall, means, self.rows), note=note)
+        tables = [self._timed(table)]
         if full_pool:
             tables.append(self._table("Full pool", full_pool, self.rows))
         return tables
@@ -144,9 +173,18 @@ class Report:
         draw_report(self, folder / f"{self.layout.metric}.png")
 
     def to_json(self) -> dict[str, object]:
-        """Return `{"task", "data", "note"?, "rows": [{"system", "metrics", "ms_per_context"}]}`."""
+        """Return `{"task", "data", "note"?, "rows"}`.
+
+        A row is `{"system", "metrics", "ms_per_context", "p_against_best"}`; its metrics include
+        the `standard_error` of the one that is drawn.
+        """
         rows = [
-            {"system": row.system, "metrics": row.metrics, "ms_per_context": row.ms_per_context}
+            {
+                "system": row.system,
+                "metrics": row.metrics | _error(row),
+                "ms_per_context": row.ms_per_context,
+                "p_against_best": self.p_against_best.get(row.system),
+            }
             for row in self.rows
         ]
         note = {"note": self.note} if self.note else {}
@@ -169,14 +207,19 @@ class Report:
             return table
         rows = zip(table.rows, self.rows, strict=True)
         timed = tuple((*cells, f"{row.ms_per_context:.2f}") for cells, row in rows)
-        return Table(table.title, (*table.columns, "ms per context"), timed)
+        return replace(table, columns=(*table.columns, "ms per context"), rows=timed)
 
     def _table(self, title: str, names: list[str], rows: Sequence[Row]) -> Table:
         columns = tuple(_words(name.partition("/")[2] or name) for name in names)
-        lines = tuple(
-            (row.system, *(_number(name, row.metrics.get(name)) for name in names)) for row in rows
-        )
+        lines = tuple((row.system, *(self._cell(row, name) for name in names)) for row in rows)
         return Table(title, ("system", *columns), lines)
+
+    def _cell(self, row: Row, name: str) -> str:
+        number = _number(name, row.metrics.get(name))
+        if name != self.layout.metric:
+            return number
+        mark = "≈ " if self.p_against_best.get(row.system, 0) >= LEVEL else ""
+        return f"{mark}{number}" + "".join(f" ± {_number(name, e)}" for e in _error(row).values())
 
 
 def draw_report(report: Report, path: Path) -> None:
@@ -274,6 +317,12 @@ def draw_heat_map(similarity: Float32, texts: Sequence[str], path: Path) -> None
 
 def _short(text: str) -> str:
     return literal(text if len(text) <= _LABEL else text[: _LABEL - 1] + "…")
+
+
+def _error(row: Row) -> Metrics:
+    """Return the standard error under its name, if it is known."""
+    error = row.outcomes.standard_error if row.outcomes else None
+    return {} if error is None else {"standard_error": error}
 
 
 def _number(name: str, value: float | None) -> str:

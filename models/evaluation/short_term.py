@@ -14,6 +14,7 @@ from turnwise.models.evaluation.bm25 import BM25
 from turnwise.models.evaluation.metrics import (
     Metrics,
     Places,
+    Ranks,
     Scores,
     average_settings,
     median_ms,
@@ -23,6 +24,7 @@ from turnwise.models.evaluation.metrics import (
 from turnwise.models.evaluation.ranking_examples import RankingExample, RankingSet, ranking_set
 from turnwise.models.evaluation.report import Row
 from turnwise.models.evaluation.short_term_examples import ShortTermExample
+from turnwise.models.evaluation.significance import Outcomes
 from turnwise.models.evaluation.split import VectorTable, candidate_inputs, context_inputs
 from turnwise.models.evaluation.systems import (
     System,
@@ -62,10 +64,14 @@ def evaluate_short_term(
         score it.
     """
     data = without_goals(examples)
-    return [
-        Row(system.name, _metrics(system, examples, data), ms + example_ms(system, data.candidates))
-        for system, ms in _systems(encoders, examples, data)
-    ]
+    settings = np.array([_setting(len(e.context), e.goal_distance) for e in examples])
+    result = []
+    for system, ms in _systems(encoders, examples, data):
+        of_true = _ranks(system, data)
+        metrics, own = _metrics(of_true, examples), example_ms(system, data.candidates)
+        outcomes = Outcomes(of_true.expected, settings, data.split.dialogues)
+        result.append(Row(system.name, metrics, ms + own, outcomes))
+    return result
 
 
 def short_term_average_rank(
@@ -74,7 +80,7 @@ def short_term_average_rank(
     """Return the average rank of each system toward the goal: fast enough for training."""
     data = without_goals(examples)
     return {
-        system.name: _metrics(system, examples, data)["average_rank"]
+        system.name: _metrics(_ranks(system, data), examples)["average_rank"]
         for system in goal_systems(encoder, examples, data)
     }
 
@@ -198,21 +204,28 @@ def _first_inputs(example: ShortTermExample) -> list[RoleText]:
     return context_inputs(example.context, example.goal.speaker, Role.FIRST)
 
 
-def _metrics(system: System, examples: Sequence[ShortTermExample], data: RankingSet) -> Metrics:
+def _setting(h: int, d: int) -> str:
+    return f"h={h} d={d}"
+
+
+def _ranks(system: System, data: RankingSet) -> Ranks:
     scores = (scores_of(system, n, own) for n, own in enumerate(data.candidates))
-    of_true = ranks_of(scores, [0] * len(examples))
+    return ranks_of(scores, [0] * len(data.candidates))
+
+
+def _metrics(of_true: Ranks, examples: Sequence[ShortTermExample]) -> Metrics:
     settings = sorted({(len(e.context), e.goal_distance) for e in examples})
     by_setting = {}
     for h, d in settings:
         here = np.array([len(e.context) == h and e.goal_distance == d for e in examples])
         chosen = of_true[here]
-        by_setting[f"h={h} d={d}"] = {
+        by_setting[_setting(h, d)] = {
             "average_rank": float(chosen.expected.mean()),
             **chosen.hits(HITS),
         }
     metrics = average_settings(by_setting)
     for parity, name in enumerate(("even", "odd")):
-        those = {f"h={h} d={d}": by_setting[f"h={h} d={d}"] for h, d in settings if d % 2 == parity}
+        those = {_setting(h, d): by_setting[_setting(h, d)] for h, d in settings if d % 2 == parity}
         means = average_settings(those).items()
         metrics |= {f"{key}/{name}": value for key, value in means if "/" not in key}
     return metrics

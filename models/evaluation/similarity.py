@@ -28,6 +28,7 @@ from turnwise.models.evaluation.metrics import (
     spearman,
 )
 from turnwise.models.evaluation.report import Row
+from turnwise.models.evaluation.significance import Outcomes
 from turnwise.models.evaluation.similarity_examples import Pair, Question, Said
 from turnwise.models.evaluation.split import VectorTable, context_inputs
 from turnwise.models.evaluation.systems import (
@@ -103,11 +104,11 @@ def evaluate_choices(models: Models, questions: Sequence[Question]) -> Iterator[
         questions: At least one.
 
     Yields:
-        A row a system: the accuracy, its standard error over the questions, s / √n, the accuracy
-        by domain and by length of the context, and the median milliseconds of a question.
+        A row a system: the accuracy, over all questions, by domain and by length of the context,
+        and the median milliseconds of a question.
     """
     chance = np.array([1 / len(question.candidates) for question in questions])
-    yield Row("chance", {"accuracy": float(chance.mean())}, 0.0)
+    yield Row("chance", {"accuracy": float(chance.mean())}, 0.0, _outcomes(chance))
     data = comparisons(questions)
     for system in similarity_systems(models, data):
         yield _choice_row(system, questions, data)
@@ -311,13 +312,17 @@ def _choice_row(system: System, questions: Sequence[Question], data: Comparisons
     answers = [question.answer for question in questions]
     right = ranks_of(_all_scores(system, data), answers).within(1)
     metrics = {"accuracy": float(right.mean())}
-    if len(right) > 1:
-        metrics["standard_error"] = float(right.std(ddof=1) / np.sqrt(len(right)))
     by_group = {
         f"accuracy/{group}": float(right[those].mean())
         for group, those in _groups(questions).items()
     }
-    return Row(system.name, metrics | by_group, example_ms(system, data.candidates))
+    ms = example_ms(system, data.candidates)
+    return Row(system.name, metrics | by_group, ms, _outcomes(right))
+
+
+def _outcomes(right: Float64) -> Outcomes:
+    """Return the outcomes (n,) of questions, each of which counts as a dialogue of its own."""
+    return Outcomes(right, np.full(len(right), ""), np.arange(len(right)))
 
 
 def _groups(examples: Sequence[Pair | Question]) -> dict[str, Mask]:

@@ -51,6 +51,16 @@ class Split:
     pool: tuple[str, ...]
     true: Places
 
+    @property
+    def lengths(self) -> Places:
+        """The number of utterances of each context, (N,)."""
+        return np.array([len(context.utterances) for context in self.contexts])
+
+    @property
+    def dialogues(self) -> Places:
+        """The number of the dialogue of each context, (N,)."""
+        return dialogues_of([context.utterances for context in self.contexts])
+
 
 def make_split(
     dialogues: Iterable[Dialogue], lengths: Sequence[int] = LENGTHS, *, full_pool: bool = True
@@ -84,6 +94,17 @@ def split_of(contexts: Sequence[Context], more: Iterable[str] = ()) -> Split:
     targets = [context.target.text for context in contexts]
     place = {text: place for place, text in enumerate(dict.fromkeys([*targets, *more]))}
     return Split(tuple(contexts), tuple(place), np.array([place[text] for text in targets]))
+
+
+def dialogues_of(contexts: Sequence[Sequence[Utterance]]) -> Places:
+    """Return a number (N,) for each context: those of one dialogue have the same.
+
+    Contexts are of one dialogue if they begin alike, as far as the shortest of all goes.
+    """
+    shortest = min(map(len, contexts))
+    number: dict[tuple[Utterance, ...], int] = {}
+    openings = (tuple(context[:shortest]) for context in contexts)
+    return np.array([number.setdefault(opening, len(number)) for opening in openings])
 
 
 def read_context(record: Record, field: str) -> tuple[Utterance, ...]:

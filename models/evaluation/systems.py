@@ -146,16 +146,14 @@ def linear_systems(encoded: EncodedSplit) -> list[System]:
 
     - triple and heads: the bi-encoder Σ b2_i, the mean over all rows, the last 1..4 rows (C3L
       eq. 3);
-    - curved: CCL, Σ b_i;
+    - curved: CCL, Σ b_i, and its last utterance alone, b_n (CCL section 5);
     - single: the mean of the context and the last utterance alone.
     """
     if encoded.encoder.kind.paired:
         return [_summed(encoded, "bi-encoder"), *_row_systems(encoded)]
     if encoded.encoder.kind is EncoderKind.SINGLE:
-        last = np.stack([second[-1] for second in encoded.second])
-        alone = linear("last utterance", last, encoded.vectors, _encode_last(encoded, Role.SECOND))
-        return [_summed(encoded, "mean of the context"), alone]
-    return [_summed(encoded, "CCL")]
+        return [_summed(encoded, "mean of the context"), _last(encoded, "last utterance")]
+    return [_summed(encoded, "CCL"), _last(encoded, "CCL, last utterance")]
 
 
 def other_systems(encoded: EncodedSplit) -> list[System]:
@@ -240,6 +238,11 @@ def _summed(encoded: EncodedSplit, name: str) -> System:
         return before + encode(place)
 
     return linear(name, queries, encoded.vectors, turn)
+
+
+def _last(encoded: EncodedSplit, name: str) -> System:
+    queries = np.stack([second[-1] for second in encoded.second])
+    return linear(name, queries, encoded.vectors, _encode_last(encoded, Role.SECOND))
 
 
 def _last_rows(n: int) -> str:

@@ -207,6 +207,7 @@ def report(
         console = Console(width=_WIDE)  # a file or a pipe does not wrap lines
     for table in results.overall():
         shown = Table(title=table.title, title_justify="left", box=SIMPLE_HEAD)
+        shown.caption, shown.caption_justify = table.note or None, "left"
         for place, column in enumerate(table.columns):
             shown.add_column(column, justify="right" if place else "left")
         for cells in table.rows:

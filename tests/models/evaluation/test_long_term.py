@@ -103,7 +103,8 @@ def test_hits_leave_the_exact_reverse_out() -> None:
 
 def test_greedy_ranks_the_first_goal() -> None:
     found = greedy_metrics(np.array([[3, 2, 1], [2, 3, 1], [1, 1, 1]], np.float32))
-    assert found == pytest.approx({"average_rank": (1 + 2 + 2) / 3, "hits@1": (1 + 0 + 1 / 3) / 3})
+    hits = {"hits@1": (1 + 0 + 1 / 3) / 3, "hits@2": (1 + 1 + 2 / 3) / 3}
+    assert found == pytest.approx({"average_rank": (1 + 2 + 2) / 3, **hits})
 
 
 def test_equal_goals_tie(tiny_encoder: Encoders, dialogues: list[Dialogue]) -> None:
@@ -140,5 +141,8 @@ def test_every_method_has_a_row(
     ]
     assert {"average_rank/h=2 d=2 f=0", "hits@4/h=2 d=2 f=1"} <= rows[2].metrics.keys()
     assert all(row.ms_per_context > 0 for row in rows)
+    assert [row.outcomes.mean for row in rows if row.outcomes] == pytest.approx(
+        [row.metrics["average_rank"] for row in rows]
+    )
     assert list(dict.fromkeys(planned)) == ["plan_chain", "plan_greedy"]
     assert planned.count("plan_greedy") == 2 * 4  # each warmed up, then timed once

@@ -63,6 +63,8 @@ def test_rows_of_all_systems(tiny_encoder: Encoders, dialogues: list[Dialogue]) 
         assert 1 <= row.metrics["average_rank"] <= 8
         assert 1 <= row.metrics["full_pool_average_rank"] <= 67
         assert row.ms_per_context > 0
+        assert row.outcomes
+        assert row.outcomes.mean == pytest.approx(row.metrics["average_rank"])
 
 
 def test_a_pairwise_model_has_its_row(pairwise: PairwiseModel, dialogues: list[Dialogue]) -> None:

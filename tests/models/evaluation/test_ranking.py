@@ -71,6 +71,8 @@ def test_a_row_has_the_metrics_of_the_field(rows: dict[str, Row]) -> None:
         assert {name for name in row.metrics if "/" not in name} == names | costs
         assert row.ms_per_context == row.metrics["ms_1000_candidates"]
         assert all(0 <= row.metrics[name] <= 1 for name in names)
+        assert row.outcomes
+        assert row.outcomes.mean == pytest.approx(row.metrics["p@1"])
 
 
 def test_recall_is_that_of_the_systems_scores(

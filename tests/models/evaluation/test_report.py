@@ -17,6 +17,7 @@ from turnwise.models.evaluation.report import (
     draw_lines,
     figure_height,
 )
+from turnwise.models.evaluation.significance import Outcomes
 
 
 @pytest.fixture
@@ -32,7 +33,47 @@ def test_the_json_has_the_documented_shape(report: Report, tmp_path: Path) -> No
     assert written.keys() == {"task", "data", "rows"}
     assert (written["task"], written["data"]) == ("next-utterance", ["dialogues.jsonl"])
     row = {"system": "new · mean", "metrics": report.rows[1].metrics, "ms_per_context": 1.25}
-    assert written["rows"][1] == row
+    assert written["rows"][1] == row | {"p_against_best": None}
+
+
+def ranked(name: str, ranks: np.ndarray, candidates: int) -> Row:
+    outcomes = Outcomes(ranks, np.full(len(ranks), "h=2"), np.arange(len(ranks)), candidates)
+    return Row(name, {"average_rank": float(ranks.mean())}, 0.0, outcomes)
+
+
+@pytest.fixture
+def compared() -> Report:
+    """Ranks among six orders and among three goals, and a row without outcomes."""
+    three, alike = np.tile([2.0, 3.0, 4.0], 20), np.tile([3.0, 2.0, 4.0, 2.0, 3.0, 4.1], 10)
+    orders = [ranked("worse", three + 1, 6), ranked("best", three, 6), ranked("alike", alike, 6)]
+    goals = [ranked("goal", np.ones(60), 3)]
+    return Report("long-term", ("f",), (*orders, *goals, Row("x", {"average_rank": 9.0}, 0.0)))
+
+
+def test_rows_are_compared_with_the_best_of_their_kind(compared: Report) -> None:
+    assert list(compared.p_against_best) == ["alike", "worse"]
+    assert compared.p_against_best["worse"] < 0.001
+    assert compared.p_against_best["alike"] > 0.5
+    higher_is_better = replace(compared, task="ranking")
+    assert list(higher_is_better.p_against_best) == ["alike", "best"]
+
+
+def test_rows_that_may_be_as_good_as_the_best_are_marked(compared: Report) -> None:
+    (table,) = compared.overall()
+    error = "± 0.11"
+    cells = [f"4.00 {error}", f"3.00 {error}", f"≈ 3.02 {error}", "1.00 ± 0.00", "9.00"]
+    assert [row[1] for row in table.rows] == cells
+    assert table.markdown().endswith(f"\n\n{table.note}\n")
+
+
+def test_the_json_has_errors_and_p(compared: Report, tmp_path: Path) -> None:
+    compared.write(tmp_path)
+    rows = json.loads((tmp_path / "results.json").read_text())["rows"]
+    found = {row["system"]: row["p_against_best"] for row in rows}
+    assert found == {"best": None, "goal": None, "x": None, **compared.p_against_best}
+    error = np.tile([2.0, 3.0, 4.0], 20).std(ddof=1) / np.sqrt(60)
+    assert rows[1]["metrics"]["standard_error"] == pytest.approx(error)
+    assert rows[-1]["metrics"] == {"average_rank": 9.0}
 
 
 def test_a_note_stands_in_both(report: Report, tmp_path: Path) -> None:

@@ -107,6 +107,8 @@ def test_rows_by_setting_and_parity(
     assert ranks["odd"] == pytest.approx((ranks["h=2 d=1"] + ranks["h=5 d=1"]) / 2)
     assert ranks["even"] == pytest.approx((ranks["h=2 d=2"] + ranks["h=5 d=2"]) / 2)
     assert ranks[""] == pytest.approx((ranks["odd"] + ranks["even"]) / 2)
+    assert eq_4.outcomes
+    assert ranks[""] == pytest.approx(eq_4.outcomes.mean)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def test_rows_by_setting_and_parity(
             "bi-encoder/eq. 4/eq. 4 + 0.5 · mean/bi-encoder, no goal/mean, no goal",
             "MaxSim",
         ),
-        (EncoderKind.CURVED, "CCL/CCL + 0.5 · CCL/CCL, no goal", "CCL"),
+        (EncoderKind.CURVED, "CCL/CCL + 0.5 · CCL/CCL, no goal", "CCL, last utterance"),
         (
             EncoderKind.SINGLE,
             "cosine to goal/cosine to goal + 0.5 · mean of the context"

@@ -6,7 +6,13 @@ import pytest
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
-from turnwise.models.evaluation.split import Context, VectorTable, candidate_inputs, make_split
+from turnwise.models.evaluation.split import (
+    Context,
+    VectorTable,
+    candidate_inputs,
+    dialogues_of,
+    make_split,
+)
 from turnwise.models.roles import EncoderKind, Relation, Role
 
 
@@ -29,6 +35,16 @@ def test_dialogues_that_are_all_too_short_are_rejected() -> None:
     short = Dialogue("1", (Utterance("A", "hello there"), Utterance("B", "good evening")))
     with pytest.raises(TurnwiseError, match="no dialogue is longer than 2 utterances"):
         make_split([short])
+
+
+def test_contexts_that_begin_alike_are_of_one_dialogue(dialogues: list[Dialogue]) -> None:
+    split = make_split(dialogues, [3, 10], full_pool=False)
+    long_enough = [0, *range(2, 8)]
+    expected = [long_enough.index(n) for n in [*long_enough, 0, 2, 6]]
+    assert split.dialogues.tolist() == expected
+    one = Utterance("A", "hello")
+    contexts = [[one], [one, Utterance("B", "hi")], [Utterance("B", "hello")]]
+    assert dialogues_of(contexts).tolist() == [0, 0, 1]
 
 
 @pytest.mark.parametrize("kind", list(EncoderKind))

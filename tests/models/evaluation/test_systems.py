@@ -31,8 +31,8 @@ NAMES = {
         "mean",
         *(f"last {n} row{'s' * (n > 1)}" for n in range(1, 5)),
     ],
-    EncoderKind.CURVED: ["CCL"],
-    EncoderKind.CURVED_WITHOUT_SPEAKERS: ["CCL"],
+    EncoderKind.CURVED: ["CCL", "CCL, last utterance"],
+    EncoderKind.CURVED_WITHOUT_SPEAKERS: ["CCL", "CCL, last utterance"],
     EncoderKind.SINGLE: ["mean of the context", "last utterance", "whole history"],
 }
 
@@ -51,7 +51,7 @@ def naive(name: str, encoder: UtteranceEncoder, texts: list[str], relations: lis
     second = encoder.encode(texts, Role.SECOND, relations).astype(np.float64)
     if name in ("bi-encoder", "CCL", "mean of the context"):
         return second.sum(axis=0)
-    if name == "last utterance":
+    if name.endswith("last utterance"):
         return second[-1]
     if name == "whole history":
         return encoder.encode([" ".join(texts)], Role.AFTER)[0]

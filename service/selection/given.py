@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,12 +22,14 @@ class Candidates:
         ids: Of a pool, or as the request gives them.
         texts: Their texts.
         speakers: Who would say each.
+        metadata: Of candidates of a pool.
         after: (C, d) their vectors, if they are of a pool of the encoder.
     """
 
     ids: list[str | None]
     texts: list[str]
     speakers: list[str]
+    metadata: list[dict[str, Any]] | None = None
     after: Float32 | None = None
 
 

@@ -46,6 +46,11 @@ class _Asked:
     aggregation: Aggregation
     timings: Timings
 
+    @property
+    def sums_rows(self) -> bool:
+        """Whether the running query gives the next-utterance scores, and no more is asked."""
+        return self.aggregation.name != "max_sim" and not self.request.explain
+
 
 class Ranking:
     """Ranks candidates by eq. 3 and eq. 4 of C3L, or with a re-ranker."""
@@ -163,12 +168,12 @@ class Ranking:
             [*ids],
             [hit.candidate.text for hit in hits],
             [context.responder] * len(hits),
+            [hit.candidate.metadata for hit in hits],
             after=None if pairwise else view.vectors(ids),
         )
-        if pairwise and not request.rerank:
-            return candidates, NextUtteranceScores(
-                np.array([hit.score for hit in hits], np.float32)
-            )
+        if not request.rerank and (pairwise or asked.sums_rows):
+            of_search = NextUtteranceScores(np.array([hit.score for hit in hits], np.float32))
+            return candidates, of_search if pairwise or request.wants_fit else None
         return candidates, await self._next_utterance_scores(candidates, asked)
 
     async def _query(self, asked: _Asked) -> Float32:
@@ -232,6 +237,7 @@ def _ranking(
             score=float(scores[place]),
             fit=None if fit is None else float(fit.scores[place]),
             goals=goals[place].tolist(),
+            metadata=candidates.metadata[place] if candidates.metadata else None,
             contributions=None if parts is None else parts[place].tolist(),
         )
         for place in kept[: request.top_k]

@@ -1,6 +1,6 @@
 """`/rank`: candidates after a context, or toward goals."""
 
-from typing import Self
+from typing import Any, Self
 
 from pydantic import ConfigDict, Field, JsonValue, StrictBool, model_validator
 
@@ -113,6 +113,8 @@ class Ranked(Value):
     """Next-utterance score; null if the context is empty, or nothing in the request needs it."""
     goals: list[float]
     """Reachability of each goal (eq. 4 of C3L)."""
+    metadata: dict[str, Any] | None = Field(default=None, exclude_if=lambda value: value is None)
+    """That of a candidate of the pool."""
     contributions: list[float] | None = Field(default=None, exclude_if=lambda value: value is None)
     """One for each utterance of the context, oldest first; they add up to `fit`."""
 

@@ -128,6 +128,16 @@ def test_a_pool_gives_the_candidates(live: Live, oracle: Oracle) -> None:
     assert all(item["id"].startswith("r") for item in toward["ranking"])
 
 
+def test_candidates_of_a_pool_keep_their_metadata(live: Live) -> None:
+    offer = {"id": "offer", "text": "We deliver on Monday.", "metadata": {"topic": ["parcel"]}}
+    live.ok(live.http.put("/pools/default/candidates", json=[offer]))
+    ranking = live.post("/rank", context=CONTEXT, pool="default")["ranking"]
+    found = {item["id"]: item["metadata"] for item in ranking}
+    assert found == {"offer": offer["metadata"], **{f"r{n}": {} for n in range(len(REPLIES))}}
+    given = live.post("/rank", context=CONTEXT, candidates=REPLIES)["ranking"]
+    assert not any("metadata" in item for item in given)
+
+
 def test_toward_a_goal_only_what_equation_4_reads_is_encoded(live: Live) -> None:
     encoded = live.encoded()
     goals = unseen(live, [{"text": "Perfect, thank you!", "speaker": "user"}])

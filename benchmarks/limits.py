@@ -36,7 +36,7 @@ from benchmarks.serving import Connection, link_models, served
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder, transformer_of
 from turnwise.models.roles import Relation, Role, RoleText
-from turnwise.models.scores import FoldedRows
+from turnwise.models.scores import KeptRows
 from turnwise.service.app.parts import load_encoder
 from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.observe.metrics import Metrics
@@ -195,7 +195,7 @@ async def appended(sessions: SessionStore, number: int, dimension: int) -> float
     begin = time.perf_counter()
     base, _ = await sessions.read(key)
     kept = len(base.turns) if base else 0
-    before = base.rows if base and base.rows else FoldedRows.none(dimension, paired=True)
+    before = base.rows if base and base.rows else KeptRows.none(dimension, paired=True)
     change = Change(
         1, "bot", "", kept, [post], keep_first=kept, first=vector, keep_complete=kept,
         encoded=vector, rows=before.then(vector),

@@ -76,12 +76,12 @@ def running_query(rows: Float32, last_rows: int | None = None, *, paired: bool =
 
 
 ROWS_KEPT = 2
-"""Newest rows that `FoldedRows` keeps, as many as the running query of `last_rows` sums."""
+"""Newest rows that `KeptRows` keeps, as many as the running query of `last_rows` sums."""
 
 
 @dataclass(frozen=True, slots=True)
-class FoldedRows:
-    """The rows of a context, folded to what the running query of the next turn needs.
+class KeptRows:
+    """What the running query of the next turn needs of the rows of a context.
 
     Attributes:
         count: Number n of the rows.
@@ -97,25 +97,21 @@ class FoldedRows:
     paired: bool
 
     @classmethod
-    def none(cls, dimension: int, *, paired: bool) -> "FoldedRows":
+    def none(cls, dimension: int, *, paired: bool) -> "KeptRows":
         """Return those of an empty context."""
         return cls(0, np.zeros(dimension, np.float32), np.empty((0, dimension), np.float32), paired)
 
-    def then(self, new: Float32) -> "FoldedRows":
+    def then(self, new: Float32) -> "KeptRows":
         """Return those of a context that has (k, d) more rows."""
         counted = new[1:] if self.paired and self.count == 0 else new
         total = self.total + counted.sum(axis=0, dtype=np.float64)
         newest = np.concatenate([self.newest, new])[-ROWS_KEPT:]
-        return FoldedRows(
-            self.count + len(new), total.astype(np.float32), newest, paired=self.paired
-        )
+        return KeptRows(self.count + len(new), total.astype(np.float32), newest, paired=self.paired)
 
-    def without_last(self) -> "FoldedRows":
+    def without_last(self) -> "KeptRows":
         """Return those of the context before its last utterance, n ≥ 1."""
         counted = self.newest[-1] if self.count > int(self.paired) else np.float32(0)
-        return FoldedRows(
-            self.count - 1, self.total - counted, self.newest[:-1], paired=self.paired
-        )
+        return KeptRows(self.count - 1, self.total - counted, self.newest[:-1], paired=self.paired)
 
     def query(self, last_rows: int | None) -> Float32 | None:
         """Return `running_query` of the n ≥ 1 rows; None if it needs more rows than are kept."""

@@ -1,5 +1,6 @@
 """Background work on a pool: folding its log, and building an approximate index if it is large."""
 
+import asyncio
 import math
 import re
 from collections.abc import Sequence
@@ -13,6 +14,9 @@ from turnwise.service.pools.store import CHUNK
 from turnwise.service.pools.workers import Workers
 
 _MIN_INDEXED = 1000
+_TAIL_SECONDS = 30.0
+"""Edits that are younger stay in the log: a replica that lags by less replays them, instead of
+reading the whole pool again and building its index anew."""
 _MIN_ENTRIES = 64
 _ENTRY_SHARE = 200
 """A fold writes the whole pool, so each edit pays for writing at most 200 candidates."""
@@ -30,12 +34,16 @@ def log_is_long(pool: Pool) -> bool:
 
 
 async def fold(pool: Pool, workers: Workers) -> None:
-    """Replace a long log by one entry, unless another replica does it; the version stays."""
+    """Replace all of a long log but its tail by one entry, unless another replica does it.
+
+    The version stays.
+    """
     store = pool.store
     await pool.refresh()
     if not (log_is_long(pool) and await store.lock_fold(pool.key)):
         return
     position, contents = pool.position, pool.contents
+    await asyncio.sleep(_TAIL_SECONDS)
     log = await store.read(pool.key)
     if log is None or (known := log.until(position)) is None:
         return

@@ -9,7 +9,7 @@ import numpy as np
 from turnwise.models.arrays import Float32
 from turnwise.models.data import Utterance
 from turnwise.models.roles import EncoderKind, Role, RoleText, relation_to
-from turnwise.models.scores import Aggregation, FoldedRows, rows
+from turnwise.models.scores import Aggregation, KeptRows, rows
 from turnwise.service.encoder.cache import HEADS_AT_ONCE, CachedEncoder
 from turnwise.service.encoder.queue import Priority
 from turnwise.service.errors import Conflict, InvalidRequest, ServiceError
@@ -58,7 +58,7 @@ class EncodedContext:
     """
 
     texts: list[str]
-    rows: FoldedRows
+    rows: KeptRows
     first: Float32
     second: Float32
 
@@ -211,7 +211,7 @@ class Contexts:
 
     def _with_rows(self, update: Update, first: Float32, encoded: Float32) -> NewVectors:
         said, speaker = update.utterances, update.responder
-        before = update.kept_rows or FoldedRows.none(
+        before = update.kept_rows or KeptRows.none(
             self._encoder.dimension, paired=self._encoder.kind.paired
         )
         start = before.count

@@ -1,7 +1,7 @@
 """Sessions in Redis: the text is the truth, the vectors are a cache.
 
 A session is five keys with one hash tag: the hash `meta` (version, epoch, responder, fingerprint,
-number of posts, folded rows), and the lists `posts` (its turns as JSON), `first` ([B1], float16),
+number of posts, kept rows), and the lists `posts` (its turns as JSON), `first` ([B1], float16),
 `second` (float16) and `answers` (to idempotency keys). `second` holds what the encoder returned for
 each utterance: [B2], or of a model with heads [AFTER], from which both context roles follow; then
 `first` is empty. The vectors are those of one model and belong to the utterances, in order. Each
@@ -24,7 +24,7 @@ from pydantic_core import from_json
 from redis.asyncio import Redis
 
 from turnwise.models.arrays import Float32
-from turnwise.models.scores import ROWS_KEPT, FoldedRows
+from turnwise.models.scores import ROWS_KEPT, KeptRows
 from turnwise.service.errors import SessionNotFound, StateUnavailable
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.sessions.turns import Turn
@@ -76,7 +76,7 @@ class Session:
     turns: tuple[Turn, ...]
     first: Float32
     encoded: Float32
-    rows: FoldedRows | None
+    rows: KeptRows | None
     complete: int
     expires_at: float
 
@@ -144,7 +144,7 @@ class Change:
     first: Float32
     keep_complete: int
     encoded: Float32
-    rows: FoldedRows | None
+    rows: KeptRows | None
     answered: Answered | None = None
 
 
@@ -228,7 +228,7 @@ class SessionStore:
             self._ttl,
             "\n".join(change.answered) if change.answered else "",
             ANSWERS_KEPT,
-            *_folded(change),
+            *_packed_rows(change),
             *(number for keep, blobs in lists for number in (keep, len(blobs))),
             *(blob for _, blobs in lists for blob in blobs),
         ]
@@ -260,10 +260,10 @@ class SessionStore:
         if version is None:
             return None
         left = found.without_posts() if found.lost else found
-        folded = self._unfolded(rows, left.complete)
-        if folded is None and not left.encoded:  # another release keeps another number of rows
+        kept = self._kept_rows(rows, left.complete)
+        if kept is None and not left.encoded:  # another release keeps another number of rows
             left = left._replace(complete=0)
-            folded = self._unfolded(None, 0)
+            kept = self._kept_rows(None, 0)
         return Session(
             version=version.decode(),
             epoch=int(epoch) + found.lost,
@@ -272,19 +272,19 @@ class SessionStore:
             turns=tuple(Turn(*post) for post in from_json(b"[" + b",".join(left.posts) + b"]")),
             first=self._vectors(left.first, np.float16),
             encoded=self._vectors(left.encoded, np.float16),
-            rows=folded,
+            rows=kept,
             complete=left.complete,
             expires_at=time() + found.milliseconds / 1000,
         )
 
-    def _unfolded(self, rows: bytes | None, count: int) -> FoldedRows | None:
+    def _kept_rows(self, rows: bytes | None, count: int) -> KeptRows | None:
         if not count:
-            return FoldedRows.none(self._dimension, paired=self._paired)
+            return KeptRows.none(self._dimension, paired=self._paired)
         shape = (1 + min(count, ROWS_KEPT), self._dimension)
         if len(rows or b"") != 4 * shape[0] * shape[1]:
             return None
-        kept = np.frombuffer(rows or b"", np.float32).reshape(shape)
-        return FoldedRows(count, kept[0], kept[1:], paired=self._paired)
+        read = np.frombuffer(rows or b"", np.float32).reshape(shape)
+        return KeptRows(count, read[0], read[1:], paired=self._paired)
 
     def _vectors(self, blobs: list[bytes], dtype: DTypeLike) -> Float32:
         size = self._dimension * np.dtype(dtype).itemsize
@@ -323,7 +323,7 @@ def _dumped(turn: Turn) -> bytes:
     return json.dumps(turn, ensure_ascii=False).encode()
 
 
-def _folded(change: Change) -> tuple[bytes, str]:
+def _packed_rows(change: Change) -> tuple[bytes, str]:
     """Return the rows, and what they are of: the epoch and the number of encoded utterances."""
     if change.rows is None:
         return b"", ""

@@ -8,7 +8,7 @@ import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.data import Utterance
-from turnwise.models.scores import FoldedRows
+from turnwise.models.scores import KeptRows
 from turnwise.service.sessions.store import Answered, Change, Session
 from turnwise.service.sessions.turns import Turn, unchanged, utterances
 
@@ -25,7 +25,7 @@ class NewVectors:
 
     first: Float32
     encoded: Float32
-    rows: FoldedRows | None
+    rows: KeptRows | None
 
     @classmethod
     def none(cls, dimension: int) -> "NewVectors":
@@ -66,7 +66,7 @@ class Update:
         return self.utterances[self._keep_complete :]
 
     @property
-    def kept_rows(self) -> FoldedRows | None:
+    def kept_rows(self) -> KeptRows | None:
         """The rows of the utterances whose vectors are kept; None where they must be computed."""
         if self.base is None or self.base.rows is None:
             return None

@@ -14,7 +14,7 @@ from turnwise.models.arrays import Float32
 from turnwise.models.scores import (
     ROWS_KEPT,
     Aggregation,
-    FoldedRows,
+    KeptRows,
     contributions,
     max_sim,
     max_sim_contributions,
@@ -161,17 +161,17 @@ def test_the_query_of_the_vectors_is_that_of_all_rows(
 
 @checked
 @given(cases, limits, st.booleans(), st.data())
-def test_folded_rows_have_the_query_of_all_rows(
+def test_kept_rows_have_the_query_of_all_rows(
     case: Case, last_rows: int | None, paired: bool, data: st.DataObject
 ) -> None:
     whole = rows(case.first if paired else case.first[:0], case.second)
-    folded = FoldedRows.none(whole.shape[1], paired=paired)
-    while folded.count < len(whole):
-        new = whole[folded.count :][: data.draw(st.integers(1, len(whole)))]
-        replaced = folded.then(-new[:1]).without_last()  # as where a turn joins the last utterance
-        folded = (folded if data.draw(st.booleans()) else replaced).then(new)
+    kept = KeptRows.none(whole.shape[1], paired=paired)
+    while kept.count < len(whole):
+        new = whole[kept.count :][: data.draw(st.integers(1, len(whole)))]
+        replaced = kept.then(-new[:1]).without_last()  # as where a turn joins the last utterance
+        kept = (kept if data.draw(st.booleans()) else replaced).then(new)
     wanted = running_query(whole, last_rows, paired=paired)
-    query = folded.query(last_rows)
+    query = kept.query(last_rows)
     if query is None:
         assert last_rows is not None
         assert last_rows > ROWS_KEPT

@@ -165,6 +165,7 @@ def test_a_pool_is_folded_while_its_slot_moves(
     monkeypatch.setattr(PoolStore, "fold", fold_while_it_moves)
     monkeypatch.setattr(store, "_LOCK_SECONDS", 1)  # so that one that had to wait is tried again
     monkeypatch.setattr(upkeep, "_MIN_ENTRIES", 5)
+    monkeypatch.setattr(upkeep, "_TAIL_SECONDS", 0.0)
     assert tried.wait(PATIENCE)
     (move,) = moves
     move.carry()

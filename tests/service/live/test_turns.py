@@ -172,7 +172,7 @@ def test_with_heads_every_role_of_an_utterance_takes_one_pass(
 
 @with_and_without_heads
 def test_a_session_of_version_0_1_goes_on(live: Live, oracle: Oracle) -> None:
-    """It has no folded rows, but a list of all rows, which nothing reads."""
+    """It has no kept rows, but a list of all rows, which nothing reads."""
     asked = {"aggregation": "mean", "top_k": ALL, "respond": True}
     live.say("s", DIALOGUE[:4], **asked)
     key = f"tw:session:{{{live.namespace}/s}}"

@@ -16,7 +16,7 @@ from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.queue import Priority
 from turnwise.service.errors import PoolNotFound, PoolNotReady
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools import Candidate, Pools, PoolView, RunningQueries
+from turnwise.service.pools import Candidate, Pools, PoolView, RunningQueries, upkeep
 from turnwise.service.pools.store import PoolStore
 from turnwise.service.state.redis import connect
 from turnwise.service.wire.pools import Edited, PoolInfo
@@ -151,3 +151,9 @@ def some(*texts: str) -> list[Candidate]:
 def unit_vectors(n: int, d: int, seed: int = 0) -> Float32:
     vectors = np.random.default_rng(seed).standard_normal((n, d), dtype=np.float32)
     return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+
+
+@pytest.fixture(autouse=True)
+def no_tail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a fold take the whole log."""
+    monkeypatch.setattr(upkeep, "_TAIL_SECONDS", 0.0)

@@ -4,7 +4,9 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -249,6 +251,42 @@ async def test_edits_during_a_fold_stay(
     two = await start(ready=True)
     assert "Meanwhile." in {text for text, _ in two.contents().values()}
     assert (two.contents(), two.version()) == (one.contents(), 14)
+
+
+@pytest.mark.usefixtures("early_folds")
+async def test_a_replica_that_lags_by_less_than_the_tail_reads_only_what_is_new(
+    start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await redis.set(FOLDING, b"")  # nobody folds before this test does
+    one, two = await start(), await start()
+    await edited(one, 12)
+    await until(lambda: two.pools.ready and two.follows(one))
+    monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
+    await asyncio.sleep(0.6)  # both poll for the last time
+    await one.upsert("Not polled yet.")
+    behind = two.pools._pool("n", "p")
+    waiting = asyncio.Event()
+    monkeypatch.setattr(upkeep, "asyncio", SimpleNamespace(sleep=lambda _: waiting.wait()))
+    await redis.delete(FOLDING)
+    folding = asyncio.create_task(upkeep.fold(one.pools._pool("n", "p"), one.pools._workers))
+    await until_locked(redis)
+    read = partial(one.pools._store.read, PoolKey("n", "p"))
+    log = await read(behind.position)
+    assert log
+    assert (log.has > 0, len(log.entries)) == (True, 1)
+    await behind.refresh()
+    waiting.set()
+    await folding
+    assert await redis.llen(LOG) == 1
+    log = await read(behind.position)
+    assert log
+    assert (log.has, log.entries) == (1, ())
+
+
+async def until_locked(redis: Redis) -> None:
+    async with asyncio.timeout(20):
+        while not await redis.exists(FOLDING):
+            await asyncio.sleep(0.01)
 
 
 @pytest.mark.usefixtures("early_folds")

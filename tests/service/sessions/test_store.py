@@ -6,7 +6,7 @@ from redis.asyncio import Redis
 
 from tests.service.conftest import RedisServer
 from turnwise.models.arrays import Float32
-from turnwise.models.scores import ROWS_KEPT, FoldedRows
+from turnwise.models.scores import ROWS_KEPT, KeptRows
 from turnwise.service.errors import StateUnavailable
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.sessions.store import (
@@ -38,7 +38,7 @@ def store(redis: Redis, metrics: Metrics | None = None) -> SessionStore:
 def turn(base: Session | None, text: str = "Hello", seed: int = 0) -> Change:
     """A plain turn: the [B1] of the utterance before, the [B2] and row of the new one."""
     place = len(base.turns) if base else 0
-    rows = (base and base.rows) or FoldedRows.none(D, paired=True)
+    rows = (base and base.rows) or KeptRows.none(D, paired=True)
     return Change(
         epoch=base.epoch if base else 0,
         responder="bot",

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from turnwise.models.arrays import Float32
-from turnwise.models.scores import FoldedRows, rows
+from turnwise.models.scores import KeptRows, rows
 from turnwise.service.sessions.store import Session
 from turnwise.service.sessions.turns import Turn
 from turnwise.service.sessions.update import NewVectors, Update
@@ -26,14 +26,14 @@ def session(turns: int, *, vectors_read: bool = True) -> Session:
         turns=TURNS[:turns],
         first=FIRST[: turns - 1],
         encoded=SECOND[: turns * vectors_read],
-        rows=folded(rows(FIRST[:turns], SECOND[:turns])),
+        rows=kept(rows(FIRST[:turns], SECOND[:turns])),
         complete=turns,
         expires_at=0.0,
     )
 
 
-def folded(whole: Float32) -> FoldedRows:
-    return FoldedRows.none(D, paired=True).then(whole)
+def kept(whole: Float32) -> KeptRows:
+    return KeptRows.none(D, paired=True).then(whole)
 
 
 def encoded(update: Update) -> NewVectors:
@@ -44,7 +44,7 @@ def encoded(update: Update) -> NewVectors:
 
     first = vectors(FIRST, [said.text for said in update.without_first])
     new = vectors(SECOND, [said.text for said in update.not_encoded])
-    before = update.kept_rows or FoldedRows.none(D, paired=True)
+    before = update.kept_rows or KeptRows.none(D, paired=True)
     start = before.count
     added = rows(update.first(first), update.encoded(new, start), start)
     return NewVectors(first, new, before.then(added))
@@ -60,7 +60,7 @@ def test_kept_and_new_vectors_make_the_context_as_encoded_from_scratch(
     new = encoded(update)
     np.testing.assert_array_equal(update.first(new.first)[:4], FIRST[:4])
     np.testing.assert_array_equal(update.encoded(new.encoded), SECOND)
-    wanted = folded(rows(FIRST, SECOND))
+    wanted = kept(rows(FIRST, SECOND))
     assert new.rows
     assert new.rows.count == wanted.count
     np.testing.assert_allclose(new.rows.total, wanted.total, rtol=1e-6)
@@ -83,7 +83,7 @@ def test_a_turn_that_joins_the_last_utterance_replaces_its_vectors() -> None:
     assert [said.text for said in update.not_encoded] == ["Where is my parcel? It is late"]
     assert update.without_first == ()
     assert update.kept_rows
-    wanted = folded(rows(FIRST[:2], SECOND[:2]))
+    wanted = kept(rows(FIRST[:2], SECOND[:2]))
     np.testing.assert_allclose(update.kept_rows.total, wanted.total, atol=1e-6)
     np.testing.assert_array_equal(update.kept_rows.newest, wanted.newest[1:])
     change = update.change(NewVectors.none(D))

@@ -204,8 +204,12 @@ class Ours:
         contents = Contents(Segment(candidates, index), Contents.empty(index.dimension).overlay)
         metrics = self._services.metrics
         shown = PoolView("default", 1, "default", contents, self._workers, metrics)
+
+        async def found_view(_namespace: str, _name: str) -> PoolView:
+            return shown
+
         pools: Any = self._services.pools
-        pools.view = lambda _namespace, _name: shown
+        pools.found_view = found_view
 
     def flat(self, vectors: Float32) -> FlatIndex:
         return self._workers.flat(vectors.astype(np.float16))

@@ -57,7 +57,8 @@ class Shell:
                 yield line.removesuffix(f"{_END}\n")
                 return
             yield line
-        raise AssertionError(f"a command failed:\n{self._errors.read_text()}")
+        how = f"the shell ended with {self._process.wait()}"
+        raise AssertionError(f"a command failed, {how}:\n{self._errors.read_text()}")
 
     def _kill(self) -> None:
         with suppress(ProcessLookupError):  # all of them have ended

@@ -100,7 +100,7 @@ def turns(options: argparse.Namespace, rows: Rows) -> None:
             for sessions in options.sessions:
                 each = max(options.turns // sessions // 4, 2)
                 for name, service in services.items():
-                    load = asyncio.run(many_clients(service.port, sessions, each))
+                    load = asyncio.run(many_clients(service.port, sessions, each, 1000 * sessions))
                     rows.add(what="turns", sessions=sessions, model=name, **asdict(load))
 
 

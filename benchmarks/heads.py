@@ -94,7 +94,8 @@ def both(candidates: Path | int, heads: Path) -> Iterator[dict[str, Served]]:
 async def one_round(service: Served, options: argparse.Namespace) -> dict[str, float]:
     connection = await Connection.open(service.port)
     cold, warm = await rankings(connection, options.ranks)
-    load = await many_clients(service.port, options.sessions, options.each)
+    seed = 1000 * next(_SEEDS)
+    load = await many_clients(service.port, options.sessions, options.each, seed)
     return {
         "turn of one client, ms": await one_client(connection, options.turns),
         f"turns a second at {options.sessions} sessions": load.turns_per_second,

@@ -73,13 +73,15 @@ class Load:
     p99_ms: float
 
 
-async def many_clients(port: int, sessions: int, turns: int) -> Load:
+async def many_clients(port: int, sessions: int, turns: int, seed: int = 0) -> Load:
+    """Measure sessions that talk at once; with another seed, no cache knows their texts."""
+
     async def talk(number: int, count: int) -> list[float]:
         connection, took = await Connection.open(port), []
-        for place, text in enumerate(islice(sayings(number + 1), count)):
+        for place, text in enumerate(islice(sayings(seed + number + 1), count)):
             begin = time.perf_counter()
             body = {"speaker": "user" if place % 2 == 0 else "bot", "text": text, "respond": True}
-            await connection.post(f"/sessions/many-{count}-{number}/turn", body)
+            await connection.post(f"/sessions/many-{seed}-{count}-{number}/turn", body)
             took.append((time.perf_counter() - begin) * 1e3)
         return took
 

@@ -10,7 +10,6 @@ alternate in every number of sessions.
 import argparse
 import asyncio
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import islice
@@ -23,7 +22,7 @@ import torch
 from benchmarks.heads import both, with_new_heads
 from benchmarks.load import many_clients
 from benchmarks.pools import REPLIES, plain_encoder, sayings
-from benchmarks.record import Rows, arguments, run
+from benchmarks.record import Rows, arguments, run, taken
 from benchmarks.serving import pool
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import Precision, UtteranceEncoder, default_device
@@ -84,12 +83,8 @@ def batch_seconds(encoder: UtteranceEncoder, texts: Sequence[str], repeats: int)
     """Return the median seconds of one batch, tokenization excluded."""
     tokens = encoder.tokenize([RoleText(text, Role.SECOND, Relation.OTHER) for text in texts])
     encoder.forward(tokens)
-    took = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        encoder.forward(tokens)  # its vectors come back to the CPU, so nothing is left to run
-        took.append(time.perf_counter() - begin)
-    return median(took)
+    # The vectors come back to the CPU, so nothing is left to run.
+    return median(taken(lambda: encoder.forward(tokens)) for _ in range(repeats))
 
 
 def turns(options: argparse.Namespace, rows: Rows) -> None:

@@ -24,10 +24,10 @@ import numpy as np
 
 from benchmarks.load import many_clients
 from benchmarks.pools import REPLIES, sayings
-from benchmarks.record import Rows, arguments, run
+from benchmarks.record import Rows, arguments, run, taken
 from benchmarks.serving import Connection, Served, pool, served
-from turnwise.models.encoder import load_sentence_transformer
-from turnwise.models.heads import RoleHeads
+from turnwise.models.encoder import CARD, load_sentence_transformer
+from turnwise.models.heads import HEADS_FILE, RoleHeads
 from turnwise.models.roles import Relation, Role, RoleText
 from turnwise.service.settings import Settings
 
@@ -36,7 +36,8 @@ _GOALS = [
     {"text": "Please book it for me.", "speaker": "user"},
     {"text": "I have booked it for you.", "speaker": "bot"},
 ]
-_THREADS = 100
+_SAID = 300
+"""Texts of a ranking: a context of 5, and a pool."""
 _READ = (10, 50, 200)
 """Utterances of the contexts that heads read."""
 
@@ -77,7 +78,7 @@ def with_new_heads(folder: Path) -> Path:
     """Copy the model of the settings, and put untrained heads beside it."""
     model = load_sentence_transformer(Settings().model, "cpu")
     model.save_pretrained(str(folder), create_model_card=False)
-    card = Path(Settings().model) / "turnwise.json"
+    card = Path(Settings().model) / CARD
     if card.is_file():
         shutil.copy(card, folder)
     RoleHeads(model.get_embedding_dimension() or 0).save(folder)
@@ -119,7 +120,7 @@ async def rankings(connection: Connection, number: int) -> tuple[float, float]:
     """Return median milliseconds of a ranking: with new candidates, and once again."""
     cold, warm = list[float](), list[float]()
     for _ in range(number):
-        said = list(islice(sayings(next(_SEEDS)), 3 * _THREADS))
+        said = list(islice(sayings(next(_SEEDS)), _SAID))
         context = [
             {"speaker": "user" if place % 2 == 0 else "bot", "text": text}
             for place, text in enumerate(said[:5])
@@ -159,15 +160,10 @@ async def bytes_a_turn(service: Served) -> float:
 
 def head_ms(folder: Path, n: int) -> float:
     """Return the median milliseconds in which heads compute [B1] of n utterances."""
-    heads = RoleHeads.load(folder / "heads.safetensors")
+    heads = RoleHeads.load(folder / HEADS_FILE)
     after = np.random.default_rng(0).normal(size=(n, heads.linear.shape[-1])).astype(np.float32)
     items = [RoleText("", Role.FIRST, list(Relation)[place % 2]) for place in range(n)]
-    took = []
-    for _ in range(30):
-        begin = time.perf_counter()
-        heads.in_roles(after, items)
-        took.append((time.perf_counter() - begin) * 1e3)
-    return median(took)
+    return 1e3 * median(taken(lambda: heads.in_roles(after, items)) for _ in range(30))
 
 
 if __name__ == "__main__":

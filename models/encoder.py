@@ -25,7 +25,7 @@ from turnwise.models.errors import ModelError
 from turnwise.models.extras import not_installed
 from turnwise.models.heads import HEADS_FILE, RoleHeads
 from turnwise.models.onnx import VERSION, OnnxForward, export
-from turnwise.models.roles import EncoderKind, Relation, Role, RoleText, encoder_kind, prefixed
+from turnwise.models.roles import Relation, Role, RoleText, encoder_kind, prefixed
 from turnwise.models.scores import Aggregation
 
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -84,7 +84,7 @@ class UtteranceEncoder:
             self.aggregation = recommended_aggregation(name)
             self.heads = load_heads(name)
         vocabulary = self.model.tokenizer.get_vocab()
-        self.kind = EncoderKind.HEADS if self.heads else encoder_kind(vocabulary)
+        self.kind = encoder_kind(vocabulary, heads=self.heads is not None)
         self.dimension = dimension_of(self.model)
         self._forward: OnnxForward | TorchForward = TorchForward(self.model, precision)
 

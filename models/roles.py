@@ -91,12 +91,18 @@ _IN_A_TEXT = re.compile(r"\[(AFTER|BEFORE|B1|B2|E|O|CLS|SEP|MASK|PAD|UNK)\]")
 _POSITION = {Role.FIRST: "[B1]", Role.SECOND: "[B2]"}
 
 
-def encoder_kind(vocabulary: "set[str] | dict[str, int]") -> EncoderKind:
-    """Return the richest kind whose special tokens a tokenizer's vocabulary holds.
+def encoder_kind(vocabulary: "set[str] | dict[str, int]", *, heads: bool = False) -> EncoderKind:
+    """Return the kind of a model with heads, else the richest one that its vocabulary allows.
+
+    Args:
+        vocabulary: Of the tokenizer; a kind needs all of its special tokens.
+        heads: Whether heads stand beside the model.
 
     Raises:
         ModelError: It has two context roles but no speaker tokens; no supported kind has these.
     """
+    if heads:
+        return EncoderKind.HEADS
     if "[B1]" in vocabulary and "[E]" not in vocabulary:
         raise ModelError("two context roles without speaker tokens are not supported")
     for kind in (EncoderKind.TRIPLE, EncoderKind.CURVED, EncoderKind.CURVED_WITHOUT_SPEAKERS):

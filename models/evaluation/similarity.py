@@ -321,7 +321,7 @@ def _choice_row(system: System, questions: Sequence[Question], data: Comparisons
 
 
 def _outcomes(right: Float64) -> Outcomes:
-    """Return the outcomes (n,) of questions, each of which counts as a dialogue of its own."""
+    """Return the outcomes (n,) of questions. Each question counts as its own dialogue."""
     return Outcomes(right, np.full(len(right), ""), np.arange(len(right)))
 
 

@@ -164,14 +164,16 @@ class Ranking:
         with asked.timings.stage("retrieve"):
             hits = await view.search(query, count)
         ids = [hit.candidate.id for hit in hits]
+        scored = not request.rerank and (pairwise is not None or asked.sums_rows)
+        unread = scored and not (request.goals or request.avoid)
         candidates = Candidates(
             [*ids],
             [hit.candidate.text for hit in hits],
             [context.responder] * len(hits),
             [hit.candidate.metadata for hit in hits],
-            after=None if pairwise else view.vectors(ids),
+            after=None if pairwise or unread else view.vectors(ids),
         )
-        if not request.rerank and (pairwise or asked.sums_rows):
+        if scored:
             of_search = NextUtteranceScores(np.array([hit.score for hit in hits], np.float32))
             return candidates, of_search if pairwise or request.wants_fit else None
         return candidates, await self._next_utterance_scores(candidates, asked)

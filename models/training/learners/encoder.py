@@ -250,8 +250,7 @@ def load_encoder(config: EncoderConfig, device: str | None) -> SentenceTransform
     """
     encoder = load_learnable(config.base, device)
     with_heads = load_heads(config.base) is not None
-    vocabulary = encoder.tokenizer.get_vocab()
-    found = EncoderKind.HEADS if with_heads else encoder_kind(vocabulary)
+    found = encoder_kind(encoder.tokenizer.get_vocab(), heads=with_heads)
     if not becomes(found, config.kind):
         what = f"is a {found} encoder and cannot become a {config.kind} one"
         raise ModelError(f"base '{config.base}' {what}")

@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from tests.service.conftest import RedisServer
-from tests.service.pools.conftest import StartReplica, patch_store, some, with_pool
+from tests.service.pools.conftest import Replica, StartReplica, patch_store, some, with_pool
 from tests.waiting import until
 from turnwise.service.errors import (
     CandidateNotFound,
@@ -343,12 +343,18 @@ async def test_a_pool_that_is_dropped_while_it_is_read_does_not_delay_readiness(
     await until(lambda: two.pools.ready)
 
 
+async def just_made(start: StartReplica, monkeypatch: pytest.MonkeyPatch) -> list[Replica]:
+    """Two replicas that poll no more, the first of which has then made a pool."""
+    monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
+    replicas = [await start(ready=True), await start(ready=True)]
+    await replicas[0].create()
+    return replicas
+
+
 async def test_a_pool_that_another_replica_has_just_made_is_read_at_once(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = await start(ready=True), await start(ready=True)
-    monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
-    await one.create()
+    one, two = await just_made(start, monkeypatch)
     await one.upsert("One.")
     with pytest.raises(PoolNotFound):
         two.pools.view("n", "p")
@@ -360,9 +366,7 @@ async def test_a_pool_that_another_replica_has_just_made_is_read_at_once(
 async def test_a_pool_that_takes_long_to_read_is_not_ready_instead_of_unknown(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = await start(ready=True), await start(ready=True)
-    monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
-    await one.create()
+    _, two = await just_made(start, monkeypatch)
     monkeypatch.setattr(registry, "FIRST_READ_SECONDS", 0.0)
     with pytest.raises(PoolNotReady):
         await two.pools.found_view("n", "p")

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -24,7 +23,7 @@ from turnwise.models.arrays import Float32
 from turnwise.models.errors import ModelError
 from turnwise.models.extras import not_installed
 from turnwise.models.heads import HEADS_FILE, RoleHeads
-from turnwise.models.onnx import VERSION, OnnxForward, export
+from turnwise.models.onnx import VERSION, OnnxForward, in_onnx
 from turnwise.models.roles import Relation, Role, RoleText, encoder_kind, prefixed
 from turnwise.models.scores import Aggregation
 
@@ -36,7 +35,8 @@ MAX_TOKENS = 256
 BATCH_TOKENS = 4096
 """Tokens of a padded batch."""
 
-_log = logging.getLogger("turnwise.encoder")
+PROBE = ("a", "one that is longer")
+"""Texts on which a model in another runtime is compared with torch."""
 
 transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
@@ -112,22 +112,20 @@ class UtteranceEncoder:
         if encoder.model.device.type != "cpu":
             encoder._forward = TorchForward(encoder.model, "float16")
             return encoder
-        try:
-            encoder._forward = encoder._exported(cache, threads)
-        except Exception as error:  # torch computes the same
-            _log.warning("%s runs in torch, not in ONNX Runtime: %r", encoder.name, error)
+        probe = encoder.tokenize([RoleText(text, Role.AFTER) for text in PROBE])
+        encoder._forward = (
+            in_onnx(
+                encoder.name,
+                UnitVectors(encoder.model),
+                cache / f"{encoder.fingerprint}-{VERSION}",
+                pad=encoder.model.tokenizer.pad_token_id,
+                threads=threads,
+                probe=[probe],
+                wanted=encoder.forward(probe),
+            )
+            or encoder._forward
+        )
         return encoder
-
-    def _exported(self, cache: Path, threads: int | None) -> OnnxForward:
-        folder = cache / f"{self.fingerprint}-{VERSION}"
-        if not folder.exists():
-            _log.info("exporting %s to ONNX, once, into %s", self.name, folder)
-            export(self.model, folder)
-        exported = OnnxForward(folder, self.model.tokenizer.pad_token_id, threads)
-        probe = self.tokenize([RoleText(text, Role.AFTER) for text in ("a", "one that is longer")])
-        if not np.allclose(exported(probe), self.forward(probe), atol=1e-4):
-            raise ModelError(f"the model in '{folder}' computes something else; delete it")
-        return exported
 
     @property
     def runtime(self) -> str:
@@ -208,6 +206,20 @@ class UtteranceEncoder:
         for places in batches([len(ids) for ids in tokens]):
             vectors[places] = self.forward([tokens[place] for place in places])
         return vectors[[distinct[text] for text in texts]]
+
+
+class UnitVectors(torch.nn.Module):
+    """A whole model, with pooling, as a function of two tensors, to be exported."""
+
+    def __init__(self, model: SentenceTransformer) -> None:
+        super().__init__()
+        self._model = model
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """Return (n, d) unit rows."""
+        features = {"input_ids": input_ids, "attention_mask": attention_mask}
+        pooled = self._model(features)["sentence_embedding"]
+        return torch.nn.functional.normalize(pooled, dim=-1)
 
 
 class TorchForward:

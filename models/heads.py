@@ -24,7 +24,8 @@ from turnwise.models.roles import Relation, Role, RoleText
 HEADS_FILE = "heads.safetensors"
 """Stands beside a model's weights. Without it, the folder is a plain sentence encoder."""
 
-_ROLES = tuple((role, of) for role in (Role.FIRST, Role.SECOND) for of in Relation)
+CONTEXT_ROLES = tuple((role, of) for role in (Role.FIRST, Role.SECOND) for of in Relation)
+"""The role and the relation of each head, in the order of the heads."""
 _WIDENING = 2
 """Hidden units of a head for each number of a vector."""
 _GELU_SCALE = (2 / np.pi) ** 0.5
@@ -39,7 +40,7 @@ class RoleHeads(nn.Module):
     def __init__(self, dimension: int) -> None:
         """Make new heads for vectors (d,)."""
         super().__init__()
-        n, hidden = len(_ROLES), _WIDENING * dimension
+        n, hidden = len(CONTEXT_ROLES), _WIDENING * dimension
         self.linear = nn.Parameter(torch.eye(dimension).repeat(n, 1, 1))
         self.up = nn.Parameter(torch.randn(n, dimension, hidden) / dimension**0.5)
         self.down = nn.Parameter(torch.zeros(n, hidden, dimension))
@@ -109,4 +110,4 @@ def head_of(role: Role, relation: Relation | None) -> int:
     """
     if relation is None:
         raise ValueError(f"role '{role}' of an encoder with heads needs a relation to the target")
-    return _ROLES.index((role, relation))
+    return CONTEXT_ROLES.index((role, relation))

@@ -1,11 +1,11 @@
-"""ONNX Runtime: an encoder's export and forward pass. One text on a CPU takes half the time."""
+"""ONNX Runtime: a model's export and forward pass. One text on a CPU takes half the time."""
 
 import logging
 import math
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import cast
@@ -13,10 +13,11 @@ from typing import cast
 import numpy as np
 import onnxruntime
 import torch
+from numpy.typing import NDArray
 from onnxscript.rewriter.ort_fusions import optimize_for_ort
-from sentence_transformers import SentenceTransformer
 
 from turnwise.models.arrays import Float32
+from turnwise.models.errors import ModelError
 
 FILE = "model.onnx"
 VERSION = "fused-1"
@@ -25,44 +26,65 @@ VERSION = "fused-1"
 _OPSET = 18
 """The newest opset whose attention the fusions know; fused, it beats the operator of opset 23."""
 
-_INPUTS = ("input_ids", "attention_mask")
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _ERRORS_ONLY = 3
 _FEW = 2
 """Texts of a batch up to which threads spin."""
 _CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 """Microseconds of a period, or "max", and the period (cgroup v2)."""
 
+Tokens = list[list[int]]
+"""Word pieces of each text."""
+
+_log = logging.getLogger("turnwise.encoder")
+
 
 class OnnxForward:
-    """Runs one padded batch of an exported encoder, float32."""
+    """Runs one padded batch of an exported model, float32."""
 
     runtime = "onnxruntime float32 on cpu"
 
-    def __init__(self, folder: Path, pad: int, threads: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, pad: int, threads: int | None = None, *, spin: bool = True
+    ) -> None:
         """Load what `export` wrote.
 
         Args:
-            folder: The exported encoder.
+            folder: The exported model.
             pad: Word piece that pads shorter texts.
             threads: Threads of one batch; by default `usable_cores`.
+            spin: Whether the threads may spin for small batches.
         """
         # Threads that spin between operators save a fifth of the time for one or two texts, the
         # [B1] and [B2] of one turn; they must stop after the last operator, to leave the cores to
         # the rest of the service. With more texts the service is busy and needs the cores itself.
-        self._few = _session(folder, threads, "session.force_spinning_stop", "1")
         self._many = _session(folder, threads, "session.intra_op.allow_spinning", "0")
+        self._few = (
+            _session(folder, threads, "session.force_spinning_stop", "1") if spin else self._many
+        )
         self._pad = pad
 
-    def __call__(self, tokens: list[list[int]]) -> Float32:
-        """Return (n, d) unit rows of n texts in word pieces, n ≥ 1."""
-        lengths = [len(ids) for ids in tokens]
-        ids = np.full((len(tokens), max(lengths)), self._pad, np.int64)
-        mask = np.zeros_like(ids)
-        for row, (length, pieces) in enumerate(zip(lengths, tokens, strict=True)):
-            ids[row, :length], mask[row, :length] = pieces, 1
+    def __call__(self, tokens: Tokens, types: Tokens | None = None) -> Float32:
+        """Return the model's rows for n ≥ 1 texts.
+
+        Args:
+            tokens: Their word pieces.
+            types: The type of each word piece, for a model that was exported with types.
+        """
+        mask = _padded([[1] * len(ids) for ids in tokens], 0)
+        inputs = [_padded(tokens, self._pad), mask]
+        if types is not None:
+            inputs.append(_padded(types, 0))
         session = self._few if len(tokens) <= _FEW else self._many
-        (vectors,) = session.run(None, dict(zip(_INPUTS, (ids, mask), strict=True)))
-        return cast(Float32, vectors)
+        (rows,) = session.run(None, dict(zip(_INPUTS, inputs, strict=False)))
+        return cast(Float32, rows)
+
+
+def _padded(rows: Tokens, pad: int) -> NDArray[np.int64]:
+    padded = np.full((len(rows), max(map(len, rows))), pad, np.int64)
+    for place, row in enumerate(rows):
+        padded[place, : len(row)] = row
+    return padded
 
 
 def usable_cores() -> int:
@@ -92,13 +114,58 @@ def _session(
     return onnxruntime.InferenceSession(folder / FILE, options, providers=providers)
 
 
-def export(model: SentenceTransformer, folder: Path) -> None:
-    """Write an encoder, from word pieces to unit vectors, as ONNX; whole or not at all.
+def in_onnx(
+    name: str,
+    graph: torch.nn.Module,
+    folder: Path,
+    *,
+    pad: int,
+    threads: int | None,
+    probe: Sequence[Tokens],
+    wanted: Float32,
+    spin: bool = True,
+) -> OnnxForward | None:
+    """Return a model in ONNX Runtime, exported if the folder is not there yet.
 
     Args:
-        model: The encoder, on the CPU in float32.
+        name: The model's name, for the log.
+        graph: As for `export`.
+        folder: The exported model, whose name must change with the model.
+        pad: Word piece that pads shorter texts.
+        threads: Threads of one batch; by default `usable_cores`.
+        probe: Arguments of a call, to compare with torch.
+        wanted: What torch computes for them.
+        spin: Whether the threads may spin for small batches.
+
+    Returns:
+        None if torch must compute the model, since it cannot be exported or computes otherwise.
+    """
+    try:
+        if not folder.exists():
+            _log.info("exporting %s to ONNX, once, into %s", name, folder)
+            export(graph, folder, typed=len(probe) > 1)
+        forward = OnnxForward(folder, pad, threads, spin=spin)
+        _check(forward(*probe), wanted, folder)
+    except Exception as error:  # torch computes the same
+        _log.warning("%s runs in torch, not in ONNX Runtime: %r", name, error)
+        return None
+    return forward
+
+
+def _check(rows: Float32, wanted: Float32, folder: Path) -> None:
+    if not np.allclose(rows, wanted, atol=1e-4):
+        raise ModelError(f"the model in '{folder}' computes something else; delete it")
+
+
+def export(graph: torch.nn.Module, folder: Path, *, typed: bool = False) -> None:
+    """Write a model, from word pieces to rows of numbers, as ONNX; whole or not at all.
+
+    Args:
+        graph: A function of `input_ids`, `attention_mask` and, with types, `token_type_ids`; on
+            the CPU in float32.
         folder: The new folder, 4 bytes a parameter. If another process writes it meanwhile,
             that one stays.
+        typed: Whether the graph takes types.
 
     Raises:
         torch.onnx.OnnxExporterError: ONNX has no equal for an operation of the model.
@@ -108,7 +175,8 @@ def export(model: SentenceTransformer, folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".export-") as scratch:
         written = Path(scratch) / folder.name
         written.mkdir()
-        _convert(model).save(written / FILE, external_data=True)  # one file holds at most 2 GB
+        program = _convert(graph, _INPUTS if typed else _INPUTS[:2])
+        program.save(written / FILE, external_data=True)  # one file holds at most 2 GB
         try:
             written.rename(folder)
         except OSError:
@@ -116,15 +184,15 @@ def export(model: SentenceTransformer, folder: Path) -> None:
                 raise
 
 
-def _convert(model: SentenceTransformer) -> torch.onnx.ONNXProgram:
+def _convert(graph: torch.nn.Module, names: Sequence[str]) -> torch.onnx.ONNXProgram:
     ids = torch.ones(2, 7, dtype=torch.int64)  # a size of 1 would become a constant
     dynamic = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     with _quiet(), torch.inference_mode():
         program = torch.onnx.export(
-            _Forward(model).eval(),
-            (ids, torch.ones_like(ids)),
-            input_names=_INPUTS,
-            dynamic_shapes=(dynamic, dynamic),
+            graph.eval(),
+            tuple(torch.ones_like(ids) for _ in names),
+            input_names=names,
+            dynamic_shapes=(dynamic,) * len(names),
             opset_version=_OPSET,
             dynamo=True,
             verbose=False,
@@ -132,19 +200,6 @@ def _convert(model: SentenceTransformer) -> torch.onnx.ONNXProgram:
         assert program is not None  # noqa: S101 - dynamo always returns one
         program.model, _ = optimize_for_ort(program.model)
     return program
-
-
-class _Forward(torch.nn.Module):
-    """The whole model, with pooling, as a function of two tensors."""
-
-    def __init__(self, model: SentenceTransformer) -> None:
-        super().__init__()
-        self._model = model
-
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        features = {"input_ids": input_ids, "attention_mask": attention_mask}
-        pooled = self._model(features)["sentence_embedding"]
-        return torch.nn.functional.normalize(pooled, dim=-1)
 
 
 @contextmanager

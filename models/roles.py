@@ -114,7 +114,7 @@ def encoder_kind(vocabulary: "set[str] | dict[str, int]", *, heads: bool = False
 def becomes(before: EncoderKind, after: EncoderKind) -> bool:
     """Return whether training can make an encoder of one kind into one of another."""
     if EncoderKind.HEADS in {before, after}:
-        return before in {after, EncoderKind.SINGLE}
+        return after is EncoderKind.HEADS
     return encoder_kind({*before.tokens, *after.tokens}) is after
 
 

@@ -3,7 +3,13 @@
 from pathlib import Path
 
 import torch
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+    PreTrainedTokenizerBase,
+)
 
 from turnwise.models.rerankers.folder import save_reranker
 from turnwise.models.rerankers.ioi import IoI
@@ -28,4 +34,25 @@ def save_tiny_pairwise(folder: Path, encoder: Path) -> Path:
     save_reranker(folder, "pairwise", projectors, projectors.sizes)
     model = SentenceTransformer(str(encoder), device="cpu")
     model.save_pretrained(str(folder / ENCODER), create_model_card=False)
+    return folder
+
+
+def save_tiny_classifier(
+    folder: Path, tokenizer: PreTrainedTokenizerBase, classes: int, *, longest: int
+) -> None:
+    """Write a random BERT that reads pairs of at most so many word pieces."""
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+        num_attention_heads=2, max_position_embeddings=longest, num_labels=classes,
+        initializer_range=0.5,
+    )  # fmt: skip
+    BertForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def save_tiny_cross_encoder(folder: Path, encoder: Path, classes: int = 1) -> Path:
+    """Write a cross-encoder as sentence-transformers does; it reads 128 characters at most."""
+    save_tiny_classifier(folder, AutoTokenizer.from_pretrained(encoder), classes, longest=128)
+    CrossEncoder(str(folder), device="cpu", max_length=128).save_pretrained(str(folder))
     return folder

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -121,6 +122,8 @@ def _become(
         status = 0
     except SystemExit as end:
         status = end.code or 0
+    except BaseException:  # an interpreter would print it too
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

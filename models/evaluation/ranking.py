@@ -8,7 +8,6 @@ import numpy as np
 
 from turnwise.models.arrays import Float64
 from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.evaluation.cross_encoder import CrossEncoderScorer
 from turnwise.models.evaluation.metrics import Metrics, ranking_metrics, spans
 from turnwise.models.evaluation.ranking_examples import RankingSet
 from turnwise.models.evaluation.report import Row
@@ -25,9 +24,9 @@ from turnwise.models.evaluation.systems import (
     turn_ms,
 )
 from turnwise.models.evaluation.truncation import first_places, warn_of_cut, warn_of_truncation
-from turnwise.models.rerankers import IoI, PairwiseModel
+from turnwise.models.rerankers import CrossEncoder, IoI, PairwiseModel
 
-Model = UtteranceEncoder | PairwiseModel | IoI | CrossEncoderScorer
+Model = UtteranceEncoder | PairwiseModel | IoI | CrossEncoder
 TIMED_CANDIDATES = (10, 1000)
 
 
@@ -87,10 +86,10 @@ def warn_of_long_inputs(models: Mapping[str, Model], data: RankingSet) -> None:
     whole = (
         (" ".join(each.texts), f'{where}, field "context"') for each, _, where in _places(data)
     )
-    readers = {n: m for n, m in models.items() if not isinstance(m, CrossEncoderScorer)}
+    readers = {n: m for n, m in models.items() if not isinstance(m, CrossEncoder)}
     warn_of_truncation(readers, _texts(data), whole)
     for label, model in models.items():
-        if isinstance(model, CrossEncoderScorer):
+        if isinstance(model, CrossEncoder):
             pairs = first_places(_pairs(model, data))
             warn_of_cut(label, model.too_long(list(pairs)), list(pairs.values()))
 
@@ -101,7 +100,7 @@ def _texts(data: RankingSet) -> Iterator[tuple[str, str]]:
         yield from ((text, f'{where}, field "candidates"') for text in candidates)
 
 
-def _pairs(model: CrossEncoderScorer, data: RankingSet) -> Iterator[tuple[tuple[str, str], str]]:
+def _pairs(model: CrossEncoder, data: RankingSet) -> Iterator[tuple[tuple[str, str], str]]:
     for context, candidates, where in _places(data):
         said = context.texts
         yield from ((model.pair(said, text), f'{where}, field "candidates"') for text in candidates)

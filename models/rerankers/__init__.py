@@ -1,25 +1,27 @@
-"""Models beside the triple encoder: a pairwise model, and IoI, a re-ranker of short lists.
+"""Models beside the triple encoder: a pairwise model, and two re-rankers of short lists.
 
 `PairwiseModel` (`pairwise.py`) retrieves from a pool of its own vectors. `IoI` (`ioi.py`) scores
 context and candidate word by word with the network of `ioi_network.py`. Both are kept in a folder
-that `folder.py` describes. This package imports the modules at the root of `models` only.
+that `folder.py` describes. `CrossEncoder` (`cross_encoder.py`) is a classifier of pairs in a folder
+of sentence-transformers. This package imports the modules at the root of `models` only.
 """
 
 from pathlib import Path
 
 from turnwise.models.encoder import Precision
 from turnwise.models.errors import ModelError
+from turnwise.models.rerankers.cross_encoder import CrossEncoder
 from turnwise.models.rerankers.folder import reranker_kind
 from turnwise.models.rerankers.ioi import IoI
 from turnwise.models.rerankers.pairwise import PairwiseModel, dialogue_heat_map
 
-__all__ = ["IoI", "PairwiseModel", "dialogue_heat_map", "load", "reranker_kind"]
+__all__ = ["CrossEncoder", "IoI", "PairwiseModel", "dialogue_heat_map", "load", "reranker_kind"]
 
 
 def load(
     folder: str | Path, device: str | None = None, precision: Precision = "float32"
 ) -> PairwiseModel | IoI:
-    """Load the re-ranker in a folder, of either kind.
+    """Load the model in a folder that training wrote, of either kind.
 
     Args:
         folder: The best model of a `turnwise train` run.

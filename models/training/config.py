@@ -108,6 +108,8 @@ class Objectives(Section):
     """Logistic, on which of two utterances of a speaker comes first."""
     nli: NonNegativeFloat = 0.0
     """Softmax over three classes of premise and hypothesis."""
+    distil: NonNegativeFloat = 0.0
+    """Cosine distance to the vectors of a teacher, in every role."""
     window: int = Field(default=5, ge=2)
     """Utterances that a curved objective looks at together, the target included (w of C3L)."""
     curved: bool = True
@@ -151,6 +153,8 @@ class EncoderConfig(RunConfig):
     """A folder or a hub name. A later stage starts from the model of the stage before it."""
     data: tuple[WindowCorpus, ...] = Field(min_length=1)
     nli: Nli | None = None
+    teacher: str | None = None
+    """The encoder whose vectors `distil` teaches: a folder or a hub name."""
     objectives: Objectives
     optimiser: Optimiser = Optimiser()
     batch_windows: int = Field(default=64, ge=2)
@@ -179,7 +183,7 @@ class EncoderConfig(RunConfig):
         ordered = weigh.order or weigh.reach or (weigh.ccl and weigh.directional)
         if self.base.endswith(".toml"):
             yield "base: cannot be a configuration; make both of them a [[stage]] of one file"
-        if not (curved or weigh.running_query or weigh.nli):
+        if not (curved or weigh.running_query or weigh.nli or weigh.distil):
             yield "objectives: none of them has a weight"
         if self.kind is EncoderKind.SINGLE and ordered:
             yield "kind: a single encoder knows no order, which these objectives teach"
@@ -194,6 +198,12 @@ class EncoderConfig(RunConfig):
             yield "objectives.query_rows: the same number stands there twice"
         if weigh.nli and self.nli is None:
             yield "nli: the objective has a weight, but the table [nli] is missing"
+        if weigh.distil and self.kind is not EncoderKind.HEADS:
+            yield "objectives.distil: only an encoder with heads learns from a teacher"
+        if weigh.distil and self.teacher is None:
+            yield "teacher: is missing, but objectives.distil has a weight"
+        if self.teacher and not weigh.distil:
+            yield "teacher: only objectives.distil uses it, which has no weight"
         if self.nli and not weigh.nli:
             yield "objectives.nli: has no weight, so that the table [nli] has no effect"
 

@@ -8,6 +8,7 @@
 | `reach_loss` | single utterances, the targets ahead of them | CCL as a ranking, ours |
 | `order_loss` | two utterances of the responder | CCL section 6 link by link, ours |
 | `contrastive_loss` | contexts, responses | DSE-P; `running_query_loss` |
+| `distillation_loss` | texts in random roles, a teacher's vectors of them | ours |
 | `NliHead` | premises, hypotheses, labels | Sentence-BERT |
 
 The vectors of a step lie by window and turn as in `windows.Batch`: `first`, `second` and `after`
@@ -229,6 +230,11 @@ def order_loss(vectors: Vectors, window: int) -> Tensor:
     ahead = torch.ones_like(margin[0], dtype=torch.bool).triu(1).tril(window - 1)
     asked = vectors.target[:, :, None] & vectors.target[:, None] & ahead
     return functional.softplus(-ORDER_SCALE * margin[asked]).sum() / max(int(asked.sum()), 1)
+
+
+def distillation_loss(vectors: Tensor, taught: Tensor) -> Tensor:
+    """Return the mean cosine distance of (n, d) unit rows to a teacher's; n ≥ 1."""
+    return 1 - (vectors * taught).sum(-1).mean()
 
 
 NLI_LABELS = ("entailment", "neutral", "contradiction")

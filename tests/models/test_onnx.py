@@ -16,7 +16,7 @@ from sentence_transformers.sentence_transformer.modules import Dense, Pooling
 
 from turnwise.models import encoder as encoder_module
 from turnwise.models import onnx as runtime_module
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder import UnitVectors, UtteranceEncoder
 from turnwise.models.onnx import FILE, VERSION, OnnxForward, export, usable_cores
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 
@@ -36,10 +36,10 @@ def serve(folder: Path, cache: Path) -> UtteranceEncoder:
 
 
 def forbid_export(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise AssertionError("exported again")
 
-    monkeypatch.setattr(encoder_module, "export", fail)
+    monkeypatch.setattr(runtime_module, "export", fail)
 
 
 @settings(
@@ -98,7 +98,7 @@ def test_exporting_says_nothing_and_leaves_the_loggers_alone(
     caplog.set_level(logging.INFO)
     caplog.set_level(logging.DEBUG, "onnxscript")
     with warnings.catch_warnings(record=True, action="always") as caught:
-        export(tiny_encoder(EncoderKind.TRIPLE).model, tmp_path / "model")
+        export(UnitVectors(tiny_encoder(EncoderKind.TRIPLE).model), tmp_path / "model")
         OnnxForward(tmp_path / "model", 0, 1)(pieces(tiny_encoder(EncoderKind.TRIPLE)))
     assert not caught
     assert not [said for said in caplog.records if "onnx" in said.name]
@@ -120,7 +120,7 @@ class FailingProgram(Program):
 
 
 def convert_to(monkeypatch: pytest.MonkeyPatch, program: Program) -> None:
-    monkeypatch.setattr(runtime_module, "_convert", lambda _: program)
+    monkeypatch.setattr(runtime_module, "_convert", lambda *_: program)
 
 
 def test_an_export_that_fails_leaves_nothing(
@@ -128,7 +128,7 @@ def test_an_export_that_fails_leaves_nothing(
 ) -> None:
     convert_to(monkeypatch, FailingProgram())
     with pytest.raises(OSError, match="disk full"):
-        export(tiny_encoder(EncoderKind.TRIPLE).model, tmp_path / "cache" / "model")
+        export(UnitVectors(tiny_encoder(EncoderKind.TRIPLE).model), tmp_path / "cache" / "model")
     assert list((tmp_path / "cache").iterdir()) == []
 
 
@@ -139,7 +139,7 @@ def test_what_another_process_exported_meanwhile_stays(
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / FILE).write_bytes(b"theirs")
-    export(tiny_encoder(EncoderKind.TRIPLE).model, folder)
+    export(UnitVectors(tiny_encoder(EncoderKind.TRIPLE).model), folder)
     assert (folder / FILE).read_bytes() == b"theirs"
     assert list(tmp_path.iterdir()) == [folder]
 
@@ -177,10 +177,10 @@ def test_a_model_that_cannot_be_exported_runs_in_torch(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise torch.onnx.OnnxExporterError("no such operator")
 
-    monkeypatch.setattr(encoder_module, "export", refuse)
+    monkeypatch.setattr(runtime_module, "export", refuse)
     assert serve(tiny_encoder_folder(EncoderKind.TRIPLE), tmp_path).runtime == IN_TORCH
     assert "no such operator" in caplog.text
 
@@ -202,7 +202,7 @@ def test_other_pooling_and_a_dense_layer_are_exported_too(
     model = SentenceTransformer(modules=[transformer, pooling, Dense(32, 16)], device="cpu").eval()
     wanted = UtteranceEncoder(model)
     tokens = pieces(wanted)
-    export(model, tmp_path / "model")
+    export(UnitVectors(model), tmp_path / "model")
     got = OnnxForward(tmp_path / "model", model.tokenizer.pad_token_id, 1)(tokens)
     assert got.shape == (len(TEXTS), 16)
     assert got == pytest.approx(wanted.forward(tokens), abs=1e-5)

@@ -61,7 +61,7 @@ def test_a_kind_is_read_from_its_tokens(kind: EncoderKind) -> None:
         (EncoderKind.HEADS, EncoderKind.HEADS, True),
         (EncoderKind.CURVED, EncoderKind.TRIPLE, True),
         (EncoderKind.TRIPLE, EncoderKind.CURVED, False),
-        (EncoderKind.TRIPLE, EncoderKind.HEADS, False),
+        (EncoderKind.TRIPLE, EncoderKind.HEADS, True),
         (EncoderKind.HEADS, EncoderKind.TRIPLE, False),
         (EncoderKind.HEADS, EncoderKind.SINGLE, False),
     ],

@@ -20,7 +20,7 @@ from turnwise.models.encoder import (
     transformer_of,
 )
 from turnwise.models.errors import DataError, ModelError
-from turnwise.models.heads import RoleHeads
+from turnwise.models.heads import CONTEXT_ROLES, RoleHeads
 from turnwise.models.roles import (
     EncoderKind,
     Relation,
@@ -87,6 +87,7 @@ class EncoderLearner(nn.Module):
         self.counts = [len(windows) for windows, _ in self.corpora] + [len(self._nli)]
         self.encoder = load_encoder(config, device)
         self.heads = make_heads(config, self.encoder)
+        self._teacher = load_teacher(config, device)
         self._base = deepcopy([*self._kept().parameters()]) if config.keep_base else []
         self.query_log_scale = nn.Parameter(torch.tensor(LOG_SCALE))
         self.reach_log_scale = nn.Parameter(torch.tensor(LOG_SCALE))
@@ -147,6 +148,9 @@ class EncoderLearner(nn.Module):
         texts = laid_out.texts + [t for pair in pairs for t in (pair.premise, pair.hypothesis)]
         encoded = encode_texts(self.encoder, texts, getattr(torch, self.config.precision))
         parts = dict(self._parts(losses.Vectors.of(encoded, laid_out, self.heads), laid_out, rng))
+        if self.heads and self._teacher:
+            distilled = self._distil(self.heads, self._teacher, laid_out.texts, encoded, rng)
+            parts["distil"] = self.config.objectives.distil * distilled
         if self.nli_head is not None:
             sentences = encoded[len(laid_out.texts) :]
             labels = torch.tensor([pair.label for pair in pairs], device=encoded.device)
@@ -186,6 +190,24 @@ class EncoderLearner(nn.Module):
             )
             weight = weigh.running_query / len(weigh.query_rows)
             yield f"running_query_{rows or 'mean'}", weight * loss
+
+    @staticmethod
+    def _distil(
+        heads: RoleHeads,
+        teacher: UtteranceEncoder,
+        texts: Sequence[str],
+        encoded: Tensor,
+        rng: np.random.Generator,
+    ) -> Tensor:
+        """Return the loss of each text in one random role: a teacher pass a text, not five."""
+        roles = [(Role.AFTER, None), *CONTEXT_ROLES]
+        drawn = rng.integers(len(roles), size=len(texts))
+        items = [RoleText(text, *roles[role]) for text, role in zip(texts, drawn, strict=True)]
+        taught = torch.from_numpy(teacher.encode_in_roles(items)).to(encoded.device)
+        after = encoded[: len(texts)]
+        in_roles = torch.cat([after[None], heads(after)])
+        of_each = torch.from_numpy(drawn), torch.arange(len(texts))
+        return losses.distillation_loss(in_roles[of_each], taught)
 
     def _draw_nli(self, rng: np.random.Generator) -> list[NliPair]:
         """Draw the NLI pairs of a step."""
@@ -264,6 +286,20 @@ def make_heads(config: EncoderConfig, encoder: SentenceTransformer) -> RoleHeads
         return None
     heads = load_heads(config.base) or RoleHeads(dimension_of(encoder))
     return heads.train().to(encoder.device)
+
+
+def load_teacher(config: EncoderConfig, device: str | None) -> UtteranceEncoder | None:
+    """Return the teacher of a run; None where it has none.
+
+    Raises:
+        ModelError: The teacher cannot be loaded, or lacks a role.
+    """
+    if config.teacher is None:
+        return None
+    teacher = UtteranceEncoder(config.teacher, device=device, precision=config.precision)
+    if not teacher.kind.paired:
+        raise ModelError(f"teacher '{config.teacher}' has no [B1] and [B2] to teach")
+    return teacher
 
 
 def add_role_tokens(model: SentenceTransformer, kind: EncoderKind) -> None:

@@ -1,4 +1,4 @@
-"""Dialogues of made-up sentences, tokenizers of their words, and tiny re-rankers."""
+"""Dialogues of made-up sentences, and tiny re-rankers."""
 
 from collections.abc import Callable
 from itertools import cycle
@@ -7,12 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
-from tokenizers.processors import BertProcessing
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from tests.models.conftest import WORDS, small_gpt2
 from tests.rerankers import tiny_ioi
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder import UtteranceEncoder
@@ -20,8 +17,6 @@ from turnwise.models.evaluation import metrics
 from turnwise.models.rerankers import IoI, PairwiseModel
 from turnwise.models.rerankers.pairwise import Projectors
 from turnwise.models.roles import EncoderKind
-
-WORDS = ["bread", "rain", "train", "music", "garden", "letter", "winter", "river", "window", "lamp"]
 
 
 @pytest.fixture(autouse=True)
@@ -41,33 +36,6 @@ def dialogues() -> list[Dialogue]:
     return made
 
 
-@pytest.fixture(scope="session")
-def word_tokenizer() -> PreTrainedTokenizerFast:
-    """As language models have: an end-of-sequence token, and neither padding nor separator."""
-    special = {"eos_token": "<eos>", "unk_token": "<unk>"}
-    return PreTrainedTokenizerFast(tokenizer_object=_words(special), **special)
-
-
-@pytest.fixture(scope="session")
-def pair_tokenizer() -> PreTrainedTokenizerFast:
-    """As BERT has: texts and pairs with separators."""
-    names = ("[PAD]", "<unk>", "[CLS]", "[SEP]")
-    special = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token"), names, strict=True))
-    words = _words(special)
-    words.post_processor = BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    inputs = ["input_ids", "token_type_ids", "attention_mask"]
-    return PreTrainedTokenizerFast(tokenizer_object=words, model_input_names=inputs, **special)
-
-
-def small_gpt2(tokenizer: PreTrainedTokenizerFast, positions: int, **more: int) -> GPT2Config:
-    """Return the shape of a GPT-2 with room for some tokens."""
-    torch.manual_seed(0)
-    return GPT2Config(
-        vocab_size=len(tokenizer), n_positions=positions, n_embd=16, n_layer=1, n_head=2,
-        eos_token_id=0, bos_token_id=0, initializer_range=0.5, **more,
-    )  # fmt: skip
-
-
 def save_language_model(folder: Path, tokenizer: PreTrainedTokenizerFast, positions: int) -> Path:
     """Write a random GPT-2 over ten words."""
     GPT2LMHeadModel(small_gpt2(tokenizer, positions)).save_pretrained(folder)
@@ -80,13 +48,6 @@ def small_language_model(
     tmp_path_factory: pytest.TempPathFactory, word_tokenizer: PreTrainedTokenizerFast
 ) -> Path:
     return save_language_model(tmp_path_factory.mktemp("language-model"), word_tokenizer, 16)
-
-
-def _words(special: dict[str, str]) -> Tokenizer:
-    vocabulary = {word: place for place, word in enumerate([*special.values(), *WORDS])}
-    words = Tokenizer(WordLevel(vocabulary, unk_token=special["unk_token"]))
-    words.pre_tokenizer = Whitespace()
-    return words
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,8 @@ import pytest
 import torch
 from transformers import AutoTokenizer, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from tests.models.evaluation.conftest import WORDS, save_language_model
+from tests.models.conftest import WORDS
+from tests.models.evaluation.conftest import save_language_model
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.errors import ModelError
 from turnwise.models.evaluation import language_model as module

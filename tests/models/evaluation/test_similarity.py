@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from tests.models.evaluation.conftest import WORDS
+from tests.models.conftest import WORDS
 from turnwise.models.arrays import Float32, Float64
 from turnwise.models.data import Utterance
 from turnwise.models.encoder import UtteranceEncoder

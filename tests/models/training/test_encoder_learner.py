@@ -146,13 +146,38 @@ def test_a_curved_encoder_goes_on_as_a_triple_encoder(
     assert len(after) == len(table) + 2
 
 
-def test_a_triple_encoder_becomes_no_other(
+def test_a_triple_encoder_becomes_none_with_fewer_roles(
     tiny_encoder_folder: Folder, encoder_config: EncoderConfig
 ) -> None:
     base = tiny_encoder_folder(EncoderKind.TRIPLE)
-    for kind in (EncoderKind.CURVED, EncoderKind.HEADS):
-        with pytest.raises(ModelError, match=f"base '{base}' is a triple encoder"):
-            learner_of(encoder_config, base=str(base), kind=kind)
+    with pytest.raises(ModelError, match=f"base '{base}' is a triple encoder"):
+        learner_of(encoder_config, base=str(base), kind=EncoderKind.CURVED)
+
+
+def test_heads_learn_every_role_from_a_teacher(
+    tiny_encoder_folder: Folder, encoder_config: EncoderConfig
+) -> None:
+    def distance(teacher: Path) -> float:
+        config = without_nli(changed(encoder_config, kind=EncoderKind.HEADS, base=str(taught)))
+        objectives = {"distil": 2.0}
+        learner = learner_of(config, teacher=str(teacher), objectives=objectives)
+        parts, _ = learner.loss(learner.batches(0)[0], np.random.default_rng(0))
+        return parts["distil"].item()
+
+    taught = tiny_encoder_folder(EncoderKind.HEADS)
+    assert distance(taught) == pytest.approx(0, abs=1e-5)
+    assert distance(tiny_encoder_folder(EncoderKind.TRIPLE)) > 0.1
+
+
+def test_a_teacher_has_all_roles(
+    tiny_encoder_folder: Folder, encoder_config: EncoderConfig
+) -> None:
+    teacher = str(tiny_encoder_folder(EncoderKind.CURVED))
+    objectives = {"distil": 1.0}
+    config = changed(encoder_config, kind=EncoderKind.HEADS, nli=None, objectives=objectives,
+                     teacher=teacher)  # fmt: skip
+    with pytest.raises(ModelError, match=f"teacher '{teacher}' has no"):
+        learner_of(config)
 
 
 def test_an_encoder_with_heads_becomes_no_other(

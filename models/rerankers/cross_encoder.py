@@ -1,0 +1,238 @@
+"""Cross-encoders: one transformer reads the context and a candidate together."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from safetensors import SafetensorError
+
+from turnwise.models.arrays import Float32
+from turnwise.models.encoder import PROBE, default_device, digest, model_name
+from turnwise.models.errors import ModelError
+from turnwise.models.onnx import VERSION, OnnxForward, in_onnx
+
+BATCH = 32
+
+Pair = tuple[str, str]
+"""The two texts that a cross-encoder reads: a context and a candidate."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairTokens:
+    """The word pieces of a pair, special ones included, and the type of each."""
+
+    ids: list[int]
+    types: list[int]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class CrossEncoder:
+    """Scores candidates by a sequence classifier that sentence-transformers loads.
+
+    A classifier with one output scores with it, one of two classes with the difference of the
+    second and the first. A tokenizer with a separator of its own, such as BERT's, gets the
+    utterances joined by spaces and the candidate as the second text. A tokenizer without one, such
+    as that of DialogRPT's GPT-2, gets an end-of-text token after every utterance.
+
+    `scores` is for evaluations, `tokenize` and `forward` are for serving.
+
+    Attributes:
+        name: The folder's name or the hub name, as `model_name` returns it.
+        dimension: Numbers that `forward` returns for a pair.
+    """
+
+    dimension = 1
+
+    def __init__(self, name: str | Path, device: str | None = None) -> None:
+        """Load a folder or a hub name.
+
+        Raises:
+            ModelError: The model cannot be loaded, has no trained classifier, or one of more than
+                two classes.
+        """
+        self.name = model_name(name)
+        self._model = _load(str(name), device)
+        tokenizer = self._model.tokenizer
+        tokenizer.truncation_side = "left"
+        if tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token
+        self._model.model.config.pad_token_id = tokenizer.pad_token_id
+        self._end = "" if tokenizer.sep_token else tokenizer.eos_token
+        self._typed = "token_type_ids" in tokenizer.model_input_names
+        self._dtype = torch.float32
+        self._graph = _Logits(self._model).eval()
+        self._onnx: OnnxForward | None = None
+
+    @classmethod
+    def for_serving(
+        cls,
+        name: str | Path,
+        *,
+        device: str | None = None,
+        cache: Path,
+        threads: int | None = None,
+    ) -> Self:
+        """Load a classifier for small batches: float16 on a GPU, ONNX Runtime on a CPU.
+
+        Args:
+            name: A folder or a hub name.
+            device: A torch device; by default a GPU if there is one, else the CPU.
+            cache: Folder of exported models, by fingerprint; a model is exported once.
+            threads: Threads of one batch on a CPU; by default `usable_cores`.
+
+        Raises:
+            ModelError: As in the constructor; or the model reads messages of a chat, or has a
+                tokenizer in Python.
+        """
+        model = cls(name, default_device(device))
+        if "message" in model._model.modalities or not model._model.tokenizer.is_fast:
+            raise ModelError(
+                f"cross-encoder '{name}' cannot be served: it must be a classifier of texts with a "
+                "tokenizer.json"
+            )
+        if model._model.device.type != "cpu":
+            model._dtype = torch.float16
+            return model
+        probe = model.tokenize([PROBE, PROBE[::-1], PROBE[:1] * 2])
+        model._onnx = in_onnx(
+            model.name,
+            model._graph,
+            cache / f"{model.fingerprint}-{VERSION}",
+            pad=model._model.tokenizer.pad_token_id,
+            threads=threads,
+            probe=model._inputs(probe),
+            wanted=model.forward(probe),
+            spin=False,  # many pairs wait, and the service needs the cores
+        )
+        return model
+
+    @property
+    def runtime(self) -> str:
+        """The runtime, precision and device, such as "onnxruntime float32 on cpu"."""
+        precision = str(self._dtype).removeprefix("torch.")
+        return self._onnx.runtime if self._onnx else f"torch {precision} on {self._model.device}"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of weights, vocabulary and settings: equal where scores are."""
+        vocabulary = json.dumps(self._model.tokenizer.get_vocab(), sort_keys=True)
+        return digest(f"{vocabulary}{self._model}{self._typed}", self._model.state_dict())
+
+    def scores(self, context: Sequence[str], candidates: Sequence[str]) -> Float32:
+        """Return the scores (C,) of candidates after a context, higher is better.
+
+        A pair that is too long loses its start.
+        """
+        logits: Float32 = self._model.predict(
+            [self.pair(context, candidate) for candidate in candidates],
+            batch_size=BATCH,
+            show_progress_bar=False,
+            activation_fn=torch.nn.Identity(),
+        )
+        return logits[:, 1] - logits[:, 0] if logits.ndim == 2 else logits
+
+    def pair(self, context: Sequence[str], candidate: str) -> Pair:
+        """Return the two texts that the tokenizer reads."""
+        if self._end:
+            return self._end.join([*context, ""]), candidate
+        return " ".join(context), candidate
+
+    def too_long(self, pairs: Sequence[Pair]) -> list[int]:
+        """Return the places of the pairs that are longer than the model reads."""
+        limit = self._model.max_seq_length
+        if limit is None or not pairs:
+            return []
+        encoded = self._model.tokenizer(list(pairs), truncation=False, verbose=False)["input_ids"]
+        return [place for place, tokens in enumerate(encoded) if len(tokens) > limit]
+
+    def tokenize(self, pairs: Sequence[Pair]) -> list[PairTokens]:
+        """Return each pair's word pieces, at most as many as the model reads.
+
+        The longer text of a pair that is too long is cut, or both: the context loses its start, and
+        the candidate its end.
+        """
+        encoded = self._model.tokenizer(list(pairs), truncation=False, verbose=False)
+        limit = self._model.max_seq_length
+        found = []
+        for each in encoded.encodings:
+            tokens = PairTokens(each.ids, each.type_ids)
+            if limit is not None and len(tokens) > limit:
+                kept = _kept(each.sequence_ids, limit)
+                tokens = PairTokens([each.ids[p] for p in kept], [each.type_ids[p] for p in kept])
+            found.append(tokens)
+        return found
+
+    def forward(self, tokens: list[PairTokens]) -> Float32:
+        """Score n pairs in word pieces as one padded batch, n ≥ 1.
+
+        Returns:
+            (n, 1) float32, higher is better: the logit of the probability that the pair fits.
+        """
+        inputs = self._inputs(tokens)
+        if self._onnx:
+            return self._onnx(*inputs)
+        names = ("input_ids", "token_type_ids")
+        features = self._model.tokenizer.pad(
+            dict(zip(names, inputs, strict=False)), return_tensors="pt"
+        ).to(self._model.device)
+        on, half = self._model.device.type, self._dtype is not torch.float32
+        with torch.inference_mode(), torch.autocast(on, self._dtype, enabled=half):
+            logits: Float32 = self._graph(**features).float().cpu().numpy()
+        return logits
+
+    def _inputs(self, tokens: list[PairTokens]) -> list[list[list[int]]]:
+        """Return the word pieces of pairs and, if the model reads them, their types."""
+        ids = [pair.ids for pair in tokens]
+        return [ids, [pair.types for pair in tokens]] if self._typed else [ids]
+
+
+class _Logits(torch.nn.Module):
+    """A classifier as a function of two or three tensors; it returns one column."""
+
+    def __init__(self, model: Any) -> None:  # noqa: ANN401 - a CrossEncoder has no types
+        super().__init__()
+        self._model = model
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        token_type_ids: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        features = {"input_ids": input_ids, "attention_mask": attention_mask}
+        if token_type_ids is not None:
+            features["token_type_ids"] = token_type_ids
+        logits: torch.Tensor = self._model(features)["scores"]
+        return logits[:, 1:] - logits[:, :1] if logits.shape[1] == 2 else logits
+
+
+def _kept(sequences: Sequence[int | None], limit: int) -> list[int]:
+    """Return the places of the word pieces to keep, from the text of each; None is special."""
+    first, second = ([p for p, of in enumerate(sequences) if of == text] for text in (0, 1))
+    room = limit - sequences.count(None)
+    most = max(room // 2, room - len(second))  # either text may have half, or what the other leaves
+    dropped = {*first[: max(len(first) - most, 0)], *second[room - min(len(first), most) :]}
+    return [place for place in range(len(sequences)) if place not in dropped]
+
+
+def _load(name: str, device: str | None) -> Any:  # noqa: ANN401 - a CrossEncoder has no types
+    from sentence_transformers import CrossEncoder as Loaded  # noqa: PLC0415 - slow to load
+
+    try:
+        model = Loaded(name, device=device, model_kwargs={"dtype": torch.float32})
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise ModelError(f"cross-encoder '{name}' cannot be loaded: {error}") from error
+    # The last of several modules scores. A transformer alone that has no classifier is loaded with
+    # a random one.
+    kinds = model.model.config.architectures or ()
+    if len(model) == 1 and not any(kind.endswith("ForSequenceClassification") for kind in kinds):
+        raise ModelError(f"cross-encoder '{name}' has no trained classifier")
+    if model.num_labels > 2:
+        raise ModelError(f"cross-encoder '{name}' has {model.num_labels} classes, not two")
+    return model

@@ -184,7 +184,9 @@ async def state(folder: Path, dimension: int, line: Line) -> None:
                 await reader.readline()
             bare.append(time.perf_counter() - begin)
         writer.close()
-        sessions = SessionStore(redis, Metrics(), dimension=dimension, ttl=60, paired=True)
+        sessions = SessionStore(
+            redis, Metrics(), fingerprint="", dimension=dimension, ttl=60, paired=True
+        )
         reached = [await appended(sessions, number // 10, dimension) for number in range(500)]
     line("Redis: read and append", bare, reached[50:])
 
@@ -197,7 +199,7 @@ async def appended(sessions: SessionStore, number: int, dimension: int) -> float
     kept = len(base.turns) if base else 0
     before = base.rows if base and base.rows else KeptRows.none(dimension, paired=True)
     change = Change(
-        1, "bot", "", kept, [post], keep_first=kept, first=vector, keep_complete=kept,
+        1, "bot", kept, [post], keep_first=kept, first=vector, keep_complete=kept,
         encoded=vector, rows=before.then(vector),
     )  # fmt: skip
     if not await sessions.commit(key, base, change):

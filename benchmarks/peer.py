@@ -31,7 +31,7 @@ import numpy as np
 
 from benchmarks.pools import plain_encoder, pool_like, replies, sayings
 from benchmarks.record import ROOT, Rows, arguments, percentile, run
-from benchmarks.serving import Connection, free_port, served, until_ready
+from benchmarks.serving import Connection, answering, free_port, served
 from turnwise.models.roles import Role
 
 _CHATS = count()
@@ -144,12 +144,8 @@ def straightforward(size: int) -> Iterator[int]:
             ],
             env=os.environ | {"STRAIGHTFORWARD": folder},
         )  # fmt: skip
-        try:
-            asyncio.run(until_ready(port, process))
+        with answering(port, process):
             yield port
-        finally:
-            process.terminate()
-            process.wait()
 
 
 if __name__ == "__main__":

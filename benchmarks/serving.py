@@ -8,7 +8,6 @@ import asyncio
 import json
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -30,6 +29,8 @@ _READY_SECONDS = 900
 _BUSY_SECONDS = 0.05
 _EXACT = Settings.model_fields["exact_limit"].default
 _TURNWISE = Path(sys.executable).with_name("turnwise")
+_UNAUDITED = "import logging; logging.getLogger('turnwise.audit').disabled = True"
+"""The log level leaves the audit log on, which would fill the terminal with lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Connection:
         """Send a request, and do not wait for the answer."""
         payload = b"" if body is None else json.dumps(body).encode()
         self.writer.write(
-            f"{method} {path} HTTP/1.1\r\nHost: b\r\nContent-Type: application/json\r\n"
+            f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(payload)}\r\n\r\n".encode()
             + payload
         )
@@ -115,6 +116,7 @@ class Served:
 
     port: int
     redis: Redis
+    redis_url: str
     process: Process
     redis_process: Process
 
@@ -172,20 +174,17 @@ def served(
             [
                 sys.executable,
                 "-c",
-                f"{before}\nfrom turnwise.service.cli import main; main()",
+                f"{before}\n{_UNAUDITED}\nfrom turnwise.service.cli import main; main()",
                 "serve",
             ],
             env=os.environ | named | settings,
             stdout=subprocess.DEVNULL,
         )
-        try:
-            asyncio.run(until_ready(port, process, pool if isinstance(pool, int) else 0))
-            with Redis.from_url(running_url(data / "redis") or "") as redis:
+        with answering(port, process, pool if isinstance(pool, int) else 0):
+            url = running_url(data / "redis") or ""
+            with Redis.from_url(url) as redis:
                 pid = redis.info("server")["process_id"]
-                yield Served(port, redis, Process(process.pid), Process(pid))
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait()
+                yield Served(port, redis, url, Process(process.pid), Process(pid))
 
 
 def link_models(data: Path) -> None:
@@ -216,6 +215,17 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
     return port
+
+
+@contextmanager
+def answering(port: int, process: "subprocess.Popen[bytes]", size: int = 0) -> Iterator[int]:
+    """Wait until a service is ready; give its port, and end it with the block."""
+    try:
+        asyncio.run(until_ready(port, process, size))
+        yield port
+    finally:
+        process.terminate()
+        process.wait()
 
 
 async def until_ready(port: int, process: subprocess.Popen[bytes], size: int = 0) -> None:

@@ -158,7 +158,7 @@ class Chats:
             connection = await Connection.open(self._port)
             if left:
                 connection.writer.write(
-                    b"POST /rank HTTP/1.1\r\nHost: b\r\nContent-Length: 99\r\n\r\n{"
+                    b"POST /rank HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{"
                 )
             else:
                 connection.send("POST", f"{path}/turn", body)

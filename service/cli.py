@@ -1,4 +1,4 @@
-"""The command line: `turnwise serve`, `chat`, `doctor`, `key`, `pool`, `train` and `evaluate`."""
+"""The command line: `serve`, `chat`, `doctor`, `key`, `pool`, `session`, `train` and `evaluate`."""
 
 import sys
 from typing import Annotated, NoReturn
@@ -13,6 +13,7 @@ from turnwise.service.commands.key import key
 from turnwise.service.commands.many_values import ManyValues
 from turnwise.service.commands.pool import pool
 from turnwise.service.commands.serve import serve
+from turnwise.service.commands.session import session
 from turnwise.service.commands.train import train
 
 _SERVICE, _MODELS = "The service", "Models"
@@ -35,6 +36,7 @@ app.command(rich_help_panel=_SERVICE)(serve)
 app.command(rich_help_panel=_SERVICE)(chat)
 app.command(rich_help_panel=_SERVICE)(doctor)
 app.add_typer(pool, name="pool", rich_help_panel=_SERVICE)
+app.add_typer(session, name="session", rich_help_panel=_SERVICE)
 app.command(cls=ManyValues, rich_help_panel=_SERVICE)(key)
 app.command(cls=ManyValues, rich_help_panel=_MODELS)(train)
 app.add_typer(evaluate, name="evaluate", rich_help_panel=_MODELS)
@@ -69,7 +71,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         _report_missing_extra(error)
     except (TurnwiseError, OSError) as error:
-        _fail(str(error))
+        _fail("; ".join([str(error), *getattr(error, "__notes__", ())]))
 
 
 def _report_missing_extra(error: ModuleNotFoundError) -> NoReturn:

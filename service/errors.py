@@ -1,10 +1,10 @@
-"""Errors that a request can fail with: each problem type and its HTTP status, 400 to 503.
+"""Errors that a request can fail with: each problem type and its HTTP status, 400 to 507.
 
 - ServiceError: any of them; a class has `status`, `slug` and `title`, an instance `detail`.
   - InvalidRequest 422: fields have invalid values; `errors` lists them.
   - IdempotencyMismatch 422: an earlier request with this Idempotency-Key had another body.
   - Malformed 400: the bytes are not an HTTP request.
-  - Unauthenticated 401: there is no API key, or it is unknown.
+  - Unauthenticated 401: there is no API key, or it is unknown or has expired.
   - Forbidden 403: the API key lacks the scope.
   - NotFound 404: nothing has that name.
     - SessionNotFound, PoolNotFound, CandidateNotFound
@@ -14,9 +14,13 @@
     - TurnConflict: `expected_turn` is not the next turn.
     - SessionStarted: the session has turns, so its responder cannot change.
     - SessionFull, PoolFull: the session or the pool has reached its limit.
+    - NamespaceFull: the pools of the namespace have reached their limit, in number or in bytes.
   - BodyTooLarge 413: the body has more bytes than the limit.
   - UnsupportedMedia 415: the resource does not accept this content type.
+  - HostNotAllowed 421: the service does not answer to the name in the header `Host`.
   - Overloaded 429: a queue is full; the client should retry later.
+  - RequestRateExceeded 429: the namespace sends more requests a second than it may.
+  - TooManyUploads 429: the namespace has as many uploads at once as it may.
   - HeadTooLarge 431: the request line and the headers have more bytes than the limit.
   - EncoderFailed 500: the model failed on this batch.
   - Unavailable 503: the client should retry later.
@@ -25,6 +29,7 @@
     - DeadlineExceeded: the work took too long and was dropped.
     - Draining: the service is stopping.
     - NotReady: the service cannot take requests; `errors` names the failed checks.
+  - NotEnoughMemory 507: this replica has too little memory for the work.
 """
 
 from collections.abc import Sequence
@@ -79,7 +84,7 @@ class Malformed(ServiceError):
 
 
 class Unauthenticated(ServiceError):
-    status, slug, title = 401, "unauthenticated", "API key missing or unknown"
+    status, slug, title = 401, "unauthenticated", "API key missing, unknown or expired"
 
 
 class Forbidden(ServiceError):
@@ -130,6 +135,10 @@ class PoolFull(Conflict):
     slug, title = "pool-full", "Pool has reached its maximum size"
 
 
+class NamespaceFull(Conflict):
+    slug, title = "namespace-full", "Pools of the namespace have reached their limit"
+
+
 class BodyTooLarge(ServiceError):
     status, slug, title = 413, "body-too-large", "Body too large"
 
@@ -138,8 +147,20 @@ class UnsupportedMedia(ServiceError):
     status, slug, title = 415, "unsupported-media-type", "Content type not supported"
 
 
+class HostNotAllowed(ServiceError):
+    status, slug, title = 421, "host-not-allowed", "Host name not allowed"
+
+
 class Overloaded(ServiceError):
     status, slug, title, retry_after = 429, "overloaded", "Too many requests waiting", 1
+
+
+class RequestRateExceeded(ServiceError):
+    status, slug, title, retry_after = 429, "request-rate-exceeded", "Too many requests a second", 1
+
+
+class TooManyUploads(ServiceError):
+    status, slug, title, retry_after = 429, "too-many-uploads", "Too many uploads at once", 5
 
 
 class HeadTooLarge(ServiceError):
@@ -172,3 +193,7 @@ class Draining(Unavailable):
 
 class NotReady(Unavailable):
     slug, title = "not-ready", "Service is not ready"
+
+
+class NotEnoughMemory(ServiceError):
+    status, slug, title = 507, "not-enough-memory", "Not enough memory"

@@ -85,7 +85,7 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         for listener in sockets or ():
             host, port, *_ = listener.getsockname()
-            _announce(local_url(host, port), keys=bool(self._settings.api_keys))
+            _announce(local_url(host, port), self._settings)
 
     def stop(self, number: int) -> None:
         """Start to drain, not ready any more; after a second Ctrl-C exit at once."""
@@ -134,16 +134,17 @@ def _bound(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _announce(url: str, *, keys: bool) -> None:
+def _announce(url: str, settings: Settings) -> None:
     _log.info("ready on %s", url, extra={"url": url})
     if not sys.stderr.isatty():
         return
-    key = " -H 'authorization: Bearer KEY'" if keys else ""
+    key = " -H 'authorization: Bearer KEY'" if settings.keyed else ""
+    docs = f"Documentation of the API: {url}/docs\n" if settings.pages else ""
     body = '{"speaker": "user", "text": "Hello, can I change the date of my booking?"}'
     typer.echo(
         f"\nTry this in another terminal:\n\n"
         f"  curl {url}/sessions/me/turn -H 'content-type: application/json'{key} \\\n"
         f"    -d '{body}'\n\n"
-        f"Documentation of the API: {url}/docs\nCtrl-C stops the service.\n",
+        f"{docs}Ctrl-C stops the service.\n",
         err=True,
     )

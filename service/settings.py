@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError as UnreadableError
 
 from turnwise.models import DEFAULT_MODEL
@@ -17,6 +17,7 @@ from turnwise.service.wire.keys import ApiKey
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 _PREFIX = "TURNWISE_"
+_HOST_NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 _REDIS = re.compile(r"(rediss?|unix)://|rediss?\+sentinel://[^/]+/[^/?]+")
 _OF_CLIENTS = {"TURNWISE_URL", "TURNWISE_KEY"}
 """Variables of the commands that talk to a running service."""
@@ -31,14 +32,15 @@ _REMOVED = {
 _REPORTED = (
     "max_body_bytes", "max_upload_bytes", "max_text_chars", "max_metadata_bytes", "max_turns",
     "max_candidates", "max_goals", "max_top_k", "max_pool_size",
+    "max_request_rate", "max_uploads", "max_pools", "max_pools_bytes",
     "queue_limit", "session_ttl", "request_timeout",
 )  # fmt: skip
 
 
 class Limits(BaseSettings):
-    """Limits of requests, sessions and pools. Three are settings; the rest are constants.
+    """Limits of requests, sessions, pools and namespaces. Those with a type are settings.
 
-    `GET /version` reports all of them. A request that exceeds one gets a problem that names it.
+    `GET /version` reports those in force. A request that exceeds one gets a problem that names it.
     """
 
     model_config = SettingsConfigDict(
@@ -48,11 +50,12 @@ class Limits(BaseSettings):
     max_body_bytes: ClassVar[int] = 1 << 20
     """Bytes of a request's body; uploads of candidates have their own limit."""
     max_text_chars: ClassVar[int] = 2000
-    """Characters of an utterance, a candidate or a goal; the encoder reads 256 word pieces."""
+    """Characters of an utterance, a candidate or a goal; the encoder reads 256 word pieces.
+    `/v1/rerank` cuts longer texts."""
     max_metadata_bytes: ClassVar[int] = 4096
     """Bytes of one candidate's metadata as JSON."""
     max_candidates: ClassVar[int] = 1000
-    """Candidates that a call to /rank gives."""
+    """Candidates that a call to /rank gives, or documents of /v1/rerank."""
     max_goals: ClassVar[int] = 64
     """Goals of a request, or its utterances to avoid."""
     max_top_k: ClassVar[int] = 100
@@ -67,6 +70,15 @@ class Limits(BaseSettings):
     max_pool_size: PositiveInt = 2_000_000
     """Candidates of a pool."""
 
+    max_request_rate: PositiveInt | None = None
+    """Requests that a namespace may send to a replica in a second; by default any number."""
+    max_uploads: PositiveInt | None = None
+    """Uploads that a namespace may have at once on a replica; by default any number."""
+    max_pools: PositiveInt | None = None
+    """Pools of a namespace; by default any number."""
+    max_pools_bytes: PositiveInt | None = None
+    """Bytes of all candidates of a namespace: ids, texts, metadata and vectors; by default any."""
+
 
 class Settings(Limits):
     """All settings. The service does not start if their values are unsafe together."""
@@ -77,8 +89,12 @@ class Settings(Limits):
     """Port to bind to; 0 takes a free one."""
     allow_anonymous: bool = False
     """Whether the service may bind to more than loopback without API keys."""
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    """Names, separated by commas, that requests may have in `Host`, beside `localhost`."""
     api_keys: tuple[ApiKey, ...] = ()
-    """JSON: `[{"name", "sha256", "scopes"}]`; `turnwise key NAME` makes one."""
+    """JSON: `[{"name", "sha256", "scopes", "expires"}]`; `turnwise key NAME` makes one."""
+    api_keys_file: Path | None = None
+    """File of more keys, as JSON like `TURNWISE_API_KEYS`; read again when it changes."""
 
     redis_url: str | None = None
     """`redis://`, `rediss://`, `unix://` or `redis+sentinel://`; by default a private Redis."""
@@ -87,7 +103,7 @@ class Settings(Limits):
     redis_timeout: Seconds = 2.0
     """Seconds that a command or a connection may take."""
     data_dir: Path = Path(".turnwise")
-    """Folder of the private Redis's files and of the exported model."""
+    """Folder of the private Redis's files, of the exported models and of trained indexes."""
 
     model: str = str(DEFAULT_MODEL)
     """A sentence-transformers folder or hub name."""
@@ -96,7 +112,8 @@ class Settings(Limits):
     pairwise: Path | None = None
     """Folder of a trained pairwise model, for pools with `"encoder": "pairwise"`."""
     reranker: Path | None = None
-    """Folder of a trained IoI network, for requests with `"rerank": "ioi"`."""
+    """Folder of a trained IoI network, for requests with `"rerank": "ioi"`, or of a cross-encoder,
+    for `"cross_encoder"`."""
     default_pool: Path | None = None
     """File of candidates (JSONL) for the pool `default`, loaded if there is no such pool yet."""
 
@@ -112,8 +129,11 @@ class Settings(Limits):
     drain_timeout: Seconds = 20.0
     """Seconds that running requests have to finish after SIGTERM."""
 
+    pages: bool = True
+    """Whether to serve the console, `/docs` and `/openapi.json`."""
+
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Lowest level that is logged."""
+    """Lowest level that is logged; the audit log is complete at any level."""
     log_text: bool = False
     """Whether logs may hold the texts of users."""
     tracing: bool = False
@@ -121,8 +141,9 @@ class Settings(Limits):
 
     @property
     def limits(self) -> dict[str, float]:
-        """Every limit that `GET /version` reports, by its name."""
-        return {name: getattr(self, name) for name in _REPORTED}
+        """Every limit in force, by its name."""
+        limits = {name: getattr(self, name) for name in _REPORTED}
+        return {name: limit for name, limit in limits.items() if limit is not None}
 
     @property
     def loopback(self) -> bool:
@@ -130,9 +151,30 @@ class Settings(Limits):
         return self.host in {"127.0.0.1", "::1", "localhost"}
 
     @property
+    def keyed(self) -> bool:
+        """Whether callers need an API key."""
+        return bool(self.api_keys or self.api_keys_file)
+
+    @property
+    def host_names(self) -> frozenset[str]:
+        """The names that requests may have in `Host`; empty if the service accepts any."""
+        if self.allowed_hosts or (self.loopback and not self.keyed):
+            return frozenset({"localhost", *self.allowed_hosts})
+        return frozenset()
+
+    @property
     def redis_folder(self) -> Path:
         """Where the private Redis keeps its files."""
         return self.data_dir / "redis"
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _host_names(cls, names: object) -> object:
+        if isinstance(names, str):
+            names = tuple(name.strip().lower() for name in names.split(",") if name.strip())
+            if wrong := [name for name in names if not _HOST_NAME.fullmatch(name)]:
+                raise ValueError(f"'{wrong[0]}' is not the name of a host, without a port")
+        return names
 
     @field_validator("redis_url")
     @classmethod
@@ -146,10 +188,11 @@ class Settings(Limits):
 
     @model_validator(mode="after")
     def _safe(self) -> Self:
-        if not (self.loopback or self.api_keys or self.allow_anonymous):
+        if not (self.loopback or self.keyed or self.allow_anonymous):
             raise ValueError(
                 f"other machines can reach host {self.host}, and there are no API keys: set "
-                "TURNWISE_API_KEYS, or TURNWISE_ALLOW_ANONYMOUS=true to serve without keys"
+                "TURNWISE_API_KEYS or TURNWISE_API_KEYS_FILE, or TURNWISE_ALLOW_ANONYMOUS=true to "
+                "serve without keys"
             )
         if len({key.sha256 for key in self.api_keys}) < len(self.api_keys):
             raise ValueError("TURNWISE_API_KEYS lists a key twice")

@@ -1,22 +1,22 @@
 """The HTTP API: `create_api` puts routes, middleware, errors and documentation together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from importlib.metadata import version
 from itertools import chain
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from starlette.middleware import Middleware
 
-from turnwise.service.api import console, ops, plan, pools, rank, sessions
+from turnwise.service.api import console, ops, plan, pools, rank, rerank, sessions
 from turnwise.service.api.docs import DESCRIPTION, TAGS, add_docs
 from turnwise.service.api.middleware import (
     BodyLimit,
     Cancellation,
+    HostNames,
     Observation,
     RequestIds,
-    Shedding,
 )
 from turnwise.service.api.openapi import add_openapi
 from turnwise.service.api.problems import add_problem_handlers
@@ -27,10 +27,10 @@ from turnwise.service.settings import Settings
 _ROUTERS = (
     sessions.router,
     rank.router,
+    rerank.router,
     plan.router,
     pools.router,
     ops.router,
-    console.router,
 )
 
 
@@ -45,6 +45,7 @@ def create_api(
         version=version("turnwise"),
         description=DESCRIPTION,
         openapi_tags=TAGS,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -53,22 +54,25 @@ def create_api(
         middleware=[
             Middleware(RequestIds),
             Middleware(Observation, metrics=metrics),
-            Middleware(Shedding),
+            Middleware(HostNames, names=settings.host_names),
             Middleware(BodyLimit, limits=settings),
             Middleware(Cancellation),
         ],
     )
     add_problem_handlers(app)
-    for router in _ROUTERS:
-        app.include_router(router)
-    add_docs(app)
     add_openapi(app, settings)
-    _create_series(metrics)
+    routers = [*_ROUTERS]
+    if settings.pages:
+        routers.append(console.router)
+        add_docs(app)
+    for router in routers:
+        app.include_router(router)
+    _create_series(metrics, routers)
     return app
 
 
-def _create_series(metrics: Metrics) -> None:
-    for route in chain.from_iterable(router.routes for router in _ROUTERS):
+def _create_series(metrics: Metrics, routers: Iterable[APIRouter]) -> None:
+    for route in chain.from_iterable(router.routes for router in routers):
         if isinstance(route, APIRoute):
             for method in route.methods or ():
                 metrics.requests.labels(method, route.path_format, route.status_code or 200)

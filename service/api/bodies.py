@@ -1,4 +1,4 @@
-"""Strict parsing of JSON requests, and JSON answers that are serialised once."""
+"""JSON requests, parsed strictly after the API key is checked; JSON answers, serialised once."""
 
 from codecs import BOM_UTF8
 from collections.abc import Callable, Coroutine, Mapping
@@ -9,18 +9,26 @@ from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
+from turnwise.service.api.dependencies import Access
+from turnwise.service.api.headers import UNCACHED
 from turnwise.service.api.limits import check_counts
 from turnwise.service.errors import InvalidRequest
 
 
 class JsonRoute(APIRoute):
-    """A route that parses JSON strictly: RFC 8259, no NaN, no lone surrogates, limited counts."""
+    """A route with a dependency `Access`, which it checks before it reads the body.
+
+    It parses JSON strictly: RFC 8259, no NaN, no lone surrogates, limited counts.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return a handler that gives the route a request with the strict parser."""
         handle = super().get_route_handler()
+        calls = (dependency.call for dependency in self.dependant.dependencies)
+        access = next(call for call in calls if isinstance(call, Access))
 
         async def strict(request: Request) -> Response:
+            await access.check(request)
             return await handle(_StrictRequest(request.scope, request.receive))
 
         return strict
@@ -55,7 +63,8 @@ def answer(
         timings_ms: Stages for the `Server-Timing` header.
         status: Status of the answer.
     """
-    response = Response(to_json(value, inf_nan_mode="null"), status, media_type="application/json")
+    body = to_json(value, inf_nan_mode="null")
+    response = Response(body, status, UNCACHED, media_type="application/json")
     if timings_ms:
         stages = (f"{stage};dur={ms:.3f}" for stage, ms in timings_ms.items())
         response.headers["Server-Timing"] = ", ".join(stages)

@@ -13,6 +13,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from turnwise.service.api.headers import page_headers
 from turnwise.service.errors import NotFound
 
 router = APIRouter(include_in_schema=False)
@@ -25,26 +26,11 @@ _MEDIA = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-_POLICY = "; ".join(
-    [
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self'",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",  # strings cannot become markup
-        "trusted-types 'none'",
-    ]
+_HEADERS = page_headers(
+    "img-src 'self'",
+    "require-trusted-types-for 'script'",  # strings cannot become markup
+    "trusted-types 'none'",
 )
-_HEADERS = {
-    "Cache-Control": "no-cache",  # browsers revalidate it, so that updates show at once
-    "Content-Security-Policy": _POLICY,
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
 
 
 @dataclass(frozen=True, slots=True)

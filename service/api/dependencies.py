@@ -1,6 +1,6 @@
 """Dependencies of routes, as annotations: services, the namespace of the caller, path names."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Annotated, cast
 
 from fastapi import Depends, Header, Path, Request
@@ -8,6 +8,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from turnwise.service.api.security import authorize, identify
 from turnwise.service.api.services import Services
+from turnwise.service.observe.logs import namespace
 from turnwise.service.wire.fields import Name
 from turnwise.service.wire.keys import Scope
 
@@ -32,23 +33,67 @@ NamespaceHeader = Annotated[
 ]
 
 
-def _acting(*scopes: Scope) -> Callable[..., Awaitable[str]]:
-    async def namespace(
-        services: ServicesDep, credentials: Credentials, turnwise_namespace: NamespaceHeader = None
-    ) -> str:
+class Access:
+    """The dependency of every route that takes an API key: the namespace in which the caller acts.
+
+    `JsonRoute` checks the key before it reads the body. As a dependency alone, FastAPI would check
+    it afterwards.
+    """
+
+    def __init__(self, *scopes: Scope, encodes: bool = False) -> None:
+        """Take the scopes; the caller needs one of them. `encodes`: requests need the encoder."""
+        self._scopes, self._encodes = scopes, encodes
+
+    async def check(self, request: Request) -> None:
+        """Note the caller, and the namespace in which it wants to act, in the request's state.
+
+        Raises:
+            Unauthenticated: The API key is missing, unknown or expired.
+            Forbidden: The key lacks the scope, or may not act in the namespace.
+            RequestRateExceeded: The namespace sends more requests a second than it may.
+            Overloaded: The texts of the request would wait too long for the encoder.
+        """
+        services, credentials = await _services(request), await _bearer(request)
         secret = credentials.credentials if credentials else None
-        caller = identify(services.settings.api_keys, secret)
-        return authorize(caller, scopes, turnwise_namespace)
+        request.state.caller = caller = identify(services.keys.current, secret)
+        asked = request.headers.get("turnwise-namespace")
+        request.state.namespace = caller.namespace if asked is None else asked
+        authorize(caller, self._scopes, request.state.namespace)
+        namespace.set(request.state.namespace)
+        services.admission.request(request.state.namespace)
+        if self._encodes:
+            services.check()
 
-    return namespace
+    async def __call__(
+        self,
+        request: Request,
+        _: Credentials,
+        turnwise_namespace: NamespaceHeader = None,  # noqa: ARG002
+    ) -> str:
+        """Return the namespace. The other arguments validate the header and document the route."""
+        return str(request.state.namespace)
 
 
-Selecting = Annotated[str, Depends(_acting("select"))]
+Selecting = Annotated[str, Depends(Access("select"))]
 """The caller's namespace; the caller may use sessions and search pools."""
-LookingAtPools = Annotated[str, Depends(_acting("select", "pools"))]
+Encoding = Annotated[str, Depends(Access("select", encodes=True))]
+"""The same, for requests that need the encoder."""
+LookingAtPools = Annotated[str, Depends(Access("select", "pools"))]
 """The caller's namespace; the caller may list pools. Either scope is enough."""
-EditingPools = Annotated[str, Depends(_acting("pools"))]
+EditingPools = Annotated[str, Depends(Access("pools"))]
 """The caller's namespace; the caller may change pools."""
+Administering = Annotated[str, Depends(Access("admin"))]
+"""The namespace that the caller names, or its own; the caller may list and delete sessions."""
+
+
+async def _one_upload(services: ServicesDep, acting: EditingPools) -> AsyncIterator[None]:
+    """Count an upload until its answer is sent."""
+    with services.admission.upload(acting):
+        yield
+
+
+Uploading = Depends(_one_upload)
+"""Rejects an upload beyond those that a namespace may have at once."""
 
 SessionId = Annotated[Name, Path(description="Chosen by the client.", examples=["c-1842"])]
 PoolName = Annotated[Name, Path(description="Chosen by the client.", examples=["default"])]

@@ -5,9 +5,10 @@ from importlib.resources import files
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
-from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.responses import FileResponse, HTMLResponse, Response
 
+from turnwise.service.api.bodies import answer
+from turnwise.service.api.headers import page_headers
 from turnwise.service.errors import (
     BodyTooLarge,
     BodyTooSlow,
@@ -18,6 +19,7 @@ from turnwise.service.errors import (
     InvalidRequest,
     NotFound,
     Overloaded,
+    RequestRateExceeded,
     ServiceError,
     Unauthenticated,
     UnsupportedMedia,
@@ -36,7 +38,8 @@ Every error is a problem document (RFC 9457, `application/problem+json`). Its `t
 an answer has the header `Retry-After`, the same request may succeed later.
 
 `PUT` answers 200 with the resource, whether it is new or existed before. `DELETE` of a session or a
-pool answers 204. `DELETE` of a turn or a candidate answers 200 with the new state.
+pool answers 204. `DELETE` of a turn or a candidate answers 200 with the new state, and of sessions
+by the prefix of their ids 200 with their number.
 
 Every answer has an `X-Request-ID`: that of the request if it is well-formed, else a new one. Two
 answers have none: 400 to a request that is not HTTP, and 431.
@@ -60,8 +63,29 @@ SERVER_TIMING = {
 ENCODING = (EncoderFailed, Overloaded, DeadlineExceeded, Draining)
 """The errors of every route that encodes."""
 
-_KEYED: tuple[type[ServiceError], ...] = (Unauthenticated, Forbidden, InvalidRequest, ServiceError)
+_KEYED: tuple[type[ServiceError], ...] = (
+    Unauthenticated, Forbidden, RequestRateExceeded, InvalidRequest, ServiceError,
+)  # fmt: skip
 _WITH_BODY = (*_KEYED, BodyTooLarge, BodyTooSlow, UnsupportedMedia)
+_HEADERS = page_headers("img-src 'self' data:")
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="docs/swagger-ui.css">
+</head>
+<body>
+<div id="swagger-ui"></div>
+<script src="docs/swagger-ui-bundle.js"></script>
+<script src="docs/start.js"></script>
+</body>
+</html>
+"""
+_START = 'SwaggerUIBundle({url: "openapi.json", dom_id: "#swagger-ui", deepLinking: true});\n'
+"""A file of its own, because the policy forbids scripts in the page."""
 _ASSETS = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css"}
 
 
@@ -82,25 +106,27 @@ def failures(*errors: type[ServiceError], body: bool = False, keyed: bool = True
 
 
 def add_docs(app: FastAPI) -> None:
-    """Serve `/docs`."""
+    """Serve `/docs` and the document behind it, `/openapi.json`."""
     router = APIRouter(include_in_schema=False)
 
+    @router.get("/openapi.json")
+    async def openapi() -> Response:
+        return answer(app.openapi())
+
     @router.get("/docs")
-    async def docs() -> HTMLResponse:
-        return get_swagger_ui_html(
-            openapi_url="openapi.json",
-            title=f"{app.title} {app.version}",
-            swagger_js_url="docs/swagger-ui-bundle.js",
-            swagger_css_url="docs/swagger-ui.css",
-            swagger_favicon_url="data:,",
-        )
+    async def docs() -> Response:
+        return HTMLResponse(_PAGE.format(title=f"{app.title} {app.version}"), headers=_HEADERS)
+
+    @router.get("/docs/start.js")
+    async def start() -> Response:
+        return Response(_START, headers=_HEADERS, media_type="text/javascript")
 
     @router.get("/docs/{asset}")
     async def asset(asset: str) -> Response:
         if asset not in _ASSETS:
             raise NotFound(f"there is nothing at /docs/{asset}")
         path = str(files("fastapi_offline") / "static" / asset)
-        return FileResponse(path, media_type=_ASSETS[asset])
+        return FileResponse(path, headers=_HEADERS, media_type=_ASSETS[asset])
 
     app.include_router(router)
 

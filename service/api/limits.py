@@ -10,7 +10,9 @@ from turnwise.service.wire.problems import FieldError, Loc
 
 ITEMS = {
     "candidates": "max_candidates",
+    "documents": "max_candidates",
     "ids": "max_candidates",
+    "exclude": "max_candidates",
     "goals": "max_goals",
     "avoid": "max_goals",
     "context": "max_turns",

@@ -1,13 +1,14 @@
 """Middleware of every request, as pure ASGI. The order is outermost first.
 
 - `RequestIds` gives each request an id.
-- `Observation` counts, times and logs requests, and answers unexpected exceptions.
-- `Shedding` rejects requests that would wait too long for the encoder.
+- `Observation` counts, times, logs and audits requests, and answers unexpected exceptions.
+- `HostNames` rejects requests for another host name.
 - `BodyLimit` rejects bodies that are too large or too slow.
 - `Cancellation` cancels a request whose client disconnected.
 """
 
 import asyncio
+import ipaddress
 import logging
 import re
 import secrets
@@ -17,14 +18,14 @@ from time import perf_counter
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from turnwise.service.api.audit import CLIENT_LEFT, audit
 from turnwise.service.api.problems import problem_response
-from turnwise.service.api.services import Services
 from turnwise.service.errors import (
     BodyTooLarge,
     BodyTooSlow,
     Draining,
     Forbidden,
-    Overloaded,
+    HostNotAllowed,
     ServiceError,
     Unauthenticated,
     UnsupportedMedia,
@@ -35,24 +36,10 @@ from turnwise.service.settings import Limits
 from turnwise.service.wire.problems import FieldError
 
 OTHER = "other"
-"""Label `route` of unknown paths and of the documentation."""
-CLIENT_LEFT = 499
-"""Status in logs and metrics if the client disconnected before the answer."""
-
+"""Label `route` of unknown paths."""
 BODY_SECONDS = 20.0
 """Seconds that a body may take, plus one for each `BODY_RATE` bytes."""
 BODY_RATE = 16_384
-
-_SHED = "turnwise.shed"
-"""Key in the scope of a request that was rejected before routing. Its value is the route."""
-
-_ENCODING = {
-    "turn": "/sessions/{session_id}/turn",
-    "rank": "/rank",
-    "plan": "/plan",
-    "search": "/pools/{name}/search",
-}
-"""The routes that need the encoder (every POST does), by the last part of the path."""
 
 _METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"}
 _PROBES = {"/livez", "/readyz", "/metrics"}
@@ -61,7 +48,10 @@ _REJECTED: dict[int, Rejected] = {
     Unauthenticated.status: "unauthenticated",
     Forbidden.status: "forbidden",
     BodyTooLarge.status: "body_too_large",
+    HostNotAllowed.status: "host_not_allowed",
 }
+_PORT = re.compile(r":\d*$")
+_MOST_NAME = 253
 _SANE_ID = re.compile(r"[A-Za-z0-9._~-]{1,128}")
 
 _DISCONNECT: Message = {"type": "http.disconnect"}
@@ -144,12 +134,13 @@ class Observation(_HttpMiddleware):
             self._record(scope, status or CLIENT_LEFT, perf_counter() - begin)
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
-        route = scope.get(_SHED) or getattr(scope.get("route"), "path_format", OTHER)
+        route = getattr(scope.get("route"), "path_format", OTHER)
         method = scope["method"] if scope["method"] in _METHODS else OTHER
         self._metrics.requests.labels(method, route, status).inc()
         self._metrics.request_seconds.labels(method, route).observe(seconds)
         if status in _REJECTED:
             self._metrics.rejected_requests.labels(_REJECTED[status]).inc()
+        audit(scope, status)
         ms = round(seconds * 1e3, 2)
         _access.log(
             logging.DEBUG if route in _PROBES else logging.INFO,
@@ -165,20 +156,43 @@ def _done_with_cancellation() -> None:
     task.uncancel()
 
 
-class Shedding(_HttpMiddleware):
-    """Rejects requests that would wait too long for the encoder, before they are read or routed."""
+class HostNames(_HttpMiddleware):
+    """Rejects requests whose `Host` has a name that the service does not have.
+
+    A web page can point its own name at this machine (DNS rebinding), and the browser then lets it
+    read the answers. Its requests still carry its name. An IP address is accepted: nobody can point
+    it elsewhere, and the probes of Kubernetes send it.
+    """
+
+    def __init__(self, app: ASGIApp, names: frozenset[str]) -> None:
+        super().__init__(app)
+        self._names = names
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        posted = scope["method"] == "POST"
-        if route := _ENCODING.get(scope["path"].rpartition("/")[2]) if posted else None:
-            services: Services = scope["app"].state.services
-            try:
-                services.check()
-            except Overloaded as error:
-                scope[_SHED] = route
-                await problem_response(error)(scope, receive, send)
+        hosts = Headers(scope=scope).getlist("host") if self._names else ()
+        for host in hosts:
+            name = _PORT.sub("", host).rstrip(".").lower()
+            if name and name not in self._names and not _is_address(name):  # HTTP/1.0 has no name
+                await problem_response(_not_allowed(host))(scope, receive, send)
                 return
         await self.app(scope, receive, send)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _not_allowed(host: str) -> HostNotAllowed:
+    error = FieldError(("header", "host"), "should be localhost, an IP address, or an allowed name")
+    shown = host[:_MOST_NAME]
+    return HostNotAllowed(
+        f"the service does not answer to '{shown}'; TURNWISE_ALLOWED_HOSTS lists allowed names",
+        [error],
+    )
 
 
 class BodyLimit(_HttpMiddleware):
@@ -192,11 +206,9 @@ class BodyLimit(_HttpMiddleware):
         most, seen, whole = self._most(scope), 0, False
         begin: float | None = None  # set when the first part is read
         too_large = BodyTooLarge(f"the body has more than the limit of {most} bytes")
-        if error := _encoded(scope) or (too_large if _declared(scope) > most else None):
-            await problem_response(error, {"Connection": "close"})(scope, receive, send)
-            return
+        encoded, oversized = _encoded(scope), _declared(scope) > most
 
-        async def counted() -> Message:
+        async def read() -> Message:
             nonlocal begin, seen, whole
             begin = begin or asyncio.get_running_loop().time()
             until = None if whole else begin + BODY_SECONDS + seen / BODY_RATE
@@ -209,6 +221,18 @@ class BodyLimit(_HttpMiddleware):
             whole = not message.get("more_body", False)
             if seen > most:
                 raise too_large
+            return message
+
+        async def counted() -> Message:
+            # Errors are raised here rather than at once, so that the route checks the key first.
+            if oversized:
+                raise too_large
+            message = await read()
+            # A client whose connection is closed with its body unread may lose the answer.
+            while encoded and not whole and seen <= self._limits.max_body_bytes:
+                await read()
+            if encoded:
+                raise encoded
             return message
 
         await self.app(scope, counted, send)

@@ -8,13 +8,14 @@ from fastapi.openapi.utils import get_openapi
 
 from turnwise.service.api.limits import ITEMS, NUMBERS
 from turnwise.service.settings import Settings
+from turnwise.service.wire.filters import FILTER_SCHEMAS
 from turnwise.service.wire.problems import Problem
 
 Json = dict[str, Any]
 
 
 def add_openapi(app: FastAPI, settings: Settings) -> None:
-    """Serve `/openapi.json` as this service is configured, so that clients can be generated."""
+    """Let `app.openapi` describe the API as this service is configured."""
 
     def document() -> Json:
         if app.openapi_schema is None:
@@ -34,11 +35,15 @@ def _document(app: FastAPI, settings: Settings) -> Json:
     )
     problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     document["components"]["schemas"] |= problem.pop("$defs") | {"Problem": problem}
+    document["components"]["schemas"] |= FILTER_SCHEMAS
+    for node in list(_nodes(document["components"]["schemas"])):
+        _refer_to_filter(node)
     for node in list(_sent(document)):
         _limit(node, settings)
-    for node in list(_nodes(document)):
-        _leave_out(node, settings)
-    if not settings.api_keys:
+    missing = _missing(settings)
+    for node in reversed(list(_nodes(document))):  # the parts of a node before the node
+        _leave_out(node, missing)
+    if not settings.keyed:
         _open_to_all(document)
     return document
 
@@ -68,6 +73,12 @@ def _sent(document: Json) -> Iterator[Json]:
                 waiting.append(schemas[name])
 
 
+def _refer_to_filter(node: Json) -> None:
+    """Let a property `where` refer to the schema of filters."""
+    if where := node.get("properties", {}).get("where"):
+        where["anyOf"] = [{"$ref": "#/components/schemas/Filter"}, {"type": "null"}]
+
+
 def _limit(node: Json, settings: Settings) -> None:
     """Add the limits to the properties of a schema, or to a query parameter."""
     fields = dict(node["properties"]) if isinstance(node.get("properties"), dict) else {}
@@ -81,15 +92,25 @@ def _limit(node: Json, settings: Settings) -> None:
                 case "integer" if name in NUMBERS:
                     kind["maximum"] = getattr(settings, NUMBERS[name])
                 case "string" if name == "text":
-                    kind["maxLength"] = settings.max_text_chars
+                    kind.setdefault("maxLength", settings.max_text_chars)
 
 
-def _leave_out(node: Json, settings: Settings) -> None:
-    """Remove the options for a model that this service does not have."""
-    if "anyOf" in node and not settings.reranker:
-        node["anyOf"] = [kind for kind in node["anyOf"] if kind.get("const") != "ioi"]
-    if "pairwise" in node.get("enum", ()) and not settings.pairwise:
-        node["enum"] = [name for name in node["enum"] if name != "pairwise"]
+def _leave_out(node: Json, missing: set[str]) -> None:
+    """Remove the options for models that this service does not have."""
+    if "enum" in node:
+        node["enum"] = [name for name in node["enum"] if name not in missing]
+    if "anyOf" in node:
+        node["anyOf"] = [kind for kind in node["anyOf"] if kind.get("enum") != []]
+
+
+def _missing(settings: Settings) -> set[str]:
+    """Return the names of models that this service does not have."""
+    from turnwise.models.rerankers import reranker_kind  # noqa: PLC0415 - loads torch
+
+    pairwise = set() if settings.pairwise else {"pairwise"}
+    if settings.reranker is None:
+        return pairwise | {"ioi", "cross_encoder"}
+    return pairwise | {"cross_encoder" if reranker_kind(settings.reranker) else "ioi"}
 
 
 def _open_to_all(document: Json) -> None:

@@ -1,7 +1,6 @@
 """Routes for operators: probes, metrics and version. They need no API key."""
 
 import asyncio
-import logging
 import platform
 from importlib.metadata import version as installed_version
 from typing import TYPE_CHECKING
@@ -23,17 +22,13 @@ if TYPE_CHECKING:  # loads torch
 
 router = APIRouter(tags=["operation"])
 
-_PING_SECONDS = 0.8
-"""Less than the one second after which a Kubernetes probe times out by default."""
 _FAILURES = {
     "model": "the model fails on every batch",
-    "pools": "not every pool is loaded",
+    "pools": "a pool that was in use is not loaded or not indexed yet",
     "redis": "Redis does not answer or rejects writes",
     "encoder": "the device does not finish a batch",
     "not_draining": "the service is stopping",
 }
-
-_log = logging.getLogger("turnwise.api")
 
 
 @router.head("/livez", include_in_schema=False)  # some load balancers send HEAD
@@ -64,7 +59,10 @@ async def livez(services: ServicesDep) -> Response:
     responses=failures(NotReady, keyed=False),
 )
 async def readyz(services: ServicesDep) -> Response:
-    """Answers 200 when all pools are loaded, Redis accepts writes and the encoder makes progress.
+    """Answers 200 when the pools are ready, Redis accepts writes and the encoder makes progress.
+
+    These are the pools that were in use at the last stop. Each is loaded, and indexed if it is
+    large; once that is so, later changes of pools do not turn readiness off.
 
     The service accepts connections only after the model is loaded and warm.
     """
@@ -117,19 +115,9 @@ async def _checks(services: Services) -> dict[str, bool]:
     checks = {
         "model": all(queue.healthy for queue in services.queues),
         "pools": services.pools.ready,
-        "redis": await _answers(services),
+        "redis": await services.ping(),
         "encoder": not any(queue.stalled for queue in services.queues),
         "not_draining": not services.draining.is_set(),
     }
     services.metrics.ready.set(all(checks.values()))
     return checks
-
-
-async def _answers(services: Services) -> bool:
-    try:
-        async with asyncio.timeout(_PING_SECONDS):
-            await services.ping()
-    except Exception as error:
-        _log.warning("Redis does not answer or rejects writes: %s", type(error).__name__)
-        return False
-    return True

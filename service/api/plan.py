@@ -6,7 +6,7 @@ from fastapi import APIRouter, Body
 from starlette.responses import Response
 
 from turnwise.service.api.bodies import JsonRoute, answer
-from turnwise.service.api.dependencies import Selecting, ServicesDep
+from turnwise.service.api.dependencies import Encoding, ServicesDep
 from turnwise.service.api.docs import ENCODING, SERVER_TIMING, failures
 from turnwise.service.api.limits import check_limits
 from turnwise.service.errors import Conflict, SessionNotFound, StateUnavailable
@@ -40,7 +40,7 @@ _EXAMPLES = {
 )
 async def plan(
     services: ServicesDep,
-    namespace: Selecting,
+    namespace: Encoding,
     request: Annotated[PlanRequest, Body(openapi_examples=_EXAMPLES)],
 ) -> Response:
     """Returns the best order, or the `top` best. If `optimal` is true, no other order is better."""

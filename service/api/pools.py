@@ -8,12 +8,14 @@ from starlette.responses import Response, StreamingResponse
 from turnwise.service.api.bodies import JsonRoute, answer
 from turnwise.service.api.dependencies import (
     EditingPools,
+    Encoding,
     LookingAtPools,
     PoolName,
-    Selecting,
     ServicesDep,
+    Uploading,
 )
 from turnwise.service.api.docs import ENCODING, failures
+from turnwise.service.api.headers import UNCACHED
 from turnwise.service.api.limits import check_limits
 from turnwise.service.api.uploads import progress_lines, read_candidates
 from turnwise.service.errors import (
@@ -21,19 +23,25 @@ from turnwise.service.errors import (
     Conflict,
     Draining,
     EncoderFailed,
+    NamespaceFull,
+    NotEnoughMemory,
     PoolFull,
     PoolNotFound,
     PoolNotReady,
     StateUnavailable,
+    TooManyUploads,
 )
 from turnwise.service.selection.deadline import deadline
 from turnwise.service.wire.fields import CandidateId
 from turnwise.service.wire.pools import (
     NDJSON,
+    AliasRequest,
     Edited,
     PoolInfo,
     PoolList,
     PoolRequest,
+    RemovalRequest,
+    Removed,
     SearchAnswer,
     SearchRequest,
     UploadedCandidate,
@@ -75,7 +83,7 @@ _PROGRESS = {
 )  # fmt: skip
 async def list_pools(services: ServicesDep, namespace: LookingAtPools) -> Response:
     """Returns the pools of the caller's namespace, sorted by name."""
-    return answer(PoolList.model_construct(pools=services.pools.list(namespace)))
+    return answer(PoolList.model_construct(pools=await services.pools.list(namespace)))
 
 
 @router.put(
@@ -83,7 +91,7 @@ async def list_pools(services: ServicesDep, namespace: LookingAtPools) -> Respon
     operation_id="put_pool",
     summary="Create a pool or change its description",
     response_model=PoolInfo,
-    responses=failures(Conflict, StateUnavailable, body=True),
+    responses=failures(Conflict, NamespaceFull, StateUnavailable, body=True),
 )
 async def put_pool(
     services: ServicesDep, namespace: EditingPools, name: PoolName, pool: PoolRequest
@@ -106,11 +114,44 @@ async def get_pool(services: ServicesDep, namespace: LookingAtPools, name: PoolN
     operation_id="delete_pool",
     summary="Delete a pool",
     status_code=204,
-    responses=failures(PoolNotFound, StateUnavailable),
+    responses=failures(Conflict, PoolNotFound, StateUnavailable),
 )
 async def delete_pool(services: ServicesDep, namespace: EditingPools, name: PoolName) -> Response:
-    """Deletes the pool and all its candidates."""
+    """Deletes the pool and all its candidates. A pool that an alias points at is not deleted."""
     await services.pools.drop(namespace, name)
+    return Response(status_code=204)
+
+
+@router.put(
+    "/{name}/alias",
+    operation_id="put_alias",
+    summary="Create an alias or move it to another pool",
+    response_model=PoolInfo,
+    responses=failures(Conflict, PoolNotFound, PoolNotReady, StateUnavailable, body=True),
+)
+async def put_alias(
+    services: ServicesDep,
+    namespace: EditingPools,
+    name: PoolName,
+    alias: Annotated[AliasRequest, Body(examples=[{"to": "shop-2", "expected": "shop-1"}])],
+) -> Response:
+    """The name then stands for the pool wherever a request names a pool. Returns the pool.
+
+    A replica goes on with the former pool until it has read the other one.
+    """
+    return answer(await services.pools.point(namespace, name, alias.to, alias.expected))
+
+
+@router.delete(
+    "/{name}/alias",
+    operation_id="delete_alias",
+    summary="Delete an alias",
+    status_code=204,
+    responses=failures(PoolNotFound, StateUnavailable),
+)
+async def delete_alias(services: ServicesDep, namespace: EditingPools, name: PoolName) -> Response:
+    """Deletes the alias, and not its pool."""
+    await services.pools.unpoint(namespace, name)
     return Response(status_code=204)
 
 
@@ -120,11 +161,12 @@ async def delete_pool(services: ServicesDep, namespace: EditingPools, name: Pool
     summary="Add or replace candidates",
     response_model=Edited,
     openapi_extra=_UPLOAD,
+    dependencies=[Uploading],
     responses={
         200: _PROGRESS,
         **failures(
-            PoolNotFound, PoolFull, PoolNotReady, StateUnavailable, EncoderFailed, Draining,
-            body=True,
+            PoolNotFound, PoolFull, NamespaceFull, TooManyUploads, PoolNotReady, StateUnavailable,
+            EncoderFailed, Draining, NotEnoughMemory, body=True,
         ),
     },
 )  # fmt: skip
@@ -142,13 +184,30 @@ async def put_candidates(
     last line holds the result or the problem.
     """
     await services.pools.find(namespace, name)  # fails before the body is read or the stream begins
-    candidates = await read_candidates(request, services.settings)
+    candidates = await read_candidates(request, services.settings, services.pools.memory)
     if NDJSON not in accept:
         return answer(await services.pools.upsert(namespace, name, candidates, None))
     lines = progress_lines(
-        lambda progress: services.pools.upsert(namespace, name, candidates, progress)
+        request, lambda progress: services.pools.upsert(namespace, name, candidates, progress)
     )
-    return StreamingResponse(lines, media_type=NDJSON)
+    return StreamingResponse(lines, headers=UNCACHED, media_type=NDJSON)
+
+
+@router.post(
+    "/{name}/candidates/delete",
+    operation_id="delete_candidates",
+    summary="Delete many candidates",
+    response_model=Removed,
+    responses=failures(PoolNotFound, PoolNotReady, StateUnavailable, body=True),
+)
+async def delete_candidates(
+    services: ServicesDep,
+    namespace: EditingPools,
+    name: PoolName,
+    removal: Annotated[RemovalRequest, Body(examples=[{"ids": ["late-parcel"]}])],
+) -> Response:
+    """Makes one new version without these candidates. Ids that the pool lacks are counted."""
+    return answer(await services.pools.remove_many(namespace, name, removal.ids))
 
 
 @router.delete(
@@ -177,12 +236,12 @@ async def delete_candidate(
 )
 async def search_pool(
     services: ServicesDep,
-    namespace: Selecting,
+    namespace: Encoding,
     name: PoolName,
     search: Annotated[SearchRequest, Body(examples=[{"text": "Where is my parcel?"}])],
 ) -> Response:
     """Ranks the candidates with the text as the whole context."""
     check_limits(services.settings, search)
     async with deadline(services.settings.request_timeout):
-        found = await services.ranking.search(namespace, name, search.text, search.top_k)
+        found = await services.ranking.search(namespace, name, search)
     return answer(SearchAnswer.model_construct(candidates=found))

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from turnwise.service.api.headers import UNCACHED
 from turnwise.service.errors import (
     Forbidden,
     InvalidRequest,
@@ -48,7 +49,9 @@ def problem_response(error: ServiceError, headers: Mapping[str, str] | None = No
     document = problem(error).model_dump(exclude_none=True)
     if not error.errors:
         del document["errors"]
-    response = Response(to_json(document), error.status, headers, PROBLEM_JSON)
+    response = Response(
+        to_json(document), error.status, UNCACHED | dict(headers or {}), PROBLEM_JSON
+    )
     if error.retry_after is not None:
         response.headers["Retry-After"] = str(error.retry_after)
     if challenge := _CHALLENGES.get(type(error)):
@@ -64,7 +67,9 @@ def add_problem_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(ServiceError)
     async def service_error(request: Request, error: ServiceError) -> Response:
-        return problem_response(placed(error, "query" if request.method == "GET" else "body"))
+        return problem_response(
+            placed(error, "body" if request.method in {"POST", "PUT"} else "query")
+        )
 
     @app.exception_handler(RequestValidationError)
     async def validation_error(_: Request, error: RequestValidationError) -> Response:

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Body
 from starlette.responses import Response
 
 from turnwise.service.api.bodies import JsonRoute, answer
-from turnwise.service.api.dependencies import Selecting, ServicesDep
+from turnwise.service.api.dependencies import Encoding, ServicesDep
 from turnwise.service.api.docs import ENCODING, SERVER_TIMING, failures
 from turnwise.service.api.limits import check_limits
 from turnwise.service.errors import (
@@ -59,7 +59,7 @@ _EXAMPLES = {
 )  # fmt: skip
 async def rank(
     services: ServicesDep,
-    namespace: Selecting,
+    namespace: Encoding,
     request: Annotated[RankRequest, Body(openapi_examples=_EXAMPLES)],
 ) -> Response:
     """Ranks by next-utterance score or, with goals, by how well a candidate leads toward them.

@@ -4,6 +4,7 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from turnwise.service.errors import Forbidden, Unauthenticated
 from turnwise.service.wire.keys import ApiKey, Scope
@@ -16,20 +17,30 @@ NAMESPACE = "default"
 class Caller:
     """The holder of an API key."""
 
-    namespace: str
+    key: str | None
+    """The name of the key; None if the service has no keys."""
     scopes: frozenset[Scope]
 
+    @property
+    def namespace(self) -> str:
+        """The namespace of the key."""
+        return self.key or NAMESPACE
 
-_ANYBODY = Caller(NAMESPACE, frozenset({"select", "pools"}))
+
+_ANYBODY = Caller(None, frozenset({"select", "pools"}))
 
 
-def identify(keys: Sequence[ApiKey], secret: str | None) -> Caller:
+def identify(keys: Sequence[ApiKey] | None, secret: str | None) -> Caller:
     """Return the holder of a key. It compares all keys, so that the time reveals nothing.
 
+    Args:
+        keys: The keys of the service; None if it takes none.
+        secret: The key that the caller sent.
+
     Raises:
-        Unauthenticated: The service has API keys, and this is not one of them.
+        Unauthenticated: The service has API keys, and this is not one of them, or has expired.
     """
-    if not keys:
+    if keys is None:
         return _ANYBODY
     if secret is None:
         raise Unauthenticated("send an API key: Authorization: Bearer KEY")
@@ -37,24 +48,27 @@ def identify(keys: Sequence[ApiKey], secret: str | None) -> Caller:
     matches = [key for key in keys if hmac.compare_digest(key.sha256, digest)]
     if not matches:
         raise Unauthenticated("the API key is unknown")
-    return Caller(matches[0].name, matches[0].scopes)
+    now = datetime.now(UTC)
+    valid = [key for key in matches if key.expires is None or key.expires > now]
+    if not valid:
+        raise Unauthenticated(f"the API key expired at {matches[0].expires}")
+    return Caller(valid[0].name, valid[0].scopes)
 
 
-def authorize(caller: Caller, scopes: Sequence[Scope], namespace: str | None) -> str:
-    """Return the namespace in which the caller acts.
+def authorize(caller: Caller, scopes: Sequence[Scope], namespace: str) -> None:
+    """Check that the caller may act in a namespace.
 
     Args:
         caller: The holder of the key.
         scopes: The caller needs one of these.
-        namespace: Another namespace; only the scope `admin` may ask for it.
+        namespace: With the scope `admin` any, else the caller's own.
 
     Raises:
         Forbidden: The caller lacks a scope.
     """
     if "admin" in caller.scopes:
-        return namespace or caller.namespace
+        return
     if caller.scopes.isdisjoint(scopes):
-        raise Forbidden(f"this API key lacks the scope '{scopes[0]}'")
-    if namespace not in {None, caller.namespace}:
+        raise Forbidden(f"this needs an API key with the scope '{scopes[0]}'")
+    if namespace != caller.namespace:
         raise Forbidden("another namespace needs an API key with the scope 'admin'")
-    return caller.namespace

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from turnwise.service.api.admission import Admission
+from turnwise.service.api.keys import ApiKeys
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings
 
@@ -24,6 +26,8 @@ class Services:
 
     settings: Settings
     metrics: Metrics
+    admission: Admission
+    keys: ApiKeys
     encoder: "UtteranceEncoder"
     turns: "Turns"
     sessions: "Sessions"
@@ -31,8 +35,8 @@ class Services:
     planning: "Planning"
     pools: "Pools"
     queues: Sequence["EncoderQueue"]
-    ping: Callable[[], Awaitable[object]]
-    """Writes to Redis; raises an exception if Redis rejects the write."""
+    ping: Callable[[], Awaitable[bool]]
+    """Returns whether Redis accepts writes."""
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     """Set after SIGTERM: `/readyz` fails, but the service still answers requests."""
 

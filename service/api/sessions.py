@@ -1,12 +1,19 @@
-"""The routes `/sessions`: post and undo turns, read transcripts and score matrices."""
+"""The routes `/sessions`: post and undo turns, read transcripts and score matrices, erase."""
 
+import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Header, Query
+from fastapi import APIRouter, Body, Header, Query, Request
 from starlette.responses import Response
 
 from turnwise.service.api.bodies import JsonRoute, answer
-from turnwise.service.api.dependencies import Selecting, ServicesDep, SessionId
+from turnwise.service.api.dependencies import (
+    Administering,
+    Encoding,
+    Selecting,
+    ServicesDep,
+    SessionId,
+)
 from turnwise.service.api.docs import ENCODING, SERVER_TIMING, failures
 from turnwise.service.api.limits import check_limits
 from turnwise.service.errors import (
@@ -23,16 +30,20 @@ from turnwise.service.errors import (
 )
 from turnwise.service.selection.deadline import deadline
 from turnwise.service.wire.sessions import (
+    DeletionQuery,
     ScoreMatrix,
     ScoresQuery,
     SessionRequest,
+    SessionsDeleted,
+    SessionsPage,
+    SessionsQuery,
     Transcript,
     TurnAnswer,
     TurnRequest,
     Undone,
 )
 
-router = APIRouter(prefix="/sessions/{session_id}", tags=["sessions"], route_class=JsonRoute)
+router = APIRouter(prefix="/sessions", tags=["sessions"], route_class=JsonRoute)
 
 IdempotencyKey = Annotated[
     str | None,
@@ -59,7 +70,7 @@ _SAID = {
 
 
 @router.post(
-    "/turn",
+    "/{session_id}/turn",
     operation_id="post_turn",
     summary="Post a turn and get the best candidates",
     response_model=TurnAnswer,
@@ -73,7 +84,7 @@ _SAID = {
 )  # fmt: skip
 async def post_turn(
     services: ServicesDep,
-    namespace: Selecting,
+    namespace: Encoding,
     session_id: SessionId,
     turn: Annotated[TurnRequest, Body(openapi_examples=_SAID)],
     idempotency_key: IdempotencyKey = None,
@@ -89,21 +100,24 @@ async def post_turn(
 
 
 @router.put(
-    "",
+    "/{session_id}",
     operation_id="put_session",
-    summary="Set the responder before the first turn",
+    summary="Set the responder or the filter",
     response_model=Transcript,
     responses=failures(SessionStarted, StateUnavailable, body=True),
 )
 async def put_session(
     services: ServicesDep, namespace: Selecting, session_id: SessionId, session: SessionRequest
 ) -> Response:
-    """Needed only if the responder is not `bot`. The first turn fixes the responder."""
+    """Needed only if the responder is not `bot`, or all turns share a filter.
+
+    The first turn fixes the responder. The filter may change at any time.
+    """
     return answer(await services.sessions.open(namespace, session_id, session))
 
 
 @router.get(
-    "",
+    "/{session_id}",
     operation_id="get_session",
     summary="Read the transcript",
     response_model=Transcript,
@@ -117,7 +131,7 @@ async def get_session(
 
 
 @router.delete(
-    "",
+    "/{session_id}",
     operation_id="delete_session",
     summary="Delete a session",
     status_code=204,
@@ -132,7 +146,7 @@ async def delete_session(
 
 
 @router.delete(
-    "/turns/last",
+    "/{session_id}/turns/last",
     operation_id="undo_turn",
     summary="Undo the last turn",
     response_model=Undone,
@@ -144,7 +158,7 @@ async def undo_turn(services: ServicesDep, namespace: Selecting, session_id: Ses
 
 
 @router.get(
-    "/scores",
+    "/{session_id}/scores",
     operation_id="get_scores",
     summary="Read the score matrix",
     response_model=ScoreMatrix,
@@ -154,7 +168,7 @@ async def undo_turn(services: ServicesDep, namespace: Selecting, session_id: Ses
 )
 async def get_scores(
     services: ServicesDep,
-    namespace: Selecting,
+    namespace: Encoding,
     session_id: SessionId,
     query: Annotated[ScoresQuery, Query()],
 ) -> Response:
@@ -162,4 +176,45 @@ async def get_scores(
     check_limits(services.settings, query)
     async with deadline(services.settings.request_timeout):
         matrix = await services.sessions.scores(namespace, session_id, query.pool, query.ids, query)
-    return answer(matrix)
+    # A large matrix takes a while, during which the event loop can continue.
+    return await asyncio.to_thread(answer, matrix)
+
+
+@router.get(
+    "",
+    operation_id="list_sessions",
+    summary="List sessions",
+    response_model=SessionsPage,
+    responses=failures(StateUnavailable),
+)
+async def list_sessions(
+    services: ServicesDep, namespace: Administering, query: Annotated[SessionsQuery, Query()]
+) -> Response:
+    """Returns ids a page at a time, in no order. It needs the scope `admin`.
+
+    The pages hold every session that exists from the first request to the last one, and maybe some
+    that began or ended meanwhile. An id may come twice.
+    """
+    return answer(await services.sessions.page(namespace, query.prefix or "", query.cursor))
+
+
+@router.delete(
+    "",
+    operation_id="delete_sessions",
+    summary="Delete the sessions whose ids begin with a prefix",
+    response_model=SessionsDeleted,
+    responses=failures(StateUnavailable),
+)
+async def delete_sessions(
+    request: Request,
+    services: ServicesDep,
+    namespace: Administering,
+    query: Annotated[DeletionQuery, Query()],
+) -> Response:
+    """A request deletes a part of them: send the next one with its `cursor` until that is null.
+
+    It needs the scope `admin`. A deletion that was interrupted can be sent again, with the last
+    cursor or from the beginning.
+    """
+    request.state.prefix = query.prefix  # for the audit log
+    return answer(await services.sessions.erase(namespace, query.prefix, query.cursor))

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.requests import Request
 
+from turnwise.service.api.audit import CLIENT_LEFT
 from turnwise.service.api.bodies import parse_json
 from turnwise.service.api.limits import text_error
 from turnwise.service.api.problems import invalid, placed, problem
@@ -21,24 +22,30 @@ from turnwise.service.errors import (
     UnsupportedMedia,
 )
 from turnwise.service.pools import Candidate
+from turnwise.service.pools.memory import Memory
 from turnwise.service.settings import Limits
 from turnwise.service.wire.pools import NDJSON, Edited, UploadedCandidate, UploadStep
-from turnwise.service.wire.problems import FieldError, Loc
+from turnwise.service.wire.problems import FieldError, Loc, Problem
 
 _MOST_ERRORS = 20
 _MOST_FIELDS = 20
 _MOST_ARRAY_BYTES = 32 << 20
-"""Limit of an array. It is parsed whole, which takes up to twenty times its size in memory."""
+"""Limit of an array, which is parsed whole."""
+_PARSED = 20
+"""Bytes of memory that a byte of JSON may become."""
 
 Progress = Callable[[int, int], None]
 
 _log = logging.getLogger("turnwise.api")
 
 
-async def read_candidates(request: Request, limits: Limits) -> list[Candidate]:
+async def read_candidates(request: Request, limits: Limits, memory: Memory) -> list[Candidate]:
     """Return the candidates of a JSON array or of NDJSON, whose lines are parsed as they arrive.
 
+    A thread parses them, so that the event loop can continue.
+
     Raises:
+        NotEnoughMemory: The candidates do not fit into memory.
         UnsupportedMedia: The content type is neither.
         InvalidRequest: Candidates are invalid; the error lists their places.
         BodyTooLarge: The body has more bytes than the limit.
@@ -46,20 +53,23 @@ async def read_candidates(request: Request, limits: Limits) -> list[Candidate]:
     upload = _Upload(limits)
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media in {NDJSON, "application/jsonl", "application/ndjson"}:
-        await _read_lines(request, upload)
+        await _read_lines(request, upload, memory)
     elif media == "application/json":
-        # A thread parses it, so that the event loop can continue.
-        await asyncio.to_thread(_read_array, await _read_whole(request), upload)
+        await _in_thread(upload.add_array, await _read_whole(request), memory)
     else:
         raise UnsupportedMedia(f"send a JSON array as application/json, or lines as {NDJSON}")
     return upload.candidates()
 
 
-async def progress_lines(work: Callable[[Progress], Awaitable[Edited]]) -> AsyncIterator[bytes]:
+async def progress_lines(
+    request: Request, work: Callable[[Progress], Awaitable[Edited]]
+) -> AsyncIterator[bytes]:
     """Yield a line of progress for each step of the work, then a line with its result or problem.
 
-    Closing the iterator cancels the work.
+    Closing the iterator cancels the work. The state of the request gets the status of the outcome,
+    for the audit log: the answer began with 200.
     """
+    request.state.outcome = CLIENT_LEFT
     lines: asyncio.Queue[bytes | None] = asyncio.Queue()
     task = asyncio.ensure_future(
         work(lambda encoded, total: lines.put_nowait(_line(UploadStep(encoded, total))))
@@ -68,12 +78,14 @@ async def progress_lines(work: Callable[[Progress], Awaitable[Edited]]) -> Async
     try:
         while line := await lines.get():
             yield line
-        yield _line(_outcome(task))
+        outcome = _outcome(task)
+        request.state.outcome = outcome.status if isinstance(outcome, Problem) else 200
+        yield _line(outcome)
     finally:
         task.cancel()
 
 
-def _outcome(task: "asyncio.Future[Edited]") -> object:
+def _outcome(task: "asyncio.Future[Edited]") -> Edited | Problem:
     try:
         return task.result()
     except ServiceError as error:
@@ -114,8 +126,20 @@ class _Upload:
         if len(self._candidates) > (most := self.limits.max_pool_size):
             raise PoolFull(f"an upload may have {most} candidates; nothing was changed")
 
-    def add_line(self, line: bytes) -> None:
-        """Add the candidate of a line of NDJSON; skip a blank line."""
+    def add_array(self, body: bytes) -> None:
+        """Add the candidates of a JSON array."""
+        items = parse_json(body)
+        if not isinstance(items, list):
+            raise InvalidRequest.field("should be an array of candidates")
+        for item in items:
+            self.add(item)
+
+    def add_lines(self, lines: bytes) -> None:
+        """Add the candidates of whole lines of NDJSON; skip blank lines."""
+        for line in lines.split(b"\n"):
+            self._add_line(line)
+
+    def _add_line(self, line: bytes) -> None:
         if not line.strip():
             return
         try:
@@ -164,20 +188,17 @@ async def _read_whole(request: Request) -> bytes:
     return b"".join(chunks)
 
 
-async def _read_lines(request: Request, upload: _Upload) -> None:
+async def _read_lines(request: Request, upload: _Upload, memory: Memory) -> None:
     rest, most = b"", upload.limits.max_body_bytes
     async for chunk in request.stream():
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            upload.add_line(line)
+        lines, end, rest = (rest + chunk).rpartition(b"\n")
+        if end:
+            await _in_thread(upload.add_lines, lines, memory)
         if len(rest) > most:  # joining ever more chunks to it would take long
             raise InvalidRequest.field(f"a line has more than {most} bytes")
-    upload.add_line(rest)
+    await _in_thread(upload.add_lines, rest, memory)
 
 
-def _read_array(body: bytes, upload: _Upload) -> None:
-    items = parse_json(body)
-    if not isinstance(items, list):
-        raise InvalidRequest.field("should be an array of candidates")
-    for item in items:
-        upload.add(item)
+async def _in_thread(parse: Callable[[bytes], None], body: bytes, memory: Memory) -> None:
+    with memory.admitted(_PARSED * len(body), "an upload"):
+        await asyncio.to_thread(parse, body)

@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
@@ -41,6 +42,9 @@ class Parts:
     """The running parts. The pools do not follow Redis before `pools.start()`."""
 
     redis: Redis
+    """The connections of sessions."""
+    redis_of_pools: Redis
+    """The connections of pools: reading many pools takes none from the sessions."""
     encoder: UtteranceEncoder
     queues: tuple[EncoderQueue, ...]
     """The queue of the encoder, and that of the pairwise model if there is one."""
@@ -55,8 +59,12 @@ async def running_parts(
 ) -> AsyncIterator[Parts]:
     """Start the parts, each after those that it needs; stop them in the opposite order."""
     async with AsyncExitStack() as stack:
-        redis = connect(redis_url, cluster=settings.redis_cluster, timeout=settings.redis_timeout)
+        connected = partial(
+            connect, redis_url, cluster=settings.redis_cluster, timeout=settings.redis_timeout
+        )
+        redis, redis_of_pools = connected(), connected()
         stack.push_async_callback(redis.aclose)
+        stack.push_async_callback(redis_of_pools.aclose)
         main = await _start(settings, settings.model, metrics, stack)
         encoder = main.encoder
         metrics.build.info(
@@ -71,15 +79,18 @@ async def running_parts(
             encoders["pairwise"] = pairwise
             queues.append(part.queue)
         pools = Pools(
-            redis,
+            redis_of_pools,
             encoders,
             metrics,
             exact_limit=settings.exact_limit,
             search_threads=settings.search_threads,
             max_pool_size=settings.max_pool_size,
+            max_pools=settings.max_pools,
+            max_pools_bytes=settings.max_pools_bytes,
+            index_folder=settings.data_dir / "indexes",
         )
         stack.push_async_callback(pools.close)
-        yield Parts(redis, encoder, tuple(queues), main.cached, pools, pairwise)
+        yield Parts(redis, redis_of_pools, encoder, tuple(queues), main.cached, pools, pairwise)
 
 
 class _Started(NamedTuple):

@@ -9,14 +9,16 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
-from turnwise.models.rerankers import IoI
+from turnwise.models.rerankers import CrossEncoder, IoI, reranker_kind
 from turnwise.service.api import create_api
+from turnwise.service.api.admission import Admission
+from turnwise.service.api.keys import ApiKeys
 from turnwise.service.api.security import NAMESPACE
 from turnwise.service.api.services import Services
 from turnwise.service.app.parts import Parts, running_parts
 from turnwise.service.errors import PoolNotFound, PoolNotReady
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools import Pools, read_candidates
+from turnwise.service.pools import PoolKey, Pools, read_candidates
 from turnwise.service.selection.context import Contexts
 from turnwise.service.selection.plan import Planning
 from turnwise.service.selection.rank import Ranking
@@ -53,37 +55,59 @@ def create_app(settings: Settings) -> FastAPI:
 async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Services]:
     """Start the parts, each after those that it needs; stop them in the opposite order."""
     async with AsyncExitStack() as stack:
+        keys = ApiKeys(settings, metrics)
         url = settings.redis_url
         if url is None:
             private = await stack.enter_async_context(PrivateRedis(settings.redis_folder))
             url = private.url
             _log.info("private Redis started, its data are in %s", settings.redis_folder)
         parts = await stack.enter_async_context(running_parts(settings, url, metrics))
-        await parts.pools.start()
-        services = _services(settings, metrics, parts, await _reranking(settings, metrics, stack))
+        await parts.pools.start([PoolKey(NAMESPACE, DEFAULT_POOL)])
+        reranking = Reranking(
+            await asyncio.to_thread(_load_reranker, settings),
+            parts.queues[0],
+            metrics,
+            short_list=SHORT_LIST,
+            timeout=settings.request_timeout,
+        )
+        stack.callback(reranking.close)
+        services = _services(settings, metrics, keys, parts, reranking)
         stack.push_async_callback(services.turns.close)
         if settings.default_pool:
             fill = partial(_fill_default_pool, parts.pools, settings.default_pool)
             await parts.pools.keep_filled(fill)
+        following = asyncio.create_task(keys.follow())
+        stack.callback(following.cancel)
         yield services
 
 
-async def _reranking(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> Reranking:
-    model = None
-    if settings.reranker:
-        model = await asyncio.to_thread(IoI.load, settings.reranker, settings.device)
-    reranking = Reranking(model, metrics, short_list=SHORT_LIST, timeout=settings.request_timeout)
-    stack.callback(reranking.close)
-    return reranking
+def _load_reranker(settings: Settings) -> IoI | CrossEncoder | None:
+    """Return the re-ranker of the settings, of either kind.
+
+    Raises:
+        ModelError: The folder holds neither.
+    """
+    folder = settings.reranker
+    if folder is None:
+        return None
+    if reranker_kind(folder):
+        return IoI.load(folder, settings.device)
+    cache = settings.data_dir / "models"
+    model = CrossEncoder.for_serving(folder, device=settings.device, cache=cache)
+    _log.info("re-ranker %s loaded: %s", model.name, model.runtime)
+    return model
 
 
-def _services(settings: Settings, metrics: Metrics, parts: Parts, reranking: Reranking) -> Services:
+def _services(
+    settings: Settings, metrics: Metrics, keys: ApiKeys, parts: Parts, reranking: Reranking
+) -> Services:
     """Return the use cases over running parts, as the routes find them."""
     encoder, pools, pairwise = parts.cached, parts.pools, parts.pairwise
     timeout = settings.request_timeout
     store = SessionStore(
         parts.redis,
         metrics,
+        fingerprint=encoder.fingerprint,
         dimension=encoder.dimension,
         ttl=settings.session_ttl,
         paired=encoder.kind.paired,
@@ -92,6 +116,8 @@ def _services(settings: Settings, metrics: Metrics, parts: Parts, reranking: Rer
     return Services(
         settings=settings,
         metrics=metrics,
+        admission=Admission(settings, metrics),
+        keys=keys,
         encoder=parts.encoder,
         queues=parts.queues,
         pools=pools,
@@ -117,13 +143,13 @@ def _services(settings: Settings, metrics: Metrics, parts: Parts, reranking: Rer
             timeout=timeout,
         ),
         planning=Planning(contexts, encoder, metrics),
-        ping=Probe(parts.redis, metrics, settings.redis_cluster),
+        ping=Probe((parts.redis, parts.redis_of_pools), metrics, settings.redis_cluster),
     )
 
 
 async def _fill_default_pool(pools: Pools, file: Path) -> None:
     """Create the pool `default` of the namespace without a key, unless it exists."""
-    candidates = read_candidates(file)
+    candidates = await asyncio.to_thread(read_candidates, file)
     try:
         await pools.load(NAMESPACE, DEFAULT_POOL)
         if pools.view(NAMESPACE, DEFAULT_POOL).version:

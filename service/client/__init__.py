@@ -25,8 +25,9 @@ from turnwise.service.client.errors import (
 from turnwise.service.client.synchronous import Client, Pool, Session
 from turnwise.service.wire.fields import GivenTurn
 from turnwise.service.wire.planning import PlanAnswer, PlanGoal
-from turnwise.service.wire.pools import Edited, PoolInfo, Selected, UploadedCandidate
+from turnwise.service.wire.pools import Edited, PoolInfo, Removed, Selected, UploadedCandidate
 from turnwise.service.wire.ranking import Avoided, GivenCandidate, Goal, RankAnswer, Ranked
+from turnwise.service.wire.reranking import Relevance, RerankAnswer
 from turnwise.service.wire.sessions import ScoreMatrix, Transcript, TurnAnswer, Undone
 
 __all__ = [
@@ -52,6 +53,9 @@ __all__ = [
     "ProblemError",
     "RankAnswer",
     "Ranked",
+    "Relevance",
+    "Removed",
+    "RerankAnswer",
     "ScoreMatrix",
     "Selected",
     "Session",

@@ -18,7 +18,7 @@ class Attempts:
     Args:
         repeatable: Whether the call may be sent again although it may have arrived.
         timeout: Seconds for one attempt.
-        deadline: Seconds for all attempts and the pauses between them.
+        deadline: Seconds for all attempts and the pauses between them, or since `advance`.
         now: The clock, in seconds.
     """
 
@@ -31,6 +31,7 @@ class Attempts:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._repeatable, self._timeout, self._now = repeatable, timeout, now
+        self._deadline, self._done = deadline, 0
         self._end, self._failed = now() + deadline, 0
 
     @property
@@ -42,6 +43,12 @@ class Attempts:
     def again(self) -> bool:
         """Whether an earlier attempt has failed."""
         return self._failed > 0
+
+    def advance(self, done: int) -> None:
+        """Begin the deadline anew if more of the work is done than in any attempt before."""
+        if done > self._done:
+            self._done, self._failed = done, 0
+            self._end = self._now() + self._deadline
 
     def pause(self, error: ClientError) -> float:
         """Return the seconds to wait before the next attempt.

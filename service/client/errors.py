@@ -4,11 +4,11 @@
   - UnreachableError: no connection, or no answer in time.
   - UnexpectedAnswerError: the answer comes from another server or a proxy.
   - ProblemError: the service answered with a problem document (RFC 9457).
-    - InvalidRequestError 400, 408, 413, 415, 422, 431: the service rejects the request.
-    - AccessError 401, 403: the API key is missing, unknown, or lacks a scope.
+    - InvalidRequestError 400, 408, 413, 415, 421, 422, 431: the service rejects the request.
+    - AccessError 401, 403: the API key is missing, unknown or expired, or lacks a scope.
     - NotFoundError 404: no such session, pool or candidate.
     - ConflictError 409: the session or the pool is not in the state that the call expects.
-    - OverloadedError 429: too many requests wait.
+    - OverloadedError 429: too many requests wait, or the namespace sends too many.
     - UnavailableError 503: the service is not ready, is stopping, or cannot reach Redis.
 
 The client retries `temporary` errors until its deadline before it raises them.
@@ -100,11 +100,11 @@ class ProblemError(ClientError):
 class InvalidRequestError(ProblemError):
     """The service rejects the request; `errors` names the fields."""
 
-    statuses = frozenset({400, 408, 413, 415, 422, 431})
+    statuses = frozenset({400, 408, 413, 415, 421, 422, 431})
 
 
 class AccessError(ProblemError):
-    """The API key is missing, unknown, or lacks a scope."""
+    """The API key is missing, unknown or expired, or lacks a scope."""
 
     statuses = frozenset({401, 403})
 
@@ -122,7 +122,7 @@ class ConflictError(ProblemError):
 
 
 class OverloadedError(ProblemError):
-    """Too many requests wait."""
+    """Too many requests wait, or the namespace has too many requests or uploads at once."""
 
     statuses = frozenset({429})
     temporary = undone = True

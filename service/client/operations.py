@@ -8,12 +8,27 @@ from collections.abc import Sequence
 from typing import Any, Literal, TypedDict, Unpack
 
 from turnwise.service.client.calls import Call, operation, path
-from turnwise.service.wire.fields import AggregationName, EncoderName, GivenTurn, RerankerName
+from turnwise.service.wire.fields import (
+    AggregationName,
+    EncoderName,
+    GivenTurn,
+    Repeat,
+    RerankerName,
+)
+from turnwise.service.wire.filters import Where
 from turnwise.service.wire.ops import Ready, Version
 from turnwise.service.wire.planning import PlanAnswer, PlanGoal
-from turnwise.service.wire.pools import Edited, PoolInfo, PoolList, SearchAnswer
+from turnwise.service.wire.pools import Edited, PoolInfo, PoolList, Removed, SearchAnswer
 from turnwise.service.wire.ranking import Avoided, GivenCandidate, Goal, RankAnswer
-from turnwise.service.wire.sessions import ScoreMatrix, Transcript, TurnAnswer, Undone
+from turnwise.service.wire.reranking import RerankAnswer
+from turnwise.service.wire.sessions import (
+    ScoreMatrix,
+    SessionsDeleted,
+    SessionsPage,
+    Transcript,
+    TurnAnswer,
+    Undone,
+)
 
 
 class AggregationOptions(TypedDict, total=False):
@@ -29,9 +44,20 @@ class TurnOptions(AggregationOptions, total=False):
     pool: str
     top_k: int
     rerank: RerankerName
+    where: Where
+    repeat: Repeat
+    exclude: Sequence[str]
+    diversity: float
     respond: bool
     explain: bool
     expected_turn: int
+
+
+class SessionOptions(TypedDict, total=False):
+    """Settings of a session; `wire.sessions.SessionRequest` describes them."""
+
+    where: Where | None
+    """None removes the filter."""
 
 
 class RankOptions(AggregationOptions, total=False):
@@ -39,12 +65,20 @@ class RankOptions(AggregationOptions, total=False):
 
     candidates: Sequence[str | GivenCandidate]
     pool: str
+    where: Where
     goals: Sequence[Goal]
     avoid: Sequence[Avoided]
     fit_weight: float
     rerank: RerankerName
     top_k: int
     explain: bool
+
+
+class RerankOptions(TypedDict, total=False):
+    """Options of ordering documents; `wire.reranking.RerankRequest` describes them."""
+
+    top_n: int
+    return_documents: bool
 
 
 class ScoresOptions(TypedDict, total=False):
@@ -73,6 +107,14 @@ class ServiceOperations:
         return Call("POST", "/rank", RankAnswer, {"context": context, **options})
 
     @operation
+    def rerank(
+        self, query: str, documents: Sequence[str], **options: Unpack[RerankOptions]
+    ) -> Call[RerankAnswer]:
+        """Rank documents after a query: by the cross-encoder, or without one by the encoder."""
+        body = {"query": query, "documents": documents, **options}
+        return Call("POST", "/v1/rerank", RerankAnswer, body)
+
+    @operation
     def plan(
         self,
         goals: Sequence[PlanGoal],
@@ -87,6 +129,30 @@ class ServiceOperations:
     def pools(self) -> Call[PoolList]:
         """Return the pools, sorted by name."""
         return Call("GET", "/pools", PoolList)
+
+    @operation
+    def sessions(self, prefix: str | None = None, cursor: str | None = None) -> Call[SessionsPage]:
+        """Return a page of the ids of sessions, in no order; needs the scope `admin`.
+
+        Args:
+            prefix: The beginning of the ids; by default all.
+            cursor: As the page before returned it.
+        """
+        return Call("GET", "/sessions", SessionsPage, query=_given(prefix=prefix, cursor=cursor))
+
+    @operation
+    def delete_sessions(self, prefix: str, cursor: str | None = None) -> Call[SessionsDeleted]:
+        """Delete some of the sessions whose ids begin with a prefix; needs the scope `admin`.
+
+        Call it again with the `cursor` that it returns until that is None. A retry by the client
+        does not count the sessions that an attempt without an answer deleted.
+
+        Args:
+            prefix: The beginning of the ids.
+            cursor: As the call before returned it.
+        """
+        query = _given(prefix=prefix, cursor=cursor)
+        return Call("DELETE", "/sessions", SessionsDeleted, query=query)
 
     @operation
     def ready(self) -> Call[Ready]:
@@ -147,9 +213,12 @@ class SessionOperations:
         return Call("GET", path("sessions", self.id, "scores"), ScoreMatrix, query=query)
 
     @operation
-    def open(self, responder: str) -> Call[Transcript]:
-        """Set the responder before the first turn, if it is not "bot"."""
-        return Call("PUT", path("sessions", self.id), Transcript, {"responder": responder})
+    def open(
+        self, responder: str | None = None, **options: Unpack[SessionOptions]
+    ) -> Call[Transcript]:
+        """Set the responder before the first turn, if it is not "bot", or the filter."""
+        body = options | ({"responder": responder} if responder else {})
+        return Call("PUT", path("sessions", self.id), Transcript, body)
 
     @operation
     def transcript(self) -> Call[Transcript]:
@@ -194,9 +263,9 @@ class PoolOperations:
         return Call("GET", path("pools", self.name), PoolInfo)
 
     @operation
-    def search(self, text: str, top_k: int = 5) -> Call[SearchAnswer]:
+    def search(self, text: str, top_k: int = 5, where: Where | None = None) -> Call[SearchAnswer]:
         """Return the best candidates with a text as the whole context."""
-        body = {"text": text, "top_k": top_k}
+        body = {"text": text, "top_k": top_k, "where": where}
         return Call("POST", path("pools", self.name, "search"), SearchAnswer, body)
 
     @operation
@@ -209,6 +278,32 @@ class PoolOperations:
         return Call("DELETE", where, Edited, repeatable=False)
 
     @operation
+    def remove_many(self, candidate_ids: Sequence[str]) -> Call[Removed]:
+        """Delete candidates in one new version; ids that the pool lacks are only counted."""
+        where = path("pools", self.name, "candidates", "delete")
+        return Call("POST", where, Removed, {"ids": list(candidate_ids)})
+
+    @operation
+    def point_to(self, pool: str, expected: str | None = None) -> Call[PoolInfo]:
+        """Make this name an alias of a pool, or move the alias to another pool; return the pool.
+
+        Args:
+            pool: The name of the pool.
+            expected: The pool that the alias should point at now; another one is a conflict.
+        """
+        body = {"to": pool, "expected": expected}
+        return Call("PUT", path("pools", self.name, "alias"), PoolInfo, body)
+
+    @operation
+    def delete_alias(self) -> Call[None]:
+        """Delete the alias of this name, and not its pool."""
+        return Call("DELETE", path("pools", self.name, "alias"), type(None), deletes=True)
+
+    @operation
     def delete(self) -> Call[None]:
         """Delete the pool and all its candidates."""
         return Call("DELETE", path("pools", self.name), type(None), deletes=True)
+
+
+def _given(**query: str | None) -> dict[str, str]:
+    return {name: value for name, value in query.items() if value is not None}

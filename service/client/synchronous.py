@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Callable
 from contextlib import closing, suppress
+from pathlib import Path
 from time import sleep
 from typing import Self, TypeVar
 
@@ -19,7 +20,7 @@ from turnwise.service.client.errors import (
     UnreachableError,
 )
 from turnwise.service.client.operations import PoolOperations, ServiceOperations, SessionOperations
-from turnwise.service.client.uploads import BROKEN_OFF, Candidates, Progress, Upload
+from turnwise.service.client.uploads import BROKEN_OFF, Candidates, Load, Progress, Upload
 from turnwise.service.wire.pools import Edited
 
 T = TypeVar("T")
@@ -77,7 +78,7 @@ class Client(Connected[httpx.Client], ServiceOperations, Sender):
                     response.read()
                     check(response)
                 for line in response.iter_lines():
-                    if edited := upload.hear(line):
+                    if edited := upload.hear(line, attempts):
                         return edited
                 raise httpx.RemoteProtocolError(BROKEN_OFF)
 
@@ -138,6 +139,29 @@ class Pool(PoolOperations, Sender):
             return self._client.upload(upload)
         except ProblemError as error:
             raise upload.located(error) from None
+
+    def load(self, file: Path, progress: Progress | None = None) -> Edited:
+        """Add or replace the candidates of a file, in batches that make one version each.
+
+        If a batch fails, those before it stay in the pool, and a note of the error says how many
+        candidates that are. To go on, load the file again: the service recognises candidates that
+        it has, and does not encode them again.
+
+        Args:
+            file: Lines of JSON (also .gz, .xz).
+            progress: Called with (candidates loaded, candidates in the file).
+
+        Raises:
+            DataError: A line of the file is not a candidate, or the service rejects it.
+            ClientError: The service rejects a batch or cannot be reached.
+        """
+        load = Load(self.name, file, progress)
+        for upload in load.uploads():
+            try:
+                load.add(self._client.upload(upload))
+            except ClientError as error:
+                raise load.failed(error) from None
+        return load.result
 
     def send(self, call: Call[T]) -> T:
         """Send a call with the client."""

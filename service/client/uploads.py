@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from dataclasses import replace
 from http import HTTPStatus
 from itertools import islice
 from pathlib import Path
@@ -12,8 +13,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from turnwise.models.data import read_jsonl
 from turnwise.models.errors import DataError, TurnwiseError
+from turnwise.service.client.attempts import Attempts
 from turnwise.service.client.calls import path
-from turnwise.service.client.errors import ProblemError, UnexpectedAnswerError
+from turnwise.service.client.errors import ClientError, ProblemError, UnexpectedAnswerError
 from turnwise.service.wire.ops import Version
 from turnwise.service.wire.pools import (
     NDJSON,
@@ -28,6 +30,9 @@ Candidates = Path | Collection[UploadedCandidate | str]
 """A file of JSON lines (also .gz, .xz), which is streamed; candidates; or their texts."""
 Progress = Callable[[int, int], None]
 """Called with (candidates encoded, candidates in total)."""
+
+BATCH = 10_000
+"""Candidates in a batch of a file, which two cores encode in half a minute."""
 
 BROKEN_OFF = "the answer ended before the result of the upload"
 
@@ -117,8 +122,10 @@ class Upload:
         while chunk := await to_thread.run_sync(next, chunks, b""):
             yield chunk
 
-    def hear(self, line: str) -> Edited | None:
+    def hear(self, line: str, attempts: Attempts) -> Edited | None:
         """Read a line of the answer; return the result of the upload if the line holds it.
+
+        Progress gives the attempts more time, so that a long upload is sent again, too.
 
         Raises:
             ProblemError: The service rejects the upload.
@@ -130,6 +137,7 @@ class Upload:
             raise UnexpectedAnswerError(self._path, HTTPStatus.OK) from None
         match event:
             case UploadStep(encoded, total):
+                attempts.advance(encoded)
                 if self._progress:
                     self._progress(encoded, total)
                 return None
@@ -140,12 +148,8 @@ class Upload:
 
     def located(self, error: ProblemError) -> TurnwiseError:
         """Return an error that names the line of the file, if the problem is about a candidate."""
-        for wrong in error.errors:
-            match self._candidates, wrong.loc:
-                case Path() as file, ("body", int(place), *names):
-                    line, _ = next(islice(read_jsonl(file), place, None))
-                    return DataError(wrong.msg, str(file), line, ".".join(map(str, names)) or None)
-        return error
+        file = self._candidates
+        return _located(error, file) if isinstance(file, Path) else error
 
     def _all(self) -> Iterator[UploadedCandidate]:
         if isinstance(self._candidates, Path):
@@ -153,3 +157,75 @@ class Upload:
         else:
             for given in self._candidates:
                 yield UploadedCandidate(text=given) if isinstance(given, str) else given
+
+
+class Load:
+    """The upload of a file in batches. Each batch makes one version of the pool.
+
+    Args:
+        pool: The name of the pool.
+        file: The file.
+        progress: Called after each step of the service.
+
+    Raises:
+        DataError: A line of the file is not a candidate; nothing was sent.
+    """
+
+    def __init__(self, pool: str, file: Path, progress: Progress | None) -> None:
+        self._pool, self._file, self._progress = pool, file, progress
+        self._total = sum(1 for _ in candidate_lines(file))
+        self._loaded = self._sent = 0
+        self.result = Edited(version=0, upserted=0, unchanged=0, size=0)
+        """The sum of the batches that are in the pool; version and size are those of the last."""
+
+    def uploads(self) -> Iterator[Upload]:
+        """Yield the uploads of the batches; an empty file has an empty one."""
+        candidates = candidate_lines(self._file)
+        while self._sent < self._total or not self._sent:
+            batch = list(islice(candidates, BATCH))
+            self._sent += len(batch)
+            yield Upload(self._pool, batch, self._heard)
+            if not batch:
+                return
+
+    def add(self, edited: Edited) -> None:
+        """Add the result of the last upload."""
+        self._loaded = self._sent
+        self.result = replace(
+            edited,
+            upserted=self.result.upserted + edited.upserted,
+            unchanged=self.result.unchanged + edited.unchanged,
+        )
+
+    def failed(self, error: ClientError) -> TurnwiseError:
+        """Return the error of the last upload, which also says how many candidates are loaded."""
+        located: TurnwiseError = error
+        if isinstance(error, ProblemError):
+            located = _located(error, self._file, self._loaded)
+        if self._loaded:
+            located.add_note(
+                f"the first {self._loaded} of {self._total} candidates are in pool "
+                f"'{self._pool}'; load the file again to go on, which skips them"
+            )
+        return located
+
+    def _heard(self, encoded: int, total: int) -> None:
+        if self._progress:  # a batch has perhaps fewer texts to encode than candidates
+            batch = self._sent - self._loaded
+            self._progress(self._loaded + batch * encoded // total, self._total)
+
+
+def _located(error: ProblemError, file: Path, skipped: int = 0) -> TurnwiseError:
+    """Return an error that names the line of a file, if the problem is about a candidate.
+
+    Args:
+        error: The problem of an upload.
+        file: The file of the upload.
+        skipped: Candidates of the file before those of the upload.
+    """
+    for wrong in error.errors:
+        match wrong.loc:
+            case ("body", int(place), *names):
+                line, _ = next(islice(read_jsonl(file), skipped + place, None))
+                return DataError(wrong.msg, str(file), line, ".".join(map(str, names)) or None)
+    return error

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnwise.models.errors import TurnwiseError
-
 if TYPE_CHECKING:
     from turnwise.service.client import Client
 
@@ -20,22 +18,22 @@ _FIRST_ANSWER = 2.0
 
 
 @contextmanager
-def connected(url: str, key: str | None) -> Iterator["Client"]:
+def connected(url: str, key: str | None, namespace: str | None = None) -> Iterator["Client"]:
     """Yield a client of a service that answers. Errors name the options that may help.
 
     Raises:
-        TurnwiseError: The service cannot be reached, or it rejects the API key.
+        ClientError: The service cannot be reached, or it rejects the API key.
     """
     from turnwise.service.client import AccessError, Client, UnreachableError  # noqa: PLC0415
 
     try:
         with Client(url, key=key, deadline=_FIRST_ANSWER) as client:
             client.version()
-        with Client(url, key=key) as client:
+        with Client(url, key=key, namespace=namespace) as client:
             yield client
     except UnreachableError as error:
-        raise TurnwiseError(
-            f"{error}; start a service with `turnwise serve`, or set --url or TURNWISE_URL"
-        ) from None
+        error.add_note("start a service with `turnwise serve`, or set --url or TURNWISE_URL")
+        raise
     except AccessError as error:
-        raise TurnwiseError(f"{error}; set --key or TURNWISE_KEY") from None
+        error.add_note("set --key or TURNWISE_KEY")
+        raise

@@ -12,13 +12,17 @@ def key(
         list[str] | None,
         typer.Option(help="Scopes: select, pools, admin.", show_default="select"),
     ] = None,
+    days: Annotated[
+        int | None, typer.Option(help="Days until it expires.", min=1, show_default="never")
+    ] = None,
 ) -> None:
     """Make an API key.
 
-    Prints the key, once, and its entry for TURNWISE_API_KEYS.
+    Prints the key, once, and the JSON for TURNWISE_API_KEYS or TURNWISE_API_KEYS_FILE.
     """
     import hashlib  # noqa: PLC0415
     import secrets  # noqa: PLC0415
+    from datetime import UTC, datetime, timedelta  # noqa: PLC0415
 
     from pydantic import ValidationError  # noqa: PLC0415
 
@@ -26,11 +30,12 @@ def key(
 
     secret = secrets.token_urlsafe(32)
     digest = hashlib.sha256(secret.encode()).hexdigest()
-    fields = {"name": name, "sha256": digest, "scopes": scope or ["select"]}
+    expires = datetime.now(UTC).replace(microsecond=0) + timedelta(days) if days else None
+    fields = {"name": name, "sha256": digest, "scopes": scope or ["select"], "expires": expires}
     try:
         made = ApiKey.model_validate(fields)
     except ValidationError as error:
         wrong = error.errors()[0]
         raise typer.BadParameter(f"{wrong['loc'][0]}: {wrong['msg']}") from None
     typer.echo(f"key, shown only now:     {secret}")
-    typer.echo(f"for TURNWISE_API_KEYS: [{made.model_dump_json()}]")
+    typer.echo(f"for TURNWISE_API_KEYS: [{made.model_dump_json(exclude_none=True)}]")

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 pool = typer.Typer(help="Load, save and restore pools of candidates.", no_args_is_help=True)
 
+_REMOVED_AT_ONCE = 2000
+"""Ids in a request, which has less than a megabyte with the longest of them."""
+
 
 def _name(value: str | None) -> str | None:
     """Return a valid name, by the rules of the API."""
@@ -51,9 +54,10 @@ def load(
     url: Url = LOCAL,
     key: Key = None,
 ) -> None:
-    """Upload candidates to a running service.
+    """Upload candidates to a running service, in batches.
 
-    The upload makes one version of the pool, or changes nothing if it fails.
+    A batch makes one version of the pool, or changes nothing if it fails. Run the command again to
+    go on after an interruption: candidates that the pool has are skipped.
     """
     from turnwise.service.client import NotFoundError  # noqa: PLC0415
     from turnwise.service.commands.progress import UploadProgress  # noqa: PLC0415
@@ -65,11 +69,52 @@ def load(
         except NotFoundError:
             target.create()
         with UploadProgress() as progress:
-            edited = target.upsert(file, progress)
+            edited = target.load(file, progress)
     _say(
         f"pool {pool}: version {edited.version}, {edited.size} candidates "
         f"({edited.upserted} new or changed, {edited.unchanged} as before)"
     )
+
+
+@pool.command("remove")
+def remove(
+    file: Annotated[Path, typer.Argument(help='Lines of {"id"} (.jsonl; .gz, .xz).')],
+    *,
+    pool: Annotated[str, typer.Option(help="Name of the pool.")],
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Remove candidates from a pool of a running service.
+
+    The command removes the ids in batches. Each batch makes one version of the pool.
+    """
+    from turnwise.models.data import read_jsonl  # noqa: PLC0415
+    from turnwise.models.errors import DataError  # noqa: PLC0415
+
+    ids: list[str] = []
+    for number, record in read_jsonl(file):
+        if not isinstance(record.get("id"), str):
+            raise DataError("the line has no id", str(file), number, "id")
+        ids.append(record["id"])
+    removed = 0
+    with connected(url, key) as client:
+        for start in range(0, len(ids), _REMOVED_AT_ONCE):
+            removed += client.pool(pool).remove_many(ids[start : start + _REMOVED_AT_ONCE]).removed
+    _say(f"pool {pool}: {removed} candidates removed, {len(ids) - removed} were not there")
+
+
+@pool.command("alias")
+def alias(
+    name: Annotated[str, typer.Argument(help="Name of the alias.")],
+    to: Annotated[str, typer.Argument(help="Name of the pool that it stands for from now on.")],
+    *,
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Make a name stand for a pool, or for another pool than before, on a running service."""
+    with connected(url, key) as client:
+        made = client.pool(name).point_to(to)
+    _say(f"alias {name}: pool {made.name}, version {made.version}, {made.size} candidates")
 
 
 @pool.command("snapshot")

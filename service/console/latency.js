@@ -23,6 +23,7 @@ const NAMES = {
 };
 const LANES = {
   critical: "critical: a request waits for them",
+  rerank: "rerank: pairs of the cross-encoder",
   idle: "idle: for the next turn",
   bulk: "bulk: uploads",
 };

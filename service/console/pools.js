@@ -13,9 +13,9 @@ export function startPools() {
 /** Read the list of pools again, and update every place that shows it. */
 export async function refreshPools() {
   const { pools } = await call("GET", "pools");
-  const names = pools.map(({ name }) => name);
+  const names = pools.flatMap(({ name, aliases }) => [name, ...aliases]).sort();
   const pairwise = pools.filter(({ encoder }) => encoder === "pairwise");
-  session.unexplained = new Set(pairwise.map(({ name }) => name));
+  session.unexplained = new Set(pairwise.flatMap(({ name, aliases }) => [name, ...aliases]));
   const chosen = session.settings.pool;
   setOptions(byId("pool"), names.includes(chosen) ? names : [chosen, ...names], chosen);
   setOptions(byId("search-pool"), names, byId("search-pool").value || chosen);
@@ -39,11 +39,10 @@ function table(pools) {
   );
 }
 
-function row({ name, description, size, version, exact, recall_at_10, state, bytes }) {
-  const search = exact
-    ? "exact"
-    : `approximate${recall_at_10 ? `, recall ${decimals(recall_at_10)}` : ""}`;
-  const chosen = name === session.settings.pool;
+function row({ name, aliases, description, size, version, exact, recall_at_10, state, bytes }) {
+  const approximate = `approximate${recall_at_10 ? `, recall ${decimals(recall_at_10)}` : ""}`;
+  const search = exact ? "exact" : approximate;
+  const chosen = [name, ...aliases].includes(session.settings.pool);
   return h(
     "tr",
     {},
@@ -51,11 +50,12 @@ function row({ name, description, size, version, exact, recall_at_10, state, byt
       "th",
       { scope: "row" },
       h("span.name", {}, name),
+      aliases.length ? h("small.soft", {}, `alias ${aliases.join(", ")}`) : null,
       h("small.soft", { dir: "auto" }, description),
     ),
     h("td.number", {}, thousands(size)),
     h("td.number", {}, version),
-    h("td", {}, search),
+    h("td", {}, state === "unread" ? "" : search),
     h("td", {}, h(`span.state.${state}`, {}, state.replaceAll("_", " "))),
     h("td.number", {}, fileSize(bytes)),
     h(

@@ -5,6 +5,6 @@
 - `batcher` (`Batcher`): the texts that wait, by priority, and the next batch of them.
 - `runner` (`BatchRunner`): runs a batch on the model, and answers its requests.
 
-Anything about the order and the cost of encoding belongs here. It may import `observe`, `errors`
-and `models`.
+The pairs of a cross-encoder wait in a lane of the same queue. Anything about the order and the cost
+of encoding belongs here. It may import `observe`, `errors` and `models`.
 """

@@ -3,20 +3,35 @@
 import asyncio
 import math
 import time
-from collections import deque
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import chain, islice
+from typing import Any, Protocol
 
 from turnwise.models.arrays import Float32
+from turnwise.models.rerankers.cross_encoder import Pair
 from turnwise.models.roles import RoleText
-from turnwise.service.observe.logs import request_id
+from turnwise.service.observe.logs import namespace, request_id
 from turnwise.service.observe.metrics import Lane, Metrics
 
 _WINDOW = 256
 """Texts at the head of the queue that a batch is chosen from."""
 _SLICE = 32
 """Texts that are tokenized at once."""
+
+
+class Model(Protocol):
+    """Computes a row of numbers for each text: the encoder, or a cross-encoder for pairs."""
+
+    dimension: int
+
+    def tokenize(self, items: Sequence[Any], /) -> Sequence[Sized]:
+        """Return the tokens of each text."""
+
+    def forward(self, tokens: list[Any], /) -> Float32:
+        """Return (n, dimension) rows of one padded batch, n ≥ 1."""
 
 
 class Priority(IntEnum):
@@ -26,9 +41,11 @@ class Priority(IntEnum):
     """An utterance that a client waits for."""
     LIST = 1
     """Candidates and goals that a client waits for."""
-    IDLE = 2
+    RERANK = 2
+    """Pairs of a context and a candidate, for the cross-encoder; a client waits for them."""
+    IDLE = 3
     """Texts that the next turn will need."""
-    BULK = 3
+    BULK = 4
     """Uploads. They need no limit, since an upload waits for each part before it sends the next."""
 
     @property
@@ -40,22 +57,28 @@ class Priority(IntEnum):
 _LANES: dict[Priority, Lane] = {
     Priority.TURN: "critical",
     Priority.LIST: "critical",
+    Priority.RERANK: "rerank",
     Priority.IDLE: "idle",
     Priority.BULK: "bulk",
 }
+_URGENCY: tuple[Lane, ...] = ("critical", "rerank", "idle", "bulk")
 
 
 @dataclass(eq=False, slots=True)
 class EncodingRequest:
     """Texts to encode together, and their vectors so far."""
 
-    texts: Sequence[RoleText]
+    model: Model
+    """The same for all requests of a priority."""
+    texts: Sequence[RoleText | Pair]
     priority: Priority
     answer: asyncio.Future[Float32]
     vectors: Float32
     """(n, d); rows are filled in as batches return."""
     deadline: float = math.inf
     queued_at: float = field(default_factory=time.monotonic)
+    namespace: str = field(default_factory=lambda: namespace.get(""))
+    """The namespace that the texts are encoded for."""
     request_id: str | None = field(default_factory=lambda: request_id.get(None))
     """Id of the HTTP request, for log lines of other threads."""
     encoded: int = 0
@@ -80,7 +103,7 @@ class TextSlice:
     start: int
 
     @property
-    def texts(self) -> Sequence[RoleText]:
+    def texts(self) -> Sequence[RoleText | Pair]:
         """At most `_SLICE` texts."""
         return self.request.texts[self.start : self.start + _SLICE]
 
@@ -91,14 +114,40 @@ class TokenizedText:
 
     request: EncodingRequest
     place: int
-    tokens: list[int]
+    tokens: Sized
 
 
 Batch = list[TokenizedText]
 
 
+@dataclass(eq=False, slots=True)
+class _Line:
+    """The texts of one namespace and priority that wait, in order of arrival.
+
+    Attributes:
+        namespace: The namespace.
+        priority: The priority.
+        slices: Raw texts.
+        tokenized: Texts that arrived before them.
+        tokenizing: Number of slices that are being tokenized.
+        size: Number of texts, including those that are being tokenized.
+    """
+
+    namespace: str
+    priority: Priority
+    slices: deque[TextSlice] = field(default_factory=deque)
+    tokenized: deque[TokenizedText] = field(default_factory=deque)
+    tokenizing: int = 0
+    size: int = 0
+
+
 class Batcher:
-    """Texts by priority, each in order of arrival: first raw, then tokenized.
+    """The texts that wait, and their order.
+
+    More urgent lanes go first. In a lane the namespaces alternate, batch by batch: next is the one
+    whose last batch is the longest ago. So the next batch of a namespace waits for one batch of
+    each other one at most, however many texts that one has. The texts of one namespace go by
+    priority, then in order of arrival.
 
     It is not thread-safe: callers hold a lock.
     """
@@ -111,33 +160,46 @@ class Batcher:
             max_tokens: Limit for the tokens of a batch, padding included.
         """
         self._metrics, self._max_tokens = metrics, max_tokens
-        self._sizes = dict.fromkeys(Priority, 0)
-        self._tokenizing = dict.fromkeys(Priority, 0)
-        self._slices: list[deque[TextSlice]] = [deque() for _ in Priority]
-        self._tokenized: list[deque[TokenizedText]] = [deque() for _ in Priority]
+        self._lines: dict[tuple[str, Priority], _Line] = {}
+        self._batches = 0
+        self._last_batch: dict[tuple[str, Lane], int] = {}
+        """The number of each namespace's last batch; none once nothing waits."""
 
     @property
     def size(self) -> int:
         """Number of waiting texts, including those that are being tokenized."""
-        return sum(self._sizes.values())
+        return sum(line.size for line in self._lines.values())
 
-    def ahead_of(self, priority: Priority) -> int:
-        """Return the number of texts that go before a new one; lower priorities do not count."""
-        return sum(self._sizes[other] for other in Priority if other <= priority)
+    def ahead_of(self, priority: Priority, namespace: str) -> Counter[Priority]:
+        """Return the numbers of texts that go before a new one; lower priorities do not count.
+
+        Of each other namespace these are at most as many as of its own, and one: they alternate.
+        """
+        ahead, others, own = Counter[Priority](), Counter[str](), 0
+        for line in self._lines.values():
+            if line.priority.lane == priority.lane and line.namespace != namespace:
+                others[line.namespace] += line.size
+            elif line.priority <= priority:
+                ahead[line.priority] += line.size
+                own += line.size if line.priority.lane == priority.lane else 0
+        ahead[priority] += sum(min(size, own + 1) for size in others.values())
+        return ahead
 
     @property
     def oldest_seconds(self) -> float:
         """Age of the oldest text in the critical lane; 0 if there is none."""
-        critical = [priority for priority in Priority if priority.lane == "critical"]
-        waiting = [queue for p in critical for queue in (self._slices[p], self._tokenized[p])]
+        lines = [line for line in self._lines.values() if line.priority.lane == "critical"]
+        waiting = [queue for line in lines for queue in (line.slices, line.tokenized)]
         heads = [queue[0].request.queued_at for queue in waiting if queue]
         return time.monotonic() - min(heads) if heads else 0.0
 
     def add(self, request: EncodingRequest) -> None:
-        """Append a request to those of its priority."""
-        self._resize(request.priority, len(request.texts))
+        """Append a request to those of its namespace and priority."""
+        key = request.namespace, request.priority
+        line = self._lines.setdefault(key, _Line(*key))
+        self._resize(line, len(request.texts))
         starts = range(0, len(request.texts), _SLICE)
-        self._slices[request.priority].extend(TextSlice(request, start) for start in starts)
+        line.slices.extend(TextSlice(request, start) for start in starts)
 
     def next_work(self) -> Batch | TextSlice | None:
         """Return the next batch to run, or texts that must be tokenized before it.
@@ -145,79 +207,118 @@ class Batcher:
         Returns None if nothing waits, or if the other thread is tokenizing more urgent texts: that
         takes less time than a batch of less urgent ones.
         """
-        for priority in Priority:
-            if work := self._next_batch(priority) or self._next_slice(priority):
-                return work
-            if self._tokenizing[priority]:
-                return None
+        least = max(Priority)
+        for line in self._in_order():
+            if line.priority <= least:
+                if work := self._next_batch(line) or self._next_slice(line):
+                    return work
+                if line.tokenizing:
+                    least = line.priority
         return None
 
     def next_slice(self) -> TextSlice | None:
         """Return the next texts to tokenize."""
-        return next(filter(None, map(self._next_slice, Priority)), None)
+        return next(filter(None, map(self._next_slice, self._in_order())), None)
 
-    def add_tokens(self, part: TextSlice, tokens: Sequence[list[int]]) -> None:
+    def add_tokens(self, part: TextSlice, tokens: Sequence[Sized]) -> None:
         """Append the texts of a slice, which are tokenized now."""
-        self._tokenizing[part.request.priority] -= 1
-        self._tokenized[part.request.priority].extend(
-            TokenizedText(part.request, part.start + n, ids) for n, ids in enumerate(tokens)
-        )
+        if line := self._line(part.request):
+            line.tokenizing -= 1
+            line.tokenized.extend(
+                TokenizedText(part.request, part.start + n, ids) for n, ids in enumerate(tokens)
+            )
 
     def drop(self, part: TextSlice) -> None:
         """Drop the texts of a slice, which could not be tokenized."""
-        self._tokenizing[part.request.priority] -= 1
-        self._resize(part.request.priority, -len(part.texts))
+        if line := self._line(part.request):
+            line.tokenizing -= 1
+            self._resize(line, -len(part.texts))
 
     def clear(self) -> set[EncodingRequest]:
         """Drop all texts; return their requests."""
-        left = {part.request for slices in self._slices for part in slices}
-        left |= {text.request for texts in self._tokenized for text in texts}
-        for priority in Priority:
-            self._slices[priority].clear()
-            self._tokenized[priority].clear()
-            self._resize(priority, -self._sizes[priority])
-        return left
+        lines = list(self._lines.values())
+        for line in lines:
+            self._resize(line, -line.size)
+        left = {part.request for line in lines for part in line.slices}
+        return left | {text.request for line in lines for text in line.tokenized}
 
-    def _next_slice(self, priority: Priority) -> TextSlice | None:
-        waiting = self._slices[priority]
-        while waiting:
-            part = waiting.popleft()
+    def _in_order(self) -> list[_Line]:
+        """Return the lines, the one that goes first first."""
+
+        def place(line: _Line) -> tuple[int, int, Priority]:
+            lane, last = line.priority.lane, self._last_batch
+            return _URGENCY.index(lane), last.get((line.namespace, lane), 0), line.priority
+
+        return sorted(self._lines.values(), key=place)
+
+    def _next_slice(self, line: _Line) -> TextSlice | None:
+        while line.slices:
+            part = line.slices.popleft()
             if not part.request.abandoned:
-                self._tokenizing[priority] += 1
+                line.tokenizing += 1
                 return part
-            self._count_dropped(part.request, len(part.texts))
+            self._count_dropped(line, part.request, len(part.texts))
         return None
 
-    def _next_batch(self, priority: Priority) -> Batch:
+    def _next_batch(self, line: _Line) -> Batch:
         """Return the oldest text, and of those behind it the ones that are closest in length.
 
-        Every batch contains the oldest text, so no length starves.
+        Every batch contains the oldest text, so no length starves. If the line leaves room, texts
+        of other namespaces of the same priority fill it.
         """
-        waiting = self._tokenized[priority]
-        while waiting and waiting[0].request.abandoned:
-            self._count_dropped(waiting.popleft().request, 1)
-        if not waiting:
+        while line.tokenized and line.tokenized[0].request.abandoned:
+            self._count_dropped(line, line.tokenized.popleft().request, 1)
+        if not line.tokenized:
             return []
-        first, *others = (waiting[n] for n in range(min(len(waiting), _WINDOW)))
+        first = line.tokenized[0]
         batch, length = [first], len(first.tokens)
         longest = length
-        for text in sorted(others, key=lambda text: abs(len(text.tokens) - length)):
+        for text in self._by_length(line, length):
             longest = max(longest, len(text.tokens))
             if (len(batch) + 1) * longest > self._max_tokens:
                 break
             if not text.request.abandoned:
                 batch.append(text)
-        taken = set(map(id, batch))
-        self._tokenized[priority] = deque(text for text in waiting if id(text) not in taken)
-        self._resize(priority, -len(batch))
+        self._take(batch)
         return batch
 
-    def _count_dropped(self, request: EncodingRequest, texts: int) -> None:
-        self._resize(request.priority, -texts)
+    def _by_length(self, line: _Line, length: int) -> Iterator[TokenizedText]:
+        """Yield the texts that may share a batch with the oldest of a line, the best first."""
+        others = [
+            other.tokenized
+            for other in self._lines.values()
+            if other.priority == line.priority and other is not line
+        ]
+        for texts in (islice(line.tokenized, 1, None), chain.from_iterable(others)):
+            yield from sorted(
+                islice(texts, _WINDOW - 1), key=lambda text: abs(len(text.tokens) - length)
+            )
+
+    def _take(self, batch: Batch) -> None:
+        """Remove the texts of the next batch, which is that of the first one's namespace."""
+        taken = set(map(id, batch))
+        sizes = Counter((text.request.namespace, text.request.priority) for text in batch)
+        self._batches += 1
+        self._last_batch[batch[0].request.namespace, batch[0].request.priority.lane] = self._batches
+        for key, size in sizes.items():
+            line = self._lines[key]
+            line.tokenized = deque(text for text in line.tokenized if id(text) not in taken)
+            self._resize(line, -size)
+
+    def _line(self, request: EncodingRequest) -> _Line | None:
+        """Return the line that a request waits in; None if it was cleared."""
+        return self._lines.get((request.namespace, request.priority))
+
+    def _count_dropped(self, line: _Line, request: EncodingRequest, texts: int) -> None:
+        self._resize(line, -texts)
         if not request.failed:
             reason = "deadline" if request.expired else "cancelled"
             self._metrics.dropped_texts.labels(reason).inc(texts)
 
-    def _resize(self, priority: Priority, change: int) -> None:
-        self._sizes[priority] += change
-        self._metrics.queue_texts.labels(priority.lane).inc(change)
+    def _resize(self, line: _Line, change: int) -> None:
+        line.size += change
+        self._metrics.queue_texts.labels(line.priority.lane).inc(change)
+        if not line.size:
+            del self._lines[line.namespace, line.priority]
+        if not self._lines:
+            self._last_batch.clear()

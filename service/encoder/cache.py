@@ -14,6 +14,7 @@ from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import Role, RoleText
 from turnwise.models.scores import Aggregation
 from turnwise.service.encoder.queue import EncoderQueue, Priority
+from turnwise.service.observe.logs import namespace
 from turnwise.service.observe.metrics import Metrics
 
 HEADS_AT_ONCE = 16
@@ -24,9 +25,10 @@ _SLICE = 128
 class CachedEncoder:
     """A cache of vectors in front of the encoder queue; it evicts the least recently used one.
 
-    The key is a digest of the text with its prefix, so roles that a model does not distinguish
-    share a vector, and long texts take no more memory. Bulk texts are not cached: they would only
-    evict vectors that are in use.
+    The key is a digest of the namespace and the text with its prefix. So no namespace can learn
+    from the time of an answer what another one said, roles that a model does not distinguish share
+    a vector, and long texts take no more memory. Bulk texts are not cached: they would only evict
+    vectors that are in use.
     """
 
     def __init__(
@@ -98,4 +100,4 @@ class CachedEncoder:
 
 
 def _key(prefixed: str) -> bytes:
-    return blake2b(prefixed.encode(), digest_size=16).digest()
+    return blake2b(f"{namespace.get('')}\n{prefixed}".encode(), digest_size=16).digest()

@@ -3,7 +3,8 @@
 The encoder thread forms batches and runs them. While it is busy, the tokenizer thread tokenizes the
 texts that arrive; if the device is free, the encoder thread tokenizes them itself, which saves a
 switch of threads. Neither waits for a batch to fill: there is no timer. A turn waits for at most
-one batch of lower priority, and batches are small.
+one batch of lower priority, and batches are small. The pairs of a cross-encoder wait in a lane of
+the same queue, so they share the device with the encoder and delay a turn no longer than that.
 """
 
 import asyncio
@@ -18,10 +19,19 @@ import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.rerankers.cross_encoder import Pair
 from turnwise.models.roles import RoleText
-from turnwise.service.encoder.batcher import Batch, Batcher, EncodingRequest, Priority, TextSlice
+from turnwise.service.encoder.batcher import (
+    Batch,
+    Batcher,
+    EncodingRequest,
+    Model,
+    Priority,
+    TextSlice,
+)
 from turnwise.service.encoder.runner import BatchRunner, fail, settle
 from turnwise.service.errors import DeadlineExceeded, Draining, Overloaded
+from turnwise.service.observe.logs import namespace
 from turnwise.service.observe.metrics import Metrics
 
 __all__ = ["EncoderQueue", "Priority"]
@@ -34,6 +44,19 @@ _RECENT_BATCHES = 32
 _PROBE_SECONDS = 1.0
 _STALLED_SECONDS = 10.0
 _HUNG_SECONDS = 60.0
+
+
+class _Pace:
+    """The time that a model takes for a text."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._recent: deque[float] = deque(maxlen=_RECENT_BATCHES)
+
+    def record(self, seconds: float) -> None:
+        """Add the seconds that each text of a batch took."""
+        self._recent.append(seconds)
+        self.seconds = median(self._recent)
 
 
 class EncoderQueue:
@@ -59,8 +82,7 @@ class EncoderQueue:
         """
         self._encoder, self._metrics = encoder, metrics
         self._limit, self._max_wait = limit, max_wait
-        self._recent_seconds: deque[float] = deque(maxlen=_RECENT_BATCHES)  # a text, by batch
-        self._seconds_per_text = 0.0
+        self._paces = dict.fromkeys(Priority, _Pace()) | {Priority.RERANK: _Pace()}
         on_cpu = encoder.model.device.type == "cpu"
         tokens = min(batch_tokens, CPU_TOKENS) if on_cpu else batch_tokens
         self._batcher = Batcher(metrics, tokens)
@@ -121,16 +143,41 @@ class EncoderQueue:
             EncoderFailed: The model failed on one of the texts.
             Draining: The service is stopping.
         """
+        return await self._computed(self._encoder, texts, priority, timeout)
+
+    async def score(
+        self, model: Model, pairs: Sequence[Pair], timeout: float | None = None
+    ) -> Float32:
+        """Return the scores (n,) of pairs by a cross-encoder, in a lane of their own.
+
+        Args:
+            model: The cross-encoder, always the same, which only this queue may use.
+            pairs: n pairs.
+            timeout: Seconds after which the scores are not needed any more.
+
+        Raises:
+            ServiceError: As `encode`.
+        """
+        return (await self._computed(model, pairs, Priority.RERANK, timeout))[:, 0]
+
+    async def _computed(
+        self,
+        model: Model,
+        texts: Sequence[RoleText | Pair],
+        priority: Priority,
+        timeout: float | None,
+    ) -> Float32:
         if self._draining:
             self._count_rejected(priority, "draining")
             raise _draining()
         if not texts:
-            return np.empty((0, self._encoder.dimension), np.float32)
+            return np.empty((0, model.dimension), np.float32)
         request = EncodingRequest(
+            model=model,
             texts=texts,
             priority=priority,
             answer=asyncio.get_running_loop().create_future(),
-            vectors=np.empty((len(texts), self._encoder.dimension), np.float32),
+            vectors=np.empty((len(texts), model.dimension), np.float32),
             deadline=math.inf if timeout is None else time.monotonic() + timeout,
         )
         self._admit(request)
@@ -138,7 +185,8 @@ class EncoderQueue:
             async with asyncio.timeout(timeout):
                 return await request.answer
         except TimeoutError:
-            raise DeadlineExceeded(f"not encoded within {timeout:g} s") from None
+            done = "re-ranked" if priority is Priority.RERANK else "encoded"
+            raise DeadlineExceeded(f"not {done} within {timeout:g} s") from None
 
     def check(self) -> None:
         """Check early, before any other work of a turn, that its text would be admitted.
@@ -176,9 +224,10 @@ class EncoderQueue:
                 self._tokenizer_wakes.notify()
 
     def _check_room(self, priority: Priority, more: int) -> None:
-        waiting = self._batcher.ahead_of(priority)
-        too_long = waiting * self._seconds_per_text > self._max_wait
-        full = waiting + more > self._limit or too_long
+        ahead = self._batcher.ahead_of(priority, namespace.get(""))
+        waiting = ahead.total()
+        seconds = sum(count * self._paces[other].seconds for other, count in ahead.items())
+        full = waiting + more > self._limit or seconds > self._max_wait
         if waiting and full:  # an empty queue admits a request of any size
             self._count_rejected(priority, "queue_full")
             raise Overloaded(f"{waiting} texts wait for the encoder already")
@@ -194,8 +243,8 @@ class EncoderQueue:
             elif work:
                 begin = time.monotonic()
                 self._runner.run(work)
-                self._recent_seconds.append((time.monotonic() - begin) / len(work))
-                self._seconds_per_text = median(self._recent_seconds)
+                pace = self._paces[work[0].request.priority]
+                pace.record((time.monotonic() - begin) / len(work))
             else:
                 self._runner.probe()
 
@@ -239,7 +288,7 @@ class EncoderQueue:
     def _tokenize(self, part: TextSlice) -> None:
         try:
             with self._tokenizer_lock, self._metrics.stage("tokenize"):
-                tokens = self._encoder.tokenize(part.texts)
+                tokens = part.request.model.tokenize(part.texts)
         except Exception as error:
             fail(part.request, error)
             with self._lock:

@@ -3,14 +3,14 @@
 import asyncio
 import logging
 import time
+from collections.abc import Sized
 from contextlib import suppress
 
 import numpy as np
 
 from turnwise.models.arrays import Float32
-from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import Role, RoleText
-from turnwise.service.encoder.batcher import Batch, EncodingRequest
+from turnwise.service.encoder.batcher import Batch, EncodingRequest, Model, Priority
 from turnwise.service.errors import EncoderFailed, ServiceError
 from turnwise.service.observe.metrics import Metrics
 
@@ -21,12 +21,12 @@ _log = logging.getLogger("turnwise.encoder")
 
 
 class BatchRunner:
-    """Runs one batch at a time, and records whether the model works."""
+    """Runs one batch at a time, and records whether the encoder works."""
 
-    def __init__(self, encoder: UtteranceEncoder, metrics: Metrics) -> None:
+    def __init__(self, encoder: Model, metrics: Metrics) -> None:
         self._encoder, self._metrics = encoder, metrics
         self._failures = 0
-        self._probe: list[list[int]] = []
+        self._probe: list[Sized] = []
 
     @property
     def healthy(self) -> bool:
@@ -35,13 +35,13 @@ class BatchRunner:
 
     def warm_up(self) -> None:
         """Encode one text; raises the model's errors."""
-        self._probe = self._encoder.tokenize([_PROBE])
+        self._probe = [*self._encoder.tokenize([_PROBE])]
         self._encoder.forward(self._probe)
 
     def probe(self) -> None:
         """Try whether the model works again."""
         with suppress(Exception):  # `_forward` counts it
-            self._forward(self._probe)
+            self._encoded(self._probe)
 
     def run(self, batch: Batch) -> None:
         """Encode a batch, and answer the requests that it completes or fails."""
@@ -67,21 +67,28 @@ class BatchRunner:
                     fail(text.request, error)
 
     def _encode(self, batch: Batch) -> None:
-        vectors = self._forward([text.tokens for text in batch])
-        for text, vector in zip(batch, vectors, strict=True):
+        rows = self._forward(batch[0].request.model, [text.tokens for text in batch])
+        for text, row in zip(batch, rows, strict=True):
             request = text.request
-            request.vectors[text.place] = vector
+            request.vectors[text.place] = row
             request.encoded += 1
-            role = request.texts[text.place].role
-            self._metrics.encoded_texts.labels(role, request.priority.lane).inc()
+            item = request.texts[text.place]
+            if isinstance(item, RoleText):
+                self._metrics.encoded_texts.labels(item.role, request.priority.lane).inc()
             if request.encoded == len(request.texts):
                 settle(request, request.vectors)
 
-    def _forward(self, tokens: list[list[int]]) -> Float32:
+    def _forward(self, model: Model, tokens: list[Sized]) -> Float32:
+        """Run a batch; the metrics and the health of the encoder do not count a re-ranker's."""
+        if model is self._encoder:
+            return self._encoded(tokens)
+        return _checked(model.forward(tokens), (len(tokens), model.dimension))
+
+    def _encoded(self, tokens: list[Sized]) -> Float32:
         try:
             with self._metrics.stage("encode"):
                 vectors = self._encoder.forward(tokens)
-            _check(vectors, (len(tokens), self._encoder.dimension))
+            _checked(vectors, (len(tokens), self._encoder.dimension))
         except Exception:
             self._failures += 1
             self._metrics.batch_failures.inc()
@@ -94,7 +101,12 @@ class BatchRunner:
 
 def fail(request: EncodingRequest, error: Exception) -> None:
     """Log an error, and answer the request with it."""
-    _log.error("the encoder failed", exc_info=error, extra={"request_id": request.request_id})
+    reranks = request.priority is Priority.RERANK
+    _log.error(
+        "the encoder failed" if not reranks else "the re-ranker failed",
+        exc_info=error,
+        extra={"request_id": request.request_id},
+    )
     request.failed = True
     settle(request, EncoderFailed("the model failed on a text of this request"))
 
@@ -115,8 +127,9 @@ def settle(request: EncodingRequest, result: Float32 | ServiceError) -> None:
         answer.get_loop().call_soon_threadsafe(answer_it)
 
 
-def _check(vectors: Float32, shape: tuple[int, int]) -> None:
+def _checked(vectors: Float32, shape: tuple[int, int]) -> Float32:
     if vectors.shape != shape:
         raise ValueError(f"the model returned vectors of shape {vectors.shape}, not {shape}")
     if not np.isfinite(vectors).all():  # float16 can overflow
         raise FloatingPointError("the model returned a vector that is not finite")
+    return vectors

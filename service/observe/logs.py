@@ -14,12 +14,16 @@ from typing import TextIO
 
 request_id: ContextVar[str] = ContextVar("request_id")
 """Id of the HTTP request in this context, for its log lines."""
+namespace: ContextVar[str] = ContextVar("namespace")
+"""The namespace that this context works for: in log lines, and for its share of the encoder."""
 
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 
 
 def configure_logs(level: str, *, text: bool, stream: TextIO | None = None) -> None:
     """Send all loggers to one stream: Turnwise from `level` on, libraries from warnings on.
+
+    The audit log is complete at any level.
 
     Args:
         level: Name of the lowest level to log, such as "info".
@@ -32,6 +36,7 @@ def configure_logs(level: str, *, text: bool, stream: TextIO | None = None) -> N
     least = getattr(logging, level.upper())
     logging.basicConfig(handlers=[handler], level=max(least, logging.WARNING), force=True)
     logging.getLogger("turnwise").setLevel(least)
+    logging.getLogger("turnwise.audit").setLevel(logging.INFO)
     logging.captureWarnings(True)
 
 
@@ -64,6 +69,7 @@ class JsonFormatter(_Formatter):
             "logger": record.name,
             "message": record.getMessage(),
             "request_id": request_id.get(None),
+            "namespace": namespace.get(None),
             **extras,
             "exception": self._failure(record),
         }

@@ -14,12 +14,31 @@ from turnwise.models.roles import Role
 Stage = Literal[
     "queue", "tokenize", "encode", "session_read", "session_write", "search", "rerank", "plan"
 ]
-Lane = Literal["critical", "idle", "bulk"]
-"""A request waits for a critical text, nothing for an idle one, an upload for one of bulk."""
-Rejected = Literal["queue_full", "draining", "body_too_large", "unauthenticated", "forbidden"]
+Lane = Literal["critical", "rerank", "idle", "bulk"]
+"""A request waits for a critical text and for a pair to re-rank, nothing for an idle text, an
+upload for one of bulk."""
+Rejected = Literal[
+    "queue_full",
+    "draining",
+    "body_too_large",
+    "unauthenticated",
+    "forbidden",
+    "host_not_allowed",
+    "request_rate",
+    "uploads",
+    "pools",
+    "pools_bytes",
+]
+"""The last four are limits of a namespace."""
 Dropped = Literal["cancelled", "deadline"]
 Operation = Literal[
-    "session_read", "session_write", "session_fill", "session_delete", "pool_read", "pool_write"
+    "session_read",
+    "session_write",
+    "session_fill",
+    "session_delete",
+    "session_list",
+    "pool_read",
+    "pool_write",
 ]
 """`session_fill` adds the [B1] vector that was encoded after the answer."""
 Result = Literal["ok", "conflict", "replayed", "unavailable", "failed"]
@@ -55,7 +74,9 @@ class Metrics:
             ["stage"], buckets=_SECONDS,
         )  # fmt: skip
         self.queue_texts = gauge(
-            "turnwise_queue_texts", "Texts that wait in the encoder queue.", ["lane"]
+            "turnwise_queue_texts",
+            "Texts that wait in the encoder queue; those of the lane rerank are pairs.",
+            ["lane"],
         )
         self.queue_oldest_seconds = gauge(
             "turnwise_queue_oldest_seconds",
@@ -83,6 +104,10 @@ class Metrics:
         )
         self.rejected_requests = counter(
             "turnwise_rejected_requests", "Requests rejected before any work.", ["reason"]
+        )
+        self.api_keys_stale = gauge(
+            "turnwise_api_keys_stale",
+            "1 while TURNWISE_API_KEYS_FILE cannot be read and its last good keys hold, else 0.",
         )
         self.dropped_texts = counter(
             "turnwise_dropped_texts", "Texts removed from the encoder queue unencoded.", ["reason"]
@@ -141,6 +166,7 @@ class Metrics:
             for value in get_args(values):
                 metric.labels(value)
         for role, lane in product(Role, get_args(Lane)):
-            self.encoded_texts.labels(role, lane)
+            if lane != "rerank":  # a pair has no role
+                self.encoded_texts.labels(role, lane)
         for operation, result in product(get_args(Operation), get_args(Result)):
             self.redis_operations.labels(operation, result)

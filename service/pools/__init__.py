@@ -2,10 +2,13 @@
 
 - `registry` (`Pools`): all pools of a replica; `pool` (`Pool`): one of them; `view` (`PoolView`):
   one version of it, as a request searches it; `contents`: the candidates of a version, and edits.
-- `store`, `log`, `replay`: a pool in Redis; its values; from them to edits. `scripts/` are in Lua.
+- `filter` (`Filter`): which candidates a search may return.
+- `directory`: the names of all pools in Redis, and aliases. `store`, `log`, `replay`: one pool in
+  Redis; its values; from them to edits. `commands` runs the `scripts/`, which are in Lua.
 - `index`, `ivf`: exact and approximate search. `encoding`: texts of candidates to vectors.
 - `upkeep`, `workers`: folding and indexing in the background; threads and tasks.
-- `candidate`, `snapshot`: candidates and pools as files.
+- `memory`: whether an upload, a read, a fold or an index fits into memory.
+- `candidate`, `snapshot`, `index_files`: candidates, pools and trained indexes as files.
 
 Anything that keeps, changes or searches candidates belongs here; how a turn uses them belongs to
 `selection`. It may import `encoder`, `state`, `wire`, `observe`, `errors` and `models`.
@@ -14,6 +17,8 @@ Anything that keeps, changes or searches candidates belongs here; how a turn use
 from turnwise.service.pools.candidate import Candidate, read_candidates
 from turnwise.service.pools.contents import Hit
 from turnwise.service.pools.encoding import PoolEncoder, RunningQueries
+from turnwise.service.pools.filter import Filter
+from turnwise.service.pools.log import PoolKey
 from turnwise.service.pools.registry import Pools
 from turnwise.service.pools.snapshot import (
     Manifest,
@@ -26,9 +31,11 @@ from turnwise.service.pools.view import PoolView
 
 __all__ = [
     "Candidate",
+    "Filter",
     "Hit",
     "Manifest",
     "PoolEncoder",
+    "PoolKey",
     "PoolView",
     "Pools",
     "RunningQueries",

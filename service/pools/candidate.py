@@ -21,6 +21,12 @@ class Candidate:
     metadata: dict[str, Any] = field(default_factory=dict)
     """A JSON object that is returned with the candidate."""
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of the id, the text and the metadata."""
+        metadata = _dumped(self.metadata) if self.metadata else ""
+        return len(self.id.encode()) + len(self.text.encode()) + len(metadata.encode())
+
     @classmethod
     def of(
         cls,

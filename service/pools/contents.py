@@ -15,6 +15,7 @@ import numpy as np
 from turnwise.models.arrays import Float32
 from turnwise.service.errors import CandidateNotFound
 from turnwise.service.pools.candidate import Candidate
+from turnwise.service.pools.filter import Filter
 from turnwise.service.pools.index import Bitmap, FlatIndex, Float16, Index, Places
 
 MakeFlat = Callable[[Float16], FlatIndex]
@@ -23,6 +24,13 @@ _MIN_OVERLAY = 1000
 _OVERLAY_SHARE = 10
 _MAX_LOOSE = 20_000
 """Limit for a pool of any size, since a search scans the overlay and an edit copies it."""
+_PLACE = 100
+"""Bytes of a candidate's place in a base: in its tuple, and in its dictionary by id."""
+_CANDIDATE = 1000
+"""Bytes of a candidate's Python objects: some 700 with a text of 60 characters and two fields of
+metadata, and 300 in dictionaries by id and by text."""
+_FILTERS = 64
+"""Filters whose candidates are kept with a segment: 8 KB each for 65,536 candidates."""
 
 
 class Hit(NamedTuple):
@@ -59,7 +67,7 @@ def joined(edits: Sequence[Edit]) -> Edit:
         rows[number].append(row)
     return Edit(
         candidates=[edits[number].candidates[row] for number, row in kept],
-        vectors=np.concatenate([edit.vectors[of] for edit, of in zip(edits, rows, strict=True)]),
+        vectors=_gathered([(edit.vectors, of) for edit, of in zip(edits, rows, strict=True)]),
         removed=[id for id, place in last.items() if place is None],  # noqa: A001 - the field's name
     )
 
@@ -76,6 +84,11 @@ class Segment:
         _ = self.by_id
 
     @cached_property
+    def candidate_bytes(self) -> int:
+        """Bytes of the candidates without their vectors; a large segment is counted once."""
+        return _bytes(self.candidates)
+
+    @cached_property
     def by_id(self) -> dict[str, int]:
         """The place of each id."""
         return {candidate.id: place for place, candidate in enumerate(self.candidates)}
@@ -84,6 +97,25 @@ class Segment:
     def by_text(self) -> dict[str, int]:
         """A place of each text, whether or not that candidate is alive: the vector is the same."""
         return {candidate.text: place for place, candidate in enumerate(self.candidates)}
+
+    @cached_property
+    def _matching(self) -> dict[str, Bitmap]:
+        return {}
+
+    def matching(self, where: Filter) -> Bitmap:
+        """Return a bit for each place: whether a filter matches its candidate.
+
+        Some filters are kept; several threads may call this at once.
+        """
+        if (kept := self._matching.get(where.source)) is not None:
+            return kept
+        matches = (where.matches(candidate.metadata) for candidate in self.candidates)
+        bits = np.fromiter(matches, np.bool_, len(self.candidates))
+        matching = np.packbits(bits, bitorder="little")
+        if len(self._matching) >= _FILTERS:
+            self._matching.clear()
+        self._matching[where.source] = matching
+        return matching
 
 
 @dataclass(frozen=True)
@@ -122,13 +154,26 @@ class Contents:
     @property
     def is_loose(self) -> bool:
         """Whether it is time to merge the overlay into a new base."""
-        share = len(self.base.candidates) // _OVERLAY_SHARE
-        return self.loose > max(_MIN_OVERLAY, min(share, _MAX_LOOSE))
+        return self.loose > _most_loose(len(self.base.candidates))
 
     @property
     def bytes(self) -> int:
         """Bytes of memory that the vectors and codes take."""
         return self.base.index.bytes + self.overlay.index.bytes
+
+    @property
+    def candidate_bytes(self) -> int:
+        """Bytes of the candidates: ids, texts, metadata and vectors."""
+        dead = map(self.base.candidates.__getitem__, self._places(alive=False).tolist())
+        without_vectors = self.base.candidate_bytes + self.overlay.candidate_bytes
+        return without_vectors - _bytes(dead) + len(self) * self._vector_bytes
+
+    def growth(self, candidates: Sequence[Candidate], removed: Sequence[str]) -> int:
+        """Return by how many `candidate_bytes` an edit makes the pool larger."""
+        ids = {*(candidate.id for candidate in candidates), *removed}
+        before = [candidate for id in ids if (candidate := self.get(id))]  # noqa: A001
+        vectors = (len(candidates) - len(before)) * self._vector_bytes
+        return _bytes(candidates) - _bytes(before) + vectors
 
     def get(self, id: str) -> Candidate | None:  # noqa: A002 - the field's name
         """Return the candidate of an id, or None."""
@@ -137,7 +182,7 @@ class Contents:
 
     def candidates(self) -> list[Candidate]:
         """Return all candidates, in the order of `vectors()`."""
-        kept = map(self.base.candidates.__getitem__, self._alive_places().tolist())
+        kept = map(self.base.candidates.__getitem__, self._places(alive=True).tolist())
         return [*kept, *self.overlay.candidates]
 
     def vectors(self) -> Float16:
@@ -147,11 +192,7 @@ class Contents:
             return base
         if not len(base):
             return overlay
-        vectors = np.empty((len(self), base.shape[1]), np.float16)
-        kept = len(self) - len(overlay)
-        np.take(base, self._alive_places(), 0, vectors[:kept], mode="clip")  # no buffer
-        vectors[kept:] = overlay
-        return vectors
+        return _gathered([(base, self._places(alive=True)), (overlay, range(len(overlay)))])
 
     def take(self, ids: Sequence[str]) -> Float16:
         """Return the vectors (k, d) of k candidates.
@@ -178,15 +219,24 @@ class Contents:
             if (place := segment.by_text.get(text)) is not None
         }
 
-    def search(self, query: Float32, k: int) -> list[Hit]:
+    def search(self, query: Float32, k: int, where: Filter | None = None) -> list[Hit]:
         """Return the k candidates with the largest inner products, best first, ties by id.
+
+        Args:
+            query: (d,).
+            k: At least 1.
+            where: Leaves out the candidates that it does not match.
 
         Raises:
             ValueError: The query is not a finite vector of d numbers.
         """
         hits = []
         for segment, alive in ((self.base, self.alive), (self.overlay, None)):
-            places, scores = segment.index.search(query, k, alive)
+            allowed = alive
+            if where:
+                matching = segment.matching(where)
+                allowed = matching if alive is None else matching & alive
+            places, scores = segment.index.search(query, k, allowed)
             hits += [
                 Hit(segment.candidates[place], score)
                 for place, score in zip(places.tolist(), scores.tolist(), strict=True)
@@ -195,11 +245,35 @@ class Contents:
 
     def after(self, edits: Sequence[Edit], make_flat: MakeFlat) -> "Contents":
         """Return the contents after edits, which are applied in order."""
-        edit = edits[0] if len(edits) == 1 else joined(edits)
-        edited = self._edited(edit, make_flat)
-        if edited.base.index.kind == "flat" and edited.is_loose:
-            return edited.merged(make_flat)
-        return edited
+        first, *others = edits  # the first of a whole log holds most: it becomes the base uncopied
+        contents = self
+        for edit in (first, joined(others)) if others else (first,):
+            contents = contents._edited(edit, make_flat)
+            if contents.base.index.kind == "flat" and contents.is_loose:
+                contents = contents.merged(make_flat)
+        return contents
+
+    @property
+    def bytes_merged(self) -> int:
+        """Bytes of memory that `merged` takes, without the index."""
+        copied = self._vector_bytes if self.loose and self.base.candidates else 0
+        return len(self) * (copied + _PLACE)
+
+    def bytes_after(self, counts: Sequence[int]) -> int:
+        """Return the bytes of memory that `after` and making its edits take at most.
+
+        Args:
+            counts: Number of candidates of each edit.
+        """
+        vector = self._vector_bytes
+        base, new = len(self.base.candidates), sum(counts)
+        needed = new * (vector + _CANDIDATE)
+        needed += len(self.overlay.candidates) * (vector + _PLACE)  # the next overlay
+        if not base:  # the first edit becomes the base
+            base, new = counts[0], new - counts[0]
+        if self.base.index.kind == "flat" and self.loose + 2 * new > _most_loose(base):
+            needed += (base + new) * (vector + _PLACE)  # the merged base
+        return needed
 
     def merged(self, make_index: Callable[[Float16], Index]) -> "Contents":
         """Return the same candidates in one base, with an index made from their vectors."""
@@ -211,7 +285,8 @@ class Contents:
         kept = [n for n, c in enumerate(self.overlay.candidates) if c.id not in touched]
         vectors = edit.vectors
         if kept:
-            vectors = np.concatenate([self.overlay.index.vectors[kept], vectors])
+            before = self.overlay.index.vectors
+            vectors = _gathered([(before, kept), (vectors, range(len(vectors)))])
         candidates = [*(self.overlay.candidates[n] for n in kept), *edit.candidates]
         overlay = Segment(tuple(candidates), make_flat(vectors))
         dying = [place for id in touched if (place := self._alive_in_base(id)) is not None]  # noqa: A001
@@ -239,8 +314,35 @@ class Contents:
             return place
         return None
 
-    def _alive_places(self) -> Places:
+    @property
+    def _vector_bytes(self) -> int:
+        """Bytes of one vector, in float16."""
+        return 2 * self.base.index.dimension
+
+    def _places(self, *, alive: bool) -> Places:
+        """Return the places of the base that are alive, or those that are not."""
         size = len(self.base.candidates)
         if self.alive is None:
-            return np.arange(size)
-        return np.flatnonzero(np.unpackbits(self.alive, count=size, bitorder="little"))
+            return np.arange(size if alive else 0)
+        bits = np.unpackbits(self.alive, count=size, bitorder="little")
+        return np.flatnonzero(bits == alive)
+
+
+def _bytes(candidates: Iterable[Candidate]) -> int:
+    return sum(candidate.bytes for candidate in candidates)
+
+
+def _most_loose(base: int) -> int:
+    return max(_MIN_OVERLAY, min(base // _OVERLAY_SHARE, _MAX_LOOSE))
+
+
+def _gathered(parts: Sequence[tuple[Float16, Sequence[int] | Places]]) -> Float16:
+    """Return some rows of several arrays in one array, each copied once."""
+    gathered = np.empty((sum(len(rows) for _, rows in parts), parts[0][0].shape[1]), np.float16)
+    start = 0
+    for vectors, rows in parts:
+        end = start + len(rows)
+        places = np.asarray(rows, np.int64)
+        np.take(vectors, places, 0, gathered[start:end], mode="clip")  # no buffer
+        start = end
+    return gathered

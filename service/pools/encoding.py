@@ -117,6 +117,8 @@ async def encode_unknown(
 
     def together(encoded: Float16) -> Float16:
         known.update(zip(unknown, encoded, strict=True))
+        if len(unknown) == len(texts):
+            return encoded
         made = np.empty((len(texts), encoder.dimension), np.float16)
         for row, text in enumerate(texts):
             made[row] = known[text]

@@ -1,27 +1,53 @@
 """The approximate index: an inverted file of 4-bit product-quantised codes, with exact scores."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 import faiss
 import numpy as np
+from numpy.typing import NDArray
 
 from turnwise.models.arrays import Float32
 from turnwise.service.pools.index import (
     Bitmap,
     FlatIndex,
+    Float16,
     Index,
     Places,
     as_faiss,
     rescored,
     selected,
+    share_of,
 )
 
 _MAX_LISTS = 1024  # more make building slow, and scanning a list of 4-bit codes is cheap
 _SHORT_LISTS = (200, 800, 3200)
 _TRAINING_POINTS = 40
 _SLICE = 20_000
+_FEW = 0.08
+"""Share of vectors that are alive below which comparing all of them is as fast as reading lists."""
+_SPREAD = 0.25
+"""Exponent by which more lists are read if fewer vectors are alive: 1.8 times as many of a tenth.
+`benchmarks/filters.py` measures their recall."""
+_MARKED = 2000
+_TOLERANCE = 0.01
+"""Difference of recall that may be chance: other queries are drawn when the pool has changed."""
+
+Marks = NDArray[np.uint64]
+"""A number for each vector, by which it is found again at another place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """Trained and filled lists, with the marks of the vectors that they were filled with."""
+
+    codes: faiss.IndexIVFPQFastScan
+    marks: Marks
+    probes: int
+    short_list: int
+    recall: float
 
 
 class IvfIndex(Index):
@@ -50,17 +76,34 @@ class IvfIndex(Index):
         """Number of lists."""
         return int(self.codes.nlist)
 
+    def copied(self) -> Lists:
+        """Return a copy of the lists, which may be changed while this index is searched."""
+        return Lists(
+            cast(faiss.IndexIVFPQFastScan, faiss.clone_index(self.codes)),
+            marks_of(self.vectors),
+            probes=self.probes,
+            short_list=self.short_list,
+            recall=self.recall or 0.0,
+        )
+
     def search(self, query: Float32, k: int, alive: Bitmap | None = None) -> tuple[Places, Float32]:
-        """Search the nearest lists; if they hold too few vectors, search all."""
-        found = self._found(query, k, alive)
+        """Search the nearest lists; if they hold too few vectors, or few are alive, search all.
+
+        The fewer are alive, the further away are the best of them: more lists are read.
+        """
+        share = share_of(alive, len(self))
+        if share < _FEW:
+            return self._flat.search(query, k, alive)
+        found = self._found(query, k, alive, share)
         if len(found) < min(k, len(self)):
             return self._flat.search(query, k, alive)
         return rescored(self, query, found, k)
 
-    def _found(self, query: Float32, k: int, alive: Bitmap | None) -> Places:
+    def _found(self, query: Float32, k: int, alive: Bitmap | None, share: float) -> Places:
         """Return the places of the best codes, several times k of them."""
         params: Any = faiss.SearchParametersIVF
-        chosen = params(nprobe=self.probes, sel=None if alive is None else selected(alive))
+        probes = min(round(self.probes / share**_SPREAD), self.lists)
+        chosen = params(nprobe=probes, sel=None if alive is None else selected(alive))
         wanted = min(max(self.short_list, 4 * k), len(self))
         _, places = self.codes.search(as_faiss(query, self.dimension), wanted, params=chosen)
         found: Places = places[0][places[0] >= 0]
@@ -84,11 +127,101 @@ def build_ivf(
         progress: Called with the share of the vectors that are in their lists.
     """
     codes = _trained(flat)
-    for start in range(0, len(flat), _SLICE):
-        codes.add(flat.vectors[start : start + _SLICE].astype(np.float32))
-        if progress:
-            progress(min(1.0, (start + _SLICE) / len(flat)))
+    _fill(codes, flat, np.arange(len(flat)), progress)
     return tuned(flat, codes, queries, least_recall)
+
+
+def refilled(
+    lists: Lists,
+    flat: FlatIndex,
+    queries: Float32,
+    least_recall: float = 0.99,
+    progress: Callable[[float], None] | None = None,
+) -> IvfIndex | None:
+    """Return an approximate index with lists that were trained for other vectors, or mostly these.
+
+    Codes of vectors that stay are kept, the others are removed, and new vectors are added.
+
+    Args:
+        lists: Trained lists, which this changes.
+        flat: The vectors of the index.
+        queries: As for `build_ivf`, which takes the same arguments.
+        least_recall: The recall to reach, or that of the lists if it was lower.
+        progress: Called with the share of the new vectors that are in their lists.
+
+    Returns:
+        None if the lists have to be trained anew: recall has fallen, or there are too few lists.
+    """
+    codes = lists.codes
+    if codes.d != flat.dimension or _list_count(len(flat)) > 2 * codes.nlist:
+        return None
+    places = _places_of(lists.marks, marks_of(flat.vectors))
+    _move(codes, places)
+    new = np.ones(len(flat), bool)
+    new[places[places >= 0]] = False
+    _fill(codes, flat, np.flatnonzero(new), progress)
+    index = IvfIndex(flat, codes, probes=lists.probes, short_list=lists.short_list)
+    exact = [flat.search(query, 10)[1] for query in queries]
+    index.recall = recall_at_10(index, queries, exact)
+    return index if index.recall >= min(least_recall, lists.recall) - _TOLERANCE else None
+
+
+def marks_of(vectors: Float16) -> Marks:
+    """Return a mark for each vector (n, d): a random sum of its bits.
+
+    The marks of equal vectors differ by how many of them come before.
+    """
+    random = np.random.default_rng(0).integers(1 << 63, size=vectors.shape[1], dtype=np.uint64)
+    marks = np.empty(len(vectors), np.uint64)
+    for start in range(0, len(vectors), _MARKED):
+        some = vectors[start : start + _MARKED].view(np.uint16).astype(np.uint64)
+        marks[start : start + _MARKED] = some @ (2 * random + 1)
+    order = np.argsort(marks, kind="stable")
+    ordered = marks[order]
+    before = np.arange(len(marks)) - np.searchsorted(ordered, ordered)
+    marks[order] += before.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return marks
+
+
+def _places_of(marks: Marks, among: Marks) -> Places:
+    """Return the place of each mark among others, -1 for those that are not there."""
+    if not len(among):
+        return np.full(len(marks), -1)
+    order = np.argsort(among)
+    places = order[np.searchsorted(among, marks, sorter=order).clip(max=len(among) - 1)]
+    return np.where(among[places] == marks, places, -1)
+
+
+def _move(codes: faiss.IndexIVFPQFastScan, places: Places) -> None:
+    """Give each vector in the lists another place; remove those whose new place is negative."""
+    codes.remove_ids(faiss.IDSelectorBatch(np.flatnonzero(places < 0)))
+    lists: Any = faiss.downcast_InvertedLists(cast(Any, codes.invlists))
+    nothing = np.zeros(codes.code_size, np.uint8)
+    for number in range(codes.nlist):
+        if not (size := lists.list_size(number)):
+            continue
+        ids = faiss.rev_swig_ptr(lists.get_ids(number), size)
+        ids[:] = places[ids]
+        # FAISS leaves the bits of removed codes in the last block, and adds new codes on top.
+        before = (size - 1) // lists.n_per_block
+        blocks = faiss.rev_swig_ptr(lists.get_codes(number), (before + 1) * lists.block_size)
+        last = blocks[before * lists.block_size :][None]
+        for slot in range(size - before * lists.n_per_block, lists.n_per_block):
+            lists.packer.pack_1(nothing, slot, last)
+
+
+def _fill(
+    codes: faiss.IndexIVFPQFastScan,
+    flat: FlatIndex,
+    places: Places,
+    progress: Callable[[float], None] | None,
+) -> None:
+    """Add the vectors at some places to the lists."""
+    for start in range(0, len(places), _SLICE):
+        some = places[start : start + _SLICE]
+        codes.add_with_ids(flat.vectors[some].astype(np.float32), some)
+        if progress:
+            progress(min(1.0, (start + _SLICE) / len(places)))
 
 
 def tuned(
@@ -127,9 +260,13 @@ def _parts(dimension: int) -> int:
     return dimension // 2 if dimension % 2 == 0 else dimension
 
 
+def _list_count(size: int) -> int:
+    return max(1, min(_MAX_LISTS, int(2 * size**0.5)))
+
+
 def _trained(flat: FlatIndex) -> faiss.IndexIVFPQFastScan:
     n, dimension = len(flat), flat.dimension
-    n_lists = max(1, min(_MAX_LISTS, int(2 * n**0.5)))
+    n_lists = _list_count(n)
     lists = faiss.IndexIVFPQFastScan(
         faiss.IndexFlatIP(dimension),
         dimension,

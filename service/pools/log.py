@@ -42,6 +42,16 @@ class Head(NamedTuple):
     encoder_name: EncoderName
 
 
+class Summary(NamedTuple):
+    """What Redis knows of a pool without its log."""
+
+    version: int
+    size: int
+    description: str
+    created_at: float
+    encoder_name: EncoderName
+
+
 NOWHERE = Position("", 0, "")
 
 

@@ -1,9 +1,12 @@
 """One pool on this replica: it follows the pool's log in Redis, and appends edits to it."""
 
 import asyncio
+import gc
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 from typing import NamedTuple
 
@@ -14,6 +17,7 @@ from turnwise.service.pools.contents import Contents, Edit
 from turnwise.service.pools.encoding import PoolEncoder, Progress, encode_unknown
 from turnwise.service.pools.index import Float16
 from turnwise.service.pools.log import NOWHERE, Entry, Head, Log, PoolKey, Position
+from turnwise.service.pools.memory import Memory
 from turnwise.service.pools.replay import Replay
 from turnwise.service.pools.store import PoolStore
 from turnwise.service.pools.view import PoolView
@@ -23,11 +27,15 @@ from turnwise.service.wire.pools import Edited, PoolInfo, PoolState
 
 Plan = Callable[[Contents], tuple[list[Candidate], list[str]]]
 """Returns, for the current contents, the candidates to upsert and the ids to remove."""
+CheckGrowth = Callable[[str, int], None]
+"""Takes a namespace and bytes; raises NamespaceFull if its pools may not grow by so many."""
 
 RETRY_SECONDS = 30.0
 """Delay before a version that could not be read is tried again, which may read the whole pool."""
 
 _INDEX_RETRY_SECONDS = 600.0
+_FROZEN = 10_000
+"""Size of a pool that is worth it; what else is frozen and becomes a cycle is never collected."""
 
 _NOT_READY = {
     "loading": "being read",
@@ -53,17 +61,21 @@ class Pool:
         key: PoolKey,
         backend: Backend,
         workers: Workers,
+        memory: Memory,
         metrics: Metrics,
         *,
         exact_limit: int,
         max_size: int,
+        check_growth: CheckGrowth | None,
     ) -> None:
-        self.key, self._workers = key, workers
+        self.key, self._workers, self.memory = key, workers, memory
+        self._check_growth = check_growth
         self.encoder_name, self.encoder, self.store = backend
         self._metrics, self._exact_limit, self._max_size = metrics, exact_limit, max_size
         self._replay = Replay(
-            key, self.store, self.encoder, workers, self._is_encoding, self._is_reading
-        )
+            key, self.store, self.encoder, workers, self._admitted_read,
+            self._is_encoding, self._is_reading,
+        )  # fmt: skip
         self._lock = asyncio.Lock()
         self._contents: Contents | None = None
         self.position = NOWHERE
@@ -71,6 +83,8 @@ class Pool:
         self.log: Log | None = None
         """The log in Redis as it was last read."""
         self.state: PoolState = "loading"
+        self.asked_at = monotonic()
+        """When a request last named it."""
         self.forgotten = False
         """Whether the registry has dropped it and removed its metrics."""
         self._progress: float | None = None
@@ -114,6 +128,11 @@ class Pool:
         if self._contents is None:
             raise PoolNotReady(f"pool '{self.key.name}' is {_NOT_READY[self.state]}")
         return self._contents
+
+    @property
+    def candidate_bytes(self) -> int:
+        """Bytes of the candidates that are here: ids, texts, metadata and vectors."""
+        return self._contents.candidate_bytes if self._contents else 0
 
     def view(self) -> PoolView:
         """Return the version that is here now.
@@ -192,6 +211,8 @@ class Pool:
 
         Raises:
             PoolFull: The pool would exceed its limit; nothing was changed.
+            NamespaceFull: The pools of the namespace would exceed theirs; nothing was changed.
+            NotEnoughMemory: The candidates would not fit into memory; nothing was changed.
             PoolNotFound: The pool does not exist.
             PoolNotReady: The pool has not been read yet.
             ServiceError: Redis, the encoder or the plan failed.
@@ -201,32 +222,45 @@ class Pool:
         # Encoding takes long, so it runs without the lock, and its result is staged in Redis, where
         # no reader sees it. The plan is then called again under the lock: if it still gives the
         # staged edit, that is committed; otherwise it is discarded, and a new one is staged.
-        while True:
-            async with self._lock:
-                await self._catch_up()
-                candidates, removed = await self._workers.edit(lambda: self._planned(plan))
-                if not candidates and not removed:
-                    return Edited(self.position.version, 0, 0, len(self.contents))
-                if staged and (staged[0].candidates, staged[0].removed) == (candidates, removed):
-                    outcome = await self.store.commit(self.key, self.position, staged[1])
-                    if outcome == "ok":
-                        return await self._committed(*staged)
-                    if outcome == "conflict":
-                        continue
-            if staged:
-                await self.store.discard(self.key, staged[1].chunks)
-            edit = Edit(candidates, await self._encoded(candidates, vectors, progress), removed)
-            staged = edit, await self.store.stage(self.key, edit)
+        with ExitStack() as admitted:
+            while True:
+                async with self._lock:
+                    await self._catch_up()
+                    planned = await self._workers.edit(lambda: self._planned(plan))
+                    if not any(planned):
+                        return Edited(self.position.version, 0, 0, len(self.contents))
+                    if staged and (staged[0].candidates, staged[0].removed) == planned:
+                        size = await self._workers.edit(partial(self._size_after, staged[0]))
+                        outcome = await self.store.commit(self.key, self.position, staged[1], size)
+                        if outcome == "ok":
+                            return await self._committed(*staged)
+                        if outcome == "conflict":
+                            continue
+                if staged:
+                    await self.store.discard(self.key, staged[1].chunks)
+                candidates, removed = planned
+                admitted.close()
+                admitted.enter_context(self._admitted_upload(len(candidates)))
+                edit = Edit(candidates, await self._encoded(candidates, vectors, progress), removed)
+                staged = edit, await self.store.stage(self.key, edit)
 
-    async def replace_index(self, build: Callable[[Contents], Contents]) -> None:
+    async def replace_index(self, build: Callable[[Contents], Contents], needed: int) -> None:
         """Build another index of the same candidates, while edits and searches go on.
 
         If the build fails, usually for lack of memory, the pool keeps its index.
+
+        Args:
+            build: Builds it, in a thread.
+            needed: Bytes of memory that it takes at most.
+
+        Raises:
+            NotEnoughMemory: Less is free.
         """
         contents, edits = self.contents, list[Edit]()
         self._edits_during_build = edits
         try:
-            built = await self._workers.build(lambda: build(contents))
+            with self.memory.admitted(needed, f"an index of pool '{self.key.name}'"):
+                built = await self._workers.build(lambda: build(contents))
             async with self._lock:
                 if self._edits_during_build is edits:  # else the pool was read anew
                     self._contents = await self._after(built, edits)
@@ -244,21 +278,35 @@ class Pool:
 
     async def _catch_up(self) -> None:
         try:
-            log, edits = await self._replay.since(self.position)
+            async with self._replay.since(self.position) as (log, edits):
+                self.log = log
+                if log.position != self.position:
+                    await self._take_over(edits, log.position, anew=log.has == 0)
         except PoolNotReady:
             self._metrics.redis_losses.labels("pool").inc()
             self.state = "damaged" if self._contents is None else "ready"
             raise
-        self.log = log
-        if log.position != self.position:
-            await self._take_over(edits, log.position, anew=log.has == 0)
         self._unreadable = None
+
+    def _admitted_upload(self, count: int) -> AbstractContextManager[None]:
+        needed = self.contents.bytes_after([count]) if count else 0
+        return self.memory.admitted(needed, f"an upload of {count} candidates")
+
+    def _admitted_read(self, log: Log) -> AbstractContextManager[None]:
+        contents = self._contents if log.has else None
+        if contents is None:
+            contents = Contents.empty(self.encoder.dimension)
+        counts = [entry.count for entry in log.entries]
+        needed = contents.bytes_after(counts) if any(counts) else 0
+        return self.memory.admitted(needed, f"reading pool '{self.key.name}'")
 
     async def _take_over(self, edits: Sequence[Edit], position: Position, *, anew: bool) -> None:
         before = self._contents
         if anew or before is None:
             anew, before = True, Contents.empty(self.encoder.dimension)
         contents = await self._after(before, edits)
+        if anew and len(contents) > _FROZEN:
+            gc.freeze()  # they stay: a full collection, which stops every thread, skips them
         if anew:
             self._edits_during_build = None  # a build that began before is of other contents
         elif self._edits_during_build is not None:
@@ -287,6 +335,11 @@ class Pool:
         await self._take_over([edit], position, anew=False)
         return Edited(version, entry.count, 0, len(self.contents))
 
+    def _size_after(self, edit: Edit) -> int:
+        contents = self.contents
+        new = sum(candidate.id not in contents for candidate in edit.candidates)
+        return len(contents) + new - len(edit.removed)
+
     def _planned(self, plan: Plan) -> tuple[list[Candidate], list[str]]:
         contents = self.contents
         candidates, removed = plan(contents)
@@ -296,6 +349,8 @@ class Pool:
                 f"pool '{self.key.name}' would have {size} candidates, more than the limit of "
                 f"{self._max_size}; nothing was changed"
             )
+        if self._check_growth:
+            self._check_growth(self.key.namespace, contents.growth(candidates, removed))
         return candidates, removed
 
     async def _encoded(

@@ -1,26 +1,34 @@
-"""All pools on this replica: their use cases, and following them in Redis."""
+"""The pools on this replica: their use cases, reading them, and following them in Redis."""
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from time import monotonic
 from typing import get_args
 
 from turnwise.service.errors import (
     CandidateNotFound,
     Conflict,
     InvalidRequest,
+    NamespaceFull,
     PoolNotFound,
     PoolNotReady,
     StateUnavailable,
 )
-from turnwise.service.observe.metrics import Metrics, PoolState
+from turnwise.service.observe.logs import namespace as acting
+from turnwise.service.observe.metrics import Metrics, PoolState, Rejected
 from turnwise.service.pools.candidate import Candidate, distinct
 from turnwise.service.pools.contents import Contents
+from turnwise.service.pools.directory import Changes, Directory
 from turnwise.service.pools.encoding import PoolEncoder, Progress
-from turnwise.service.pools.log import Head, PoolKey
-from turnwise.service.pools.pool import Backend, Pool
+from turnwise.service.pools.index import Float16
+from turnwise.service.pools.index_files import IndexFiles
+from turnwise.service.pools.log import Head, PoolKey, Summary
+from turnwise.service.pools.memory import Memory
+from turnwise.service.pools.pool import Backend, Plan, Pool
 from turnwise.service.pools.snapshot import Snapshot
 from turnwise.service.pools.store import PoolStore
 from turnwise.service.pools.upkeep import build_index, fold, log_is_long, needs_index
@@ -28,21 +36,28 @@ from turnwise.service.pools.view import PoolView
 from turnwise.service.pools.workers import Background, Work, Workers, log_errors
 from turnwise.service.state.redis import Redis
 from turnwise.service.wire.fields import EncoderName
-from turnwise.service.wire.pools import Edited, PoolInfo
+from turnwise.service.wire.pools import Edited, PoolInfo, Removed
 
 POLL_SECONDS = 0.5
+FULL_POLL_SECONDS = 60.0
+"""Seconds after which everything is compared, though no change was counted."""
 FIRST_READ_SECONDS = 1.0
-"""Seconds that a request waits for a pool that this replica has not read yet."""
+"""Seconds that a request waits for a pool that this replica does not have in memory."""
+IDLE_SECONDS = 6 * 3600.0
+"""Seconds without a request after which a pool's memory is freed."""
 
 _log = logging.getLogger("turnwise.pools")
 
 
 class Pools:
-    """Follows every pool in Redis; searches go on from memory while Redis is unavailable.
+    """Reads pools when they are first asked for, and then follows them in Redis.
 
-    Methods that name a pool raise PoolNotFound if it does not exist, and PoolNotReady if it has not
-    been read yet or this replica lacks its encoder. Methods raise StateUnavailable if they need
-    Redis and it is unavailable; those that are not async need it only until the first poll.
+    Searches go on from memory while Redis is unavailable. A pool that nobody asks for is given up.
+
+    Methods that name a pool also take an alias of it. They raise PoolNotFound if the pool does not
+    exist, and PoolNotReady if it has not been read yet or this replica lacks its encoder. Methods
+    raise StateUnavailable if they need Redis and it is unavailable; those that are not async need
+    it only until the first poll.
     """
 
     def __init__(
@@ -54,6 +69,9 @@ class Pools:
         exact_limit: int,
         search_threads: int,
         max_pool_size: int,
+        max_pools: int | None = None,
+        max_pools_bytes: int | None = None,
+        index_folder: Path,
     ) -> None:
         """Follow nothing yet.
 
@@ -64,9 +82,15 @@ class Pools:
             exact_limit: Number of candidates up to which search is exact.
             search_threads: Number of threads that search one pool in parallel.
             max_pool_size: Greatest number of candidates in a pool.
+            max_pools: Greatest number of pools of a namespace.
+            max_pools_bytes: Most bytes of the candidates of a namespace's pools.
+            index_folder: Folder for approximate indexes, which replicas may share.
         """
+        self._files = IndexFiles(index_folder)
         self._metrics = metrics
+        self._directory = Directory(redis, metrics)
         self._exact_limit, self._max_size = exact_limit, max_pool_size
+        self._max_pools, self._max_bytes = max_pools, max_pools_bytes
         self._backends = {
             name: Backend(name, encoder, PoolStore(redis, metrics, fingerprint=encoder.fingerprint))
             for name, encoder in encoders.items()
@@ -74,17 +98,35 @@ class Pools:
         self._store = self._backends["default"].store
         self._without_encoder: set[PoolKey] = set()
         self._workers = Workers(search_threads)
+        self.memory = Memory()
+        """Admits work on all of them."""
+        self._names: Collection[PoolKey] = ()
+        self._aliases: dict[PoolKey, PoolKey] = {}
+        self._served: dict[PoolKey, PoolKey] = {}
+        """The pool that each alias stood for when it was last asked for here."""
         self._pools: dict[PoolKey, Pool] = {}
+        """The pools that are in memory, or are being read."""
+        self._heads: dict[PoolKey, Head] = {}
+        """The heads of these pools in Redis."""
+        self._first: Collection[PoolKey] = ()
         self._at_start: list[Pool] | None = None
         self._background = Background()
-        self._database_id: str | None = None
+        self._changes: Changes | None = None
+        self._next_full_poll = 0.0
         self._fill: Work | None = None
         self._filled = True
         for state in get_args(PoolState):
             metrics.pools.labels(state).set_function(partial(self._count, state))
 
-    async def start(self) -> None:
-        """Find the pools and begin to read them; if Redis is unavailable, do so later."""
+    async def start(self, first: Collection[PoolKey] = ()) -> None:
+        """Begin to read the first pools, and those that were in use when the service last stopped.
+
+        If Redis is unavailable, do so later. `ready` waits for these pools.
+
+        Args:
+            first: Names of pools that are read in any case.
+        """
+        self._first = first
         await log_errors(self._poll)
         self._background.begin("poll", self._poll_forever)
 
@@ -98,67 +140,70 @@ class Pools:
 
     async def close(self) -> None:
         """Stop following the pools."""
+        if self._at_start is not None and self._changes:
+            self._files.note_in_use(self._changes.database_id, self._pools)
         await self._background.close()
         self._workers.close()
 
     @property
     def ready(self) -> bool:
-        """Whether every pool that existed at the start is read, or cannot be."""
-        return (
-            self._filled
-            and self._at_start is not None
-            and all(
-                pool.state in {"ready", "damaged"}
-                for pool in self._at_start
-                if self._pools.get(pool.key) is pool  # else it was removed
-            )
-        )
+        """Whether every pool that was in use at the last stop is read and indexed, or cannot be.
+
+        Once it is, nothing that happens to this or another pool changes it.
+        """
+        if self._at_start is None:
+            return False
+        self._at_start = [pool for pool in self._at_start if self._is_awaited(pool)]
+        return self._filled and not self._at_start
+
+    def _is_awaited(self, pool: Pool) -> bool:
+        if self._pools.get(pool.key) is not pool or pool.state == "damaged":
+            return False
+        return pool.state != "ready" or needs_index(pool, self._exact_limit)
 
     def view(self, namespace: str, name: str) -> PoolView:
         """Return the version of a pool that is here now."""
-        return self._pool(namespace, name).view()
+        return self._pool(self._target(PoolKey(namespace, name))).view()
 
     async def found_view(self, namespace: str, name: str) -> PoolView:
-        """Return the same, and first read a pool that another replica has just created.
+        """Return the same, and first read a pool that is not in memory.
 
         Raises:
             PoolNotFound: There is no such pool in Redis either.
-            PoolNotReady: Reading takes longer than `FIRST_READ_SECONDS`; the next poll reads it.
+            PoolNotReady: Reading takes longer than `FIRST_READ_SECONDS`; it goes on.
         """
-        try:
-            async with asyncio.timeout(FIRST_READ_SECONDS):
-                return (await self._found(namespace, name)).view()
-        except TimeoutError:
-            raise PoolNotReady(f"pool '{name}' is being read") from None
+        return (await self._found(PoolKey(namespace, name))).view()
 
     def info(self, namespace: str, name: str) -> PoolInfo:
         """Return the description of a pool as clients get it."""
-        return self._pool(namespace, name).info()
+        return self._info(self._pool(self._target(PoolKey(namespace, name))))
 
     async def find(self, namespace: str, name: str) -> PoolInfo:
-        """Return the same, and first read a pool that another replica has just created."""
-        return (await self._found(namespace, name)).info()
+        """Return the same, and begin to read a pool that is not in memory."""
+        return self._info(await self._found(PoolKey(namespace, name)))
 
-    def list(self, namespace: str) -> list[PoolInfo]:
-        """Return the descriptions of the pools of a namespace, by name."""
-        if not self._pools:
-            self._check_known()
-        return [
-            pool.info() for key, pool in sorted(self._pools.items()) if key.namespace == namespace
+    async def list(self, namespace: str) -> list[PoolInfo]:
+        """Return the descriptions of the pools of a namespace, by name; read none of them."""
+        self._check_known()
+        found = [
+            self._info(pool) for pool in self._pools.values() if pool.key.namespace == namespace
         ]
+        here = self._pools.keys() | self._without_encoder
+        unread = [key for key in self._names if key.namespace == namespace and key not in here]
+        for key, summary in zip(unread, await self._store.summaries(unread), strict=True):
+            if summary and summary.encoder_name in self._backends:
+                found.append(self._unread(key, summary))
+        return sorted(found, key=lambda info: info.name)
 
     async def load(self, namespace: str, name: str) -> None:
         """Read one pool and wait for it; this works without `start`."""
-        key = PoolKey(namespace, name)
-        try:
-            (head,) = await self._store.heads([key])
-            if head is None:
-                raise _not_found(name)
-            if pool := self._open(key, head.encoder_name):
+        key = await self._look_up(PoolKey(namespace, name))
+        if pool := self._pools.get(key):
+            try:
                 await pool.refresh()
-        except PoolNotFound:
-            self._forget(key)
-            raise
+            except PoolNotFound:
+                self._forget(key)
+                raise
 
     async def create(
         self, namespace: str, name: str, description: str, encoder_name: EncoderName | None = None
@@ -174,17 +219,24 @@ class Pools:
         Raises:
             Conflict: The existing pool has another encoder.
             InvalidRequest: This service has no such encoder.
+            NamespaceFull: The namespace has as many pools as it may have.
         """
         if encoder_name and encoder_name not in self._backends:
             raise InvalidRequest.field(_no_encoder(encoder_name), "encoder")
-        key = PoolKey(namespace, name)
-        found = await self._store.create(key, description, encoder_name)
+        key = await self._directory.resolve(PoolKey(namespace, name))
+        if self._max_pools is not None:
+            await self._check_number(key, self._max_pools)
+        incarnation, found = await self._store.create(key, description, encoder_name)
+        await self._directory.add(key, incarnation)
+        await self._directory.count_change()
         if encoder_name not in {None, found}:
-            raise Conflict(f"pool '{name}' exists and has the encoder '{found}'")
-        pool = self._open(key, found) or self._pool(namespace, name)
-        if pool.state == "ready" or not pool.busy:  # else it is being read, which may take long
-            await pool.refresh()
-        return pool.info()
+            raise Conflict(f"pool '{key.name}' exists and has the encoder '{found}'")
+        if pool := self._open(key, found):
+            if pool.state == "ready":
+                await pool.refresh()
+            else:  # which may take long
+                self._background.begin(("read", key), pool.refresh)
+        return self._info(await self._found(key))
 
     async def upsert(
         self,
@@ -198,15 +250,17 @@ class Pools:
         Raises:
             InvalidRequest: Two different candidates share an id.
             PoolFull: The pool would exceed its limit.
+            NamespaceFull: The pools of the namespace would exceed theirs.
+            NotEnoughMemory: The candidates would not fit into this replica's memory.
             ServiceError: The encoder failed.
         """
-        pool = await self._found(namespace, name)
+        pool = await self._to_edit(namespace, name)
         wanted = await asyncio.to_thread(distinct, candidates)
 
         def plan(contents: Contents) -> tuple[list[Candidate], list[str]]:
             return _changed(contents, wanted), []
 
-        edited = await pool.edit(plan, {}, progress)
+        edited = await self._edited(pool, plan, {}, progress)
         return replace(edited, unchanged=len(wanted) - edited.upserted)
 
     async def remove(self, namespace: str, name: str, id: str) -> Edited:  # noqa: A002
@@ -217,7 +271,19 @@ class Pools:
                 raise CandidateNotFound(f"pool '{name}' has no candidate '{id}'")
             return [], [id]
 
-        return await (await self._found(namespace, name)).edit(plan, {})
+        return await self._edited(await self._to_edit(namespace, name), plan)
+
+    async def remove_many(self, namespace: str, name: str, ids: Collection[str]) -> Removed:
+        """Remove all candidates with these ids in one version; ignore ids that the pool lacks."""
+        wanted = list(dict.fromkeys(ids))
+        gone: list[str] = []
+
+        def plan(contents: Contents) -> tuple[list[Candidate], list[str]]:
+            gone[:] = [id for id in wanted if id in contents]  # noqa: A001 - the field's name
+            return [], list(gone)
+
+        edited = await self._edited(await self._to_edit(namespace, name), plan)
+        return Removed(edited.version, len(gone), len(wanted) - len(gone), edited.size)
 
     async def restore(
         self, namespace: str, name: str, snapshot: Snapshot, progress: Progress | None = None
@@ -232,19 +298,66 @@ class Pools:
             gone = [c.id for c in contents.candidates() if c.id not in wanted]
             return _changed(contents, list(wanted.values())), gone
 
-        pool = await self._found(namespace, name)
+        pool = await self._to_edit(namespace, name)
         vectors = snapshot.vectors_of(pool.encoder.fingerprint, pool.encoder.dimension)
-        edited = await pool.edit(plan, vectors, progress)
+        edited = await self._edited(pool, plan, vectors, progress)
         return replace(edited, unchanged=len(wanted) - edited.upserted)
 
     async def drop(self, namespace: str, name: str) -> None:
-        """Delete a pool."""
+        """Delete a pool.
+
+        Raises:
+            Conflict: The name is an alias, or an alias points at the pool.
+        """
         key = PoolKey(namespace, name)
+        for alias, to in (await self._directory.aliases()).items():
+            if alias == key:
+                raise Conflict(f"'{name}' is an alias of pool '{to.name}'; delete the alias")
+            if to == key:
+                raise Conflict(f"alias '{alias.name}' points at pool '{name}'; move it first")
         while log := await self._store.read(key):
             if await self._store.drop(key, log) != "conflict":
+                self._files.remove(key)
+                await self._directory.remove(key, log.position.incarnation)
+                await self._directory.count_change()
                 return self._forget(key)
         self._forget(key)
-        raise _not_found(name)
+        raise _not_found(key)
+
+    async def point(
+        self, namespace: str, alias: str, to: str, expected: str | None = None
+    ) -> PoolInfo:
+        """Create an alias, or point it at another pool; return the pool.
+
+        Every replica goes on with the former pool until it has read the other one.
+
+        Args:
+            namespace: Namespace of both.
+            alias: Name of the alias.
+            to: Name of the pool.
+            expected: The pool that the alias should point at now; None for any or none.
+
+        Raises:
+            InvalidRequest: `to` is an alias itself.
+            Conflict: A pool has the name `alias`, or the alias does not point at `expected`.
+        """
+        name, target = PoolKey(namespace, alias), PoolKey(namespace, to)
+        pool = await self._found(target, newest=True)  # and begin to read it
+        if pool.key != target:
+            message = f"'{to}' is an alias; name its pool, '{pool.key.name}'"
+            raise InvalidRequest.field(message, "to")
+        former = PoolKey(namespace, expected) if expected else None
+        await self._directory.point(name, target, former)
+        await self._directory.count_change()
+        self._aliases[name] = target
+        return self._info(pool)
+
+    async def unpoint(self, namespace: str, alias: str) -> None:
+        """Delete an alias, and not its pool; raises PoolNotFound if there is no such alias."""
+        name = PoolKey(namespace, alias)
+        await self._directory.unpoint(name)
+        await self._directory.count_change()
+        self._aliases.pop(name, None)
 
     async def _poll_forever(self) -> None:
         while True:
@@ -252,29 +365,50 @@ class Pools:
             await log_errors(self._poll)
 
     async def _poll(self) -> None:
-        """Compare with Redis and start background work: a slow pool does not delay the others."""
-        await self._check_database()
+        """Look for changes in Redis, and start background work: no pool delays the others."""
+        changes = await self._directory.changes()
+        self._check_database(changes.database_id)
+        if changes != self._changes or monotonic() > self._next_full_poll:
+            await self._compare(changes.database_id)
+            self._changes, self._next_full_poll = changes, monotonic() + FULL_POLL_SECONDS
+        for key, head in list(self._heads.items()):
+            if (pool := self._pools.get(key)) is None or pool.busy:
+                continue
+            if pool.head == head:
+                self._keep_up(pool)
+            else:
+                self._begin_read(pool, head)
+
+    async def _compare(self, database_id: str) -> None:
+        """Read all names, and the heads of the pools in memory; give up those that are idle."""
         known = dict(self._pools)  # the names may lack a pool that is created from here on
-        names = await self._store.names()
-        keys = sorted(names)
+        names, self._aliases = await self._directory.names(), await self._directory.aliases()
+        asked = {*self._served}
+        if self._at_start is None:
+            asked |= {*self._first, *self._files.in_use(database_id)}
+        wanted = known.keys() | {self._aliases.get(name, name) for name in asked}
+        keys = sorted(wanted & names.keys())
         for key, head in zip(keys, await self._store.heads(keys), strict=True):
             if head is None:
-                await self._store.forget(key, names[key])
+                await self._directory.remove(key, names[key])
                 self._forget_gone(key, known)
-            elif (pool := self._open(key, head.encoder_name)) and not pool.busy:
-                self._background.begin(("read", key), partial(self._follow, pool, head))
+            elif self._open(key, head.encoder_name):
+                self._heads[key] = head
         for key in known.keys() - names.keys():
             self._forget_gone(key, known)
+        self._names = names.keys()
         if self._at_start is None:
             self._at_start = list(self._pools.values())
+        for key, pool in known.items():
+            if monotonic() - pool.asked_at > IDLE_SECONDS and not pool.busy:
+                self._forget(key)
 
-    async def _check_database(self) -> None:
-        database_id = await self._store.database_id()
-        if self._database_id not in {None, database_id}:
+    def _check_database(self, database_id: str) -> None:
+        if self._changes and self._changes.database_id != database_id:
             self._metrics.redis_losses.labels("database").inc()
-            _log.error("Redis lost its data: %d pools, and all sessions", len(self._pools))
+            _log.error("Redis lost its data: %d pools, and all sessions", len(self._names))
             self._filled = self._fill is None
-        self._database_id = database_id
+            self._changes = None  # compare everything, even if the number is the same
         if not self._filled:
             self._background.begin("fill", self._refill)
 
@@ -283,31 +417,137 @@ class Pools:
             await self._fill()
             self._filled = True
 
+    async def _check_number(self, key: PoolKey, most: int) -> None:
+        names = await self._directory.names()
+        has = sum(other.namespace == key.namespace for other in names)
+        if key not in names and has >= most:
+            raise self._namespace_full(
+                "pools", f"namespace '{key.namespace}' has {has} pools, and may have {most}"
+            )
+
+    def _check_growth(self, namespace: str, growth: int) -> None:
+        pools = [pool for key, pool in [*self._pools.items()] if key.namespace == namespace]
+        size, most = growth + sum(pool.candidate_bytes for pool in pools), self._max_bytes
+        if growth > 0 and most is not None and size > most:
+            raise self._namespace_full(
+                "pools_bytes",
+                f"the pools of namespace '{namespace}' would have {size} bytes, more than the "
+                f"limit of {most}; nothing was changed",
+            )
+
+    def _namespace_full(self, what: Rejected, detail: str) -> NamespaceFull:
+        self._metrics.rejected_requests.labels(what).inc()
+        return NamespaceFull(detail)
+
     def _count(self, state: PoolState) -> int:
         pools = self._pools.values()
         return sum(("behind" if pool.behind else pool.state) == state for pool in pools)
 
+    def _begin_read(self, pool: Pool, head: Head) -> None:
+        self._background.begin(("read", pool.key), partial(self._follow, pool, head))
+
     async def _follow(self, pool: Pool, head: Head) -> None:
-        if not await pool.follow(head) or pool.forgotten:
+        acting.set(pool.key.namespace)  # in this task, for its share of the encoder
+        if await pool.follow(head):
+            self._keep_up(pool)
+
+    def _keep_up(self, pool: Pool) -> None:
+        """Begin to fold a long log, and to build a missing index."""
+        if pool.forgotten:
             return
         if log_is_long(pool):
             self._background.begin(("fold", pool.key), partial(fold, pool, self._workers))
         if needs_index(pool, self._exact_limit):
-            self._background.begin(("index", pool.key), partial(build_index, pool, self._workers))
+            build = partial(build_index, pool, self._workers, self._files)
+            self._background.begin(("index", pool.key), build)
 
-    def _pool(self, namespace: str, name: str) -> Pool:
-        key = PoolKey(namespace, name)
+    def _target(self, name: PoolKey) -> PoolKey:
+        """Return the pool that a name stands for here.
+
+        An alias that was moved stands for its former pool until the new one has been read.
+        """
+        if (to := self._aliases.get(name)) is None:
+            self._served.pop(name, None)
+            return name
+        former = self._served.get(name, to)
+        if former != to and self._has_read(former) and not self._has_read(to):
+            return former
+        self._served[name] = to
+        return to
+
+    def _has_read(self, key: PoolKey) -> bool:
+        pool = self._pools.get(key)
+        return pool is not None and pool.state == "ready"
+
+    def _pool(self, key: PoolKey) -> Pool:
         if key in self._without_encoder:
-            raise PoolNotReady(f"pool '{name}' cannot be served: {_no_encoder('pairwise')}")
+            raise PoolNotReady(f"pool '{key.name}' cannot be served: {_no_encoder('pairwise')}")
         if (pool := self._pools.get(key)) is None:
             self._check_known()
-            raise _not_found(name)
+            raise _not_found(key)
         return pool
 
-    async def _found(self, namespace: str, name: str) -> Pool:
-        if PoolKey(namespace, name) not in self._pools:
-            await self.load(namespace, name)
-        return self._pool(namespace, name)
+    async def _found(self, name: PoolKey, *, newest: bool = False) -> Pool:
+        """Return a pool, and wait a moment if it is being read.
+
+        Args:
+            name: Of the pool or an alias.
+            newest: Whether to ask Redis for the pool of the alias.
+        """
+        key = await self._directory.resolve(name) if newest else self._target(name)
+        if key not in self._pools:
+            key = await self._look_up(name)
+            if key in self._pools:
+                self._begin_read(self._pools[key], self._heads[key])
+        pool = self._pool(key)
+        pool.asked_at = monotonic()
+        if pool.state != "ready":
+            await self._background.wait(("read", key), FIRST_READ_SECONDS)
+        return pool
+
+    async def _look_up(self, name: PoolKey) -> PoolKey:
+        """Return the pool of a name in Redis, which is open now if this replica has its encoder."""
+        key = await self._directory.resolve(name)
+        if key == name:
+            self._aliases.pop(name, None)
+        else:
+            self._aliases[name] = key
+        (head,) = await self._store.heads([key])
+        if head is None:
+            self._forget(key)
+            raise _not_found(key)
+        if self._open(key, head.encoder_name):
+            self._heads[key] = head
+        return key
+
+    async def _to_edit(self, namespace: str, name: str) -> Pool:
+        return await self._found(PoolKey(namespace, name), newest=True)
+
+    async def _edited(
+        self,
+        pool: Pool,
+        plan: Plan,
+        vectors: dict[str, Float16] | None = None,
+        progress: Progress | None = None,
+    ) -> Edited:
+        edited = await pool.edit(plan, vectors or {}, progress)
+        await self._directory.count_change()
+        return edited
+
+    def _info(self, pool: Pool) -> PoolInfo:
+        aliases = sorted(alias.name for alias, to in self._aliases.items() if to == pool.key)
+        return replace(pool.info(), aliases=aliases)
+
+    def _unread(self, key: PoolKey, summary: Summary) -> PoolInfo:
+        version, size, description, created_at, encoder_name = summary
+        return replace(
+            self._info(self._new(key, self._backends[encoder_name])),
+            state="unread",
+            version=version,
+            size=size,
+            description=description,
+            created_at=created_at,
+        )
 
     def _check_known(self) -> None:
         if self._at_start is None:
@@ -318,24 +558,32 @@ class Pools:
         known, warned = self._pools.get(key), key in self._without_encoder
         if known and known.encoder_name == encoder_name:
             return known
-        self._forget(key)  # an earlier pool of this name
+        if known or warned:
+            self._forget(key)  # an earlier pool of this name
         if (backend := self._backends.get(encoder_name)) is None:
             if not warned:
                 _log.warning("pool %s cannot be served: %s", key.name, _no_encoder(encoder_name))
             self._without_encoder.add(key)
             return None
-        self._pools[key] = Pool(
-            key, backend, self._workers, self._metrics,
-            exact_limit=self._exact_limit, max_size=self._max_size,
-        )  # fmt: skip
+        self._pools[key] = self._new(key, backend)
         return self._pools[key]
+
+    def _new(self, key: PoolKey, backend: Backend) -> Pool:
+        return Pool(
+            key, backend, self._workers, self.memory, self._metrics,
+            exact_limit=self._exact_limit, max_size=self._max_size,
+            check_growth=self._check_growth if self._max_bytes else None,
+        )  # fmt: skip
 
     def _forget_gone(self, key: PoolKey, known: Mapping[PoolKey, Pool]) -> None:
         if self._pools.get(key) is known.get(key):  # else it was created anew
+            self._files.remove(key)
             self._forget(key)
 
     def _forget(self, key: PoolKey) -> None:
         self._without_encoder.discard(key)
+        self._heads.pop(key, None)
+        self._served = {alias: to for alias, to in self._served.items() if to != key}
         if pool := self._pools.pop(key, None):
             pool.forgotten = True
             for gauge in (self._metrics.pool_candidates, self._metrics.pool_version):
@@ -346,8 +594,8 @@ def _no_encoder(encoder_name: EncoderName) -> str:
     return f"this service has no encoder '{encoder_name}': TURNWISE_PAIRWISE names its folder"
 
 
-def _not_found(name: str) -> PoolNotFound:
-    return PoolNotFound(f"there is no pool '{name}'")
+def _not_found(key: PoolKey) -> PoolNotFound:
+    return PoolNotFound(f"there is no pool '{key.name}'")
 
 
 def _changed(contents: Contents, wanted: Sequence[Candidate]) -> list[Candidate]:

@@ -1,7 +1,8 @@
 """Reads a pool's log in Redis as edits of its contents."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,7 @@ class Replay:
     """Reads the log of one pool; encodes chunks that lack vectors of this replica's model.
 
     Attributes:
+        admit: Returns a context in which there is memory for the edits of a log.
         on_encoding: Called before a chunk is encoded.
         on_progress: Called with the share of the log that has been read.
     """
@@ -36,13 +38,16 @@ class Replay:
     store: PoolStore
     encoder: PoolEncoder
     workers: Workers
+    admit: Callable[[Log], AbstractContextManager[None]]
     on_encoding: Callable[[], None]
     on_progress: Callable[[float], None]
 
-    async def since(self, has: Position) -> tuple[Log, list[Edit]]:
-        """Return the log from a position on, or from its start, and its edits.
+    @asynccontextmanager
+    async def since(self, has: Position) -> AsyncIterator[tuple[Log, list[Edit]]]:
+        """Yield the log from a position on, or from its start, and its edits.
 
         Raises:
+            NotEnoughMemory: There is no memory for the edits.
             PoolNotFound: The pool does not exist.
             PoolNotReady: Redis lost a part of it.
         """
@@ -53,38 +58,41 @@ class Replay:
             log = await self.store.read(self.key, has)
             if log is None:
                 raise PoolNotFound(f"there is no pool '{self.key.name}'")
-            try:
-                return log, await self._edits(log, encoded)
-            except ChunkGone:
-                if log.base == failed:  # no fold since, so the chunk is lost
-                    lost = f"a part of pool '{self.key.name}' is lost in Redis"
-                    raise PoolNotReady(lost) from None
-                has, failed = NOWHERE, log.base
+            with self.admit(log):
+                try:
+                    edits = await self._edits(log, encoded)
+                except ChunkGone:
+                    if log.base == failed:  # no fold since, so the chunk is lost
+                        lost = f"a part of pool '{self.key.name}' is lost in Redis"
+                        raise PoolNotReady(lost) from None
+                    has, failed = NOWHERE, log.base
+                else:
+                    yield log, edits
+                    return
 
     async def _edits(self, log: Log, encoded: dict[str, Float16]) -> list[Edit]:
         if not log.whole:
             raise ChunkGone
-        parts = [
-            (name, () if place else entry.removed)
+        made = [
+            (list[Candidate](), np.empty((entry.count, self.encoder.dimension), np.float16))
             for entry in log.entries
-            for place, name in enumerate(entry.chunks or ("",))
         ]
-        edits: list[Edit] = []
-        for start in range(0, len(parts), _READ_AHEAD):
-            some = parts[start : start + _READ_AHEAD]
-            read = await asyncio.gather(*(self._read(name) for name, _ in some))
-            for (name, removed), (candidates, vectors) in zip(some, read, strict=True):
+        chunks = [(place, name) for place, entry in enumerate(log.entries) for name in entry.chunks]
+        for start in range(0, len(chunks), _READ_AHEAD):
+            some = chunks[start : start + _READ_AHEAD]
+            read = await asyncio.gather(*(self._read(name) for _, name in some))
+            for (place, name), (found, vectors) in zip(some, read, strict=True):
                 if vectors is None:
-                    vectors = await self._encode(name, candidates, encoded)  # noqa: PLW2901
-                edits.append(Edit(candidates, vectors, removed))
-            self.on_progress(len(edits) / len(parts))
-        return edits
+                    vectors = await self._encode(name, found, encoded)  # noqa: PLW2901
+                candidates, together = made[place]
+                together[len(candidates) :][: len(found)] = vectors
+                candidates += found
+            self.on_progress((start + len(some)) / len(chunks))
+        return [Edit(*both, entry.removed) for both, entry in zip(made, log.entries, strict=True)]
 
     async def _read(self, name: str) -> tuple[list[Candidate], Float16 | None]:
         """Return the candidates of a chunk, and their vectors if it has this model's."""
         dimension = self.encoder.dimension
-        if not name:
-            return [], np.empty((0, dimension), np.float16)
         if (stored := await self.store.chunk(self.key, name)) is None:
             raise ChunkGone
         return await self.workers.edit(lambda: unpack_chunk(*stored, dimension))

@@ -98,7 +98,7 @@ def write_snapshot(
         if folder.exists() and any(folder.iterdir()):
             raise SnapshotError(f"'{folder}' is not empty")
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _made_whole(folder) as made:
+        with made_whole(folder) as made:
             return _write(view, made, model, fingerprint, description)
     except OSError as error:
         raise SnapshotError(f"'{folder}' cannot be written: {error}") from error
@@ -147,14 +147,14 @@ def _write(
         model=model,
         fingerprint=fingerprint,
         dimension=vectors.shape[1],
-        files={name: _described(folder / name) for name in _FILES},
+        files={name: described(folder / name) for name in _FILES},
     )
     (folder / _MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
     return manifest
 
 
 @contextmanager
-def _made_whole(folder: Path) -> Iterator[Path]:
+def made_whole(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder, which gets the name `folder` when the block succeeds."""
     made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
@@ -172,7 +172,7 @@ def _check_files(folder: Path, manifest: Manifest) -> None:
         raise SnapshotError(f"the manifest describes other files than {' and '.join(_FILES)}")
     for name in _FILES:
         _check_plain(folder / name)
-        if manifest.files[name] != _described(folder / name):
+        if manifest.files[name] != described(folder / name):
             raise SnapshotError(f"{name} is not the file that the manifest describes")
 
 
@@ -190,7 +190,8 @@ def _check_plain(path: Path) -> None:
         raise SnapshotError(f"{path.name} is not a plain file")
 
 
-def _described(path: Path) -> File:
+def described(path: Path) -> File:
+    """Return the size and the checksum of a file."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK):

@@ -1,4 +1,4 @@
-"""Pools in Redis: a log of edits for each pool, and chunks of candidates beside it.
+"""One pool in Redis: a log of edits, and chunks of candidates beside it.
 
 The keys of a pool share a hash tag: `meta` (hash), `log` (list of entries), `chunk:NAME` (hash: the
 candidates, and their vectors by each model). Entry i of the log makes version base + 1 + i; a fold
@@ -11,13 +11,13 @@ version is written whole or not at all, and chunks that are never committed disa
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from importlib.resources import files
+from collections.abc import Iterable, Sequence
 from time import time
 from typing import Any, cast
 
-from turnwise.service.observe.metrics import Metrics, Operation
+from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
+from turnwise.service.pools.commands import Commands
 from turnwise.service.pools.contents import Edit
 from turnwise.service.pools.index import Float16
 from turnwise.service.pools.log import (
@@ -28,6 +28,7 @@ from turnwise.service.pools.log import (
     Outcome,
     PoolKey,
     Position,
+    Summary,
     pack_candidates,
 )
 from turnwise.service.state.redis import Redis, redis_errors
@@ -36,59 +37,41 @@ from turnwise.service.wire.fields import EncoderName
 CHUNK = 2000
 """Candidates in a chunk, which take 1.7 MB with the default model."""
 
-_NAMES = "tw:pools"
-_DATABASE_ID = "tw:born"
+_READERS = 8
+"""Chunks that are read at once, of all pools."""
 _STAGED_SECONDS = 900
 _GRACE_SECONDS = 120
 _LOCK_SECONDS = 120
 
 
-class PoolStore:
-    """Commands on the pools in Redis; each raises StateUnavailable if Redis is unavailable."""
+class PoolStore(Commands):
+    """Commands on pools; each raises StateUnavailable if Redis is unavailable."""
 
     def __init__(self, redis: Redis, metrics: Metrics, *, fingerprint: str) -> None:
-        self._redis, self._metrics = redis, metrics
+        super().__init__(redis, metrics)
         self._field = f"vectors:{fingerprint}"
-        folder = files("turnwise.service.pools") / "scripts"
-        self._script: dict[str, Callable[..., Awaitable[Any]]] = {
-            path.name.removesuffix(".lua"): redis.register_script(path.read_text())
-            for path in folder.iterdir()
-        }
-
-    async def database_id(self) -> str:
-        """Return the random id of this database; after a loss of all data it gets a new one."""
-        while (word := await self._do("pool_read", lambda: self._redis.get(_DATABASE_ID))) is None:
-            new = secrets.token_hex(8)
-            await self._do("pool_write", lambda: self._redis.set(_DATABASE_ID, new, nx=True))  # noqa: B023
-        return cast(str, word.decode())
-
-    async def names(self) -> dict[PoolKey, str]:
-        """Return the incarnation of each listed pool; the pool itself may be gone already."""
-        found = await self._do("pool_read", lambda: self._redis.hgetall(_NAMES))
-        return {
-            PoolKey(*name.decode().split("/", 1)): incarnation.decode()
-            for name, incarnation in found.items()
-        }
+        self._readers = asyncio.Semaphore(_READERS)
 
     async def heads(self, keys: Sequence[PoolKey]) -> list[Head | None]:
         """Return the head of each pool's newest version, or None if there is no such pool."""
-        pipeline = self._redis.pipeline(transaction=False)
-        for key in keys:
-            pipeline.hmget(_key(key, "meta"), "stamp", "description", "encoder")
-        found = await self._do("pool_read", pipeline.execute) if keys else []
+        found = await self._metas(keys, "stamp", "description", "encoder")
         return [_head(*fields) for fields in found]
+
+    async def summaries(self, keys: Sequence[PoolKey]) -> list[Summary | None]:
+        """Return a summary of each pool, or None if there is no such pool."""
+        fields = ("version", "size", "stored", "description", "created_at", "encoder")
+        return [_summary(found) for found in await self._metas(keys, *fields)]
 
     async def create(
         self, key: PoolKey, description: str, encoder_name: EncoderName | None
-    ) -> EncoderName:
-        """Create a pool, or describe an existing one anew; return the name of its encoder.
+    ) -> tuple[str, EncoderName]:
+        """Create a pool, or describe an existing one anew; return its incarnation and encoder.
 
         An existing pool that has another encoder than the one given does not change.
         """
         arguments = [secrets.token_hex(8), description, time(), encoder_name or ""]
         incarnation, found = await self._run("pool_write", "create", _keys(key), arguments)
-        await self._do("pool_write", lambda: self._redis.hset(_NAMES, str(key), incarnation))
-        return _encoder_name(found)
+        return incarnation.decode(), _encoder_name(found)
 
     async def read(self, key: PoolKey, has: Position = NOWHERE) -> Log | None:
         """Return the log from a reader's position on, or None if there is no such pool."""
@@ -101,7 +84,9 @@ class PoolStore:
         Returns None if the chunk is gone because the pool was folded or dropped.
         """
         fields = ["candidates", self._field]
-        found = await self._do("pool_read", lambda: self._redis.hmget(_chunk(key, name), fields))
+        async with self._readers:
+            get = lambda: self._redis.hmget(_chunk(key, name), fields)  # noqa: E731
+            found = await self._do("pool_read", get)
         return (found[0], found[1]) if found[0] is not None else None
 
     async def has_vectors(self, key: PoolKey, name: str) -> bool | None:
@@ -132,10 +117,12 @@ class PoolStore:
         if names := [_chunk(key, name) for name in chunks]:
             await self._do("pool_write", lambda: self._redis.unlink(*names))
 
-    async def commit(self, key: PoolKey, read: Position, entry: Entry) -> Outcome:
-        """Append an entry if the newest version is still the one that was read."""
+    async def commit(self, key: PoolKey, read: Position, entry: Entry, size: int) -> Outcome:
+        """Append an entry, which makes a size, if the newest version is still the one read."""
         keys = [*_keys(key), *(_chunk(key, name) for name in entry.chunks)]
-        arguments = [read.incarnation, read.stamp, entry.stamp, entry.to_json(), entry.count]
+        arguments = [
+            read.incarnation, read.stamp, entry.stamp, entry.to_json(), entry.count, size
+        ]  # fmt: skip
         return await self._mutate("commit", keys, arguments)
 
     async def fold(self, key: PoolKey, log: Log, entry: Entry) -> Outcome:
@@ -166,14 +153,16 @@ class PoolStore:
         keys = [*_keys(key), *(_chunk(key, name) for name in chunks)]
         first = next(iter(log.entries[0].chunks), "") if log.entries else ""
         arguments = [log.position.incarnation, log.position.stamp, first]
-        outcome = await self._mutate("drop", keys, arguments)
-        if outcome == "ok":
-            await self.forget(key, log.position.incarnation)
-        return outcome
+        return await self._mutate("drop", keys, arguments)
 
-    async def forget(self, key: PoolKey, incarnation: str) -> None:
-        """Remove a deleted pool from the list of names."""
-        await self._run("pool_write", "forget", [_NAMES], [str(key), incarnation])
+    async def _metas(self, keys: Sequence[PoolKey], *fields: str) -> list[list[bytes | None]]:
+        pipeline = self._redis.pipeline(transaction=False)
+        for key in keys:
+            pipeline.hmget(_key(key, "meta"), *fields)
+        found: list[list[bytes | None]] = []
+        if keys:
+            found = await self._do("pool_read", pipeline.execute)
+        return found
 
     async def _stage(
         self, key: PoolKey, name: str, candidates: Sequence[Candidate], vectors: Float16
@@ -189,20 +178,22 @@ class PoolStore:
                 counted.result = "conflict"
         return outcome
 
-    async def _run(
-        self, operation: Operation, script: str, keys: list[str], arguments: list[Any]
-    ) -> Any:  # noqa: ANN401 - each script returns another type
-        return await self._do(operation, lambda: self._script[script](keys, arguments))
-
-    async def _do(self, operation: Operation, command: Callable[[], Any]) -> Any:  # noqa: ANN401
-        with redis_errors(self._metrics, operation):
-            return await command()
-
 
 def _head(stamp: bytes | None, description: bytes | None, encoder: bytes | None) -> Head | None:
     if stamp is None or description is None:
         return None
     return Head(stamp.decode(), description.decode(), _encoder_name(encoder))
+
+
+def _summary(found: list[bytes | None]) -> Summary | None:
+    version, size, stored, description, created_at, encoder = found
+    if version is None or stored is None or description is None or created_at is None:
+        return None
+    # Version 0.1 wrote no size. It stored at least as many candidates.
+    return Summary(
+        int(version), int(size or stored), description.decode(), float(created_at),
+        _encoder_name(encoder),
+    )  # fmt: skip
 
 
 def _encoder_name(stored: bytes | None) -> EncoderName:

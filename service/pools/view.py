@@ -10,6 +10,7 @@ from turnwise.models.arrays import Float32
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.contents import Contents, Hit
+from turnwise.service.pools.filter import Filter
 from turnwise.service.pools.workers import Workers
 from turnwise.service.wire.fields import EncoderName
 
@@ -33,22 +34,23 @@ class PoolView:
         """Number of candidates."""
         return len(self.contents)
 
-    async def search(self, query: Float32, top_k: int) -> list[Hit]:
+    async def search(self, query: Float32, top_k: int, where: Filter | None = None) -> list[Hit]:
         """Return the top candidates by inner product, best first; all if there are fewer.
 
         Args:
             query: (d,).
             top_k: Number of candidates, at least 1.
+            where: Leaves out the candidates that it does not match.
 
         Raises:
             ValueError: The query is not a finite vector of d numbers.
         """
         with self.metrics.stage("search"):
             if self.size <= INLINE:
-                return self.contents.search(query, top_k)
+                return self.contents.search(query, top_k, where)
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(
-                self.workers.search, self.contents.search, query, top_k
+                self.workers.search, self.contents.search, query, top_k, where
             )
 
     def vectors(self, ids: Sequence[str]) -> Float32:

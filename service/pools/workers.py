@@ -79,6 +79,11 @@ class Background:
             self._tasks[key] = task
             task.add_done_callback(lambda _: self._tasks.pop(key))
 
+    async def wait(self, key: object, seconds: float) -> None:
+        """Wait for the task of this key, if one is running, but not longer than some seconds."""
+        if task := self._tasks.get(key):
+            await asyncio.wait({task}, timeout=seconds)
+
     async def close(self) -> None:
         """Cancel all tasks until they end: a task that awaits a lock can miss a cancellation."""
         while self._tasks:

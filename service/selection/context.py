@@ -16,7 +16,7 @@ from turnwise.service.errors import Conflict, InvalidRequest, ServiceError
 from turnwise.service.sessions.store import SessionKey, SessionStore
 from turnwise.service.sessions.turns import Turn, utterances
 from turnwise.service.sessions.update import NewVectors, Update
-from turnwise.service.wire.fields import RESPONDER, Aggregated, OptionalContext
+from turnwise.service.wire.fields import RESPONDER, Aggregated, OptionalContext, Repeat
 
 _TEXTS_OF_A_TURN = 8
 """Most texts that take the critical lane; a longer context that must be encoded again does not."""
@@ -67,6 +67,26 @@ class EncodedContext:
         query = self.rows.query(aggregation.summed)
         return aggregation.query(self.first, self.second) if query is None else query
 
+    @property
+    def pairs(self) -> tuple[Float32, Float32]:
+        """[B1] and [B2], both (n, d); [B1] of the last utterance is zero, as it is in no pair."""
+        missing = len(self.second) - len(self.first) if len(self.first) else 0
+        return np.pad(self.first, ((0, missing), (0, 0))), self.second
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The replies of a session that must not be offered again.
+
+    Attributes:
+        texts: k texts of the responder's turns.
+        after: (k, d) their [AFTER], if candidates close to them must not be offered either; else
+            (0, d).
+    """
+
+    texts: frozenset[str]
+    after: Float32
+
 
 class Contexts:
     """Reads contexts, and encodes the parts that have no vectors yet.
@@ -90,13 +110,7 @@ class Contexts:
             return Context(utterances(turns), RESPONDER, self._none, self._none)
         key = SessionKey(namespace, request.session_id)
         session = await self._sessions.found(key, encoded=True)
-        valid = session.fingerprint == self._encoder.fingerprint
-        return Context(
-            utterances(session.turns),
-            session.responder,
-            session.first if valid else self._none,
-            session.encoded if valid else self._none,
-        )
+        return Context(utterances(session.turns), session.responder, session.first, session.encoded)
 
     async def encode(self, context: Context, target_speaker: str) -> tuple[Float32, Float32]:
         """Return [B1] and [B2], both (n, d), relative to the speaker of a target.
@@ -150,6 +164,14 @@ class Contexts:
             first, second = await asyncio.to_thread(self._pairs, said, first, encoded, speaker)
         texts = [utterance.text for utterance in update.utterances]
         return EncodedContext(texts, new.rows, first, second)
+
+    async def said(self, update: Update, repeat: Repeat) -> Said:
+        """Return what the responder has said after an update, as far as it must not be repeated."""
+        turns = () if repeat is True else update.turns
+        texts = frozenset(turn.text for turn in turns if turn.speaker == update.responder)
+        if repeat != "near" or not texts:
+            return Said(texts, self._none)
+        return Said(texts, await self.encode_texts([RoleText(t, Role.AFTER) for t in texts]))
 
     def reads_vectors(self, *, pairs: bool) -> bool:
         """Return whether a turn needs a session's vectors: for pairs, and with heads always."""

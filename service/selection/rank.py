@@ -1,6 +1,7 @@
 """The use case of ranking: candidates of a request or a pool, after a context or toward goals."""
 
 import asyncio
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +12,10 @@ from turnwise.models.roles import Relation, Role, RoleText
 from turnwise.models.scores import Aggregation
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.errors import InvalidRequest
+from turnwise.service.observe.logs import request_id
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
-from turnwise.service.pools import Pools, PoolView
+from turnwise.service.pools import Filter, Pools, PoolView
 from turnwise.service.selection.context import Context, Contexts, aggregation_of, empty_context
 from turnwise.service.selection.given import (
     Candidates,
@@ -24,7 +26,8 @@ from turnwise.service.selection.given import (
 from turnwise.service.selection.pairwise import Pairwise
 from turnwise.service.selection.rerank import Reranking
 from turnwise.service.selection.select import check_explained, pairwise_of, selected
-from turnwise.service.wire.pools import PoolVersion, Selected
+from turnwise.service.wire.fields import GivenTurn
+from turnwise.service.wire.pools import PoolVersion, SearchRequest, Selected
 from turnwise.service.wire.ranking import (
     GivenCandidate,
     RankAnswer,
@@ -32,16 +35,20 @@ from turnwise.service.wire.ranking import (
     RankRequest,
     Rejected,
 )
+from turnwise.service.wire.reranking import Document, Relevance, RerankAnswer, RerankRequest
 
 _MOST_PAIRS = 1 << 24
 """Most pairs of utterances times candidates that MaxSim scores: about two seconds."""
+_ASKS = "user"
+"""The speaker of a query: any but the responder."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A request with its context, the aggregation in force, and its timings."""
+    """A request with its filter, its context, the aggregation in force, and its timings."""
 
     request: RankRequest
+    where: Filter | None
     context: Context
     aggregation: Aggregation
     timings: Timings
@@ -80,18 +87,19 @@ class Ranking:
             SessionNotFound: There is no such session.
             PoolNotFound: There is no such pool.
             InvalidRequest: There is neither a context nor a goal, no such re-ranker, nothing that
-                could be explained, or too much to compare.
+                could be explained, too much to compare, or the filter makes no sense.
             Conflict: The session has no utterance, and there is no goal.
             ServiceError: Reading, encoding or searching failed.
         """
         timings = Timings(self._metrics, "encode", "state", "retrieve", "rerank")
         self._reranking.check(request.rerank, explain=request.explain)
+        where = Filter.of(request.where)
         with timings.stage("state"):
             context = await self._contexts.read(namespace, request)
         if not context.utterances and (request.pool or not request.goals):
             raise empty_context(request)
         aggregation = aggregation_of(request, self._encoder.aggregation)
-        asked = _Asked(request, context, aggregation, timings)
+        asked = _Asked(request, where, context, aggregation, timings)
         view = await self._pools.found_view(namespace, request.pool) if request.pool else None
         if view:
             candidates, fit = await self._retrieved(view, asked)
@@ -113,19 +121,64 @@ class Ranking:
             timings_ms=timings.milliseconds(),
         )
 
-    async def search(self, namespace: str, pool: str, text: str, top_k: int) -> list[Selected]:
+    async def rerank(self, namespace: str, request: RerankRequest, max_chars: int) -> RerankAnswer:
+        """Rank documents after a query, as `rank` does after a context of one utterance.
+
+        The cross-encoder scores them, or without one the encoder.
+
+        Args:
+            namespace: The namespace of the caller.
+            request: The query and the documents.
+            max_chars: Characters of a text that are read.
+
+        Raises:
+            InvalidRequest: More documents than the cross-encoder takes.
+            ServiceError: Encoding or re-ranking failed.
+        """
+        texts, short_list = request.texts, self._reranking.short_list
+        by_pairs = self._reranking.name == "cross_encoder"
+        if by_pairs and len(texts) > short_list:
+            raise InvalidRequest.field(
+                f"the cross-encoder takes at most {short_list} documents", "documents"
+            )
+        asked = RankRequest.model_construct(
+            context=[GivenTurn.model_construct(speaker=_ASKS, text=request.query[:max_chars])],
+            candidates=[text[:max_chars] for text in texts],
+            rerank="cross_encoder" if by_pairs else None,
+            top_k=request.top_n,
+        )
+        ranked = await self.rank(namespace, asked)
+        return RerankAnswer.model_construct(
+            id=request_id.get(""),
+            model=(by_pairs and self._reranking.model) or ranked.model,
+            results=[
+                Relevance.model_construct(
+                    index=one.index,
+                    relevance_score=_probability(one.score) if by_pairs else one.score,
+                    document=Document.model_construct(text=texts[one.index])
+                    if request.return_documents
+                    else None,
+                )
+                for one in ranked.ranking
+            ],
+        )
+
+    async def search(self, namespace: str, pool: str, request: SearchRequest) -> list[Selected]:
         """Return the best replies to a text of another speaker.
 
         Raises:
+            InvalidRequest: The filter makes no sense.
             PoolNotFound: There is no such pool.
         """
+        where = Filter.of(request.where)
         view = await self._pools.found_view(namespace, pool)
         if pairwise := pairwise_of(view, self._pairwise):
-            query = await pairwise.query([text])
+            query = await pairwise.query([request.text])
         else:
-            inputs = [RoleText(text, Role.SECOND, Relation.OTHER)]
+            inputs = [RoleText(request.text, Role.SECOND, Relation.OTHER)]
             (query,) = await self._encoder.encode(inputs, timeout=self._timeout)
-        return [selected(hit, hit.score) for hit in await view.search(query, top_k)]
+        hits = await view.search(query, request.top_k, where)
+        return [selected(hit, hit.score) for hit in hits]
 
     def _most(self, asked: _Asked) -> int:
         """Return the limit of candidates."""
@@ -162,7 +215,7 @@ class Ranking:
         with asked.timings.stage("encode"):
             query = await (pairwise.query(context.texts) if pairwise else self._query(asked))
         with asked.timings.stage("retrieve"):
-            hits = await view.search(query, count)
+            hits = await view.search(query, count, asked.where)
         ids = [hit.candidate.id for hit in hits]
         scored = not request.rerank and (pairwise is not None or asked.sums_rows)
         unread = scored and not (request.goals or request.avoid)
@@ -206,6 +259,10 @@ class Ranking:
                 asked.aggregation,
                 explain=request.explain,
             )
+
+
+def _probability(logit: float) -> float:
+    return 0.5 + 0.5 * math.tanh(logit / 2)  # the logistic function, without its overflow
 
 
 def _unnamed(text: str) -> GivenCandidate:

@@ -1,4 +1,8 @@
-"""Re-ranking: IoI scores short lists, one after the other, in a thread of its own."""
+"""Re-ranking: a cross-encoder or IoI scores short lists.
+
+The pairs of a cross-encoder go through the encoder queue, in a lane of their own. IoI scores one
+list after the other, in a thread of its own.
+"""
 
 import asyncio
 import logging
@@ -6,44 +10,66 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from turnwise.models.arrays import Float32
-from turnwise.models.rerankers import IoI
+from turnwise.models.rerankers import CrossEncoder, IoI
+from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.errors import DeadlineExceeded, EncoderFailed, InvalidRequest, Overloaded
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
 from turnwise.service.wire.fields import RerankerName
 
 _WAITING = 32
-"""Most short lists that wait. Each takes some milliseconds on a GPU, but up to seconds on a CPU."""
+"""Most short lists that wait for IoI. Each takes some milliseconds on a GPU, but up to seconds on a
+CPU."""
+_UTTERANCES = 3
+"""Last utterances of a context that a cross-encoder reads: the time of a pair grows with them."""
 
 _log = logging.getLogger("turnwise.reranker")
 
 
 class Reranking:
-    """Scores short lists with the re-ranker."""
+    """Scores short lists with the re-ranker, if the service has one.
+
+    Attributes:
+        name: The kind of the re-ranker, as requests name it; None without one.
+        model: The name of the model; None without one.
+        short_list: Number of candidates of a list.
+    """
 
     def __init__(
-        self, model: IoI | None, metrics: Metrics, *, short_list: int, timeout: float
+        self,
+        model: IoI | CrossEncoder | None,
+        queue: EncoderQueue,
+        metrics: Metrics,
+        *,
+        short_list: int,
+        timeout: float,
     ) -> None:
-        """Start the thread.
+        """Take a re-ranker.
 
         Args:
             model: The re-ranker; None if the service has none.
-            metrics: Measures the time of each list.
+            queue: Runs the batches of a cross-encoder.
+            metrics: Counts rejected lists.
             short_list: Number of candidates of a list.
             timeout: Seconds that a list may wait and take.
         """
-        self._model, self._metrics, self._timeout = model, metrics, timeout
         self.short_list = short_list
-        self._thread = ThreadPoolExecutor(1, "reranker")
-        self._waiting = 0
+        self._scorer: _Pairs | _Lists | None = None
+        if isinstance(model, CrossEncoder):
+            self._scorer = _Pairs(model, queue, timeout)
+        elif model:
+            self._scorer = _Lists(model, metrics, timeout)
+        self.model = model.name if model else None
+        self.name = self._scorer.name if self._scorer else None
 
     def check(self, name: RerankerName | None, *, explain: bool) -> None:
         """Reject a request that the re-ranker cannot serve.
 
         Raises:
-            InvalidRequest: The service has no re-ranker, or the request asks to explain its scores.
+            InvalidRequest: The service has no such re-ranker, or the request asks to explain its
+                scores.
         """
-        if name and self._model is None:
+        if name and name != self.name:
             raise InvalidRequest.field(
                 f"this service has no re-ranker '{name}': set TURNWISE_RERANKER to its folder",
                 "rerank",
@@ -59,7 +85,8 @@ class Reranking:
     ) -> Float32:
         """Return the scores (C,) of candidates after a context.
 
-        Higher is better. The scores are not comparable with those of the encoder.
+        Higher is better. The scores are not comparable with those of the encoder. A cross-encoder
+        reads the last three utterances, joined as `CrossEncoder.pair` says; its score is a logit.
 
         Args:
             context: Texts of at least one utterance, the newest last.
@@ -67,26 +94,62 @@ class Reranking:
             timings: Records the time as `rerank`.
 
         Raises:
-            Overloaded: Too many lists wait.
+            Overloaded: Too much waits already.
             DeadlineExceeded: The timeout passed.
             EncoderFailed: The model failed.
+            Draining: The service is stopping.
         """
+        assert self._scorer  # noqa: S101 - `check` rejected the request
+        with timings.stage("rerank", metric="rerank"):
+            return await self._scorer.scores(context, candidates)
+
+    def close(self) -> None:
+        """Finish the current list of IoI and drop the waiting ones."""
+        if self._scorer:
+            self._scorer.close()
+
+
+class _Pairs:
+    """A cross-encoder: the pairs of a list wait in the encoder queue."""
+
+    name: RerankerName = "cross_encoder"
+
+    def __init__(self, model: CrossEncoder, queue: EncoderQueue, timeout: float) -> None:
+        self._model, self._queue, self._timeout = model, queue, timeout
+
+    async def scores(self, context: Sequence[str], candidates: Sequence[str]) -> Float32:
+        said = context[-_UTTERANCES:]
+        pairs = [self._model.pair(said, candidate) for candidate in candidates]
+        return await self._queue.score(self._model, pairs, self._timeout)
+
+    def close(self) -> None:
+        pass
+
+
+class _Lists:
+    """IoI: a thread scores one list after the other."""
+
+    name: RerankerName = "ioi"
+
+    def __init__(self, model: IoI, metrics: Metrics, timeout: float) -> None:
+        self._model, self._metrics, self._timeout = model, metrics, timeout
+        self._thread = ThreadPoolExecutor(1, "reranker")
+        self._waiting = 0
+
+    async def scores(self, context: Sequence[str], candidates: Sequence[str]) -> Float32:
         if self._waiting >= _WAITING:
             self._metrics.rejected_requests.labels("queue_full").inc()
             raise Overloaded(f"{self._waiting} short lists wait for the re-ranker already")
         self._waiting += 1
         try:
-            with timings.stage("rerank", metric="rerank"):
-                return await self._scored(list(context), list(candidates))
+            return await self._scored([*context], [*candidates])
         finally:
             self._waiting -= 1
 
     def close(self) -> None:
-        """Finish the current list and drop the waiting ones."""
         self._thread.shutdown(cancel_futures=True)
 
     async def _scored(self, context: list[str], candidates: list[str]) -> Float32:
-        assert self._model is not None  # noqa: S101 - `check` rejected the request
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._timeout):

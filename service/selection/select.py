@@ -1,16 +1,17 @@
 """Selection: the candidates of a pool that fit a context best."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from turnwise.models.arrays import Float32
+from turnwise.models.arrays import Float32, Float64
+from turnwise.models.diversity import most_diverse
 from turnwise.models.scores import ROWS_KEPT, Aggregation
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.observe.timings import Timings
-from turnwise.service.pools import Hit, PoolView
-from turnwise.service.selection.context import EncodedContext
+from turnwise.service.pools import Filter, Hit, PoolView
+from turnwise.service.selection.context import EncodedContext, Said
 from turnwise.service.selection.pairwise import Pairwise
 from turnwise.service.selection.rerank import Reranking
 from turnwise.service.wire.fields import RerankerName
@@ -21,14 +22,41 @@ _PAIRS = 1 << 21
 second. It shortens the short list of contexts with more than some 140 utterances."""
 
 
+NEAR = 0.85
+"""Cosine of two candidates from which one is close to repeating the other. With the shipped model,
+79 % of the pairs of STS-B that mean the same (4.5 of 5 or more) reach it, and 15 % of those below
+3: `python research/near_repeats.py`."""
+_SPARE = 8
+"""Most candidates that a first search finds beyond those asked for, in case some were said."""
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The options of a selection; `top_k` is the number of candidates to return."""
+    """The options of a selection.
+
+    Attributes:
+        aggregation: Which rows count.
+        top_k: Number of candidates to return.
+        explain: Whether to return contributions.
+        rerank: The re-ranker that orders the short list, if any.
+        where: Leaves out the candidates that it does not match.
+        exclude: Ids of candidates that must not be returned.
+        diversity: Of `most_diverse`.
+    """
 
     aggregation: Aggregation
     top_k: int
-    explain: bool = False
-    rerank: RerankerName | None = None
+    explain: bool
+    rerank: RerankerName | None
+    where: Filter | None
+    exclude: frozenset[str]
+    diversity: float
+
+    def within(self, where: Filter | None) -> "Choice":
+        """Return the same options, among the candidates that a filter matches as well."""
+        if where is None:
+            return self
+        return replace(self, where=where & self.where if self.where else where)
 
     @property
     def pairs_read(self) -> bool:
@@ -45,66 +73,82 @@ class Choice:
 class Selector:
     """Retrieves with the running query, or with the query of the pool's encoder.
 
-    MaxSim (C3L appendix A) or a re-ranker then orders the short list anew, where requested.
+    MaxSim (C3L appendix A), a re-ranker or diversity then orders the short list anew, where
+    requested.
     """
 
     def __init__(self, reranking: Reranking, pairwise: Pairwise | None) -> None:
         self._reranking, self._pairwise = reranking, pairwise
 
     async def select(
-        self, view: PoolView, context: EncodedContext, choice: Choice, timings: Timings
-    ) -> list[Selected]:
-        """Return the best candidates, best first.
-
-        Raises:
-            InvalidRequest: The scores of a pairwise pool cannot be explained.
-            ServiceError: Encoding, searching or re-ranking failed.
-        """
-        pairwise = pairwise_of(view, self._pairwise)
-        if pairwise:
-            hits = await self._by_pairwise(pairwise, view, context, choice, timings)
-        else:
-            query = context.query(choice.aggregation)
-            hits = await _found(view, query, self._count(choice, len(context.texts)), timings)
-        if not hits:
-            return []
-        if choice.rerank:
-            texts = [hit.candidate.text for hit in hits]
-            scores = await self._reranking.scores(context.texts, texts, timings)
-            return _best(hits, scores, choice.top_k)
-        if not choice.by_pairs or pairwise:
-            return [selected(hit, hit.score) for hit in hits]
-        with timings.stage("rerank", metric="rerank"):
-            vectors = view.vectors([hit.candidate.id for hit in hits])
-            return await asyncio.to_thread(_by_pairs, hits, vectors, context, choice)
-
-    def _count(self, choice: Choice, utterances: int) -> int:
-        """Return how many candidates to retrieve."""
-        if choice.rerank:
-            return max(choice.top_k, self._reranking.short_list)
-        if choice.aggregation.name == "max_sim":
-            affordable = min(self._reranking.short_list, _PAIRS // utterances**2)
-            return max(choice.top_k, affordable)
-        return choice.top_k
-
-    async def _by_pairwise(
         self,
-        pairwise: Pairwise,
         view: PoolView,
         context: EncodedContext,
+        said: Said,
         choice: Choice,
         timings: Timings,
-    ) -> list[Hit]:
-        check_explained(view, explain=choice.explain)
-        with timings.stage("encode"):
-            query = await pairwise.query(context.texts)
-        count = self._count(choice, 1) if choice.rerank else choice.top_k
-        return await _found(view, query, count, timings)
+    ) -> list[Selected]:
+        """Return the best candidates that may be offered, best first.
+
+        Raises:
+            InvalidRequest: A pairwise pool cannot explain its scores, or compare its candidates
+                with what was said.
+            ServiceError: Encoding, searching or re-ranking failed.
+        """
+        if pairwise := pairwise_of(view, self._pairwise):
+            check_explained(view, explain=choice.explain)
+            _check_compared(view, said)
+            with timings.stage("encode"):
+                query = await pairwise.query(context.texts)
+        else:
+            query = context.query(choice.aggregation)
+        by_pairs = choice.by_pairs and not (choice.rerank or pairwise)
+        count = self._count(choice, len(context.texts), by_pairs=by_pairs)
+        with timings.stage("retrieve"):
+            hits = await _found(view, query, count, said, choice)
+        if not hits:
+            return []
+        scores = np.array([hit.score for hit in hits])
+        if choice.rerank:
+            texts = [hit.candidate.text for hit in hits]
+            reranked = await self._reranking.scores(context.texts, texts, timings)
+            scores = reranked.astype(np.float64)
+        if not (by_pairs or choice.diversity):
+            return _selected(hits, scores, _best(scores, choice.top_k))
+        with timings.stage("rerank", metric="rerank"):
+            vectors = view.vectors([hit.candidate.id for hit in hits])
+            pairs = context.pairs if by_pairs else None
+            return await asyncio.to_thread(_ordered, hits, scores, vectors, pairs, choice)
+
+    def _count(self, choice: Choice, utterances: int, *, by_pairs: bool) -> int:
+        """Return how many candidates to retrieve."""
+        if by_pairs and choice.aggregation.name == "max_sim":
+            affordable = min(self._reranking.short_list, _PAIRS // utterances**2)
+            return max(choice.top_k, affordable)
+        if choice.rerank or choice.diversity:
+            return max(choice.top_k, self._reranking.short_list)
+        return choice.top_k
 
 
-async def _found(view: PoolView, query: Float32, count: int, timings: Timings) -> list[Hit]:
-    with timings.stage("retrieve"):
-        return await view.search(query, count)
+async def _found(
+    view: PoolView, query: Float32, count: int, said: Said, choice: Choice
+) -> list[Hit]:
+    """Return the best candidates of a pool that may be offered, best first."""
+    searched = count + len(choice.exclude) + min(len(said.texts), _SPARE)
+    while True:
+        hits = await view.search(query, searched, choice.where)
+        offered = [
+            hit
+            for hit in hits
+            if hit.candidate.id not in choice.exclude and hit.candidate.text not in said.texts
+        ]
+        if len(said.after) and offered:
+            vectors = view.vectors([hit.candidate.id for hit in offered])
+            nearest = (vectors @ said.after.T).max(axis=1)
+            offered = [hit for hit, cosine in zip(offered, nearest, strict=True) if cosine < NEAR]
+        if len(offered) >= count or len(hits) < searched:
+            return offered[:count]
+        searched *= 2
 
 
 def pairwise_of(view: PoolView, pairwise: Pairwise | None) -> Pairwise | None:
@@ -129,28 +173,48 @@ def check_explained(view: PoolView, *, explain: bool) -> None:
         )
 
 
-def _best(hits: list[Hit], scores: Float32, top_k: int) -> list[Selected]:
-    best = np.argsort(-scores, kind="stable")[:top_k]
-    return [selected(hits[place], float(scores[place])) for place in best]
+def _check_compared(view: PoolView, said: Said) -> None:
+    if len(said.after):
+        raise InvalidRequest.field(
+            f"'near' cannot compare the candidates of pool '{view.name}' with what was said: "
+            "another model encodes them",
+            "repeat",
+        )
 
 
-def _by_pairs(
-    hits: list[Hit], vectors: Float32, context: EncodedContext, choice: Choice
+def _best(scores: Float64, top_k: int) -> list[int]:
+    best: list[int] = np.argsort(-scores, kind="stable")[:top_k].tolist()
+    return best
+
+
+def _ordered(
+    hits: list[Hit],
+    scores: Float64,
+    vectors: Float32,
+    pairs: tuple[Float32, Float32] | None,
+    choice: Choice,
 ) -> list[Selected]:
-    first = context.first
-    if 0 < len(first) < len(context.second):
-        first = np.pad(first, ((0, 1), (0, 0)))  # [B1] of the last utterance does not count
-    scores = np.array([hit.score for hit in hits])
-    if choice.aggregation.name == "max_sim":
-        scores = choice.aggregation.scores(first, context.second, vectors).astype(np.float64)
-    best = np.argsort(-scores, kind="stable")[: choice.top_k]
-    parts: list[list[float]] | list[None] = [None] * len(best)
-    if choice.explain:
-        found = choice.aggregation.contributions(first, context.second, vectors[best])
-        parts = found.T.tolist()
+    """Return the best hits, scored and explained by the pairs of a context if these are given."""
+    if pairs and choice.aggregation.name == "max_sim":
+        scores = choice.aggregation.scores(*pairs, vectors).astype(np.float64)
+    best = _best(scores, choice.top_k)
+    if choice.diversity:
+        best = most_diverse(scores, vectors, choice.diversity, choice.top_k)
+    parts = None
+    if pairs and choice.explain:
+        parts = choice.aggregation.contributions(*pairs, vectors[best]).T.tolist()
+    return _selected(hits, scores, best, parts)
+
+
+def _selected(
+    hits: list[Hit],
+    scores: Float64,
+    places: list[int],
+    parts: list[list[float]] | None = None,
+) -> list[Selected]:
     return [
-        selected(hits[place], float(scores[place]), part)
-        for place, part in zip(best, parts, strict=True)
+        selected(hits[place], float(scores[place]), parts[row] if parts else None)
+        for row, place in enumerate(places)
     ]
 
 

@@ -1,14 +1,16 @@
-"""The other use cases of a session: responder, transcript, undo, deletion and score matrix."""
+"""The other use cases of sessions: responder, transcript, undo, deletion, lists, score matrix."""
 
 import asyncio
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from turnwise.models.arrays import Float32
 from turnwise.models.scores import rows, score_matrix
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.errors import Conflict, InvalidRequest, SessionStarted
-from turnwise.service.pools import Pools
+from turnwise.service.pools import Filter, Pools
 from turnwise.service.selection.context import Contexts, EncodedContext, aggregation_of
 from turnwise.service.sessions.store import (
     Session,
@@ -24,6 +26,8 @@ from turnwise.service.wire.pools import PoolVersion
 from turnwise.service.wire.sessions import (
     ScoreMatrix,
     SessionRequest,
+    SessionsDeleted,
+    SessionsPage,
     Transcript,
     TranscriptTurn,
     Undone,
@@ -40,23 +44,33 @@ class Sessions:
         self._pools, self._encoder = pools, encoder
 
     async def open(self, namespace: str, session_id: str, request: SessionRequest) -> Transcript:
-        """Set the responder before the first turn; create the session where there is none.
+        """Set the responder, before the first turn, or the filter; create a missing session.
+
+        What the request leaves out stays as it is.
 
         Raises:
+            InvalidRequest: The filter makes no sense.
             SessionStarted: It has turns, and another responder.
         """
+        Filter.of(request.where)
         session = SessionKey(namespace, session_id)
-        return await until_landed(session, partial(self._open, session, request.responder))
+        return await until_landed(session, partial(self._open, session, request))
 
-    async def _open(self, session: SessionKey, responder: str) -> Transcript | None:
+    async def _open(self, session: SessionKey, request: SessionRequest) -> Transcript | None:
         base, _ = await self._store.read(session)
-        if base and base.responder == responder:
+        responder, where = request.responder, request.where
+        if base and "responder" not in request.model_fields_set:
+            responder = base.responder
+        if base and "where" not in request.model_fields_set:
+            where = base.where
+        if base and (base.responder, base.where) == (responder, where):
             return _transcript(session.id, base)
-        if base and base.turns:
+        if base and base.turns and base.responder != responder:
             raise SessionStarted(
                 f"session '{session.id}' has turns, so its responder stays '{base.responder}'"
             )
-        await self._commit(session, Update(base, (), responder, self._encoder.fingerprint))
+        update = Update(base, base.turns if base else (), responder)
+        await self._commit(session, update, where=json.dumps(where))
         return None  # the next attempt reads the expiry
 
     async def transcript(self, namespace: str, session_id: str) -> Transcript:
@@ -82,7 +96,7 @@ class Sessions:
         base = await self._store.found(session)
         if not base.turns:
             raise Conflict(f"session '{session.id}' has no turn to undo")
-        update = Update(base, base.turns[:-1], base.responder, base.fingerprint)
+        update = Update(base, base.turns[:-1], base.responder)
         if not await self._commit(session, update):
             return None
         removed = _transcript_turn(len(base.turns), base.turns[-1])
@@ -97,6 +111,25 @@ class Sessions:
         session = SessionKey(namespace, session_id)
         if not await self._store.delete(session):
             raise session_not_found(session)
+
+    async def page(self, namespace: str, prefix: str, cursor: str | None) -> SessionsPage:
+        """Return a page of the ids that begin with a prefix.
+
+        Raises:
+            InvalidRequest: The cursor is not valid, or not any more.
+        """
+        ids, after = await self._store.page(namespace, prefix, cursor)
+        return SessionsPage(ids=ids, cursor=after)
+
+    async def erase(self, namespace: str, prefix: str, cursor: str | None) -> SessionsDeleted:
+        """Delete some of the sessions whose ids begin with a prefix, and whatever is left of them.
+
+        Raises:
+            InvalidRequest: The cursor is not valid, or not any more.
+        """
+        ids, after = await self._store.page(namespace, prefix, cursor, part="*")
+        deleted = [await self._store.delete(SessionKey(namespace, each)) for each in ids]
+        return SessionsDeleted(deleted=sum(deleted), cursor=after)
 
     async def scores(
         self,
@@ -124,11 +157,11 @@ class Sessions:
             )
         vectors = view.vectors(ids)
         base = await self._store.found(SessionKey(namespace, session_id), encoded=True)
-        update = Update(base, base.turns, base.responder, self._encoder.fingerprint)
+        update = Update(base, base.turns, base.responder)
         new = await self._contexts.encode_update(update)
         context = await self._contexts.context(update, new, pairs=True)
         paired = self._encoder.kind.paired
-        return ScoreMatrix(
+        return ScoreMatrix.model_construct(
             session_id=session_id,
             pool=PoolVersion(name=view.name, version=view.version),
             ids=list(ids),
@@ -136,9 +169,12 @@ class Sessions:
             scores=await asyncio.to_thread(_matrix, context, vectors, aggregation.summed, paired),
         )
 
-    async def _commit(self, session: SessionKey, update: Update) -> bool:
+    async def _commit(
+        self, session: SessionKey, update: Update, *, where: str | None = None
+    ) -> bool:
         """Commit an update that adds no vectors."""
-        change = update.change(NewVectors.none(self._encoder.dimension))
+        new = replace(NewVectors.none(self._encoder.dimension), rows=update.kept_rows)
+        change = replace(update.change(new), where=where)
         return await self._store.commit(session, update.base, change)
 
 
@@ -156,6 +192,7 @@ def _transcript(session_id: str, session: Session) -> Transcript:
     return Transcript(
         session_id=session_id,
         responder=session.responder,
+        where=session.where,
         turns=len(session.turns),
         transcript=[_transcript_turn(number, turn) for number, turn in enumerate(session.turns, 1)],
         model=session.fingerprint,

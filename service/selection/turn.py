@@ -27,7 +27,7 @@ from turnwise.service.encoder.queue import Priority
 from turnwise.service.errors import IdempotencyMismatch, ServiceError, SessionFull, TurnConflict
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
-from turnwise.service.pools import Pools, PoolView
+from turnwise.service.pools import Filter, Pools, PoolView
 from turnwise.service.selection.context import Contexts, aggregation_of, context_inputs
 from turnwise.service.selection.deadline import deadline
 from turnwise.service.selection.rerank import Reranking
@@ -89,7 +89,8 @@ class Turns:
             IdempotencyMismatch: An earlier request with this key had another body.
             TurnConflict: `expected_turn` is not the next turn.
             SessionFull: The session has as many turns as the limit allows.
-            InvalidRequest: There is no such re-ranker, or its scores cannot be explained.
+            InvalidRequest: There is no such re-ranker, its scores cannot be explained, or the
+                filter makes no sense.
             PoolNotFound: There is no such pool.
             DeadlineExceeded: The answer was not ready in time.
             ServiceError: Reading, encoding, searching or writing failed.
@@ -99,7 +100,15 @@ class Turns:
         asked = _Asked(
             session=SessionKey(namespace, session_id),
             request=request,
-            choice=Choice(aggregation, request.top_k, request.explain, request.rerank),
+            choice=Choice(
+                aggregation,
+                request.top_k,
+                explain=request.explain,
+                rerank=request.rerank,
+                where=Filter.of(request.where),
+                exclude=frozenset(request.exclude),
+                diversity=request.diversity,
+            ),
             retry=_Retry.of(key, request) if key else None,
             timings=Timings(self._metrics, "encode", "state", "retrieve", "rerank"),
         )
@@ -126,10 +135,12 @@ class Turns:
         view = await self._view(asked, update.responder)
         with asked.timings.stage("encode"):
             new = await self._contexts.encode_update(update)
+            said = await self._contexts.said(update, asked.request.repeat) if view else None
         selected: list[Selected] = []
-        if view:
+        if view and said:
             context = await self._contexts.context(update, new, pairs=asked.choice.pairs_read)
-            selected = await self._selector.select(view, context, asked.choice, asked.timings)
+            choice = asked.choice.within(Filter.of(base.where)) if base else asked.choice
+            selected = await self._selector.select(view, context, said, choice, asked.timings)
         answer = self._answer(asked, len(update.turns), view, selected)
         change = update.change(new, asked.retry.answered(answer) if asked.retry else None)
         limit.reschedule(None)  # a commit that was cancelled could still land
@@ -161,7 +172,7 @@ class Turns:
             raise SessionFull(f"session '{name}' has {len(before)} turns, which is the limit")
         turn = Turn(request.speaker, request.text, time())
         responder = base.responder if base else RESPONDER
-        return Update(base, (*before, turn), responder, self._encoder.fingerprint)
+        return Update(base, (*before, turn), responder)
 
     async def _view(self, asked: "_Asked", responder: str) -> PoolView | None:
         """Return the pool to select from; None where no candidates are returned."""
@@ -199,7 +210,9 @@ class Turns:
         await asyncio.sleep(_HEAD_START)
         with suppress(ServiceError):
             vectors = await self._encoder.encode(inputs, Priority.IDLE, _IDLE_SECONDS)
-            await self._sessions.put_first(session, update.epoch, len(said) - 1, vectors[0])
+            await self._sessions.put_first(
+                session, update.base, update.epoch, len(said) - 1, vectors[0]
+            )
 
 
 @dataclass(frozen=True, slots=True)

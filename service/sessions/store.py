@@ -1,13 +1,19 @@
 """Sessions in Redis: the text is the truth, the vectors are a cache.
 
-A session is five keys with one hash tag: the hash `meta` (version, epoch, responder, fingerprint,
-number of posts, kept rows), and the lists `posts` (its turns as JSON), `first` ([B1], float16),
-`second` (float16) and `answers` (to idempotency keys). `second` holds what the encoder returned for
-each utterance: [B2], or of a model with heads [AFTER], from which both context roles follow; then
-`first` is empty. The vectors are those of one model and belong to the utterances, in order. Each
-list may end early: missing vectors are computed from the text again, and missing rows from the
-vectors. The epoch changes when an utterance with vectors changes, so that neither a late [B1] nor
-kept rows ever belong to another text.
+A session is five keys with one hash tag: the hash `meta` (version, epoch, responder, filter,
+fingerprint, number of posts, kept rows), and the lists `posts` (its turns as JSON), `first` ([B1],
+float16), `second` (float16) and `answers` (to idempotency keys). `second` holds what the encoder
+returned for each utterance: [B2], or of a model with heads [AFTER], from which both context roles
+follow; then `first` is empty. The vectors are those of one model and belong to the utterances, in
+order. Each list may end early: missing vectors are computed from the text again, and missing rows
+from the vectors. The epoch changes when an utterance with vectors changes, so that neither a late
+[B1] nor kept rows ever belong to another text.
+
+While replicas with two models share a session, as during a change of the model, the second model
+has a place of its own: the lists `other_first` and `other_second`, and the fields `other_*` of
+`meta`. Of three models, the one that was not used for longest loses its place. The lists of a model
+expire when no replica has used them for the lifetime of a session. Vectors in the second place are
+valid as of `other_epoch`, since earlier releases do not know the place and change only the epoch.
 """
 
 import json
@@ -19,29 +25,33 @@ from time import time, time_ns
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import DTypeLike
 from pydantic_core import from_json
 from redis.asyncio import Redis
 
 from turnwise.models.arrays import Float32
 from turnwise.models.scores import ROWS_KEPT, KeptRows
-from turnwise.service.errors import SessionNotFound, StateUnavailable
+from turnwise.service.errors import InvalidRequest, SessionNotFound, StateUnavailable
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.sessions.turns import Turn
 from turnwise.service.state.redis import redis_errors
+from turnwise.service.state.scan import scan_page
+from turnwise.service.wire.filters import Where
 
 T = TypeVar("T")
 
 _log = logging.getLogger("turnwise.sessions")
 
 ANSWERS_KEPT = 8
-"""Answers to idempotency keys that a session keeps."""
+"""Answers to idempotency keys that a session keeps at most."""
+ANSWER_BYTES_KEPT = 1 << 18
+"""Bytes that they take at most. The newest answer is kept even if it alone takes more."""
 _ATTEMPTS = 200
 """Attempts to commit a change: of concurrent writers, one succeeds in each round."""
 
-_PARTS = ("meta", "posts", "first", "second", "answers")
-_FORMER_PARTS = ("rows",)
-"""Keys that version 0.1 wrote. They expire by themselves."""
+_KEY = "tw:session:{"
+_OTHER = "other_"
+_FORMER = "rows"
+"""A list that version 0.1 keeps beside `second`."""
 
 
 class SessionKey(NamedTuple):
@@ -59,51 +69,59 @@ class Session:
         version: Changes with every mutation.
         epoch: Changes when an utterance that had vectors changes.
         responder: The speaker who says the candidates.
-        fingerprint: Of the model whose vectors these are.
+        where: The filter of its turns; None matches all candidates.
+        prefix: Of the keys and fields of this model's vectors: "", or "other_" where another model
+            has those without a prefix.
+        fingerprint: Of this model, or of another one if there are no vectors of this model.
         turns: All of them.
         first: (m, d) [B1] of the first m utterances.
         encoded: (k, d) [B2], or [AFTER] of a model with heads, of the first k utterances; (0, d)
             where it was neither requested nor needed for the rows.
         rows: Of the first k utterances; None where they must be computed from the vectors.
         complete: k, the number of utterances that were encoded.
+        lost: Whether Redis lost the turns.
         expires_at: Unix seconds.
     """
 
     version: str
     epoch: int
     responder: str
+    where: Where | None
+    prefix: str
     fingerprint: str
     turns: tuple[Turn, ...]
     first: Float32
     encoded: Float32
     rows: KeptRows | None
     complete: int
+    lost: bool
     expires_at: float
 
 
 class _Read(NamedTuple):
-    """The reply of `read_session.lua`."""
+    """The reply of `read_session.lua`, which ends before the vectors if this model has none."""
 
-    meta: list[Any]
-    """Version, epoch, responder, fingerprint, number of posts, rows, and what they are of: bytes,
-    or None where missing."""
+    session: list[Any]
+    """Version, epoch, responder, number of posts, fingerprint, filter: bytes, None if missing."""
+    prefix: bytes
     milliseconds: int
     """Time to live."""
-    posts: list[bytes]
-    first: list[bytes]
-    encoded: list[bytes]
-    complete: int
-    """Length of the list in Redis, requested or not."""
     answer: bytes | None
+    posts: list[bytes]
+    first: Sequence[bytes] = ()
+    encoded: Sequence[bytes] = ()
+    complete: int = 0
+    """Length of the list in Redis, requested or not."""
+    rows: bytes | None = None
 
     @property
     def lost(self) -> bool:
         """Whether Redis lost posts, or the hash beside them."""
-        return int(self.meta[4] or 0) != len(self.posts)
+        return int(self.session[3] or 0) != len(self.posts)
 
     def without_posts(self) -> "_Read":
         """Return the reply without posts and their vectors."""
-        return self._replace(posts=[], first=[], encoded=[], complete=0)
+        return _Read(self.session, self.prefix, self.milliseconds, self.answer, [])
 
 
 class Answered(NamedTuple):
@@ -124,7 +142,6 @@ class Change:
     Attributes:
         epoch: The session's epoch after.
         responder: The speaker who says the candidates.
-        fingerprint: Of the model whose vectors are kept and appended.
         keep_turns: Number of turns kept, from the oldest.
         turns: Turns appended.
         keep_first: Number of [B1] kept.
@@ -132,12 +149,13 @@ class Change:
         keep_complete: Number of vectors kept of those that the encoder returned.
         encoded: (k, d) such vectors appended.
         rows: Of all utterances after; None leaves them to the next reader.
+        unchanged: Number of leading utterances that did not change; None if none changed.
         answered: The answer to keep for its idempotency key.
+        where: The filter as JSON; None leaves it as it is.
     """
 
     epoch: int
     responder: str
-    fingerprint: str
     keep_turns: int
     turns: Sequence[Turn]
     keep_first: int
@@ -145,26 +163,36 @@ class Change:
     keep_complete: int
     encoded: Float32
     rows: KeptRows | None
+    unchanged: int | None = None
     answered: Answered | None = None
+    where: str | None = None
 
 
 class SessionStore:
     """Reads and changes sessions, each with one script; StateUnavailable without Redis."""
 
     def __init__(
-        self, redis: Redis, metrics: Metrics, *, dimension: int, ttl: int, paired: bool
+        self,
+        redis: Redis,
+        metrics: Metrics,
+        *,
+        fingerprint: str,
+        dimension: int,
+        ttl: int,
+        paired: bool,
     ) -> None:
         """Register the scripts.
 
         Args:
             redis: Connection to the sessions.
             metrics: Counts the operations.
+            fingerprint: Of the model whose vectors it reads and writes.
             dimension: d, of the model's vectors.
             ttl: Seconds that a session lives after its last change.
             paired: Whether the model's rows are sums over pairs.
         """
         self._redis, self._metrics, self._ttl = redis, metrics, ttl
-        self._dimension, self._paired = dimension, paired
+        self._fingerprint, self._dimension, self._paired = fingerprint, dimension, paired
         self._read, self._commit, self._put_first = (
             redis.register_script(
                 (files("turnwise.service.sessions") / "scripts" / f"{name}.lua").read_text()
@@ -189,9 +217,16 @@ class SessionStore:
         Returns:
             The session, None where there is none; and the earlier answer to the key.
         """
-        wanted: list[str | int] = [int(encoded), idempotency_key]
+        wanted: list[str | int] = [
+            self._fingerprint,
+            self._dimension * np.dtype(np.float32).itemsize,
+            ROWS_KEPT,
+            int(encoded),
+            idempotency_key,
+            *_keys(session, *_lists(_OTHER)),
+        ]
         with redis_errors(self._metrics, "session_read") as outcome:
-            found = _Read(*await self._read(keys=_keys(session), args=wanted))
+            found = _Read(*await self._read(keys=_keys(session, *_parts()), args=wanted))
             if found.answer:
                 outcome.result = "replayed"
         answered = Answered(*found.answer.decode().split("\n", 2)) if found.answer else None
@@ -215,35 +250,55 @@ class SessionStore:
         """Apply a change unless another one came since `base`; return whether it was applied."""
         lists: tuple[tuple[int, list[bytes]], ...] = (
             (change.keep_turns, [_dumped(turn) for turn in change.turns]),
-            (change.keep_first, _blobs(change.first, np.float16)),
-            (change.keep_complete, _blobs(change.encoded, np.float16)),
+            (change.keep_first, _blobs(change.first)),
+            (change.keep_complete, _blobs(change.encoded)),
         )
+        prefix = base.prefix if base else ""
+        keys = _keys(session, *_parts(prefix))
+        if change.unchanged is not None:
+            keys += _keys(session, *_lists("" if prefix else _OTHER), _FORMER)
         arguments: list[str | int | bytes] = [
             base.version if base else "",
             # A deleted session of this name never had this version.
             str(int(base.version) + 1 if base else time_ns() // 1000),
             change.epoch,
             change.responder,
-            change.fingerprint,
+            self._fingerprint,
             self._ttl,
             "\n".join(change.answered) if change.answered else "",
             ANSWERS_KEPT,
+            ANSWER_BYTES_KEPT,
+            prefix,
             *_packed_rows(change),
+            change.unchanged or 0,
             *(number for keep, blobs in lists for number in (keep, len(blobs))),
+            change.where or "",
             *(blob for _, blobs in lists for blob in blobs),
         ]
         with redis_errors(self._metrics, "session_write") as outcome:
-            applied = bool(await self._commit(keys=_keys(session), args=arguments))
+            applied = bool(await self._commit(keys=keys, args=arguments))
             if not applied:
                 outcome.result = "conflict"
         if applied and base is None:
             self._metrics.sessions_created.inc()
         return applied
 
-    async def put_first(self, session: SessionKey, epoch: int, place: int, vector: Float32) -> bool:
-        """Add [B1] (d,) of the utterance at `place`, unless it is stored or the text changed."""
-        keys = [key for key in _keys(session) if key.endswith(("meta", "first"))]
-        arguments: list[int | bytes] = [epoch, place, vector.astype(np.float16).tobytes()]
+    async def put_first(
+        self, session: SessionKey, base: Session | None, epoch: int, place: int, vector: Float32
+    ) -> bool:
+        """Add [B1] (d,) of the utterance at `place`, unless it is stored or the text changed.
+
+        Args:
+            session: The session.
+            base: As in the commit that added the utterance.
+            epoch: Of that commit.
+            place: Number of utterances before this one.
+            vector: [B1].
+        """
+        prefix = base.prefix if base else ""
+        keys = _keys(session, "meta", _lists(prefix)[0])
+        blob = vector.astype(np.float16).tobytes()
+        arguments: list[str | int | bytes] = [prefix, self._fingerprint, epoch, place, blob]
         with redis_errors(self._metrics, "session_fill") as outcome:
             applied = bool(await self._put_first(keys=keys, args=arguments))
             if not applied:
@@ -253,44 +308,64 @@ class SessionStore:
     async def delete(self, session: SessionKey) -> bool:
         """Delete a session; return whether there was one."""
         with redis_errors(self._metrics, "session_delete"):
-            return bool(await self._redis.unlink(*_keys(session, _PARTS + _FORMER_PARTS)))
+            return bool(await self._redis.unlink(*_every_key(session)))
+
+    async def page(
+        self, namespace: str, prefix: str, cursor: str | None, *, part: str = "meta"
+    ) -> tuple[list[str], str | None]:
+        """Return ids of sessions, a page at a time.
+
+        Args:
+            namespace: The namespace of the sessions.
+            prefix: The beginning of their ids.
+            cursor: As the page before returned it.
+            part: The part that a session must have to be found; "*" is any.
+
+        Returns:
+            The ids, in no order, and the cursor of the next page; None after the last one.
+
+        Raises:
+            InvalidRequest: The cursor is not valid, or not any more.
+        """
+        start = f"{_KEY}{namespace}/"
+        with redis_errors(self._metrics, "session_list"):
+            page = await scan_page(self._redis, f"{start}{prefix}*}}:{part}", cursor)
+        if page is None:
+            raise InvalidRequest.field("is not valid any more: begin again without it", "cursor")
+        ids = (key.removeprefix(start).partition("}")[0] for key in page.keys)
+        return list(dict.fromkeys(ids)), page.cursor
 
     def _session(self, found: _Read) -> Session | None:
-        version, epoch, responder, fingerprint, _, rows, _ = found.meta
+        version, epoch, responder, _, fingerprint, where = found.session
         if version is None:
             return None
         left = found.without_posts() if found.lost else found
-        kept = self._kept_rows(rows, left.complete)
-        if kept is None and not left.encoded:  # another release keeps another number of rows
-            left = left._replace(complete=0)
-            kept = self._kept_rows(None, 0)
         return Session(
             version=version.decode(),
-            epoch=int(epoch) + found.lost,
+            epoch=int(epoch),
             responder=responder.decode(),
-            fingerprint=fingerprint.decode(),
+            where=from_json(where) if where else None,
+            prefix=left.prefix.decode(),
+            fingerprint=self._fingerprint if left.complete else fingerprint.decode(),
             turns=tuple(Turn(*post) for post in from_json(b"[" + b",".join(left.posts) + b"]")),
-            first=self._vectors(left.first, np.float16),
-            encoded=self._vectors(left.encoded, np.float16),
-            rows=kept,
+            first=self._vectors(left.first),
+            encoded=self._vectors(left.encoded),
+            rows=self._kept_rows(left.rows, left.complete),
             complete=left.complete,
+            lost=found.lost,
             expires_at=time() + found.milliseconds / 1000,
         )
 
     def _kept_rows(self, rows: bytes | None, count: int) -> KeptRows | None:
         if not count:
             return KeptRows.none(self._dimension, paired=self._paired)
-        shape = (1 + min(count, ROWS_KEPT), self._dimension)
-        if len(rows or b"") != 4 * shape[0] * shape[1]:
+        if rows is None:
             return None
-        read = np.frombuffer(rows or b"", np.float32).reshape(shape)
+        read = np.frombuffer(rows, np.float32).reshape(-1, self._dimension)
         return KeptRows(count, read[0], read[1:], paired=self._paired)
 
-    def _vectors(self, blobs: list[bytes], dtype: DTypeLike) -> Float32:
-        size = self._dimension * np.dtype(dtype).itemsize
-        if any(len(blob) != size for blob in blobs):  # stored by a model with another dimension
-            blobs = []
-        stored = np.frombuffer(b"".join(blobs), dtype)
+    def _vectors(self, blobs: Sequence[bytes]) -> Float32:
+        stored = np.frombuffer(b"".join(blobs), np.float16)
         return stored.reshape(-1, self._dimension).astype(np.float32)
 
 
@@ -315,8 +390,20 @@ def session_not_found(session: SessionKey) -> SessionNotFound:
     return SessionNotFound(f"there is no session '{session.id}': its first turn creates it")
 
 
-def _keys(session: SessionKey, parts: Sequence[str] = _PARTS) -> list[str]:
-    return [f"tw:session:{{{session.namespace}/{session.id}}}:{part}" for part in parts]
+def _parts(prefix: str = "") -> tuple[str, ...]:
+    return ("meta", "posts", *_lists(prefix), "answers")
+
+
+def _lists(prefix: str) -> tuple[str, str]:
+    return f"{prefix}first", f"{prefix}second"
+
+
+def _keys(session: SessionKey, *parts: str) -> list[str]:
+    return [f"{_KEY}{session.namespace}/{session.id}}}:{part}" for part in parts]
+
+
+def _every_key(session: SessionKey) -> list[str]:
+    return _keys(session, *_parts(), *_lists(_OTHER), _FORMER)
 
 
 def _dumped(turn: Turn) -> bytes:
@@ -331,5 +418,5 @@ def _packed_rows(change: Change) -> tuple[bytes, str]:
     return packed, f"{change.epoch}:{change.rows.count}"
 
 
-def _blobs(vectors: Float32, dtype: DTypeLike) -> list[bytes]:
-    return [vector.tobytes() for vector in vectors.astype(dtype)]
+def _blobs(vectors: Float32) -> list[bytes]:
+    return [vector.tobytes() for vector in vectors.astype(np.float16)]

@@ -42,13 +42,11 @@ class Update:
         base: The session as it was read; None where there is none.
         turns: The turns after: those before and new ones, or fewer than before.
         responder: The speaker who says the candidates.
-        fingerprint: Of the model that encodes now.
     """
 
     base: Session | None
     turns: tuple[Turn, ...]
     responder: str
-    fingerprint: str
 
     @cached_property
     def utterances(self) -> tuple[Utterance, ...]:
@@ -83,7 +81,7 @@ class Update:
         """
         if self.base is None:
             return time_ns() // 1000
-        return self.base.epoch + int(self._same < len(self._utterances_before))
+        return self.base.epoch + int(self._changes_utterances)
 
     def first(self, new: Float32) -> Float32:
         """Return [B1] of the whole context: the kept vectors and the new ones."""
@@ -104,7 +102,6 @@ class Update:
         return Change(
             epoch=self.epoch,
             responder=self.responder,
-            fingerprint=self.fingerprint,
             keep_turns=kept,
             turns=self.turns[kept:],
             keep_first=self._keep_first,
@@ -112,6 +109,7 @@ class Update:
             keep_complete=self._keep_complete,
             encoded=new.encoded,
             rows=new.rows,
+            unchanged=self._same if self._changes_utterances else None,
             answered=answered,
         )
 
@@ -122,9 +120,13 @@ class Update:
     @cached_property
     def _same(self) -> int:
         """How many leading utterances have vectors that are still valid, if they have any."""
-        if self.base is None or self.base.fingerprint != self.fingerprint:
-            return 0
         return unchanged(self._utterances_before, self.utterances)
+
+    @property
+    def _changes_utterances(self) -> bool:
+        if self.base is None:
+            return False
+        return self.base.lost or self._same < len(self._utterances_before)
 
     @property
     def _keep_first(self) -> int:

@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -41,6 +42,9 @@ _MANY = 4096  # per node, for clients that fail at their limit instead of waitin
 _SENTINEL_PORT = 26379
 _DATABASE = re.compile(r"(/\d*)?")
 _PROBE, _PROBE_SECONDS = "tw:probe", 60
+_PROBE_INTERVAL = 1.0
+_PROBE_TIMEOUT = 0.8
+"""Less than the one second after which a Kubernetes probe times out by default."""
 _IDLE_CHECK = 15
 """Seconds after which an idle connection is checked before use."""
 
@@ -151,29 +155,58 @@ async def _evicting(redis: Redis, *, cluster: bool) -> set[str]:
     return policies - {"noeviction"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Probe:
-    """Checks, at each call, whether Redis accepts writes."""
+    """Finds out whether Redis accepts writes from each of its clients.
 
-    redis: Redis
+    It asks at most once a second, for all callers.
+    """
+
+    clients: Sequence[Redis]
     metrics: Metrics
     cluster: bool
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _accepts: bool = field(default=False, init=False)
+    _again: float = field(default=0.0, init=False)
 
-    async def __call__(self) -> None:
+    async def __call__(self) -> bool:
+        """Return whether Redis accepted a write, now or less than a second ago."""
+        async with self._lock:  # callers that wait here share the answer
+            if (now := monotonic()) >= self._again:
+                self._accepts = await self._ask()
+                self._again = now + _PROBE_INTERVAL
+            return self._accepts
+
+    async def _ask(self) -> bool:
+        try:
+            async with asyncio.timeout(_PROBE_TIMEOUT):
+                await self._write()
+        except Exception as error:
+            _log.warning("Redis does not answer or rejects writes: %s", type(error).__name__)
+            return False
+        return True
+
+    async def _write(self) -> None:
         """Write a key; raise if Redis is unavailable, full, demoted, or without its disk."""
         with suppress(ResponseError):  # the user may lack the permission
-            policies = await _evicting(self.redis, cluster=self.cluster)
+            policies = await _evicting(self.clients[0], cluster=self.cluster)
             self.metrics.redis_may_evict.set(bool(policies))
             if policies:
                 _log.warning("Redis may evict sessions and pools: %s", ", ".join(sorted(policies)))
+        written = [await self._written(redis) for redis in self.clients]
+        if not all(written):
+            raise ReadOnlyError("the connections led to a demoted primary")
+
+    async def _written(self, redis: Redis) -> bool:
         try:
-            await self.redis.set(_PROBE, b"", ex=_PROBE_SECONDS)
+            await redis.set(_PROBE, b"", ex=_PROBE_SECONDS)
         except ReadOnlyError:
             # The address may be that of a new primary, while old connections lead to the demoted
             # one: drop them. (A cluster's client does this itself.)
             if not self.cluster:
-                await self.redis.connection_pool.disconnect()
-            raise
+                await redis.connection_pool.disconnect()
+            return False
+        return True
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
+    StrictBool,
     StringConstraints,
     model_validator,
 )
@@ -44,9 +45,11 @@ Speaker = Annotated[
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=_SOMETHING)]
 Finite = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_number)]
 Weight = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False), BeforeValidator(_number)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_number)]
 Count = Annotated[int, Field(ge=1), BeforeValidator(_number)]
 AggregationName = Literal["mean", "last_rows", "max_sim"]
-RerankerName = Literal["ioi"]
+RerankerName = Literal["ioi", "cross_encoder"]
+Repeat = StrictBool | Literal["near"]
 EncoderName = Literal["default", "pairwise"]
 """The encoder of a pool: the model that encodes sessions, or the pairwise model."""
 

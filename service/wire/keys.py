@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 Scope = Literal["select", "pools", "admin"]
 
@@ -15,3 +15,5 @@ class ApiKey(BaseModel):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     scopes: frozenset[Scope] = frozenset({"select"})
+    expires: AwareDatetime | None = None
+    """When the key stops being valid; None if never."""

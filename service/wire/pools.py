@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,11 +10,12 @@ from pydantic import Field, ValidationError, field_validator
 
 from turnwise.models.data import read_jsonl
 from turnwise.models.errors import DataError
-from turnwise.service.wire.fields import CandidateId, Count, EncoderName, Text, Value
+from turnwise.service.wire.fields import CandidateId, Count, EncoderName, Name, Text, Value
+from turnwise.service.wire.filters import Where
 
 NDJSON = "application/x-ndjson"
 
-PoolState = Literal["ready", "loading", "encoding", "damaged"]
+PoolState = Literal["ready", "loading", "encoding", "damaged", "unread"]
 
 _MOST_LEVELS = 100
 """Deepest nesting of metadata. Answers nest it a few levels deeper, and JSON parsers accept 200."""
@@ -73,7 +74,10 @@ class PoolInfo:
     fingerprint: str
     """Fingerprint of the model whose vectors are searched."""
     state: PoolState
-    """`loading` from Redis, `encoding` for this model, or `damaged`: Redis has lost a part."""
+    """`loading` from Redis, `encoding` for this model, or `damaged`: Redis has lost a part.
+
+    `unread`: not in this replica's memory; the first request that names the pool reads it.
+    """
     description: str
     created_at: float
     """Unix seconds."""
@@ -81,6 +85,16 @@ class PoolInfo:
     """Bytes of memory that vectors and codes take."""
     progress: float | None
     """Share of the pool that is loaded or indexed so far; null if neither is in progress."""
+    aliases: list[str] = field(default_factory=list)
+    """Other names of the pool."""
+
+
+class AliasRequest(Value):
+    """The pool that an alias points at."""
+
+    to: Name
+    expected: Name | None = None
+    """The pool that the alias should point at now; another one is a conflict. By default any."""
 
 
 class PoolList(Value):
@@ -97,6 +111,23 @@ class Edited:
     upserted: int
     unchanged: int
     """Uploaded candidates that the pool already held with the same text and metadata."""
+    size: int
+
+
+class RemovalRequest(Value):
+    """Ids of candidates to remove."""
+
+    ids: list[CandidateId] = Field(min_length=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The result of a removal of many candidates."""
+
+    version: int
+    removed: int
+    missing: int
+    """Ids that the pool did not have."""
     size: int
 
 
@@ -132,6 +163,8 @@ class SearchRequest(Value):
     text: Text
     top_k: Count = 5
     """Number of candidates to return."""
+    where: Where | None = None
+    """A filter: only candidates whose metadata match it are returned."""
 
 
 class SearchAnswer(Value):

@@ -17,6 +17,7 @@ from turnwise.service.wire.fields import (
     Weight,
     either,
 )
+from turnwise.service.wire.filters import Where
 from turnwise.service.wire.pools import PoolVersion
 
 
@@ -76,6 +77,8 @@ class RankRequest(OptionalContext, Aggregated):
     candidates: list[Text | GivenCandidate] | None = Field(default=None, min_length=1)
     pool: Name | None = None
     """A pool, instead of `candidates`: its candidates with the best next-utterance scores."""
+    where: Where | None = None
+    """A filter: only candidates of the pool whose metadata match it are ranked."""
     goals: list[Goal] = Field(default=[])
     avoid: list[Avoided] = Field(default=[])
     fit_weight: Weight = 0.0
@@ -93,6 +96,8 @@ class RankRequest(OptionalContext, Aggregated):
             raise ValueError("give either candidates or pool")
         if self.session_id is None and self.context is None:
             raise ValueError("give either session_id or context")
+        if self.where is not None and self.pool is None:
+            raise ValueError("where filters the candidates of a pool, and there is none")
         return self
 
     @property

@@ -10,11 +10,14 @@ from turnwise.service.wire.fields import (
     CandidateId,
     Count,
     Name,
+    Repeat,
     RerankerName,
+    Share,
     Speaker,
     Text,
     Value,
 )
+from turnwise.service.wire.filters import Where
 from turnwise.service.wire.pools import PoolVersion, Selected
 
 
@@ -29,6 +32,16 @@ class TurnRequest(Aggregated):
     """Number of candidates to return."""
     rerank: RerankerName | None = None
     """The re-ranker that orders the short list anew, if the service has one."""
+    where: Where | None = None
+    """A filter: only candidates whose metadata match it are returned."""
+    repeat: Repeat = False
+    """Whether a reply may be offered that the responder has said in this session, word for word;
+    `near` also leaves out replies that are close to one of those."""
+    exclude: list[CandidateId] = Field(default=[])
+    """Ids of candidates that must not be returned."""
+    diversity: Share = 0.0
+    """How much candidates must differ from each other: 0 orders them by score alone, 1 by their
+    difference alone (maximal marginal relevance)."""
     respond: StrictBool | None = None
     """Whether to return candidates; by default yes, unless the responder speaks."""
     explain: StrictBool = False
@@ -54,10 +67,12 @@ class TurnAnswer(Value):
 
 
 class SessionRequest(Value):
-    """Settings of a session, which must be made before its first turn."""
+    """Settings of a session. Those that are left out stay as they are."""
 
     responder: Speaker = RESPONDER
-    """The speaker who will say the candidates."""
+    """The speaker who will say the candidates; it cannot change after the first turn."""
+    where: Where | None = None
+    """A filter of the candidates of all turns, beside that of the turn; null removes it."""
 
 
 class TranscriptTurn(Value):
@@ -75,6 +90,8 @@ class Transcript(Value):
 
     session_id: str
     responder: str
+    where: Where | None = None
+    """The filter of its turns."""
     turns: int
     transcript: list[TranscriptTurn]
     model: str
@@ -89,6 +106,41 @@ class Undone(Value):
     session_id: str
     turn: int
     removed: TranscriptTurn
+
+
+class SessionsQuery(Value):
+    """The sessions to list."""
+
+    prefix: Name | None = None
+    """The beginning of their ids; by default all."""
+    cursor: str | None = None
+    """As the page before returned it; none for the first page."""
+
+
+class SessionsPage(Value):
+    """Ids of sessions, in no order."""
+
+    ids: list[str]
+    cursor: str | None
+    """Of the next page; null after the last one. A page may be empty and not be the last."""
+
+
+class DeletionQuery(Value):
+    """The sessions to delete."""
+
+    prefix: Name
+    """The beginning of their ids."""
+    cursor: str | None = None
+    """As the request before returned it; none for the first request."""
+
+
+class SessionsDeleted(Value):
+    """What one request of a deletion did."""
+
+    deleted: int
+    """Number of sessions that this request deleted."""
+    cursor: str | None
+    """Of the next request; null if all sessions are deleted."""
 
 
 class ScoresQuery(Aggregated):

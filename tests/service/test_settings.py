@@ -68,6 +68,7 @@ def test_a_removed_setting_is_ignored_and_named(monkeypatch: pytest.MonkeyPatch)
         ("API_KEYS", json.dumps([KEY, KEY]), "TURNWISE_API_KEYS lists a key twice"),
         ("REDIS_URL", "localhost:6379", "TURNWISE_REDIS_URL: must begin with redis://"),
         ("REDIS_URL", "redis+sentinel://one:26379", "TURNWISE_REDIS_URL: must begin with redis://"),
+        ("ALLOWED_HOSTS", "a.example:80", "TURNWISE_ALLOWED_HOSTS: 'a.example:80' is not the name"),
         ("HOST", "0.0.0.0", "other machines can reach host 0.0.0.0"),  # noqa: S104
     ],
 )

@@ -10,11 +10,13 @@ import torch
 
 from turnwise.models.errors import DataError
 from turnwise.models.onnx import usable_cores
+from turnwise.service.api.keys import ApiKeys
 from turnwise.service.client import Client, ClientError, UnavailableError
 from turnwise.service.commands.doctor.finding import Finding
 from turnwise.service.commands.folders import nearest, writable
+from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import read_candidates
-from turnwise.service.settings import Settings, ignored_variables, local_url
+from turnwise.service.settings import Settings, SettingsError, ignored_variables, local_url
 
 _ROOM = 1 << 30
 
@@ -78,8 +80,12 @@ def examine_port(settings: Settings, fingerprint: str | None) -> Finding:
 
 
 def _exposure(settings: Settings) -> Finding:
-    if settings.api_keys:
-        return Finding("access", "ok", f"{len(settings.api_keys)} API keys")
+    if settings.keyed:
+        try:
+            keys = ApiKeys(settings, Metrics()).current or ()
+        except SettingsError as error:
+            return Finding("access", "fail", str(error), "correct the file, or unset the variable")
+        return Finding("access", "ok", f"{len(keys)} API keys")
     if settings.loopback:
         return Finding("access", "ok", "from this machine only, without keys")
     advice = "make a key for TURNWISE_API_KEYS with `turnwise key NAME`"
@@ -93,7 +99,8 @@ def _folder(folder: Path, *, private_redis: bool) -> Finding:
         if private_redis:
             return Finding("data folder", "fail", found, "set TURNWISE_DATA_DIR to another folder")
         # The images are like this: they contain the exported model.
-        return Finding("data folder", "ok", f"{found}: the service only reads exported models")
+        kept = "exported models are read, trained indexes are not kept"
+        return Finding("data folder", "ok", f"{found}: {kept}")
     free = shutil.disk_usage(there).free
     found = f"{folder}, {free / 2**30:.1f} GB free"
     if free < _ROOM:

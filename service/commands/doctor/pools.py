@@ -5,6 +5,7 @@ from redis.exceptions import NoPermissionError
 from turnwise.service.commands.doctor.finding import Finding
 from turnwise.service.errors import ServiceError
 from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools.directory import Directory
 from turnwise.service.pools.log import Head, PoolKey
 from turnwise.service.pools.store import PoolStore
 from turnwise.service.state.redis import Redis
@@ -18,9 +19,10 @@ async def examine_pools(redis: Redis, fingerprint: str, *, pairwise: bool) -> li
         fingerprint: The fingerprint of the model.
         pairwise: Whether the settings name a pairwise model.
     """
-    store = PoolStore(redis, Metrics(), fingerprint=fingerprint)
+    metrics = Metrics()
+    store = PoolStore(redis, metrics, fingerprint=fingerprint)
     try:
-        keys = sorted(await store.names())
+        keys = sorted(await Directory(redis, metrics).names())
         heads = await store.heads(keys)
         found = [
             await _examine(store, key, head, pairwise=pairwise)
@@ -49,7 +51,7 @@ async def _examine(store: PoolStore, key: PoolKey, head: Head | None, *, pairwis
         advice = "delete it, then restore a snapshot (`turnwise pool restore`) or load it"
         return Finding(subject, "fail", f"{found}; parts are missing", advice)
     if False in fits and head.encoder_name == "default":
-        advice = "the service encodes them when it starts, before it is ready"
+        advice = "the service encodes them when a request first names the pool"
         return Finding(subject, "warn", f"{found}, of another model", advice)
     if not log.stored:
         return Finding(subject, "warn", "empty", f"`turnwise pool load FILE --pool {key.name}`")

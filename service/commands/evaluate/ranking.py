@@ -53,9 +53,9 @@ def ranking(
     limit: Limit = None,
 ) -> None:
     """Rank the candidates of R10 files; --model takes re-rankers' folders too."""
-    from turnwise.models.evaluation.cross_encoder import CrossEncoderScorer  # noqa: PLC0415 - loads torch
-    from turnwise.models.evaluation.ranking import evaluate_ranking  # noqa: PLC0415
+    from turnwise.models.evaluation.ranking import evaluate_ranking  # noqa: PLC0415 - loads torch
     from turnwise.models.evaluation.ranking_examples import read_ranking  # noqa: PLC0415
+    from turnwise.models.rerankers import CrossEncoder  # noqa: PLC0415
     from turnwise.service.commands.evaluate.progress import SystemProgress  # noqa: PLC0415
 
     examples = read_ranking(data, limit)
@@ -64,7 +64,7 @@ def ranking(
         what = f"dropped {count} contexts, the first at {first}: all candidates are right, or none"
         typer.echo(what, err=True)
     models: dict[str, Model] = {**encoders_and_rerankers(model, base, precision)}
-    models |= by_name(cross_encoder or [], CrossEncoderScorer, models)
+    models |= by_name(cross_encoder or [], CrossEncoder, models)
     with SystemProgress() as progress:
         rows = list(evaluate_ranking(models, examples, progress))
     report("ranking", data, rows, out)

@@ -1,31 +1,46 @@
 -- Applies a change as a whole, or returns 0 where the version is not the one that was read.
--- KEYS: meta, posts, first, encoded, answers.
+-- KEYS: meta, posts, first, second (or other_first, other_second), answers; then, if utterances
+--   changed, the lists that another model or release keeps of them.
 -- ARGV: version read (no session: ""), new version, epoch, responder, fingerprint, seconds to live,
---   answer or "", number of answers to keep, rows or "", what they are of; then for posts, first and
---   encoded: how many items to keep and how many to append; then the items to append.
+--   answer or "", most answers and bytes of them to keep, "" or "other_", rows or "", what they are
+--   of, number of utterances that did not change; then for posts, first and encoded: how many items
+--   to keep and how many to append; the filter, or "" to leave it; then the items to append.
 local version = redis.call('HGET', KEYS[1], 'version') or ''
 if version ~= ARGV[1] then return 0 end
 -- Redis may have evicted a list: no item may be appended after a gap.
 for list = 0, 2 do
-  local kept = tonumber(ARGV[11 + 2 * list])
+  local kept = tonumber(ARGV[14 + 2 * list])
   if redis.call('LLEN', KEYS[2 + list]) < kept then return 0 end
 end
+local mine = ARGV[10]
+local theirs = mine == '' and 'other_' or ''
+local epochs = redis.call('HMGET', KEYS[1], 'epoch', theirs .. 'epoch')
 -- A Redis without memory rejects a script at its first write if that is an HSET. It would let later
 -- writes through.
 redis.call('HSET', KEYS[1], 'version', ARGV[2], 'epoch', ARGV[3], 'responder', ARGV[4],
-  'fingerprint', ARGV[5], 'posts', ARGV[11] + ARGV[12], 'rows', ARGV[9], 'rows_of', ARGV[10])
+  'posts', ARGV[14] + ARGV[15], mine .. 'fingerprint', ARGV[5], mine .. 'epoch', ARGV[3],
+  mine .. 'rows', ARGV[11], mine .. 'rows_of', ARGV[12])
+if ARGV[20] ~= '' then redis.call('HSET', KEYS[1], 'where', ARGV[20]) end
+-- The vectors of another model stay valid without those of the utterances that changed.
+if #KEYS > 5 then
+  if epochs[1] == epochs[2] then redis.call('HSET', KEYS[1], theirs .. 'epoch', ARGV[3]) end
+  for list = 6, #KEYS do
+    local gone = redis.call('LLEN', KEYS[list]) - ARGV[13]
+    if gone > 0 then redis.call('RPOP', KEYS[list], gone) end
+  end
+end
 -- An undo removes the answers to the turns that it removes: their keys may be used again.
-if redis.call('LLEN', KEYS[2]) > tonumber(ARGV[11]) then
+if redis.call('LLEN', KEYS[2]) > tonumber(ARGV[14]) then
   for _, entry in ipairs(redis.call('LRANGE', KEYS[5], 0, -1)) do
-    if tonumber(string.match(entry, '"turn":(%d+)')) > tonumber(ARGV[11]) then
+    if tonumber(string.match(entry, '"turn":(%d+)')) > tonumber(ARGV[14]) then
       redis.call('LREM', KEYS[5], 1, entry)
     end
   end
 end
-local place = 17
+local place = 21
 for list = 0, 2 do
   local key = KEYS[2 + list]
-  local kept, count = tonumber(ARGV[11 + 2 * list]), tonumber(ARGV[12 + 2 * list])
+  local kept, count = tonumber(ARGV[14 + 2 * list]), tonumber(ARGV[15 + 2 * list])
   local gone = kept == 0 and redis.call('LLEN', key) or 0
   if kept > 0 then redis.call('LTRIM', key, 0, kept - 1) end
   for item = place, place + count - 1 do redis.call('RPUSH', key, ARGV[item]) end
@@ -35,8 +50,14 @@ for list = 0, 2 do
 end
 if ARGV[7] ~= '' then
   redis.call('RPUSH', KEYS[5], ARGV[7])
-  redis.call('LTRIM', KEYS[5], -tonumber(ARGV[8]), -1)
+  local answers = redis.call('LRANGE', KEYS[5], -ARGV[8], -1)
+  local kept, bytes = 1, #ARGV[7]
+  while kept < #answers and bytes + #answers[#answers - kept] <= tonumber(ARGV[9]) do
+    bytes, kept = bytes + #answers[#answers - kept], kept + 1
+  end
+  redis.call('LTRIM', KEYS[5], -kept, -1)
 end
 -- While its slot migrates, an empty list belongs to the other node, and EXPIRE fails: ignore it.
-for _, key in ipairs(KEYS) do redis.pcall('EXPIRE', key, ARGV[6]) end
+-- The vectors of another model expire if no replica uses them.
+for key = 1, 5 do redis.pcall('EXPIRE', KEYS[key], ARGV[6]) end
 return 1

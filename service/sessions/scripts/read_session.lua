@@ -1,19 +1,37 @@
--- Reads a session in one round trip. KEYS: meta, posts, first, encoded, answers.
--- ARGV: 1 to read encoded, digest of the idempotency key or "".
-local meta = redis.call('HMGET', KEYS[1], 'version', 'epoch', 'responder', 'fingerprint',
-  'posts', 'rows', 'rows_of')
+-- Reads a session in one round trip, with the vectors of one model.
+-- KEYS: meta, posts, first, second, answers.
+-- ARGV: fingerprint, bytes of a row, most newest rows kept, 1 to read encoded, digest of the
+--   idempotency key or "", other_first, other_second. The last two are keys, but not among KEYS: a
+--   cluster would reject the script while a slot moves if a key is missing, as these mostly are.
+local session = redis.call('HMGET', KEYS[1], 'version', 'epoch', 'responder', 'posts', 'fingerprint',
+  'where')
 local answer = false
-if ARGV[2] ~= '' then
+if ARGV[5] ~= '' then
   for _, entry in ipairs(redis.call('LRANGE', KEYS[5], 0, -1)) do
-    if string.sub(entry, 1, #ARGV[2]) == ARGV[2] then answer = entry end
+    if string.sub(entry, 1, #ARGV[5]) == ARGV[5] then answer = entry end
   end
 end
-local complete = redis.call('LLEN', KEYS[4])
--- Rows of other utterances are computed again, from the vectors.
-if meta[7] ~= (meta[2] or '') .. ':' .. complete then meta[6] = false end
+local other = redis.call('HMGET', KEYS[1], 'other_fingerprint', 'other_epoch')
+local prefix, first, second = '', KEYS[3], KEYS[4]
+local found = session[5] == ARGV[1]
+-- A model without vectors takes the place that is free, or that was not used for longer.
+if not found and session[1] and (other[1] == ARGV[1] or
+    redis.call('PTTL', ARGV[7]) < redis.call('PTTL', KEYS[4])) then
+  prefix, first, second = 'other_', ARGV[6], ARGV[7]
+  found = other[1] == ARGV[1] and other[2] == session[2]
+end
+local posts = redis.call('LRANGE', KEYS[2], 0, -1)
+local read = {session, prefix, redis.call('PTTL', KEYS[1]), answer, posts}
+if not found then return read end
+local complete = redis.call('LLEN', second)
+local rows = redis.call('HMGET', KEYS[1], prefix .. 'rows', prefix .. 'rows_of')
+-- Rows of other utterances, or of a release that keeps another number of them, are computed again,
+-- from the vectors.
+local bytes = ARGV[2] * (1 + math.min(complete, ARGV[3]))
+if rows[2] ~= session[2] .. ':' .. complete or #(rows[1] or '') ~= bytes then rows[1] = false end
 local encoded = {}
-if ARGV[1] == '1' or not meta[6] then encoded = redis.call('LRANGE', KEYS[4], 0, -1) end
-return {
-  meta, redis.call('PTTL', KEYS[1]), redis.call('LRANGE', KEYS[2], 0, -1),
-  redis.call('LRANGE', KEYS[3], 0, -1), encoded, complete, answer,
-}
+if ARGV[4] == '1' or not rows[1] then encoded = redis.call('LRANGE', second, 0, -1) end
+for _, part in ipairs({redis.call('LRANGE', first, 0, -1), encoded, complete, rows[1]}) do
+  table.insert(read, part)
+end
+return read

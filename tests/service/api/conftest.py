@@ -15,16 +15,21 @@ from fastapi import FastAPI
 
 from turnwise.models.roles import EncoderKind
 from turnwise.service.api import create_api
+from turnwise.service.api.admission import Admission
+from turnwise.service.api.keys import ApiKeys
 from turnwise.service.api.services import Services
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate
+from turnwise.service.pools.memory import Memory
 from turnwise.service.settings import Limits, Settings
 from turnwise.service.wire.keys import ApiKey, Scope
 from turnwise.service.wire.planning import PlanAnswer, PlannedOrder
-from turnwise.service.wire.pools import Edited, PoolInfo, PoolVersion, Selected
+from turnwise.service.wire.pools import Edited, PoolInfo, PoolVersion, Removed, Selected
 from turnwise.service.wire.ranking import RankAnswer, Ranked
 from turnwise.service.wire.sessions import (
     ScoreMatrix,
+    SessionsDeleted,
+    SessionsPage,
     Transcript,
     TranscriptTurn,
     TurnAnswer,
@@ -56,6 +61,7 @@ class Parts:
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
+        self.memory = Memory()
         self.ready = self.healthy = True
         self.stalled = self.hung = False
         self.outcomes: dict[str, Any] = {
@@ -67,6 +73,8 @@ class Parts:
             "transcript": TRANSCRIPT,
             "undo": Undone(session_id="s", turn=0, removed=TURN),
             "delete": None,
+            "page": SessionsPage(ids=["s"], cursor=None),
+            "erase": SessionsDeleted(deleted=1, cursor=None),
             "scores": ScoreMatrix(
                 session_id="s", pool=PoolVersion(name="p", version=3), ids=["c"], turns=[1],
                 scores=[[0.5]],
@@ -85,6 +93,9 @@ class Parts:
             "create": POOL,
             "upsert": EDITED,
             "remove": EDITED,
+            "remove_many": Removed(version=4, removed=1, missing=1, size=1),
+            "point": POOL,
+            "unpoint": None,
             "drop": None,
             "ping": True,
         }  # fmt: skip
@@ -94,7 +105,7 @@ class Parts:
         if error := self.outcomes.get("check"):
             raise error
 
-    def list(self, *args: object) -> Any:
+    async def list(self, *args: object) -> Any:
         return self._outcome("list", *args)
 
     async def upsert(
@@ -145,6 +156,8 @@ def make_app(parts: Parts, **settings: Any) -> FastAPI:
     app.state.services = Services(
         settings=values,
         metrics=metrics,
+        admission=Admission(values, metrics),
+        keys=ApiKeys(values, metrics),
         encoder=ENCODER,
         turns=stub, sessions=stub, ranking=stub, planning=stub, pools=stub, queues=(stub,),
         ping=stub.ping,
@@ -154,7 +167,7 @@ def make_app(parts: Parts, **settings: Any) -> FastAPI:
 
 def connect(app: FastAPI, **kwargs: Any) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    return httpx.AsyncClient(transport=transport, base_url="http://test", **kwargs)
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost", **kwargs)
 
 
 def request_scope(method: str, path: str, **headers: str) -> dict[str, Any]:

@@ -1,4 +1,3 @@
-import asyncio
 import platform
 import signal
 
@@ -49,7 +48,7 @@ async def test_unready_part_is_named(
 
 
 async def test_not_ready_without_redis(client: httpx.AsyncClient, parts: Parts) -> None:
-    parts.outcomes["ping"] = ConnectionError("refused")
+    parts.outcomes["ping"] = False
     problem = (await client.get("/readyz")).json()
     assert problem["type"] == "urn:turnwise:problem:not-ready"
     assert [error["loc"] for error in problem["errors"]] == [["redis"]]
@@ -64,19 +63,6 @@ async def test_from_sigterm_on_it_is_not_ready_and_answers(parts: Parts) -> None
         turn = await client.post("/sessions/s/turn", json={"speaker": "user", "text": "Hi."})
     assert [error["loc"] for error in problem["errors"]] == [["not_draining"]]
     assert turn.status_code == 200
-
-
-async def test_redis_that_hangs_is_not_waited_for(
-    client: httpx.AsyncClient, parts: Parts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def hang() -> None:
-        await asyncio.sleep(60)
-
-    parts.outcomes["ping"] = None
-    monkeypatch.setattr("turnwise.service.api.ops._PING_SECONDS", 0.01)
-    object.__setattr__(client._transport.app.state.services, "ping", hang)  # type: ignore[attr-defined]
-    async with asyncio.timeout(10):
-        assert (await client.get("/readyz")).status_code == 503
 
 
 async def test_metrics_parse_and_count_by_route_template(client: httpx.AsyncClient) -> None:

@@ -1,5 +1,6 @@
 import asyncio
 import json
+import threading
 from codecs import BOM_UTF8
 from collections.abc import AsyncIterator
 from typing import Any
@@ -14,9 +15,10 @@ from tests.service.api.conftest import (
     make_app,
     request_scope,
 )
+from turnwise.service.api import uploads
 from turnwise.service.api.uploads import Progress
 from turnwise.service.errors import PoolFull, PoolNotFound
-from turnwise.service.pools import Candidate
+from turnwise.service.pools import Candidate, memory
 
 pytestmark = pytest.mark.anyio
 
@@ -154,6 +156,26 @@ async def test_other_content_type_is_refused(client: httpx.AsyncClient) -> None:
     assert response.status_code == 415
 
 
+async def test_many_candidates_are_deleted(client: httpx.AsyncClient, parts: Parts) -> None:
+    response = await client.post("/pools/p/candidates/delete", json={"ids": ["a", "b"]})
+    assert response.json() == {"version": 4, "removed": 1, "missing": 1, "size": 1}
+    assert parts.calls[-1] == ("remove_many", "default", "p", ["a", "b"])
+    for ids in ([], [""], "a", None):
+        response = await client.post("/pools/p/candidates/delete", json={"ids": ids})
+        assert response.status_code == 422
+        assert response.json()["errors"][0]["loc"][:2] == ["body", "ids"]
+
+
+async def test_an_alias_names_its_pool(client: httpx.AsyncClient, parts: Parts) -> None:
+    response = await client.put("/pools/shop/alias", json={"to": "p"})
+    assert (response.status_code, response.json()["name"]) == (200, "p")
+    assert parts.calls[-1] == ("point", "default", "shop", "p", None)
+    response = await client.put("/pools/shop/alias", json={"to": "a/b"})
+    assert response.json()["errors"][0]["loc"] == ["body", "to"]
+    assert (await client.delete("/pools/shop/alias")).status_code == 204
+    assert parts.calls[-1] == ("unpoint", "default", "shop")
+
+
 async def test_nothing_is_read_for_an_unknown_pool(client: httpx.AsyncClient, parts: Parts) -> None:
     parts.outcomes["find"] = PoolNotFound("there is no pool 'p'")
     response = await upload(client, b"not even json")
@@ -243,3 +265,40 @@ async def test_nothing_else_may_be_larger(
 ) -> None:
     limit(max_body_bytes=100)
     assert (await client.put(path, json={"description": "x" * 100})).status_code == 413
+
+
+async def test_an_upload_that_does_not_fit_into_memory_is_rejected_with_the_sizes(
+    client: httpx.AsyncClient, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "available_memory", lambda: float(memory._SPARE))
+    for body, kind in (
+        (lines_of(*CANDIDATES), NDJSON),
+        (b"[]", {"Content-Type": "application/json"}),
+    ):
+        answer = await client.put("/pools/p/candidates", content=body, headers=kind)
+        assert (answer.status_code, answer.headers["content-type"]) == (
+            507,
+            "application/problem+json",
+        )
+        assert answer.json()["type"] == "urn:turnwise:problem:not-enough-memory"
+        assert "needs 1 MB of memory, but 0 MB are free" in answer.json()["detail"]
+    assert parts.calls[-1][0] == "find"
+
+
+@pytest.mark.parametrize("kind", ["application/x-ndjson", "application/json"])
+async def test_a_thread_reads_the_candidates(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    threads = set[int]()
+    parse = uploads.parse_json
+
+    def watched(data: bytes) -> object:
+        threads.add(threading.get_ident())
+        return parse(data)
+
+    monkeypatch.setattr(uploads, "parse_json", watched)
+    body = json.dumps(CANDIDATES[0])
+    content = f"[{body}]" if kind == "application/json" else f"{body}\n{body}"
+    await client.put("/pools/p/candidates", content=content, headers={"Content-Type": kind})
+    assert threads
+    assert threading.get_ident() not in threads

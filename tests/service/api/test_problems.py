@@ -4,8 +4,9 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.types import Message
 
-from tests.service.api.conftest import Connect, Limit, Parts, api_key, make_app
+from tests.service.api.conftest import Connect, Limit, Parts, api_key, make_app, request_scope
 from turnwise.service import errors
 from turnwise.service.errors import (
     InvalidRequest,
@@ -47,9 +48,26 @@ def check_problem(response: httpx.Response, *statuses: int) -> dict[str, Any]:
     assert problem["title"]
     assert problem["detail"]
     assert problem["request_id"] == response.headers["x-request-id"]
+    check_uncached(response)
     assert set(problem) <= {"type", "title", "status", "detail", "errors", "request_id"}
     assert response.status_code != 422 or problem["errors"]
     return problem
+
+
+def check_uncached(response: httpx.Response) -> None:
+    assert response.headers["cache-control"] == "no-store"
+    assert response.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_no_proxy_keeps_an_answer_and_no_browser_takes_it_for_a_page(
+    client: httpx.AsyncClient,
+) -> None:
+    for path in [*SCHEMA["paths"], "/openapi.json"]:
+        response = await client.get(url(path), params={"ids": "c"} if "scores" in path else {})
+        if "json" in response.headers["content-type"]:
+            check_uncached(response)
+    lines = {"Accept": "application/x-ndjson"}
+    check_uncached(await client.put("/pools/p/candidates", json=[], headers=lines))
 
 
 async def test_wrong_method(client: httpx.AsyncClient) -> None:
@@ -61,7 +79,7 @@ async def test_wrong_method(client: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/nowhere", "/sessions", "/sessions/", "/pools/", "/docs/x", "/sessions/s/turn/"]
+    "path", ["/nowhere", "/session", "/sessions/", "/pools/", "/docs/x", "/sessions/s/turn/"]
 )
 async def test_unknown_path(client: httpx.AsyncClient, path: str) -> None:
     check_problem(await client.get(path), 404)
@@ -116,6 +134,25 @@ async def test_no_key(client_of: Connect, parts: Parts) -> None:
             check_problem(await client.request(method, url(path)), 401)
             check_problem(await client.request(method, url(path), headers=headers), 403)
     assert parts.calls == []
+
+
+@pytest.mark.parametrize(("key", "status"), [("unknown", 401), ("useless", 403)])
+async def test_who_may_not_is_told_so_before_the_body_is_read(key: str, status: int) -> None:
+    app = make_app(Parts(), api_keys=(api_key("useless"),))
+    answers: list[Message] = []
+
+    async def receive() -> Message:
+        raise AssertionError("the body was read")
+
+    async def send(message: Message) -> None:
+        answers.append(message)
+
+    for method, path in KEYED:
+        headers = {"authorization": f"Bearer {key}", "content_length": str(1 << 40)}
+        scope = request_scope(method, url(path), content_type="application/json", **headers)
+        await app(scope, receive, send)
+        assert [answer.get("status") for answer in answers] == [status, None], (method, path)
+        answers.clear()
 
 
 def test_all_but_the_operations_take_keys() -> None:
@@ -194,7 +231,7 @@ def test_documented_problems_are_those_of_the_tree() -> None:
             else:
                 assert int(status) < 400
     abstract = {"not-found", "unavailable"}  # a route fails with one of their kinds
-    everywhere = {"head-too-large", "malformed-request", "method-not-allowed"}
+    everywhere = {"head-too-large", "host-not-allowed", "malformed-request", "method-not-allowed"}
     known = {error.slug: error.status for error in ERRORS}
     assert documented == {
         slug: status for slug, status in known.items() if slug not in abstract | everywhere

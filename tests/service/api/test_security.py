@@ -1,3 +1,5 @@
+from typing import Any
+
 import httpx
 import pytest
 
@@ -77,6 +79,27 @@ async def test_admin_may_do_all_and_act_elsewhere(client_of: Connect, parts: Par
     assert parts.calls == [("drop", "reader", "p"), ("drop", "boss", "p")]
 
 
+async def test_a_namespace_is_a_name(client_of: Connect, parts: Parts) -> None:
+    async with client_of(api_keys=KEYS) as client:
+        for name in ("boss/x", "*", "reader}", "", "..", "reader\tboss"):
+            headers = holder("boss", **{"Turnwise-Namespace": name})
+            refused = await client.get("/pools", headers=headers)
+            assert refused.status_code == 422, name
+            assert refused.json()["errors"][0]["loc"] == ["header", "turnwise-namespace"]
+    assert parts.calls == []
+
+
+async def test_only_admin_lists_sessions_and_deletes_those_of_a_prefix(
+    client_of: Connect, parts: Parts
+) -> None:
+    async with client_of(api_keys=KEYS) as client:
+        for headers, status in ((holder("editor"), 403), (holder("boss"), 200)):
+            assert (await client.get("/sessions", headers=headers)).status_code == status
+            erased = await client.delete("/sessions?prefix=u&cursor=c", headers=headers)
+            assert erased.status_code == status
+    assert parts.calls == [("page", "boss", "", None), ("erase", "boss", "u", "c")]
+
+
 async def test_others_may_not_act_elsewhere(client_of: Connect, parts: Parts) -> None:
     async with client_of(api_keys=KEYS) as client:
         elsewhere = holder("editor", **{"Turnwise-Namespace": "reader"})
@@ -92,7 +115,52 @@ async def test_without_keys_everybody_acts_in_one_namespace(
     assert (await post_turn(client, {})).status_code == 200
     elsewhere = {"Turnwise-Namespace": "reader"}
     assert (await post_turn(client, elsewhere)).status_code == 403
+    assert (await client.get("/sessions")).status_code == 403
     assert [call[1] for call in parts.calls] == ["default"]
+
+
+OURS = ["localhost", "LocalHost:8000", "localhost.", "127.0.0.1:8000", "[::1]:8000", "10.1.2.3", ""]
+FOREIGN = ["evil.example", "localhost.evil.example:8000", "127.0.0.1.evil.example", "x@localhost"]
+
+
+@pytest.mark.parametrize("host", OURS)
+async def test_on_loopback_localhost_and_addresses_are_its_names(
+    client: httpx.AsyncClient, host: str
+) -> None:
+    assert (await client.get("/readyz", headers={"Host": host})).status_code == 200
+
+
+@pytest.mark.parametrize("host", FOREIGN)
+async def test_a_web_page_cannot_rebind_its_name_to_a_service_without_keys(
+    client: httpx.AsyncClient, parts: Parts, host: str
+) -> None:
+    for path in ("/sessions/s", "/", "/metrics"):
+        response = await client.get(path, headers={"Host": host})
+        assert response.status_code == 421
+        problem = response.json()
+        assert problem["type"] == "urn:turnwise:problem:host-not-allowed"
+        assert [error["loc"] for error in problem["errors"]] == [["header", "host"]]
+    assert parts.calls == []
+    text = (await client.get("/metrics")).text
+    assert 'turnwise_rejected_requests_total{reason="host_not_allowed"} 3.0' in text
+
+
+@pytest.mark.parametrize(
+    ("settings", "statuses"),
+    [
+        ({"allowed_hosts": "turnwise, chat.example"}, (200, 421)),
+        ({"allowed_hosts": "turnwise,chat.example", "api_keys": KEYS}, (200, 421)),
+        ({"api_keys": KEYS}, (200, 200)),  # a page has no key
+        ({"host": "0.0.0.0", "allow_anonymous": True}, (200, 200)),  # noqa: S104
+    ],
+)
+async def test_other_names_are_allowed_by_the_settings(
+    client_of: Connect, settings: dict[str, Any], statuses: tuple[int, int]
+) -> None:
+    async with client_of(**settings) as client:
+        for host, status in zip(("chat.example:443", "evil.example"), statuses, strict=True):
+            assert (await client.get("/version", headers={"Host": host})).status_code == status
+        assert (await client.get("/livez", headers={"Host": "10.1.2.3:8000"})).status_code == 200
 
 
 OPEN = ["/livez", "/readyz", "/metrics", "/version", "/docs", "/", "/console", "/console/main.js"]

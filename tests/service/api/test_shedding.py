@@ -2,12 +2,16 @@ import httpx
 import pytest
 
 from tests.service.api.conftest import Parts
-from tests.service.api.test_problems import ALL, check_problem
+from tests.service.api.test_problems import OPERATIONS, check_problem, url
 from turnwise.service.errors import Overloaded
 
 pytestmark = pytest.mark.anyio
 
-ENCODES = ["/sessions/s/turn", "/rank", "/plan", "/pools/p/search"]
+ENCODES = [
+    (method, url(path))
+    for method, path, operation in OPERATIONS
+    if "overloaded" in str(operation["responses"].get("429"))
+]
 
 
 @pytest.fixture
@@ -16,11 +20,11 @@ def overloaded(parts: Parts) -> None:
 
 
 @pytest.mark.usefixtures("overloaded")
-@pytest.mark.parametrize("path", ENCODES)
+@pytest.mark.parametrize(("method", "path"), ENCODES)
 async def test_a_request_that_would_wait_too_long_is_rejected_unread(
-    client: httpx.AsyncClient, parts: Parts, path: str
+    client: httpx.AsyncClient, parts: Parts, method: str, path: str
 ) -> None:
-    response = await client.post(path, content=b"not even JSON")
+    response = await client.request(method, path, content=b"not even JSON")
     assert check_problem(response, 429)["type"].endswith(":overloaded")
     assert response.headers["retry-after"] == "1"
     assert not parts.calls
@@ -33,6 +37,6 @@ async def test_requests_without_the_encoder_are_not_shed(client: httpx.AsyncClie
     assert (await client.put("/pools/p", json={})).status_code == 200
 
 
-def test_every_route_that_posts_is_among_them() -> None:
-    posted = {path.rpartition("/")[2] for method, path in ALL if method == "POST"}
-    assert posted == {path.rpartition("/")[2] for path in ENCODES}
+def test_the_routes_that_encode_say_that_they_may_be_overloaded() -> None:
+    paths = {path.rpartition("/")[2] for _, path in ENCODES}
+    assert paths == {"turn", "rank", "rerank", "plan", "search", "scores"}

@@ -76,3 +76,15 @@ def test_again_is_true_after_a_failed_attempt(clock: Clock) -> None:
     assert not call.again
     call.pause(FailedError())
     assert call.again
+
+
+def test_only_new_progress_begins_the_deadline_anew(clock: Clock) -> None:
+    call = attempts(clock)
+    for done in (256, 512):
+        clock.now += DEADLINE + 1
+        call.advance(done)
+        assert call.pause(FailedError()) <= 0.1
+    clock.now += DEADLINE + 1
+    call.advance(512)
+    with pytest.raises(FailedError):
+        call.pause(FailedError())

@@ -18,6 +18,7 @@ from turnwise.service.client import (
     UnexpectedAnswerError,
     UnreachableError,
 )
+from turnwise.service.client.attempts import Attempts
 from turnwise.service.client.calls import Call, path
 from turnwise.service.client.operations import PlanOptions, RankOptions, ScoresOptions, TurnOptions
 from turnwise.service.client.uploads import Upload
@@ -118,7 +119,7 @@ def test_half_a_character_in_a_name_is_the_service_s_to_refuse() -> None:
 def test_a_foreign_line_of_progress_is_an_unexpected_answer() -> None:
     upload = Upload("p", ["Hello."], None)
     with pytest.raises(UnexpectedAnswerError):
-        upload.hear("<html>")
+        upload.hear("<html>", Attempts(repeatable=True, timeout=1.0, deadline=1.0))
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])

@@ -1,5 +1,6 @@
 import hashlib
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from typer.testing import CliRunner
@@ -31,6 +32,12 @@ def test_a_key_may_select_and_is_kept_nowhere_but_where_it_is_shown() -> None:
     key, value = made("ada")
     assert json.loads(value)[0]["scopes"] == ["select"]
     assert key not in value
+
+
+def test_a_key_may_expire() -> None:
+    _, value = made("ada", "--days", "30")
+    left = datetime.fromisoformat(json.loads(value)[0]["expires"]) - datetime.now(UTC)
+    assert timedelta(days=29) < left <= timedelta(days=30)
 
 
 @pytest.mark.parametrize("arguments", [["a b"], ["ada", "--scope", "root"]])

@@ -25,16 +25,21 @@ def batcher(metrics: Metrics) -> Batcher:
 
 
 def asked(
-    *texts: str, priority: Priority = Priority.TURN, deadline: float = float("inf")
+    *texts: str,
+    priority: Priority = Priority.TURN,
+    deadline: float = float("inf"),
+    namespace: str = "",
 ) -> EncodingRequest:
     loop = asyncio.new_event_loop()
     loop.close()  # the answer is never awaited here
     return EncodingRequest(
+        model=None,  # type: ignore[arg-type] # nothing is computed here
         texts=[RoleText(text, Role.AFTER) for text in texts],
         priority=priority,
         answer=asyncio.Future(loop=loop),
         vectors=np.empty((len(texts), 2), np.float32),
         deadline=deadline,
+        namespace=namespace,
     )
 
 
@@ -66,7 +71,10 @@ def dropped(metrics: Metrics, reason: str) -> float:
 @given(st.lists(st.lists(st.integers(1, 60), min_size=1, max_size=40), max_size=6))
 def test_every_text_is_in_one_batch(lengths: list[list[int]]) -> None:
     batcher = Batcher(Metrics(), BUDGET)
-    requests = [asked(*("x" * length for length in of_one)) for of_one in lengths]
+    requests = [
+        asked(*("x" * length for length in of_one), namespace=str(n % 3))
+        for n, of_one in enumerate(lengths)
+    ]
     add_tokenized(batcher, *requests)
     taken = [(entry.request, entry.place) for batch in batches(batcher) for entry in batch]
     assert len(taken) == len(set(taken)) == sum(map(len, lengths))
@@ -94,7 +102,63 @@ def test_a_batch_is_of_like_length(batcher: Batcher) -> None:
 def test_urgent_texts_go_first(batcher: Batcher) -> None:
     for priority in reversed(Priority):
         add_tokenized(batcher, asked(priority.name, priority=priority))
-    assert [texts(batch) for batch in batches(batcher)] == [["TURN"], ["LIST"], ["IDLE"], ["BULK"]]
+    assert [texts(batch) for batch in batches(batcher)] == [[each.name] for each in Priority]
+
+
+FLOOD = ["a" * BUDGET] * 3
+"""Texts that each fill a batch."""
+
+
+def flood(priority: Priority = Priority.TURN) -> EncodingRequest:
+    return asked(*FLOOD, namespace="a", priority=priority)
+
+
+def test_a_namespace_waits_for_one_batch_of_another(batcher: Batcher) -> None:
+    add_tokenized(batcher, flood(), asked("b", namespace="b"))
+    assert [texts(batch) for batch in batches(batcher)] == [["a" * BUDGET], ["b"], *2 * [FLOOD[:1]]]
+
+
+def test_a_namespace_that_comes_back_is_next(batcher: Batcher) -> None:
+    for name in "abc":
+        add_tokenized(batcher, asked(*[name * BUDGET] * 3, namespace=name))
+    assert [texts(next(batches(batcher)))[0][0] for _ in range(6)] == list("abcabc")
+    batcher.add(asked("d", namespace="d"))  # raw: it is tokenized before another batch runs
+    part = batcher.next_work()
+    assert isinstance(part, TextSlice)
+    tokenize(batcher, part)
+    assert [texts(batch)[0][0] for batch in batches(batcher)] == list("dabc")
+
+
+def test_turns_of_one_namespace_do_not_starve_the_rankings_of_another(batcher: Batcher) -> None:
+    add_tokenized(batcher, flood(), asked("b", namespace="b", priority=Priority.LIST))
+    assert [texts(batch)[0][0] for batch in batches(batcher)] == list("abaa")
+
+
+def test_uploads_of_one_namespace_leave_the_turns_of_another_alone(batcher: Batcher) -> None:
+    add_tokenized(batcher, flood(Priority.BULK), asked("b", "bb", namespace="b"))
+    assert [texts(batch)[0][0] for batch in batches(batcher)] == list("baaa")
+
+
+def test_a_batch_with_room_takes_texts_of_other_namespaces(batcher: Batcher) -> None:
+    requests = [asked(text, namespace=text[0]) for text in ("aaaa", "b" * 20, "ccccc")]
+    add_tokenized(batcher, *requests, asked("dddd", namespace="d", priority=Priority.LIST))
+    assert [texts(batch) for batch in batches(batcher)] == [["aaaa", "ccccc"], ["b" * 20], ["dddd"]]
+
+
+def test_texts_of_another_namespace_run_while_one_is_tokenized(batcher: Batcher) -> None:
+    batcher.add(asked("a", namespace="a"))
+    assert batcher.next_slice() is not None
+    add_tokenized(batcher, asked("b", namespace="b"))
+    assert [texts(batch) for batch in batches(batcher)] == [["b"]]
+
+
+def test_of_another_namespace_as_many_texts_are_ahead_as_of_ones_own(batcher: Batcher) -> None:
+    batcher.add(asked(*["a"] * 70, namespace="a", priority=Priority.LIST))
+    batcher.add(asked(*["b"] * 3, namespace="b"))
+    ahead = {name: batcher.ahead_of(Priority.LIST, name).total() for name in "abc"}
+    assert ahead == {"a": 70 + 3, "b": 3 + 4, "c": 1 + 1}
+    assert batcher.ahead_of(Priority.TURN, "a").total() == 1
+    assert batcher.ahead_of(Priority.IDLE, "c").total() == 73
 
 
 def test_an_urgent_text_is_tokenized_before_a_batch_of_others_runs(batcher: Batcher) -> None:
@@ -154,7 +218,7 @@ def test_the_rest_of_a_failed_request_is_no_drop(batcher: Batcher, metrics: Metr
 def test_uploads_do_not_count_toward_the_bound(batcher: Batcher) -> None:
     batcher.add(asked("a", "b", priority=Priority.BULK))
     batcher.add(asked("c", priority=Priority.IDLE))
-    assert (batcher.size, batcher.ahead_of(Priority.IDLE)) == (3, 1)
+    assert (batcher.size, batcher.ahead_of(Priority.IDLE, "").total()) == (3, 1)
 
 
 def test_waiting_texts_are_counted_per_lane(batcher: Batcher, metrics: Metrics) -> None:
@@ -187,5 +251,17 @@ def test_clear_returns_the_unanswered_requests(batcher: Batcher) -> None:
     add_tokenized(batcher, cut)
     batcher.add(raw)
     assert batcher.clear() == {cut, raw}
+    assert batcher.next_work() is None
+    assert batcher.size == 0
+
+
+def test_tokens_that_come_after_it_was_cleared_are_ignored(batcher: Batcher) -> None:
+    batcher.add(asked("a"))
+    batcher.add(asked("b", priority=Priority.BULK))
+    parts = [batcher.next_slice(), batcher.next_slice()]
+    batcher.clear()
+    first, second = [part for part in parts if part]
+    tokenize(batcher, first)
+    batcher.drop(second)
     assert batcher.next_work() is None
     assert batcher.size == 0

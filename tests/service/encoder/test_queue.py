@@ -11,6 +11,7 @@ from typing import cast
 import numpy as np
 import pytest
 
+from tests.service.encoder.acting import acting
 from tests.waiting import PATIENCE, until
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
@@ -191,6 +192,25 @@ async def test_texts_beyond_the_limit_are_rejected(stub: StubEncoder, metrics: M
         stub.open.set()
         await asyncio.gather(held, waiting)
         assert (await queue.encode(items("c", "d", "e"))).shape == (3, 3)
+
+
+async def test_a_flood_of_one_namespace_leaves_room_for_a_text_of_another(
+    stub: StubEncoder, metrics: Metrics
+) -> None:
+    async with running(stub, metrics, limit=20, batch_tokens=64) as queue:
+        held = await stub.hold(queue)
+        with acting("flood"):
+            flood = [asyncio.create_task(queue.encode(items("f" * 32))) for _ in range(20)]
+            await admitted(*flood)
+            with pytest.raises(Overloaded):
+                queue.check()
+        with acting("other"):
+            queue.check()
+            other = asyncio.create_task(queue.encode(items("other")))
+            await admitted(other)
+        stub.open.set()
+        await asyncio.gather(held, *flood, other)
+    assert "other" in stub.encoded[: 1 + 2 + 1]  # after the running batch and one of two others
 
 
 async def test_an_empty_queue_admits_a_request_beyond_the_limit(
@@ -441,7 +461,7 @@ async def test_encoded_texts_are_counted_by_role_and_lane(
 
 
 async def test_stages_and_batches_are_measured(queue: EncoderQueue, metrics: Metrics) -> None:
-    for priority in Priority:
+    for priority in set(Priority) - {Priority.RERANK}:
         await queue.encode(items("aaaa", "bbbb"), priority)
     for stage in ("tokenize", "encode"):
         assert value(metrics, "turnwise_stage_seconds_count", stage=stage) >= 1
@@ -449,3 +469,74 @@ async def test_stages_and_batches_are_measured(queue: EncoderQueue, metrics: Met
     assert critical == 4  # the texts of turns and lists
     assert value(metrics, "turnwise_batch_texts_sum") == 8
     assert value(metrics, "turnwise_batch_tokens_sum") == 32
+
+
+class StubReader(StubEncoder):
+    """As a cross-encoder: its texts are pairs, and its score is the length of both."""
+
+    dimension = 1
+
+    def __init__(self, encoder: StubEncoder) -> None:
+        super().__init__()
+        self.batches = encoder.batches  # what the device computes, in order
+
+    def tokenize(self, items: Sequence[object]) -> list[list[int]]:
+        return [list("|".join(cast(tuple[str, str], pair)).encode()) for pair in items]
+
+    def forward(self, tokens: list[list[int]]) -> Float32:
+        return super().forward(tokens)[:, :1] - 1
+
+
+async def test_pairs_are_scored_after_turns_and_before_idle_work(
+    queue: EncoderQueue, stub: StubEncoder, metrics: Metrics
+) -> None:
+    reader, held = StubReader(stub), await stub.hold(queue)
+    idle = asyncio.create_task(queue.encode(items("idle"), Priority.IDLE))
+    pairs = [("context", "a" * length) for length in range(1, 100)]
+    scores = asyncio.create_task(queue.score(reader, pairs))
+    turn = asyncio.create_task(queue.encode(items("turn")))
+    await admitted(idle, scores, turn)
+    assert value(metrics, "turnwise_queue_texts", lane="rerank") == 99
+    stub.open.set()
+    assert (await scores).tolist() == [7 + length for length in range(1, 100)]
+    await asyncio.gather(held, idle, turn)
+    assert stub.batches[:2] == [["held"], ["turn"]]
+    assert stub.batches[-1] == ["idle"]
+    assert len(stub.batches) > 10  # small ones, between which a turn may go
+    assert value(metrics, "turnwise_batch_texts_count") == 3  # the encoder's own
+
+
+async def test_pairs_that_take_long_do_not_count_against_turns(
+    stub: StubEncoder, metrics: Metrics
+) -> None:
+    async with running(stub, metrics, max_wait=10.0) as queue:
+        queue._paces[Priority.RERANK].record(60.0)
+        reader, held = StubReader(stub), await stub.hold(queue)
+        tasks = [
+            asyncio.create_task(queue.encode(items("a"))),
+            asyncio.create_task(queue.encode(items("b"))),
+        ]
+        await admitted(*tasks)
+        first = asyncio.create_task(queue.score(reader, [("c", "d")]))
+        await admitted(first)
+        with pytest.raises(Overloaded):
+            await queue.score(reader, [("c", "e")])
+        queue.check()
+        stub.open.set()
+        await asyncio.gather(held, first, *tasks)
+
+
+async def test_a_re_ranker_that_fails_leaves_the_encoder_healthy(
+    queue: EncoderQueue, stub: StubEncoder, metrics: Metrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = StubReader(stub)
+    reader.fails = lambda text: POISON in text
+    for _ in range(3):
+        with pytest.raises(EncoderFailed):
+            await queue.score(reader, [("context", POISON)])
+    assert queue.healthy
+    assert value(metrics, "turnwise_batch_failures_total") == 0
+    assert {record.getMessage() for record in caplog.records} == {"the re-ranker failed"}
+    with pytest.raises(EncoderFailed):
+        await queue.score(reader, [("context", "fine"), ("context", POISON)])
+    assert (await queue.score(reader, [("context", "fine")])).tolist() == [11]

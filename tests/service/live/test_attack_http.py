@@ -43,7 +43,7 @@ def connected(live: Live, *sent: bytes) -> Iterator[socket.socket]:
 
 
 def head(line: str, *headers: str) -> bytes:
-    return "\r\n".join([line, "Host: turnwise", *headers, "", ""]).encode("latin-1")
+    return "\r\n".join([line, "Host: localhost", *headers, "", ""]).encode("latin-1")
 
 
 def post(*headers: str, path: str = "/sessions/s/turn") -> bytes:
@@ -255,6 +255,21 @@ def test_a_body_without_an_end_is_cut_at_the_limit(
         client.sendall(chunk * 3)
         assert b" 413 " in client.recv(100)
     assert answer(live, post("Content-Length: 10001")).status == 413
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        post("Authorization: Bearer wrong", LENGTH) + BODY[:5],  # and never the rest
+        post("Authorization: Bearer wrong", "Content-Length: 99999999999"),
+        post("Authorization: Bearer wrong", "Transfer-Encoding: chunked") + b"4\r\n{{{{\r\n",
+    ],
+    ids=["never ends", "huge", "malformed"],
+)
+def test_a_wrong_key_is_answered_before_the_body(live: Live, sent: bytes) -> None:
+    refused = answer(live, sent)
+    assert refused.status == 401
+    assert refused.problem()["type"].endswith(":unauthenticated")
 
 
 @pytest.fixture

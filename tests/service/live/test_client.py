@@ -31,8 +31,9 @@ from turnwise.service.client import (
     UnexpectedAnswerError,
     UnreachableError,
     UploadedCandidate,
+    uploads,
 )
-from turnwise.service.errors import Draining, Overloaded
+from turnwise.service.errors import Draining, Overloaded, PoolFull
 
 HELLO = [GivenTurn(speaker="user", text="Hello")]
 KEY = "a-key-of-the-tests"
@@ -113,7 +114,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return made
 
 
-def said_no(error: type[Draining | Overloaded]) -> httpx.Response:
+def said_no(error: type[Draining | Overloaded | PoolFull]) -> httpx.Response:
     """The answer of a service that says no, as the service makes it."""
     answer = problem_response(error("not now"))
     return httpx.Response(
@@ -138,7 +139,9 @@ def test_a_conversation(client: Client) -> None:
 
 def test_a_session_may_have_another_responder(client: Client) -> None:
     session = client.session("ada")
-    assert session.open("agent").responder == "agent"
+    opened = session.open("agent", where={"topic": "order"})
+    assert (opened.responder, opened.where) == ("agent", {"topic": "order"})
+    assert (session.open(where=None).responder, session.transcript().where) == ("agent", None)
     assert session.turn("bot", "Hello").candidates
 
 
@@ -165,6 +168,14 @@ def test_candidates_are_ranked_toward_goals_of_a_session_and_of_a_context(client
     assert {ranked.id for ranked in two.ranking} == {None, "c"}
 
 
+def test_documents_are_ranked(client: Client, live: Live) -> None:
+    answer = client.rerank("Where is it?", REPLIES, top_n=2, return_documents=True)
+    best = live.post("/pools/default/search", text="Where is it?", top_k=2)["candidates"]
+    texts = [one.document.text for one in answer.results if one.document]
+    assert texts == [REPLIES[one.index] for one in answer.results]
+    assert texts == [candidate["text"] for candidate in best]
+
+
 def test_goals_are_put_in_order(client: Client) -> None:
     goals = [PlanGoal(text=text, id=text[:3]) for text in REPLIES[:3]]
     assert len(client.plan(goals, top=2).orders) == 2
@@ -189,7 +200,14 @@ def test_pools(client: Client) -> None:
     with pytest.raises(TypeError, match="not one text"):
         pool.upsert("replies.jsonl")
     assert pool.remove("a/../b ?").size == 1
-    assert pool.info().version == 2
+    removed = pool.remove_many([found.id, "nowhere", found.id])
+    assert (removed.version, removed.missing, removed.removed + removed.size) == (3, 1, 1)
+    assert client.pool("front").point_to("shop").aliases == ["front"]
+    assert client.pool("front").info().name == "shop"
+    with pytest.raises(ConflictError, match="points at pool 'shop'"):
+        pool.delete()
+    client.pool("front").delete_alias()
+    assert pool.info().aliases == []
     pool.delete()
     with pytest.raises(NotFoundError):
         pool.info()
@@ -335,6 +353,53 @@ def test_an_upload_whose_answer_was_lost_is_sent_again(
     assert len(pauses) == 2
 
 
+def replies_file(path: Path, count: int) -> Path:
+    return written(path, *({"id": str(n), "text": f"reply {n}"} for n in range(count)))
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "BATCH", 2)
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_file_is_loaded_in_batches(client: Client, tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    pool = client.pool("new")
+    pool.create()
+    file = replies_file(tmp_path / "a.jsonl.gz", 5)
+    loaded = pool.load(file, lambda *counts: seen.append(counts))
+    assert (loaded.version, loaded.upserted, loaded.unchanged, loaded.size) == (3, 5, 0, 5)
+    assert seen == [(2, 5), (4, 5), (5, 5)]
+    empty = pool.load(written(tmp_path / "b.jsonl"))
+    assert (empty.version, empty.upserted, empty.size) == (3, 0, 5)
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_load_that_fails_keeps_what_is_done_and_goes_on_from_there(
+    relay: Relay, connect: Connect, pauses: list[float], tmp_path: Path
+) -> None:
+    pool = connect(relay.url).pool()
+    file = replies_file(tmp_path / "a.jsonl", 5)
+    relay.faults.extend([None, LOST, said_no(PoolFull)])
+    with pytest.raises(ConflictError) as caught:
+        pool.load(file)
+    assert len(pauses) == 1
+    (note,) = caught.value.__notes__
+    assert note.startswith("the first 2 of 5 candidates are in pool 'default'; load the file again")
+    again = pool.load(file)
+    assert (again.upserted, again.unchanged, again.size) == (1, 4, len(REPLIES) + 5)
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_line_that_is_rejected_in_a_later_batch_is_named(client: Client, tmp_path: Path) -> None:
+    lines = [{"text": "x" * length} for length in (1, 2, 3, 5000, 4)]
+    with pytest.raises(DataError) as caught:
+        client.pool().load(written(tmp_path / "a.jsonl", *lines))
+    assert (caught.value.line, caught.value.field) == (7, "text")  # every other line is empty
+    assert client.pool().info().size == len(REPLIES) + 2
+
+
 def test_an_upload_that_fails_underway_says_why(
     client: Client, live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,7 +435,7 @@ def test_a_rejected_candidate_is_named_by_its_line(
 ) -> None:
     file = written(tmp_path / "a.jsonl", {"text": "Hello", "id": "1"}, candidate)
     with pytest.raises(DataError) as caught:
-        client.pool().upsert(file)
+        client.pool().load(file)
     assert (caught.value.file, caught.value.line) == (str(file), 3)
     assert caught.value.field == field
     assert client.pool().info().size == len(REPLIES)

@@ -199,10 +199,13 @@ def test_the_heat_map_shows_what_speaks_for_each_candidate(console: Console) -> 
     console.candidates.first.press("Enter")
     expect(console.posts).to_have_count(2)
     console.say("My parcel has not come.")
-    ranked = console.live.post(
-        "/rank", session_id=console.session, pool="default", top_k=6, explain=True
-    )["ranking"]
-    for place, candidate in enumerate(ranked):
+    ranked = console.live.post("/rank", session_id=console.session, pool="default", explain=True)[
+        "ranking"
+    ]
+    said = console.posts.nth(1).text_content() or ""
+    unsaid = [candidate for candidate in ranked if candidate["text"] not in said]
+    assert len(unsaid) < len(ranked)
+    for place, candidate in enumerate(unsaid[:6]):
         parts = [shown(part, 2) for part in candidate["contributions"]]
         cells = console.page.locator("#why tbody tr").nth(place).locator(".cell")
         expect(cells).to_have_text(parts)
@@ -321,6 +324,11 @@ def test_a_pool_is_uploaded_searched_and_deleted(console: Console, tmp_path: Pat
     expect(page.get_by_role("progressbar")).to_have_attribute("value", "1")
     row = page.get_by_role("row").filter(has_text="greetings")
     expect(row).to_contain_text("300")
+    console.live.ok(console.live.http.put("/pools/front/alias", json={"to": "greetings"}))
+    page.get_by_role("button", name="Refresh").click()
+    expect(row).to_contain_text("alias front")
+    expect(page.locator("#pool")).to_contain_text("front")
+    assert console.live.http.delete("/pools/front/alias").is_success
     page.locator("#search-pool").select_option("greetings")
     page.get_by_placeholder("Where is my parcel?").fill("Hello")
     page.keyboard.press("Enter")
@@ -363,6 +371,17 @@ def test_a_quantile_lies_evenly_within_its_bucket(console: Console) -> None:
         lines = [f'x_bucket{{a="b",le="{le}"}} {n}.0' for le, n in buckets]
         given = ["\n".join(["# HELP x {}", *lines, ""]), q]
         assert console.page.evaluate(QUANTILE, given) == expected, counts
+
+
+def test_the_documentation_lists_and_tries_operations(live: Live, console_of: OpenConsole) -> None:
+    docs = console_of(live)
+    docs.page.goto(f"{live.http.base_url}/docs")
+    expect(docs.page.locator(".opblock")).to_have_count(26)
+    operation = docs.page.locator("#operations-operation-livez")
+    operation.get_by_role("button").first.click()
+    operation.get_by_role("button", name="Try it out").click()
+    operation.get_by_role("button", name="Execute").click()
+    expect(operation.locator(".live-responses-table")).to_contain_text('"alive": true')
 
 
 def test_with_api_keys_the_page_asks_for_one(launch: Launch, console_of: OpenConsole) -> None:

@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio.connection import SSLConnection
 
 from tests.service.conftest import RedisServer, free_port
-from tests.service.live.conftest import Launch, Live, Oracle
+from tests.service.live.conftest import REPLIES, Launch, Live, Oracle
 from tests.service.live.talk import Talk
 from tests.waiting import eventually
 from turnwise.service.state.redis import connect
@@ -72,14 +72,14 @@ def ready(live: Live) -> bool:
 def test_a_primary_that_dies_is_replaced(launch: Launch, watched: Watched, oracle: Oracle) -> None:
     one, two = (launch(redis_url=watched.url, redis_timeout=0.5) for _ in range(2))
     one.fill()
-    eventually(lambda: two.http.get("/pools/default").json().get("state") == "ready")
+    eventually(lambda: two.http.get("/pools/default").json().get("size") == len(REPLIES))
     talk = Talk("s", oracle)
     for live in (one, two, one):
         talk.turn(live)
     watched.replicated()
     watched.primary.kill()
     assert talk.post(one, Talk.text(4)).status_code == 503
-    assert not ready(one)
+    eventually(lambda: not ready(one))
     assert one.http.get("/livez").is_success
     talk.turn(one, two)  # the one that was refused, once
     watched.promoted()

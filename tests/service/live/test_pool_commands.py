@@ -12,6 +12,7 @@ import pytest
 from tests.service.live.conftest import REPLIES, Launch, Live
 from tests.waiting import eventually
 from turnwise.service.cli import main
+from turnwise.service.client import uploads
 
 KEY = "a-key-of-the-tests"
 
@@ -28,7 +29,7 @@ def command(
         monkeypatch.setenv(f"TURNWISE_{name.upper()}", str(value))
 
     def run(word: str, *words: object) -> str:
-        where = [] if word == "load" else ["--namespace", live.namespace]
+        where = ["--namespace", live.namespace] if word in {"snapshot", "restore"} else []
         monkeypatch.setattr("sys.argv", ["turnwise", "pool", word, *where, *map(str, words)])
         try:
             main()
@@ -61,6 +62,22 @@ def test_load_changes_what_differs_and_keeps_the_description(
     assert live.get("/pools/p")["description"] == "ours"
 
 
+def test_candidates_are_removed_and_a_name_is_moved_to_another_pool(
+    live: Live, tmp_path: Path, command: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = ("--url", live.http.base_url)
+    file = written(tmp_path / "a.jsonl", {"id": "r0"}, {"id": "r1", "text": "x"}, {"id": "no"})
+    said = command("remove", file, "--pool", "default", *url)
+    assert said == "pool default: 2 candidates removed, 1 were not there\n"
+    assert f"{len(REPLIES) - 2} candidates" in command("alias", "shop", "default", *url)
+    assert live.turn("s", "user", "Hello", pool="shop")["pool"]["name"] == "default"
+    line = refused(command, capsys, "alias", "default", "default", *url)
+    assert line.startswith("error: Conflict: 'default' is a pool")
+    bad = written(tmp_path / "b.jsonl", {"text": "x"})
+    line = refused(command, capsys, "remove", bad, "--pool", "default", *url)
+    assert line.startswith(f'error: {bad}, line 1, field "id": ')
+
+
 def refused(command: Callable[..., str], capsys: pytest.CaptureFixture[str], *words: object) -> str:
     """The one line that is said where a command fails."""
     with pytest.raises(SystemExit) as caught:
@@ -77,6 +94,20 @@ def test_a_line_that_the_service_refuses_is_named(
     line = refused(command, capsys, "load", file, "--pool", "p", "--url", live.http.base_url)
     assert line.startswith(f'error: {file}, line 3, field "text": 5000 characters are more')
     assert live.get("/pools/p")["size"] == 0
+
+
+def test_a_load_that_fails_says_how_far_it_came(
+    live: Live,
+    tmp_path: Path,
+    command: Callable[..., str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(uploads, "BATCH", 1)
+    file = written(tmp_path / "a.jsonl", {"text": "Hello"}, {"text": "x" * 5000})
+    line = refused(command, capsys, "load", file, "--pool", "p", "--url", live.http.base_url)
+    assert line.startswith(f'error: {file}, line 3, field "text": 5000 characters are more')
+    assert "; the first 1 of 2 candidates are in pool 'p'; load the file again to go on" in line
 
 
 def test_load_needs_a_key_where_the_service_does(

@@ -1,18 +1,25 @@
-"""The pairwise model and IoI behind the service."""
+"""The pairwise model, IoI and a cross-encoder behind the service."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from sentence_transformers import CrossEncoder
 
-from tests.rerankers import tiny_ioi
-from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live, with_replies
+from tests.rerankers import save_tiny_cross_encoder, tiny_ioi
+from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live, Oracle, with_replies
 from tests.waiting import eventually
+from turnwise.models.arrays import Float32
+from turnwise.models.errors import ModelError
 from turnwise.models.rerankers import IoI, PairwiseModel
+from turnwise.models.roles import EncoderKind
 from turnwise.service.app import wiring
 from turnwise.service.app.snapshots import restore, save
 from turnwise.service.pools import read_snapshot
+from turnwise.service.settings import Settings
 
 WORDS = tuple(sorted({word for text in REPLIES for word in text.lower().split()}))
 SAID = ["Hello there", "Hi, how can I help?", "My parcel has not come.", "Let me look into it."]
@@ -43,6 +50,37 @@ def _reranking(share: Launch, ioi_folder: Path) -> Live:
 @pytest.fixture
 def reranking(_reranking: Live) -> Live:
     return with_replies(_reranking)
+
+
+@pytest.fixture(scope="module")
+def cross_encoder_folder(
+    tmp_path_factory: pytest.TempPathFactory, tiny_encoder_folder: Callable[[EncoderKind], Path]
+) -> Path:
+    folder = tmp_path_factory.mktemp("cross") / "tiny-cross"
+    return save_tiny_cross_encoder(folder, tiny_encoder_folder(EncoderKind.SINGLE))
+
+
+@pytest.fixture(scope="module")
+def predict(cross_encoder_folder: Path) -> Callable[..., Float32]:
+    """Score candidates after a text as sentence-transformers does."""
+    model = CrossEncoder(str(cross_encoder_folder), device="cpu")
+
+    def scores(text: str, candidates: list[str], **options: object) -> Float32:
+        pairs = [(text, candidate) for candidate in candidates]
+        found: Float32 = model.predict(pairs, show_progress_bar=False, **options)
+        return found
+
+    return scores
+
+
+@pytest.fixture(scope="module")
+def _crossing(share: Launch, cross_encoder_folder: Path) -> Live:
+    return share(reranker=cross_encoder_folder)
+
+
+@pytest.fixture
+def crossing(_crossing: Live) -> Live:
+    return with_replies(_crossing)
 
 
 def alternating(texts: list[str]) -> list[tuple[str, str]]:
@@ -212,3 +250,92 @@ def test_a_reranker_that_fails_leaves_the_session_as_it_was(
     assert reranking.http.post("/sessions/s/turn", json=body).status_code == 500
     assert reranking.http.get("/sessions/s").status_code == 404
     assert reranking.turn("s", "user", "Hello")["turn"] == 1
+
+
+def test_a_cross_encoder_reads_the_last_three_utterances_with_each_candidate(
+    crossing: Live, predict: Callable[..., Float32]
+) -> None:
+    crossing.say("s", alternating(SAID))
+    answer = crossing.turn("s", "user", "Thanks", rerank="cross_encoder", top_k=3)
+    said = " ".join([*SAID[2:], "Thanks"])
+    scores = predict(said, REPLIES, activation_fn=torch.nn.Identity())
+    order = np.argsort(-scores)[:3]
+    assert [c["text"] for c in answer["candidates"]] == [REPLIES[place] for place in order]
+    assert [c["score"] for c in answer["candidates"]] == pytest.approx(scores[order], abs=1e-4)
+    assert answer["timings_ms"]["rerank"] > 0
+    ranked = crossing.post("/rank", session_id="s", candidates=REPLIES, rerank="cross_encoder")
+    assert [one["index"] for one in ranked["ranking"]][:3] == order.tolist()
+
+
+def test_only_the_kind_that_the_service_has_is_offered(crossing: Live, reranking: Live) -> None:
+    for live, has, other in (
+        (crossing, "cross_encoder", "ioi"),
+        (reranking, "ioi", "cross_encoder"),
+    ):
+        body = {"speaker": "user", "text": "Hello", "rerank": other}
+        answer = live.http.post("/sessions/s/turn", json=body)
+        assert (answer.status_code, answer.json()["errors"][0]["loc"]) == (422, ["body", "rerank"])
+        schemas = live.get("/openapi.json")["components"]["schemas"]
+        for name in ("TurnRequest", "RankRequest"):
+            offered = schemas[name]["properties"]["rerank"]["anyOf"]
+            assert offered == [{"type": "string", "enum": [has]}, {"type": "null"}]
+
+
+def test_documents_are_ordered_by_the_cross_encoder(
+    crossing: Live, predict: Callable[..., Float32]
+) -> None:
+    long = "Here it is: " + "kept " * 1000
+    documents = [*REPLIES, long, ""]
+    scores = predict(SAID[2], documents)  # probabilities
+    order = np.argsort(-scores)
+    for path in ("/v1/rerank", "/v2/rerank"):
+        answer = crossing.post(path, query=SAID[2], documents=documents, model="any", top_n=None)
+        assert answer["model"] == "tiny-cross"
+        assert [one["index"] for one in answer["results"]] == order.tolist()
+        assert [one["relevance_score"] for one in answer["results"]] == pytest.approx(
+            scores[order], abs=1e-4
+        )
+    objects = [{"text": text, "id": 1} for text in documents]
+    asked = {"query": SAID[2], "documents": objects, "return_documents": True, "rank_fields": ["x"]}
+    answer = crossing.post("/v1/rerank", **asked, top_n=2)
+    assert [one["document"]["text"] for one in answer["results"]] == [
+        documents[place] for place in order[:2]
+    ]
+    many = crossing.http.post("/v1/rerank", json={"query": "a", "documents": ["b"] * 101})
+    assert (many.status_code, many.json()["errors"][0]["loc"]) == (422, ["body", "documents"])
+
+
+def test_without_a_cross_encoder_the_encoder_orders_documents(
+    live: Live, reranking: Live, oracle: Oracle
+) -> None:
+    wanted = np.array([oracle.score([("user", SAID[2])], text) for text in REPLIES])
+    for service in (live, reranking):
+        answer = service.post("/v2/rerank", query=SAID[2], documents=REPLIES)
+        assert answer["model"] == service.encoder.name
+        assert [one["index"] for one in answer["results"]] == np.argsort(-wanted).tolist()
+        assert [one["relevance_score"] for one in answer["results"]] == pytest.approx(
+            np.sort(wanted)[::-1], abs=1e-3
+        )
+
+
+@pytest.mark.parametrize(
+    ("field", "body"),
+    [
+        ("query", {"documents": ["a"]}),
+        ("query", {"query": " ", "documents": ["a"]}),
+        ("documents", {"query": "a", "documents": []}),
+        ("documents", {"query": "a", "documents": ["b"] * 1001}),
+        ("top_n", {"query": "a", "documents": ["b"], "top_n": 0}),
+    ],
+)
+def test_bad_documents_are_named(live: Live, field: str, body: dict[str, object]) -> None:
+    answer = live.http.post("/v1/rerank", json=body)
+    assert (answer.status_code, answer.json()["errors"][0]["loc"]) == (422, ["body", field])
+
+
+def test_an_encoder_is_no_re_ranker(
+    tiny_encoder_folder: Callable[[EncoderKind], Path],
+) -> None:
+    settings = Settings.model_validate({"reranker": tiny_encoder_folder(EncoderKind.SINGLE)})
+    with pytest.raises(ModelError, match="has no trained classifier"):
+        wiring._load_reranker(settings)

@@ -9,7 +9,9 @@ from schemathesis import GenerationMode
 from tests.service.live.conftest import Launch
 from turnwise.service.settings import Limits
 
-_BEYOND_A_SCHEMA = ["two goals have the same id", "idempotency-mismatch"]
+_BEYOND_A_SCHEMA = [
+    "two goals have the same id", "idempotency-mismatch", "levels deep", "a filter has at most",
+]  # fmt: skip
 _EXAMPLES = settings(
     max_examples=8, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
 )

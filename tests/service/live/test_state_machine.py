@@ -1,12 +1,14 @@
 """Turns, retries, undos, deletions and faults in any order, against what must be true of them.
 
-Two replicas share a Redis that is killed and comes back with its append-only file. After each
-step the transcript is the model's, on either replica, and every score that a turn answers is the
-transcript scored from scratch.
+Three replicas, one of them with another encoder, share a Redis that is killed and comes back with
+its append-only file. After each step the transcript is the model's, on every replica, and every
+score that a turn answers is the transcript scored from scratch.
 """
 
 import json
+from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 from typing import Any, ClassVar
 
 import httpx
@@ -24,13 +26,15 @@ from hypothesis.stateful import (
 from tests.service.conftest import RedisServer
 from tests.service.live.conftest import REPLIES, Launch, Live, Oracle
 from tests.waiting import eventually
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.roles import EncoderKind
 from turnwise.service.errors import StateUnavailable
 from turnwise.service.sessions.store import ANSWERS_KEPT, Change, Session, SessionKey, SessionStore
 
 SPEAKERS = st.sampled_from(["user", "bot", "agent"])
 TEXTS = st.sampled_from(["Hello", "My parcel has not come.", "Let me look", "Thank you", "Yes, 17"])
 AGGREGATIONS = st.sampled_from([("mean", 1), ("last_rows", 1), ("last_rows", 2), ("max_sim", 1)])
-REPLICAS = st.integers(0, 1)
+REPLICAS = st.integers(0, 2)
 
 _NAMES = count()
 
@@ -38,7 +42,7 @@ _NAMES = count()
 class Conversation(RuleBasedStateMachine):
     replicas: ClassVar[list[Live]]
     redis: ClassVar[RedisServer]
-    oracle: ClassVar[Oracle]
+    oracles: ClassVar[list[Oracle]]
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,12 +56,12 @@ class Conversation(RuleBasedStateMachine):
 
     @rule(replica=REPLICAS, speaker=SPEAKERS, text=TEXTS, aggregation=AGGREGATIONS)
     def turn(self, replica: int, speaker: str, text: str, aggregation: tuple[str, int]) -> None:
-        self._turn(self.replicas[replica], speaker, text, aggregation)
+        self._turn(replica, speaker, text, aggregation)
 
     @rule(replica=REPLICAS, speaker=SPEAKERS, text=TEXTS)
     def turn_whose_commit_was_not_heard_of(self, replica: int, speaker: str, text: str) -> None:
         with commit_lost():
-            self._turn(self.replicas[replica], speaker, text, ("mean", 1))
+            self._turn(replica, speaker, text, ("mean", 1))
 
     @precondition(lambda self: self.answered)
     @rule(replica=REPLICAS, data=st.data())
@@ -95,7 +99,7 @@ class Conversation(RuleBasedStateMachine):
         self.replicas[replica].http.delete(self.path)
         self.said, self.answered = [], {}
 
-    @rule(part=st.sampled_from(["first", "second"]))
+    @rule(part=st.sampled_from(["first", "second", "other_first", "other_second"]))
     def lose_vectors(self, part: str) -> None:
         self.redis.command("UNLINK", f"tw:session:{{default/{self.name}}}:{part}")
 
@@ -125,8 +129,8 @@ class Conversation(RuleBasedStateMachine):
                 told = [(post["speaker"], post["text"]) for post in Live.ok(answer)["transcript"]]
                 assert told == self.said
 
-    def _turn(self, live: Live, speaker: str, text: str, aggregation: tuple[str, int]) -> None:
-        name, last_rows = aggregation
+    def _turn(self, replica: int, speaker: str, text: str, aggregation: tuple[str, int]) -> None:
+        live, oracle, (name, last_rows) = self.replicas[replica], self.oracles[replica], aggregation
         body = {
             "speaker": speaker, "text": text, "respond": True, "top_k": len(REPLIES),
             "aggregation": name, "last_rows": last_rows, "expected_turn": len(self.said) + 1,
@@ -141,13 +145,13 @@ class Conversation(RuleBasedStateMachine):
         self.answered[key] = body, found
         self.answered = dict(list(self.answered.items())[-ANSWERS_KEPT:])
         scores = {each["text"]: each["score"] for each in found["candidates"]}
-        assert scores == pytest.approx(self._naive(name, last_rows), rel=2e-3, abs=2e-3)
+        naive = {text: self._naive(oracle, text, name, last_rows) for text in REPLIES}
+        assert scores == pytest.approx(naive, rel=2e-3, abs=2e-3)
 
-    def _naive(self, name: str, last_rows: int) -> dict[str, float]:
+    def _naive(self, oracle: Oracle, text: str, name: str, last_rows: int) -> float:
         if name == "max_sim":
-            return {text: self.oracle.max_sim(self.said, text) for text in REPLIES}
-        rows = last_rows if name == "last_rows" else None
-        return {text: self.oracle.score(self.said, text, rows) for text in REPLIES}
+            return oracle.max_sim(self.said, text)
+        return oracle.score(self.said, text, last_rows if name == "last_rows" else None)
 
     def _post(self, live: Live, body: dict[str, Any], key: str) -> httpx.Response:
         headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
@@ -175,13 +179,19 @@ class commit_lost:  # noqa: N801 - used as a function
 
 
 def test_whatever_happens_no_turn_is_lost_or_doubled(
-    launch: Launch, lasting_redis: RedisServer, oracle: Oracle
+    launch: Launch,
+    lasting_redis: RedisServer,
+    tiny_encoder: Callable[[EncoderKind], UtteranceEncoder],
+    tiny_encoder_folder: Callable[[EncoderKind], Path],
 ) -> None:
-    replicas = [launch(redis_url=lasting_redis.url) for _ in range(2)]
+    kinds = [EncoderKind.TRIPLE, EncoderKind.TRIPLE, EncoderKind.HEADS]
+    models = [str(tiny_encoder_folder(kind)) for kind in kinds]
+    replicas = [launch(redis_url=lasting_redis.url, model=model) for model in models]
     replicas[0].fill()
-    eventually(lambda: replicas[1].http.get("/pools/default").json().get("size") == len(REPLIES))
+    for other in replicas[1:]:
+        eventually(lambda: other.http.get("/pools/default").json().get("state") == "ready")  # noqa: B023
     Conversation.replicas, Conversation.redis = replicas, lasting_redis
-    Conversation.oracle = oracle
+    Conversation.oracles = [Oracle(tiny_encoder(kind)) for kind in kinds]
     run_state_machine_as_test(
         Conversation,
         settings=settings(

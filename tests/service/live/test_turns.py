@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +18,8 @@ from tests.service.live.conftest import (
 )
 from tests.waiting import eventually
 from turnwise.models.roles import EncoderKind
-from turnwise.service.pools import registry
+from turnwise.service.app import wiring
+from turnwise.service.pools import Candidate, registry
 
 ALL = len(REPLIES)
 
@@ -219,6 +221,21 @@ def test_a_pool_that_is_not_there_leaves_the_session_as_it_was(live: Live) -> No
     )
     assert missing.json()["type"] == "urn:turnwise:problem:pool-not-found"
     assert live.http.get("/sessions/s").status_code == 404
+
+
+def test_a_thread_reads_the_file_of_the_default_pool(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_loop = list[bool]()
+
+    def read(_: Path) -> list[Candidate]:
+        in_loop.append(asyncio._get_running_loop() is not None)
+        return [Candidate.of("Good day.")]
+
+    monkeypatch.setattr(wiring, "read_candidates", read)
+    live = launch(default_pool=tmp_path / "file")
+    assert live.get("/pools/default")["size"] == 1
+    assert in_loop == [False]
 
 
 def test_a_default_pool_whose_filling_was_broken_off_is_filled(

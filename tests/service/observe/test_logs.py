@@ -20,9 +20,11 @@ class Terminal(io.StringIO):
 @pytest.fixture(autouse=True)
 def _restore() -> Iterator[None]:
     root, ours = logging.getLogger(), logging.getLogger("turnwise")
+    audit = logging.getLogger("turnwise.audit")
     before = root.handlers[:], root.level, ours.level
     yield
     root.handlers[:], root.level, ours.level = before
+    audit.setLevel(logging.NOTSET)
     logging.captureWarnings(False)
 
 
@@ -85,6 +87,13 @@ def test_a_high_level_holds_for_all() -> None:
         logging.getLogger(name).warning("less")
         logging.getLogger(name).error("enough")
     assert [event["message"] for event in events(stream)] == ["enough", "enough"]
+
+
+def test_the_audit_log_is_complete_at_any_level() -> None:
+    stream = configured("error")
+    logging.getLogger("turnwise.access").info("less")
+    logging.getLogger("turnwise.audit").info("changed")
+    assert [event["message"] for event in events(stream)] == ["changed"]
 
 
 def test_an_exception_is_logged_by_types_and_traces_causes_first() -> None:

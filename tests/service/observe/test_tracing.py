@@ -44,7 +44,7 @@ def app_of(provider: TracerProvider, *, enabled: bool) -> FastAPI:
 
 
 async def get(app: FastAPI) -> None:
-    async with AsyncClient(transport=ASGITransport(app), base_url="http://test") as client:
+    async with AsyncClient(transport=ASGITransport(app), base_url="http://localhost") as client:
         assert (await client.get("/sessions/s")).status_code == 200
 
 

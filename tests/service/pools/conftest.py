@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
+from itertools import count
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +18,8 @@ from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.queue import Priority
 from turnwise.service.errors import PoolNotFound, PoolNotReady
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools import Candidate, Pools, PoolView, RunningQueries, upkeep
+from turnwise.service.pools import Candidate, PoolKey, Pools, PoolView, RunningQueries, upkeep
+from turnwise.service.pools.commands import Commands
 from turnwise.service.pools.store import PoolStore
 from turnwise.service.state.redis import connect
 from turnwise.service.wire.pools import Edited, PoolInfo
@@ -45,18 +48,23 @@ class DirectEncoder:
         return self._encoder.forward(self._encoder.tokenize(items))
 
 
-def patch_store(monkeypatch: pytest.MonkeyPatch, method: str, patched: AsyncMethod) -> None:
+def patch_store(
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    patched: AsyncMethod,
+    kind: type[Commands] = PoolStore,
+) -> None:
     """Replace a method of the stores of this test's replicas.
 
     The services that tests share poll all the time, each on a loop of its own: they keep theirs.
     """
-    original, loop = getattr(PoolStore, method), asyncio.get_running_loop()
+    original, loop = getattr(kind, method), asyncio.get_running_loop()
 
-    async def chosen(store: PoolStore, *args: object) -> object:
+    async def chosen(store: Commands, *args: object) -> object:
         here = asyncio.get_running_loop() is loop
         return await (patched if here else original)(store, *args)
 
-    monkeypatch.setattr(PoolStore, method, chosen)
+    monkeypatch.setattr(kind, method, chosen)
 
 
 class Replica:
@@ -74,6 +82,12 @@ class Replica:
 
     async def remove(self, text: str) -> Edited:
         return await self.pools.remove("n", "p", Candidate.of(text).id)
+
+    async def find(self) -> PoolInfo:
+        return await self.pools.find("n", "p")
+
+    async def names(self) -> list[str]:
+        return [info.name for info in await self.pools.list("n")]
 
     def view(self) -> PoolView:
         return self.pools.view("n", "p")
@@ -96,6 +110,12 @@ class Replica:
     def version(self, name: str = "p") -> int:
         return self.pools.view("n", name).version
 
+    def knows(self) -> bool:
+        """Whether it has the pool in memory, or is reading it."""
+        with suppress(PoolNotFound):
+            return bool(self.info())
+        return False
+
     def follows(self, other: "Replica") -> bool:
         """Whether both have read the same version."""
         with suppress(PoolNotFound, PoolNotReady):
@@ -108,9 +128,10 @@ StartReplica = Callable[..., Awaitable[Replica]]
 
 @pytest.fixture
 async def start(
-    redis_url: str, tiny_encoder: Callable[[EncoderKind], UtteranceEncoder]
+    redis_url: str, tiny_encoder: Callable[[EncoderKind], UtteranceEncoder], tmp_path: Path
 ) -> AsyncIterator[StartReplica]:
     """Starts replicas, which stop after the test."""
+    replicas = count()
     async with AsyncExitStack() as stack:
 
         async def start_replica(
@@ -119,6 +140,7 @@ async def start(
             fingerprint: str = "tiny",
             cluster: bool = False,
             ready: bool = False,
+            data: str = "",
             **limits: int,
         ) -> Replica:
             redis = await stack.enter_async_context(connect(url, cluster=cluster, timeout=5.0))
@@ -126,8 +148,9 @@ async def start(
             metrics = Metrics()
             defaults = {"exact_limit": 10_000, "search_threads": 1, "max_pool_size": 10_000}
             encoders = {"default": RunningQueries(cast(CachedEncoder, encoder))}
-            pools = Pools(redis, encoders, metrics, **(defaults | limits))
-            await pools.start()
+            folder = tmp_path / (data or f"replica-{next(replicas)}")
+            pools = Pools(redis, encoders, metrics, index_folder=folder, **(defaults | limits))
+            await pools.start([PoolKey("n", "p")])
             stack.push_async_callback(pools.close)
             if ready:
                 await until(lambda: pools.ready)

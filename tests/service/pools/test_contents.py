@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tests.service.pools.conftest import unit_vectors
 from turnwise.service.errors import CandidateNotFound
-from turnwise.service.pools import Candidate
+from turnwise.service.pools import Candidate, Filter
 from turnwise.service.pools.contents import Contents, Edit
 from turnwise.service.pools.index import FlatIndex, Float16
 from turnwise.service.pools.ivf import build_ivf
@@ -19,7 +19,10 @@ Model = dict[str, int]
 
 
 def edit_of(upserts: Model, removed: list[str]) -> Edit:
-    candidates = [Candidate(id, str(number)) for id, number in upserts.items()]  # noqa: A001
+    candidates = [
+        Candidate(id, str(number), {"odd": number % 2})
+        for id, number in upserts.items()  # noqa: A001
+    ]
     return Edit(candidates, VECTORS[list(upserts.values())], removed)
 
 
@@ -35,12 +38,16 @@ def agree(contents: Contents, model: Model) -> None:
     for candidate, vector in zip(contents.candidates(), rows, strict=True):
         assert contents.get(candidate.id) == candidate
         assert vector.tobytes() == VECTORS[model[candidate.id]].tobytes()
+    texts = sum(len(name) + len(str(n)) + len('{"odd": 0}') for name, n in model.items())
+    assert contents.candidate_bytes == texts + 2 * D * len(model)
     assert contents.take(list(model)).tobytes() == VECTORS[list(model.values())].tobytes()
     scores = {name: float(VECTORS[n].astype(float) @ QUERY) for name, n in model.items()}
     hits = contents.search(QUERY, 1000)
     expected = sorted(model, key=lambda name: (-np.float32(scores[name]), name))
     assert [hit.candidate.id for hit in hits] == expected
     assert [hit.score for hit in hits] == pytest.approx([scores[name] for name in expected])
+    odd = contents.search(QUERY, 1000, Filter.checked({"odd": 1}))
+    assert [hit.candidate.id for hit in odd] == [name for name in expected if model[name] % 2]
     few = [hit.score for hit in contents.search(QUERY, 3)]  # of equal ones, any
     assert few == [hit.score for hit in hits[:3]]
 
@@ -57,6 +64,10 @@ def test_any_sequence_of_edits_and_merges_gives_what_a_dict_gives(
     for (upserts, removed), how in steps:
         removed = [name for name in removed if name not in upserts]  # noqa: PLW2901
         waiting.append(edit_of(upserts, removed))
+        if how != "join" and len(waiting) == 1:
+            growth = contents.growth(waiting[0].candidates, removed)
+            grown = contents.after(waiting, FlatIndex).candidate_bytes - contents.candidate_bytes
+            assert growth == grown
         model = {name: n for name, n in model.items() if name not in removed} | upserts
         if how != "join":  # with the next one
             contents, waiting = contents.after(waiting, FlatIndex), []

@@ -52,6 +52,18 @@ def test_parts_find_what_one_finds() -> None:
                 assert found[1].tolist() == expected[1].tolist()
 
 
+def test_the_best_of_a_part_may_all_be_dead() -> None:
+    searched, query = vectors(45_003), queries(1)[0]
+    first = brute_force(searched, query)[:22_000]
+    alive = np.ones(len(searched), bool)
+    alive[np.argsort(-first)[:5000]] = False
+    expected = np.where(alive, brute_force(searched, query), -np.inf)
+    with ThreadPoolExecutor(2) as executor:
+        index = FlatIndex(searched, parts=2, executor=executor)
+        places, _ = index.search(query, 10, bits(alive.tolist()))
+    assert places.tolist() == np.argsort(-expected, kind="stable")[:10].tolist()
+
+
 def test_vectors_are_searched_without_a_copy(tmp_path: Path) -> None:
     np.save(tmp_path / "vectors.npy", vectors(300))
     for searched in (vectors(300), np.load(tmp_path / "vectors.npy", mmap_mode="r")):
@@ -133,3 +145,16 @@ def test_ivf_finds_only_what_is_alive(searched: Float16, ivf: Index) -> None:
     others, _ = ivf.search(query, 10, bits(alive.tolist()))
     assert len(others) == 10
     assert not set(others) & set(found)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.2, 0.05, 0.002])
+def test_ivf_finds_the_best_of_the_few_that_are_alive(
+    searched: Float16, ivf: Index, share: float
+) -> None:
+    alive = np.random.default_rng(5).random(len(searched)) < share
+    found, wanted = 0, 0
+    for query in queries(32):
+        best = np.sort(brute_force(searched, query)[alive])[::-1][:10]
+        _, scores = ivf.search(query, 10, bits(alive.tolist()))
+        found, wanted = found + int((scores >= best[-1] - 1e-5).sum()), wanted + len(best)
+    assert found / wanted >= 0.98

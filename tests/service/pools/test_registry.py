@@ -11,6 +11,7 @@ from tests.waiting import until
 from turnwise.service.errors import (
     CandidateNotFound,
     InvalidRequest,
+    NamespaceFull,
     PoolFull,
     PoolNotFound,
     PoolNotReady,
@@ -90,6 +91,39 @@ async def test_an_upload_beyond_the_limit_changes_nothing(start: StartReplica) -
     assert len(replica.contents()) == 3
 
 
+async def test_a_namespace_has_so_many_pools(start: StartReplica) -> None:
+    one, two = await start(max_pools=2), await start(max_pools=2)
+    await one.pools.create("n", "p", "")
+    await two.pools.create("n", "q", "")
+    with pytest.raises(NamespaceFull, match="namespace 'n' has 2 pools, and may have 2"):
+        await one.pools.create("n", "r", "")
+    assert one.metric("turnwise_rejected_requests_total", reason="pools") == 1
+    assert (await two.pools.create("n", "p", "anew")).description == "anew"
+    await two.pools.create("other", "r", "")
+    await one.pools.drop("n", "q")
+    await two.pools.create("n", "r", "")
+
+
+async def test_the_pools_of_a_namespace_have_so_many_bytes(start: StartReplica) -> None:
+    of_text, of_vector = len("1") + 16, 2 * 32  # a text of one letter and its id
+    replica = await start(max_pools_bytes=3 * (of_text + of_vector))
+    await replica.create()
+    await replica.pools.create("n", "q", "")
+    await replica.upsert("1")
+    await replica.pools.upsert("n", "q", some("2"))
+    with pytest.raises(NamespaceFull, match="would have 324 bytes, more than the limit of 243"):
+        await replica.upsert("3", "4")
+    assert len(replica.contents()) == 1
+    assert replica.metric("turnwise_rejected_requests_total", reason="pools_bytes") == 1
+    await replica.upsert("3")
+    with pytest.raises(NamespaceFull):
+        await replica.pools.upsert("n", "q", [Candidate(some("2")[0].id, "2", {"a": "b"})])
+    await replica.pools.create("other", "p", "")
+    await replica.pools.upsert("other", "p", some("3", "4"))
+    await replica.remove("3")
+    await replica.upsert("5")
+
+
 async def test_edits_show_on_every_replica(start: StartReplica) -> None:
     one = await with_pool(start, "One.", "Two.")
     two = await start(ready=True)
@@ -160,11 +194,12 @@ async def test_a_dropped_pool_vanishes_everywhere(start: StartReplica, redis: Re
     one = await with_pool(start, "One.")
     two = await start(ready=True)
     await one.pools.drop("n", "p")
-    assert one.pools.list("n") == []
-    await until(lambda: two.pools.list("n") == [])
+    assert await one.names() == []
+    await until(lambda: not two.knows())
+    assert await two.names() == []
     with pytest.raises(PoolNotFound):
         await one.upsert("Two.")
-    assert await redis.keys() == [b"tw:born"]
+    assert set(await redis.keys()) == {b"tw:born", b"tw:changes:{tw:born}"}
     assert one.gauges() == two.gauges() == [None, None]
 
 
@@ -239,7 +274,7 @@ async def test_search_goes_on_without_redis_and_edits_come_back_with_it(
         with pytest.raises(StateUnavailable):
             await edit
     redis_server.start()  # which comes back empty
-    await until(lambda: replica.pools.list("n") == [])
+    await until(lambda: not replica.knows())
     await replica.create()
     await replica.upsert("Three.")
     assert len(replica.contents()) == 1
@@ -251,13 +286,11 @@ async def test_a_service_that_starts_without_redis_becomes_ready_with_it(
     redis_server.kill()
     replica = await start(redis_server.url)
     assert not replica.pools.ready
-    for ask in (
-        replica.view,
-        replica.info,
-        lambda: replica.pools.list("n"),
-    ):
+    for ask in (replica.view, replica.info):
         with pytest.raises(StateUnavailable):
             ask()
+    with pytest.raises(StateUnavailable):
+        await replica.names()
     redis_server.start()
     await until(lambda: replica.pools.ready)
 
@@ -270,9 +303,11 @@ async def test_pools_live_in_a_cluster(start: StartReplica, cluster_url: str) ->
     await one.remove("One.")
     two = await start(cluster_url, cluster=True, ready=True)
     for name in ("p", "q"):
+        await two.pools.find("n", name)
         assert two.contents(name) == one.contents(name)
     await one.pools.drop("n", "p")
-    await until(lambda: [info.name for info in two.pools.list("n")] == ["q"])
+    await until(lambda: not two.knows())
+    assert await two.names() == ["q"]
 
 
 async def test_scripts_survive_script_flush(start: StartReplica, redis: Redis) -> None:
@@ -344,7 +379,7 @@ async def test_a_pool_that_is_dropped_while_it_is_read_does_not_delay_readiness(
 
 
 async def just_made(start: StartReplica, monkeypatch: pytest.MonkeyPatch) -> list[Replica]:
-    """Two replicas that poll no more, the first of which has then made a pool."""
+    """Two replicas that poll no more. The first one has then made a pool."""
     monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
     replicas = [await start(ready=True), await start(ready=True)]
     await replicas[0].create()
@@ -381,7 +416,7 @@ async def test_a_pool_that_is_created_during_a_poll_stays(
     polled = asyncio.Event()
 
     async def create_first(self: PoolStore, keys: Sequence[PoolKey]) -> object:
-        if not replica.pools.list("n"):
+        if not replica.knows():
             await replica.create()
         found = await heads(self, keys)
         asyncio.get_running_loop().call_soon(polled.set)
@@ -390,7 +425,7 @@ async def test_a_pool_that_is_created_during_a_poll_stays(
     replica = await start()
     patch_store(monkeypatch, "heads", create_first)
     await polled.wait()
-    assert [info.name for info in replica.pools.list("n")] == ["p"]
+    assert await replica.names() == ["p"]
 
 
 async def test_a_search_in_another_thread_finds_the_same(

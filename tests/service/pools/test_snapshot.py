@@ -103,10 +103,10 @@ def append(name: str) -> Callable[[Path], None]:
 
 
 def redescribed(folder: Path) -> dict[str, Any]:
-    from turnwise.service.pools.snapshot import _described  # noqa: PLC0415
+    from turnwise.service.pools.snapshot import described  # noqa: PLC0415
 
     names = ("candidates.jsonl", "vectors.npy")
-    return {name: _described(folder / name).model_dump() for name in names}
+    return {name: described(folder / name).model_dump() for name in names}
 
 
 def put(name: str, content: Callable[[Path], bytes]) -> Callable[[Path], None]:

@@ -1,7 +1,7 @@
-"""Interrupted uploads, folds, lost chunks, indexing, and the memory that it may take."""
+"""Interrupted uploads, folds, lost chunks, and indexing."""
 
 import asyncio
-import math
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,6 +26,8 @@ from tests.waiting import until
 from turnwise.service.errors import EncoderFailed, PoolNotReady
 from turnwise.service.pools import Candidate, ivf, pool, registry, store, upkeep
 from turnwise.service.pools.contents import Contents, Edit
+from turnwise.service.pools.directory import Directory
+from turnwise.service.pools.index_files import IndexFiles
 from turnwise.service.pools.log import NOWHERE, Log, PoolKey, Position
 from turnwise.service.pools.store import PoolStore
 from turnwise.service.pools.workers import Workers
@@ -160,6 +162,7 @@ async def test_a_fold_shortens_the_log_and_changes_nothing(
 ) -> None:
     one, two = await start(), await start()
     await edited(one, 12)
+    await two.find()
     before, version = one.contents(), one.version()
     await log_has(redis, 1)
     assert one.version() == version
@@ -260,15 +263,16 @@ async def test_a_replica_that_lags_by_less_than_the_tail_reads_only_what_is_new(
     await redis.set(FOLDING, b"")  # nobody folds before this test does
     one, two = await start(), await start()
     await edited(one, 12)
+    await two.find()
     await until(lambda: two.pools.ready and two.follows(one))
     monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
     await asyncio.sleep(0.6)  # both poll for the last time
     await one.upsert("Not polled yet.")
-    behind = two.pools._pool("n", "p")
+    behind = two.pools._pool(KEY)
     waiting = asyncio.Event()
     monkeypatch.setattr(upkeep, "asyncio", SimpleNamespace(sleep=lambda _: waiting.wait()))
     await redis.delete(FOLDING)
-    folding = asyncio.create_task(upkeep.fold(one.pools._pool("n", "p"), one.pools._workers))
+    folding = asyncio.create_task(upkeep.fold(one.pools._pool(KEY), one.pools._workers))
     await until_locked(redis)
     read = partial(one.pools._store.read, PoolKey("n", "p"))
     log = await read(behind.position)
@@ -353,17 +357,17 @@ class Polls:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.polls = self.whole = 0
-        heads, read = PoolStore.heads, PoolStore.read
+        changes, read = Directory.changes, PoolStore.read
 
-        async def count_poll(store: PoolStore, keys: Sequence[PoolKey]) -> object:
+        async def count_poll(directory: Directory) -> object:
             self.polls += 1
-            return await heads(store, keys)
+            return await changes(directory)
 
         async def count_read(store: PoolStore, key: PoolKey, has: Position = NOWHERE) -> object:
             self.whole += has == NOWHERE
             return await read(store, key, has)
 
-        patch_store(monkeypatch, "heads", count_poll)
+        patch_store(monkeypatch, "changes", count_poll, Directory)
         patch_store(monkeypatch, "read", count_read)
         monkeypatch.setattr(registry, "POLL_SECONDS", 0.01)
 
@@ -419,7 +423,7 @@ async def test_an_empty_pool_stays_ready_when_its_next_version_cannot_be_read(
 ) -> None:
     one, two = await start(), await start()
     await one.create()
-    await until(lambda: bool(two.pools.list("n")) and two.info().state == "ready")
+    assert (await two.find()).state == "ready"
 
     async def lost(*_: object) -> None:
         return None
@@ -528,7 +532,7 @@ async def test_an_index_build_does_not_restore_the_contents_of_a_dropped_pool(
 
     async def build_meanwhile(self: pool.Pool, *args: Any) -> Contents:  # noqa: ANN401
         if not building:
-            building.append(asyncio.create_task(self.replace_index(lambda contents: contents)))
+            building.append(asyncio.create_task(self.replace_index(lambda contents: contents, 0)))
             await asyncio.sleep(0)
         return await after(self, *args)
 
@@ -536,30 +540,6 @@ async def test_an_index_build_does_not_restore_the_contents_of_a_dropped_pool(
     await two.pools.load("n", "p")
     await building[0]
     assert two.contents() == one.contents()
-
-
-async def test_a_pool_too_large_for_an_index_keeps_exact_search(
-    start: StartReplica, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(upkeep, "available_memory", lambda: 1000.0)
-    builds: list[object] = []
-    build = Workers.build
-
-    async def count_build(self: Workers, work: Callable[[], object]) -> object:
-        builds.append(work)
-        return await build(self, work)
-
-    monkeypatch.setattr(Workers, "build", count_build)
-    counted = Polls(monkeypatch)
-    one = await with_pool(start, exact_limit=1000)
-    candidates = some(*(f"Reply {number}." for number in range(1100)))
-    await one.upsert(*candidates)
-    await until(lambda: "search keeps the old index" in caplog.text)
-    await one.remove("Reply 0.")
-    await counted.some_more()
-    assert len(builds) == 1
-    info = one.info()
-    assert (info.index, info.size, info.progress) == ("flat", 1099, None)
 
 
 async def test_progress_of_reading_and_indexing_is_reported(
@@ -582,23 +562,37 @@ async def test_progress_of_reading_and_indexing_is_reported(
     assert reported == [4 / 11, 8 / 11, 1.0, None, 0.5, 1.0, None]
 
 
-@pytest.fixture
-def memory_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(upkeep, "MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(upkeep, "CGROUP", tmp_path)
-    return tmp_path
+async def test_a_thread_lists_the_texts_to_draw_queries_from(tmp_path: Path) -> None:
+    threads = list[int]()
+
+    class Listed:
+        def candidates(self) -> list[Candidate]:
+            threads.append(threading.get_ident())
+            return some("One.")
+
+    class Drawn(Exception):  # noqa: N818
+        pass
+
+    async def draw(texts: Sequence[str]) -> None:
+        assert texts == ["One."]
+        raise Drawn
+
+    listed: Any = SimpleNamespace(contents=Listed(), encoder=SimpleNamespace(sample_queries=draw))
+    workers = Workers(1)
+    with pytest.raises(Drawn):
+        await upkeep.build_index(listed, workers, IndexFiles(tmp_path))
+    workers.close()
+    assert threads
+    assert threading.get_ident() not in threads
 
 
-def test_the_machine_limits_memory_where_it_is_known(memory_files: Path) -> None:
-    assert upkeep.available_memory() == math.inf
-    (memory_files / "meminfo").write_text("MemTotal:  9 kB\nMemAvailable:    3 kB\n")
-    assert upkeep.available_memory() == 3072
-
-
-@pytest.mark.parametrize(("limit", "left"), [("4096", 1296), ("max", 3072)])
-def test_the_limit_of_a_container_limits_memory(memory_files: Path, limit: str, left: int) -> None:
-    (memory_files / "meminfo").write_text("MemAvailable: 3 kB\n")
-    (memory_files / "memory.max").write_text(f"{limit}\n")
-    (memory_files / "memory.current").write_text("3000\n")
-    (memory_files / "memory.stat").write_text("active_file 5\ninactive_file 200\n")
-    assert upkeep.available_memory() == left
+async def test_a_large_pool_that_was_read_is_left_out_of_full_collections(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen: list[int] = []
+    monkeypatch.setattr(pool, "gc", SimpleNamespace(freeze=lambda: frozen.append(1)))
+    monkeypatch.setattr(pool, "_FROZEN", 3)
+    await with_pool(start, *map(str, range(5)))
+    assert frozen == []
+    await start(ready=True)
+    assert frozen == [1]

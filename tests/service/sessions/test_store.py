@@ -10,6 +10,7 @@ from turnwise.models.scores import ROWS_KEPT, KeptRows
 from turnwise.service.errors import StateUnavailable
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.sessions.store import (
+    ANSWER_BYTES_KEPT,
     ANSWERS_KEPT,
     Answered,
     Change,
@@ -31,8 +32,10 @@ def vectors(count: int, seed: int = 0) -> Float32:
     return np.random.default_rng(seed).normal(size=(count, D)).astype(np.float32)
 
 
-def store(redis: Redis, metrics: Metrics | None = None) -> SessionStore:
-    return SessionStore(redis, metrics or Metrics(), dimension=D, ttl=100, paired=True)
+def store(redis: Redis, metrics: Metrics | None = None, model: str = "f") -> SessionStore:
+    return SessionStore(
+        redis, metrics or Metrics(), fingerprint=model, dimension=D, ttl=100, paired=True
+    )
 
 
 def turn(base: Session | None, text: str = "Hello", seed: int = 0) -> Change:
@@ -42,7 +45,6 @@ def turn(base: Session | None, text: str = "Hello", seed: int = 0) -> Change:
     return Change(
         epoch=base.epoch if base else 0,
         responder="bot",
-        fingerprint="f",
         keep_turns=place,
         turns=[Turn("user", text, 1.5)],
         keep_first=max(place - 1, 0),
@@ -114,9 +116,8 @@ async def test_rows_of_another_release_are_not_used(redis: Redis, written: bytes
     await redis.hset("tw:session:{shop/s-1}:meta", "rows", written)
     session, _ = await sessions.read(KEY)
     assert session
-    assert (session.rows and session.rows.count, session.complete) == (0, 0)
-    assert (await read(sessions)).rows is None
-    assert (await read(sessions)).complete == 3
+    assert session.rows is None
+    assert (session.complete, len(session.encoded)) == (3, 3)
 
 
 async def test_rows_of_other_utterances_are_not_used(redis: Redis) -> None:
@@ -168,7 +169,7 @@ async def test_every_key_of_a_session_expires(redis: Redis) -> None:
     change = replace(turn(None), first=vectors(1), answered=Answered("k" * 64, "b" * 64, "{}"))
     await sessions.commit(KEY, None, change)
     session = await read(sessions)
-    assert await sessions.put_first(KEY, session.epoch, 1, vectors(1)[0])
+    assert await sessions.put_first(KEY, session, session.epoch, 1, vectors(1)[0])
     keys = await redis.keys("*")
     assert len(keys) == 5
     assert all([0 < await redis.ttl(key) <= 100 for key in keys])
@@ -178,13 +179,15 @@ async def test_a_late_first_vector_lands_only_on_its_utterance(redis: Redis) -> 
     sessions = store(redis)
     session = await write(sessions, 2)
     vector = vectors(1)[0]
-    assert not await sessions.put_first(KEY, session.epoch, 0, vector)  # is there
-    assert not await sessions.put_first(KEY, session.epoch, 2, vector)  # one before is missing
-    assert not await sessions.put_first(KEY, session.epoch + 1, 1, vector)  # another text
-    assert await sessions.put_first(KEY, session.epoch, 1, vector)
+    assert not await sessions.put_first(KEY, session, session.epoch, 0, vector)  # is there
+    assert not await sessions.put_first(
+        KEY, session, session.epoch, 2, vector
+    )  # one before is missing
+    assert not await sessions.put_first(KEY, session, session.epoch + 1, 1, vector)  # another text
+    assert await sessions.put_first(KEY, session, session.epoch, 1, vector)
     assert len((await read(sessions)).first) == 2
     await sessions.delete(KEY)
-    assert not await sessions.put_first(KEY, session.epoch, 0, vector)
+    assert not await sessions.put_first(KEY, session, session.epoch, 0, vector)
     assert await redis.keys("*") == []
 
 
@@ -192,7 +195,7 @@ async def test_lists_are_cut_to_what_is_kept(redis: Redis) -> None:
     sessions = store(redis)
     session = await write(sessions, 3)
     none = vectors(0)
-    change = Change(1, "bot", "f", 2, [], 1, none, 1, none, None)
+    change = Change(1, "bot", 2, [], 1, none, 1, none, None, unchanged=2)
     assert await sessions.commit(KEY, session, change)
     after = await read(sessions)
     assert (len(after.turns), len(after.first), len(after.encoded)) == (2, 1, 1)
@@ -222,6 +225,97 @@ async def test_answers_come_back_by_key_and_the_oldest_go(redis: Redis) -> None:
     assert second == Answered(f"{1:064}", "b" * 64, '{"n":\n1}')
 
 
+async def test_the_bytes_of_answers_are_bounded_and_the_newest_is_kept(redis: Redis) -> None:
+    sessions, session = store(redis), None
+    third = "x" * (ANSWER_BYTES_KEPT // 3)
+    for number, answer in enumerate([third, third, third, 4 * third, "{}", third, third]):
+        answered = Answered(f"{number:064}", "b" * 64, answer)
+        assert await sessions.commit(KEY, session, replace(turn(session), answered=answered))
+        session, newest = await sessions.read(KEY, idempotency_key=f"{number:064}")
+        assert newest == answered
+        kept = await redis.lrange("tw:session:{shop/s-1}:answers", 0, -1)
+        assert sum(map(len, kept)) <= ANSWER_BYTES_KEPT or len(kept) == 1
+        assert len(kept) == [1, 2, 2, 1, 1, 2, 3][number]
+
+
+async def test_two_models_keep_their_vectors_and_a_third_takes_the_older_place(
+    redis: Redis,
+) -> None:
+    one, two, three = (store(redis, model=model) for model in "fgh")
+    await write(one, 3)
+    session = await read(two)
+    assert (session.complete, session.fingerprint, len(session.turns)) == (0, "f", 3)
+    whole = replace(turn(session), keep_first=0, keep_complete=0, encoded=vectors(4, seed=9))
+    assert await two.commit(KEY, session, replace(whole, rows=rows_of(4)))
+    after = await read(two)
+    assert (after.complete, after.fingerprint, after.prefix) == (4, "g", "other_")
+    np.testing.assert_array_equal(after.encoded, vectors(4, seed=9).astype(np.float16))
+    assert after.rows
+    of_one = await read(one)
+    assert (of_one.complete, len(of_one.first), len(of_one.turns)) == (3, 2, 4)
+    await redis.pexpire("tw:session:{shop/s-1}:second", 50_000)  # it was used longer ago
+    base = await read(three)
+    assert await three.commit(KEY, base, replace(whole, keep_turns=4, rows=None))
+    assert [(await read(each)).complete for each in (one, two, three)] == [0, 4, 4]
+    assert 0 < await redis.pttl("tw:session:{shop/s-1}:other_second") <= 100_000
+    assert await three.delete(KEY)
+    assert await redis.keys("*") == []
+
+
+async def test_a_model_that_is_not_used_loses_its_vectors(redis: Redis) -> None:
+    one, two = store(redis), store(redis, model="g")
+    session = await write(one, 2)
+    assert await one.put_first(KEY, session, session.epoch, 1, vectors(1)[0])
+    for part in ("first", "second"):
+        await redis.expire(f"tw:session:{{shop/s-1}}:{part}", 7)
+    assert await two.commit(KEY, session := await read(two), other_turn(session, 0))
+    assert [await redis.ttl(f"tw:session:{{shop/s-1}}:{part}") for part in ("first", "second")] == [
+        7, 7,
+    ]  # fmt: skip
+    assert await redis.ttl("tw:session:{shop/s-1}:other_second") == 100
+
+
+@pytest.mark.parametrize("changing", ["f", "g"])
+async def test_vectors_of_changed_utterances_leave_every_model(redis: Redis, changing: str) -> None:
+    await write(store(redis), 3)
+    two = store(redis, model="g")
+    assert await two.commit(KEY, session := await read(two), other_turn(session, 0))
+    await redis.rpush("tw:session:{shop/s-1}:rows", *"abc")  # of version 0.1
+    sessions, none = store(redis, model=changing), vectors(0)
+    session = await read(sessions)
+    undo = Change(session.epoch + 1, "bot", 2, [], 0, none, 2, none, None, unchanged=2)
+    assert await sessions.commit(KEY, session, undo)
+    for model in "fg":
+        after = await read(store(redis, model=model))
+        assert (after.complete, after.rows, len(after.turns)) == (2, None, 2)
+    assert await redis.llen("tw:session:{shop/s-1}:rows") == 2
+
+
+async def test_an_earlier_release_does_not_know_of_the_second_place(redis: Redis) -> None:
+    """It changes an utterance and the epoch, and leaves the second model's vectors as they are."""
+    await write(store(redis), 3)
+    two = store(redis, model="g")
+    assert await two.commit(KEY, session := await read(two), other_turn(session, 0))
+    assert (await read(two)).complete == 4
+    await redis.hincrby("tw:session:{shop/s-1}:meta", "epoch", 1)
+    assert not await two.put_first(KEY, session, session.epoch + 1, 0, vectors(1)[0])
+    session = await read(two)
+    assert (session.complete, session.prefix) == (0, "other_")
+    assert await two.commit(KEY, session, other_turn(session, 0))
+    assert (await read(two)).complete == 5
+
+
+def other_turn(session: Session, kept: int) -> Change:
+    """A turn whose model has the vectors of the first `kept` utterances, and encodes the others."""
+    count = len(session.turns) + 1
+    change = replace(turn(session), keep_first=kept, keep_complete=kept, rows=rows_of(count))
+    return replace(change, first=vectors(0), encoded=vectors(count - kept))
+
+
+def rows_of(count: int) -> KeptRows:
+    return KeptRows.none(D, paired=True).then(vectors(count))
+
+
 async def test_scripts_come_back_after_a_flush(redis: Redis) -> None:
     sessions = store(redis)
     await write(sessions, 1)
@@ -230,14 +324,14 @@ async def test_scripts_come_back_after_a_flush(redis: Redis) -> None:
     await redis.script_flush()
     assert await sessions.commit(KEY, session, turn(session))
     await redis.script_flush()
-    assert await sessions.put_first(KEY, 0, 1, vectors(1)[0])
+    assert await sessions.put_first(KEY, session, 0, 1, vectors(1)[0])
 
 
 async def test_a_cluster_takes_every_operation(cluster_url: str) -> None:
     async with connect(cluster_url, cluster=True, timeout=5.0) as client:
         sessions = store(client)
         session = await write(sessions, 2)
-        assert await sessions.put_first(KEY, session.epoch, 1, vectors(1)[0])
+        assert await sessions.put_first(KEY, session, session.epoch, 1, vectors(1)[0])
         assert await sessions.delete(KEY)
 
 

@@ -22,12 +22,15 @@ def session(turns: int, *, vectors_read: bool = True) -> Session:
         version="1",
         epoch=7,
         responder="bot",
+        where=None,
+        prefix="",
         fingerprint="f",
         turns=TURNS[:turns],
         first=FIRST[: turns - 1],
         encoded=SECOND[: turns * vectors_read],
         rows=kept(rows(FIRST[:turns], SECOND[:turns])),
         complete=turns,
+        lost=False,
         expires_at=0.0,
     )
 
@@ -51,12 +54,8 @@ def encoded(update: Update) -> NewVectors:
 
 
 @pytest.mark.parametrize("read", [0, 1, 3, 4, 5])
-@pytest.mark.parametrize("fingerprint", ["f", "another model's"])
-def test_kept_and_new_vectors_make_the_context_as_encoded_from_scratch(
-    read: int, fingerprint: str
-) -> None:
-    base = replace(session(read), fingerprint=fingerprint) if read else None
-    update = Update(base, TURNS, "bot", "f")
+def test_kept_and_new_vectors_make_the_context_as_encoded_from_scratch(read: int) -> None:
+    update = Update(session(read) if read else None, TURNS, "bot")
     new = encoded(update)
     np.testing.assert_array_equal(update.first(new.first)[:4], FIRST[:4])
     np.testing.assert_array_equal(update.encoded(new.encoded), SECOND)
@@ -68,7 +67,7 @@ def test_kept_and_new_vectors_make_the_context_as_encoded_from_scratch(
 
 
 def test_a_plain_turn_encodes_the_new_utterance_and_the_one_before() -> None:
-    update = Update(session(4), TURNS, "bot", "f")
+    update = Update(session(4), TURNS, "bot")
     assert [said.text for said in update.without_first] == TEXTS[3:4]
     assert [said.text for said in update.not_encoded] == TEXTS[4:]
     change = update.change(encoded(update))
@@ -79,7 +78,7 @@ def test_a_plain_turn_encodes_the_new_utterance_and_the_one_before() -> None:
 
 def test_a_turn_that_joins_the_last_utterance_replaces_its_vectors() -> None:
     joined = (*TURNS[:3], Turn("user", "It is late", 1.0))
-    update = Update(session(3, vectors_read=False), joined, "bot", "f")
+    update = Update(session(3, vectors_read=False), joined, "bot")
     assert [said.text for said in update.not_encoded] == ["Where is my parcel? It is late"]
     assert update.without_first == ()
     assert update.kept_rows
@@ -92,14 +91,14 @@ def test_a_turn_that_joins_the_last_utterance_replaces_its_vectors() -> None:
 
 def test_rows_are_computed_anew_where_none_or_too_few_are_kept() -> None:
     without = replace(session(4), rows=None)
-    update = Update(without, TURNS, "bot", "f")
+    update = Update(without, TURNS, "bot")
     assert update.kept_rows is None
     np.testing.assert_array_equal(update.encoded(SECOND[4:]), SECOND)
-    assert Update(session(4), TURNS[:2], "bot", "f").kept_rows is None
+    assert Update(session(4), TURNS[:2], "bot").kept_rows is None
 
 
 def test_an_undo_keeps_the_vectors_before_and_adds_none() -> None:
-    update = Update(session(4), TURNS[:3], "bot", "f")
+    update = Update(session(4), TURNS[:3], "bot")
     change = update.change(NewVectors.none(D))
     assert (change.keep_turns, change.keep_first, change.keep_complete) == (3, 3, 3)
     assert (len(change.turns), len(change.encoded), change.epoch) == (0, 0, 8)
@@ -107,23 +106,29 @@ def test_an_undo_keeps_the_vectors_before_and_adds_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("turns", "fingerprint", "epoch"),
+    ("turns", "unchanged"),
     [
-        (TURNS[:3], "f", 7),  # nothing new
-        (TURNS[:4], "f", 7),
-        (TURNS[:2], "f", 8),
-        ((*TURNS[:2], TURNS[0]), "f", 8),
-        (TURNS[:4], "another model's", 8),
+        (TURNS[:3], None),  # nothing new
+        (TURNS[:4], None),
+        (TURNS[:2], 2),
+        ((*TURNS[:2], TURNS[0]), 2),
     ],
 )
 def test_the_epoch_differs_where_kept_vectors_may_not_be_used(
-    turns: tuple[Turn, ...], fingerprint: str, epoch: int
+    turns: tuple[Turn, ...], unchanged: int | None
 ) -> None:
-    assert Update(session(3), turns, "bot", fingerprint).epoch == epoch
+    change = Update(session(3), turns, "bot").change(NewVectors.none(D))
+    assert (change.unchanged, change.epoch) == (unchanged, 7 if unchanged is None else 8)
+
+
+def test_of_turns_that_redis_lost_no_model_keeps_vectors() -> None:
+    lost = replace(session(0), lost=True)
+    change = Update(lost, TURNS[:1], "bot").change(NewVectors.none(D))
+    assert (change.unchanged, change.epoch) == (0, 8)
 
 
 def test_a_new_session_never_has_the_epoch_of_one_that_was_deleted() -> None:
-    old = Update(None, TURNS[:1], "bot", "f")
+    old = Update(None, TURNS[:1], "bot")
     assert old.epoch == old.epoch
     time.sleep(1e-5)
-    assert Update(None, TURNS[:1], "bot", "f").epoch > old.epoch
+    assert Update(None, TURNS[:1], "bot").epoch > old.epoch

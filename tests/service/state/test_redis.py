@@ -1,4 +1,5 @@
 import asyncio
+import signal
 import socket
 
 import pytest
@@ -9,7 +10,7 @@ from tests.service.conftest import RedisServer, free_port
 from turnwise.service.errors import StateUnavailable
 from turnwise.service.observe.metrics import Metrics, Result
 from turnwise.service.settings import SettingsError
-from turnwise.service.state.redis import connect, redis_errors
+from turnwise.service.state.redis import Probe, connect, redis_errors
 
 pytestmark = pytest.mark.anyio
 
@@ -175,3 +176,26 @@ async def test_a_killed_cluster_is_unavailable_and_its_return_is_seen(
         redis_cluster.start()
         redis_cluster.wait_for("CLUSTER INFO", b"cluster_state:ok")
         assert await client.get("key") is None
+
+
+async def test_redis_is_probed_at_most_once_a_second(redis: Redis) -> None:
+    probe = Probe([redis], Metrics(), cluster=False)
+    await redis.config_resetstat()
+    begin = asyncio.get_running_loop().time()
+    assert all(await asyncio.gather(*(probe() for _ in range(20))))
+    assert await probe()
+    seconds = asyncio.get_running_loop().time() - begin
+    assert 1 <= (await redis.info("commandstats"))["cmdstat_set"]["calls"] <= 1 + seconds
+
+
+async def test_a_redis_that_hangs_fails_its_probe_for_all_who_ask(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnwise.service.state.redis._PROBE_TIMEOUT", 0.1)
+    async with connect(redis_server.url, cluster=False, timeout=60.0) as client:
+        probe = Probe([client], Metrics(), cluster=False)
+        redis_server.signal(signal.SIGSTOP)
+        try:
+            assert await asyncio.gather(*(probe() for _ in range(3))) == [False] * 3
+        finally:
+            redis_server.signal(signal.SIGCONT)

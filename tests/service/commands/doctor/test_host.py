@@ -27,6 +27,13 @@ def test_open_access_is_a_warning() -> None:
     assert found(host="0.0.0.0", allow_anonymous=True)["access"].grade == "warn"  # noqa: S104
 
 
+def test_the_file_of_keys_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    assert found(api_keys_file=file)["access"].grade == "fail"
+    file.write_text(f'[{{"name": "ada", "sha256": "{"0" * 64}"}}]')
+    assert found(api_keys_file=file)["access"].found == "1 API keys"
+
+
 def test_a_data_folder_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     unwritable = tmp_path / "file" / "data"

@@ -71,7 +71,7 @@ async def test_a_user_that_may_not_ask_serves_all_the_same(redis_server: RedisSe
     redis_server.command("ACL", "SETUSER", "app", "on", ">pw", "~tw:*", "+@all", "-@dangerous")
     url = redis_server.url.replace("://", "://app:pw@")
     async with connect(url, cluster=False, timeout=5.0) as redis:
-        await Probe(redis, Metrics(), cluster=False)()
+        assert await Probe([redis], Metrics(), cluster=False)()
         (finding,) = await examine_redis(redis, cluster=False)
         assert (finding.grade, "INFO" in finding.found) == ("warn", True)
         (finding,) = await examine_pools(redis, "of the model", pairwise=False)

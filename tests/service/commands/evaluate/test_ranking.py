@@ -4,11 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 from typer.testing import CliRunner
 
-from tests.rerankers import tiny_ioi
+from tests.rerankers import save_tiny_cross_encoder, tiny_ioi
 from turnwise.models.evaluation.systems import SHORT_LIST
 from turnwise.service.app import wiring
 from turnwise.service.cli import app
@@ -18,20 +16,7 @@ run = CliRunner().invoke
 
 @pytest.fixture
 def cross_encoder_folder(tmp_path: Path, single: str) -> Path:
-    folder = tmp_path / "cross"
-    tokenizer = BertTokenizerFast.from_pretrained(single)
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_labels=1,
-    )
-    BertForSequenceClassification(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return save_tiny_cross_encoder(tmp_path / "cross", Path(single))
 
 
 def test_encoders_re_rankers_and_cross_encoders_stand_in_one_table(

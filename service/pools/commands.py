@@ -1,0 +1,29 @@
+"""Commands and scripts on Redis, with their metrics and errors."""
+
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from typing import Any
+
+from turnwise.service.observe.metrics import Metrics, Operation
+from turnwise.service.state.redis import Redis, redis_errors
+
+
+class Commands:
+    """Runs commands on Redis; each raises StateUnavailable if Redis is unavailable."""
+
+    def __init__(self, redis: Redis, metrics: Metrics) -> None:
+        self._redis, self._metrics = redis, metrics
+        folder = files("turnwise.service.pools") / "scripts"
+        self._script: dict[str, Callable[..., Awaitable[Any]]] = {
+            path.name.removesuffix(".lua"): redis.register_script(path.read_text())
+            for path in folder.iterdir()
+        }
+
+    async def _run(
+        self, operation: Operation, script: str, keys: list[str], arguments: list[Any]
+    ) -> Any:  # noqa: ANN401 - each script returns another type
+        return await self._do(operation, lambda: self._script[script](keys, arguments))
+
+    async def _do(self, operation: Operation, command: Callable[[], Any]) -> Any:  # noqa: ANN401
+        with redis_errors(self._metrics, operation):
+            return await command()

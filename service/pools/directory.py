@@ -1,0 +1,105 @@
+"""The names of all pools in Redis: the one place that tells which pool a name stands for.
+
+A name is that of a pool or of an alias, never of both. `tw:pools` (hash) has the incarnation of
+each pool, `tw:aliases:{tw:pools}` (hash) the pool of each alias; they share a hash slot, so that
+one script can check both. `tw:changes:{tw:born}` counts the changes of all pools, beside `tw:born`,
+the id of the database.
+
+A pool is in another slot of a cluster, so no script can change it and count that at once: if the
+count is lost, replicas find the change when they next compare everything.
+"""
+
+import secrets
+from contextlib import suppress
+from typing import NamedTuple
+
+from turnwise.service.errors import Conflict, PoolNotFound, StateUnavailable
+from turnwise.service.pools.commands import Commands
+from turnwise.service.pools.log import PoolKey
+
+_NAMES, _ALIASES = "tw:pools", "tw:aliases:{tw:pools}"
+_DATABASE_ID, _CHANGES = "tw:born", "tw:changes:{tw:born}"
+
+
+class Changes(NamedTuple):
+    """The random id of a database, and the number of changes of its pools."""
+
+    database_id: str
+    number: int
+
+
+class Directory(Commands):
+    """Commands on names; each raises StateUnavailable if Redis is unavailable."""
+
+    async def changes(self) -> Changes:
+        """Return the number of changes; after a loss of all data the database has a new id."""
+        while True:
+            get = lambda: self._redis.mget(_DATABASE_ID, _CHANGES)  # noqa: E731
+            database_id, number = await self._do("pool_read", get)
+            if database_id is not None:
+                return Changes(database_id.decode(), int(number or 0))
+            new = secrets.token_hex(8)
+            await self._do("pool_write", lambda: self._redis.set(_DATABASE_ID, new, nx=True))  # noqa: B023
+
+    async def count_change(self) -> None:
+        """Let other replicas see a change at their next poll; later if Redis is unavailable."""
+        with suppress(StateUnavailable):
+            await self._do("pool_write", lambda: self._redis.incr(_CHANGES))
+
+    async def names(self) -> dict[PoolKey, str]:
+        """Return the incarnation of each listed pool; the pool itself may be gone already."""
+        found = await self._do("pool_read", lambda: self._redis.hgetall(_NAMES))
+        return {_key(name): incarnation.decode() for name, incarnation in found.items()}
+
+    async def aliases(self) -> dict[PoolKey, PoolKey]:
+        """Return the pool of each alias."""
+        found = await self._do("pool_read", lambda: self._redis.hgetall(_ALIASES))
+        return {_key(alias): _key(pool) for alias, pool in found.items()}
+
+    async def resolve(self, name: PoolKey) -> PoolKey:
+        """Return the pool that a name stands for: that of an alias, or the name itself."""
+        pool = await self._do("pool_read", lambda: self._redis.hget(_ALIASES, str(name)))
+        return name if pool is None else _key(pool)
+
+    async def add(self, key: PoolKey, incarnation: str) -> None:
+        """List a pool.
+
+        Raises:
+            Conflict: An alias has its name.
+        """
+        arguments = [str(key), incarnation]
+        if await self._run("pool_write", "enlist", [_NAMES, _ALIASES], arguments) != b"ok":
+            raise Conflict(f"there is an alias '{key.name}'")
+
+    async def remove(self, key: PoolKey, incarnation: str) -> None:
+        """Remove a deleted pool from the list."""
+        await self._run("pool_write", "forget", [_NAMES], [str(key), incarnation])
+
+    async def point(self, alias: PoolKey, to: PoolKey, expected: PoolKey | None) -> None:
+        """Create an alias, or point it at another pool.
+
+        Raises:
+            Conflict: A pool has the name of the alias, or it does not point at the expected pool.
+            PoolNotFound: There is no such pool.
+        """
+        arguments = [str(alias), str(to), str(expected or "")]
+        outcome = await self._run("pool_write", "point", [_NAMES, _ALIASES], arguments)
+        if outcome == b"is_pool":
+            raise Conflict(f"'{alias.name}' is a pool: choose another name for the alias")
+        if outcome == b"no_pool":
+            raise PoolNotFound(f"there is no pool '{to.name}'")
+        if expected and outcome == b"conflict":
+            raise Conflict(f"alias '{alias.name}' does not point at pool '{expected.name}'")
+
+    async def unpoint(self, alias: PoolKey) -> None:
+        """Delete an alias, and not its pool.
+
+        Raises:
+            PoolNotFound: There is no such alias.
+        """
+        if not await self._do("pool_write", lambda: self._redis.hdel(_ALIASES, str(alias))):
+            raise PoolNotFound(f"there is no alias '{alias.name}'")
+
+
+def _key(stored: bytes) -> PoolKey:
+    return PoolKey(*stored.decode().split("/", 1))

@@ -1,0 +1,75 @@
+"""Memory: how much is free, and whether work on pools may take it."""
+
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from turnwise.service.errors import NotEnoughMemory
+
+_SPARE = 64 << 20
+"""Bytes that stay free for everything that does not ask, such as turns."""
+
+MEMINFO, CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
+
+
+class Memory:
+    """Admits uploads, reads, folds and index builds; the only place that decides about memory.
+
+    Linux overcommits memory and kills the process that uses too much, so work asks first.
+    """
+
+    def __init__(self) -> None:
+        self._promised = 0
+
+    @contextmanager
+    def admitted(self, needed: int, work: str) -> Iterator[None]:
+        """Promise memory to the work of the block.
+
+        Until the block ends, memory that the work has taken already counts twice. So other work
+        is rather admitted too late than too early.
+
+        Args:
+            needed: Bytes that the work takes at most.
+            work: What the error calls it.
+
+        Raises:
+            NotEnoughMemory: Less is free.
+        """
+        if needed > (free := available_memory() - self._promised - _SPARE):
+            raise NotEnoughMemory(
+                f"{work} needs {math.ceil(needed / 2**20)} MB of memory, but "
+                f"{max(free, 0) / 2**20:.0f} MB are free"
+            )
+        self._promised += needed
+        try:
+            yield
+        finally:
+            self._promised -= needed
+
+
+def available_memory() -> float:
+    """Return the bytes of memory that this process may still take; infinity if unknown."""
+    return min(_machine_memory(), _container_memory())
+
+
+def _machine_memory() -> float:
+    return 1024 * _number(MEMINFO, r"^MemAvailable:\s+(\d+)")
+
+
+def _container_memory() -> float:
+    """Return the bytes left below the container's limit; the page cache counts as free."""
+    used = _number(CGROUP / "memory.current", r"^(\d+)")
+    cached = _number(CGROUP / "memory.stat", r"^inactive_file (\d+)")
+    left = _number(CGROUP / "memory.max", r"^(\d+)") - used + cached
+    return math.inf if math.isnan(left) else left
+
+
+def _number(path: Path, pattern: str) -> float:
+    """Return the first number that matches in a file; infinity if there is none."""
+    try:
+        found = re.search(pattern, path.read_text(encoding="utf-8"), re.M)
+    except OSError:
+        return math.inf
+    return float(found[1]) if found else math.inf

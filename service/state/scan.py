@@ -1,0 +1,68 @@
+"""Listing keys of Redis a page at a time, on one server or on every primary of a cluster."""
+
+import hashlib
+import re
+from typing import Any, NamedTuple
+
+from redis.asyncio import Redis, RedisCluster
+
+_KEYS = 500
+"""Keys after which a page ends. The last SCAN may return some more."""
+_SCANS = 100
+"""SCAN commands after which a page ends. Each looks at some 500 keys."""
+_CURSOR = re.compile(r"([0-9a-f]{16})-([0-9]{1,4})-([0-9]{1,19})")
+"""The servers, the place of one of them, and its own cursor."""
+
+
+class Page(NamedTuple):
+    """Some keys that match, without duplicates."""
+
+    keys: list[str]
+    cursor: str | None
+    """The cursor of the next page; None after the last one."""
+
+
+async def scan_page(redis: Redis, pattern: str, cursor: str | None) -> Page | None:
+    """Return the page of matching keys that a cursor names; the first one without a cursor.
+
+    The pages together hold every key that existed from the first page to the last one. They have no
+    order.
+
+    Returns:
+        The page; None if the cursor is not valid, or not any more because a server was restarted
+        or replaced: another server would continue elsewhere.
+    """
+    servers = await _servers(redis)
+    these = hashlib.sha256(" ".join(servers).encode()).hexdigest()[:16]
+    match = _CURSOR.fullmatch(cursor or f"{these}-0-0")
+    if not match or match[1] != these:
+        return None
+    place, position = int(match[2]), int(match[3])
+    targets, found = list(servers.values()), dict[str, None]()
+    for _ in range(_SCANS):
+        if place >= len(targets) or len(found) >= _KEYS:
+            break
+        position, keys = await _scan(redis, targets[place], position, pattern)
+        found.update(dict.fromkeys(keys))
+        place += position == 0
+    return Page(list(found), f"{these}-{place}-{position}" if place < len(targets) else None)
+
+
+async def _servers(redis: Redis) -> dict[str, dict[str, Any]]:
+    """Return the options that direct a command to each server, by the id of its process."""
+    targets: list[dict[str, Any]] = [{}]
+    if isinstance(redis, RedisCluster):
+        targets = [{"target_nodes": node} for node in redis.get_primaries()]
+    infos = [await redis.info("server", **target) for target in targets]
+    by_id = {info["run_id"]: target for info, target in zip(infos, targets, strict=True)}
+    return dict(sorted(by_id.items()))
+
+
+async def _scan(
+    redis: Redis, target: dict[str, Any], position: int, pattern: str
+) -> tuple[int, list[str]]:
+    found: Any = await redis.scan(position, match=pattern, count=_KEYS, **target)
+    after, keys = found
+    if isinstance(after, dict):  # of a cluster, by the name of the node
+        (after,) = after.values()
+    return int(after), [key.decode() for key in keys]

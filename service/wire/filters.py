@@ -1,0 +1,42 @@
+"""Filters of candidates by their metadata, as requests send them."""
+
+from pydantic import JsonValue
+
+Where = dict[str, JsonValue]
+"""A filter. Its JSON schema refers to itself, so `FILTER_SCHEMAS` describes it; `pools/filter.py`
+checks it, and says what it means."""
+
+_VALUE: JsonValue = {"type": ["string", "number", "boolean", "null"]}
+_BOUND: JsonValue = {"type": ["string", "number"]}
+_FILTERS: JsonValue = {
+    "type": "array",
+    "minItems": 1,
+    "items": {"$ref": "#/components/schemas/Filter"},
+}
+FILTER_SCHEMAS: dict[str, JsonValue] = {
+    "Filter": {
+        "title": "Filter",
+        "description": "Metadata match if every field holds. A dot leads into nested objects; a "
+        "list holds a condition if one of its items does.",
+        "type": "object",
+        "minProperties": 1,
+        "properties": dict.fromkeys(("all", "any", "none"), _FILTERS),
+        "additionalProperties": {
+            "anyOf": [_VALUE, {"$ref": "#/components/schemas/FilterCondition"}]
+        },
+    },
+    "FilterCondition": {
+        "title": "FilterCondition",
+        "description": "A value holds all of these conditions.",
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": False,
+        "properties": {
+            **dict.fromkeys(("gt", "gte", "lt", "lte"), _BOUND),
+            "in": {"type": "array", "minItems": 1, "items": _VALUE},
+            "not": _VALUE,
+            "exists": {"type": "boolean"},
+        },
+    },
+}
+"""JSON schemas by name, in which `Filter` describes a filter."""

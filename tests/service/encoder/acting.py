@@ -1,0 +1,16 @@
+"""Work for a namespace, as a request of its does."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from turnwise.service.observe.logs import namespace
+
+
+@contextmanager
+def acting(name: str) -> Iterator[None]:
+    """Let the tasks that are made in the block work for a namespace."""
+    token = namespace.set(name)
+    try:
+        yield
+    finally:
+        namespace.reset(token)

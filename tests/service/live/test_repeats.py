@@ -1,0 +1,86 @@
+"""What a turn does not offer: replies that were said, excluded ones, and copies of each other."""
+
+import numpy as np
+import pytest
+
+from tests.service.live.conftest import REPLIES, Live
+from turnwise.models.diversity import most_diverse
+from turnwise.models.roles import Role
+from turnwise.service.selection import select
+
+ALL = len(REPLIES)
+SAID = REPLIES[4]
+
+
+def offered(live: Live, session: str, **options: object) -> list[str]:
+    answer = live.turn(session, "user", "Thanks, bye.", **{"top_k": ALL, **options})
+    return [candidate["text"] for candidate in answer["candidates"]]
+
+
+def after_reply(live: Live, session: str) -> None:
+    live.say(session, [("user", "Hello"), ("bot", f"  {SAID} "), ("bot", "Anything else?")])
+
+
+def test_a_reply_is_not_offered_again_unless_it_may_be(live: Live) -> None:
+    after_reply(live, "s")
+    assert sorted(offered(live, "s")) == sorted({*REPLIES} - {SAID})
+    assert sorted(offered(live, "s", repeat=True)) == sorted(REPLIES)
+
+
+def test_what_the_user_said_may_be_offered(live: Live) -> None:
+    live.turn("s", "user", SAID)
+    assert SAID in offered(live, "s")
+
+
+def test_an_undone_reply_is_offered_again(live: Live) -> None:
+    live.say("s", [("user", "Hello"), ("bot", SAID)])
+    live.ok(live.http.delete("/sessions/s/turns/last"))
+    assert SAID in offered(live, "s")
+
+
+def test_excluded_and_said_replies_take_no_place_of_others(live: Live) -> None:
+    best = live.turn("s", "user", "Hello", top_k=ALL)["candidates"]
+    exclude = [candidate["id"] for candidate in best[:3]]
+    kept = live.turn("t", "user", "Hello", top_k=3, exclude=[*exclude, "unknown"])["candidates"]
+    assert [candidate["id"] for candidate in kept] == [candidate["id"] for candidate in best[3:6]]
+    for place, reply in enumerate(REPLIES[:-1]):
+        live.turn("u", "bot", reply)
+        assert len(offered(live, "u", top_k=1)) == 1, place
+    assert offered(live, "u") == REPLIES[-1:]
+
+
+def test_near_leaves_out_what_is_close_to_a_reply(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors = live.encoder.encode([*REPLIES, SAID, "Anything else?"], Role.AFTER)
+    nearest = (vectors[:ALL] @ vectors[ALL:].T).max(axis=1)
+    monkeypatch.setattr(select, "NEAR", float(np.median(nearest)))  # half of them
+    after_reply(live, "s")
+    far = [reply for reply, cosine in zip(REPLIES, nearest, strict=True) if cosine < select.NEAR]
+    assert sorted(offered(live, "s", repeat="near")) == sorted(far)
+    assert 0 < len(far) < ALL - 1
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "max_sim"])
+def test_diversity_orders_the_short_list_anew(live: Live, aggregation: str) -> None:
+    asked = {"top_k": ALL, "aggregation": aggregation}
+    plain = live.turn("s", "user", "Hello", **asked)["candidates"]
+    vectors = live.encoder.encode([candidate["text"] for candidate in plain], Role.AFTER)
+    scores = np.array([candidate["score"] for candidate in plain])
+    wanted = [plain[place] for place in most_diverse(scores, vectors, 1.0, ALL)]
+    assert wanted != plain
+    diverse = live.turn("t", "user", "Hello", **asked, diversity=1.0)["candidates"]
+    assert [one["id"] for one in diverse] == [one["id"] for one in wanted]
+    assert [one["score"] for one in diverse] == pytest.approx([one["score"] for one in wanted])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("repeat", "far"), ("diversity", 1.5), ("exclude", ["a\nb"]), ("exclude", ["a"] * 1001)],
+)
+def test_bad_options_are_rejected_by_name(live: Live, field: str, value: object) -> None:
+    body = {"speaker": "user", "text": "Hello", field: value}
+    problem = live.http.post("/sessions/s/turn", json=body)
+    assert problem.status_code == 422
+    assert problem.json()["errors"][0]["loc"][:2] == ["body", field]
+    assert live.http.get("/sessions/s").status_code == 404

@@ -1,0 +1,144 @@
+"""Names that stand for other pools."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from tests.service.pools.conftest import DirectEncoder, Replica, StartReplica, some
+from tests.waiting import until
+from turnwise.service.errors import Conflict, InvalidRequest, PoolNotFound, PoolNotReady
+from turnwise.service.pools import registry
+
+pytestmark = pytest.mark.anyio
+
+
+async def catalogues(replica: Replica, *names: str) -> None:
+    """Make pools that have their own name as a candidate."""
+    for name in names:
+        await replica.pools.create("n", name, "")
+        await replica.pools.upsert("n", name, some(name))
+
+
+async def served(replica: Replica, name: str = "shop") -> list[str]:
+    return [c.text for c in (await replica.pools.found_view("n", name)).candidates()]
+
+
+def stands(replica: Replica, name: str = "shop") -> str | None:
+    """The pool that a name stands for on a replica."""
+    with suppress(PoolNotFound):
+        return replica.pools.info("n", name).name
+    return None
+
+
+async def test_an_alias_stands_for_its_pool_on_every_replica(start: StartReplica) -> None:
+    one, two = await start(), await start()
+    await catalogues(one, "a", "b")
+    assert (await one.pools.point("n", "shop", "a")).aliases == ["shop"]
+    for replica in (one, two):
+        view = await replica.pools.found_view("n", "shop")
+        assert (view.name, view.candidates()) == ("a", some("a"))
+    await one.pools.point("n", "shop", "b")
+    assert await served(one) == ["b"]
+    await until(lambda: stands(two) == "b")
+    assert await served(two) == ["b"]
+    shown = [(info.name, info.aliases) for info in await two.pools.list("n")]
+    assert shown == [("a", []), ("b", ["shop"])]
+
+
+async def test_edits_by_an_alias_go_to_the_pool_that_it_stands_for_now(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
+    one, two = await start(), await start()
+    await catalogues(one, "a", "b")
+    await one.pools.point("n", "shop", "a")
+    assert await served(two) == ["a"]
+    await one.pools.point("n", "shop", "b")
+    await two.pools.upsert("n", "shop", some("more"))
+    assert await served(two, "a") == ["a"]
+    assert await served(two, "b") == ["b", "more"]
+    await two.pools.create("n", "shop", "described")
+    assert two.pools.info("n", "b").description == "described"
+
+
+async def test_a_replica_serves_the_former_pool_until_it_has_read_the_new_one(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await start()
+    await catalogues(one, "a", "b")
+    await one.pools.point("n", "shop", "a")
+    two = await start(fingerprint="other")
+    assert await served(two) == ["a"]
+    read = asyncio.Event()
+    monkeypatch.setattr(DirectEncoder, "opened", read.wait)
+    await one.pools.point("n", "shop", "b")
+
+    def reads() -> bool:
+        try:
+            return two.pools.info("n", "b").state == "encoding"
+        except PoolNotFound:
+            return False
+
+    await until(reads)
+    assert await served(two) == ["a"]
+    read.set()
+    await until(lambda: two.pools.info("n", "b").state == "ready")
+    assert await served(two) == ["b"]
+
+
+async def test_a_deleted_alias_leaves_the_pool(start: StartReplica) -> None:
+    one, two = await start(), await start()
+    await catalogues(one, "a")
+    await one.pools.point("n", "shop", "a")
+    assert await served(two) == ["a"]
+    with pytest.raises(Conflict, match="alias of pool 'a'"):
+        await two.pools.drop("n", "shop")
+    with pytest.raises(Conflict, match="'shop' points at pool 'a'"):
+        await two.pools.drop("n", "a")
+    await one.pools.unpoint("n", "shop")
+    with pytest.raises(PoolNotFound, match="no alias 'shop'"):
+        await one.pools.unpoint("n", "shop")
+    await until(lambda: not stands(two))
+    with pytest.raises(PoolNotFound):
+        await served(two)
+    assert await served(two, "a") == ["a"]
+    await two.pools.drop("n", "a")
+
+
+async def test_a_name_is_never_both_and_an_alias_never_points_at_an_alias(
+    start: StartReplica, cluster_url: str
+) -> None:
+    replica = await start(cluster_url, cluster=True)
+    await catalogues(replica, "a", "b")
+    await replica.pools.point("n", "shop", "a")
+    with pytest.raises(Conflict, match="'b' is a pool"):
+        await replica.pools.point("n", "b", "a")
+    with pytest.raises(Conflict, match="'a' is a pool"):
+        await replica.pools.point("n", "a", "a")
+    for alias in ("shop", "other"):
+        with pytest.raises(InvalidRequest, match="name its pool, 'a'"):
+            await replica.pools.point("n", alias, "shop")
+    with pytest.raises(PoolNotFound):
+        await replica.pools.point("n", "other", "nowhere")
+    assert await served(replica) == ["a"]
+
+
+async def test_an_alias_moves_only_from_the_pool_that_is_expected(start: StartReplica) -> None:
+    replica = await start()
+    await catalogues(replica, "a", "b")
+    with pytest.raises(Conflict, match="does not point at pool 'a'"):
+        await replica.pools.point("n", "shop", "b", "a")
+    await replica.pools.point("n", "shop", "a")
+    await replica.pools.point("n", "shop", "b", "a")
+    with pytest.raises(Conflict, match="does not point at pool 'a'"):
+        await replica.pools.point("n", "shop", "a", "a")
+    assert await served(replica) == ["b"]
+
+
+async def test_an_alias_is_of_one_namespace(start: StartReplica) -> None:
+    replica = await start()
+    await catalogues(replica, "a")
+    await replica.pools.point("n", "shop", "a")
+    with pytest.raises((PoolNotFound, PoolNotReady)):
+        await replica.pools.found_view("m", "shop")

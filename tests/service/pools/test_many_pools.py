@@ -1,0 +1,126 @@
+"""Many pools: what a replica asks Redis for, which pools it reads, and which it gives up."""
+
+import asyncio
+
+import pytest
+from redis.asyncio import Redis
+
+from tests.service.pools.conftest import StartReplica, patch_store, some
+from tests.waiting import until
+from turnwise.service.pools import registry, store
+from turnwise.service.pools.directory import Directory
+from turnwise.service.pools.store import PoolStore
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_poll_without_changes_sends_one_command_however_many_pools_there_are(
+    start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def commands() -> int:
+        stats = await redis.info("commandstats")
+        names = {"cmdstat_info", "cmdstat_client"}  # of this test's own client
+        return sum(stat["calls"] for name, stat in stats.items() if name not in names)
+
+    monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
+    replica = await start()
+    await replica.create()
+    await redis.hset("tw:pools", mapping={f"n/p{number}": "x" for number in range(1000)})
+    await replica.pools._poll()
+    before = await commands()
+    for _ in range(10):
+        await replica.pools._poll()
+    assert await commands() - before == 10
+
+
+async def test_only_pools_that_are_asked_for_are_read(start: StartReplica) -> None:
+    one = await start()
+    for name in ("p", "q"):
+        await one.pools.create("n", name, f"pool {name}")
+        await one.pools.upsert("n", name, some("One.", "Two."))
+        await one.pools.upsert("n", name, some("Three."))
+        await one.pools.remove_many("n", name, [some("One.")[0].id])
+    two = await start(ready=True)  # which has read p, its first pool
+    before, after = await two.pools.list("n")
+    assert (before.state, after.state) == ("ready", "unread")
+    assert (after.version, after.size, after.description) == (3, 2, "pool q")
+    assert after.created_at == one.pools.info("n", "q").created_at
+    assert two.metric("turnwise_pool_candidates", namespace="n", pool="q") is None
+    assert (await two.pools.find("n", "q")).state == "ready"
+    await one.pools.upsert("n", "q", some("Four."))
+    await until(lambda: two.version("q") == 4)
+
+
+async def test_a_pool_of_an_earlier_release_shows_what_is_stored(
+    start: StartReplica, redis: Redis
+) -> None:
+    one = await start()
+    await one.pools.create("n", "q", "")
+    await one.pools.upsert("n", "q", some("One."))
+    await redis.hdel("tw:pool:{n/q}:meta", "size")
+    two = await start()
+    assert [info.size for info in await two.pools.list("n")] == [1]
+
+
+async def test_a_change_whose_count_is_lost_is_found_later(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lose(_: Directory) -> None:
+        pass
+
+    patch_store(monkeypatch, "count_change", lose, Directory)
+    monkeypatch.setattr(registry, "FULL_POLL_SECONDS", 0.0)
+    one, two = await start(), await start()
+    await one.create()
+    await two.find()
+    await one.upsert("One.")
+    await until(lambda: two.version() == 1)
+
+
+async def test_a_pool_that_nobody_asks_for_is_given_up_and_read_again(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
+    monkeypatch.setattr(registry, "FULL_POLL_SECONDS", 0.0)
+    replica = await start()
+    for name in ("p", "q"):
+        await replica.pools.create("n", name, "")
+        await replica.pools.upsert("n", name, some("One."))
+    await replica.pools.point("n", "shop", "q")
+    await replica.pools.found_view("n", "shop")
+    monkeypatch.setattr(registry, "IDLE_SECONDS", 0.0)
+    await replica.pools._poll()
+    assert {info.state for info in await replica.pools.list("n")} == {"unread"}
+    assert replica.gauges() == [None, None]
+    assert replica.pools.ready
+    await replica.pools._poll()  # which does not read the pool of the alias
+    assert not replica.knows()
+    assert (await replica.pools.found_view("n", "shop")).candidates() == some("One.")
+
+
+async def test_few_chunks_are_read_at_once(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "CHUNK", 1)
+    one = await start()
+    for name in ("q", "r"):
+        await one.pools.create("n", name, "")
+        await one.pools.upsert("n", name, some(*map(str, range(8))))
+    monkeypatch.setattr(store, "_READERS", 3)
+    monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
+    two = await start()
+    reading = most = 0
+    command = PoolStore._do
+
+    async def count(self: PoolStore, *args: object) -> object:
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        try:
+            return await command(self, *args)  # type: ignore[arg-type]
+        finally:
+            reading -= 1
+
+    patch_store(monkeypatch, "_do", count)
+    await asyncio.gather(*(two.pools.load("n", name) for name in ("q", "r")))
+    assert most in {3, 4}  # of eight; the log of the other pool may be read meanwhile

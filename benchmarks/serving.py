@@ -160,7 +160,7 @@ def served(
     with tempfile.TemporaryDirectory() as temporary:
         data = Path(temporary)
         if isinstance(pool, int):
-            data = _made(pool, folder or data)
+            data = made(pool, folder or data)
         else:
             settings["TURNWISE_DEFAULT_POOL"] = str(pool)
         link_models(data)
@@ -196,18 +196,18 @@ def link_models(data: Path) -> None:
         (data / "models").symlink_to(exported)
 
 
-def _made(size: int, folder: Path) -> Path:
+def made(size: int, folder: Path) -> Path:
     """Return the data folder of a service with a generated pool; generate it if needed."""
     data = folder / f"pool-{size}"
     if not data.exists():
         with tempfile.TemporaryDirectory(dir=folder) as temporary:
-            snapshot, made = Path(temporary) / "snapshot", Path(temporary) / "data"
-            link_models(made)
+            snapshot, part = Path(temporary) / "snapshot", Path(temporary) / "data"
+            link_models(part)
             write_pool(size, snapshot)
-            named = {"TURNWISE_DATA_DIR": str(made)}
+            named = {"TURNWISE_DATA_DIR": str(part)}
             command = [_TURNWISE, "pool", "restore", snapshot]
             subprocess.run(command, env=os.environ | named, check=True)  # noqa: S603
-            made.rename(data)
+            part.rename(data)
     return data
 
 

@@ -47,6 +47,8 @@ class Summary(NamedTuple):
 
     version: int
     size: int
+    bytes: int
+    """Bytes of the candidates; 0 if nothing was edited since a release that did not count them."""
     description: str
     created_at: float
     encoder_name: EncoderName

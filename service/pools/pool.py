@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import partial
@@ -27,7 +27,7 @@ from turnwise.service.wire.pools import Edited, PoolInfo, PoolState
 
 Plan = Callable[[Contents], tuple[list[Candidate], list[str]]]
 """Returns, for the current contents, the candidates to upsert and the ids to remove."""
-CheckGrowth = Callable[[str, int], None]
+CheckGrowth = Callable[[str, int], Awaitable[None]]
 """Takes a namespace and bytes; raises NamespaceFull if its pools may not grow by so many."""
 
 RETRY_SECONDS = 30.0
@@ -229,9 +229,12 @@ class Pool:
                     planned = await self._workers.edit(lambda: self._planned(plan))
                     if not any(planned):
                         return Edited(self.position.version, 0, 0, len(self.contents))
+                    await self._check_bytes(*planned)
                     if staged and (staged[0].candidates, staged[0].removed) == planned:
-                        size = await self._workers.edit(partial(self._size_after, staged[0]))
-                        outcome = await self.store.commit(self.key, self.position, staged[1], size)
+                        totals = await self._workers.edit(partial(self._totals, staged[0]))
+                        outcome = await self.store.commit(
+                            self.key, self.position, staged[1], totals
+                        )
                         if outcome == "ok":
                             return await self._committed(*staged)
                         if outcome == "conflict":
@@ -335,10 +338,12 @@ class Pool:
         await self._take_over([edit], position, anew=False)
         return Edited(version, entry.count, 0, len(self.contents))
 
-    def _size_after(self, edit: Edit) -> int:
+    def _totals(self, edit: Edit) -> tuple[int, int]:
+        """Return the number and the bytes of the candidates after an edit."""
         contents = self.contents
         new = sum(candidate.id not in contents for candidate in edit.candidates)
-        return len(contents) + new - len(edit.removed)
+        growth = contents.growth(edit.candidates, edit.removed)
+        return len(contents) + new - len(edit.removed), contents.candidate_bytes + growth
 
     def _planned(self, plan: Plan) -> tuple[list[Candidate], list[str]]:
         contents = self.contents
@@ -349,9 +354,13 @@ class Pool:
                 f"pool '{self.key.name}' would have {size} candidates, more than the limit of "
                 f"{self._max_size}; nothing was changed"
             )
-        if self._check_growth:
-            self._check_growth(self.key.namespace, contents.growth(candidates, removed))
         return candidates, removed
+
+    async def _check_bytes(self, candidates: Sequence[Candidate], removed: Sequence[str]) -> None:
+        if self._check_growth:
+            contents = self.contents
+            growth = await self._workers.edit(lambda: contents.growth(candidates, removed))
+            await self._check_growth(self.key.namespace, growth)
 
     async def _encoded(
         self,

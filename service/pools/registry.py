@@ -425,9 +425,14 @@ class Pools:
                 "pools", f"namespace '{key.namespace}' has {has} pools, and may have {most}"
             )
 
-    def _check_growth(self, namespace: str, growth: int) -> None:
-        pools = [pool for key, pool in [*self._pools.items()] if key.namespace == namespace]
-        size, most = growth + sum(pool.candidate_bytes for pool in pools), self._max_bytes
+    async def _check_growth(self, namespace: str, growth: int) -> None:
+        names = {*await self._directory.names(), *self._pools}
+        keys = [key for key in names if key.namespace == namespace]
+        read = {key: pool.candidate_bytes for key in keys if (pool := self._pools.get(key))}
+        unread = [key for key in keys if not read.get(key)]
+        summaries = await self._store.summaries(unread)
+        size = growth + sum(read.values()) + sum(one.bytes for one in summaries if one)
+        most = self._max_bytes
         if growth > 0 and most is not None and size > most:
             raise self._namespace_full(
                 "pools_bytes",
@@ -539,7 +544,7 @@ class Pools:
         return replace(pool.info(), aliases=aliases)
 
     def _unread(self, key: PoolKey, summary: Summary) -> PoolInfo:
-        version, size, description, created_at, encoder_name = summary
+        version, size, _, description, created_at, encoder_name = summary
         return replace(
             self._info(self._new(key, self._backends[encoder_name])),
             state="unread",

@@ -59,7 +59,7 @@ class PoolStore(Commands):
 
     async def summaries(self, keys: Sequence[PoolKey]) -> list[Summary | None]:
         """Return a summary of each pool, or None if there is no such pool."""
-        fields = ("version", "size", "stored", "description", "created_at", "encoder")
+        fields = ("version", "size", "bytes", "stored", "description", "created_at", "encoder")
         return [_summary(found) for found in await self._metas(keys, *fields)]
 
     async def create(
@@ -117,11 +117,20 @@ class PoolStore(Commands):
         if names := [_chunk(key, name) for name in chunks]:
             await self._do("pool_write", lambda: self._redis.unlink(*names))
 
-    async def commit(self, key: PoolKey, read: Position, entry: Entry, size: int) -> Outcome:
-        """Append an entry, which makes a size, if the newest version is still the one read."""
+    async def commit(
+        self, key: PoolKey, read: Position, entry: Entry, totals: tuple[int, int]
+    ) -> Outcome:
+        """Append an entry if the newest version is still the one read.
+
+        Args:
+            key: The pool.
+            read: The version that the writer has read.
+            entry: The entry.
+            totals: Number and bytes of the candidates that the entry results in.
+        """
         keys = [*_keys(key), *(_chunk(key, name) for name in entry.chunks)]
         arguments = [
-            read.incarnation, read.stamp, entry.stamp, entry.to_json(), entry.count, size
+            read.incarnation, read.stamp, entry.stamp, entry.to_json(), entry.count, *totals
         ]  # fmt: skip
         return await self._mutate("commit", keys, arguments)
 
@@ -186,13 +195,13 @@ def _head(stamp: bytes | None, description: bytes | None, encoder: bytes | None)
 
 
 def _summary(found: list[bytes | None]) -> Summary | None:
-    version, size, stored, description, created_at, encoder = found
+    version, size, in_bytes, stored, description, created_at, encoder = found
     if version is None or stored is None or description is None or created_at is None:
         return None
     # Version 0.1 wrote no size. It stored at least as many candidates.
     return Summary(
-        int(version), int(size or stored), description.decode(), float(created_at),
-        _encoder_name(encoder),
+        int(version), int(size or stored), int(in_bytes or 0), description.decode(),
+        float(created_at), _encoder_name(encoder),
     )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 -- Append an entry to the log, if the pool has not changed since the writer read it.
 -- KEYS: meta, log, staged chunks. ARGV: incarnation, stamp read, new stamp, entry, its candidates,
--- size of the pool.
+-- number and bytes of the candidates after it.
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'stamp')
 if meta[1] ~= ARGV[1] or meta[2] ~= ARGV[2] then return 'conflict' end
 for i = 3, #KEYS do
@@ -10,5 +10,5 @@ for i = 3, #KEYS do redis.call('PERSIST', KEYS[i]) end
 redis.call('RPUSH', KEYS[2], ARGV[4])
 redis.call('HINCRBY', KEYS[1], 'version', 1)
 redis.call('HINCRBY', KEYS[1], 'stored', ARGV[5])
-redis.call('HSET', KEYS[1], 'stamp', ARGV[3], 'size', ARGV[6])
+redis.call('HSET', KEYS[1], 'stamp', ARGV[3], 'size', ARGV[6], 'bytes', ARGV[7])
 return 'ok'

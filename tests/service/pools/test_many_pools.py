@@ -7,7 +7,8 @@ from redis.asyncio import Redis
 
 from tests.service.pools.conftest import StartReplica, patch_store, some
 from tests.waiting import until
-from turnwise.service.pools import registry, store
+from turnwise.service.errors import NamespaceFull
+from turnwise.service.pools import PoolKey, registry, store
 from turnwise.service.pools.directory import Directory
 from turnwise.service.pools.store import PoolStore
 
@@ -49,6 +50,22 @@ async def test_only_pools_that_are_asked_for_are_read(start: StartReplica) -> No
     assert (await two.pools.find("n", "q")).state == "ready"
     await one.pools.upsert("n", "q", some("Four."))
     await until(lambda: two.version("q") == 4)
+
+
+async def test_the_bytes_of_a_namespace_include_pools_that_a_replica_has_not_read(
+    start: StartReplica,
+) -> None:
+    one = await start()
+    await one.pools.create("n", "q", "")
+    await one.pools.upsert("n", "q", some("One.", "Two."))
+    held = one.pools._pools[PoolKey("n", "q")].candidate_bytes
+    two = await start(max_pools_bytes=held + 1)
+    await two.create()
+    with pytest.raises(NamespaceFull, match=f"more than the limit of {held + 1}"):
+        await two.upsert("Six.")
+    assert [info.state for info in await two.pools.list("n")] == ["ready", "unread"]
+    await one.pools.remove("n", "q", some("Two.")[0].id)
+    assert (await two.upsert("Six.")).version == 1
 
 
 async def test_a_pool_of_an_earlier_release_shows_what_is_stored(

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from shutil import rmtree
 
 from benchmarks.load import many_clients
 from benchmarks.pools import SEEDS, sayings
@@ -54,7 +55,7 @@ def measure(options: argparse.Namespace) -> Rows:
         folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         for size in options.sizes:
-            made(size, folder)
+            rmtree(made(size, folder) / "indexes", ignore_errors=True)
             begin = time.monotonic()
             with served(size, folder, _FOLDS) as service:
                 rows.add(candidates=size, what="first start", **after_start(service, begin))
@@ -89,12 +90,12 @@ def after_start(service: Served, begin: float) -> dict[str, float]:
 
 async def one_client(service: Served, size: int, number: int, rows: Rows) -> None:
     """Measure turns, then edits until their log is folded, and turns during the fold."""
-    connection, editor = [await Connection.open(service.port) for _ in range(2)]
-    posting = turns(connection, next(SEEDS))
+    posting = turns(await Connection.open(service.port), next(SEEDS))
     rows.add(
         candidates=size, what="turns", **figures([await anext(posting) for _ in range(number)])
     )
     base, edits = folded(service), list[float]()
+    editor = await Connection.open(service.port)  # the service closes those that are idle
     for place in range(_EDITS + 1):
         begin = time.perf_counter()
         await editor.request("PUT", "/pools/default/candidates", [{"text": f"Edit {place}."}])

@@ -2,14 +2,14 @@
 
     python -m benchmarks.results runs/benchmarks/*.json
 
-It joins the runs into `benchmarks/results.json`, and writes the README's table and those of
-`docs/benchmarks.md` from that file. `make benchmarks` also does the runs.
+It joins the runs into `benchmarks/results.json`, and writes the README's three figures and the
+tables of `docs/benchmarks.md` from that file. `make benchmarks` also does the runs.
 """
 
 import argparse
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ RESULTS = Path(__file__).with_name("results.json")
 README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "benchmarks.md"
 _SAME = ("commit", "versions", "model", "processor", "cores")
-_TABLE = re.compile(r"(?<=<!-- benchmarks/results.json -->\n).*?(?=\n<!-- end -->)", re.S)
+_TABLE = re.compile(r"(<!-- benchmarks/results.json -->\n).*?(?=\n<!-- end -->)", re.S)
 _RECORD = re.compile(r"(<!-- benchmarks/results.json: (\w+) -->\n).*?(?=\n<!-- end -->)", re.S)
 
 _BUSY = """
@@ -38,9 +38,9 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="+", help="files that the benchmarks wrote")
     results = joined([json.loads(path.read_text("utf-8")) for path in parser.parse_args().runs])
     write(RESULTS, results)
-    text = README.read_text("utf-8")
-    README.write_text(_TABLE.sub(lambda _: table(results), text), encoding="utf-8")
-    PAGE.write_text(with_records(PAGE.read_text("utf-8"), results), encoding="utf-8")
+    for path, figures in ((README, FIRST), (PAGE, FIGURES)):
+        text = path.read_text("utf-8")
+        path.write_text(with_figures(text, figures, results), encoding="utf-8")
 
 
 def joined(runs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -52,8 +52,8 @@ def joined(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return about | {"runs": {run.pop("benchmark"): run for run in runs}}
 
 
-def table(results: dict[str, Any]) -> str:
-    """Return the README's sentence about the machine, and its table."""
+def table(names: Sequence[str], results: dict[str, Any]) -> str:
+    """Return a sentence about the machine, and the figures of some benchmarks as a table."""
     runs = results["runs"]
     versions = results["versions"]
     began = min(run["date"] for run in runs.values())
@@ -70,16 +70,17 @@ def table(results: dict[str, Any]) -> str:
         "|---|---|",
         *(
             f"| {name} | {value} |"
-            for benchmark, figures in FIGURES.items()
+            for benchmark in names
             if benchmark in runs
-            for name, value in figures(runs[benchmark]["rows"])
+            for name, value in FIGURES[benchmark](runs[benchmark]["rows"])
         ),
     ]
     return "\n".join(lines)
 
 
-def with_records(page: str, results: dict[str, Any]) -> str:
-    """Return a page with the record of each benchmark that it marks."""
+def with_figures(page: str, names: Sequence[str], results: dict[str, Any]) -> str:
+    """Return a page with the figures of some benchmarks, and with the records that it marks."""
+    page = _TABLE.sub(lambda found: found[1] + table(names, results), page)
     return _RECORD.sub(lambda found: found[1] + record(found[2], results), page)
 
 
@@ -125,9 +126,8 @@ def turns(rows: Rows) -> Figures:
         for size, row in last.items()
     ]
     yield (
-        "a turn compared with the published library. The clock covers encoding and search, and for "
-        "Turnwise the encoder queue and Redis. It leaves out HTTP, and the `[B1]` that Turnwise "
-        "encodes after the answer",
+        "a turn, compared with the published library: without HTTP, and without what Turnwise does "
+        "after the answer",
         f"times as fast: {', '.join(parts)} candidates; context of {context}",
     )
 
@@ -207,7 +207,10 @@ FIGURES: dict[str, Callable[[Rows], Figures]] = {
     "overload": overload,
     "soak": soak,
 }
-"""From a benchmark to the rows of the README that come from it."""
+"""From a benchmark to its figures; the page shows all of them."""
+
+FIRST = ("load", "turn")
+"""Those of which the README shows the figures."""
 
 
 if __name__ == "__main__":

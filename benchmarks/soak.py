@@ -31,9 +31,9 @@ PAUSE = 0.25
 SAMPLE = 2.0
 EDITABLE = 300
 """Candidates of the pool that the chats edit."""
-SETTINGS = {
-    "TURNWISE_SESSION_TTL": "20",
-}
+SESSION_SECONDS = 20
+SMALL_CACHE = "from turnwise.service.app import parts; parts._VECTOR_CACHE = 1000"
+"""The cache of vectors would fill in the second half, too: it holds the texts of an hour's turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,8 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace, grown: list[str]) -> Rows:
-    with served(REPLIES, **SETTINGS) as service:
+    ttl = {"TURNWISE_SESSION_TTL": str(SESSION_SECONDS)}
+    with served(REPLIES, before=SMALL_CACHE, **ttl) as service:
         samples, requests = uvloop.run(soak(service, 60 * options.minutes))
     rows = trends(samples[len(samples) // 2 :])
     for (name, status), number in sorted(requests.items()):

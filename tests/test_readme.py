@@ -1,14 +1,13 @@
+"""What README and pages name exists: files, options, settings, problems, routes."""
+
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import numpy as np
-import pytest
 from fastapi import FastAPI
 
-from tests.pages import blocks, run_python
-from turnwise.service import errors
+from turnwise.service import client, errors
 from turnwise.service.api import create_api
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings
@@ -17,22 +16,6 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))]
 SETTINGS = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-
-
-def python_block(begin: str) -> str:
-    """The block of Python that begins with these words."""
-    (block,) = (b for b in blocks(README) if b.language == "python" and b.text.startswith(begin))
-    return block.text
-
-
-def test_the_tour_runs_and_picks_the_reply_that_fits() -> None:
-    names: dict[str, object] = {}
-    run_python(python_block("from turnwise.models."), names)
-    query, candidates, why = (np.asarray(names[n]) for n in ("query", "candidates", "why"))
-    best = names["best"]
-    assert isinstance(best, tuple)
-    assert best[1] == "Sure, I have moved your stay to Saturday."
-    assert why.sum(axis=0) == pytest.approx(candidates @ query, abs=1e-5)
 
 
 def test_every_recipe_module_and_page_that_is_named_exists() -> None:
@@ -76,7 +59,7 @@ def test_every_problem_stands_in_the_table_with_its_status_and_when_to_try_again
     assert table == expected
 
 
-def test_every_path_of_the_api_stands_in_it() -> None:
+def test_every_path_of_the_api_stands_in_the_table() -> None:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
@@ -84,4 +67,12 @@ def test_every_path_of_the_api_stands_in_it() -> None:
     paths = create_api(Settings(), Metrics(), lifespan).openapi()["paths"]
     last = {path.split("}")[-1] or path.rsplit("/", 1)[0] for path in paths}
     assert "/turn" in last
-    assert [part for part in last if part not in README] == []
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert [part for part in last if part not in page] == []
+
+
+def test_every_error_of_the_client_that_is_named_exists() -> None:
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\w+Error)`", page))
+    assert {"ConflictError", "ProblemError"} <= named
+    assert [name for name in named if not hasattr(client, name)] == []

@@ -1,4 +1,4 @@
-"""Every page of `docs/`, and the README's tour with curl, do what they say; the site is whole."""
+"""The README and every page of `docs/` do what they say; the site is whole."""
 
 import re
 import shutil
@@ -18,7 +18,6 @@ from tests.pages import Block, Reader, blocks
 from tests.service.conftest import free_port
 from tests.service.live.conftest import serve
 from tests.test_packaging import series
-from tests.test_readme import README
 from tests.warm import warm_command
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.roles import EncoderKind
@@ -30,11 +29,13 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 REPLIES = ROOT / "examples" / "replies.jsonl"
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md"))}
-TOUR = README.partition("## Five minutes with curl")[2].partition("\n## ")[0]
+TEXTS = PAGES | {
+    name: (ROOT / f"{name}.md").read_text(encoding="utf-8") for name in ("README", "CONTRIBUTING")
+}
 RULES = yaml.safe_load((ROOT / "docker" / "rules.yml").read_text(encoding="utf-8"))
 ALERTS: list[dict[str, Any]] = [rule for group in RULES["groups"] for rule in group["rules"]]
 
-SHIPPED = {"quick-start", "replies", "goals", "explain"}
+SHIPPED = {"README", "quick-start", "replies", "goals", "explain", "python"}
 """Pages that show what the shipped model answers; the others have a tiny one, which is faster."""
 WITH_EXAMPLES = {"README", "quick-start", "explain"}
 """Pages whose service has the example replies; it takes seconds to encode them."""
@@ -47,7 +48,7 @@ OTHER_PORTS = ("8001", "8002", "6379")
 NOT_HERE = {"make", "pip", "docker", "kubectl"}
 """What a page may say that needs more than a test has."""
 
-each_page = pytest.mark.parametrize("name", PAGES)
+each_page = pytest.mark.parametrize("name", TEXTS)
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +58,10 @@ def commands() -> Iterator[Path]:
 
 
 def runnable() -> list[Any]:
-    """Pages with anything to run, and the README's tour."""
-    found = [name for name, text in PAGES.items() if any(not block.needs for block in blocks(text))]
+    """Pages with anything to run."""
+    found = [name for name, text in TEXTS.items() if any(not block.needs for block in blocks(text))]
     long = {name: pytest.mark.nightly for name in found if name in LONG}
-    return [pytest.param(name, marks=long.get(name, ())) for name in [*found, "README"]]
+    return [pytest.param(name, marks=long.get(name, ())) for name in found]
 
 
 @pytest.mark.docs
@@ -72,7 +73,7 @@ def test_page_does_what_it_says(
     tiny_encoder_folder: Callable[[EncoderKind], Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    text = PAGES.get(name, TOUR)
+    text = TEXTS[name]
     tiny = str(tiny_encoder_folder(EncoderKind.TRIPLE))
     model = str(DEFAULT_MODEL) if name in SHIPPED else tiny
     data = tmp_path / ".turnwise"
@@ -116,14 +117,14 @@ def test_shell_that_is_not_run_is_shell_and_says_why(name: str) -> None:
 
 def test_what_make_is_asked_for_is_there() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    asked = re.findall(r"^make (\w+)", "\n".join(PAGES.values()), re.MULTILINE)
+    asked = re.findall(r"^make (\w+)", "\n".join(TEXTS.values()), re.MULTILINE)
     assert asked
     assert [target for target in asked if f"\n{target}:" not in makefile] == []
 
 
 @each_page
 def test_settings_metrics_and_paths_that_a_page_names_exist(name: str) -> None:
-    text = PAGES[name].replace("TURNWISE_SESION_TTL", "")  # a slip that is shown to be refused
+    text = TEXTS[name].replace("TURNWISE_SESION_TTL", "")  # a slip that is shown to be refused
     known = {field.upper() for field in Settings.model_fields} | {"URL", "KEY"}
     assert set(re.findall(r"\bTURNWISE_([A-Z_]+[A-Z])\b", text)) <= known
     metrics = series().keys() | {name.rpartition("_")[0] for name in series()}
@@ -189,4 +190,4 @@ def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path) -> N
 
 
 def _not_run(name: str) -> list[Block]:
-    return [block for block in blocks(PAGES[name]) if block.needs]
+    return [block for block in blocks(TEXTS[name]) if block.needs]

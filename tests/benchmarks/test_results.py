@@ -16,16 +16,14 @@ def results(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("benchmarks.results")
 
 
-def test_the_table_of_the_readme_is_that_of_the_recorded_runs(results: ModuleType) -> None:
-    recorded = json.loads((ROOT / "benchmarks" / "results.json").read_text(encoding="utf-8"))
-    assert results.table(recorded) in (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def test_the_tables_of_the_page_are_those_of_the_recorded_runs(results: ModuleType) -> None:
+def test_the_figures_of_readme_and_page_are_those_of_the_recorded_runs(results: ModuleType) -> None:
     recorded = json.loads((ROOT / "benchmarks" / "results.json").read_text(encoding="utf-8"))
     page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     assert all(f"<!-- benchmarks/results.json: {name} -->\n" in page for name in results.FIGURES)
-    assert results.with_records(page, recorded) == page
+    assert results.with_figures(page, results.FIGURES, recorded) == page
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "turns a second" in results.table(results.FIRST, recorded)
+    assert results.with_figures(readme, results.FIRST, recorded) == readme
 
 
 def test_runs_of_two_commits_are_not_joined(results: ModuleType) -> None:

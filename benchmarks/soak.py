@@ -33,7 +33,7 @@ EDITABLE = 300
 """Candidates of the pool that the chats edit."""
 SESSION_SECONDS = 20
 SMALL_CACHE = "from turnwise.service.app import parts; parts._VECTOR_CACHE = 1000"
-"""The cache of vectors would fill in the second half, too: it holds the texts of an hour's turns."""
+"""Without it the cache of vectors still fills in the second half, which would look like a leak."""
 
 
 @dataclass(frozen=True, slots=True)

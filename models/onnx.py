@@ -1,15 +1,15 @@
 """ONNX Runtime: a model's export and forward pass. One text on a CPU takes half the time."""
 
 import logging
-import math
 import os
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
+import joblib
 import numpy as np
 import onnxruntime
 import torch
@@ -30,8 +30,6 @@ _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _ERRORS_ONLY = 3
 _FEW = 2
 """Texts of a batch up to which threads spin."""
-_CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
-"""Microseconds of a period, or "max", and the period (cgroup v2)."""
 
 Tokens = list[list[int]]
 """Word pieces of each text."""
@@ -90,17 +88,12 @@ def _padded(rows: Tokens, pad: int) -> NDArray[np.int64]:
 def usable_cores() -> int:
     """Return the number of cores that this process can keep busy, at least one.
 
-    That is the number of cores it may run on, limited by OMP_NUM_THREADS and by the CPU quota of
-    its control group, such as a container's: more threads would wait for each other.
+    OMP_NUM_THREADS limits it, and so does the CPU quota of a container: more threads would wait for
+    each other.
     """
-    cores = [len(os.sched_getaffinity(0))]
-    if (asked := os.environ.get("OMP_NUM_THREADS", "")).isdecimal():
-        cores.append(int(asked))
-    with suppress(OSError):
-        limit, period = _CPU_QUOTA.read_text(encoding="ascii").split()
-        if limit != "max":
-            cores.append(math.ceil(int(limit) / int(period)))
-    return max(min(cores), 1)
+    cores: int = joblib.cpu_count()
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return max(min(cores, int(asked)) if asked.isdecimal() else cores, 1)
 
 
 def _session(

@@ -136,7 +136,7 @@ class PoolFull(Conflict):
 
 
 class NamespaceFull(Conflict):
-    slug, title = "namespace-full", "Pools of the namespace have reached their limit"
+    slug, title = "namespace-full", "Namespace has reached its limit"
 
 
 class BodyTooLarge(ServiceError):

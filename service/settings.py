@@ -32,7 +32,7 @@ _REMOVED = {
 _REPORTED = (
     "max_body_bytes", "max_upload_bytes", "max_text_chars", "max_metadata_bytes", "max_turns",
     "max_candidates", "max_goals", "max_top_k", "max_pool_size",
-    "max_request_rate", "max_uploads", "max_pools", "max_pools_bytes",
+    "max_request_rate", "max_uploads", "max_sessions", "max_pools", "max_pools_bytes",
     "queue_limit", "session_ttl", "request_timeout",
 )  # fmt: skip
 
@@ -74,6 +74,8 @@ class Limits(BaseSettings):
     """Requests that a namespace may send to a replica in a second; by default any number."""
     max_uploads: PositiveInt | None = None
     """Uploads that a namespace may have at once on a replica; by default any number."""
+    max_sessions: PositiveInt | None = None
+    """Sessions of a namespace; by default any number. With it, a turn sends one more command."""
     max_pools: PositiveInt | None = None
     """Pools of a namespace; by default any number."""
     max_pools_bytes: PositiveInt | None = None

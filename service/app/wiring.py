@@ -111,6 +111,7 @@ def _services(
         dimension=encoder.dimension,
         ttl=settings.session_ttl,
         paired=encoder.kind.paired,
+        max_sessions=settings.max_sessions,
     )
     contexts = Contexts(store, encoder, timeout=timeout)
     return Services(

@@ -28,8 +28,9 @@ Rejected = Literal[
     "uploads",
     "pools",
     "pools_bytes",
+    "sessions",
 ]
-"""The last four are limits of a namespace."""
+"""The last five are limits of a namespace."""
 Dropped = Literal["cancelled", "deadline"]
 Operation = Literal[
     "session_read",

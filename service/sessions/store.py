@@ -14,6 +14,9 @@ has a place of its own: the lists `other_first` and `other_second`, and the fiel
 `meta`. Of three models, the one that was not used for longest loses its place. The lists of a model
 expire when no replica has used them for the lifetime of a session. Vectors in the second place are
 valid as of `other_epoch`, since earlier releases do not know the place and change only the epoch.
+
+Where the number of sessions is limited, a sorted set for each namespace has the ids of the live
+ones, by the second at which each expires.
 """
 
 import json
@@ -30,7 +33,12 @@ from redis.asyncio import Redis
 
 from turnwise.models.arrays import Float32
 from turnwise.models.scores import ROWS_KEPT, KeptRows
-from turnwise.service.errors import InvalidRequest, SessionNotFound, StateUnavailable
+from turnwise.service.errors import (
+    InvalidRequest,
+    NamespaceFull,
+    SessionNotFound,
+    StateUnavailable,
+)
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.sessions.turns import Turn
 from turnwise.service.state.redis import redis_errors
@@ -180,6 +188,7 @@ class SessionStore:
         dimension: int,
         ttl: int,
         paired: bool,
+        max_sessions: int | None = None,
     ) -> None:
         """Register the scripts.
 
@@ -190,14 +199,16 @@ class SessionStore:
             dimension: d, of the model's vectors.
             ttl: Seconds that a session lives after its last change.
             paired: Whether the model's rows are sums over pairs.
+            max_sessions: Most sessions of a namespace.
         """
         self._redis, self._metrics, self._ttl = redis, metrics, ttl
+        self._max_sessions = max_sessions
         self._fingerprint, self._dimension, self._paired = fingerprint, dimension, paired
-        self._read, self._commit, self._put_first = (
+        self._read, self._commit, self._put_first, self._admit = (
             redis.register_script(
                 (files("turnwise.service.sessions") / "scripts" / f"{name}.lua").read_text()
             )
-            for name in ("read_session", "commit_session", "put_first")
+            for name in ("read_session", "commit_session", "put_first", "admit_session")
         )
 
     async def read(
@@ -247,7 +258,12 @@ class SessionStore:
         return found
 
     async def commit(self, session: SessionKey, base: Session | None, change: Change) -> bool:
-        """Apply a change unless another one came since `base`; return whether it was applied."""
+        """Apply a change unless another one came since `base`; return whether it was applied.
+
+        Raises:
+            NamespaceFull: The session would be new, and the namespace has as many as it may.
+        """
+        await self._check_number(session, base)
         lists: tuple[tuple[int, list[bytes]], ...] = (
             (change.keep_turns, [_dumped(turn) for turn in change.turns]),
             (change.keep_first, _blobs(change.first)),
@@ -308,7 +324,10 @@ class SessionStore:
     async def delete(self, session: SessionKey) -> bool:
         """Delete a session; return whether there was one."""
         with redis_errors(self._metrics, "session_delete"):
-            return bool(await self._redis.unlink(*_every_key(session)))
+            deleted = bool(await self._redis.unlink(*_every_key(session)))
+            if self._max_sessions is not None:
+                await self._redis.zrem(_live_key(session.namespace), session.id)
+            return deleted
 
     async def page(
         self, namespace: str, prefix: str, cursor: str | None, *, part: str = "meta"
@@ -334,6 +353,21 @@ class SessionStore:
             raise InvalidRequest.field("is not valid any more: begin again without it", "cursor")
         ids = (key.removeprefix(start).partition("}")[0] for key in page.keys)
         return list(dict.fromkeys(ids)), page.cursor
+
+    async def _check_number(self, session: SessionKey, base: Session | None) -> None:
+        most = self._max_sessions
+        if most is None:
+            return
+        now = int(time())
+        arguments: list[str | int] = [session.id, now, now + self._ttl, "" if base else most]
+        with redis_errors(self._metrics, "session_write"):
+            admitted = await self._admit(keys=[_live_key(session.namespace)], args=arguments)
+        if not admitted:
+            self._metrics.rejected_requests.labels("sessions").inc()
+            raise NamespaceFull(
+                f"namespace '{session.namespace}' has {most} sessions, which is the limit: delete "
+                "some, or wait until some expire"
+            )
 
     def _session(self, found: _Read) -> Session | None:
         version, epoch, responder, _, fingerprint, where = found.session
@@ -400,6 +434,10 @@ def _lists(prefix: str) -> tuple[str, str]:
 
 def _keys(session: SessionKey, *parts: str) -> list[str]:
     return [f"{_KEY}{session.namespace}/{session.id}}}:{part}" for part in parts]
+
+
+def _live_key(namespace: str) -> str:
+    return f"tw:sessions:{namespace}"
 
 
 def _every_key(session: SessionKey) -> list[str]:

@@ -55,9 +55,9 @@ def serve_tenants(launch: Launch) -> Iterator[ServeTenants]:
         yield serve
 
 
-def turn(client: httpx.Client, text: str) -> httpx.Response:
+def turn(client: httpx.Client, text: str, session: str = "s") -> httpx.Response:
     body = {"speaker": "user", "text": text, "respond": False}
-    return client.post("/sessions/s/turn", json=body)
+    return client.post(f"/sessions/{session}/turn", json=body)
 
 
 def kind(response: httpx.Response) -> str:
@@ -130,6 +130,25 @@ def test_nobody_learns_from_the_cache_what_another_namespace_said(
         context = {"context": [{"speaker": "user", "text": "Secret"}], "candidates": ["a"]}
         assert client.post("/rank", json=context).is_success
     assert hits() == 0
+
+
+def test_live_sessions_of_a_namespace_are_limited(serve_tenants: ServeTenants) -> None:
+    tenants = serve_tenants(max_sessions=2)
+    for client in (tenants.flood, tenants.calm):
+        assert [kind(turn(client, "Hello", session=name)) for name in "ab"] == ["200", "200"]
+        rejected = turn(client, "Hello", session="c")
+        assert (rejected.status_code, kind(rejected)) == (409, "namespace-full")
+        assert client.get("/sessions/c").status_code == 404
+        assert kind(turn(client, "Go on.", session="a")) == "200"
+        assert client.delete("/sessions/b").is_success
+        assert kind(client.put("/sessions/c", json={})) == "200"
+        assert kind(client.put("/sessions/d", json={})) == "namespace-full"
+
+
+def test_a_session_that_expired_does_not_count(serve_tenants: ServeTenants) -> None:
+    tenants = serve_tenants(max_sessions=1, session_ttl=1)
+    assert kind(turn(tenants.calm, "Hello", session="a")) == "200"
+    eventually(lambda: kind(turn(tenants.calm, "Hello", session="b")) == "200")
 
 
 def test_pools_of_a_namespace_are_limited_in_number_and_bytes(serve_tenants: ServeTenants) -> None:

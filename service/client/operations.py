@@ -66,6 +66,8 @@ class RankOptions(AggregationOptions, total=False):
     candidates: Sequence[str | GivenCandidate]
     pool: str
     where: Where
+    repeat: Repeat
+    diversity: float
     goals: Sequence[Goal]
     avoid: Sequence[Avoided]
     fit_weight: float

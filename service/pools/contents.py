@@ -102,6 +102,10 @@ class Segment:
     def _matching(self) -> dict[str, Bitmap]:
         return {}
 
+    def knows(self, where: Filter) -> bool:
+        """Return whether it is known which candidates a filter matches."""
+        return where.source in self._matching
+
     def matching(self, where: Filter) -> Bitmap:
         """Return a bit for each place: whether a filter matches its candidate.
 
@@ -218,6 +222,10 @@ class Contents:
             for segment in (self.base, self.overlay)
             if (place := segment.by_text.get(text)) is not None
         }
+
+    def knows(self, where: Filter) -> bool:
+        """Return whether it is known which candidates a filter matches."""
+        return self.base.knows(where) and self.overlay.knows(where)
 
     def search(self, query: Float32, k: int, where: Filter | None = None) -> list[Hit]:
         """Return the k candidates with the largest inner products, best first, ties by id.

@@ -13,9 +13,11 @@ it does for one of them.
 """
 
 import json
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Self
 
 from turnwise.service.errors import InvalidRequest
@@ -27,6 +29,8 @@ _Holds = Callable[[list[Any]], bool]
 _DEEPEST = 8
 _MOST = 200
 """Conditions and values of one filter: a search may check each of them for each candidate."""
+_LONGEST = 16_000
+"""Characters of one filter, which a session keeps and each of its turns reads."""
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "gt": operator.gt,
     "gte": operator.ge,
@@ -54,13 +58,14 @@ class Filter:
     matches: _Matches
 
     @classmethod
-    def of(cls, where: Mapping[str, Any] | None) -> Self | None:
-        """Return the filter of a request, or None where it has none.
+    def of(cls, *wheres: Mapping[str, Any] | None) -> "Filter | None":
+        """Return the filter that matches where all of these do, or None where there is none.
 
         Raises:
             InvalidRequest: As `checked`.
         """
-        return None if where is None else cls.checked(where)
+        filters = [cls.checked(where) for where in wheres if where is not None]
+        return reduce(operator.and_, filters) if filters else None
 
     @classmethod
     def checked(cls, where: Mapping[str, Any]) -> Self:
@@ -69,7 +74,10 @@ class Filter:
         Raises:
             InvalidRequest: It makes no sense, or is too large. The error names the place in it.
         """
-        return cls(json.dumps(where, sort_keys=True), _Parser().filter(where, ("where",), 1))
+        source = json.dumps(where, sort_keys=True, ensure_ascii=False)
+        if len(source) > _LONGEST:
+            raise InvalidRequest.field(f"has more than {_LONGEST} characters", "where")
+        return cls(source, _Parser().filter(where, ("where",), 1))
 
     def __and__(self, other: "Filter") -> "Filter":
         """Return a filter that matches where both do."""
@@ -125,7 +133,7 @@ class _Parser:
         if name == "exists":
             if not isinstance(given, bool):
                 raise InvalidRequest.field("should be true or false", *loc)
-            self._count(loc)
+            self._counted(given, loc)
             return lambda values: bool(values) is given
         if name == "in":
             if not isinstance(given, list) or not given:
@@ -134,24 +142,29 @@ class _Parser:
         if name == "not":
             among = _among([self._value(given, loc)])
             return lambda values: not among(values)
-        raise InvalidRequest.field(f"should be one of {', '.join(_CONDITIONS)}", *loc)
+        conditions = ", ".join(_CONDITIONS)
+        inner = ".".join(str(part) for part in loc[-2:])
+        raise InvalidRequest.field(
+            f"is no condition ({conditions}); for a field inside of an object write '{inner}'", *loc
+        )
 
     def _value(self, value: object, loc: tuple[str | int, ...]) -> object:
         if isinstance(value, dict | list):
             raise InvalidRequest.field("should be a string, a number, true, false or null", *loc)
-        self._count(loc)
-        return value
+        return self._counted(value, loc)
 
     def _bound(self, value: object, loc: tuple[str | int, ...]) -> object:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise InvalidRequest.field("should be a number or a string", *loc)
-        self._count(loc)
-        return value
+        return self._counted(value, loc)
 
-    def _count(self, loc: tuple[str | int, ...]) -> None:
+    def _counted(self, value: object, loc: tuple[str | int, ...]) -> object:
         self._left -= 1
         if self._left < 0:
             raise InvalidRequest.field(f"a filter has at most {_MOST} values", *loc)
+        if isinstance(value, float) and not math.isfinite(value):  # 1e999 is JSON
+            raise InvalidRequest.field("is too large a number", *loc)
+        return value
 
 
 def _values(found: Any, path: Sequence[str]) -> list[Any]:  # noqa: ANN401 - any JSON

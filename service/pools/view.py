@@ -15,7 +15,8 @@ from turnwise.service.pools.workers import Workers
 from turnwise.service.wire.fields import EncoderName
 
 INLINE = 4000
-"""Up to this size, a search takes less time than handing it to another thread."""
+"""Up to this size, a search takes less time than handing it to another thread, unless a new filter
+must be evaluated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class PoolView:
             ValueError: The query is not a finite vector of d numbers.
         """
         with self.metrics.stage("search"):
-            if self.size <= INLINE:
+            if self.size <= INLINE and (where is None or self.contents.knows(where)):
                 return self.contents.search(query, top_k, where)
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(

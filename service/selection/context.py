@@ -17,6 +17,7 @@ from turnwise.service.sessions.store import SessionKey, SessionStore
 from turnwise.service.sessions.turns import Turn, utterances
 from turnwise.service.sessions.update import NewVectors, Update
 from turnwise.service.wire.fields import RESPONDER, Aggregated, OptionalContext, Repeat
+from turnwise.service.wire.filters import Where
 
 _TEXTS_OF_A_TURN = 8
 """Most texts that take the critical lane; a longer context that must be encoded again does not."""
@@ -33,12 +34,16 @@ class Context:
         responder: The speaker who will say the candidates.
         first: [B1] of the leading utterances, relative to the responder; maybe none.
         encoded: Their [B2] likewise, or their [AFTER] of a model with heads.
+        turns: The turns that the utterances join.
+        where: The filter of the session; None matches all candidates.
     """
 
     utterances: tuple[Utterance, ...]
     responder: str
     first: Float32
     encoded: Float32
+    turns: Sequence[Turn]
+    where: Where | None = None
 
     @property
     def texts(self) -> list[str]:
@@ -107,10 +112,17 @@ class Contexts:
         """
         if request.session_id is None:
             turns = [Turn(turn.speaker, turn.text, 0.0) for turn in request.context or ()]
-            return Context(utterances(turns), RESPONDER, self._none, self._none)
+            return Context(utterances(turns), RESPONDER, self._none, self._none, turns)
         key = SessionKey(namespace, request.session_id)
         session = await self._sessions.found(key, encoded=True)
-        return Context(utterances(session.turns), session.responder, session.first, session.encoded)
+        return Context(
+            utterances(session.turns),
+            session.responder,
+            session.first,
+            session.encoded,
+            session.turns,
+            session.where,
+        )
 
     async def encode(self, context: Context, target_speaker: str) -> tuple[Float32, Float32]:
         """Return [B1] and [B2], both (n, d), relative to the speaker of a target.
@@ -165,10 +177,11 @@ class Contexts:
         texts = [utterance.text for utterance in update.utterances]
         return EncodedContext(texts, new.rows, first, second)
 
-    async def said(self, update: Update, repeat: Repeat) -> Said:
-        """Return what the responder has said after an update, as far as it must not be repeated."""
-        turns = () if repeat is True else update.turns
-        texts = frozenset(turn.text for turn in turns if turn.speaker == update.responder)
+    async def said(self, turns: Sequence[Turn], responder: str, repeat: Repeat) -> Said:
+        """Return what the responder has said in these turns and must not be offered again."""
+        if repeat is True:
+            return Said(frozenset(), self._none)
+        texts = frozenset(turn.text for turn in turns if turn.speaker == responder)
         if repeat != "near" or not texts:
             return Said(texts, self._none)
         return Said(texts, await self.encode_texts([RoleText(t, Role.AFTER) for t in texts]))

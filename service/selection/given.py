@@ -24,6 +24,7 @@ class Candidates:
         speakers: Who would say each.
         metadata: Of candidates of a pool.
         after: (C, d) their vectors, if they are of a pool of the encoder.
+        compared: (C, d) vectors to compare them with each other, where diversity asks for that.
     """
 
     ids: list[str | None]
@@ -31,6 +32,7 @@ class Candidates:
     speakers: list[str]
     metadata: list[dict[str, Any]] | None = None
     after: Float32 | None = None
+    compared: Float32 | None = None
 
 
 @dataclass(frozen=True, slots=True)

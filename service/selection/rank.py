@@ -25,7 +25,14 @@ from turnwise.service.selection.given import (
 )
 from turnwise.service.selection.pairwise import Pairwise
 from turnwise.service.selection.rerank import Reranking
-from turnwise.service.selection.select import check_explained, pairwise_of, selected
+from turnwise.service.selection.select import (
+    best,
+    check_compared,
+    check_explained,
+    found,
+    pairwise_of,
+    selected,
+)
 from turnwise.service.wire.fields import GivenTurn
 from turnwise.service.wire.pools import PoolVersion, SearchRequest, Selected
 from turnwise.service.wire.ranking import (
@@ -81,21 +88,23 @@ class Ranking:
         """Rank candidates; with goals by Σ weight · eq. 4 + fit_weight · next-utterance score.
 
         Of a pool, the best candidates by the next-utterance score are ranked: the short list, or
-        `top_k` of them if that is more.
+        `top_k` of them if that is more. The filter of the session applies to them as well.
 
         Raises:
             SessionNotFound: There is no such session.
             PoolNotFound: There is no such pool.
             InvalidRequest: There is neither a context nor a goal, no such re-ranker, nothing that
-                could be explained, too much to compare, or the filter makes no sense.
+                could be explained, too much to compare, the filter makes no sense, or an option
+                needs a pool or another one.
             Conflict: The session has no utterance, and there is no goal.
             ServiceError: Reading, encoding or searching failed.
         """
         timings = Timings(self._metrics, "encode", "state", "retrieve", "rerank")
         self._reranking.check(request.rerank, explain=request.explain)
-        where = Filter.of(request.where)
+        _check_of_pool(request)
         with timings.stage("state"):
             context = await self._contexts.read(namespace, request)
+        where = Filter.of(request.where, context.where)
         if not context.utterances and (request.pool or not request.goals):
             raise empty_context(request)
         aggregation = aggregation_of(request, self._encoder.aggregation)
@@ -212,10 +221,12 @@ class Ranking:
         pairwise = pairwise_of(view, self._pairwise)
         if not request.rerank:
             check_explained(view, explain=request.explain)
+        check_compared(view, request.repeat)
         with asked.timings.stage("encode"):
             query = await (pairwise.query(context.texts) if pairwise else self._query(asked))
+            said = await self._contexts.said(context.turns, context.responder, request.repeat)
         with asked.timings.stage("retrieve"):
-            hits = await view.search(query, count, asked.where)
+            hits = await found(view, query, count, said, asked.where)
         ids = [hit.candidate.id for hit in hits]
         scored = not request.rerank and (pairwise is not None or asked.sums_rows)
         unread = scored and not (request.goals or request.avoid)
@@ -225,6 +236,7 @@ class Ranking:
             [context.responder] * len(hits),
             [hit.candidate.metadata for hit in hits],
             after=None if pairwise or unread else view.vectors(ids),
+            compared=view.vectors(ids) if request.diversity else None,
         )
         if scored:
             of_search = NextUtteranceScores(np.array([hit.score for hit in hits], np.float32))
@@ -261,6 +273,14 @@ class Ranking:
             )
 
 
+def _check_of_pool(request: RankRequest) -> None:
+    """Reject options for the candidates of a pool where the request gives candidates."""
+    for name in ("where", "repeat", "diversity"):
+        asked = getattr(request, name) != RankRequest.model_fields[name].default
+        if asked and request.pool is None:
+            raise InvalidRequest.field("is for the candidates of a pool: name a pool", name)
+
+
 def _probability(logit: float) -> float:
     return 0.5 + 0.5 * math.tanh(logit / 2)  # the logistic function, without its overflow
 
@@ -281,16 +301,18 @@ def _ranking(
     goals: Float32,
     over: NDArray[np.bool_],
 ) -> list[Ranked]:
-    """Return the candidates by decreasing score, without the rejected ones."""
+    """Return the candidates by score, or also by diversity, without the rejected ones."""
     weights = np.array([goal.weight for goal in request.goals])
     scores: Float64 = goals @ weights if request.goals else np.zeros(len(candidates.texts))
     if fit is not None:
         scores = scores + (request.fit_weight if request.goals else 1.0) * fit.scores
-    kept = [place for place in np.argsort(-scores, kind="stable") if not over[place].any()]
+    kept = np.flatnonzero(~over.any(axis=1))
+    compared = None if candidates.compared is None else candidates.compared[kept]
+    places = kept[best(scores[kept], request.top_k or len(kept), compared, request.diversity)]
     parts = fit.contributions if fit else None
     return [
         Ranked.model_construct(
-            index=int(place),
+            index=place,
             id=candidates.ids[place],
             text=candidates.texts[place],
             score=float(scores[place]),
@@ -299,7 +321,7 @@ def _ranking(
             metadata=candidates.metadata[place] if candidates.metadata else None,
             contributions=None if parts is None else parts[place].tolist(),
         )
-        for place in kept[: request.top_k]
+        for place in places.tolist()
     ]
 
 

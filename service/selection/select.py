@@ -14,7 +14,7 @@ from turnwise.service.pools import Filter, Hit, PoolView
 from turnwise.service.selection.context import EncodedContext, Said
 from turnwise.service.selection.pairwise import Pairwise
 from turnwise.service.selection.rerank import Reranking
-from turnwise.service.wire.fields import RerankerName
+from turnwise.service.wire.fields import Repeat, RerankerName
 from turnwise.service.wire.pools import Selected
 
 _PAIRS = 1 << 21
@@ -40,6 +40,7 @@ class Choice:
         explain: Whether to return contributions.
         rerank: The re-ranker that orders the short list, if any.
         where: Leaves out the candidates that it does not match.
+        repeat: Whether replies may be returned that the responder has said.
         exclude: Ids of candidates that must not be returned.
         diversity: Of `most_diverse`.
     """
@@ -49,6 +50,7 @@ class Choice:
     explain: bool
     rerank: RerankerName | None
     where: Filter | None
+    repeat: Repeat
     exclude: frozenset[str]
     diversity: float
 
@@ -97,7 +99,7 @@ class Selector:
         """
         if pairwise := pairwise_of(view, self._pairwise):
             check_explained(view, explain=choice.explain)
-            _check_compared(view, said)
+            check_compared(view, choice.repeat)
             with timings.stage("encode"):
                 query = await pairwise.query(context.texts)
         else:
@@ -105,7 +107,7 @@ class Selector:
         by_pairs = choice.by_pairs and not (choice.rerank or pairwise)
         count = self._count(choice, len(context.texts), by_pairs=by_pairs)
         with timings.stage("retrieve"):
-            hits = await _found(view, query, count, said, choice)
+            hits = await found(view, query, count, said, choice.where, choice.exclude)
         if not hits:
             return []
         scores = np.array([hit.score for hit in hits])
@@ -114,7 +116,7 @@ class Selector:
             reranked = await self._reranking.scores(context.texts, texts, timings)
             scores = reranked.astype(np.float64)
         if not (by_pairs or choice.diversity):
-            return _selected(hits, scores, _best(scores, choice.top_k))
+            return _selected(hits, scores, best(scores, choice.top_k))
         with timings.stage("rerank", metric="rerank"):
             vectors = view.vectors([hit.candidate.id for hit in hits])
             pairs = context.pairs if by_pairs else None
@@ -130,17 +132,22 @@ class Selector:
         return choice.top_k
 
 
-async def _found(
-    view: PoolView, query: Float32, count: int, said: Said, choice: Choice
+async def found(  # noqa: PLR0917
+    view: PoolView,
+    query: Float32,
+    count: int,
+    said: Said,
+    where: Filter | None,
+    exclude: frozenset[str] = frozenset(),
 ) -> list[Hit]:
     """Return the best candidates of a pool that may be offered, best first."""
-    searched = count + len(choice.exclude) + min(len(said.texts), _SPARE)
+    searched = count + len(exclude) + min(len(said.texts), _SPARE)
     while True:
-        hits = await view.search(query, searched, choice.where)
+        hits = await view.search(query, searched, where)
         offered = [
             hit
             for hit in hits
-            if hit.candidate.id not in choice.exclude and hit.candidate.text not in said.texts
+            if hit.candidate.id not in exclude and hit.candidate.text not in said.texts
         ]
         if len(said.after) and offered:
             vectors = view.vectors([hit.candidate.id for hit in offered])
@@ -173,8 +180,13 @@ def check_explained(view: PoolView, *, explain: bool) -> None:
         )
 
 
-def _check_compared(view: PoolView, said: Said) -> None:
-    if len(said.after):
+def check_compared(view: PoolView, repeat: Repeat) -> None:
+    """Reject a request to leave out what is near to a reply, of a pool that cannot tell.
+
+    Raises:
+        InvalidRequest: The pool is of the pairwise model.
+    """
+    if repeat == "near" and view.encoder_name == "pairwise":
         raise InvalidRequest.field(
             f"'near' cannot compare the candidates of pool '{view.name}' with what was said: "
             "another model encodes them",
@@ -182,9 +194,21 @@ def _check_compared(view: PoolView, said: Said) -> None:
         )
 
 
-def _best(scores: Float64, top_k: int) -> list[int]:
-    best: list[int] = np.argsort(-scores, kind="stable")[:top_k].tolist()
-    return best
+def best(
+    scores: Float64, top_k: int, vectors: Float32 | None = None, diversity: float = 0.0
+) -> list[int]:
+    """Return the places of the best of C candidates, best first.
+
+    Args:
+        scores: (C,).
+        top_k: Number of places; all of them if there are fewer.
+        vectors: (C, d) unit rows, which diversity compares.
+        diversity: Of `most_diverse`.
+    """
+    if diversity and vectors is not None and len(scores):
+        return most_diverse(scores, vectors, diversity, top_k)
+    places: list[int] = np.argsort(-scores, kind="stable")[:top_k].tolist()
+    return places
 
 
 def _ordered(
@@ -197,13 +221,11 @@ def _ordered(
     """Return the best hits, scored and explained by the pairs of a context if these are given."""
     if pairs and choice.aggregation.name == "max_sim":
         scores = choice.aggregation.scores(*pairs, vectors).astype(np.float64)
-    best = _best(scores, choice.top_k)
-    if choice.diversity:
-        best = most_diverse(scores, vectors, choice.diversity, choice.top_k)
+    places = best(scores, choice.top_k, vectors, choice.diversity)
     parts = None
     if pairs and choice.explain:
-        parts = choice.aggregation.contributions(*pairs, vectors[best]).T.tolist()
-    return _selected(hits, scores, best, parts)
+        parts = choice.aggregation.contributions(*pairs, vectors[places]).T.tolist()
+    return _selected(hits, scores, places, parts)
 
 
 def _selected(

@@ -28,7 +28,7 @@ from turnwise.service.errors import IdempotencyMismatch, ServiceError, SessionFu
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Filter, Pools, PoolView
-from turnwise.service.selection.context import Contexts, aggregation_of, context_inputs
+from turnwise.service.selection.context import Contexts, Said, aggregation_of, context_inputs
 from turnwise.service.selection.deadline import deadline
 from turnwise.service.selection.rerank import Reranking
 from turnwise.service.selection.select import Choice, Selector
@@ -106,6 +106,7 @@ class Turns:
                 explain=request.explain,
                 rerank=request.rerank,
                 where=Filter.of(request.where),
+                repeat=request.repeat,
                 exclude=frozenset(request.exclude),
                 diversity=request.diversity,
             ),
@@ -135,7 +136,7 @@ class Turns:
         view = await self._view(asked, update.responder)
         with asked.timings.stage("encode"):
             new = await self._contexts.encode_update(update)
-            said = await self._contexts.said(update, asked.request.repeat) if view else None
+            said = await self._said(asked, update) if view else None
         selected: list[Selected] = []
         if view and said:
             context = await self._contexts.context(update, new, pairs=asked.choice.pairs_read)
@@ -173,6 +174,9 @@ class Turns:
         turn = Turn(request.speaker, request.text, time())
         responder = base.responder if base else RESPONDER
         return Update(base, (*before, turn), responder)
+
+    async def _said(self, asked: "_Asked", update: Update) -> Said:
+        return await self._contexts.said(update.turns, update.responder, asked.choice.repeat)
 
     async def _view(self, asked: "_Asked", responder: str) -> PoolView | None:
         """Return the pool to select from; None where no candidates are returned."""

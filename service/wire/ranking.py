@@ -10,7 +10,9 @@ from turnwise.service.wire.fields import (
     Finite,
     Name,
     OptionalContext,
+    Repeat,
     RerankerName,
+    Share,
     Speaker,
     Text,
     Value,
@@ -79,6 +81,11 @@ class RankRequest(OptionalContext, Aggregated):
     """A pool, instead of `candidates`: its candidates with the best next-utterance scores."""
     where: Where | None = None
     """A filter: only candidates of the pool whose metadata match it are ranked."""
+    repeat: Repeat = True
+    """Whether replies of the pool may be ranked that the responder has said, word for word; `near`
+    also leaves out replies that are close to one of those."""
+    diversity: Share = 0.0
+    """How much candidates of the pool must differ from each other, as for a turn."""
     goals: list[Goal] = Field(default=[])
     avoid: list[Avoided] = Field(default=[])
     fit_weight: Weight = 0.0
@@ -96,8 +103,6 @@ class RankRequest(OptionalContext, Aggregated):
             raise ValueError("give either candidates or pool")
         if self.session_id is None and self.context is None:
             raise ValueError("give either session_id or context")
-        if self.where is not None and self.pool is None:
-            raise ValueError("where filters the candidates of a pool, and there is none")
         return self
 
     @property
@@ -137,7 +142,10 @@ class Rejected(Value):
 
 
 class RankAnswer(Value):
-    """Candidates by decreasing score; equal scores keep the order of the request."""
+    """Candidates by decreasing score; equal scores keep the order of the request.
+
+    With diversity, in the order in which they were chosen.
+    """
 
     ranking: list[Ranked]
     rejected: list[Rejected]

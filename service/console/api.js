@@ -29,13 +29,15 @@ const WORDS = {
 export class ApiError extends Error {
   /**
    * @param {string} message
-   * @param {{status?: number, kind?: string, retryAfter?: number}} facts `status` 0: no answer
+   * @param {{status?: number, kind?: string, retryAfter?: number, field?: string}} facts `status`
+   *   0: no answer; `field`: the first wrong field of the request
    */
-  constructor(message, { status = 0, kind = "unreachable", retryAfter = 0 } = {}) {
+  constructor(message, { status = 0, kind = "unreachable", retryAfter = 0, field = "" } = {}) {
     super(message);
     this.status = status;
     this.kind = kind;
     this.retryAfter = retryAfter;
+    this.field = field;
   }
 }
 
@@ -152,7 +154,8 @@ function problem(document, retryAfter) {
   const detail = kind in WORDS && kind !== "forbidden" ? "" : specifics(document);
   const { status } = document;
   if (status === 401) window.dispatchEvent(new Event("keyneeded"));
-  return new ApiError(`${words} ${detail}`.trim(), { status, kind, retryAfter });
+  const field = document.errors?.[0]?.loc[1];
+  return new ApiError(`${words} ${detail}`.trim(), { status, kind, retryAfter, field });
 }
 
 /** Name the wrong fields: "candidate 4, text: should not be empty." */

@@ -29,10 +29,17 @@ function draw() {
 function nothing() {
   const { turns, awaited, answer, settings } = session;
   if (!turns.length) return "Nothing has been said yet.";
-  if (awaited && answer) return `The pool “${settings.pool}” has no candidates.`;
+  if (awaited && answer) return noCandidates(settings.pool);
   return awaited
     ? "No candidates: ask again, or write a reply."
     : "Say something as the user for new candidates.";
+}
+
+/** Why there are no candidates. */
+export function noCandidates(pool) {
+  return session.selective
+    ? `The pool “${pool}” has no candidates that match the filters and were not said.`
+    : `The pool “${pool}” has no candidates.`;
 }
 
 function facts(answer, turns) {

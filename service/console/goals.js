@@ -102,6 +102,7 @@ async function update() {
     goals,
     avoid,
     fit_weight,
+    ...session.offered,
     ...session.aggregated,
   };
   const question = JSON.stringify([body, turns.length, session.answer?.pool]);

@@ -4,7 +4,8 @@ import { call, key } from "./api.js";
 import { startCandidates } from "./candidates.js";
 import { startChat } from "./chat.js";
 import { session } from "./session.js";
-import { byId } from "./dom.js";
+import { byId, decimals } from "./dom.js";
+import { filtered, filterIn, showFilter } from "./filters.js";
 import { startGoals } from "./goals.js";
 import { startHeatMap } from "./heat.js";
 import { startLatency } from "./latency.js";
@@ -15,6 +16,8 @@ import { startScores } from "./scores.js";
 import { startUpload } from "./upload.js";
 
 const HEALTH_MS = { ready: 5000, other: 1000 };
+/** @type {Record<string, boolean | "near">} */
+const REPEATS = { false: false, near: "near", true: true };
 const VIEWS = ["replies", "goals", "plan", "pools", "latency"];
 
 for (const start of [
@@ -79,14 +82,18 @@ function startViews() {
 function startSettings() {
   const form = byId("settings");
   const [field, aggregation] = [byId("session"), byId("aggregation")];
+  const [where, carried] = [byId("where"), byId("session-where")];
   form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("change", (event) => {
+  form.addEventListener("input", ({ target }) => {
+    if (target.type === "range")
+      target.nextElementSibling.textContent = decimals(Number(target.value), 2);
+  });
+  form.addEventListener("change", ({ target }) => {
     if (!form.reportValidity()) return;
-    const work =
-      event.target === field
-        ? () => session.open(field.value)
-        : () => session.choose(chosen());
-    attempt(work);
+    if (target === field) attempt(() => session.open(field.value));
+    else if (target === carried)
+      attempt(() => filtered(carried, () => session.carry(filterIn(carried))));
+    else attempt(() => session.choose(chosen()));
   });
   byId("new-session").addEventListener("click", () => {
     session.begin();
@@ -96,6 +103,11 @@ function startSettings() {
     const { settings } = session;
     if (document.activeElement !== field) field.value = session.name;
     aggregation.value = settings.aggregation;
+    byId("repeat").value = String(settings.repeat);
+    byId("diversity").value = String(settings.diversity);
+    byId("diversity-words").textContent = decimals(settings.diversity, 2);
+    showFilter(where, settings.where);
+    showFilter(carried, session.where);
     if (byId("pool").options.length) byId("pool").value = settings.pool;
     byId("last-rows-label").hidden = settings.aggregation !== "last_rows";
     for (const [id, number] of [
@@ -112,6 +124,9 @@ const chosen = () => ({
   aggregation: byId("aggregation").value,
   lastRows: Number(byId("last-rows").value) || 1,
   topK: Number(byId("top-k").value) || 1,
+  where: filterIn(byId("where")),
+  repeat: REPEATS[byId("repeat").value],
+  diversity: Number(byId("diversity").value),
 });
 
 function startKey() {

@@ -1,5 +1,6 @@
 /** The ranking toward goals: lines show how candidates move, and a list the rejected ones. */
 
+import { noCandidates } from "./candidates.js";
 import { use } from "./chat.js";
 import { session } from "./session.js";
 import { announce, byId, decimals, empty, h, svg } from "./dom.js";
@@ -21,7 +22,7 @@ export function clearMoves(words) {
  */
 export function drawMoves({ ranking, rejected }, { goals, avoid, pool }) {
   if (!ranking.length && !rejected.length)
-    return clearMoves(`The pool “${pool}” has no candidates.`);
+    return clearMoves(noCandidates(pool));
   const byIndex = [...ranking, ...rejected].sort((a, b) => a.index - b.index);
   const out = new Set(rejected.map(({ index }) => index));
   const before = byIndex.slice(0, SHOWN);

@@ -1,14 +1,16 @@
-/** Error messages, and questions before a deletion. */
+/** Error messages, at their field where there is one, and questions before a deletion. */
 
 import { byId, h } from "./dom.js";
 
 const STAYS_MS = 12000;
 
-/** Show an error for a while, or until it is dismissed. */
+/** Show an error at the setting that it is about; others for a while, or until dismissed. */
 export function show(error) {
   if (error?.name === "AbortError") return;
   if (!error?.status && error?.kind !== "unreachable") console.error(error);
   const words = error?.message ?? String(error);
+  const field = error?.field && byId("settings").elements.namedItem(error.field);
+  if (field) return wrong(field, words);
   for (const old of byId("problems").children) if (old.dataset.words === words) old.remove();
   const notice = h(
     "div.problem",
@@ -22,6 +24,20 @@ export function show(error) {
   );
   byId("problems").append(notice);
   setTimeout(() => notice.remove(), STAYS_MS);
+}
+
+/** Show an error at its field until the field changes. */
+export function wrong(field, words) {
+  right(field);
+  field.ariaInvalid = "true";
+  field.after(h("small.wrong", { role: "alert" }, words));
+  field.addEventListener("input", () => right(field), { once: true });
+}
+
+/** Remove the error of a field. */
+export function right(field) {
+  field.ariaInvalid = null;
+  field.parentNode.querySelector(".wrong")?.remove();
 }
 
 /** Dismiss errors that no longer hold. */

@@ -3,11 +3,12 @@
 import { call, path } from "./api.js";
 import { session } from "./session.js";
 import { announce, byId, decimals, empty, h, fileSize, setOptions, thousands } from "./dom.js";
+import { filtered, filterIn } from "./filters.js";
 import { attempt, confirmed, submitted } from "./notices.js";
 
 export function startPools() {
   byId("pools-refresh").addEventListener("click", () => attempt(refreshPools));
-  submitted("search-form", search);
+  submitted("search-form", () => filtered(byId("search-where"), search));
 }
 
 /** Read the list of pools again, and update every place that shows it. */
@@ -101,14 +102,15 @@ async function drop(name, size) {
 
 async function search() {
   const pool = byId("search-pool").value;
-  const body = { text: byId("search-text").value, top_k: 10 };
+  const where = filterIn(byId("search-where"));
+  const body = { text: byId("search-text").value, top_k: 10, where };
   const { candidates } = await call("POST", `${path("pools", pool)}/search`, {
     body,
     repeatable: true,
   });
   byId("found").replaceChildren(...candidates.map((candidate) => hit(pool, candidate)));
-  if (!candidates.length)
-    byId("found").append(h("li", {}, empty(`The pool “${pool}” has no candidates.`)));
+  const none = `The pool “${pool}” has no candidates${where ? " that match the filter" : ""}.`;
+  if (!candidates.length) byId("found").append(h("li", {}, empty(none)));
   announce(`${candidates.length} found`);
 }
 

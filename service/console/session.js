@@ -11,7 +11,8 @@ import { ApiError, call, path, unique } from "./api.js";
  * @typedef {{speaker: string, text: string, turn: number}} Turn
  * @typedef {{id: string, text: string, score: number, metadata?: object, contributions?: number[]}}
  *   Candidate
- * @typedef {{pool: string, aggregation: string, lastRows: number, topK: number}} Settings
+ * @typedef {{pool: string, aggregation: string, lastRows: number, topK: number,
+ *   where: object | null, repeat: boolean | "near", diversity: number}} Settings
  */
 
 const STORED = "turnwise.session";
@@ -30,7 +31,17 @@ class Session extends EventTarget {
   /** @type {string | null} Id of the selected candidate. */
   selected = null;
   /** @type {Settings} */
-  settings = { pool: "default", aggregation: "", lastRows: 2, topK: 6 };
+  settings = {
+    pool: "default",
+    aggregation: "",
+    lastRows: 2,
+    topK: 6,
+    where: null,
+    repeat: false,
+    diversity: 0,
+  };
+  /** @type {object | null} The filter that the session carries. */
+  where = null;
   /** @type {Set<string>} Pools whose scores have no contributions. */
   unexplained = new Set();
   /** @type {Map<string, string>} Candidates that were among the best, the newest last. */
@@ -69,6 +80,18 @@ class Session extends EventTarget {
     return aggregation === "last_rows" ? { aggregation, last_rows: lastRows } : { aggregation };
   }
 
+  /** Which candidates may be offered, as fields of a request. */
+  get offered() {
+    const { where, repeat, diversity } = this.settings;
+    return { where, repeat, diversity };
+  }
+
+  /** Whether candidates of the pool may be left out. */
+  get selective() {
+    const said = this.turns.some(({ speaker }) => speaker === this.responder);
+    return Boolean(this.where || this.settings.where || (said && this.settings.repeat !== true));
+  }
+
   /** Open the session that this tab had open, or begin a new one. */
   async resume() {
     const stored = JSON.parse(sessionStorage.getItem(STORED) ?? "{}");
@@ -93,6 +116,7 @@ class Session extends EventTarget {
     Object.assign(this, {
       name: `console-${unique(4)}`,
       responder: "bot",
+      where: null,
       seen: new Map(),
       turns: [],
     });
@@ -113,6 +137,18 @@ class Session extends EventTarget {
   async choose(changes) {
     if (changes.pool && changes.pool !== this.settings.pool) this.seen.clear();
     Object.assign(this.settings, changes);
+    this.#changed();
+    if (this.awaited) await this.rank();
+  }
+
+  /** Let the session carry a filter from now on; null removes it. */
+  async carry(where) {
+    await this.#opened;
+    const name = this.name;
+    const body = { where };
+    const found = await call("PUT", path("sessions", name), { body, repeatable: true });
+    if (name !== this.name) return;
+    this.where = found.where;
     this.#changed();
     if (this.awaited) await this.rank();
   }
@@ -155,7 +191,7 @@ class Session extends EventTarget {
     const asked = ++this.#asked;
     const { explain, name: session_id } = this;
     const { pool, topK: top_k } = this.settings;
-    const body = { session_id, pool, top_k, explain, ...this.aggregated };
+    const body = { session_id, pool, top_k, explain, ...this.offered, ...this.aggregated };
     const turn = this.turns.length;
     const answer = await call("POST", "rank", { body, repeatable: true });
     if (asked !== this.#asked || turn !== this.turns.length) return;
@@ -175,16 +211,14 @@ class Session extends EventTarget {
     for (const id of ids) this.seen.delete(id);
   }
 
-  /** Return the attempt that was not acknowledged, if it is the same turn, or a new one. */
+  /** Return the attempt that was not acknowledged, if it is the same request, or a new one. */
   #attempt(speaker, text) {
-    const expected = this.turns.length + 1;
-    const same = this.#unsent?.body;
-    if (same?.text === text && same.speaker === speaker && same.expected_turn === expected) {
-      return this.#unsent;
-    }
     const { pool, topK } = this.settings;
+    const expected = this.turns.length + 1;
     const fields = { pool, top_k: topK, explain: this.explain, expected_turn: expected };
-    this.#unsent = { key: unique(), body: { speaker, text, ...fields, ...this.aggregated } };
+    const body = { speaker, text, ...fields, ...this.offered, ...this.aggregated };
+    if (JSON.stringify(body) !== JSON.stringify(this.#unsent?.body))
+      this.#unsent = { key: unique(), body };
     return this.#unsent;
   }
 
@@ -224,11 +258,12 @@ class Session extends EventTarget {
       const found = await call("GET", path("sessions", name));
       if (name !== this.name) return;
       this.responder = found.responder;
+      this.where = found.where;
       this.turns = found.transcript;
       this.#arrived();
     } catch (error) {
       if (error.kind !== "session-not-found") throw error;
-      if (name === this.name) Object.assign(this, { responder: "bot", turns: [] });
+      if (name === this.name) Object.assign(this, { responder: "bot", where: null, turns: [] });
     }
     if (!this.current) this.#answered([], null);
   }

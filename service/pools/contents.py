@@ -227,6 +227,11 @@ class Contents:
         """Return whether it is known which candidates a filter matches."""
         return self.base.knows(where) and self.overlay.knows(where)
 
+    def evaluate(self, where: Filter) -> None:
+        """Find out which candidates a filter matches; of a large pool, this takes seconds."""
+        for segment in (self.base, self.overlay):
+            segment.matching(where)
+
     def search(self, query: Float32, k: int, where: Filter | None = None) -> list[Hit]:
         """Return the k candidates with the largest inner products, best first, ties by id.
 

@@ -15,8 +15,7 @@ from turnwise.service.pools.workers import Workers
 from turnwise.service.wire.fields import EncoderName
 
 INLINE = 4000
-"""Up to this size, a search takes less time than handing it to another thread, unless a new filter
-must be evaluated."""
+"""Up to this size, a search takes less time than handing it to another thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +46,11 @@ class PoolView:
             ValueError: The query is not a finite vector of d numbers.
         """
         with self.metrics.stage("search"):
-            if self.size <= INLINE and (where is None or self.contents.knows(where)):
-                return self.contents.search(query, top_k, where)
             loop = asyncio.get_running_loop()
+            if where and not self.contents.knows(where):
+                await loop.run_in_executor(self.workers.filters, self.contents.evaluate, where)
+            if self.size <= INLINE:
+                return self.contents.search(query, top_k, where)
             return await loop.run_in_executor(
                 self.workers.search, self.contents.search, query, top_k, where
             )

@@ -20,11 +20,15 @@ _log = logging.getLogger("turnwise.pools")
 
 
 class Workers:
-    """A thread for searches, with helpers; one for edits; one for each index that is built."""
+    """A thread for searches, with helpers; one for new filters; one for edits; one for each index.
+
+    A new filter of a large pool takes seconds, for which others must not wait.
+    """
 
     def __init__(self, search_threads: int) -> None:
         self._threads = search_threads
         self.search = ThreadPoolExecutor(1, "pool-search", one_thread)
+        self.filters = ThreadPoolExecutor(1, "pool-filter")
         self._parts = ThreadPoolExecutor(max(1, search_threads - 1), "pool-part", one_thread)
         self._edits = ThreadPoolExecutor(1, "pool-edit", one_thread)
         one_thread()  # the event loop's own thread searches small pools
@@ -54,7 +58,7 @@ class Workers:
 
     def close(self) -> None:
         """Let the threads end."""
-        for executor in (self.search, self._parts, self._edits):
+        for executor in (self.search, self.filters, self._parts, self._edits):
             executor.shutdown(wait=False, cancel_futures=True)
 
 

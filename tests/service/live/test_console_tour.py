@@ -91,6 +91,19 @@ class Console:
         expect(self.page.get_by_role("alert").filter(has_text=words)).to_be_visible()
 
 
+def with_metadata(live: Live) -> None:
+    """Give the replies of the pool a place, and a topic in turn."""
+    items = [
+        {"id": f"r{n}", "text": text, "metadata": {"place": n, "topic": ["even", "odd"][n % 2]}}
+        for n, text in enumerate(REPLIES)
+    ]
+    live.ok(live.http.put("/pools/default/candidates", json=items))
+
+
+def by_score(candidates: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(candidates, key=lambda one: -one["score"])
+
+
 OpenConsole = Callable[..., Console]
 
 
@@ -509,6 +522,119 @@ def test_a_reload_goes_on_where_the_session_stands(console: Console) -> None:
     console.page.get_by_role("button", name="New session").click()
     expect(console.posts).to_have_count(0)
     assert console.session != session
+
+
+def test_filters_of_the_turns_and_of_the_session_hold_and_wrong_ones_say_why(
+    console: Console,
+) -> None:
+    with_metadata(console.live)
+    console.say("Hello there")
+    ids = console.page.locator("#candidates .reply")
+    expect(ids).to_have_count(6)
+    where, carried = console.page.locator("#where"), console.page.locator("#session-where")
+    where.fill('{"topic": {"like": "even"}}')
+    where.press("Enter")
+    expect(console.page.get_by_role("alert")).to_contain_text("topic, like: is no condition")
+    expect(where).to_have_attribute("aria-invalid", "true")
+    where.fill('{"topic": "even"}')
+    where.press("Enter")
+    expect(ids).to_have_count(4)
+    expect(console.page.get_by_role("alert")).to_have_count(0)
+    carried.fill('{"place": ')
+    carried.press("Enter")
+    expect(console.page.get_by_role("alert")).to_contain_text("not JSON")
+    carried.fill('{"place": {"gte": 4}}')
+    carried.press("Enter")
+    expect(ids).to_have_count(2)
+    assert console.live.get(f"/sessions/{console.session}")["where"] == {"place": {"gte": 4}}
+    console.page.reload()
+    expect(ids).to_have_count(2)
+    expect(where).to_have_value('{"topic":"even"}')
+    expect(carried).to_have_value('{"place":{"gte":4}}')
+    console.say("Anybody?")
+    expect(ids).to_have_count(2)
+    carried.fill('{"place": {"gt": 99}}')
+    carried.press("Enter")
+    expect(console.page.locator("#candidates")).to_contain_text("match the filters")
+    carried.fill("")
+    carried.press("Enter")
+    expect(ids).to_have_count(4)
+    assert console.live.get(f"/sessions/{console.session}")["where"] is None
+
+
+def test_a_filter_that_a_turn_was_rejected_for_can_be_corrected(console: Console) -> None:
+    where = console.page.locator("#where")
+    where.fill('{"topic": {}}')
+    where.press("Enter")
+    console.type("Hello there")
+    expect(console.page.get_by_role("alert")).to_contain_text("at least one condition")
+    where.fill("")
+    console.page.get_by_role("button", name="Send").click()
+    expect(console.candidates).to_have_count(6)
+    assert console.transcript == [("user", "Hello there")]
+
+
+def test_a_search_of_a_pool_takes_a_filter(console: Console) -> None:
+    with_metadata(console.live)
+    console.view("Pools")
+    page, where = console.page, console.page.locator("#search-where")
+    page.get_by_placeholder("Where is my parcel?").fill("Hello")
+    where.fill('{"any": []}')
+    where.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("at least one filter")
+    where.fill('{"place": {"in": [1, 2]}}')
+    where.press("Enter")
+    expect(page.locator("#found .text")).to_have_count(2)
+    where.fill('{"place": 99}')
+    where.press("Enter")
+    expect(page.locator("#found")).to_contain_text("match the filter")
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_a_reply_that_was_said_is_offered_again_only_if_it_may_be(console: Console) -> None:
+    def offered() -> list[str]:
+        return console.candidates.locator(".text").all_inner_texts()
+
+    console.page.get_by_role("spinbutton", name="Candidates").fill("10")
+    console.say("Hello there")
+    expect(console.candidates).to_have_count(len(REPLIES))
+    said = offered()[0]
+    console.candidates.first.press("Enter")
+    expect(console.posts).to_have_count(2)
+    console.say("And now?")
+    expect(console.candidates).to_have_count(len(REPLIES) - 1)
+    left = offered()
+    assert said not in left
+    console.page.reload()
+    expect(console.candidates.locator(".text")).to_have_text(left)
+    console.view("Goals")
+    console.page.get_by_label("Goal", exact=True).last.fill("Thank you!")
+    after = console.page.get_by_role("list", name="Toward the goal").get_by_role("listitem")
+    expect(after).to_have_count(len(REPLIES) - 1)
+    console.page.get_by_label("Repeats").select_option("allowed")
+    expect(after).to_have_count(len(REPLIES))
+    console.view("Replies")
+    expect(console.candidates).to_have_count(len(REPLIES))
+    console.page.get_by_label("Repeats").select_option("left out, near ones too")
+    asked = {"session_id": console.session, "pool": "default", "repeat": "near"}
+    far = [one["text"] for one in console.live.post("/rank", **asked)["ranking"]]
+    expect(console.candidates.locator(".text")).to_have_text(far)
+
+
+def test_the_slider_makes_candidates_diverse_in_turns_and_rankings(console: Console) -> None:
+    console.say("Hello there")
+    slider = console.page.get_by_role("slider", name="Diversity")
+    slider.fill("1")
+    expect(console.page.locator("#diversity-words")).to_have_text("1.00")
+    asked = {"pool": "default", "top_k": 6, "diversity": 1.0}
+    diverse = console.live.post("/rank", session_id=console.session, **asked)["ranking"]
+    texts = console.page.locator("#candidates .text")
+    expect(texts).to_have_text([one["text"] for one in diverse])
+    assert [one["text"] for one in diverse] != [one["text"] for one in by_score(diverse)]
+    console.say("And now?")
+    said = [("user", "Hello there"), ("user", "And now?")]
+    expected = console.live.say("other", said, **asked)["candidates"]
+    expect(texts).to_have_text([one["text"] for one in expected])
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -1,3 +1,5 @@
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -5,10 +7,13 @@ from hypothesis import strategies as st
 
 from tests.service.pools.conftest import unit_vectors
 from turnwise.service.errors import CandidateNotFound
-from turnwise.service.pools import Candidate, Filter
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools import Candidate, Filter, PoolView
 from turnwise.service.pools.contents import Contents, Edit
+from turnwise.service.pools.filter import Metadata
 from turnwise.service.pools.index import FlatIndex, Float16
 from turnwise.service.pools.ivf import build_ivf
+from turnwise.service.pools.workers import Workers
 
 D = 8
 VECTORS = unit_vectors(50, D).astype(np.float16)
@@ -127,6 +132,24 @@ def test_an_approximate_index_stays_until_another_is_built() -> None:
     assert after.base.index.kind == "ivf"
     assert after.is_loose
     agree(after, {str(n): n % 50 for n in range(1400, 1500)})
+
+
+@pytest.mark.anyio
+async def test_only_a_new_filter_is_evaluated_and_not_on_the_event_loop() -> None:
+    threads = list[int]()
+
+    def matches(metadata: Metadata) -> bool:
+        threads.append(threading.get_ident())
+        return metadata["odd"] == 1
+
+    where, workers = Filter("odd", matches), Workers(1)
+    view = PoolView("p", 1, "default", contents_of({"a": 1, "b": 2}), workers, Metrics())
+    for _ in range(2):
+        (hit,) = await view.search(QUERY, 2, where)
+        assert hit.candidate.id == "a"
+    assert len(threads) == 2
+    assert threading.get_ident() not in threads
+    workers.close()
 
 
 def test_an_unknown_id_is_an_error() -> None:

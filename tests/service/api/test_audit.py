@@ -13,7 +13,10 @@ from turnwise.service.errors import PoolFull
 pytestmark = pytest.mark.anyio
 
 KEYS = (api_key("shop", "select"), api_key("boss", "admin"))
-READING = {("POST", "/rank"), ("POST", "/plan"), ("POST", "/pools/{name}/search")}
+READING = {
+    ("POST", path)
+    for path in ("/rank", "/v1/rerank", "/v2/rerank", "/plan", "/pools/{name}/search")
+}
 FIELDS = ("key", "namespace", "method", "route", "session", "pool", "candidate", "prefix", "status")
 
 

@@ -323,6 +323,8 @@ export interface components {
         /**
          * RankAnswer
          * @description Candidates by decreasing score; equal scores keep the order of the request.
+         *
+         *     With diversity, in the order in which they were chosen.
          */
         RankAnswer: {
             /** Ranking */
@@ -368,6 +370,19 @@ export interface components {
              * @description A filter: only candidates of the pool whose metadata match it are ranked.
              */
             where?: components["schemas"]["Filter"] | null;
+            /**
+             * Repeat
+             * @description Whether replies of the pool may be ranked that the responder has said, word for word; `near`
+             *     also leaves out replies that are close to one of those.
+             * @default true
+             */
+            repeat?: boolean | "near";
+            /**
+             * Diversity
+             * @description How much candidates of the pool must differ from each other, as for a turn.
+             * @default 0
+             */
+            diversity?: number;
             /**
              * Goals
              * @default []

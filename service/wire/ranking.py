@@ -18,6 +18,7 @@ from turnwise.service.wire.fields import (
     Value,
     Weight,
     either,
+    given,
 )
 from turnwise.service.wire.filters import Where
 from turnwise.service.wire.pools import PoolVersion
@@ -63,6 +64,20 @@ _SOMETHING_TO_RANK_BY: dict[str, JsonValue] = {
 }
 
 
+_OPTIONS_OF_A_POOL: dict[str, JsonValue] = {
+    "anyOf": [
+        given("pool"),
+        {
+            "properties": {
+                "where": {"type": "null"},
+                "repeat": {"const": True},
+                "diversity": {"const": 0},
+            }
+        },
+    ]
+}
+
+
 class RankRequest(OptionalContext, Aggregated):
     """Candidates to rank after a context, or toward goals."""
 
@@ -72,6 +87,7 @@ class RankRequest(OptionalContext, Aggregated):
                 either("session_id", "context"),
                 either("candidates", "pool"),
                 _SOMETHING_TO_RANK_BY,
+                _OPTIONS_OF_A_POOL,
             ]
         }
     )

@@ -428,6 +428,14 @@ export interface components {
         } | {
             goals: unknown;
             pool?: null;
+        }) & ({
+            pool: unknown;
+        } | {
+            where?: null;
+            /** @constant */
+            repeat?: true;
+            /** @constant */
+            diversity?: 0;
         }));
         /**
          * Ranked

@@ -30,7 +30,7 @@ from turnwise.service.pools import PoolKey, Pools, upkeep
 from turnwise.service.settings import Limits
 from turnwise.service.state.private_redis import PrivateRedis
 from turnwise.service.state.redis import connect
-from turnwise.service.wire.pools import NDJSON
+from turnwise.service.wire.pools import NDJSON, PoolRequest
 
 TICK = 0.001
 LINES = 500
@@ -95,7 +95,7 @@ async def measure_size(size: int, seconds: float, rows: Rows) -> None:
             )
 
         await timed("idle", asyncio.sleep(seconds))
-        await pools.create("n", "p", "")
+        await pools.create("n", "p", PoolRequest())
         await timed("add", add(pools, size))
         pool = pools._pool(PoolKey("n", "p"))
         workers = pools._workers

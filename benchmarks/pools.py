@@ -25,6 +25,7 @@ from turnwise.service.pools.contents import Contents, Segment
 from turnwise.service.pools.index import FlatIndex
 from turnwise.service.pools.workers import Workers
 from turnwise.service.settings import Settings
+from turnwise.service.wire.pools import PoolSettings
 
 Float16 = NDArray[np.float16]
 
@@ -93,7 +94,7 @@ def write_pool(size: int, folder: Path, *, name: str = "default") -> None:
         ]
     contents = Contents.empty(encoder.dimension)
     contents = Contents(Segment(tuple(candidates), FlatIndex(vectors)), contents.overlay)
-    view = PoolView(name, 1, "default", contents, Workers(1), Metrics())
+    view = PoolView(name, 1, "default", PoolSettings(), contents, Workers(1), Metrics())
     write_snapshot(view, folder, model=encoder.name, fingerprint=encoder.fingerprint)
 
 

@@ -53,6 +53,7 @@ from turnwise.service.pools.ivf import build_ivf
 from turnwise.service.pools.workers import Workers
 from turnwise.service.settings import Settings
 from turnwise.service.state.private_redis import running_url
+from turnwise.service.wire.pools import PoolSettings
 from turnwise.service.wire.sessions import TurnRequest
 
 _REST = 0.5
@@ -203,7 +204,7 @@ class Ours:
         candidates = tuple(Candidate(str(place), "") for place in range(len(index)))
         contents = Contents(Segment(candidates, index), Contents.empty(index.dimension).overlay)
         metrics = self._services.metrics
-        shown = PoolView("default", 1, "default", contents, self._workers, metrics)
+        shown = PoolView("default", 1, "default", PoolSettings(), contents, self._workers, metrics)
 
         async def found_view(_namespace: str, _name: str) -> PoolView:
             return shown

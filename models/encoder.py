@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -20,6 +21,7 @@ from transformers.utils import logging as transformers_logging
 
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.arrays import Float32
+from turnwise.models.confidence import Calibration
 from turnwise.models.errors import ModelError
 from turnwise.models.extras import not_installed
 from turnwise.models.heads import HEADS_FILE, RoleHeads
@@ -54,6 +56,7 @@ class UtteranceEncoder:
         kind: The kind of encoder: which roles and relations it distinguishes, and how.
         dimension: Length d of a vector.
         aggregation: The aggregation that the model's card recommends.
+        calibration: The calibration of its confidences, if its card has one.
     """
 
     def __init__(
@@ -76,12 +79,13 @@ class UtteranceEncoder:
             ModelError: The name leads to no model that can be loaded.
         """
         if isinstance(name, SentenceTransformer):
-            self.model, self.name, self.aggregation = name, "model", Aggregation()
-            self.heads = heads
+            self.model, self.name, self.heads = name, "model", heads
+            self.aggregation, self.calibration = Aggregation(), None
         else:
             self.model = load_sentence_transformer(name, device)
             self.name = model_name(name)
-            self.aggregation = recommended_aggregation(name)
+            card = read_card(name)
+            self.aggregation, self.calibration = card.aggregation, card.confidence
             self.heads = load_heads(name)
         vocabulary = self.model.tokenizer.get_vocab()
         self.kind = encoder_kind(vocabulary, heads=self.heads is not None)
@@ -285,23 +289,31 @@ def dimension_of(model: SentenceTransformer) -> int:
     return forward(model, tokenize(model, ["a"])).shape[1]
 
 
-def recommended_aggregation(name: str | Path) -> Aggregation:
-    """Return the aggregation that a model's card names; the mean if there is no card.
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What the service reads of a model's card (`turnwise.json`)."""
+
+    aggregation: Aggregation
+    confidence: Calibration | None = None
+
+
+def read_card(name: str | Path) -> Card:
+    """Return what a model's card says; the mean, and no calibration, if there is no card.
 
     Args:
         name: As for `load_sentence_transformer`.
 
     Raises:
-        ModelError: The card cannot be read, or names no known aggregation.
+        ModelError: The card cannot be read, names no known aggregation, or its calibration lacks a
+            coefficient.
     """
     try:
-        card = _file_of(name, CARD)
-        if card is None:
-            return Aggregation()
-        field = json.loads(card.read_text(encoding="utf-8"))["aggregation"]
-        return TypeAdapter(Aggregation).validate_python(field)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"model '{name}': {CARD} names no aggregation: {error}") from error
+        file = _file_of(name, CARD)
+        if file is None:
+            return Card(Aggregation())
+        return TypeAdapter(Card).validate_json(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ModelError(f"model '{name}': {CARD} is no model card: {error}") from error
 
 
 def _file_of(name: str | Path, file: str) -> Path | None:

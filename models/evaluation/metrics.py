@@ -245,6 +245,56 @@ def spearman(first: Scores, second: Scores) -> float | None:
     return pearson(rankdata(first), rankdata(second))
 
 
+def calibration_error(confidence: Float64, right: Mask, bins: int = 10) -> float:
+    """Return the expected calibration error, over bins with the same number of answers.
+
+    It is the mean over the answers of the distance between the mean confidence of an answer's bin
+    and the share of right ones in it (Guo et al., 2017, eq. 3, whose bins have the same width).
+
+    Args:
+        confidence: (n,) probabilities, n ≥ 1.
+        right: (n,) whether each answer is right.
+        bins: Number of bins, if there are as many answers.
+    """
+    order = np.argsort(confidence)
+    parts = np.array_split(order, min(bins, len(order)))
+    shares = _expected(confidence, right)
+    apart = [len(part) * abs(confidence[part].mean() - shares[part].mean()) for part in parts]
+    return float(sum(apart) / len(order))
+
+
+def auroc(scores: Scores, right: Mask) -> float | None:
+    """Return the probability that a right answer scores above a wrong one; ties count half.
+
+    Args:
+        scores: (n,), higher is better.
+        right: (n,) whether each answer is right. If all are, or none is, there is no AUROC: None.
+    """
+    count, wrong = int(right.sum()), int((~right).sum())
+    if not count or not wrong:
+        return None
+    ranks = rankdata(_comparable(scores))
+    return float((ranks[right].sum() - count * (count + 1) / 2) / (count * wrong))
+
+
+def risks(confidence: Float64, right: Mask) -> Float64:
+    """Return the share (n,) of wrong ones among the k most confident answers, k = 1..n.
+
+    Against the coverage k/n this is the risk-coverage curve (El-Yaniv and Wiener, 2010); its mean
+    is the area under it.
+    """
+    order = np.argsort(-confidence)
+    wrong = 1 - _expected(confidence, right)[order]
+    return np.asarray(np.cumsum(wrong) / np.arange(1, len(wrong) + 1))
+
+
+def _expected(confidence: Float64, right: Mask) -> Float64:
+    """Return the share (n,) of right ones among the answers of the same confidence."""
+    _, group = np.unique(confidence, return_inverse=True)
+    shares = np.bincount(group, right) / np.bincount(group)
+    return np.asarray(shares[group])
+
+
 def sample(count: int, size: int = TIMED) -> list[int]:
     """Return at most `size` places evenly spread over `count`."""
     return [int(place) for place in np.linspace(0, count - 1, min(count, size))]

@@ -47,7 +47,9 @@ def recipe_of(config: Section, counts: Sequence[int], out: Path) -> Recipe:
         counts: Items of each file.
         out: The run's folder.
     """
-    recipe = config.model_dump(mode="json")
+    recipe = config.model_dump(
+        mode="json", exclude={"calibration_pool"}
+    )  # used after the last step
     for corpus in recipe["data"]:
         corpus |= {key: Path(corpus[key]).name for key in ("path", "leave_out") if corpus[key]}
     if Path(base := recipe.get("base", "")).is_relative_to(out):

@@ -170,6 +170,9 @@ class EncoderConfig(RunConfig):
     keeps what the base knows outside the training domains."""
     aggregation: Aggregation = Aggregation()
     """The aggregation that the model's card will recommend."""
+    calibration_pool: Literal[0] | Annotated[int, Field(ge=2)] = 20_000
+    """Candidates of the largest pool on which the confidence is fitted after the last step, on the
+    validation dialogues; 0 fits none."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

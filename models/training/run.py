@@ -5,6 +5,7 @@ from pathlib import Path
 
 from turnwise.models.evaluation.split import LENGTHS
 from turnwise.models.extras import require
+from turnwise.models.training.confidence import calibrate
 from turnwise.models.training.config import (
     Config,
     EncoderConfig,
@@ -73,6 +74,7 @@ def train_stages(
         config = stage.model_copy(update={"base": str(base)}) if base else stage
         successor = folder.parent if folder != out else None
         base = train(config, folder, find=find, resume=resume, report=report, successor=successor)
+    calibrate(out / "model", stages[-1], find)
     return out / "model"
 
 

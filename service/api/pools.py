@@ -89,15 +89,15 @@ async def list_pools(services: ServicesDep, namespace: LookingAtPools) -> Respon
 @router.put(
     "/{name}",
     operation_id="put_pool",
-    summary="Create a pool or change its description",
+    summary="Create a pool or change its settings",
     response_model=PoolInfo,
     responses=failures(Conflict, NamespaceFull, StateUnavailable, body=True),
 )
 async def put_pool(
     services: ServicesDep, namespace: EditingPools, name: PoolName, pool: PoolRequest
 ) -> Response:
-    """A new pool is empty. A pool that exists keeps its candidates."""
-    return answer(await services.pools.create(namespace, name, pool.description, pool.encoder))
+    """A new pool is empty. A pool that exists keeps its candidates, and settings left out."""
+    return answer(await services.pools.create(namespace, name, pool))
 
 
 @router.get(

@@ -11,7 +11,7 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Manifest, read_snapshot, write_snapshot
 from turnwise.service.settings import Settings
 from turnwise.service.state.private_redis import running_or_started
-from turnwise.service.wire.pools import Edited
+from turnwise.service.wire.pools import Edited, PoolRequest
 
 Progress = Callable[[int, int], None]
 
@@ -61,7 +61,8 @@ async def restore(
             await pools.load(namespace, name)
         except PoolNotFound:
             manifest = snapshot.manifest
-            await pools.create(namespace, name, manifest.description, manifest.encoder)
+            request = PoolRequest(description=manifest.description, encoder=manifest.encoder)
+            await pools.create(namespace, name, request)
         return name, await pools.restore(namespace, name, snapshot, progress)
 
 

@@ -19,6 +19,7 @@ from turnwise.service.app.parts import Parts, running_parts
 from turnwise.service.errors import PoolNotFound, PoolNotReady
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import PoolKey, Pools, read_candidates
+from turnwise.service.selection.confidence import Confidence
 from turnwise.service.selection.context import Contexts
 from turnwise.service.selection.plan import Planning
 from turnwise.service.selection.rank import Ranking
@@ -30,6 +31,7 @@ from turnwise.service.sessions.store import SessionStore
 from turnwise.service.settings import Settings
 from turnwise.service.state.private_redis import PrivateRedis
 from turnwise.service.state.redis import Probe
+from turnwise.service.wire.pools import PoolRequest
 
 DEFAULT_POOL = "default"
 SHORT_LIST = 100
@@ -114,6 +116,7 @@ def _services(
         max_sessions=settings.max_sessions,
     )
     contexts = Contexts(store, encoder, timeout=timeout)
+    confidence = Confidence(encoder)
     return Services(
         settings=settings,
         metrics=metrics,
@@ -127,7 +130,7 @@ def _services(
             contexts=contexts,
             pools=pools,
             encoder=encoder,
-            selector=Selector(reranking, pairwise),
+            selector=Selector(reranking, pairwise, confidence),
             reranking=reranking,
             metrics=metrics,
             max_turns=settings.max_turns,
@@ -140,6 +143,7 @@ def _services(
             encoder=encoder,
             pairwise=pairwise,
             reranking=reranking,
+            confidence=confidence,
             metrics=metrics,
             timeout=timeout,
         ),
@@ -159,6 +163,7 @@ async def _fill_default_pool(pools: Pools, file: Path) -> None:
         _log.warning("default pool: %s", error)
         return
     except PoolNotFound:
-        await pools.create(NAMESPACE, DEFAULT_POOL, description=f"From {file.name}")
+        request = PoolRequest(description=f"From {file.name}")
+        await pools.create(NAMESPACE, DEFAULT_POOL, request)
     edited = await pools.upsert(NAMESPACE, DEFAULT_POOL, candidates)
     _log.info("pool %s filled with %d candidates of %s", DEFAULT_POOL, edited.size, file)

@@ -25,7 +25,14 @@ from turnwise.service.client.errors import (
 from turnwise.service.client.synchronous import Client, Pool, Session
 from turnwise.service.wire.fields import GivenTurn
 from turnwise.service.wire.planning import PlanAnswer, PlanGoal
-from turnwise.service.wire.pools import Edited, PoolInfo, Removed, Selected, UploadedCandidate
+from turnwise.service.wire.pools import (
+    Edited,
+    PoolCalibration,
+    PoolInfo,
+    Removed,
+    Selected,
+    UploadedCandidate,
+)
 from turnwise.service.wire.ranking import Avoided, GivenCandidate, Goal, RankAnswer, Ranked
 from turnwise.service.wire.reranking import Relevance, RerankAnswer
 from turnwise.service.wire.sessions import ScoreMatrix, Transcript, TurnAnswer, Undone
@@ -49,6 +56,7 @@ __all__ = [
     "PlanAnswer",
     "PlanGoal",
     "Pool",
+    "PoolCalibration",
     "PoolInfo",
     "ProblemError",
     "RankAnswer",

@@ -18,7 +18,14 @@ from turnwise.service.wire.fields import (
 from turnwise.service.wire.filters import Where
 from turnwise.service.wire.ops import Ready, Version
 from turnwise.service.wire.planning import PlanAnswer, PlanGoal
-from turnwise.service.wire.pools import Edited, PoolInfo, PoolList, Removed, SearchAnswer
+from turnwise.service.wire.pools import (
+    Edited,
+    PoolCalibration,
+    PoolInfo,
+    PoolList,
+    Removed,
+    SearchAnswer,
+)
 from turnwise.service.wire.ranking import Avoided, GivenCandidate, Goal, RankAnswer
 from turnwise.service.wire.reranking import RerankAnswer
 from turnwise.service.wire.sessions import (
@@ -48,6 +55,7 @@ class TurnOptions(AggregationOptions, total=False):
     repeat: Repeat
     exclude: Sequence[str]
     diversity: float
+    min_confidence: float
     respond: bool
     explain: bool
     expected_turn: int
@@ -58,6 +66,15 @@ class SessionOptions(TypedDict, total=False):
 
     where: Where | None
     """None removes the filter."""
+
+
+class PoolOptions(TypedDict, total=False):
+    """Settings of a pool; `wire.pools.PoolRequest` describes them."""
+
+    min_confidence: float | None
+    """None removes it."""
+    calibration: PoolCalibration | None
+    """None removes it."""
 
 
 class RankOptions(AggregationOptions, total=False):
@@ -249,15 +266,22 @@ class PoolOperations:
     name: str
 
     @operation
-    def create(self, description: str = "", encoder: EncoderName | None = None) -> Call[PoolInfo]:
-        """Create the pool, or change the description of one that exists.
+    def create(
+        self,
+        description: str | None = None,
+        encoder: EncoderName | None = None,
+        **options: Unpack[PoolOptions],
+    ) -> Call[PoolInfo]:
+        """Create the pool, or change the settings of one that exists.
 
         Args:
             description: A text for people.
             encoder: The encoder of its candidates; it cannot change later.
+            options: Other settings. Those that are left out stay as they are.
         """
-        body = {"description": description, "encoder": encoder}
-        return Call("PUT", path("pools", self.name), PoolInfo, body)
+        named = {"description": description, "encoder": encoder}
+        given = {name: value for name, value in named.items() if value is not None}
+        return Call("PUT", path("pools", self.name), PoolInfo, given | options)
 
     @operation
     def info(self) -> Call[PoolInfo]:

@@ -10,6 +10,7 @@ from time import monotonic
 import numpy as np
 
 from turnwise.models.arrays import Float32
+from turnwise.models.confidence import Calibration
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import Role, RoleText
 from turnwise.models.scores import Aggregation
@@ -47,6 +48,7 @@ class CachedEncoder:
         self.fingerprint, self.dimension = encoder.fingerprint, encoder.dimension
         self.name, self.kind = encoder.name, encoder.kind
         self.aggregation: Aggregation = encoder.aggregation
+        self.calibration: Calibration | None = encoder.calibration
         self.kept_role = Role.AFTER if encoder.heads else Role.SECOND
         """The role in which sessions keep the utterances."""
 

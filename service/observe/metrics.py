@@ -48,6 +48,9 @@ Lost = Literal["database", "session", "pool"]
 PoolState = Literal["ready", "behind", "loading", "encoding", "damaged"]
 """A pool is behind while an older version is served because the newest cannot be read."""
 
+Outcome = Literal["answered", "abstained", "empty"]
+"""Of a turn that asks for candidates; empty: the pool has none that may be offered."""
+
 Age = Callable[[], float]
 """Returns seconds."""
 
@@ -128,6 +131,9 @@ class Metrics:
         )
         self.pool_version = gauge(
             "turnwise_pool_version", "Version of a pool on this replica.", ["namespace", "pool"]
+        )
+        self.turns = counter(
+            "turnwise_turns", "Turns that asked for candidates.", ["namespace", "pool", "outcome"]
         )
         self.pools = gauge("turnwise_pools", "Pools on this replica, by state.", ["state"])
         self.ready = gauge("turnwise_ready", "1 while /readyz answers 200, else 0.")

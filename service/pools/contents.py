@@ -5,7 +5,7 @@ candidates of the base that were not replaced or removed since. Every edit copie
 is merged into a new base before the copy costs much.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from turnwise.models.arrays import Float32
+from turnwise.models.confidence import Moments, Spread
 from turnwise.service.errors import CandidateNotFound
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Filter
@@ -97,6 +98,16 @@ class Segment:
     def by_text(self) -> dict[str, int]:
         """A place of each text, whether or not that candidate is alive: the vector is the same."""
         return {candidate.text: place for place, candidate in enumerate(self.candidates)}
+
+    @cached_property
+    def moments(self) -> Moments:
+        """Mean and covariance of the vectors; computed once, in tens of milliseconds."""
+        return Moments.of(self.index.vectors)
+
+    @property
+    def knows_moments(self) -> bool:
+        """Whether `moments` are there without any work."""
+        return "moments" in vars(self)
 
     @cached_property
     def _matching(self) -> dict[str, Bitmap]:
@@ -244,17 +255,38 @@ class Contents:
             ValueError: The query is not a finite vector of d numbers.
         """
         hits = []
-        for segment, alive in ((self.base, self.alive), (self.overlay, None)):
-            allowed = alive
-            if where:
-                matching = segment.matching(where)
-                allowed = matching if alive is None else matching & alive
+        for segment, allowed in self._searched(where):
             places, scores = segment.index.search(query, k, allowed)
             hits += [
                 Hit(segment.candidates[place], score)
                 for place, score in zip(places.tolist(), scores.tolist(), strict=True)
             ]
         return sorted(hits, key=lambda hit: (-hit.score, hit.candidate.id))[:k]
+
+    @property
+    def larger(self) -> Segment:
+        """The larger of the two segments, whose moments stand for those of all candidates."""
+        return max(self.base, self.overlay, key=lambda segment: len(segment.candidates))
+
+    def spread(self, query: Float32, where: Filter | None = None) -> Spread:
+        """Return the mean and deviation of a query's scores, and how many candidates there are.
+
+        The moments are those of all candidates, also where a filter leaves only some of them.
+        """
+        candidates = len(self)
+        if where:
+            found = (bits for _, bits in self._searched(where) if bits is not None)
+            candidates = sum(int(np.bitwise_count(bits).sum()) for bits in found)
+        return self.larger.moments.spread(query, candidates)
+
+    def _searched(self, where: Filter | None) -> Iterator[tuple[Segment, Bitmap | None]]:
+        """Yield the segments, each with a bit for each place that a search may return."""
+        for segment, alive in ((self.base, self.alive), (self.overlay, None)):
+            allowed = alive
+            if where:
+                matching = segment.matching(where)
+                allowed = matching if alive is None else matching & alive
+            yield segment, allowed
 
     def after(self, edits: Sequence[Edit], make_flat: MakeFlat) -> "Contents":
         """Return the contents after edits, which are applied in order."""

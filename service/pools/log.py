@@ -11,6 +11,7 @@ import numpy as np
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.index import Float16
 from turnwise.service.wire.fields import EncoderName
+from turnwise.service.wire.pools import PoolCalibration, PoolRequest, PoolSettings
 
 Outcome = Literal["ok", "conflict", "expired"]
 """What a script returns: done; another writer was first; the staged chunks are gone."""
@@ -38,7 +39,7 @@ class Head(NamedTuple):
     """The fields of a pool that differ after any change."""
 
     stamp: str
-    description: str
+    settings: PoolSettings
     encoder_name: EncoderName
 
 
@@ -49,7 +50,7 @@ class Summary(NamedTuple):
     size: int
     bytes: int
     """Bytes of the candidates; 0 if nothing was edited since a release that did not count them."""
-    description: str
+    settings: PoolSettings
     created_at: float
     encoder_name: EncoderName
 
@@ -88,7 +89,7 @@ class Log:
     position: Position
     base: int
     stored: int
-    description: str
+    settings: PoolSettings
     created_at: float
     has: int
     entries: tuple[Entry, ...]
@@ -96,12 +97,12 @@ class Log:
     @classmethod
     def from_redis(cls, meta: list[bytes], has: int, entries: list[bytes]) -> Self:
         """Return the log that the script `read` found."""
-        incarnation, version, stamp, base, stored, description, created_at = map(bytes.decode, meta)
+        incarnation, version, stamp, base, stored, created_at = map(bytes.decode, meta[:6])
         return cls(
             position=Position(incarnation, int(version), stamp),
             base=int(base),
             stored=int(stored),
-            description=description,
+            settings=unpack_settings(meta[6:]),
             created_at=float(created_at),
             has=has,
             entries=tuple(Entry(**json.loads(entry)) for entry in entries),
@@ -117,6 +118,35 @@ class Log:
         entries = self.entries[: max(0, position.version - self.base)]
         known = entries and entries[-1].stamp == position.stamp
         return replace(self, position=position, entries=entries) if known else None
+
+
+SETTINGS = PoolSettings._fields
+"""The fields of `meta` that hold settings. A pool of 0.1 has the description alone."""
+
+
+def pack_settings(request: PoolRequest) -> list[str]:
+    """Return the settings that a request names, each followed by its value; "" for none."""
+    values = {
+        "description": request.description,
+        "min_confidence": "" if request.min_confidence is None else repr(request.min_confidence),
+        "calibration": request.calibration.model_dump_json() if request.calibration else "",
+    }
+    return [
+        part
+        for name in SETTINGS
+        if name in request.model_fields_set
+        for part in (name, values[name])
+    ]
+
+
+def unpack_settings(stored: Sequence[bytes | None]) -> PoolSettings:
+    """Return the settings from the values of the fields `SETTINGS`."""
+    description, least, calibration = (value or b"" for value in stored)
+    return PoolSettings(
+        description=description.decode(),
+        min_confidence=float(least) if least else None,
+        calibration=PoolCalibration.model_validate_json(calibration) if calibration else None,
+    )
 
 
 def pack_candidates(candidates: Sequence[Candidate]) -> bytes:

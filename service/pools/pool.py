@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from turnwise.service.errors import PoolFull, PoolNotFound, PoolNotReady, StateUnavailable
-from turnwise.service.observe.metrics import Metrics
+from turnwise.service.observe.metrics import Metrics, Outcome
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.contents import Contents, Edit
 from turnwise.service.pools.encoding import PoolEncoder, Progress, encode_unknown
@@ -23,7 +23,7 @@ from turnwise.service.pools.store import PoolStore
 from turnwise.service.pools.view import PoolView
 from turnwise.service.pools.workers import Workers
 from turnwise.service.wire.fields import EncoderName
-from turnwise.service.wire.pools import Edited, PoolInfo, PoolState
+from turnwise.service.wire.pools import Edited, PoolInfo, PoolSettings, PoolState
 
 Plan = Callable[[Contents], tuple[list[Candidate], list[str]]]
 """Returns, for the current contents, the candidates to upsert and the ids to remove."""
@@ -116,7 +116,7 @@ class Pool:
         """The head of the version that is here; None before the first read."""
         if self.log is None:
             return None
-        return Head(self.position.stamp, self.log.description, self.encoder_name)
+        return Head(self.position.stamp, self.log.settings, self.encoder_name)
 
     @property
     def contents(self) -> Contents:
@@ -140,9 +140,14 @@ class Pool:
         Raises:
             PoolNotReady: The pool has not been read yet.
         """
-        version = self.position.version
         return PoolView(
-            self.key.name, version, self.encoder_name, self.contents, self._workers, self._metrics
+            self.key.name,
+            self.position.version,
+            self.encoder_name,
+            self._settings,
+            self.contents,
+            self._workers,
+            self._metrics,
         )
 
     def info(self) -> PoolInfo:
@@ -162,11 +167,15 @@ class Pool:
             model=self.encoder.name,
             fingerprint=self.encoder.fingerprint,
             state=self.state,
-            description=self.log.description if self.log else "",
             created_at=self.log.created_at if self.log else 0.0,
             bytes=contents.bytes,
             progress=self._progress,
+            **self._settings._asdict(),
         )
+
+    @property
+    def _settings(self) -> PoolSettings:
+        return self.log.settings if self.log else PoolSettings()
 
     async def refresh(self) -> None:
         """Read the new entries of the log.
@@ -320,6 +329,8 @@ class Pool:
         if not self.forgotten:  # else the removed series would come back
             self._metrics.pool_candidates.labels(*self.key).set(len(contents))
             self._metrics.pool_version.labels(*self.key).set(position.version)
+            for outcome in get_args(Outcome):
+                self._metrics.turns.labels(*self.key, outcome)
 
     async def _after(self, contents: Contents, edits: Sequence[Edit]) -> Contents:
         def work() -> Contents:

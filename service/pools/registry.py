@@ -19,7 +19,7 @@ from turnwise.service.errors import (
     StateUnavailable,
 )
 from turnwise.service.observe.logs import namespace as acting
-from turnwise.service.observe.metrics import Metrics, PoolState, Rejected
+from turnwise.service.observe.metrics import Metrics, Outcome, PoolState, Rejected
 from turnwise.service.pools.candidate import Candidate, distinct
 from turnwise.service.pools.contents import Contents
 from turnwise.service.pools.directory import Changes, Directory
@@ -36,7 +36,7 @@ from turnwise.service.pools.view import PoolView
 from turnwise.service.pools.workers import Background, Work, Workers, log_errors
 from turnwise.service.state.redis import Redis
 from turnwise.service.wire.fields import EncoderName
-from turnwise.service.wire.pools import Edited, PoolInfo, Removed
+from turnwise.service.wire.pools import Edited, PoolInfo, PoolRequest, Removed
 
 POLL_SECONDS = 0.5
 FULL_POLL_SECONDS = 60.0
@@ -205,31 +205,30 @@ class Pools:
                 self._forget(key)
                 raise
 
-    async def create(
-        self, namespace: str, name: str, description: str, encoder_name: EncoderName | None = None
-    ) -> PoolInfo:
-        """Create an empty pool; if there is one of this name, replace its description.
+    async def create(self, namespace: str, name: str, request: PoolRequest) -> PoolInfo:
+        """Create an empty pool; if there is one of this name, change the settings that are given.
 
         Args:
             namespace: Namespace of the pool.
             name: Name of the pool.
-            description: Text for people.
-            encoder_name: The pool's encoder; by default that of the existing pool, or `default`.
+            request: The settings; and the pool's encoder, by default that of the existing pool, or
+                `default`.
 
         Raises:
             Conflict: The existing pool has another encoder.
             InvalidRequest: This service has no such encoder.
             NamespaceFull: The namespace has as many pools as it may have.
         """
-        if encoder_name and encoder_name not in self._backends:
-            raise InvalidRequest.field(_no_encoder(encoder_name), "encoder")
+        wanted = request.encoder
+        if wanted and wanted not in self._backends:
+            raise InvalidRequest.field(_no_encoder(wanted), "encoder")
         key = await self._directory.resolve(PoolKey(namespace, name))
         if self._max_pools is not None:
             await self._check_number(key, self._max_pools)
-        incarnation, found = await self._store.create(key, description, encoder_name)
+        incarnation, found = await self._store.create(key, request)
         await self._directory.add(key, incarnation)
         await self._directory.count_change()
-        if encoder_name not in {None, found}:
+        if wanted not in {None, found}:
             raise Conflict(f"pool '{key.name}' exists and has the encoder '{found}'")
         if pool := self._open(key, found):
             if pool.state == "ready":
@@ -544,14 +543,14 @@ class Pools:
         return replace(pool.info(), aliases=aliases)
 
     def _unread(self, key: PoolKey, summary: Summary) -> PoolInfo:
-        version, size, _, description, created_at, encoder_name = summary
+        version, size, _, settings, created_at, encoder_name = summary
         return replace(
             self._info(self._new(key, self._backends[encoder_name])),
             state="unread",
             version=version,
             size=size,
-            description=description,
             created_at=created_at,
+            **settings._asdict(),
         )
 
     def _check_known(self) -> None:
@@ -593,6 +592,8 @@ class Pools:
             pool.forgotten = True
             for gauge in (self._metrics.pool_candidates, self._metrics.pool_version):
                 gauge.remove(*key)
+            for outcome in get_args(Outcome):
+                self._metrics.turns.remove(*key, outcome)
 
 
 def _no_encoder(encoder_name: EncoderName) -> str:

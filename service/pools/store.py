@@ -22,6 +22,7 @@ from turnwise.service.pools.contents import Edit
 from turnwise.service.pools.index import Float16
 from turnwise.service.pools.log import (
     NOWHERE,
+    SETTINGS,
     Entry,
     Head,
     Log,
@@ -30,9 +31,12 @@ from turnwise.service.pools.log import (
     Position,
     Summary,
     pack_candidates,
+    pack_settings,
+    unpack_settings,
 )
 from turnwise.service.state.redis import Redis, redis_errors
 from turnwise.service.wire.fields import EncoderName
+from turnwise.service.wire.pools import PoolRequest
 
 CHUNK = 2000
 """Candidates in a chunk, which take 1.7 MB with the default model."""
@@ -54,22 +58,21 @@ class PoolStore(Commands):
 
     async def heads(self, keys: Sequence[PoolKey]) -> list[Head | None]:
         """Return the head of each pool's newest version, or None if there is no such pool."""
-        found = await self._metas(keys, "stamp", "description", "encoder")
+        found = await self._metas(keys, "stamp", "encoder", *SETTINGS)
         return [_head(*fields) for fields in found]
 
     async def summaries(self, keys: Sequence[PoolKey]) -> list[Summary | None]:
         """Return a summary of each pool, or None if there is no such pool."""
-        fields = ("version", "size", "bytes", "stored", "description", "created_at", "encoder")
+        fields = ("version", "size", "bytes", "stored", "created_at", "encoder", *SETTINGS)
         return [_summary(found) for found in await self._metas(keys, *fields)]
 
-    async def create(
-        self, key: PoolKey, description: str, encoder_name: EncoderName | None
-    ) -> tuple[str, EncoderName]:
-        """Create a pool, or describe an existing one anew; return its incarnation and encoder.
+    async def create(self, key: PoolKey, request: PoolRequest) -> tuple[str, EncoderName]:
+        """Create a pool, or change settings of an existing one; return its incarnation and encoder.
 
-        An existing pool that has another encoder than the one given does not change.
+        An existing pool that has another encoder than the one requested does not change.
         """
-        arguments = [secrets.token_hex(8), description, time(), encoder_name or ""]
+        settings = pack_settings(request)
+        arguments = [secrets.token_hex(8), time(), request.encoder or "", *settings]
         incarnation, found = await self._run("pool_write", "create", _keys(key), arguments)
         return incarnation.decode(), _encoder_name(found)
 
@@ -188,19 +191,19 @@ class PoolStore(Commands):
         return outcome
 
 
-def _head(stamp: bytes | None, description: bytes | None, encoder: bytes | None) -> Head | None:
-    if stamp is None or description is None:
+def _head(stamp: bytes | None, encoder: bytes | None, *settings: bytes | None) -> Head | None:
+    if stamp is None:
         return None
-    return Head(stamp.decode(), description.decode(), _encoder_name(encoder))
+    return Head(stamp.decode(), unpack_settings(settings), _encoder_name(encoder))
 
 
 def _summary(found: list[bytes | None]) -> Summary | None:
-    version, size, in_bytes, stored, description, created_at, encoder = found
-    if version is None or stored is None or description is None or created_at is None:
+    version, size, in_bytes, stored, created_at, encoder, *settings = found
+    if version is None or stored is None or created_at is None:
         return None
     # Version 0.1 wrote no size. It stored at least as many candidates.
     return Summary(
-        int(version), int(size or stored), int(in_bytes or 0), description.decode(),
+        int(version), int(size or stored), int(in_bytes or 0), unpack_settings(settings),
         float(created_at), _encoder_name(encoder),
     )  # fmt: skip
 

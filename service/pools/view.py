@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnwise.models.arrays import Float32
+from turnwise.models.confidence import Spread
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.contents import Contents, Hit
 from turnwise.service.pools.filter import Filter
 from turnwise.service.pools.workers import Workers
 from turnwise.service.wire.fields import EncoderName
+from turnwise.service.wire.pools import PoolSettings
 
 INLINE = 4000
 """Up to this size, a search takes less time than handing it to another thread."""
@@ -25,6 +27,7 @@ class PoolView:
     name: str
     version: int
     encoder_name: EncoderName
+    settings: PoolSettings
     contents: Contents
     workers: Workers
     metrics: Metrics
@@ -54,6 +57,17 @@ class PoolView:
             return await loop.run_in_executor(
                 self.workers.search, self.contents.search, query, top_k, where
             )
+
+    async def spread(self, query: Float32, where: Filter | None = None) -> Spread:
+        """Return the scores of a query (d,) over the candidates that a filter matches.
+
+        The first call after a new base computes its moments, in the thread of filters.
+        """
+        known = where is None or self.contents.knows(where)
+        if known and self.contents.larger.knows_moments:
+            return self.contents.spread(query, where)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.workers.filters, self.contents.spread, query, where)
 
     def vectors(self, ids: Sequence[str]) -> Float32:
         """Return the vectors (k, d) of k candidates.

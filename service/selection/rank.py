@@ -15,7 +15,8 @@ from turnwise.service.errors import InvalidRequest
 from turnwise.service.observe.logs import request_id
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
-from turnwise.service.pools import Filter, Pools, PoolView
+from turnwise.service.pools import Filter, Hit, Pools, PoolView
+from turnwise.service.selection.confidence import FEWEST, Confidence
 from turnwise.service.selection.context import Context, Contexts, aggregation_of, empty_context
 from turnwise.service.selection.given import (
     Candidates,
@@ -77,11 +78,12 @@ class Ranking:
         encoder: CachedEncoder,
         pairwise: Pairwise | None,
         reranking: Reranking,
+        confidence: Confidence,
         metrics: Metrics,
         timeout: float,
     ) -> None:
         self._contexts, self._pools, self._encoder = contexts, pools, encoder
-        self._pairwise, self._reranking = pairwise, reranking
+        self._pairwise, self._reranking, self._confidence = pairwise, reranking, confidence
         self._metrics, self._timeout = metrics, timeout
 
     async def rank(self, namespace: str, request: RankRequest) -> RankAnswer:
@@ -110,8 +112,9 @@ class Ranking:
         aggregation = aggregation_of(request, self._encoder.aggregation)
         asked = _Asked(request, where, context, aggregation, timings)
         view = await self._pools.found_view(namespace, request.pool) if request.pool else None
+        confidence = None
         if view:
-            candidates, fit = await self._retrieved(view, asked)
+            candidates, fit, confidence = await self._retrieved(view, asked)
         else:
             candidates = self._given(asked)
             fit = await self._next_utterance_scores(candidates, asked)
@@ -125,6 +128,7 @@ class Ranking:
         return RankAnswer.model_construct(
             ranking=ranking,
             rejected=rejected,
+            confidence=confidence,
             pool=PoolVersion(name=view.name, version=view.version) if view else None,
             model=self._encoder.name,
             timings_ms=timings.milliseconds(),
@@ -214,8 +218,8 @@ class Ranking:
 
     async def _retrieved(
         self, view: PoolView, asked: _Asked
-    ) -> tuple[Candidates, NextUtteranceScores | None]:
-        """Return the short list of a pool, with its next-utterance scores."""
+    ) -> tuple[Candidates, NextUtteranceScores | None, float | None]:
+        """Return the short list of a pool, its next-utterance scores, and the confidence."""
         request, context = asked.request, asked.context
         count = max(request.top_k or 0, min(self._reranking.short_list, self._most(asked)))
         pairwise = pairwise_of(view, self._pairwise)
@@ -226,7 +230,8 @@ class Ranking:
             query = await (pairwise.query(context.texts) if pairwise else self._query(asked))
             said = await self._contexts.said(context.turns, context.responder, request.repeat)
         with asked.timings.stage("retrieve"):
-            hits = await found(view, query, count, said, asked.where)
+            hits = await found(view, query, max(count, FEWEST), said, asked.where)
+            confidence = await self._confidence_of(view, query, hits, asked)
         ids = [hit.candidate.id for hit in hits]
         scored = not request.rerank and (pairwise is not None or asked.sums_rows)
         unread = scored and not (request.goals or request.avoid)
@@ -240,8 +245,18 @@ class Ranking:
         )
         if scored:
             of_search = NextUtteranceScores(np.array([hit.score for hit in hits], np.float32))
-            return candidates, of_search if pairwise or request.wants_fit else None
-        return candidates, await self._next_utterance_scores(candidates, asked)
+            return candidates, of_search if pairwise or request.wants_fit else None, confidence
+        return candidates, await self._next_utterance_scores(candidates, asked), confidence
+
+    async def _confidence_of(
+        self, view: PoolView, query: Float32, hits: list[Hit], asked: _Asked
+    ) -> float | None:
+        request = asked.request
+        ordered_otherwise = request.goals or request.avoid
+        if ordered_otherwise or self._confidence.obstacle(view, asked.aggregation, request.rerank):
+            return None
+        utterances = len(asked.context.utterances)
+        return await self._confidence.of(view, query, hits, asked.where, utterances)
 
     async def _query(self, asked: _Asked) -> Float32:
         context = asked.context

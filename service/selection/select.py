@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from turnwise.models.scores import ROWS_KEPT, Aggregation
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Filter, Hit, PoolView
+from turnwise.service.selection.confidence import FEWEST, Confidence
 from turnwise.service.selection.context import EncodedContext, Said
 from turnwise.service.selection.pairwise import Pairwise
 from turnwise.service.selection.rerank import Reranking
@@ -43,6 +45,7 @@ class Choice:
         repeat: Whether replies may be returned that the responder has said.
         exclude: Ids of candidates that must not be returned.
         diversity: Of `most_diverse`.
+        min_confidence: Confidence below which there are no candidates; None for that of the pool.
     """
 
     aggregation: Aggregation
@@ -53,6 +56,7 @@ class Choice:
     repeat: Repeat
     exclude: frozenset[str]
     diversity: float
+    min_confidence: float | None
 
     def within(self, where: Filter | None) -> "Choice":
         """Return the same options, among the candidates that a filter matches as well."""
@@ -72,6 +76,20 @@ class Choice:
         return self.explain or self.aggregation.name == "max_sim"
 
 
+class Selection(NamedTuple):
+    """The result of a selection.
+
+    Attributes:
+        candidates: The best that may be offered, best first.
+        confidence: The confidence in the first of them, if it has one.
+        abstained: Whether there are no candidates because the confidence was too low.
+    """
+
+    candidates: list[Selected]
+    confidence: float | None = None
+    abstained: bool = False
+
+
 class Selector:
     """Retrieves with the running query, or with the query of the pool's encoder.
 
@@ -79,8 +97,10 @@ class Selector:
     requested.
     """
 
-    def __init__(self, reranking: Reranking, pairwise: Pairwise | None) -> None:
-        self._reranking, self._pairwise = reranking, pairwise
+    def __init__(
+        self, reranking: Reranking, pairwise: Pairwise | None, confidence: Confidence
+    ) -> None:
+        self._reranking, self._pairwise, self._confidence = reranking, pairwise, confidence
 
     async def select(
         self,
@@ -89,14 +109,17 @@ class Selector:
         said: Said,
         choice: Choice,
         timings: Timings,
-    ) -> list[Selected]:
-        """Return the best candidates that may be offered, best first.
+    ) -> Selection:
+        """Return the best candidates that may be offered, or none if the confidence is too low.
 
         Raises:
             InvalidRequest: A pairwise pool cannot explain its scores, or compare its candidates
-                with what was said.
+                with what was said; or the choice wants a confidence that there cannot be.
             ServiceError: Encoding, searching or re-ranking failed.
         """
+        obstacle = self._confidence.obstacle(view, choice.aggregation, choice.rerank)
+        if obstacle and choice.min_confidence is not None:
+            raise InvalidRequest.field(f"there is no confidence: {obstacle}", "min_confidence")
         if pairwise := pairwise_of(view, self._pairwise):
             check_explained(view, explain=choice.explain)
             check_compared(view, choice.repeat)
@@ -106,21 +129,31 @@ class Selector:
             query = context.query(choice.aggregation)
         by_pairs = choice.by_pairs and not (choice.rerank or pairwise)
         count = self._count(choice, len(context.texts), by_pairs=by_pairs)
+        confidence = None
         with timings.stage("retrieve"):
-            hits = await found(view, query, count, said, choice.where, choice.exclude)
+            hits = await found(view, query, max(count, FEWEST), said, choice.where, choice.exclude)
+            if not obstacle:
+                utterances = len(context.texts)
+                confidence = await self._confidence.of(view, query, hits, choice.where, utterances)
+        least = choice.min_confidence
+        if least is None:
+            least = view.settings.min_confidence
+        if confidence is not None and least is not None and confidence < least:
+            return Selection([], confidence, abstained=True)
         if not hits:
-            return []
+            return Selection([])
         scores = np.array([hit.score for hit in hits])
         if choice.rerank:
             texts = [hit.candidate.text for hit in hits]
             reranked = await self._reranking.scores(context.texts, texts, timings)
             scores = reranked.astype(np.float64)
         if not (by_pairs or choice.diversity):
-            return _selected(hits, scores, best(scores, choice.top_k))
+            return Selection(_selected(hits, scores, best(scores, choice.top_k)), confidence)
         with timings.stage("rerank", metric="rerank"):
             vectors = view.vectors([hit.candidate.id for hit in hits])
             pairs = context.pairs if by_pairs else None
-            return await asyncio.to_thread(_ordered, hits, scores, vectors, pairs, choice)
+            ordered = await asyncio.to_thread(_ordered, hits, scores, vectors, pairs, choice)
+            return Selection(ordered, confidence)
 
     def _count(self, choice: Choice, utterances: int, *, by_pairs: bool) -> int:
         """Return how many candidates to retrieve."""

@@ -25,13 +25,13 @@ from turnwise.models.roles import Role
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.queue import Priority
 from turnwise.service.errors import IdempotencyMismatch, ServiceError, SessionFull, TurnConflict
-from turnwise.service.observe.metrics import Metrics
+from turnwise.service.observe.metrics import Metrics, Outcome
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Filter, Pools, PoolView
 from turnwise.service.selection.context import Contexts, Said, aggregation_of, context_inputs
 from turnwise.service.selection.deadline import deadline
 from turnwise.service.selection.rerank import Reranking
-from turnwise.service.selection.select import Choice, Selector
+from turnwise.service.selection.select import Choice, Selection, Selector
 from turnwise.service.sessions.store import (
     Answered,
     Change,
@@ -43,7 +43,7 @@ from turnwise.service.sessions.store import (
 from turnwise.service.sessions.turns import Turn
 from turnwise.service.sessions.update import Update
 from turnwise.service.wire.fields import RESPONDER
-from turnwise.service.wire.pools import PoolVersion, Selected
+from turnwise.service.wire.pools import PoolVersion
 from turnwise.service.wire.sessions import TurnAnswer, TurnRequest
 
 _HEAD_START = 0.05
@@ -89,8 +89,8 @@ class Turns:
             IdempotencyMismatch: An earlier request with this key had another body.
             TurnConflict: `expected_turn` is not the next turn.
             SessionFull: The session has as many turns as the limit allows.
-            InvalidRequest: There is no such re-ranker, its scores cannot be explained, or the
-                filter makes no sense.
+            InvalidRequest: There is no such re-ranker, its scores cannot be explained, the filter
+                makes no sense, or the request wants a confidence that there cannot be.
             PoolNotFound: There is no such pool.
             DeadlineExceeded: The answer was not ready in time.
             ServiceError: Reading, encoding, searching or writing failed.
@@ -109,6 +109,7 @@ class Turns:
                 repeat=request.repeat,
                 exclude=frozenset(request.exclude),
                 diversity=request.diversity,
+                min_confidence=request.min_confidence,
             ),
             retry=_Retry.of(key, request) if key else None,
             timings=Timings(self._metrics, "encode", "state", "retrieve", "rerank"),
@@ -137,16 +138,19 @@ class Turns:
         with asked.timings.stage("encode"):
             new = await self._contexts.encode_update(update)
             said = await self._said(asked, update) if view else None
-        selected: list[Selected] = []
+        selection = Selection([])
         if view and said:
             context = await self._contexts.context(update, new, pairs=asked.choice.pairs_read)
             choice = asked.choice.within(Filter.of(base.where)) if base else asked.choice
-            selected = await self._selector.select(view, context, said, choice, asked.timings)
-        answer = self._answer(asked, len(update.turns), view, selected)
+            selection = await self._selector.select(view, context, said, choice, asked.timings)
+        answer = self._answer(asked, len(update.turns), view, selection)
         change = update.change(new, asked.retry.answered(answer) if asked.retry else None)
         limit.reschedule(None)  # a commit that was cancelled could still land
         if not await self._commit(asked, base, change):
             return None
+        if view:
+            outcome = _outcome(selection)
+            self._metrics.turns.labels(asked.session.namespace, view.name, outcome).inc()
         self._encode_first_when_idle(asked.session, update)
         return answer.model_copy(update={"timings_ms": asked.timings.milliseconds()})
 
@@ -188,12 +192,14 @@ class Turns:
         return await self._pools.found_view(asked.session.namespace, asked.request.pool)
 
     def _answer(
-        self, asked: "_Asked", turn: int, view: PoolView | None, selected: list[Selected]
+        self, asked: "_Asked", turn: int, view: PoolView | None, selection: Selection
     ) -> TurnAnswer:
         return TurnAnswer.model_construct(
             session_id=asked.session.id,
             turn=turn,
-            candidates=selected,
+            candidates=selection.candidates,
+            confidence=selection.confidence,
+            abstained=selection.abstained,
             pool=PoolVersion(name=view.name, version=view.version) if view else None,
             model=self._encoder.name,
             timings_ms=asked.timings.milliseconds(),
@@ -251,6 +257,12 @@ class _Asked:
     choice: Choice
     retry: _Retry | None
     timings: Timings
+
+
+def _outcome(selection: Selection) -> Outcome:
+    if selection.abstained:
+        return "abstained"
+    return "answered" if selection.candidates else "empty"
 
 
 def _digest(text: str) -> str:

@@ -4,13 +4,22 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError, field_validator
 
 from turnwise.models.data import read_jsonl
 from turnwise.models.errors import DataError
-from turnwise.service.wire.fields import CandidateId, Count, EncoderName, Name, Text, Value
+from turnwise.service.wire.fields import (
+    CandidateId,
+    Count,
+    EncoderName,
+    Finite,
+    Name,
+    Share,
+    Text,
+    Value,
+)
 from turnwise.service.wire.filters import Where
 
 NDJSON = "application/x-ndjson"
@@ -49,12 +58,31 @@ def _inside(value: object) -> Iterable[object]:
     return value if isinstance(value, list) else ()
 
 
+class PoolCalibration(Value):
+    """How confidences in a pool are corrected: the logit becomes slope · logit + offset."""
+
+    slope: Annotated[Finite, Field(ge=0, le=1e3)]
+    offset: Annotated[Finite, Field(ge=-1e3, le=1e3)]
+
+
 class PoolRequest(Value):
-    """Settings of a new pool."""
+    """Settings of a pool. Those that are left out stay as they are."""
 
     description: str = Field(default="", max_length=1000)
     encoder: EncoderName | None = None
     """The encoder of its candidates; it never changes. By default `default`."""
+    min_confidence: Share | None = None
+    """Turns abstain below this confidence, unless they name another one; null removes it."""
+    calibration: PoolCalibration | None = None
+    """As `turnwise calibrate` fits it; null removes it."""
+
+
+class PoolSettings(NamedTuple):
+    """The settings of a pool that may change."""
+
+    description: str = ""
+    min_confidence: float | None = None
+    calibration: PoolCalibration | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +113,9 @@ class PoolInfo:
     """Bytes of memory that vectors and codes take."""
     progress: float | None
     """Share of the pool that is loaded or indexed so far; null if neither is in progress."""
+    min_confidence: float | None = None
+    """Turns abstain below this confidence, unless they name another one."""
+    calibration: PoolCalibration | None = None
     aliases: list[str] = field(default_factory=list)
     """Other names of the pool."""
 

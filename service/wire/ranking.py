@@ -165,6 +165,9 @@ class RankAnswer(Value):
 
     ranking: list[Ranked]
     rejected: list[Rejected]
+    confidence: float | None = None
+    """Probability that the first candidate of a pool is a right one, ranked by the model's own
+    aggregation alone; else null."""
     pool: PoolVersion | None
     model: str
     timings_ms: dict[str, float]

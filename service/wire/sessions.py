@@ -42,6 +42,8 @@ class TurnRequest(Aggregated):
     diversity: Share = 0.0
     """How much candidates must differ from each other: 0 orders them by score alone, 1 by their
     difference alone (maximal marginal relevance)."""
+    min_confidence: Share | None = None
+    """Return no candidates if the confidence is lower; by default the pool's, or 0."""
     respond: StrictBool | None = None
     """Whether to return candidates; by default yes, unless the responder speaks."""
     explain: StrictBool = False
@@ -57,6 +59,10 @@ class TurnAnswer(Value):
     turn: int
     """Number of this turn, from 1."""
     candidates: list[Selected]
+    confidence: float | None = None
+    """Probability that the first candidate is a right one; null if that cannot be known."""
+    abstained: bool = False
+    """Whether there are no candidates because the confidence was too low."""
     pool: PoolVersion | None
     """Null if no candidates were selected."""
     model: str

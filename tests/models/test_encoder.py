@@ -14,7 +14,7 @@ from turnwise.models.encoder import (
     UtteranceEncoder,
     batches,
     model_name,
-    recommended_aggregation,
+    read_card,
 )
 from turnwise.models.errors import ModelError
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText, prefix
@@ -113,8 +113,8 @@ def test_the_card_of_a_hub_model_is_read_where_it_has_one(
 @pytest.mark.parametrize("text", ["no JSON", "[]", "{}", '{"aggregation": {"name": "median"}}'])
 def test_a_card_that_recommends_nothing_known_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / CARD).write_text(text)
-    with pytest.raises(ModelError, match=f"model '{tmp_path}': {CARD} names no aggregation"):
-        recommended_aggregation(tmp_path)
+    with pytest.raises(ModelError, match=f"model '{tmp_path}': {CARD} is no model card"):
+        read_card(tmp_path)
 
 
 def test_bfloat16_keeps_the_vectors_close(

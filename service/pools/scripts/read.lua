@@ -3,7 +3,8 @@
 -- The reader has none if its version is older than a fold, of an earlier pool of this name, or of
 -- writes that Redis has lost.
 local meta = redis.call('HMGET', KEYS[1],
-  'incarnation', 'version', 'stamp', 'base', 'stored', 'description', 'created_at')
+  'incarnation', 'version', 'stamp', 'base', 'stored', 'created_at',
+  'description', 'min_confidence', 'calibration')
 if not meta[1] then return {} end
 local has = tonumber(ARGV[2]) - tonumber(meta[4])
 if meta[1] ~= ARGV[1] or has <= 0 then

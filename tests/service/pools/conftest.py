@@ -22,7 +22,7 @@ from turnwise.service.pools import Candidate, PoolKey, Pools, PoolView, RunningQ
 from turnwise.service.pools.commands import Commands
 from turnwise.service.pools.store import PoolStore
 from turnwise.service.state.redis import connect
-from turnwise.service.wire.pools import Edited, PoolInfo
+from turnwise.service.wire.pools import Edited, PoolInfo, PoolRequest
 
 AsyncMethod = Callable[..., Awaitable[object]]
 
@@ -74,7 +74,7 @@ class Replica:
         self.pools, self.encoder, self.metrics = pools, encoder, metrics
 
     async def create(self, description: str = "") -> PoolInfo:
-        return await self.pools.create("n", "p", description)
+        return await self.pools.create("n", "p", PoolRequest(description=description))
 
     async def upsert(self, *candidates: Candidate | str) -> Edited:
         made = [Candidate.of(c) if isinstance(c, str) else c for c in candidates]

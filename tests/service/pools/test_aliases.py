@@ -9,6 +9,7 @@ from tests.service.pools.conftest import DirectEncoder, Replica, StartReplica, s
 from tests.waiting import until
 from turnwise.service.errors import Conflict, InvalidRequest, PoolNotFound, PoolNotReady
 from turnwise.service.pools import registry
+from turnwise.service.wire.pools import PoolRequest
 
 pytestmark = pytest.mark.anyio
 
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.anyio
 async def catalogues(replica: Replica, *names: str) -> None:
     """Make pools that have their own name as a candidate."""
     for name in names:
-        await replica.pools.create("n", name, "")
+        await replica.pools.create("n", name, PoolRequest())
         await replica.pools.upsert("n", name, some(name))
 
 
@@ -58,7 +59,7 @@ async def test_edits_by_an_alias_go_to_the_pool_that_it_stands_for_now(
     await two.pools.upsert("n", "shop", some("more"))
     assert await served(two, "a") == ["a"]
     assert await served(two, "b") == ["b", "more"]
-    await two.pools.create("n", "shop", "described")
+    await two.pools.create("n", "shop", PoolRequest(description="described"))
     assert two.pools.info("n", "b").description == "described"
 
 

@@ -15,6 +15,7 @@ from turnwise.service.pools.index import FlatIndex, Float16, one_thread
 from turnwise.service.pools.index_files import IndexFiles
 from turnwise.service.pools.ivf import IvfIndex, build_ivf, marks_of, refilled
 from turnwise.service.pools.log import PoolKey
+from turnwise.service.wire.pools import PoolRequest
 
 D = 16
 KEY = PoolKey("n", "p")
@@ -173,7 +174,7 @@ async def test_readiness_waits_for_indexes_of_pools_in_use_and_never_again(
     assert not two.pools.ready
     await until(lambda: two.pools.ready)
     assert two.info().index == "ivf"
-    await two.pools.create("n", "later", "")
+    await two.pools.create("n", "later", PoolRequest())
     await two.pools.upsert("n", "later", [Candidate.of(text) for text in MANY])
     assert two.pools.ready
     monkeypatch.setattr(upkeep, "code_bytes", lambda _: 1 << 20)
@@ -188,7 +189,7 @@ async def test_the_pools_that_were_in_use_at_the_last_stop_are_read_at_the_start
     start: StartReplica,
 ) -> None:
     one, other = await with_pool(start, "In use."), PoolKey("n", "other")
-    await one.pools.create(*other, "")
+    await one.pools.create(*other, PoolRequest())
     await one.pools.upsert(*other, [Candidate.of("In use too.")])
     files = IndexFiles(one.pools._files._folder)
     database = (await one.pools._directory.changes()).database_id

@@ -11,6 +11,7 @@ from turnwise.service.errors import NamespaceFull
 from turnwise.service.pools import PoolKey, registry, store
 from turnwise.service.pools.directory import Directory
 from turnwise.service.pools.store import PoolStore
+from turnwise.service.wire.pools import PoolRequest
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +38,7 @@ async def test_a_poll_without_changes_sends_one_command_however_many_pools_there
 async def test_only_pools_that_are_asked_for_are_read(start: StartReplica) -> None:
     one = await start()
     for name in ("p", "q"):
-        await one.pools.create("n", name, f"pool {name}")
+        await one.pools.create("n", name, PoolRequest(description=f"pool {name}"))
         await one.pools.upsert("n", name, some("One.", "Two."))
         await one.pools.upsert("n", name, some("Three."))
         await one.pools.remove_many("n", name, [some("One.")[0].id])
@@ -72,7 +73,7 @@ async def test_a_pool_of_an_earlier_release_shows_what_is_stored(
     start: StartReplica, redis: Redis
 ) -> None:
     one = await start()
-    await one.pools.create("n", "q", "")
+    await one.pools.create("n", "q", PoolRequest())
     await one.pools.upsert("n", "q", some("One."))
     await redis.hdel("tw:pool:{n/q}:meta", "size")
     two = await start()
@@ -101,7 +102,7 @@ async def test_a_pool_that_nobody_asks_for_is_given_up_and_read_again(
     monkeypatch.setattr(registry, "FULL_POLL_SECONDS", 0.0)
     replica = await start()
     for name in ("p", "q"):
-        await replica.pools.create("n", name, "")
+        await replica.pools.create("n", name, PoolRequest())
         await replica.pools.upsert("n", name, some("One."))
     await replica.pools.point("n", "shop", "q")
     await replica.pools.found_view("n", "shop")
@@ -121,7 +122,7 @@ async def test_few_chunks_are_read_at_once(
     monkeypatch.setattr(store, "CHUNK", 1)
     one = await start()
     for name in ("q", "r"):
-        await one.pools.create("n", name, "")
+        await one.pools.create("n", name, PoolRequest())
         await one.pools.upsert("n", name, some(*map(str, range(8))))
     monkeypatch.setattr(store, "_READERS", 3)
     monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)

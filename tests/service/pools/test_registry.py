@@ -22,6 +22,7 @@ from turnwise.service.pools.contents import Contents, Edit
 from turnwise.service.pools.log import Head, PoolKey
 from turnwise.service.pools.pool import Pool
 from turnwise.service.pools.store import PoolStore
+from turnwise.service.wire.pools import PoolRequest
 
 pytestmark = pytest.mark.anyio
 
@@ -93,22 +94,22 @@ async def test_an_upload_beyond_the_limit_changes_nothing(start: StartReplica) -
 
 async def test_a_namespace_has_so_many_pools(start: StartReplica) -> None:
     one, two = await start(max_pools=2), await start(max_pools=2)
-    await one.pools.create("n", "p", "")
-    await two.pools.create("n", "q", "")
+    await one.pools.create("n", "p", PoolRequest())
+    await two.pools.create("n", "q", PoolRequest())
     with pytest.raises(NamespaceFull, match="namespace 'n' has 2 pools, and may have 2"):
-        await one.pools.create("n", "r", "")
+        await one.pools.create("n", "r", PoolRequest())
     assert one.metric("turnwise_rejected_requests_total", reason="pools") == 1
-    assert (await two.pools.create("n", "p", "anew")).description == "anew"
-    await two.pools.create("other", "r", "")
+    assert (await two.pools.create("n", "p", PoolRequest(description="anew"))).description == "anew"
+    await two.pools.create("other", "r", PoolRequest())
     await one.pools.drop("n", "q")
-    await two.pools.create("n", "r", "")
+    await two.pools.create("n", "r", PoolRequest())
 
 
 async def test_the_pools_of_a_namespace_have_so_many_bytes(start: StartReplica) -> None:
     of_text, of_vector = len("1") + 16, 2 * 32  # a text of one letter and its id
     replica = await start(max_pools_bytes=3 * (of_text + of_vector))
     await replica.create()
-    await replica.pools.create("n", "q", "")
+    await replica.pools.create("n", "q", PoolRequest())
     await replica.upsert("1")
     await replica.pools.upsert("n", "q", some("2"))
     with pytest.raises(NamespaceFull, match="would have 324 bytes, more than the limit of 243"):
@@ -118,7 +119,7 @@ async def test_the_pools_of_a_namespace_have_so_many_bytes(start: StartReplica) 
     await replica.upsert("3")
     with pytest.raises(NamespaceFull):
         await replica.pools.upsert("n", "q", [Candidate(some("2")[0].id, "2", {"a": "b"})])
-    await replica.pools.create("other", "p", "")
+    await replica.pools.create("other", "p", PoolRequest())
     await replica.pools.upsert("other", "p", some("3", "4"))
     await replica.remove("3")
     await replica.upsert("5")
@@ -146,7 +147,7 @@ async def test_a_pool_is_edited_by_a_replica_that_has_not_heard_of_it(
     await three.remove("One.")
     assert three.version() == 2
     four = await start()
-    await one.pools.create("n", "q", "")
+    await one.pools.create("n", "q", PoolRequest())
     await four.pools.drop("n", "q")
     with pytest.raises(PoolNotFound):
         await one.pools.drop("n", "q")
@@ -268,7 +269,7 @@ async def test_search_goes_on_without_redis_and_edits_come_back_with_it(
     for edit in (
         replica.upsert("Two."),
         replica.remove("One."),
-        replica.pools.create("n", "q", ""),
+        replica.pools.create("n", "q", PoolRequest()),
         replica.pools.drop("n", "p"),
     ):
         with pytest.raises(StateUnavailable):
@@ -298,7 +299,7 @@ async def test_a_service_that_starts_without_redis_becomes_ready_with_it(
 async def test_pools_live_in_a_cluster(start: StartReplica, cluster_url: str) -> None:
     one = await start(cluster_url, cluster=True)
     for name in ("p", "q"):  # of different slots, most likely
-        await one.pools.create("n", name, "")
+        await one.pools.create("n", name, PoolRequest())
         await one.pools.upsert("n", name, some("One.", name))
     await one.remove("One.")
     two = await start(cluster_url, cluster=True, ready=True)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.service.pools.conftest import StartReplica, with_pool
 from turnwise.service.pools import Candidate, Manifest, SnapshotError, read_snapshot, write_snapshot
+from turnwise.service.wire.pools import PoolRequest
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +60,7 @@ async def test_vectors_of_another_model_are_encoded_again(
 ) -> None:
     await written(start, tmp_path / "s")
     other = await start(fingerprint="other")
-    await other.pools.create("n", "q", "")
+    await other.pools.create("n", "q", PoolRequest())
     other.encoder.candidates.clear()
     await other.pools.restore("n", "q", read_snapshot(tmp_path / "s"))
     assert set(other.encoder.candidates) >= {"One.", "Two.\nLines."}

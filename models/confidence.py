@@ -1,0 +1,168 @@
+"""The confidence of an answer: the probability that its first candidate is a right one.
+
+The scores that a query Q has over a pool are roughly normal: their mean is Q · m and their variance
+Q' S Q, of the mean vector m and the covariance S of the pool's vectors. A right candidate stands
+out of them, the more so the fewer others compete with it. `features` says by how much, and a
+logistic regression on the features, the calibration, turns that into a probability.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize  # type: ignore[import-untyped]
+from scipy.special import expit, logit  # type: ignore[import-untyped]
+
+from turnwise.models.arrays import Float32, Float64
+
+SAMPLE = 20_000
+"""Most vectors that `Moments` are computed from."""
+_NARROWEST = 1e-6
+"""Least standard deviation of scores, so that a pool of equal vectors divides by no zero."""
+_LEAST = 1e-9
+"""Least confidence that has a logit."""
+_RIDGE = 1e-3
+"""Weight of the squared coefficients in `regress`, so that separable examples have a best fit."""
+
+
+Values = float | Float64
+"""A number of one answer, or the numbers (n,) of n answers."""
+
+
+class Spread(NamedTuple):
+    """The scores of a query over the candidates that were searched.
+
+    Attributes:
+        mean: Their mean.
+        deviation: Their standard deviation.
+        candidates: Their number, at least 2.
+    """
+
+    mean: Values
+    deviation: Values
+    candidates: Values
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """The mean (d,) and the covariance (d, d) of the vectors of a pool."""
+
+    mean: Float32
+    covariance: Float32
+
+    @classmethod
+    def of(cls, vectors: NDArray[np.floating[Any]]) -> Self:
+        """Return those of n ≥ 1 vectors (n, d); of at most `SAMPLE` of them, evenly spread."""
+        sample = vectors[:: -(-len(vectors) // SAMPLE)].astype(np.float32)
+        mean = sample.mean(axis=0)
+        sample -= mean
+        return cls(mean, sample.T @ sample / np.float32(len(sample)))
+
+    def spread(self, query: Float32, candidates: int) -> Spread:
+        """Return the mean and the standard deviation of the scores of a query (d,)."""
+        variance = max(float(query @ self.covariance @ query), 0.0)
+        return Spread(float(query @ self.mean), variance**0.5, candidates)
+
+
+def features(first: Values, second: Values, spread: Spread, utterances: Values) -> Float64:
+    """Return what tells right first candidates from wrong ones, in the order of `Calibration`.
+
+    Args:
+        first: Score of the first candidate.
+        second: Score of the next candidate with another text.
+        spread: The scores of all candidates.
+        utterances: Number of utterances of the context, at least 1.
+
+    Returns:
+        (k,) of one answer, or (n, k) of n.
+    """
+    deviation = np.maximum(spread.deviation, _NARROWEST)
+    height = (first - spread.mean) / deviation
+    margin = (first - second) / deviation
+    columns = (height, margin, np.log(spread.candidates), np.log(utterances))
+    return np.stack(np.broadcast_arrays(*columns), axis=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The coefficients of `features` in the logit of the confidence, and the intercept.
+
+    Attributes:
+        height: Of the standard deviations from the mean score to the first candidate's.
+        margin: Of the standard deviations from the next candidate's score to the first one's.
+        candidates: Of the logarithm of their number.
+        utterances: Of the logarithm of the number of utterances of the context.
+        offset: The intercept.
+        fitted: Figures of the fit, for people.
+    """
+
+    height: float
+    margin: float
+    candidates: float
+    utterances: float
+    offset: float
+    fitted: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def fit(cls, features: Float64, right: NDArray[np.bool_]) -> Self:
+        """Return the calibration of n answers; arguments as in `regress`."""
+        return cls(*regress(features, right).tolist())
+
+    def confidence(self, features: Float64) -> Float64:
+        """Return the confidence of one answer (k,), or of n answers (n, k)."""
+        weights = [self.height, self.margin, self.candidates, self.utterances]
+        return np.asarray(expit(features @ np.array(weights) + self.offset), np.float64)
+
+
+def held_out(
+    features: Float64, right: NDArray[np.bool_], groups: NDArray[np.intp], folds: int = 5
+) -> Float64:
+    """Return the confidence (n,) of each answer by a regression on the other folds.
+
+    Args:
+        features: (n, k) of n answers.
+        right: (n,) whether the first candidate was right.
+        groups: (n,) numbers; answers with the same number, as those of a dialogue, share a fold.
+        folds: Number of folds.
+    """
+    _, group = np.unique(groups, return_inverse=True)
+    fold = np.random.default_rng(0).permutation(group.max() + 1)[group] % folds
+    confidence = np.empty(len(right))
+    for held in np.unique(fold):
+        w = regress(features[fold != held], right[fold != held])
+        confidence[fold == held] = expit(features[fold == held] @ w[:-1] + w[-1])
+    return confidence
+
+
+def rescaled(confidence: Values, slope: float, offset: float) -> Float64:
+    """Return the confidence whose logit is slope · logit + offset (Platt, 1999)."""
+    return np.asarray(expit(slope * logits(confidence) + offset))
+
+
+def logits(confidence: Values) -> Float64:
+    """Return the logits of confidences; those of 0 and 1, which have none, are cut to be finite."""
+    return np.asarray(logit(np.clip(confidence, _LEAST, 1 - _LEAST)))
+
+
+def regress(features: Float64, right: NDArray[np.bool_]) -> Float64:
+    """Return the coefficients (k + 1,) of a logistic regression, the intercept last.
+
+    Args:
+        features: (n, k) of n answers.
+        right: (n,) whether the first candidate was right; some are, some are not.
+    """
+    x = np.column_stack([features, np.ones(len(features))])
+
+    def loss(w: Float64) -> tuple[float, Float64]:
+        z = x @ w
+        value = np.logaddexp(0, z).sum() - z[right].sum() + _RIDGE / 2 * (w @ w)
+        return value, x.T @ (expit(z) - right) + _RIDGE * w
+
+    def curvature(w: Float64) -> Float64:
+        p: Float64 = expit(x @ w)
+        return (x * (p * (1 - p))[:, None]).T @ x + _RIDGE * np.eye(len(w))
+
+    start = np.zeros(x.shape[1])
+    found = minimize(loss, start, jac=True, hess=curvature, method="trust-exact")
+    return np.asarray(found.x, np.float64)

@@ -1,0 +1,294 @@
+"""Confidence: how often the first candidate is right, and whether the confidence says so.
+
+Each utterance of a dialogue after the first is a reply to those before it. Pools of several sizes
+are drawn for it, each once with the reply and once without it, so that in half of the pools no
+candidate is right. A first candidate is right if it is the reply, word for word.
+
+A pool takes texts of the same dialogues, and other texts only where these are too few. What was
+said in the context is not in it, as the service does not offer what the responder has said.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+import numpy as np
+
+from turnwise.models.arrays import Float32, Float64
+from turnwise.models.confidence import Calibration, Moments, Spread, features
+from turnwise.models.data import Dialogue
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.errors import TurnwiseError
+from turnwise.models.evaluation.metrics import (
+    Mask,
+    Metrics,
+    Places,
+    auroc,
+    calibration_error,
+    median_ms,
+    risks,
+    sample,
+)
+from turnwise.models.evaluation.report import Row
+from turnwise.models.evaluation.split import Context, Split, encode_split, split_of
+from turnwise.models.roles import Role
+
+SIZES = (20, 1_000, 100_000)
+CONTEXTS = 2_000
+"""Contexts that are measured, about: whole dialogues are drawn until there are so many."""
+COVERAGES = range(10, 101, 10)
+"""Percentages of the answers, the most confident ones, whose risk is reported."""
+_BLOCK = 64
+"""Contexts that are scored against all texts at once."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answers:
+    """What n searches found first.
+
+    Attributes:
+        features: (n, k) as `models.confidence.features` returns them.
+        right: (n,) whether the first candidate is the reply.
+        size: (n,) number of candidates that was asked for.
+        there: (n,) whether the pool has the reply.
+        dialogue: (n,) number of the dialogue.
+    """
+
+    features: Float64
+    right: Mask
+    size: Places
+    there: Mask
+    dialogue: Places
+
+    def __getitem__(self, chosen: Mask) -> Self:
+        return type(self)(*(getattr(self, each.name)[chosen] for each in fields(self)))
+
+    @classmethod
+    def joined(cls, parts: Sequence["Answers"]) -> "Answers":
+        """Return the answers of all parts; different parts have different dialogues."""
+        together = {
+            each.name: np.concatenate([getattr(part, each.name) for part in parts])
+            for each in fields(cls)
+        }
+        before = np.cumsum([0, *(1 + part.dialogue.max() for part in parts[:-1])])
+        together["dialogue"] += np.repeat(before, [len(part.right) for part in parts])
+        return cls(**together)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Searches:
+    """Contexts with their queries, and the texts that pools are drawn from.
+
+    Attributes:
+        split: The N contexts; the texts of their dialogues stand first in its pool.
+        own: Number of those texts.
+        queries: (N, d) the running query of each context.
+        vectors: (pool, d) of the pool.
+    """
+
+    split: Split
+    own: int
+    queries: Float32
+    vectors: Float32
+
+    def answers(self, sizes: Collection[int], seed: int = 0) -> Answers:
+        """Return what each context finds in pools of these sizes, with its reply and without it.
+
+        Args:
+            sizes: Numbers of candidates, at least 2. A pool has fewer if there are not more texts.
+            seed: Of all draws.
+
+        Raises:
+            TurnwiseError: There are too few texts for a pool.
+        """
+        rng = np.random.default_rng(seed)
+        place = {text: number for number, text in enumerate(self.split.pool)}
+        dialogues = self.split.dialogues
+        found: list[tuple[Float64, bool, int, bool, int]] = []
+        for number, scores in enumerate(self._scores()):
+            context, true = self.split.contexts[number], self.split.true[number]
+            dialogue, utterances = int(dialogues[number]), len(context.utterances)
+            without = [place[text] for text in {*context.texts, context.target.text}]
+            for size in sizes:
+                drawn = scores[self._drawn(size, without, rng)]
+                if len(drawn) < 2:
+                    continue
+                beside = drawn[: size - 1]
+                right = bool(scores[true] > beside.max())
+                there = _features(np.append(beside, scores[true]), utterances)
+                found.append((there, right, size, True, dialogue))
+                found.append((_features(drawn, utterances), False, size, False, dialogue))
+        if not found:
+            raise TurnwiseError("there are too few texts for a pool")
+        rows, *columns = zip(*found, strict=True)
+        return Answers(np.stack(rows), *map(np.array, columns))
+
+    def _scores(self) -> Iterator[Float64]:
+        """Yield the scores (pool,) of each context."""
+        for start in range(0, len(self.queries), _BLOCK):
+            yield from (self.queries[start : start + _BLOCK] @ self.vectors.T).astype(np.float64)
+
+    def _drawn(self, size: int, without: list[int], rng: np.random.Generator) -> Places:
+        """Return `size` places of the pool without some, its own ones first; or all there are."""
+        own = _some(self.own, size + len(without), rng)
+        more = _some(len(self.vectors) - self.own, size + len(without) - len(own), rng)
+        places = np.concatenate([own, self.own + more])
+        return places[~np.isin(places, without)][:size]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bank:
+    """Texts that fill pools for which the dialogues have too few, and their vectors (n, d)."""
+
+    texts: tuple[str, ...]
+    vectors: Float32
+
+    @classmethod
+    def of(cls, encoder: UtteranceEncoder, texts: Iterable[str], most: int) -> Self:
+        """Encode at most so many of the texts, drawn at random; always the same ones."""
+        drawn = _shuffled(set(texts), np.random.default_rng(0))[: max(most, 0)]
+        return cls(tuple(drawn), encoder.encode(drawn, Role.AFTER))
+
+
+def make_searches(
+    encoder: UtteranceEncoder,
+    dialogues: Sequence[Dialogue],
+    bank: Bank,
+    *,
+    contexts: int = CONTEXTS,
+    largest: int = max(SIZES),
+    seed: int = 0,
+) -> Searches:
+    """Draw dialogues, and encode their contexts and the texts of pools.
+
+    Args:
+        encoder: The encoder.
+        dialogues: Dialogues; whole ones are drawn at random, for their contexts.
+        bank: Texts that fill large pools.
+        contexts: Number of contexts, about.
+        largest: Size of the largest pool: texts that it cannot need are not encoded.
+        seed: Of all draws.
+
+    Raises:
+        TurnwiseError: No dialogue has two utterances.
+    """
+    rng = np.random.default_rng(seed)
+    drawn: list[Context] = []
+    for number in rng.permutation(len(dialogues)).tolist():
+        said = dialogues[number].utterances
+        if len(drawn) < contexts:
+            drawn += [Context(said[:turn], said[turn]) for turn in range(1, len(said))]
+    if not drawn:
+        raise TurnwiseError("no dialogue has two utterances")
+    of_contexts = {said.text for c in drawn for said in (*c.utterances, c.target)}
+    others = texts_of(dialogues) - of_contexts
+    split = split_of(drawn, [*sorted(of_contexts), *_shuffled(others, rng)[:largest]])
+    encoded = encode_split(encoder, split)
+    pairs = zip(encoded.first, encoded.second, strict=True)
+    queries = [encoder.aggregation.query(first, second) for first, second in pairs]
+    known = set(split.pool)
+    new = [place for place, text in enumerate(bank.texts) if text not in known]
+    return Searches(
+        split=replace(split, pool=(*split.pool, *(bank.texts[place] for place in new))),
+        own=len(split.pool),
+        queries=np.stack(queries),
+        vectors=np.concatenate([encoded.vectors, bank.vectors[new]]),
+    )
+
+
+def texts_of(dialogues: Iterable[Dialogue]) -> set[str]:
+    """Return the distinct texts of dialogues."""
+    return {said.text for dialogue in dialogues for said in dialogue.utterances}
+
+
+def evaluate_confidence(
+    models: Mapping[str, UtteranceEncoder],
+    dialogues: Sequence[Dialogue],
+    more: Collection[str] = (),
+    sizes: Collection[int] = SIZES,
+    contexts: int = CONTEXTS,
+) -> Iterator[Row]:
+    """Evaluate the confidences of models.
+
+    Args:
+        models: By their names in the table.
+        dialogues: The dialogues of a split.
+        more: Texts that fill large pools.
+        sizes: Sizes of pools.
+        contexts: Number of contexts, about.
+
+    Yields:
+        For each model a row over all sizes, and a row a size; then the same rows for the pools that
+        have the reply, and for those without it. Metrics are the share of right first candidates,
+        the mean confidence, the calibration error, AUROC where some are right and some are not, the
+        area under the risk-coverage curve and its points, and the milliseconds of a confidence.
+
+    Raises:
+        TurnwiseError: A model has no calibration, or no dialogue has two utterances.
+    """
+    for label, model in models.items():
+        if model.calibration is None:
+            raise TurnwiseError(f"model '{label}' has no calibration: its card names none")
+        most = max(sizes)
+        bank = Bank.of(model, more, most - len(texts_of(dialogues)))
+        searches = make_searches(model, dialogues, bank, contexts=contexts, largest=most)
+        answers = searches.answers(sizes)
+        ms = _milliseconds(searches, model.calibration)
+        for name, chosen in _selections(answers):
+            metrics = confidence_metrics(model.calibration, answers[chosen])
+            yield Row(f"{label} · {name}", metrics, ms)
+
+
+def confidence_metrics(calibration: Calibration, answers: Answers) -> Metrics:
+    """Return the metrics that `evaluate_confidence` describes, of n ≥ 1 answers."""
+    confidence, right = calibration.confidence(answers.features), answers.right
+    curve = risks(confidence, right)
+    of_all = auroc(confidence, right)
+    return {
+        "right": float(right.mean()),
+        "confidence": float(confidence.mean()),
+        "calibration_error": calibration_error(confidence, right),
+        **({} if of_all is None else {"auroc": of_all}),
+        "risk": float(curve.mean()),
+        **{f"risk/{c}%": float(curve[max(len(curve) * c // 100, 1) - 1]) for c in COVERAGES},
+    }
+
+
+def _selections(answers: Answers) -> Iterator[tuple[str, Mask]]:
+    everything = np.ones_like(answers.right)
+    for kind, of_kind in (
+        ("", everything),
+        (", with the reply", answers.there),
+        (", without it", ~answers.there),
+    ):
+        yield f"all sizes{kind}", of_kind
+        for size in np.unique(answers.size):
+            yield f"{size:,} candidates{kind}", of_kind & (answers.size == size)
+
+
+def _milliseconds(searches: Searches, calibration: Calibration) -> float:
+    """Return the median milliseconds of a confidence, without its search."""
+    moments = Moments.of(searches.vectors)
+    size = len(searches.vectors)
+
+    def work(place: int) -> Float64:
+        spread = moments.spread(searches.queries[place], size)
+        return calibration.confidence(features(1.0, 0.5, spread, 2))
+
+    return median_ms(work, sample(len(searches.queries)))
+
+
+def _features(scores: Float64, utterances: int) -> Float64:
+    second, first = np.partition(scores, -2)[-2:]
+    spread = Spread(scores.mean(), scores.std(), len(scores))
+    return features(first, second, spread, utterances)
+
+
+def _some(count: int, wanted: int, rng: np.random.Generator) -> Places:
+    """Return `wanted` of the places 0 to count - 1 in random order, or all of them."""
+    return rng.choice(count, min(wanted, count), replace=False)
+
+
+def _shuffled(texts: Collection[str], rng: np.random.Generator) -> list[str]:
+    ordered = sorted(texts)  # a set has another order in each process
+    return [ordered[place] for place in rng.permutation(len(ordered))]

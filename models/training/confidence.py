@@ -1,0 +1,86 @@
+"""Calibration: fits the confidence of a trained encoder, and keeps it in its card."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from itertools import chain
+from pathlib import Path
+
+from turnwise.models.confidence import Calibration, held_out
+from turnwise.models.data import Dialogue, read_dialogues
+from turnwise.models.encoder import CARD, UtteranceEncoder
+from turnwise.models.evaluation.confidence import Answers, Bank, make_searches, texts_of
+from turnwise.models.evaluation.metrics import auroc, calibration_error
+from turnwise.models.training.config import Config, EncoderConfig
+from turnwise.models.training.corpora import Find, validation_dialogues
+
+CONTEXTS = 800
+"""Contexts of each validation file, about."""
+_SIZES = (20, 50, 200, 1_000, 5_000, 20_000, 100_000)
+"""Sizes of the pools: their logarithms are evenly spread."""
+
+
+def calibrate(folder: Path, config: Config, find: Find) -> None:
+    """Fit the confidence of a trained encoder on validation dialogues, and write it to its card.
+
+    Each validation file has pools of its own texts. Those of the training corpora fill large pools.
+    Without validation files, or where no first candidate is right, the card gets no calibration;
+    nor for MaxSim, which orders a short list by other scores than those of the search.
+
+    Args:
+        folder: The folder of the model; a re-ranker has no confidence.
+        config: The run that trained it.
+        find: Finds its files.
+    """
+    if not isinstance(config, EncoderConfig) or config.aggregation.name == "max_sim":
+        return
+    largest = config.calibration_pool
+    if not (config.validation.paths and largest):
+        return
+    encoder = UtteranceEncoder(folder, precision=config.precision)
+    files = validation_dialogues(config.validation, find, 1)
+    corpora = (read_dialogues(find(corpus.path)) for corpus in config.data)
+    bank = Bank.of(encoder, texts_of(chain.from_iterable(corpora)), largest)
+    calibration = fitted(answers_of(encoder, list(files.values()), bank, largest))
+    if calibration:
+        write_calibration(folder, calibration)
+
+
+def answers_of(
+    encoder: UtteranceEncoder, splits: Sequence[list[Dialogue]], bank: Bank, largest: int
+) -> Answers:
+    """Return what an encoder finds for contexts of several splits, in pools of many sizes."""
+    sizes = [size for size in _SIZES if size < largest] + [largest]
+    parts = []
+    for dialogues in splits:
+        searches = make_searches(encoder, dialogues, bank, contexts=CONTEXTS, largest=largest)
+        parts.append(searches.answers(sizes))
+    return Answers.joined(parts)
+
+
+def fitted(answers: Answers) -> Calibration | None:
+    """Return the calibration of answers, with its figures; None where none, or all, are right.
+
+    The figures are those of confidences by calibrations that were fitted on other dialogues.
+    """
+    if answers.right.all() or not answers.right.any():
+        return None
+    calibration = Calibration.fit(answers.features, answers.right)
+    confidence = held_out(answers.features, answers.right, answers.dialogue)
+    figures = {
+        "answers": len(answers.right),
+        "right": float(answers.right.mean()),
+        "calibration_error": calibration_error(confidence, answers.right),
+        "auroc": auroc(confidence, answers.right) or 0.5,
+    }
+    return replace(calibration, fitted={k: round(v, 4) for k, v in figures.items()})
+
+
+def write_calibration(folder: Path, calibration: Calibration) -> None:
+    """Write a calibration into the card of an encoder, whole or not at all."""
+    card = folder / CARD
+    fields = json.loads(card.read_text(encoding="utf-8"))
+    fresh = card.with_suffix(".new")
+    written = {"aggregation": fields.pop("aggregation"), "confidence": asdict(calibration)}
+    fresh.write_text(json.dumps(written | fields, indent=2) + "\n", encoding="utf-8")
+    fresh.replace(card)

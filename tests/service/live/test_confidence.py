@@ -1,0 +1,265 @@
+"""The confidence of answers over HTTP: its value, where there is none, and abstaining."""
+
+import json
+import shutil
+from collections.abc import Callable, Collection
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.service.live.conftest import (
+    DIALOGUE,
+    REPLIES,
+    Launch,
+    Live,
+    with_replies,
+)
+from tests.waiting import eventually
+from turnwise.models.confidence import Calibration, Spread, features, rescaled
+from turnwise.models.encoder import CARD
+from turnwise.models.roles import EncoderKind
+from turnwise.models.scores import Aggregation
+
+CALIBRATION = Calibration(0.5, 0.8, -0.2, 0.1, -0.5)
+SAID = [*DIALOGUE[:2], ("user", "My parcel has not come. It was due on Monday.")]
+CONTEXT = [{"speaker": speaker, "text": text} for speaker, text in SAID]
+ALL = len(REPLIES)
+
+
+@pytest.fixture(scope="session")
+def calibrated_folder(
+    tmp_path_factory: pytest.TempPathFactory, tiny_encoder_folder: Callable[[EncoderKind], Path]
+) -> Path:
+    """The tiny encoder, with a calibration in its card."""
+    folder = tmp_path_factory.mktemp("calibrated") / "model"
+    shutil.copytree(tiny_encoder_folder(EncoderKind.TRIPLE), folder)
+    card = {"aggregation": asdict(Aggregation()), "confidence": asdict(CALIBRATION)}
+    (folder / CARD).write_text(json.dumps(card))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def _calibrated(share: Launch, calibrated_folder: Path, pairwise_folder: Path) -> Live:
+    return share(model=str(calibrated_folder), pairwise=pairwise_folder)
+
+
+@pytest.fixture
+def live(_calibrated: Live) -> Live:
+    """A service whose model has a calibration, with a pool `default` of a few replies."""
+    return with_replies(_calibrated)
+
+
+def last_turn(live: Live, session: str = "s", **options: object) -> dict[str, Any]:
+    """Post all turns of `SAID`, the last one with options, and return its answer."""
+    live.say(session, SAID[:-1], respond=False)
+    return live.turn(session, *SAID[-1], **options)
+
+
+def all_scores(live: Live, pool: str = "default") -> dict[str, float]:
+    """The score of each candidate after `SAID`; other tests check them."""
+    size = live.get(f"/pools/{pool}")["size"]
+    ranked = live.post("/rank", context=CONTEXT, pool=pool, top_k=min(size, 100))["ranking"]
+    return {one["text"]: one["score"] for one in ranked}
+
+
+def expected(scores: dict[str, float], left: Collection[str] | None = None) -> object:
+    """The confidence of a pool with these scores, of which only those `left` may be found."""
+    values, found = [*scores.values()], scores.keys() if left is None else left
+    second, first = sorted(scores[text] for text in found)[-2:]
+    spread = Spread(np.mean(values), np.std(values), len(found))
+    confidence = CALIBRATION.confidence(features(first, second, spread, len(SAID)))
+    return pytest.approx(float(confidence), abs=5e-3)
+
+
+def problem(live: Live, path: str, body: dict[str, Any], method: str = "POST") -> list[str]:
+    response = live.http.request(method, path, json=body)
+    assert response.status_code == 422, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    return [".".join(map(str, error["loc"])) for error in response.json()["errors"]]
+
+
+def test_it_is_what_the_calibration_makes_of_the_scores(live: Live) -> None:
+    wanted = expected(all_scores(live))
+    answer = last_turn(live)
+    assert answer["confidence"] == wanted
+    assert not answer["abstained"]
+    assert live.turn("t", "user", "Hello", top_k=1)["confidence"] is not None
+    ranked = live.post("/rank", context=CONTEXT, pool="default", top_k=1)
+    assert ranked["confidence"] == wanted
+    assert live.post("/rank", session_id="s", pool="default")["confidence"] == wanted
+
+
+def test_options_that_keep_the_order_keep_it(live: Live) -> None:
+    plain = last_turn(live, "s")["confidence"]
+    for place, options in enumerate([{"explain": True}, {"diversity": 0.5}, {"last_rows": None}]):
+        assert last_turn(live, f"s{place}", **options)["confidence"] == pytest.approx(plain)
+
+
+def test_it_is_of_what_may_be_offered(live: Live) -> None:
+    best, *left = all_scores(live)
+    exclude = [f"r{REPLIES.index(best)}"]
+    confidence = last_turn(live, exclude=exclude)["confidence"]
+    scores = all_scores(live)
+    second, first = sorted(scores[text] for text in left)[-2:]
+    spread = Spread(np.mean([*scores.values()]), np.std([*scores.values()]), ALL)
+    wanted = float(CALIBRATION.confidence(features(first, second, spread, len(SAID))))
+    assert confidence == pytest.approx(wanted, abs=5e-3)
+
+
+def test_with_a_filter_it_counts_the_candidates_that_match(live: Live) -> None:
+    items = [
+        {"id": f"r{place}", "text": text, "metadata": {"even": place % 2 == 0}}
+        for place, text in enumerate(REPLIES)
+    ]
+    live.ok(live.http.put("/pools/default/candidates", json=items))
+    wanted = expected(all_scores(live), REPLIES[::2])
+    assert last_turn(live, where={"even": True})["confidence"] == wanted
+    ranked = live.post("/rank", context=CONTEXT, pool="default", where={"even": True})
+    assert ranked["confidence"] == wanted
+
+
+def test_copies_of_the_first_candidate_do_not_lower_it(live: Live) -> None:
+    alone = last_turn(live, "s", top_k=1)
+    copy = {"id": "copy", "text": alone["candidates"][0]["text"]}
+    live.ok(live.http.put("/pools/default/candidates", json=[copy]))
+    assert last_turn(live, "t")["confidence"] == pytest.approx(alone["confidence"], abs=0.1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"aggregation": "max_sim"},
+        {"last_rows": 1},
+        {"where": {"no": "such"}},
+        {"exclude": [f"r{place}" for place in range(1, ALL)]},
+        {"pool": "pairs"},
+        {"respond": False},
+    ],
+    ids=["max_sim", "last_rows", "none", "one", "pairwise", "silent"],
+)
+def test_it_is_null_where_it_cannot_be_known(live: Live, options: dict[str, Any]) -> None:
+    live.ok(live.http.put("/pools/pairs", json={"encoder": "pairwise", "min_confidence": 1.0}))
+    live.fill(pool="pairs")
+    live.ok(live.http.put("/pools/default", json={"min_confidence": 1.0}))
+    answer = last_turn(live, **options)
+    assert answer["confidence"] is None
+    assert not answer["abstained"]
+
+
+def test_a_ranking_that_is_not_by_the_context_alone_has_none(live: Live) -> None:
+    goal, avoided = {"text": "Thank you"}, {"text": "Goodbye", "threshold": 10.0}
+    for fields in ({"goals": [goal]}, {"avoid": [avoided]}, {"aggregation": "max_sim"}):
+        ranked = live.post("/rank", context=CONTEXT, pool="default", **fields)
+        assert ranked["confidence"] is None
+    assert live.post("/rank", context=CONTEXT, candidates=REPLIES)["confidence"] is None
+
+
+def test_a_turn_below_the_threshold_abstains(live: Live) -> None:
+    labels = {"namespace": live.namespace, "pool": "default"}
+    abstained = live.increase("turnwise_turns_total", outcome="abstained", **labels)
+    answered = live.increase("turnwise_turns_total", outcome="answered", **labels)
+    confidence = last_turn(live, "s")["confidence"]
+    low, high = confidence - 1e-4, confidence + 1e-4
+    assert last_turn(live, "t", min_confidence=low)["candidates"]
+    answer = last_turn(live, "u", min_confidence=high)
+    assert (answer["candidates"], answer["abstained"]) == ([], True)
+    assert answer["confidence"] == pytest.approx(confidence)
+    assert answer["pool"]["name"] == "default"
+    assert (abstained(), answered()) == (1, 2)
+    assert live.get("/sessions/u")["turns"] == len(SAID)
+
+
+def test_the_pool_has_a_threshold_and_the_request_overrides_it(live: Live) -> None:
+    info = live.ok(live.http.put("/pools/default", json={"min_confidence": 1.0}))
+    assert info["min_confidence"] == live.get("/pools/default")["min_confidence"] == 1.0
+    assert last_turn(live, "s")["abstained"]
+    assert not last_turn(live, "t", min_confidence=0.0)["abstained"]
+    live.ok(live.http.put("/pools/default", json={"description": "of a shop"}))
+    assert live.get("/pools/default")["min_confidence"] == 1.0
+    info = live.ok(live.http.put("/pools/default", json={"min_confidence": None}))
+    assert (info["min_confidence"], info["description"]) == (None, "of a shop")
+    assert not last_turn(live, "u")["abstained"]
+
+
+def test_the_calibration_of_a_pool_moves_its_confidences(live: Live) -> None:
+    before = last_turn(live, "s")["confidence"]
+    correction = {"slope": 0.5, "offset": -1.0}
+    live.ok(live.http.put("/pools/default", json={"calibration": correction}))
+    assert live.get("/pools/default")["calibration"] == correction
+    (listed,) = (pool for pool in live.get("/pools")["pools"] if pool["name"] == "default")
+    assert listed["calibration"] == correction
+    wanted = pytest.approx(float(rescaled(before, 0.5, -1.0)))
+    assert last_turn(live, "t")["confidence"] == wanted
+    assert live.post("/rank", context=CONTEXT, pool="default")["confidence"] == wanted
+    live.ok(live.http.put("/pools/default", json={"calibration": None}))
+    assert last_turn(live, "u")["confidence"] == pytest.approx(before)
+
+
+def test_other_replicas_and_restarted_ones_learn_the_settings(
+    launch: Launch, calibrated_folder: Path
+) -> None:
+    one = launch(model=str(calibrated_folder))
+    one.fill()
+    two = launch(model=str(calibrated_folder))
+    two.get("/pools/default")
+    settings = {"min_confidence": 0.25, "calibration": {"slope": 2.0, "offset": 0.125}}
+    one.ok(one.http.put("/pools/default", json=settings))
+    eventually(lambda: settings.items() <= two.get("/pools/default").items())
+    three = launch(model=str(calibrated_folder))
+    assert settings.items() <= three.get("/pools/default").items()
+
+
+def test_a_replayed_answer_is_as_the_first_one(live: Live) -> None:
+    body = {"speaker": "user", "text": "Hello", "min_confidence": 1.0}
+    first, again = (
+        live.ok(live.http.post("/sessions/k/turn", json=body, headers={"Idempotency-Key": "a"}))
+        for _ in range(2)
+    )
+    assert again["replayed"]
+    assert first["abstained"]
+    for name in ("confidence", "abstained", "candidates", "turn"):
+        assert again[name] == first[name], name
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, "0.5", True, [0.5]])
+def test_a_threshold_that_is_no_probability_is_rejected(live: Live, value: object) -> None:
+    body = {"speaker": "user", "text": "Hello", "min_confidence": value}
+    assert problem(live, "/sessions/s/turn", body) == ["body.min_confidence"]
+    assert live.http.get("/sessions/s").status_code == 404
+    pool = {"min_confidence": value, "description": "new"}
+    assert problem(live, "/pools/default", pool, "PUT") == ["body.min_confidence"]
+    assert live.get("/pools/default")["description"] == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "loc"),
+    [
+        ({"slope": 1.0}, "body.calibration.offset"),
+        ({"slope": -1.0, "offset": 0.0}, "body.calibration.slope"),
+        ({"slope": 1.0, "offset": 1e9}, "body.calibration.offset"),
+        ({"slope": 1.0, "offset": 0.0, "more": 1}, "body.calibration.more"),
+        ([1.0, 0.0], "body.calibration"),
+    ],
+)
+def test_a_calibration_that_makes_no_sense_is_rejected(live: Live, value: object, loc: str) -> None:
+    assert problem(live, "/pools/default", {"calibration": value}, "PUT") == [loc]
+
+
+@pytest.mark.parametrize("options", [{"aggregation": "max_sim"}, {"pool": "pairs"}])
+def test_a_threshold_that_could_never_apply_is_rejected(
+    live: Live, options: dict[str, str]
+) -> None:
+    live.ok(live.http.put("/pools/pairs", json={"encoder": "pairwise"}))
+    body = {"speaker": "user", "text": "Hello", "min_confidence": 0.5, **options}
+    assert problem(live, "/sessions/s/turn", body) == ["body.min_confidence"]
+    assert live.http.get("/sessions/s").status_code == 404
+
+
+def test_a_model_without_a_calibration_has_no_confidence(own: Live) -> None:
+    answer = own.turn("s", "user", "Hello")
+    assert (answer["confidence"], answer["abstained"]) == (None, False)
+    body = {"speaker": "user", "text": "Hello", "min_confidence": 0.5}
+    assert problem(own, "/sessions/t/turn", body) == ["body.min_confidence"]

@@ -1,9 +1,10 @@
 """The confidence of an answer: the probability that its first candidate is a right one.
 
 The scores that a query Q has over a pool are roughly normal: their mean is Q · m and their variance
-Q' S Q, of the mean vector m and the covariance S of the pool's vectors. A right candidate stands
-out of them, the more so the fewer others compete with it. `features` says by how much, and a
-logistic regression on the features, the calibration, turns that into a probability.
+Q' S Q, with the mean vector m and the covariance S of the pool's vectors. A right candidate stands
+out of them. The best of many wrong ones stands out as well, so the size of the pool counts.
+`features` says how far the first candidate stands out, and a logistic regression on the features,
+the calibration, turns that into a probability.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from turnwise.models.arrays import Float32, Float64
 SAMPLE = 20_000
 """Most vectors that `Moments` are computed from."""
 _NARROWEST = 1e-6
-"""Least standard deviation of scores, so that a pool of equal vectors divides by no zero."""
+"""Least standard deviation of scores and least norm of a query: nothing is divided by zero."""
 _LEAST = 1e-9
 """Least confidence that has a logit."""
 _RIDGE = 1e-3
@@ -65,13 +66,16 @@ class Moments:
         return Spread(float(query @ self.mean), variance**0.5, candidates)
 
 
-def features(first: Values, second: Values, spread: Spread, utterances: Values) -> Float64:
+def features(
+    first: Values, second: Values, spread: Spread, norm: Values, utterances: Values
+) -> Float64:
     """Return what tells right first candidates from wrong ones, in the order of `Calibration`.
 
     Args:
         first: Score of the first candidate.
         second: Score of the next candidate with another text.
         spread: The scores of all candidates.
+        norm: Length of the query, so that a score is norm · cosine.
         utterances: Number of utterances of the context, at least 1.
 
     Returns:
@@ -80,7 +84,8 @@ def features(first: Values, second: Values, spread: Spread, utterances: Values) 
     deviation = np.maximum(spread.deviation, _NARROWEST)
     height = (first - spread.mean) / deviation
     margin = (first - second) / deviation
-    columns = (height, margin, np.log(spread.candidates), np.log(utterances))
+    cosine = first / np.maximum(norm, _NARROWEST)
+    columns = (height, margin, cosine, np.log(spread.candidates), np.log(utterances))
     return np.stack(np.broadcast_arrays(*columns), axis=-1)
 
 
@@ -91,6 +96,7 @@ class Calibration:
     Attributes:
         height: Of the standard deviations from the mean score to the first candidate's.
         margin: Of the standard deviations from the next candidate's score to the first one's.
+        cosine: Of the cosine of the query and the first candidate.
         candidates: Of the logarithm of their number.
         utterances: Of the logarithm of the number of utterances of the context.
         offset: The intercept.
@@ -99,6 +105,7 @@ class Calibration:
 
     height: float
     margin: float
+    cosine: float
     candidates: float
     utterances: float
     offset: float
@@ -111,7 +118,7 @@ class Calibration:
 
     def confidence(self, features: Float64) -> Float64:
         """Return the confidence of one answer (k,), or of n answers (n, k)."""
-        weights = [self.height, self.margin, self.candidates, self.utterances]
+        weights = [self.height, self.margin, self.cosine, self.candidates, self.utterances]
         return np.asarray(expit(features @ np.array(weights) + self.offset), np.float64)
 
 

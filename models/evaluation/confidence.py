@@ -108,6 +108,7 @@ class Searches:
         for number, scores in enumerate(self._scores()):
             context, true = self.split.contexts[number], self.split.true[number]
             dialogue, utterances = int(dialogues[number]), len(context.utterances)
+            norm = float(np.linalg.norm(self.queries[number]))
             without = [place[text] for text in {*context.texts, context.target.text}]
             for size in sizes:
                 drawn = scores[self._drawn(size, without, rng)]
@@ -115,9 +116,9 @@ class Searches:
                     continue
                 beside = drawn[: size - 1]
                 right = bool(scores[true] > beside.max())
-                there = _features(np.append(beside, scores[true]), utterances)
+                there = _features(np.append(beside, scores[true]), norm, utterances)
                 found.append((there, right, size, True, dialogue))
-                found.append((_features(drawn, utterances), False, size, False, dialogue))
+                found.append((_features(drawn, norm, utterances), False, size, False, dialogue))
         if not found:
             raise TurnwiseError("there are too few texts for a pool")
         rows, *columns = zip(*found, strict=True)
@@ -272,16 +273,17 @@ def _milliseconds(searches: Searches, calibration: Calibration) -> float:
     size = len(searches.vectors)
 
     def work(place: int) -> Float64:
-        spread = moments.spread(searches.queries[place], size)
-        return calibration.confidence(features(1.0, 0.5, spread, 2))
+        query = searches.queries[place]
+        spread, norm = moments.spread(query, size), float(np.linalg.norm(query))
+        return calibration.confidence(features(1.0, 0.5, spread, norm, 2))
 
     return median_ms(work, sample(len(searches.queries)))
 
 
-def _features(scores: Float64, utterances: int) -> Float64:
+def _features(scores: Float64, norm: float, utterances: int) -> Float64:
     second, first = np.partition(scores, -2)[-2:]
     spread = Spread(scores.mean(), scores.std(), len(scores))
-    return features(first, second, spread, utterances)
+    return features(first, second, spread, norm, utterances)
 
 
 def _some(count: int, wanted: int, rng: np.random.Generator) -> Places:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from turnwise.models.arrays import Float32
 from turnwise.models.confidence import Calibration, features, rescaled
 from turnwise.models.scores import Aggregation
@@ -62,7 +64,7 @@ class Confidence:
         second = next(others, hits[-1])
         spread = await view.spread(query, where)
         confidence = self._calibration.confidence(
-            features(first.score, second.score, spread, utterances)
+            features(first.score, second.score, spread, float(np.linalg.norm(query)), utterances)
         )
         if correction := view.settings.calibration:
             confidence = rescaled(confidence, correction.slope, correction.offset)

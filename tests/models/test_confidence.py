@@ -16,7 +16,8 @@ from turnwise.models.confidence import (
     rescaled,
 )
 
-CALIBRATION = Calibration(0.8, 1.5, -0.3, 0.2, -4.0)
+WEIGHTS = [0.8, 1.5, 2.0, -0.3, 0.2]
+CALIBRATION = Calibration(*WEIGHTS, -4.0)
 
 
 def unit_vectors(n: int, seed: int = 0, d: int = 16) -> Float64:
@@ -42,7 +43,7 @@ def test_of_many_vectors_moments_see_some_that_are_evenly_spread(
     assert spread == pytest.approx((scores.mean(), scores.std(), 1001), abs=1e-5)
 
 
-def naive_features(scores: list[float], utterances: int) -> list[float]:
+def naive_features(scores: list[float], norm: float, utterances: int) -> list[float]:
     first, second = sorted(scores, reverse=True)[:2]
     mean = sum(scores) / len(scores)
     deviation = (sum((score - mean) ** 2 for score in scores) / len(scores)) ** 0.5
@@ -50,6 +51,7 @@ def naive_features(scores: list[float], utterances: int) -> list[float]:
     return [
         (first - mean) / deviation,
         (first - second) / deviation,
+        first / norm,
         float(np.log(len(scores))),
         float(np.log(utterances)),
     ]
@@ -57,26 +59,28 @@ def naive_features(scores: list[float], utterances: int) -> list[float]:
 
 @given(
     st.lists(st.floats(-5, 5).map(lambda x: round(x, 3)), min_size=2, max_size=30),
+    st.floats(0.1, 20),
     st.integers(1, 50),
 )
-def test_features_are_those_of_a_naive_computation(scores: list[float], utterances: int) -> None:
+def test_features_are_those_of_a_naive_computation(
+    scores: list[float], norm: float, utterances: int
+) -> None:
     second, first = sorted(scores)[-2:]
     spread = Spread(np.mean(scores), np.std(scores), len(scores))
-    got = features(first, second, spread, utterances)
-    assert got == pytest.approx(naive_features(scores, utterances), rel=1e-6, abs=1e-6)
-    logit = got @ [0.8, 1.5, -0.3, 0.2] - 4.0
+    got = features(first, second, spread, norm, utterances)
+    assert got == pytest.approx(naive_features(scores, norm, utterances), rel=1e-6, abs=1e-6)
+    logit = got @ WEIGHTS - 4.0
     assert CALIBRATION.confidence(got) == pytest.approx(1 / (1 + np.exp(-logit)))
 
 
 def test_many_answers_at_once_are_what_each_is_alone() -> None:
     rng = np.random.default_rng(0)
     first, second, mean = rng.random((3, 5))
-    together = features(
-        first, second, Spread(mean, np.full(5, 0.2), np.full(5, 50)), np.arange(1, 6)
-    )
+    spread = Spread(mean, np.full(5, 0.2), np.full(5, 50))
+    together = features(first, second, spread, first + 1, np.arange(1, 6))
     for place in range(5):
         spread = Spread(mean[place], 0.2, 50)
-        alone = features(first[place], second[place], spread, place + 1)
+        alone = features(first[place], second[place], spread, first[place] + 1, place + 1)
         assert together[place] == pytest.approx(alone)
         assert CALIBRATION.confidence(together)[place] == pytest.approx(
             CALIBRATION.confidence(alone)

@@ -4,6 +4,7 @@ import httpx
 import pytest
 
 from tests.service.api.conftest import Connect, Parts, api_key
+from turnwise.service.wire.pools import PoolRequest
 from turnwise.service.wire.sessions import TurnRequest
 
 pytestmark = pytest.mark.anyio
@@ -61,7 +62,7 @@ async def test_scope_is_needed_to_edit_pools(client_of: Connect, parts: Parts) -
         allowed = await client.put("/pools/p", json={}, headers=holder("editor"))
     assert (refused.status_code, allowed.status_code) == (403, 200)
     assert "insufficient_scope" in refused.headers["www-authenticate"]
-    assert parts.calls == [("create", "editor", "p", "", None)]
+    assert parts.calls == [("create", "editor", "p", PoolRequest())]
 
 
 async def test_the_scope_pools_reads_pools_but_not_sessions(client_of: Connect) -> None:

@@ -15,6 +15,7 @@ from tests.service.live.conftest import (
     REPLIES,
     Launch,
     Live,
+    Oracle,
     with_replies,
 )
 from tests.waiting import eventually
@@ -23,7 +24,7 @@ from turnwise.models.encoder import CARD
 from turnwise.models.roles import EncoderKind
 from turnwise.models.scores import Aggregation
 
-CALIBRATION = Calibration(0.5, 0.8, -0.2, 0.1, -0.5)
+CALIBRATION = Calibration(0.5, 0.8, 0.7, -0.2, 0.1, -1.5)
 SAID = [*DIALOGUE[:2], ("user", "My parcel has not come. It was due on Monday.")]
 CONTEXT = [{"speaker": speaker, "text": text} for speaker, text in SAID]
 ALL = len(REPLIES)
@@ -65,12 +66,20 @@ def all_scores(live: Live, pool: str = "default") -> dict[str, float]:
     return {one["text"]: one["score"] for one in ranked}
 
 
-def expected(scores: dict[str, float], left: Collection[str] | None = None) -> object:
-    """The confidence of a pool with these scores, of which only those `left` may be found."""
-    values, found = [*scores.values()], scores.keys() if left is None else left
-    second, first = sorted(scores[text] for text in found)[-2:]
-    spread = Spread(np.mean(values), np.std(values), len(found))
-    confidence = CALIBRATION.confidence(features(first, second, spread, len(SAID)))
+def expected(
+    oracle: Oracle, scores: dict[str, float], left: Collection[str], searched: int
+) -> object:
+    """The confidence of a pool with these scores after `SAID`.
+
+    Candidates that are not `left` may not be offered; `searched` of them match the filter.
+    """
+    first, second = oracle.context(SAID, "bot")
+    pairs = [b1 + b2 for j, b2 in enumerate(second) for b1 in first[:j]]
+    norm = np.linalg.norm(sum(pair / np.linalg.norm(pair) for pair in pairs))
+    values = [*scores.values()]
+    next_best, best = sorted(scores[text] for text in left)[-2:]
+    spread = Spread(np.mean(values), np.std(values), searched)
+    confidence = CALIBRATION.confidence(features(best, next_best, spread, norm, len(SAID)))
     return pytest.approx(float(confidence), abs=5e-3)
 
 
@@ -81,8 +90,8 @@ def problem(live: Live, path: str, body: dict[str, Any], method: str = "POST") -
     return [".".join(map(str, error["loc"])) for error in response.json()["errors"]]
 
 
-def test_it_is_what_the_calibration_makes_of_the_scores(live: Live) -> None:
-    wanted = expected(all_scores(live))
+def test_it_is_what_the_calibration_makes_of_the_scores(live: Live, oracle: Oracle) -> None:
+    wanted = expected(oracle, all_scores(live), REPLIES, ALL)
     answer = last_turn(live)
     assert answer["confidence"] == wanted
     assert not answer["abstained"]
@@ -98,24 +107,20 @@ def test_options_that_keep_the_order_keep_it(live: Live) -> None:
         assert last_turn(live, f"s{place}", **options)["confidence"] == pytest.approx(plain)
 
 
-def test_it_is_of_what_may_be_offered(live: Live) -> None:
-    best, *left = all_scores(live)
-    exclude = [f"r{REPLIES.index(best)}"]
-    confidence = last_turn(live, exclude=exclude)["confidence"]
+def test_it_is_of_what_may_be_offered(live: Live, oracle: Oracle) -> None:
     scores = all_scores(live)
-    second, first = sorted(scores[text] for text in left)[-2:]
-    spread = Spread(np.mean([*scores.values()]), np.std([*scores.values()]), ALL)
-    wanted = float(CALIBRATION.confidence(features(first, second, spread, len(SAID))))
-    assert confidence == pytest.approx(wanted, abs=5e-3)
+    best, *left = scores
+    wanted = expected(oracle, scores, left, ALL)
+    assert last_turn(live, exclude=[f"r{REPLIES.index(best)}"])["confidence"] == wanted
 
 
-def test_with_a_filter_it_counts_the_candidates_that_match(live: Live) -> None:
+def test_with_a_filter_it_counts_the_candidates_that_match(live: Live, oracle: Oracle) -> None:
     items = [
         {"id": f"r{place}", "text": text, "metadata": {"even": place % 2 == 0}}
         for place, text in enumerate(REPLIES)
     ]
     live.ok(live.http.put("/pools/default/candidates", json=items))
-    wanted = expected(all_scores(live), REPLIES[::2])
+    wanted = expected(oracle, all_scores(live), REPLIES[::2], ALL // 2)
     assert last_turn(live, where={"even": True})["confidence"] == wanted
     ranked = live.post("/rank", context=CONTEXT, pool="default", where={"even": True})
     assert ranked["confidence"] == wanted

@@ -29,6 +29,7 @@ function draw() {
 function nothing() {
   const { turns, awaited, answer, settings } = session;
   if (!turns.length) return "Nothing has been said yet.";
+  if (answer?.abstained) return "Abstained: ask back, hand over, or write a reply.";
   if (awaited && answer) return noCandidates(settings.pool);
   return awaited
     ? "No candidates: ask again, or write a reply."

@@ -3,6 +3,7 @@
 import { call, key } from "./api.js";
 import { startCandidates } from "./candidates.js";
 import { startChat } from "./chat.js";
+import { startConfidence } from "./confidence.js";
 import { session } from "./session.js";
 import { byId, decimals } from "./dom.js";
 import { filtered, filterIn, showFilter } from "./filters.js";
@@ -23,6 +24,7 @@ const VIEWS = ["replies", "goals", "plan", "pools", "latency"];
 for (const start of [
   startChat,
   startCandidates,
+  startConfidence,
   startHeatMap,
   startScores,
   startGoals,

@@ -12,7 +12,7 @@ import { ApiError, call, path, unique } from "./api.js";
  * @typedef {{id: string, text: string, score: number, metadata?: object, contributions?: number[]}}
  *   Candidate
  * @typedef {{pool: string, aggregation: string, lastRows: number, topK: number,
- *   where: object | null, repeat: boolean | "near", diversity: number}} Settings
+ *   where: object | null, repeat: boolean | "near", diversity: number, least: number}} Settings
  */
 
 const STORED = "turnwise.session";
@@ -39,6 +39,7 @@ class Session extends EventTarget {
     where: null,
     repeat: false,
     diversity: 0,
+    least: 0,
   };
   /** @type {object | null} The filter that the session carries. */
   where = null;
@@ -213,10 +214,11 @@ class Session extends EventTarget {
 
   /** Return the attempt that was not acknowledged, if it is the same request, or a new one. */
   #attempt(speaker, text) {
-    const { pool, topK } = this.settings;
+    const { pool, topK, least } = this.settings;
     const expected = this.turns.length + 1;
     const fields = { pool, top_k: topK, explain: this.explain, expected_turn: expected };
     const body = { speaker, text, ...fields, ...this.offered, ...this.aggregated };
+    if (least) Object.assign(body, { min_confidence: least });
     if (JSON.stringify(body) !== JSON.stringify(this.#unsent?.body))
       this.#unsent = { key: unique(), body };
     return this.#unsent;

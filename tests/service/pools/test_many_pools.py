@@ -57,7 +57,7 @@ async def test_the_bytes_of_a_namespace_include_pools_that_a_replica_has_not_rea
     start: StartReplica,
 ) -> None:
     one = await start()
-    await one.pools.create("n", "q", "")
+    await one.pools.create("n", "q", PoolRequest())
     await one.pools.upsert("n", "q", some("One.", "Two."))
     held = one.pools._pools[PoolKey("n", "q")].candidate_bytes
     two = await start(max_pools_bytes=held + 1)

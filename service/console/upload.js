@@ -44,7 +44,7 @@ async function put() {
   }
 }
 
-/** Create a pool if there is none; a PUT of an existing one would remove its description. */
+/** Create a pool if there is none. */
 async function create(name) {
   try {
     await call("GET", path("pools", name));

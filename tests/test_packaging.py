@@ -74,6 +74,7 @@ def series() -> dict[str, set[str]]:
     metrics.request_seconds.labels("POST", "/rank")
     metrics.pool_candidates.labels("default", "default")
     metrics.pool_version.labels("default", "default")
+    metrics.turns.labels("default", "default", "answered")
     metrics.build.info({"version": "", "model": ""})
     families: Iterator[Metric] = iter(metrics.registry.collect())
     return {

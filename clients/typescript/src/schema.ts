@@ -220,6 +220,16 @@ export interface components {
             score: number;
         };
         /**
+         * PoolCalibration
+         * @description How confidences in a pool are corrected: the logit becomes slope · logit + offset.
+         */
+        PoolCalibration: {
+            /** Slope */
+            slope: number;
+            /** Offset */
+            offset: number;
+        };
+        /**
          * PoolInfo
          * @description A pool as this replica holds it.
          */
@@ -281,6 +291,12 @@ export interface components {
              */
             progress: number | null;
             /**
+             * Min Confidence
+             * @description Turns abstain below this confidence, unless they name another one.
+             */
+            min_confidence?: number | null;
+            calibration?: components["schemas"]["PoolCalibration"] | null;
+            /**
              * Aliases
              * @description Other names of the pool.
              */
@@ -296,7 +312,7 @@ export interface components {
         };
         /**
          * PoolRequest
-         * @description Settings of a new pool.
+         * @description Settings of a pool. Those that are left out stay as they are.
          */
         PoolRequest: {
             /**
@@ -309,6 +325,13 @@ export interface components {
              * @description The encoder of its candidates; it never changes. By default `default`.
              */
             encoder?: "default" | null;
+            /**
+             * Min Confidence
+             * @description Turns abstain below this confidence, unless they name another one; null removes it.
+             */
+            min_confidence?: number | null;
+            /** @description As `turnwise calibrate` fits it; null removes it. */
+            calibration?: components["schemas"]["PoolCalibration"] | null;
         };
         /**
          * PoolVersion
@@ -331,6 +354,12 @@ export interface components {
             ranking: components["schemas"]["Ranked"][];
             /** Rejected */
             rejected: components["schemas"]["Rejected"][];
+            /**
+             * Confidence
+             * @description Probability that the first candidate of a pool is a right one, ranked by the model's own
+             *     aggregation alone; else null.
+             */
+            confidence?: number | null;
             pool: components["schemas"]["PoolVersion"] | null;
             /** Model */
             model: string;
@@ -769,6 +798,17 @@ export interface components {
             turn: number;
             /** Candidates */
             candidates: components["schemas"]["Selected"][];
+            /**
+             * Confidence
+             * @description Probability that the first candidate is a right one; null if that cannot be known.
+             */
+            confidence?: number | null;
+            /**
+             * Abstained
+             * @description Whether there are no candidates because the confidence was too low.
+             * @default false
+             */
+            abstained?: boolean;
             /** @description Null if no candidates were selected. */
             pool: components["schemas"]["PoolVersion"] | null;
             /** Model */
@@ -848,6 +888,11 @@ export interface components {
              * @default 0
              */
             diversity?: number;
+            /**
+             * Min Confidence
+             * @description Return no candidates if the confidence is lower; by default the pool's, or 0.
+             */
+            min_confidence?: number | null;
             /**
              * Respond
              * @description Whether to return candidates; by default yes, unless the responder speaks.

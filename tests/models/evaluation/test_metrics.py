@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import ir_measures
 import numpy as np
@@ -10,13 +10,16 @@ from ir_measures import AP, RR, P, Qrel, R, ScoredDoc
 
 from turnwise.models.evaluation import metrics
 from turnwise.models.evaluation.metrics import (
+    auroc,
     average_settings,
+    calibration_error,
     median_ms,
     pearson,
     ranking_metrics,
     ranks,
     ranks_of,
     retrieval_metrics,
+    risks,
     sample,
     spans,
     spearman,
@@ -132,6 +135,52 @@ def test_correlations_are_undefined_for_constants_and_two_points() -> None:
     assert pearson(line, line * 3 - 1) == pytest.approx(1)
     assert pearson(np.ones(5), line) is spearman(line, np.ones(5)) is None
     assert pearson(line[:2], line[:2]) is None
+
+
+ANSWERS = st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=6)
+"""Confidences in fifths, so that some are equal, and whether the answers are right."""
+
+
+@given(ANSWERS)
+def test_auroc_is_the_share_of_pairs_that_are_in_order(answers: list[tuple[int, bool]]) -> None:
+    pairs = [(x, y) for x, right in answers if right for y, other in answers if not other]
+    won = [1.0 if x > y else 0.5 if x == y else 0.0 for x, y in pairs]
+    scores, right = map(np.array, zip(*answers, strict=True))
+    got = auroc(scores / 5, right)
+    assert got == (pytest.approx(np.mean(won)) if pairs else None)
+
+
+@given(ANSWERS)
+def test_risks_are_means_over_the_orders_of_ties(answers: list[tuple[int, bool]]) -> None:
+    curves = []
+    for order in permutations(answers):
+        if all(x[0] >= y[0] for x, y in pairwise(order)):
+            wrong = [not right for _, right in order]
+            curves.append(np.cumsum(wrong) / np.arange(1, len(wrong) + 1))
+    scores, right = map(np.array, zip(*answers, strict=True))
+    assert risks(scores / 5, right) == pytest.approx(np.mean(curves, axis=0))
+
+
+@pytest.mark.parametrize("bins", [1, 3, 10, 1000])
+def test_the_calibration_error_is_that_of_bins_of_the_same_size(bins: int) -> None:
+    generator = np.random.default_rng(0)
+    confidence = generator.random(200)
+    right = generator.random(200) < confidence**2
+    ordered = sorted(zip(confidence.tolist(), right.tolist(), strict=True))
+    error, start = 0.0, 0
+    for part in range(min(bins, 200)):
+        size = 200 // min(bins, 200) + (part < 200 % min(bins, 200))
+        some, start = ordered[start : start + size], start + size
+        error += abs(sum(p for p, _ in some) - sum(r for _, r in some)) / 200
+    assert calibration_error(confidence, right, bins) == pytest.approx(error)
+
+
+def test_calibrated_confidences_have_a_small_error_and_others_a_large_one() -> None:
+    generator = np.random.default_rng(0)
+    confidence = generator.random(5000)
+    right = generator.random(5000) < confidence
+    assert calibration_error(confidence, right) < 0.03
+    assert calibration_error(np.sqrt(confidence), right) > 0.1
 
 
 def test_a_sample_spans_all_places() -> None:

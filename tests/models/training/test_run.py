@@ -256,3 +256,24 @@ def test_the_kind_of_a_configuration_decides_what_is_trained(
         with pytest.raises(DataError, match=r"nowhere\.jsonl"):
             run(path, [corpora], tmp_path / kind)
         assert reranker_kind(run(path, [own, corpora], tmp_path / kind)) == kind
+
+
+@pytest.mark.train
+def test_the_last_stage_alone_is_calibrated(finished: Path) -> None:
+    encoder = UtteranceEncoder(finished / "out" / "model")
+    before = UtteranceEncoder(finished / "out" / "base" / "model")
+    assert before.calibration is None
+    assert encoder.calibration is not None
+    assert encoder.calibration.fitted["answers"] > 0
+    card = json.loads((finished / "out" / "model" / "turnwise.json").read_text())
+    assert card["aggregation"]["name"] == encoder.aggregation.name
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("values", ["calibration_pool = 0", 'aggregation = {name = "max_sim"}'])
+def test_a_recipe_can_do_without_a_calibration(
+    corpora: Path, tmp_path: Path, plain: Path, values: str
+) -> None:
+    config = write_config(tmp_path, plain, f'kind = "triple"\n{values}')
+    model = run(config, [corpora], tmp_path / "out")
+    assert UtteranceEncoder(model).calibration is None

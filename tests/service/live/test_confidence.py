@@ -1,8 +1,9 @@
 """The confidence of answers over HTTP: its value, where there is none, and abstaining."""
 
 import json
+import re
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from turnwise.models.confidence import Calibration, Spread, features, rescaled
 from turnwise.models.encoder import CARD
 from turnwise.models.roles import EncoderKind
 from turnwise.models.scores import Aggregation
+from turnwise.service.cli import main
 
 CALIBRATION = Calibration(0.5, 0.8, 0.7, -0.2, 0.1, -1.5)
 SAID = [*DIALOGUE[:2], ("user", "My parcel has not come. It was due on Monday.")]
@@ -268,3 +270,69 @@ def test_a_model_without_a_calibration_has_no_confidence(own: Live) -> None:
     assert (answer["confidence"], answer["abstained"]) == (None, False)
     body = {"speaker": "user", "text": "Hello", "min_confidence": 0.5}
     assert problem(own, "/sessions/t/turn", body) == ["body.min_confidence"]
+
+
+QUESTIONS = [f"question number {number}" for number in range(120)]
+
+
+@pytest.fixture
+def calibrate(
+    live: Live, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[..., str]:
+    """Run `turnwise calibrate` on dialogues of two turns; return what it prints, or its error."""
+
+    def run(pairs: Sequence[tuple[str, str]], *options: str) -> str:
+        file = tmp_path / "said.jsonl"
+        with file.open("w") as lines:
+            for number, (question, reply) in enumerate(pairs):
+                said = [("user", question), ("bot", reply)]
+                utterances = [{"speaker": speaker, "text": text} for speaker, text in said]
+                print(json.dumps({"id": str(number), "utterances": utterances}), file=lines)
+        given = ["--pool", "default", "--data", str(file), "--url", str(live.http.base_url)]
+        monkeypatch.setattr("sys.argv", ["turnwise", "calibrate", *given, *options])
+        try:
+            main()
+        except SystemExit as end:
+            if end.code:
+                return capsys.readouterr().err
+        return capsys.readouterr().out
+
+    return run
+
+
+def best_reply(live: Live, question: str) -> tuple[str, float]:
+    context = [{"speaker": "user", "text": question}]
+    ranked = live.post("/rank", context=context, pool="default", top_k=1)
+    return ranked["ranking"][0]["text"], ranked["confidence"]
+
+
+def test_calibrate_fits_the_pool_to_what_was_said(
+    live: Live, calibrate: Callable[..., str]
+) -> None:
+    # The dialogues agree with most of the more confident answers, and with none of the others.
+    answers = sorted((best_reply(live, q)[::-1], q) for q in QUESTIONS)
+    right = {q for place, (_, q) in enumerate(answers) if place >= 50 and place % 10}
+    pairs = [(q, first if q in right else "None of these.") for (_, first), q in answers]
+    said = calibrate(pairs)
+    assert f"120 answers, {len(right)} of them right" in said
+    fitted = live.get("/pools/default")["calibration"]
+    assert f"slope {fitted['slope']:.3f}, offset {fitted['offset']:.3f}" in said
+    before, after = map(float, re.findall(r"\d\.\d{3}", said)[:2])
+    assert after < before
+    confidences = np.array([best_reply(live, q)[1] for q, _ in pairs])
+    assert confidences.mean() == pytest.approx(len(right) / 120, abs=0.02)
+    calibrate(pairs)  # what is calibrated stays as it is
+    again = live.get("/pools/default")["calibration"]
+    assert again["slope"] == pytest.approx(fitted["slope"], rel=0.05)
+    assert again["offset"] == pytest.approx(fitted["offset"], rel=0.05, abs=0.05)
+
+
+def test_calibrate_refuses_what_it_cannot_fit(live: Live, calibrate: Callable[..., str]) -> None:
+    pairs = [(question, "None of these.") for question in QUESTIONS[:3]]
+    assert "0 first candidates are right and 3 are wrong" in calibrate(pairs)
+    assert "'helper' says no reply in the dialogues of bot, user" in calibrate(
+        pairs, "--responder", "helper"
+    )
+    live.fill(REPLIES[:1], pool="one")
+    assert "have no confidence" in calibrate(pairs, "--pool", "one")
+    assert live.get("/pools/default")["calibration"] is None

@@ -167,3 +167,30 @@ def test_texts_of_the_pool_have_vectors() -> None:
     assert {text: vector.tobytes() for text, vector in encoded.items()} == {
         text: VECTORS[int(text)].tobytes() for text in ("3", "1")
     }
+
+
+def numbered(count: int, first: int = 0) -> Edit:
+    candidates = [
+        Candidate.of(str(n), str(n), {"even": n % 2 == 0}) for n in range(first, first + count)
+    ]
+    return Edit(candidates, unit_vectors(count, 8, seed=first).astype(np.float16))
+
+
+@pytest.mark.parametrize("larger", ["overlay", "base"])
+def test_the_spread_is_that_of_the_scores_of_the_larger_segment(larger: str) -> None:
+    contents = Contents.empty(8).after([numbered(300)], FlatIndex)
+    if larger == "base":
+        contents = contents.merged(FlatIndex).after([numbered(20, 1000)], FlatIndex)
+    segment = contents.base if larger == "base" else contents.overlay
+    assert contents.larger is segment
+    assert not segment.knows_moments
+    query = unit_vectors(1, 8, seed=7)[0]
+    spread = contents.spread(query)
+    scores = segment.index.vectors.astype(np.float64) @ query
+    assert spread == pytest.approx((scores.mean(), scores.std(), len(contents)), abs=1e-5)
+    assert segment.knows_moments
+    left = contents.after([Edit([], np.empty((0, 8), np.float16), ["0", "2"])], FlatIndex)
+    assert left.spread(query).candidates == len(contents) - 2
+    even = left.spread(query, Filter.of({"even": True}))
+    assert even.candidates == len(contents) // 2 - 2
+    assert even[:2] == left.spread(query)[:2]

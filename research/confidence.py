@@ -1,0 +1,66 @@
+"""Calibrates the shipped model again, as the end of its training does, or measures its confidence.
+
+`--fit` writes the calibration into `models/default/turnwise.json`. Without it, the confidences are
+measured on the validation dialogues that the fit does not use, with pools of 20, 1,000 and 100,000:
+
+    python research/confidence.py --data CORPORA [--fit] [--files sgd/validation.jsonl.xz ...]
+
+Encoding 100,000 texts takes some minutes on two cores.
+"""
+
+import argparse
+import random
+from itertools import chain
+from pathlib import Path
+
+from turnwise.models import DEFAULT_MODEL
+from turnwise.models.data import Dialogue, read_dialogues
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.evaluation.confidence import (
+    SIZES,
+    Bank,
+    confidence_metrics,
+    make_searches,
+    texts_of,
+)
+from turnwise.models.training.confidence import calibrate
+from turnwise.models.training.config import EncoderConfig, read_stages
+from turnwise.models.training.corpora import Find, finder, validation_dialogues
+
+RECIPE = DEFAULT_MODEL.parent / "training" / "recipes" / "default.toml"
+WITHIN = ("sgd", "multiwoz_part", "woz2_en", "camrest676", "casino", "ubuntu_irc")
+OUTSIDE = ("topical_chat", "synthetic_persona_chat", "dailydialog_detok")
+FILES = [f"{corpus}/validation.jsonl.xz" for corpus in (*WITHIN, *OUTSIDE)]
+CONTEXTS, DIALOGUES = 800, 150
+"""Of each file."""
+
+
+def measure(config: EncoderConfig, find: Find, files: list[str]) -> None:
+    encoder = UtteranceEncoder(precision=config.precision)
+    corpora = (read_dialogues(find(corpus.path)) for corpus in config.data)
+    bank = Bank.of(encoder, texts_of(chain.from_iterable(corpora)), max(SIZES))
+    used = validation_dialogues(config.validation, find, 1)
+    for file in files:
+        left = [d for d in read_dialogues(find(file)) if d not in used.get(file, ())]
+        drawn: list[Dialogue] = random.Random(0).sample(left, min(len(left), DIALOGUES))  # noqa: S311
+        answers = make_searches(encoder, drawn, bank, contexts=CONTEXTS).answers(SIZES)
+        assert encoder.calibration
+        for size in (None, *SIZES):
+            chosen = answers if size is None else answers[answers.size == size]
+            metrics = confidence_metrics(encoder.calibration, chosen)
+            named = "  ".join(f"{name} {value:.3f}" for name, value in metrics.items())
+            print(f"{file}  {size or 'all sizes'}  {named}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, nargs="+", required=True)
+    parser.add_argument("--files", nargs="+", default=FILES)
+    parser.add_argument("--fit", action="store_true")
+    options = parser.parse_args()
+    stage, found = read_stages(RECIPE)[-1], finder(options.data)
+    assert isinstance(stage, EncoderConfig)
+    if options.fit:
+        calibrate(DEFAULT_MODEL, stage, found)
+    else:
+        measure(stage, found, options.files)

@@ -12,8 +12,10 @@ import argparse
 import random
 from itertools import chain
 from pathlib import Path
+from typing import cast
 
 from turnwise.models import DEFAULT_MODEL
+from turnwise.models.confidence import Calibration
 from turnwise.models.data import Dialogue, read_dialogues
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation.confidence import (
@@ -44,22 +46,21 @@ def measure(config: EncoderConfig, find: Find, files: list[str]) -> None:
         left = [d for d in read_dialogues(find(file)) if d not in used.get(file, ())]
         drawn: list[Dialogue] = random.Random(0).sample(left, min(len(left), DIALOGUES))  # noqa: S311
         answers = make_searches(encoder, drawn, bank, contexts=CONTEXTS).answers(SIZES)
-        assert encoder.calibration
+        calibration = cast("Calibration", encoder.calibration)
         for size in (None, *SIZES):
             chosen = answers if size is None else answers[answers.size == size]
-            metrics = confidence_metrics(encoder.calibration, chosen)
+            metrics = confidence_metrics(calibration, chosen)
             named = "  ".join(f"{name} {value:.3f}" for name, value in metrics.items())
             print(f"{file}  {size or 'all sizes'}  {named}")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, nargs="+", required=True)
     parser.add_argument("--files", nargs="+", default=FILES)
     parser.add_argument("--fit", action="store_true")
     options = parser.parse_args()
-    stage, found = read_stages(RECIPE)[-1], finder(options.data)
-    assert isinstance(stage, EncoderConfig)
+    stage, found = cast(EncoderConfig, read_stages(RECIPE)[-1]), finder(options.data)
     if options.fit:
         calibrate(DEFAULT_MODEL, stage, found)
     else:

@@ -11,7 +11,6 @@ from rich.progress import track
 from turnwise.models.errors import TurnwiseError
 from turnwise.service.commands.connected import LOCAL, Key, Url, connected
 from turnwise.service.commands.evaluate.options import Data, Limit, read
-from turnwise.service.wire.fields import RESPONDER
 
 if TYPE_CHECKING:
     from turnwise.models.data import Dialogue
@@ -87,6 +86,7 @@ def _replies(dialogues: "Sequence[Dialogue]", responder: str) -> list[_Reply]:
         TurnwiseError: There is no reply of that speaker.
     """
     from turnwise.service.client import GivenTurn  # noqa: PLC0415
+    from turnwise.service.wire.fields import RESPONDER  # noqa: PLC0415
 
     def name(speaker: str) -> str:
         if speaker == responder:
@@ -114,6 +114,8 @@ def _ask(client: "Client", pool: str, reply: _Reply) -> _Answer | None:
     Raises:
         TurnwiseError: The pool's answers have no confidence.
     """
+    from turnwise.service.wire.fields import RESPONDER  # noqa: PLC0415
+
     answer = client.rank(reply.context, pool=pool, top_k=1)
     if answer.confidence is None:
         raise TurnwiseError(

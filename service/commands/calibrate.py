@@ -59,7 +59,7 @@ def calibrate(
     with connected(url, key) as client:
         current = client.pool(pool).info().calibration or PoolCalibration(slope=1, offset=0)
         asked = track(replies, "asking", transient=True)
-        answers = [answer for reply in asked if (answer := _ask(client, pool, reply))]
+        answers = [_ask(client, pool, reply) for reply in asked]
         _check(pool, Counter(answer.right for answer in answers))
         slope, offset, before, after = _fit(answers)
         if slope <= 0:
@@ -108,24 +108,19 @@ def _replies(dialogues: "Sequence[Dialogue]", responder: str) -> list[_Reply]:
     return replies
 
 
-def _ask(client: "Client", pool: str, reply: _Reply) -> _Answer | None:
-    """Return the first candidate's confidence; None where a turn would not offer it again.
+def _ask(client: "Client", pool: str, reply: _Reply) -> _Answer:
+    """Return the confidence in the first candidate that a turn would offer.
 
     Raises:
-        TurnwiseError: The pool's answers have no confidence.
+        TurnwiseError: The answer has no confidence.
     """
-    from turnwise.service.wire.fields import RESPONDER  # noqa: PLC0415
-
-    answer = client.rank(reply.context, pool=pool, top_k=1)
+    answer = client.rank(reply.context, pool=pool, top_k=1, repeat=False)
     if answer.confidence is None:
         raise TurnwiseError(
             f"answers of pool '{pool}' have no confidence: it has fewer than two candidates or "
             "another encoder, or the model's card has no calibration"
         )
-    first = answer.ranking[0].text
-    if any((turn.speaker, turn.text) == (RESPONDER, first) for turn in reply.context):
-        return None
-    return _Answer(answer.confidence, first == reply.text, reply.dialogue)
+    return _Answer(answer.confidence, answer.ranking[0].text == reply.text, reply.dialogue)
 
 
 def _check(pool: str, count: Counter[bool]) -> None:

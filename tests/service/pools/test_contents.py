@@ -14,6 +14,7 @@ from turnwise.service.pools.filter import Metadata
 from turnwise.service.pools.index import FlatIndex, Float16
 from turnwise.service.pools.ivf import build_ivf
 from turnwise.service.pools.workers import Workers
+from turnwise.service.wire.pools import PoolSettings
 
 D = 8
 VECTORS = unit_vectors(50, D).astype(np.float16)
@@ -143,7 +144,9 @@ async def test_only_a_new_filter_is_evaluated_and_not_on_the_event_loop() -> Non
         return metadata["odd"] == 1
 
     where, workers = Filter("odd", matches), Workers(1)
-    view = PoolView("p", 1, "default", contents_of({"a": 1, "b": 2}), workers, Metrics())
+    view = PoolView(
+        "p", 1, "default", PoolSettings(), contents_of({"a": 1, "b": 2}), workers, Metrics()
+    )
     for _ in range(2):
         (hit,) = await view.search(QUERY, 2, where)
         assert hit.candidate.id == "a"

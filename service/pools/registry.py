@@ -591,8 +591,7 @@ class Pools:
         self._served = {alias: to for alias, to in self._served.items() if to != key}
         if pool := self._pools.pop(key, None):
             pool.forgotten = True
-            for gauge in (self._metrics.pool_candidates, self._metrics.pool_version):
-                gauge.remove(*key)
+            self._metrics.forget_pool(*key)
 
 
 def _no_encoder(encoder_name: EncoderName) -> str:

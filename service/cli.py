@@ -1,4 +1,4 @@
-"""The command line: `serve`, `chat`, `doctor`, `key`, `pool`, `session`, `train` and `evaluate`."""
+"""The command line; `turnwise --help` lists its commands."""
 
 import sys
 from typing import Annotated, NoReturn
@@ -9,6 +9,7 @@ from turnwise.models.errors import TurnwiseError
 from turnwise.service.commands.chat import chat
 from turnwise.service.commands.doctor.command import doctor
 from turnwise.service.commands.evaluate import evaluate
+from turnwise.service.commands.journal import journal
 from turnwise.service.commands.key import key
 from turnwise.service.commands.many_values import ManyValues
 from turnwise.service.commands.pool import pool
@@ -21,6 +22,7 @@ _EXTRAS = {
     "serve": "server",
     "doctor": "server",
     "pool": "server",
+    "journal": "server",
     "train": "train",
     "evaluate": "train",
 }
@@ -37,6 +39,7 @@ app.command(rich_help_panel=_SERVICE)(chat)
 app.command(rich_help_panel=_SERVICE)(doctor)
 app.add_typer(pool, name="pool", rich_help_panel=_SERVICE)
 app.add_typer(session, name="session", rich_help_panel=_SERVICE)
+app.add_typer(journal, name="journal", rich_help_panel=_SERVICE)
 app.command(cls=ManyValues, rich_help_panel=_SERVICE)(key)
 app.command(cls=ManyValues, rich_help_panel=_MODELS)(train)
 app.add_typer(evaluate, name="evaluate", rich_help_panel=_MODELS)

@@ -63,6 +63,7 @@ LAYOUTS = {
     "short-term": Layout(x="context length h, goal distance d"),
     "long-term": Layout(x="context length h, goal distance d, first goal in f"),
     "ranking": Layout("All contexts", "p@1", "turns=", TURNS, "P@1 (higher is better)"),
+    "journal": Layout("All choices", "p@1", "turns=", TURNS, "P@1 (higher is better)"),
     "similarity": Layout("All pairs", "spearman", "turns=", TURNS, "Spearman (higher is better)"),
     "multiple-choice": Layout("All questions", "accuracy", "turns=", TURNS, "accuracy"),
 }

@@ -14,7 +14,7 @@ import pytest
 import redis as blocking
 from typer.testing import CliRunner
 
-from tests.service.live.conftest import REPLIES, Launch, Live
+from tests.service.live.conftest import REPLIES, InNamespace, Launch, Live
 from tests.waiting import eventually
 from turnwise.models.data import read_dialogues
 from turnwise.service import server
@@ -140,7 +140,8 @@ def test_the_lines_of_two_replicas_make_dialogues(
 def test_what_was_deleted_is_not_exported_and_is_compacted(
     launch: Launch, folder: Path, tmp_path: Path
 ) -> None:
-    live = launch(journal=folder)
+    live = launch(journal=folder, api_keys=[InNamespace.KEY])
+    live.app.name = "default"
     for session in ("s", "t", "u1", "u2", "v1"):
         live.turn(session, "user", f"I am {session}.", respond=False)
     assert live.http.delete("/sessions/s").is_success

@@ -28,7 +28,7 @@ from turnwise.service.wire.planning import PlanAnswer, PlanGoal
 from turnwise.service.wire.pools import Edited, PoolInfo, Removed, Selected, UploadedCandidate
 from turnwise.service.wire.ranking import Avoided, GivenCandidate, Goal, RankAnswer, Ranked
 from turnwise.service.wire.reranking import Relevance, RerankAnswer
-from turnwise.service.wire.sessions import ScoreMatrix, Transcript, TurnAnswer, Undone
+from turnwise.service.wire.sessions import Feedback, ScoreMatrix, Transcript, TurnAnswer, Undone
 
 __all__ = [
     "AccessError",
@@ -40,6 +40,7 @@ __all__ = [
     "ClientError",
     "ConflictError",
     "Edited",
+    "Feedback",
     "GivenCandidate",
     "GivenTurn",
     "Goal",

@@ -5,6 +5,7 @@ import { startCandidates } from "./candidates.js";
 import { startChat } from "./chat.js";
 import { session } from "./session.js";
 import { byId, decimals } from "./dom.js";
+import { startFeedback } from "./feedback.js";
 import { filtered, filterIn, showFilter } from "./filters.js";
 import { startGoals } from "./goals.js";
 import { startHeatMap } from "./heat.js";
@@ -23,6 +24,7 @@ const VIEWS = ["replies", "goals", "plan", "pools", "latency"];
 for (const start of [
   startChat,
   startCandidates,
+  startFeedback,
   startHeatMap,
   startScores,
   startGoals,

@@ -74,6 +74,8 @@ def series() -> dict[str, set[str]]:
     metrics.request_seconds.labels("POST", "/rank")
     metrics.pool_candidates.labels("default", "default")
     metrics.pool_version.labels("default", "default")
+    metrics.feedback.labels("default", "default", "default", "chosen")
+    metrics.chosen_reciprocal_rank.labels("default", "default", "default")
     metrics.build.info({"version": "", "model": ""})
     families: Iterator[Metric] = iter(metrics.registry.collect())
     return {

@@ -1,7 +1,9 @@
 """The redaction hook: a function of yours that removes from a text what no file may hold."""
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import cast
 
 from turnwise.service.journal.lines import FeedbackLine, Line, TurnLine
@@ -13,10 +15,14 @@ Hook = Callable[[str], str]
 def load_hook(name: str) -> Hook:
     """Return the function that `package.module:function` names.
 
+    The module may stand in the current folder.
+
     Raises:
         SettingsError: It cannot be loaded.
     """
     module, _, function = name.partition(":")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
     try:
         hook = getattr(import_module(module), function)
     except Exception as error:  # a module of somebody else's may raise anything

@@ -82,7 +82,7 @@ class Journal:
         try:
             data = dump(redacted(line, self._redact) if self._redact else line)
         except Exception as error:  # whatever a hook raises costs its line
-            _log.warning("the redaction hook failed, a line of the journal is lost: %r", error)
+            _log.error("the redaction hook failed, a line of the journal is lost: %r", error)
             self._lost("not_redacted")
             return
         try:

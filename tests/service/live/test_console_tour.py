@@ -390,7 +390,7 @@ def test_a_quantile_lies_evenly_within_its_bucket(console: Console) -> None:
 def test_the_documentation_lists_and_tries_operations(live: Live, console_of: OpenConsole) -> None:
     docs = console_of(live)
     docs.page.goto(f"{live.http.base_url}/docs")
-    expect(docs.page.locator(".opblock")).to_have_count(26)
+    expect(docs.page.locator(".opblock")).to_have_count(27)
     operation = docs.page.locator("#operations-operation-livez")
     operation.get_by_role("button").first.click()
     operation.get_by_role("button", name="Try it out").click()

@@ -147,7 +147,8 @@ class _Files:
         now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
         path = self._folder / f"{now}-{self._replica}.jsonl"
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-        fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed: `compact` leaves it alone
+        with suppress(OSError):  # without locks, `compact` touches no file
+            fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed: `compact` leaves it alone
         self._file, self._size, self._end = file, 0, monotonic() + FILE_SECONDS
         return file
 

@@ -46,6 +46,13 @@ class Utterance:
 
 
 @dataclass(frozen=True, slots=True)
+class Preferred(Utterance):
+    """An utterance that people preferred to others, which they passed over or rejected."""
+
+    passed_over: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Dialogue:
     """Utterances in order; neighbours have different speakers."""
 
@@ -55,10 +62,16 @@ class Dialogue:
 
 def merge_runs(utterances: Iterable[Utterance]) -> tuple[Utterance, ...]:
     """Join consecutive utterances of one speaker by a space, for any number of speakers."""
-    return tuple(
-        Utterance(speaker, " ".join(utterance.text for utterance in run))
-        for speaker, run in groupby(utterances, key=attrgetter("speaker"))
-    )
+    runs = groupby(utterances, key=attrgetter("speaker"))
+    return tuple(_joined(speaker, list(run)) for speaker, run in runs)
+
+
+def _joined(speaker: str, run: Sequence[Utterance]) -> Utterance:
+    text = " ".join(utterance.text for utterance in run)
+    preferred = [utterance for utterance in run if isinstance(utterance, Preferred)]
+    if not preferred:
+        return Utterance(speaker, text)
+    return Preferred(speaker, text, tuple(other for one in preferred for other in one.passed_over))
 
 
 @contextmanager
@@ -249,7 +262,9 @@ def read_records(path: str | Path) -> Iterator[Record]:
 def read_dialogues(path: str | Path) -> Iterator[Dialogue]:
     """Stream the dialogues of a file; the ending of its name says the format.
 
-    - `.jsonl`: `{"id", "utterances": [{"speaker", "text"}]}` a line; other fields are ignored.
+    - `.jsonl`: `{"id", "utterances": [{"speaker", "text"}]}` a line; other fields are ignored. An
+      utterance with `shown` or `rejected`, as the journal of the service has it, is `Preferred` to
+      these texts, but not to itself and the one that was `chosen`.
     - `.txt`: DailyDialog's own format, a dialogue a line, each utterance ended by `__eou__`,
       said by A and B in turn.
     - `.csv`: columns `dialogue_id` (or `id`), `speaker`, `text`; a dialogue's rows stand together.
@@ -274,7 +289,7 @@ def _not_empty(utterances: Iterable[Utterance]) -> Iterator[Utterance]:
     """Make runs of white space one space and drop empty texts."""
     for utterance in utterances:
         if text := " ".join(utterance.text.split()):
-            yield Utterance(utterance.speaker, text)
+            yield replace(utterance, text=text)
 
 
 _Dialogues = Iterator[tuple[str, Iterable[Utterance]]]
@@ -282,8 +297,17 @@ _Dialogues = Iterator[tuple[str, Iterable[Utterance]]]
 
 def _read_jsonl(path: Path, stem: str) -> _Dialogues:
     for record in read_records(path):
-        utterances = [read_utterance(item) for item in record.records("utterances")]
+        utterances = [_with_others(item) for item in record.records("utterances")]
         yield _identifier(record) or f"{stem}-{record.line}", utterances
+
+
+def _with_others(record: Record) -> Utterance:
+    said = read_utterance(record)
+    others = [text for name in ("shown", "rejected") if name in record.fields
+              for text in record.texts(name)]  # fmt: skip
+    right = {" ".join(said.text.split()), record.fields.get("chosen")}
+    passed_over = tuple(dict.fromkeys(text for text in others if text not in right))
+    return Preferred(said.speaker, said.text, passed_over) if passed_over else said
 
 
 def _identifier(record: Record) -> str | None:

@@ -1,4 +1,4 @@
-"""The command line: the service, its client, training and evaluation."""
+"""The command line; `turnwise --help` lists its commands."""
 
 import sys
 from typing import Annotated, NoReturn
@@ -10,6 +10,7 @@ from turnwise.service.commands.calibrate import calibrate
 from turnwise.service.commands.chat import chat
 from turnwise.service.commands.doctor.command import doctor
 from turnwise.service.commands.evaluate import evaluate
+from turnwise.service.commands.journal import journal
 from turnwise.service.commands.key import key
 from turnwise.service.commands.many_values import ManyValues
 from turnwise.service.commands.pool import pool
@@ -23,6 +24,7 @@ _EXTRAS = {
     "doctor": "server",
     "pool": "server",
     "calibrate": "encoder",
+    "journal": "server",
     "train": "train",
     "evaluate": "train",
 }
@@ -40,6 +42,7 @@ app.command(rich_help_panel=_SERVICE)(doctor)
 app.add_typer(pool, name="pool", rich_help_panel=_SERVICE)
 app.add_typer(session, name="session", rich_help_panel=_SERVICE)
 app.command(cls=ManyValues, rich_help_panel=_SERVICE)(calibrate)
+app.add_typer(journal, name="journal", rich_help_panel=_SERVICE)
 app.command(cls=ManyValues, rich_help_panel=_SERVICE)(key)
 app.command(cls=ManyValues, rich_help_panel=_MODELS)(train)
 app.add_typer(evaluate, name="evaluate", rich_help_panel=_MODELS)

@@ -7,13 +7,14 @@
   - Unauthenticated 401: there is no API key, or it is unknown or has expired.
   - Forbidden 403: the API key lacks the scope.
   - NotFound 404: nothing has that name.
-    - SessionNotFound, PoolNotFound, CandidateNotFound
+    - SessionNotFound, TurnNotFound, PoolNotFound, CandidateNotFound
   - MethodNotAllowed 405: the resource does not have this method.
   - BodyTooSlow 408: the body did not arrive in time.
   - Conflict 409: the resource is not in the state that the request expects.
     - TurnConflict: `expected_turn` is not the next turn.
     - SessionStarted: the session has turns, so its responder cannot change.
     - SessionFull, PoolFull: the session or the pool has reached its limit.
+    - FeedbackFull: the session has as many events of feedback as it may.
     - NamespaceFull: the pools of the namespace have reached their limit, in number or in bytes.
   - BodyTooLarge 413: the body has more bytes than the limit.
   - UnsupportedMedia 415: the resource does not accept this content type.
@@ -99,6 +100,10 @@ class SessionNotFound(NotFound):
     slug, title = "session-not-found", "Session not found"
 
 
+class TurnNotFound(NotFound):
+    slug, title = "turn-not-found", "Turn not found"
+
+
 class PoolNotFound(NotFound):
     slug, title = "pool-not-found", "Pool not found"
 
@@ -129,6 +134,10 @@ class SessionStarted(Conflict):
 
 class SessionFull(Conflict):
     slug, title = "session-full", "Session has reached its maximum number of turns"
+
+
+class FeedbackFull(Conflict):
+    slug, title = "feedback-full", "Session has reached its maximum number of events"
 
 
 class PoolFull(Conflict):

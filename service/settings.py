@@ -119,6 +119,11 @@ class Settings(Limits):
     default_pool: Path | None = None
     """File of candidates (JSONL) for the pool `default`, loaded if there is no such pool yet."""
 
+    journal: Path | None = None
+    """Folder of the journal: what was said, offered and chosen. By default there is none."""
+    redact: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")] | None = None
+    """Function through which every text of the journal passes: `package.module:function`."""
+
     session_ttl: int = Field(default=86_400, ge=1, le=1 << 31)
     """Seconds that a session lives after its last turn."""
     exact_limit: PositiveInt = 50_000

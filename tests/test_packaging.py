@@ -75,6 +75,8 @@ def series() -> dict[str, set[str]]:
     metrics.pool_candidates.labels("default", "default")
     metrics.pool_version.labels("default", "default")
     metrics.turns.labels("default", "default", "answered")
+    metrics.feedback.labels("default", "default", "default", "chosen")
+    metrics.chosen_reciprocal_rank.labels("default", "default", "default")
     metrics.build.info({"version": "", "model": ""})
     families: Iterator[Metric] = iter(metrics.registry.collect())
     return {

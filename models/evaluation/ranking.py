@@ -1,8 +1,9 @@
 """Ranking: order given candidates; one or several of them are right (R10, Douban)."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
@@ -34,6 +35,7 @@ def evaluate_ranking(
     models: Mapping[str, Model],
     data: RankingSet,
     progress: Callable[[str, int, int], object] = lambda *_: None,
+    also: Iterable[System] = (),
 ) -> Iterator[Row]:
     """Evaluate all systems of the models, after random and BM25.
 
@@ -42,6 +44,7 @@ def evaluate_ranking(
             every encoder with pairs.
         data: The examples.
         progress: Called with (system, contexts done, contexts in total) after each context.
+        also: Systems to evaluate before those of the models.
 
     Yields:
         A row a system: the metrics of `ranking_metrics`, P@1 by the length of the context, and the
@@ -50,7 +53,7 @@ def evaluate_ranking(
         re-rankers read each candidate with the context.
     """
     warn_of_long_inputs(models, data)
-    for system in systems_of(models, data.split):
+    for system in chain(also, systems_of(models, data.split)):
         metrics, first = _metrics(system, data, progress)
         cost = {
             f"ms_{count}_candidates": turn_ms(system, data.split, count)

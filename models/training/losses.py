@@ -46,6 +46,8 @@ class Vectors:
         spoken: (W, T) bool.
         target: (W, T) bool.
         dialogue: (W,) int64, equal where two windows are of the same dialogue.
+        passed_over: (R, d) float32, [AFTER] of what people passed over for a target.
+        preferred: (R,) int64 the target, as a place in the flattened (W * T) turns.
     """
 
     first: Tensor
@@ -55,12 +57,17 @@ class Vectors:
     spoken: Tensor
     target: Tensor
     dialogue: Tensor
+    passed_over: Tensor
+    preferred: Tensor
 
     @classmethod
     def of(cls, encoded: Tensor, batch: Batch, heads: RoleHeads | None = None) -> Self:
         """Lay out (U, d) vectors of a batch's distinct texts by window and turn."""
-        parts = (batch.first, batch.second, batch.after, batch.spoken, batch.target, batch.dialogue)
-        first, second, after, spoken, target, dialogue = (
+        parts = (
+            batch.first, batch.second, batch.after, batch.spoken, batch.target, batch.dialogue,
+            batch.passed_over, batch.preferred,
+        )  # fmt: skip
+        first, second, after, spoken, target, dialogue, passed_over, preferred = (
             torch.from_numpy(part).to(encoded.device) for part in parts
         )
         if heads is None:
@@ -75,7 +82,10 @@ class Vectors:
                 )
                 for role, place in ((Role.FIRST, first), (Role.SECOND, second))
             )
-        return cls(as_first, as_second, encoded[after], after, spoken, target, dialogue)
+        return cls(
+            as_first, as_second, encoded[after], after, spoken, target, dialogue,
+            encoded[passed_over], preferred,
+        )  # fmt: skip
 
 
 def curved_loss(vectors: Vectors, examples: Examples) -> Tensor:
@@ -137,7 +147,7 @@ def running_query_loss(
     InfoNCE in both directions: each query must find its next utterance among the targets of
     the batch, and each target its query. It optimises the sum that is used at inference; the
     curved objectives optimise each pair alone. Targets with the same text as the right one
-    are left out.
+    are left out. What people passed over for a target is a rival of it, and of no other.
 
     Args:
         vectors: The step's vectors.
@@ -153,21 +163,26 @@ def running_query_loss(
     excluded = text[:, None] == text[None, :]
     if not same_dialogue:
         excluded |= dialogue[:, None] == dialogue[None, :]
-    return contrastive_loss(logits, excluded)
+    others = scale * queries[asked] @ vectors.passed_over.T
+    turn = asked.flatten().nonzero()
+    others = others.masked_fill(turn != vectors.preferred[None, :], -torch.inf)
+    return contrastive_loss(logits, excluded, others)
 
 
-def contrastive_loss(logits: Tensor, excluded: Tensor) -> Tensor:
+def contrastive_loss(logits: Tensor, excluded: Tensor, others: Tensor | None = None) -> Tensor:
     """Return InfoNCE in both directions: row and column i belong together.
 
     Args:
         logits: (n, n).
         excluded: (n, n) bool, pairs that are not rivals, such as another copy of the right
             text; the diagonal always counts.
+        others: (n, m) of rivals that belong to no row.
     """
     rivals = excluded.clone().fill_diagonal_(fill_value=False)
     logits = logits.masked_fill(rivals, -torch.inf)
     right = torch.arange(len(logits), device=logits.device)
-    forth = functional.cross_entropy(logits, right)
+    all_rivals = logits if others is None else torch.cat([logits, others], dim=1)
+    forth = functional.cross_entropy(all_rivals, right)
     back = functional.cross_entropy(logits.T, right)
     return (forth + back) / 2
 

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.data import Dialogue, Preferred, Utterance
 from turnwise.models.detokenise import tokenise
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation.split import Context, Split, encode_split
@@ -28,6 +28,8 @@ from turnwise.models.roles import EncoderKind, Relation, Role, RoleText, prefixe
 Int64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
 
+PASSED_OVER = 8
+"""Texts that people passed over for a target, of which the loss has so many at most."""
 BLOCK = 512
 """Contexts whose scores against all responses are held in memory at once."""
 
@@ -58,6 +60,8 @@ class Batch:
         spoken: (W, T) whether a window has an utterance there.
         target: (W, T) whether the responder says it.
         dialogue: (W,) equal where two windows are of the same dialogue.
+        passed_over: (R,) place in `texts`, as [AFTER], of what people passed over for a target.
+        preferred: (R,) the target, as a place in the flattened (W * T) turns.
     """
 
     texts: list[str]
@@ -67,6 +71,8 @@ class Batch:
     spoken: Bool
     target: Bool
     dialogue: Int64
+    passed_over: Int64
+    preferred: Int64
 
 
 def windows_of(dialogue: Dialogue) -> Iterator[Window]:
@@ -92,8 +98,13 @@ def crop(window: Window, length: int, rng: np.random.Generator) -> Window:
 
 def spaced(window: Window) -> Window:
     """Return the window in the spaced style of tokenised corpora."""
-    rewritten = tuple(Utterance(u.speaker, tokenise(u.text)) for u in window.utterances)
-    return replace(window, utterances=rewritten)
+    rewritten = []
+    for said in window.utterances:
+        new = replace(said, text=tokenise(said.text))
+        if isinstance(new, Preferred):
+            new = replace(new, passed_over=tuple(map(tokenise, new.passed_over)))
+        rewritten.append(new)
+    return replace(window, utterances=tuple(rewritten))
 
 
 def collate(windows: Sequence[Window], kind: EncoderKind) -> Batch:
@@ -103,6 +114,7 @@ def collate(windows: Sequence[Window], kind: EncoderKind) -> Batch:
     roles = {role: np.zeros(shape, np.int64) for role in Role}
     spoken, target = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
     context_roles = (Role.FIRST, Role.SECOND) if kind.paired else (Role.SECOND,)
+    passed_over: list[tuple[int, int]] = []
     for v, window in enumerate(windows):
         for t, utterance in enumerate(window.utterances):
             relation = relation_to(utterance.speaker, window.responder)
@@ -111,10 +123,16 @@ def collate(windows: Sequence[Window], kind: EncoderKind) -> Batch:
             for role in wanted:
                 text = prefixed(kind, RoleText(utterance.text, role, relation))
                 roles[role][v, t] = places.setdefault(text, len(places))
+            if target[v, t] and isinstance(utterance, Preferred):
+                for other in utterance.passed_over[:PASSED_OVER]:
+                    text = prefixed(kind, RoleText(other, Role.AFTER, relation))
+                    place = places.setdefault(text, len(places))
+                    passed_over.append((place, v * shape[1] + t))
     if not kind.paired:
         roles[Role.FIRST] = roles[Role.SECOND]
     numbers: dict[Dialogue, int] = {}
     dialogue = [numbers.setdefault(window.dialogue, len(numbers)) for window in windows]
+    others = np.array(passed_over, np.int64).reshape(-1, 2)
     return Batch(
         list(places),
         roles[Role.FIRST],
@@ -123,6 +141,8 @@ def collate(windows: Sequence[Window], kind: EncoderKind) -> Batch:
         spoken,
         target,
         np.array(dialogue, np.int64),
+        others[:, 0],
+        others[:, 1],
     )
 
 

@@ -1,9 +1,9 @@
-"""The routes `/sessions`: post and undo turns, read transcripts and score matrices, erase."""
+"""The routes `/sessions`: turns, feedback, transcripts, score matrices, deletion."""
 
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Header, Query, Request
+from fastapi import APIRouter, Body, Header, Path, Query, Request
 from starlette.responses import Response
 
 from turnwise.service.api.bodies import JsonRoute, answer
@@ -19,6 +19,7 @@ from turnwise.service.api.limits import check_limits
 from turnwise.service.errors import (
     CandidateNotFound,
     Conflict,
+    FeedbackFull,
     IdempotencyMismatch,
     PoolNotFound,
     PoolNotReady,
@@ -27,10 +28,13 @@ from turnwise.service.errors import (
     SessionStarted,
     StateUnavailable,
     TurnConflict,
+    TurnNotFound,
 )
 from turnwise.service.selection.deadline import deadline
 from turnwise.service.wire.sessions import (
     DeletionQuery,
+    Feedback,
+    FeedbackRequest,
     ScoreMatrix,
     ScoresQuery,
     SessionRequest,
@@ -155,6 +159,27 @@ async def delete_session(
 async def undo_turn(services: ServicesDep, namespace: Selecting, session_id: SessionId) -> Response:
     """The session continues as if the last turn had not been posted."""
     return answer(await services.sessions.undo(namespace, session_id))
+
+
+@router.post(
+    "/{session_id}/turns/{turn}/feedback",
+    operation_id="post_feedback",
+    summary="Say what became of a candidate",
+    response_model=Feedback,
+    responses=failures(
+        SessionNotFound, TurnNotFound, Conflict, FeedbackFull, StateUnavailable, body=True
+    ),
+)
+async def post_feedback(
+    services: ServicesDep,
+    namespace: Selecting,
+    session_id: SessionId,
+    turn: Annotated[int, Path(ge=1, description="The turn whose answer offered the candidate.")],
+    feedback: FeedbackRequest,
+) -> Response:
+    """The same event again changes nothing. An undo of the turn removes its feedback."""
+    check_limits(services.settings, feedback)
+    return answer(await services.sessions.add_feedback(namespace, session_id, turn, feedback))
 
 
 @router.get(

@@ -17,6 +17,7 @@ from turnwise.service.api.security import NAMESPACE
 from turnwise.service.api.services import Services
 from turnwise.service.app.parts import Parts, running_parts
 from turnwise.service.errors import PoolNotFound, PoolNotReady
+from turnwise.service.journal import Journal, load_hook
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import PoolKey, Pools, read_candidates
 from turnwise.service.selection.confidence import Confidence
@@ -58,6 +59,9 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
     """Start the parts, each after those that it needs; stop them in the opposite order."""
     async with AsyncExitStack() as stack:
         keys = ApiKeys(settings, metrics)
+        journal = _journal(settings, metrics)
+        if journal:
+            stack.push_async_callback(asyncio.to_thread, journal.close)
         url = settings.redis_url
         if url is None:
             private = await stack.enter_async_context(PrivateRedis(settings.redis_folder))
@@ -73,7 +77,7 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
             timeout=settings.request_timeout,
         )
         stack.callback(reranking.close)
-        services = _services(settings, metrics, keys, parts, reranking)
+        services = _services(settings, metrics, keys, parts, reranking=reranking, journal=journal)
         stack.push_async_callback(services.turns.close)
         if settings.default_pool:
             fill = partial(_fill_default_pool, parts.pools, settings.default_pool)
@@ -81,6 +85,16 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
         following = asyncio.create_task(keys.follow())
         stack.callback(following.cancel)
         yield services
+
+
+def _journal(settings: Settings, metrics: Metrics) -> Journal | None:
+    """Begin the journal of the settings.
+
+    Raises:
+        SettingsError: Its folder cannot be written to, or its hook cannot be loaded.
+    """
+    hook = load_hook(settings.redact) if settings.redact else None
+    return Journal(settings.journal, metrics, hook) if settings.journal else None
 
 
 def _load_reranker(settings: Settings) -> IoI | CrossEncoder | None:
@@ -101,7 +115,13 @@ def _load_reranker(settings: Settings) -> IoI | CrossEncoder | None:
 
 
 def _services(
-    settings: Settings, metrics: Metrics, keys: ApiKeys, parts: Parts, reranking: Reranking
+    settings: Settings,
+    metrics: Metrics,
+    keys: ApiKeys,
+    parts: Parts,
+    *,
+    reranking: Reranking,
+    journal: Journal | None,
 ) -> Services:
     """Return the use cases over running parts, as the routes find them."""
     encoder, pools, pairwise = parts.cached, parts.pools, parts.pairwise
@@ -133,10 +153,18 @@ def _services(
             selector=Selector(reranking, pairwise, confidence),
             reranking=reranking,
             metrics=metrics,
+            journal=journal,
             max_turns=settings.max_turns,
             timeout=timeout,
         ),
-        sessions=Sessions(store, contexts, pools, encoder),
+        sessions=Sessions(
+            store=store,
+            contexts=contexts,
+            pools=pools,
+            encoder=encoder,
+            metrics=metrics,
+            journal=journal,
+        ),
         ranking=Ranking(
             contexts=contexts,
             pools=pools,

@@ -35,7 +35,7 @@ from turnwise.service.wire.pools import (
 )
 from turnwise.service.wire.ranking import Avoided, GivenCandidate, Goal, RankAnswer, Ranked
 from turnwise.service.wire.reranking import Relevance, RerankAnswer
-from turnwise.service.wire.sessions import ScoreMatrix, Transcript, TurnAnswer, Undone
+from turnwise.service.wire.sessions import Feedback, ScoreMatrix, Transcript, TurnAnswer, Undone
 
 __all__ = [
     "AccessError",
@@ -47,6 +47,7 @@ __all__ = [
     "ClientError",
     "ConflictError",
     "Edited",
+    "Feedback",
     "GivenCandidate",
     "GivenTurn",
     "Goal",

@@ -29,6 +29,8 @@ from turnwise.service.wire.pools import (
 from turnwise.service.wire.ranking import Avoided, GivenCandidate, Goal, RankAnswer
 from turnwise.service.wire.reranking import RerankAnswer
 from turnwise.service.wire.sessions import (
+    Feedback,
+    FeedbackEvent,
     ScoreMatrix,
     SessionsDeleted,
     SessionsPage,
@@ -243,6 +245,22 @@ class SessionOperations:
     def transcript(self) -> Call[Transcript]:
         """Return the turns with their speakers, and when the session expires."""
         return Call("GET", path("sessions", self.id), Transcript)
+
+    @operation
+    def feedback(
+        self, turn: int, candidate: str, event: FeedbackEvent, text: str | None = None
+    ) -> Call[Feedback]:
+        """Say what became of a candidate; the same event again changes nothing.
+
+        Args:
+            turn: The turn whose answer offered the candidate.
+            candidate: The candidate's id.
+            event: See `wire.sessions.FeedbackRequest`.
+            text: The reply that an edit made of it.
+        """
+        where = path("sessions", self.id, "turns", str(turn), "feedback")
+        body = {"candidate": candidate, "event": event, "text": text}
+        return Call("POST", where, Feedback, body)
 
     @operation
     def undo(self) -> Call[Undone]:

@@ -14,6 +14,7 @@ const WORDS = {
   "turn-conflict":
     "The session has new turns from elsewhere. Nothing was sent; the transcript is now up to date.",
   "session-full": "This session has reached its limit of turns. Begin a new one.",
+  "feedback-full": "This session has reached its limit of feedback.",
   overloaded: "The service is overloaded. Try again shortly.",
   "state-unavailable": "The service cannot reach Redis. Nothing was changed.",
   "pool-not-ready": "This pool is still being encoded. Try again shortly.",

@@ -1,6 +1,7 @@
 /** The candidates: select one, let the bot say it, or edit it first. */
 
 import { use, write } from "./chat.js";
+import { edit, isRejected, offered, reject } from "./feedback.js";
 import { session } from "./session.js";
 import { byId, decimals, empty, h, milliseconds } from "./dom.js";
 
@@ -49,7 +50,8 @@ function facts(answer, turns) {
   return answer.turn < turns.length ? `${pool}; before the last turn` : pool;
 }
 
-function item({ id, text, score, metadata }, most) {
+function item(candidate, most) {
+  const { id, text, score, metadata } = candidate;
   const tags = Object.values(metadata ?? {})
     .filter((value) => typeof value === "string")
     .slice(0, 3);
@@ -66,7 +68,7 @@ function item({ id, text, score, metadata }, most) {
     h("span.tags", {}, ...tags.map((tag) => h("span", { dir: "auto" }, tag))),
   );
   return h(
-    "li",
+    isRejected(id) ? "li.rejected" : "li",
     { vars: { share: Math.max(score / most, 0) } },
     select,
     h("span.bar", { "aria-hidden": "true" }),
@@ -81,7 +83,18 @@ function item({ id, text, score, metadata }, most) {
       {},
       h(
         "button",
-        { type: "button", "aria-label": `Edit: ${text}`, onclick: () => write(text) },
+        {
+          type: "button",
+          "data-reject": "",
+          "aria-label": `Reject: ${text}`,
+          disabled: session.busy || !offered() || isRejected(id),
+          onclick: () => reject(candidate),
+        },
+        "Reject",
+      ),
+      h(
+        "button",
+        { type: "button", "aria-label": `Edit: ${text}`, onclick: () => edit(candidate) },
         "Edit",
       ),
       h(
@@ -110,14 +123,15 @@ function mark() {
 function keys(event) {
   const reply = event.target.closest(".reply");
   if (!reply || event.altKey || event.ctrlKey || event.metaKey) return;
-  const text = session.candidates.find(({ id }) => id === reply.dataset.id)?.text;
+  const candidate = session.candidates.find(({ id }) => id === reply.dataset.id);
   const replies = [...list.querySelectorAll(".reply")];
   const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
   if (step && replies.indexOf(reply) + step < 0) byId("say").focus();
   else if (step) replies[replies.indexOf(reply) + step]?.focus();
   else if (event.key === "Escape") byId("say").focus();
-  else if (event.key === "Enter" && session.current && !event.repeat) use(text);
-  else if (event.key.toLowerCase() === "e") write(text);
+  else if (event.key === "Enter" && session.current && !event.repeat)
+    use(candidate.text);
+  else if (event.key.toLowerCase() === "e") edit(candidate);
   else if (event.key !== "Enter") return;
   event.preventDefault();
 }

@@ -6,6 +6,7 @@ import { startChat } from "./chat.js";
 import { startConfidence } from "./confidence.js";
 import { session } from "./session.js";
 import { byId, decimals } from "./dom.js";
+import { startFeedback } from "./feedback.js";
 import { filtered, filterIn, showFilter } from "./filters.js";
 import { startGoals } from "./goals.js";
 import { startHeatMap } from "./heat.js";
@@ -25,6 +26,7 @@ for (const start of [
   startChat,
   startCandidates,
   startConfidence,
+  startFeedback,
   startHeatMap,
   startScores,
   startGoals,

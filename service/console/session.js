@@ -168,7 +168,11 @@ class Session extends EventTarget {
       );
       this.#unsent = null;
       this.turns = [...this.turns, { speaker, text, turn: answer.turn }];
-      if (speaker === this.responder) return;
+      if (speaker === this.responder) {
+        if (answer.turn === this.answer?.turn + 1)
+          this.dispatchEvent(new CustomEvent("replied", { detail: text }));
+        return;
+      }
       this.selected = null;
       this.#answered(answer.candidates, answer);
     });

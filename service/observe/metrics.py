@@ -36,12 +36,15 @@ Operation = Literal[
     "session_read",
     "session_write",
     "session_fill",
+    "session_feedback",
     "session_delete",
     "session_list",
     "pool_read",
     "pool_write",
 ]
 """`session_fill` adds the [B1] vector that was encoded after the answer."""
+Unwritten = Literal["queue_full", "not_redacted", "disk"]
+"""Why a line of the journal was not written."""
 Result = Literal["ok", "conflict", "replayed", "unavailable", "failed"]
 Lost = Literal["database", "session", "pool"]
 """Everything, or a part of a session or pool, as when Redis evicts keys."""
@@ -55,6 +58,8 @@ Age = Callable[[], float]
 """Returns seconds."""
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+_RECIPROCAL_RANKS = (0.05, 0.1, 0.2, 0.5, 1.0)
+"""Ranks 20, 10, 5, 2 and 1: all but those of at most 0.5 were chosen first."""
 _TEXTS = (1, 2, 4, 8, 16, 32, 64, 128)
 _TOKENS = (16, 64, 256, 1024, 4096, 16384)
 
@@ -126,6 +131,20 @@ class Metrics:
             "turnwise_redis_may_evict", "1 if Redis may evict sessions and pools, else 0."
         )
         self.sessions_created = counter("turnwise_sessions_created", "Sessions created.")
+        self.feedback = counter(
+            "turnwise_feedback",
+            "Events of feedback on offered candidates.",
+            ["namespace", "pool", "model", "event"],
+        )
+        self.chosen_reciprocal_rank = histogram(
+            "turnwise_chosen_reciprocal_rank",
+            "1 / rank of the candidates that were chosen or edited: its mean is the MRR.",
+            ["namespace", "pool", "model"], buckets=_RECIPROCAL_RANKS,
+        )  # fmt: skip
+        self.journal_lines = counter("turnwise_journal_lines", "Lines written to the journal.")
+        self.journal_lines_lost = counter(
+            "turnwise_journal_lines_lost", "Lines that the journal lacks.", ["reason"]
+        )
         self.pool_candidates = gauge(
             "turnwise_pool_candidates", "Candidates in a pool.", ["namespace", "pool"]
         )
@@ -152,6 +171,13 @@ class Metrics:
         self.queue_oldest_seconds.set_function(lambda: max(age() for age in self._oldest))
         self.batch_running_seconds.set_function(lambda: max(age() for age in self._running))
 
+    def forget_pool(self, namespace: str, pool: str) -> None:
+        """Remove the series of a pool."""
+        for gauge in (self.pool_candidates, self.pool_version):
+            gauge.remove(namespace, pool)
+        for metric in (self.turns, self.feedback, self.chosen_reciprocal_rank):
+            metric.remove_by_labels({"namespace": namespace, "pool": pool})
+
     @contextmanager
     def stage(self, stage: Stage) -> Iterator[None]:
         """Time a stage, even if it fails."""
@@ -168,6 +194,7 @@ class Metrics:
             (self.rejected_requests, Rejected),
             (self.dropped_texts, Dropped),
             (self.redis_losses, Lost),
+            (self.journal_lines_lost, Unwritten),
             (self.pools, PoolState),
         ):
             for value in get_args(values):

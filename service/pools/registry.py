@@ -19,7 +19,7 @@ from turnwise.service.errors import (
     StateUnavailable,
 )
 from turnwise.service.observe.logs import namespace as acting
-from turnwise.service.observe.metrics import Metrics, Outcome, PoolState, Rejected
+from turnwise.service.observe.metrics import Metrics, PoolState, Rejected
 from turnwise.service.pools.candidate import Candidate, distinct
 from turnwise.service.pools.contents import Contents
 from turnwise.service.pools.directory import Changes, Directory
@@ -590,10 +590,7 @@ class Pools:
         self._served = {alias: to for alias, to in self._served.items() if to != key}
         if pool := self._pools.pop(key, None):
             pool.forgotten = True
-            for gauge in (self._metrics.pool_candidates, self._metrics.pool_version):
-                gauge.remove(*key)
-            for outcome in get_args(Outcome):
-                self._metrics.turns.remove(*key, outcome)
+            self._metrics.forget_pool(*key)
 
 
 def _no_encoder(encoder_name: EncoderName) -> str:

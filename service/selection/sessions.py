@@ -1,18 +1,22 @@
-"""The other use cases of sessions: responder, transcript, undo, deletion, lists, score matrix."""
+"""The other use cases of sessions: settings, transcript, feedback, undo, erasure, score matrix."""
 
 import asyncio
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from turnwise.models.arrays import Float32
 from turnwise.models.scores import rows, score_matrix
 from turnwise.service.encoder.cache import CachedEncoder
-from turnwise.service.errors import Conflict, InvalidRequest, SessionStarted
+from turnwise.service.errors import Conflict, InvalidRequest, PoolNotFound, SessionStarted
+from turnwise.service.journal import DeletionLine, FeedbackLine, Journal, UndoLine
+from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Filter, Pools
 from turnwise.service.selection.context import Contexts, EncodedContext, aggregation_of
 from turnwise.service.sessions.store import (
+    Added,
     Session,
     SessionKey,
     SessionStore,
@@ -24,6 +28,8 @@ from turnwise.service.sessions.update import NewVectors, Update
 from turnwise.service.wire.fields import Aggregated
 from turnwise.service.wire.pools import PoolVersion
 from turnwise.service.wire.sessions import (
+    Feedback,
+    FeedbackRequest,
     ScoreMatrix,
     SessionRequest,
     SessionsDeleted,
@@ -35,13 +41,21 @@ from turnwise.service.wire.sessions import (
 
 
 class Sessions:
-    """Opens, reads, shortens and deletes sessions."""
+    """Opens, reads, shortens and deletes sessions, and takes feedback."""
 
     def __init__(
-        self, store: SessionStore, contexts: Contexts, pools: Pools, encoder: CachedEncoder
+        self,
+        *,
+        store: SessionStore,
+        contexts: Contexts,
+        pools: Pools,
+        encoder: CachedEncoder,
+        metrics: Metrics,
+        journal: Journal | None,
     ) -> None:
         self._store, self._contexts = store, contexts
         self._pools, self._encoder = pools, encoder
+        self._metrics, self._journal = metrics, journal
 
     async def open(self, namespace: str, session_id: str, request: SessionRequest) -> Transcript:
         """Set the responder, before the first turn, or the filter; create a missing session.
@@ -64,7 +78,7 @@ class Sessions:
         if base and "where" not in request.model_fields_set:
             where = base.where
         if base and (base.responder, base.where) == (responder, where):
-            return _transcript(session.id, base)
+            return _transcript(session.id, base, await self._store.feedback(session))
         if base and base.turns and base.responder != responder:
             raise SessionStarted(
                 f"session '{session.id}' has turns, so its responder stays '{base.responder}'"
@@ -79,8 +93,48 @@ class Sessions:
         Raises:
             SessionNotFound: There is no such session.
         """
-        session = await self._store.found(SessionKey(namespace, session_id))
-        return _transcript(session_id, session)
+        key = SessionKey(namespace, session_id)
+        session = await self._store.found(key)
+        return _transcript(session_id, session, await self._store.feedback(key))
+
+    async def add_feedback(
+        self, namespace: str, session_id: str, turn: int, request: FeedbackRequest
+    ) -> Feedback:
+        """Keep what became of a candidate that a turn offered; once more changes nothing.
+
+        Raises:
+            SessionNotFound: There is no such session.
+            TurnNotFound: It has no such turn.
+            InvalidRequest: The turn did not offer the candidate.
+            Conflict: The turn offered nothing, or is too old; or the event was kept with another
+                text.
+            FeedbackFull: The session has as many events as the limit allows.
+        """
+        session = SessionKey(namespace, session_id)
+        feedback, added = await self._store.add_feedback(session, turn, request)
+        if added is None:
+            return feedback
+        if self._journal:
+            line = FeedbackLine(
+                namespace=namespace,
+                session=session_id,
+                version=added.version,
+                turn=turn,
+                candidate=feedback.candidate,
+                event=feedback.event,
+                text=feedback.text,
+            )
+            self._journal.write(line)
+        with suppress(PoolNotFound):  # the series of a pool end with it
+            await self._pools.find(namespace, added.pool)
+            self._count(namespace, feedback, added)
+        return feedback
+
+    def _count(self, namespace: str, feedback: Feedback, added: Added) -> None:
+        labels = (namespace, added.pool, added.model)
+        self._metrics.feedback.labels(*labels, feedback.event).inc()
+        if feedback.event in {"chosen", "edited"}:
+            self._metrics.chosen_reciprocal_rank.labels(*labels).observe(1 / feedback.rank)
 
     async def undo(self, namespace: str, session_id: str) -> Undone:
         """Remove the last turn.
@@ -97,8 +151,17 @@ class Sessions:
         if not base.turns:
             raise Conflict(f"session '{session.id}' has no turn to undo")
         update = Update(base, base.turns[:-1], base.responder)
-        if not await self._commit(session, update):
+        version = await self._commit(session, update)
+        if version is None:
             return None
+        if self._journal:
+            undo = UndoLine(
+                namespace=session.namespace,
+                session=session.id,
+                version=version,
+                turn=len(base.turns),
+            )
+            self._journal.write(undo)
         removed = _transcript_turn(len(base.turns), base.turns[-1])
         return Undone(session_id=session.id, turn=len(update.turns), removed=removed)
 
@@ -109,7 +172,10 @@ class Sessions:
             SessionNotFound: There is no such session.
         """
         session = SessionKey(namespace, session_id)
-        if not await self._store.delete(session):
+        deleted = await self._store.delete(session)
+        if self._journal:  # it may hold a session that has expired
+            self._journal.write(DeletionLine(namespace=namespace, session=session_id))
+        if not deleted:
             raise session_not_found(session)
 
     async def page(self, namespace: str, prefix: str, cursor: str | None) -> SessionsPage:
@@ -129,6 +195,8 @@ class Sessions:
         """
         ids, after = await self._store.page(namespace, prefix, cursor, part="*")
         deleted = [await self._store.delete(SessionKey(namespace, each)) for each in ids]
+        if self._journal:
+            self._journal.write(DeletionLine(namespace=namespace, prefix=prefix))
         return SessionsDeleted(deleted=sum(deleted), cursor=after)
 
     async def scores(
@@ -171,8 +239,8 @@ class Sessions:
 
     async def _commit(
         self, session: SessionKey, update: Update, *, where: str | None = None
-    ) -> bool:
-        """Commit an update that adds no vectors."""
+    ) -> int | None:
+        """Commit an update that adds no vectors; return the version after, if it was applied."""
         new = replace(NewVectors.none(self._encoder.dimension), rows=update.kept_rows)
         change = replace(update.change(new), where=where)
         return await self._store.commit(session, update.base, change)
@@ -188,13 +256,14 @@ def _matrix(
     return scores
 
 
-def _transcript(session_id: str, session: Session) -> Transcript:
+def _transcript(session_id: str, session: Session, feedback: list[Feedback]) -> Transcript:
     return Transcript(
         session_id=session_id,
         responder=session.responder,
         where=session.where,
         turns=len(session.turns),
         transcript=[_transcript_turn(number, turn) for number, turn in enumerate(session.turns, 1)],
+        feedback=feedback,
         model=session.fingerprint,
         expires_at=session.expires_at,
     )

@@ -9,7 +9,7 @@ The way of a turn, top to bottom:
 5. `selection/select.py` takes the running query from the rows, searches the pool (`pools/`), and
    orders the short list anew by MaxSim or with a re-ranker (`selection/rerank.py`).
 6. `sessions/store.py` commits the change in one script, unless another turn landed first: then the
-   turn starts again at 2.
+   turn starts again at 2. The journal, where there is one, gets a line.
 
 Nothing is written before step 6, so a turn that fails leaves the session as it was.
 """
@@ -25,6 +25,7 @@ from turnwise.models.roles import Role
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.queue import Priority
 from turnwise.service.errors import IdempotencyMismatch, ServiceError, SessionFull, TurnConflict
+from turnwise.service.journal import Journal, Offered, TurnLine
 from turnwise.service.observe.metrics import Metrics, Outcome
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Filter, Pools, PoolView
@@ -35,6 +36,7 @@ from turnwise.service.selection.select import Choice, Selection, Selector
 from turnwise.service.sessions.store import (
     Answered,
     Change,
+    Offer,
     Session,
     SessionKey,
     SessionStore,
@@ -66,12 +68,14 @@ class Turns:
         selector: Selector,
         reranking: Reranking,
         metrics: Metrics,
+        journal: Journal | None,
         max_turns: int,
         timeout: float,
     ) -> None:
         self._sessions, self._contexts, self._pools = sessions, contexts, pools
         self._encoder, self._selector, self._metrics = encoder, selector, metrics
         self._reranking, self._max_turns, self._timeout = reranking, max_turns, timeout
+        self._journal = journal
         self._idle: set[asyncio.Task[None]] = set()
 
     async def turn(
@@ -144,13 +148,17 @@ class Turns:
             choice = asked.choice.within(Filter.of(base.where)) if base else asked.choice
             selection = await self._selector.select(view, context, said, choice, asked.timings)
         answer = self._answer(asked, len(update.turns), view, selection)
-        change = update.change(new, asked.retry.answered(answer) if asked.retry else None)
+        kept_answer = asked.retry.answered(answer) if asked.retry else None
+        change = update.change(new, kept_answer, _offer(answer))
         limit.reschedule(None)  # a commit that was cancelled could still land
-        if not await self._commit(asked, base, change):
+        version = await self._commit(asked, base, change)
+        if version is None:
             return None
         if view:
             outcome = _outcome(selection)
             self._metrics.turns.labels(asked.session.namespace, view.name, outcome).inc()
+        if self._journal:
+            self._journal.write(_journal_line(asked, update, version, answer))
         self._encode_first_when_idle(asked.session, update)
         return answer.model_copy(update={"timings_ms": asked.timings.milliseconds()})
 
@@ -162,7 +170,7 @@ class Turns:
                 idempotency_key=asked.retry.key if asked.retry else "",
             )
 
-    async def _commit(self, asked: "_Asked", base: Session | None, change: Change) -> bool:
+    async def _commit(self, asked: "_Asked", base: Session | None, change: Change) -> int | None:
         with asked.timings.stage("state", metric="session_write"):
             return await self._sessions.commit(asked.session, base, change)
 
@@ -263,6 +271,35 @@ def _outcome(selection: Selection) -> Outcome:
     if selection.abstained:
         return "abstained"
     return "answered" if selection.candidates else "empty"
+
+
+def _offer(answer: TurnAnswer) -> Offer | None:
+    if not (answer.pool and answer.candidates):
+        return None
+    return Offer(answer.pool.name, answer.model, [each.id for each in answer.candidates])
+
+
+def _journal_line(asked: _Asked, update: Update, version: int, answer: TurnAnswer) -> TurnLine:
+    turn = update.turns[-1]
+    filters = [where for where in (update.base and update.base.where, asked.request.where) if where]
+    offered = [
+        Offered.model_construct(id=each.id, text=each.text, score=each.score)
+        for each in answer.candidates
+    ]
+    return TurnLine.model_construct(
+        at=turn.at,
+        namespace=asked.session.namespace,
+        session=asked.session.id,
+        version=version,
+        turn=answer.turn,
+        speaker=turn.speaker,
+        text=turn.text,
+        responder=update.responder,
+        model=answer.model,
+        pool=answer.pool,
+        where={"all": filters} if len(filters) > 1 else next(iter(filters), None),
+        offered=offered,
+    )
 
 
 def _digest(text: str) -> str:

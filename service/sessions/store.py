@@ -1,8 +1,9 @@
 """Sessions in Redis: the text is the truth, the vectors are a cache.
 
-A session is five keys with one hash tag: the hash `meta` (version, epoch, responder, filter,
-fingerprint, number of posts, kept rows), and the lists `posts` (its turns as JSON), `first` ([B1],
-float16), `second` (float16) and `answers` (to idempotency keys). `second` holds what the encoder
+A session is six keys with one hash tag: the hash `meta` (version, epoch, responder, filter,
+fingerprint, number of posts, kept rows, offers of the newest turns), the hash `feedback`, and the
+lists `posts` (its turns as JSON), `first` ([B1], float16), `second` (float16) and `answers` (to
+idempotency keys). `second` holds what the encoder
 returned for each utterance: [B2], or of a model with heads [AFTER], from which both context roles
 follow; then `first` is empty. The vectors are those of one model and belong to the utterances, in
 order. Each list may end early: missing vectors are computed from the text again, and missing rows
@@ -34,16 +35,20 @@ from redis.asyncio import Redis
 from turnwise.models.arrays import Float32
 from turnwise.models.scores import ROWS_KEPT, KeptRows
 from turnwise.service.errors import (
+    Conflict,
+    FeedbackFull,
     InvalidRequest,
     NamespaceFull,
     SessionNotFound,
     StateUnavailable,
+    TurnNotFound,
 )
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.sessions.turns import Turn
 from turnwise.service.state.redis import redis_errors
 from turnwise.service.state.scan import scan_page
 from turnwise.service.wire.filters import Where
+from turnwise.service.wire.sessions import Feedback, FeedbackRequest
 
 T = TypeVar("T")
 
@@ -53,11 +58,16 @@ ANSWERS_KEPT = 8
 """Answers to idempotency keys that a session keeps at most."""
 ANSWER_BYTES_KEPT = 1 << 18
 """Bytes that they take at most. The newest answer is kept even if it alone takes more."""
+OFFERS_KEPT = 16
+"""Newest turns of a session that can get feedback."""
+FEEDBACK_KEPT = 1000
+"""Events of feedback that a session keeps at most."""
 _ATTEMPTS = 200
 """Attempts to commit a change: of concurrent writers, one succeeds in each round."""
 
 _KEY = "tw:session:{"
 _OTHER = "other_"
+_FEEDBACK = "feedback"
 _FORMER = "rows"
 """A list that version 0.1 keeps beside `second`."""
 
@@ -132,6 +142,24 @@ class _Read(NamedTuple):
         return _Read(self.session, self.prefix, self.milliseconds, self.answer, [])
 
 
+class Offer(NamedTuple):
+    """What a turn offered."""
+
+    pool: str
+    model: str
+    ids: Sequence[str]
+    """Of the candidates, best first."""
+
+
+class Added(NamedTuple):
+    """An event of feedback that the session did not have, and what the turn had offered."""
+
+    pool: str
+    model: str
+    version: int
+    """Of the session."""
+
+
 class Answered(NamedTuple):
     """The answer that was given to an idempotency key."""
 
@@ -160,6 +188,7 @@ class Change:
         unchanged: Number of leading utterances that did not change; None if none changed.
         answered: The answer to keep for its idempotency key.
         where: The filter as JSON; None leaves it as it is.
+        offer: What the last of the appended turns offered, if anything.
     """
 
     epoch: int
@@ -174,6 +203,7 @@ class Change:
     unchanged: int | None = None
     answered: Answered | None = None
     where: str | None = None
+    offer: Offer | None = None
 
 
 class SessionStore:
@@ -204,11 +234,12 @@ class SessionStore:
         self._redis, self._metrics, self._ttl = redis, metrics, ttl
         self._max_sessions = max_sessions
         self._fingerprint, self._dimension, self._paired = fingerprint, dimension, paired
-        self._read, self._commit, self._put_first, self._admit = (
+        names = ("read_session", "commit_session", "put_first", "add_feedback", "admit_session")
+        self._read, self._commit, self._put_first, self._add_feedback, self._admit = (
             redis.register_script(
                 (files("turnwise.service.sessions") / "scripts" / f"{name}.lua").read_text()
             )
-            for name in ("read_session", "commit_session", "put_first", "admit_session")
+            for name in names
         )
 
     async def read(
@@ -257,26 +288,30 @@ class SessionStore:
             raise session_not_found(session)
         return found
 
-    async def commit(self, session: SessionKey, base: Session | None, change: Change) -> bool:
-        """Apply a change unless another one came since `base`; return whether it was applied.
+    async def commit(self, session: SessionKey, base: Session | None, change: Change) -> int | None:
+        """Apply a change unless another one came since `base`.
+
+        Returns:
+            The version after; None where the change was not applied. Versions grow with every
+            change, and those of a new session are larger than those of a deleted one of its name.
 
         Raises:
             NamespaceFull: The session would be new, and the namespace has as many as it may.
         """
         await self._check_number(session, base)
+        version = int(base.version) + 1 if base else time_ns() // 1000
         lists: tuple[tuple[int, list[bytes]], ...] = (
             (change.keep_turns, [_dumped(turn) for turn in change.turns]),
             (change.keep_first, _blobs(change.first)),
             (change.keep_complete, _blobs(change.encoded)),
         )
         prefix = base.prefix if base else ""
-        keys = _keys(session, *_parts(prefix))
+        keys = _keys(session, *_parts(prefix), _FEEDBACK)
         if change.unchanged is not None:
             keys += _keys(session, *_lists("" if prefix else _OTHER), _FORMER)
         arguments: list[str | int | bytes] = [
             base.version if base else "",
-            # A deleted session of this name never had this version.
-            str(int(base.version) + 1 if base else time_ns() // 1000),
+            version,
             change.epoch,
             change.responder,
             self._fingerprint,
@@ -289,6 +324,8 @@ class SessionStore:
             change.unchanged or 0,
             *(number for keep, blobs in lists for number in (keep, len(blobs))),
             change.where or "",
+            _dumped_offer(change.offer) if change.offer else "",
+            OFFERS_KEPT,
             *(blob for _, blobs in lists for blob in blobs),
         ]
         with redis_errors(self._metrics, "session_write") as outcome:
@@ -297,7 +334,67 @@ class SessionStore:
                 outcome.result = "conflict"
         if applied and base is None:
             self._metrics.sessions_created.inc()
-        return applied
+        return version if applied else None
+
+    async def add_feedback(
+        self, session: SessionKey, turn: int, request: FeedbackRequest
+    ) -> tuple[Feedback, Added | None]:
+        """Keep an event on a candidate that a turn offered.
+
+        Returns:
+            The event; and None where the session had it already.
+
+        Raises:
+            SessionNotFound: There is no such session.
+            TurnNotFound: It has no such turn.
+            InvalidRequest: The turn did not offer the candidate.
+            Conflict: The turn offered nothing, or is too old; or the event was kept with another
+                text.
+            FeedbackFull: The session has as many events as the limit allows.
+        """
+        arguments: list[str | int] = [
+            turn, request.event, request.candidate, request.text or "", FEEDBACK_KEPT,
+        ]  # fmt: skip
+        with redis_errors(self._metrics, "session_feedback") as outcome:
+            keys = _keys(session, "meta", _FEEDBACK)
+            facts: list[bytes] = await self._add_feedback(keys=keys, args=arguments)
+            reply = [fact.decode() for fact in facts]
+            if reply[0] not in {"new", "kept"}:
+                outcome.result = "conflict"
+        match reply:
+            case ["new", kept, pool, model, version]:
+                added = Added(pool, model, int(version))
+                return _feedback(turn, request.event, request.candidate, kept), added
+            case ["kept", kept]:
+                feedback = _feedback(turn, request.event, request.candidate, kept)
+                if feedback.text != request.text:
+                    raise Conflict(f"turn {turn} has this event with another text")
+                return feedback, None
+            case ["session"]:
+                raise session_not_found(session)
+            case ["turn", turns]:
+                raise TurnNotFound(f"session '{session.id}' has {turns} turns, no turn {turn}")
+            case ["candidate"]:
+                raise InvalidRequest.field(f"turn {turn} did not offer this candidate", "candidate")
+            case ["full"]:
+                raise FeedbackFull(
+                    f"session '{session.id}' has {FEEDBACK_KEPT} events, which is the limit"
+                )
+            case _:
+                raise Conflict(
+                    f"turn {turn} offered no candidates, or is not among the newest {OFFERS_KEPT}"
+                )
+
+    async def feedback(self, session: SessionKey) -> list[Feedback]:
+        """Return the feedback of a session, by turn and rank; none where there is no session."""
+        with redis_errors(self._metrics, "session_read"):
+            found: dict[bytes, bytes] = await self._redis.hgetall(_keys(session, _FEEDBACK)[0])  # type: ignore[assignment]
+        events = [
+            _feedback(int(turn), event, candidate, kept.decode())
+            for field, kept in found.items()
+            for turn, event, candidate in [field.decode().split(" ", 2)]
+        ]
+        return sorted(events, key=lambda each: (each.turn, each.rank, each.event))
 
     async def put_first(
         self, session: SessionKey, base: Session | None, epoch: int, place: int, vector: Float32
@@ -441,11 +538,23 @@ def _live_key(namespace: str) -> str:
 
 
 def _every_key(session: SessionKey) -> list[str]:
-    return _keys(session, *_parts(), *_lists(_OTHER), _FORMER)
+    return _keys(session, *_parts(), _FEEDBACK, *_lists(_OTHER), _FORMER)
 
 
 def _dumped(turn: Turn) -> bytes:
     return json.dumps(turn, ensure_ascii=False).encode()
+
+
+def _dumped_offer(offer: Offer) -> str:
+    return json.dumps([offer.pool, offer.model, *offer.ids], ensure_ascii=False)
+
+
+def _feedback(turn: int, event: str, candidate: str, kept: str) -> Feedback:
+    """Return an event as Redis keeps it: the rank of its candidate, and the text of an edit."""
+    rank, _, text = kept.partition(" ")
+    return Feedback.model_construct(
+        turn=turn, candidate=candidate, event=event, text=text or None, rank=int(rank)
+    )
 
 
 def _packed_rows(change: Change) -> tuple[bytes, str]:

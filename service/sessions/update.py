@@ -9,7 +9,7 @@ import numpy as np
 from turnwise.models.arrays import Float32
 from turnwise.models.data import Utterance
 from turnwise.models.scores import KeptRows
-from turnwise.service.sessions.store import Answered, Change, Session
+from turnwise.service.sessions.store import Answered, Change, Offer, Session
 from turnwise.service.sessions.turns import Turn, unchanged, utterances
 
 
@@ -96,7 +96,9 @@ class Update:
             return new
         return np.concatenate([self.base.encoded[start : self._keep_complete], new])
 
-    def change(self, new: NewVectors, answered: Answered | None = None) -> Change:
+    def change(
+        self, new: NewVectors, answered: Answered | None = None, offer: Offer | None = None
+    ) -> Change:
         """Return the change that makes the session before into the one after."""
         kept = min(len(self.base.turns), len(self.turns)) if self.base else 0
         return Change(
@@ -111,6 +113,7 @@ class Update:
             rows=new.rows,
             unchanged=self._same if self._changes_utterances else None,
             answered=answered,
+            offer=offer,
         )
 
     @cached_property

@@ -2,7 +2,8 @@
 
 from typing import Literal
 
-from pydantic import Field, PositiveInt, StrictBool
+from pydantic import ConfigDict, Field, PositiveInt, StrictBool, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from turnwise.service.wire.fields import (
     RESPONDER,
@@ -16,9 +17,12 @@ from turnwise.service.wire.fields import (
     Speaker,
     Text,
     Value,
+    given,
 )
 from turnwise.service.wire.filters import Where
 from turnwise.service.wire.pools import PoolVersion, Selected
+
+FeedbackEvent = Literal["shown", "chosen", "edited", "rejected"]
 
 
 class TurnRequest(Aggregated):
@@ -91,6 +95,47 @@ class TranscriptTurn(Value):
     """Unix seconds."""
 
 
+class FeedbackRequest(Value):
+    """What became of a candidate that a turn offered."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"properties": {"event": {"const": "edited"}}},
+            "then": given("text"),
+            "else": {"properties": {"text": {"type": "null"}}},
+        }
+    )
+
+    candidate: CandidateId
+    event: FeedbackEvent
+    """`shown` to whoever chooses, `chosen` as the reply, `edited` into the reply, or `rejected` as
+    wrong. A turn without `shown` counts as having shown all that it offered."""
+    text: Text | None = Field(default=None, validate_default=True)
+    """The reply that an edit made of it; only with `edited`."""
+
+    @field_validator("text")
+    @classmethod
+    def _of_an_edit(cls, text: str | None, info: ValidationInfo) -> str | None:
+        event = info.data.get("event")
+        if event == "edited" and text is None:
+            raise PydanticCustomError("missing", "is needed with the event 'edited'")
+        if event != "edited" and event is not None and text is not None:
+            raise ValueError(f"makes no sense with the event '{event}'")
+        return text
+
+
+class Feedback(Value):
+    """An event that a session keeps."""
+
+    turn: int
+    """The turn that offered the candidate."""
+    candidate: str
+    event: FeedbackEvent
+    text: str | None
+    rank: int
+    """The candidate's place among those that the turn offered, from 1."""
+
+
 class Transcript(Value):
     """A session's turns."""
 
@@ -100,6 +145,8 @@ class Transcript(Value):
     """The filter of its turns."""
     turns: int
     transcript: list[TranscriptTurn]
+    feedback: list[Feedback] = Field(default=[])
+    """By turn and rank."""
     model: str
     """Fingerprint of the model whose vectors are stored."""
     expires_at: float

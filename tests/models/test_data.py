@@ -9,6 +9,7 @@ import pytest
 
 from turnwise.models.data import (
     Dialogue,
+    Preferred,
     Utterance,
     merge_runs,
     read_dialogues,
@@ -241,3 +242,17 @@ def test_white_space_around_the_id_of_a_row_does_not_count(tmp_path: Path) -> No
     (dialogue,) = read_dialogues(written(tmp_path, "t.csv", rows))
     assert dialogue.id == "1"
     assert len(dialogue.utterances) == 3
+
+
+def test_what_people_passed_over_stays_with_what_they_preferred(tmp_path: Path) -> None:
+    utterances = [
+        {"speaker": "A", "text": "a"},
+        {"speaker": "B", "text": " b  c", "shown": ["x", "b c", "y"], "chosen": "y",
+         "rejected": ["z", "x"]},
+        {"speaker": "B", "text": "d", "rejected": ["w"]},
+        {"speaker": "A", "text": "e", "shown": ["e"], "chosen": "e"},
+    ]  # fmt: skip
+    (dialogue,) = read_line(tmp_path, {"id": "1", "utterances": utterances})
+    assert dialogue.utterances == (
+        Utterance("A", "a"), Preferred("B", "b c d", ("x", "z", "w")), Utterance("A", "e"),
+    )  # fmt: skip

@@ -18,6 +18,7 @@ type WithReranker<Request> = Omit<Request, "rerank"> & { rerank?: Reranker };
 export type Candidate = { id?: string; text: string; metadata?: Record<string, unknown> };
 export type Avoided = Schemas["Avoided"];
 export type Edited = Schemas["Edited"];
+export type Feedback = Schemas["Feedback"];
 export type Filter = Schemas["Filter"];
 export type Goal = Schemas["Goal"];
 export type PlanAnswer = Schemas["PlanAnswer"];
@@ -274,6 +275,11 @@ export class Session {
   /** Return the turns with their speakers, and when the session expires. */
   transcript(): Promise<Transcript> {
     return this.#call("GET", "");
+  }
+
+  /** Say what became of a candidate of that turn's answer; once more changes nothing. */
+  feedback(turn: number, feedback: Schemas["FeedbackRequest"]): Promise<Feedback> {
+    return this.#call("POST", `/turns/${turn}/feedback`, { body: feedback });
   }
 
   /** Undo the last turn. There is no retry that might undo two. */

@@ -68,6 +68,51 @@ export interface components {
             size: number;
         };
         /**
+         * Feedback
+         * @description An event that a session keeps.
+         */
+        Feedback: {
+            /**
+             * Turn
+             * @description The turn that offered the candidate.
+             */
+            turn: number;
+            /** Candidate */
+            candidate: string;
+            /**
+             * Event
+             * @enum {string}
+             */
+            event: "shown" | "chosen" | "edited" | "rejected";
+            /** Text */
+            text: string | null;
+            /**
+             * Rank
+             * @description The candidate's place among those that the turn offered, from 1.
+             */
+            rank: number;
+        };
+        /**
+         * FeedbackRequest
+         * @description What became of a candidate that a turn offered.
+         */
+        FeedbackRequest: {
+            /** Candidate */
+            candidate: string;
+            /**
+             * Event
+             * @description `shown` to whoever chooses, `chosen` as the reply, `edited` into the reply, or `rejected` as
+             *     wrong. A turn without `shown` counts as having shown all that it offered.
+             * @enum {string}
+             */
+            event: "shown" | "chosen" | "edited" | "rejected";
+            /**
+             * Text
+             * @description The reply that an edit made of it; only with `edited`.
+             */
+            text?: string | null;
+        };
+        /**
          * GivenCandidate
          * @description A candidate that the request gives.
          */
@@ -460,7 +505,7 @@ export interface components {
         }) & ({
             pool: unknown;
         } | {
-            where?: null;
+            where?: null | components["schemas"]["Filter"];
             /** @constant */
             repeat?: true;
             /** @constant */
@@ -756,6 +801,12 @@ export interface components {
             turns: number;
             /** Transcript */
             transcript: components["schemas"]["TranscriptTurn"][];
+            /**
+             * Feedback
+             * @description By turn and rank.
+             * @default []
+             */
+            feedback?: components["schemas"]["Feedback"][];
             /**
              * Model
              * @description Fingerprint of the model whose vectors are stored.

@@ -27,6 +27,8 @@ test("a session selects, explains, ranks, plans and undoes", async () => {
   assert.equal(answer.candidates.length, 3);
   assert.equal(answer.candidates[0]?.contributions?.length, 1);
   assert.equal((await session.turn("user", "Could I arrive on Saturday?", options)).replayed, true);
+  const given = { candidate: answer.candidates[1]!.id, event: "chosen" } as const;
+  assert.equal((await session.feedback(1, given)).rank, 2);
   const spa = await session.turn("user", "Is it warm?", { pool: pool.name, where: { topic: "spa" } });
   assert.deepEqual(spa.candidates.map((one) => one.id), ["swim"]);
   const goals = [{ text: "Great, thank you so much!", speaker: "user" }];

@@ -1,10 +1,11 @@
 -- Applies a change as a whole, or returns 0 where the version is not the one that was read.
--- KEYS: meta, posts, first, second (or other_first, other_second), answers; then, if utterances
---   changed, the lists that another model or release keeps of them.
+-- KEYS: meta, posts, first, second (or other_first, other_second), answers, feedback; then, if
+--   utterances changed, the lists that another model or release keeps of them.
 -- ARGV: version read (no session: ""), new version, epoch, responder, fingerprint, seconds to live,
 --   answer or "", most answers and bytes of them to keep, "" or "other_", rows or "", what they are
 --   of, number of utterances that did not change; then for posts, first and encoded: how many items
---   to keep and how many to append; the filter, or "" to leave it; then the items to append.
+--   to keep and how many to append; the filter, or "" to leave it; the offer of the new turn, or
+--   ""; how many turns keep their offers; then the items to append.
 local version = redis.call('HGET', KEYS[1], 'version') or ''
 if version ~= ARGV[1] then return 0 end
 -- Redis may have evicted a list: no item may be appended after a gap.
@@ -14,30 +15,46 @@ for list = 0, 2 do
 end
 local mine = ARGV[10]
 local theirs = mine == '' and 'other_' or ''
-local epochs = redis.call('HMGET', KEYS[1], 'epoch', theirs .. 'epoch')
+local before = redis.call('HMGET', KEYS[1], 'epoch', theirs .. 'epoch', 'posts')
 -- A Redis without memory rejects a script at its first write if that is an HSET. It would let later
 -- writes through.
 redis.call('HSET', KEYS[1], 'version', ARGV[2], 'epoch', ARGV[3], 'responder', ARGV[4],
   'posts', ARGV[14] + ARGV[15], mine .. 'fingerprint', ARGV[5], mine .. 'epoch', ARGV[3],
   mine .. 'rows', ARGV[11], mine .. 'rows_of', ARGV[12])
 if ARGV[20] ~= '' then redis.call('HSET', KEYS[1], 'where', ARGV[20]) end
+local kept_turns, new_turns = tonumber(ARGV[14]), tonumber(ARGV[15])
+for turn = kept_turns + 1, tonumber(before[3] or 0) do
+  redis.call('HDEL', KEYS[1], 'offered:' .. turn)
+end
+if new_turns > 0 then
+  local turn = kept_turns + new_turns
+  redis.call('HDEL', KEYS[1], 'offered:' .. turn - ARGV[22])
+  if ARGV[21] ~= '' then redis.call('HSET', KEYS[1], 'offered:' .. turn, ARGV[21]) end
+end
 -- The vectors of another model stay valid without those of the utterances that changed.
-if #KEYS > 5 then
-  if epochs[1] == epochs[2] then redis.call('HSET', KEYS[1], theirs .. 'epoch', ARGV[3]) end
-  for list = 6, #KEYS do
+if #KEYS > 6 then
+  if before[1] == before[2] then redis.call('HSET', KEYS[1], theirs .. 'epoch', ARGV[3]) end
+  for list = 7, #KEYS do
     local gone = redis.call('LLEN', KEYS[list]) - ARGV[13]
     if gone > 0 then redis.call('RPOP', KEYS[list], gone) end
   end
 end
 -- An undo removes the answers to the turns that it removes: their keys may be used again.
-if redis.call('LLEN', KEYS[2]) > tonumber(ARGV[14]) then
+if redis.call('LLEN', KEYS[2]) > kept_turns then
   for _, entry in ipairs(redis.call('LRANGE', KEYS[5], 0, -1)) do
-    if tonumber(string.match(entry, '"turn":(%d+)')) > tonumber(ARGV[14]) then
+    if tonumber(string.match(entry, '"turn":(%d+)')) > kept_turns then
       redis.call('LREM', KEYS[5], 1, entry)
     end
   end
 end
-local place = 21
+if tonumber(before[3] or 0) > kept_turns then
+  for _, field in ipairs(redis.call('HKEYS', KEYS[6])) do
+    if tonumber(string.match(field, '^%d+')) > kept_turns then
+      redis.call('HDEL', KEYS[6], field)
+    end
+  end
+end
+local place = 23
 for list = 0, 2 do
   local key = KEYS[2 + list]
   local kept, count = tonumber(ARGV[14 + 2 * list]), tonumber(ARGV[15 + 2 * list])
@@ -59,5 +76,5 @@ if ARGV[7] ~= '' then
 end
 -- While its slot migrates, an empty list belongs to the other node, and EXPIRE fails: ignore it.
 -- The vectors of another model expire if no replica uses them.
-for key = 1, 5 do redis.pcall('EXPIRE', KEYS[key], ARGV[6]) end
+for key = 1, 6 do redis.pcall('EXPIRE', KEYS[key], ARGV[6]) end
 return 1

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
 from math import exp, log
 
@@ -9,6 +10,7 @@ import torch
 from tests.models.training.conftest import both_sides, dialogue
 from turnwise.models import scores as mixture
 from turnwise.models.arrays import Float64
+from turnwise.models.data import Preferred
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training import losses
 from turnwise.models.training.windows import Batch, collate, pair_examples, triple_examples
@@ -204,6 +206,28 @@ def test_gradients_are_finite_where_windows_are_padded(batch: Batch, triple: boo
     (loss + losses.order_loss(vectors, WINDOW)).backward()
     assert encoded.grad is not None
     assert bool(torch.isfinite(encoded.grad).all())
+
+
+def test_what_was_passed_over_is_a_rival_of_its_target_only() -> None:
+    whole = dialogue(6, "lake")
+    said = list(whole.utterances)
+    said[3] = Preferred("B", said[3].text, ("no", "never", said[1].text))
+    windows = [replace(whole, utterances=tuple(said)), dialogue(4, "tram")]
+    batch = collate(windows, EncoderKind.TRIPLE)
+    vectors = vectors_of(batch)
+    assert batch.preferred.tolist() == [3, 3, 3]
+    queries = losses.queries(vectors, None, paired=True)
+    got = losses.running_query_loss(vectors, queries, torch.tensor(8.0), same_dialogue=True)
+    places = [(v, t) for v, t in zip(*batch.target.nonzero(), strict=True) if t]
+    after = np.stack([double(vectors.after[v, t]) for v, t in places])
+    asked = np.stack([double(queries[v, t]) for v, t in places])
+    logits = 8 * asked @ after.T
+    back = [log(sum(map(exp, column))) - column[n] for n, column in enumerate(logits.T)]
+    forth = []
+    for n, (row, place) in enumerate(zip(logits, places, strict=True)):
+        rivals = 8 * double(vectors.passed_over) @ asked[n] if place == (0, 3) else []
+        forth.append(log(sum(map(exp, [*row, *rivals]))) - row[n])
+    assert got.item() == pytest.approx((np.mean(forth) + np.mean(back)) / 2, rel=1e-5)
 
 
 def test_contrastive_loss_is_cross_entropy_both_ways_without_copies_of_the_answer() -> None:

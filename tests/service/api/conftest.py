@@ -27,6 +27,7 @@ from turnwise.service.wire.planning import PlanAnswer, PlannedOrder
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolVersion, Removed, Selected
 from turnwise.service.wire.ranking import RankAnswer, Ranked
 from turnwise.service.wire.sessions import (
+    Feedback,
     ScoreMatrix,
     SessionsDeleted,
     SessionsPage,
@@ -40,6 +41,7 @@ TURN = TranscriptTurn(turn=1, speaker="user", text="Hello.", at=1.5)
 TRANSCRIPT = Transcript(
     session_id="s", responder="bot", turns=1, transcript=[TURN], model="f", expires_at=2.5
 )
+FEEDBACK = Feedback(turn=1, candidate="c", event="chosen", text=None, rank=1)
 SELECTED = Selected(id="c", text="Good day.", score=0.5, metadata={"intent": "greeting"})
 TIMINGS = {"encode": 5.25, "total": 7.5}
 POOL = PoolInfo(
@@ -71,6 +73,7 @@ class Parts:
             ),
             "open": TRANSCRIPT,
             "transcript": TRANSCRIPT,
+            "add_feedback": FEEDBACK,
             "undo": Undone(session_id="s", turn=0, removed=TURN),
             "delete": None,
             "page": SessionsPage(ids=["s"], cursor=None),

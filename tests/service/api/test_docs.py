@@ -43,7 +43,7 @@ def test_operation_ids_are_stable() -> None:
     assert sorted(operation["operationId"] for operation in OPERATIONS) == [
         "delete_alias", "delete_candidate", "delete_candidates", "delete_pool", "delete_session",
         "delete_sessions", "get_pool", "get_scores", "get_session", "list_pools", "list_sessions",
-        "livez", "metrics", "plan", "post_turn", "put_alias", "put_candidates", "put_pool",
-        "put_session", "rank", "readyz", "rerank_v1", "rerank_v2", "search_pool", "undo_turn",
-        "version",
+        "livez", "metrics", "plan", "post_feedback", "post_turn", "put_alias", "put_candidates",
+        "put_pool", "put_session", "rank", "readyz", "rerank_v1", "rerank_v2", "search_pool",
+        "undo_turn", "version",
     ]  # fmt: skip

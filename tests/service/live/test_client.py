@@ -137,6 +137,20 @@ def test_a_conversation(client: Client) -> None:
             session.transcript()
 
 
+def test_feedback_is_given_although_an_answer_is_lost(
+    relay: Relay, connect: Connect, pauses: list[float]
+) -> None:
+    session = connect(relay.url).session("ada")
+    first, second = session.turn("user", "Where is my parcel?", top_k=2).candidates
+    relay.faults.append(LOST)
+    edited = session.feedback(1, second.id, "edited", "It is on its way.")
+    chosen = session.feedback(1, first.id, "chosen")
+    assert (edited.rank, edited.text, chosen.rank, len(pauses)) == (2, "It is on its way.", 1, 1)
+    assert session.transcript().feedback == [chosen, edited]
+    with pytest.raises(InvalidRequestError, match="did not offer"):
+        session.feedback(1, "r99", "shown")
+
+
 def test_a_session_may_have_another_responder(client: Client) -> None:
     session = client.session("ada")
     opened = session.open("agent", where={"topic": "order"})

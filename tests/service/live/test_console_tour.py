@@ -14,6 +14,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect, sync_playwright
 
 from tests.service.live.conftest import REPLIES, Launch, Live
+from tests.waiting import eventually
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
@@ -389,7 +390,7 @@ def test_a_quantile_lies_evenly_within_its_bucket(console: Console) -> None:
 def test_the_documentation_lists_and_tries_operations(live: Live, console_of: OpenConsole) -> None:
     docs = console_of(live)
     docs.page.goto(f"{live.http.base_url}/docs")
-    expect(docs.page.locator(".opblock")).to_have_count(26)
+    expect(docs.page.locator(".opblock")).to_have_count(27)
     operation = docs.page.locator("#operations-operation-livez")
     operation.get_by_role("button").first.click()
     operation.get_by_role("button", name="Try it out").click()
@@ -671,3 +672,27 @@ NAMELESS: Any = """() =>
     .filter((control) => !control.textContent.trim())
     .map((control) => control.outerHTML)
 """
+
+
+def test_what_becomes_of_candidates_is_told_to_the_service(console: Console) -> None:
+    console.say("Where is my parcel?")
+    texts = {place: console.candidates.nth(place).locator(".text").inner_text() for place in (0, 1)}
+    reject = console.page.get_by_role("button", name=f"Reject: {texts[0]}")
+    reject.click()
+    expect(reject).to_be_disabled()
+    console.page.get_by_role("button", name=f"Edit: {texts[1]}").click()
+    console.say("It is on its way.")
+    console.say("Thank you!")
+    last = console.candidates.nth(2).locator(".text").inner_text()
+    console.page.get_by_role("button", name=f"Use: {last}").click()
+    expect(console.posts).to_have_count(4)
+    console.idle()
+
+    def feedback() -> list[tuple[int, str, str | None, int]]:
+        kept = console.live.get(f"/sessions/{console.session}")["feedback"]
+        return [(each["turn"], each["event"], each["text"], each["rank"]) for each in kept]
+
+    eventually(lambda: len(feedback()) == 3)
+    assert feedback() == [
+        (1, "rejected", None, 1), (1, "edited", "It is on its way.", 2), (3, "chosen", None, 3),
+    ]  # fmt: skip

@@ -1,0 +1,61 @@
+"""What people chose among what they were shown, as the journal of the service tells.
+
+The files are those of `turnwise journal export`: dialogues in which a reply may name the candidates
+that were `shown`, best first, and the one that was `chosen`. Only what an earlier model found was
+shown, so the figures favour models that agree with it.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
+
+from turnwise.models.data import Record, merge_runs, read_records, read_utterance
+from turnwise.models.errors import DataError
+from turnwise.models.evaluation.metrics import Places, Scores
+from turnwise.models.evaluation.ranking_examples import RankingExample, RankingSet, ranking_set
+from turnwise.models.evaluation.systems import System, one_by_one
+
+
+def read_choices(paths: Sequence[str | Path], limit: int | None = None) -> RankingSet:
+    """Read the choices among at least two candidates; the one that was chosen is the right one.
+
+    Raises:
+        DataError: A file cannot be read or does not hold such dialogues, or no choice is in them.
+    """
+    records = chain.from_iterable(map(read_records, paths))
+    choices = islice(chain.from_iterable(map(_choices, records)), limit)
+    examples, where = [], []
+    for example, place in choices:
+        examples.append(example)
+        where.append(place)
+    if not examples:
+        what = "no reply in it that was chosen among several candidates"
+        raise DataError(what, ", ".join(map(str, paths)))
+    return ranking_set(examples, where)
+
+
+def as_offered(choices: RankingSet) -> System:
+    """Return the system that ranks the candidates of a context as they were offered."""
+
+    def scores(context: int, candidates: Places) -> Scores:
+        ranks = {int(place): rank for rank, place in enumerate(choices.candidates[context])}
+        return np.array([-ranks.get(int(place), len(ranks)) for place in candidates], np.float64)
+
+    return System("as offered", one_by_one(scores))
+
+
+def _choices(record: Record) -> Iterator[tuple[RankingExample, str]]:
+    replies = list(record.records("utterances"))
+    said = [read_utterance(each) for each in replies]
+    for place, reply in enumerate(replies):
+        if "chosen" not in reply.fields:
+            continue
+        shown, chosen = reply.texts("shown"), reply.text("chosen")
+        if chosen not in shown:
+            raise reply.error("chosen", "is not among those shown")
+        context = merge_runs(each for each in said[:place] if each.text.strip())
+        if context and len(shown) > 1:
+            labels = tuple(int(text == chosen) for text in shown)
+            yield RankingExample(context, said[place].speaker, shown, labels), record.where

@@ -1,0 +1,29 @@
+"""The journal: what was said, offered and chosen, as lines of files, off by default.
+
+`lines` has the form of a line. `writer` writes the lines of a running replica, after `redaction`.
+`files` reads the lines of all replicas; `export` joins them into dialogues, and `compact` removes
+those of deleted sessions. The package knows nothing of Redis, and imports `observe`, `settings` and
+`wire`.
+"""
+
+from turnwise.service.journal.lines import (
+    DeletionLine,
+    FeedbackLine,
+    Line,
+    Offered,
+    TurnLine,
+    UndoLine,
+)
+from turnwise.service.journal.redaction import load_hook
+from turnwise.service.journal.writer import Journal
+
+__all__ = [
+    "DeletionLine",
+    "FeedbackLine",
+    "Journal",
+    "Line",
+    "Offered",
+    "TurnLine",
+    "UndoLine",
+    "load_hook",
+]

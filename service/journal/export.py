@@ -1,0 +1,113 @@
+"""Joins the lines of all replicas into dialogues, as `train` and `evaluate` read them.
+
+The reply to a turn is what the responder said next; where it said nothing, the candidate that was
+chosen, or what an edit made of it. A reply with feedback on what the turn offered says so:
+
+- `shown`: the candidates that people chose among, best first; all that were offered where no event
+  says which;
+- `chosen`: the one that was chosen or edited;
+- `rejected`: those that were rejected as wrong.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from turnwise.service.journal.files import Deletions, files_of, read_lines
+from turnwise.service.journal.lines import (
+    DeletionLine,
+    FeedbackLine,
+    SessionLine,
+    TurnLine,
+    UndoLine,
+)
+
+
+@dataclass(slots=True)
+class _Turn:
+    line: TurnLine
+    feedback: list[FeedbackLine] = field(default_factory=list)
+
+
+def dialogues(folders: Iterable[Path]) -> Iterator[dict[str, Any]]:
+    """Yield the dialogues of some folders, without deleted sessions and undone turns.
+
+    A session that expired and began again, or of which lines are missing, is several dialogues. The
+    memory that this takes grows with the journal.
+
+    Raises:
+        DataError: A folder holds no journal.
+        OSError: A file cannot be read.
+    """
+    lines = [line for file in files_of(folders) for line, _ in read_lines(file)]
+    deletions = Deletions(lines)
+    sessions: defaultdict[tuple[str, str], list[SessionLine]] = defaultdict(list)
+    for line in lines:
+        if not isinstance(line, DeletionLine) and line not in deletions:
+            sessions[line.namespace, line.session].append(line)
+    for (namespace, session), of_session in sessions.items():
+        for number, turns in enumerate(_parts(of_session)):
+            again = f"-{number + 1}" if number else ""
+            yield {"id": f"{namespace}/{session}{again}", "utterances": [*_utterances(turns)]}
+
+
+def _parts(lines: Sequence[SessionLine]) -> Iterator[list[_Turn]]:
+    """Yield the turns that were not undone, split where the session began again or has a gap."""
+    turns: list[_Turn] = []
+    # Feedback has the version of the session that it found.
+    for line in sorted(lines, key=lambda each: (each.version, each.what == "feedback")):
+        match line:
+            case TurnLine():
+                if turns and (line.turn == 1 or line.turn > turns[-1].line.turn + 1):
+                    yield turns
+                    turns = []
+                turns = [*_before(line, turns), _Turn(line)]
+            case UndoLine():
+                turns = _before(line, turns)
+            case FeedbackLine():
+                for turn in turns:
+                    if turn.line.turn == line.turn:
+                        turn.feedback.append(line)
+    if turns:
+        yield turns
+
+
+def _before(line: TurnLine | UndoLine, turns: list[_Turn]) -> list[_Turn]:
+    return [turn for turn in turns if turn.line.turn < line.turn]
+
+
+def _utterances(turns: Sequence[_Turn]) -> Iterator[dict[str, Any]]:
+    learnt: dict[str, Any] = {}
+    for turn, after in zip(turns, [*turns[1:], None], strict=True):
+        line = turn.line
+        yield {"speaker": line.speaker, "text": line.text, **learnt}
+        learnt, reply = _learnt(turn)
+        if after and after.line.speaker == line.responder:
+            continue
+        if reply:
+            yield {"speaker": line.responder, "text": reply, **learnt}
+        learnt = {}
+
+
+def _learnt(turn: _Turn) -> tuple[dict[str, Any], str | None]:
+    """Return the fields of the reply to a turn, and the reply if one was chosen."""
+    texts = {each.id: each.text for each in turn.line.offered}
+    events = [each for each in turn.feedback if each.candidate in texts]
+    named = {
+        event: [texts[each.candidate] for each in events if each.event == event]
+        for event in ("shown", "chosen", "edited", "rejected")
+    }
+    fields: dict[str, Any] = {}
+    reply = None
+    for each in events:  # the last choice holds
+        if each.event in {"chosen", "edited"}:
+            reply = each.text or texts[each.candidate]
+            fields["chosen"] = texts[each.candidate]
+    if reply:
+        shown = {*(named["shown"] or texts.values()), fields["chosen"]}
+        fields["shown"] = [text for text in dict.fromkeys(texts.values()) if text in shown]
+    if named["rejected"]:
+        fields["rejected"] = named["rejected"]
+    return fields, reply

@@ -1,0 +1,97 @@
+"""The lines of the journal: a turn, an event of feedback, an undo, a deletion.
+
+The version of a session orders its lines, whichever replica wrote them: it grows with every change,
+and a new session has larger ones than a deleted session of its name. It begins as the time in
+microseconds, so a deletion, whose version is its time, comes after all that it deleted.
+"""
+
+from time import time, time_ns
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from turnwise.service.wire.fields import Value
+from turnwise.service.wire.filters import Where
+from turnwise.service.wire.pools import PoolVersion
+from turnwise.service.wire.sessions import FeedbackEvent
+
+
+class _Line(Value):
+    at: float = Field(default_factory=time)
+    """Unix seconds."""
+    namespace: str
+
+
+class _SessionLine(_Line):
+    session: str
+    version: int
+    """Of the session, after the change."""
+    turn: int
+
+
+class Offered(Value):
+    """A candidate that a turn offered."""
+
+    id: str
+    text: str
+    score: float
+
+
+class TurnLine(_SessionLine):
+    """A turn, and what it offered."""
+
+    what: Literal["turn"] = "turn"
+    speaker: str
+    text: str
+    responder: str
+    model: str
+    pool: PoolVersion | None
+    where: Where | None
+    """The filter of the session and of the turn."""
+    offered: list[Offered]
+    """Best first."""
+
+
+class FeedbackLine(_SessionLine):
+    """An event on a candidate that a turn offered."""
+
+    what: Literal["feedback"] = "feedback"
+    candidate: str
+    event: FeedbackEvent
+    text: str | None
+
+
+class UndoLine(_SessionLine):
+    """The turn was undone."""
+
+    what: Literal["undo"] = "undo"
+
+
+class DeletionLine(_Line):
+    """A session, or all whose ids begin with a prefix, were deleted, with all that was said."""
+
+    what: Literal["deletion"] = "deletion"
+    session: str | None = None
+    prefix: str | None = None
+    version: int = Field(default_factory=lambda: time_ns() // 1000)
+    """Larger than those of every line before."""
+
+
+SessionLine = TurnLine | FeedbackLine | UndoLine
+Line = SessionLine | DeletionLine
+
+_LINES: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="what")])
+
+
+def parse(line: bytes) -> Line:
+    """Return a line of a file; fields of later releases are ignored.
+
+    Raises:
+        ValueError: It is no such line, as when a crash tore it.
+    """
+    return _LINES.validate_json(line, extra="ignore")
+
+
+def dump(line: Line) -> bytes:
+    """Return a line as it stands in a file."""
+    return line.model_dump_json().encode() + b"\n"

@@ -1,0 +1,56 @@
+"""The redaction hook: a function of yours that removes from a text what no file may hold."""
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import cast
+
+from turnwise.service.journal.lines import FeedbackLine, Line, TurnLine
+from turnwise.service.settings import SettingsError
+
+Hook = Callable[[str], str]
+
+
+def load_hook(name: str) -> Hook:
+    """Return the function that `package.module:function` names.
+
+    The module may stand in the current folder.
+
+    Raises:
+        SettingsError: It cannot be loaded.
+    """
+    module, _, function = name.partition(":")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+    try:
+        hook = getattr(import_module(module), function)
+    except Exception as error:  # a module of somebody else's may raise anything
+        raise SettingsError(f"TURNWISE_REDACT '{name}' cannot be loaded: {error}") from error
+    if not callable(hook):
+        raise SettingsError(f"TURNWISE_REDACT '{name}' is not a function")
+    return cast(Hook, hook)
+
+
+def redacted(line: Line, hook: Hook) -> Line:
+    """Return a line with every text as the hook returns it.
+
+    Raises:
+        TypeError: The hook returned no text.
+        Exception: Whatever the hook raises.
+    """
+    match line:
+        case TurnLine():
+            offered = [
+                each.model_copy(update={"text": _text(hook(each.text))}) for each in line.offered
+            ]
+            return line.model_copy(update={"text": _text(hook(line.text)), "offered": offered})
+        case FeedbackLine(text=str(text)):
+            return line.model_copy(update={"text": _text(hook(text))})
+    return line
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"the redaction hook returned {type(value).__name__}, not a text")
+    return value

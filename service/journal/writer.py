@@ -1,0 +1,160 @@
+"""Writes the lines of one replica: a thread behind a bounded queue, and the files it rotates.
+
+Nobody waits for a line. One that cannot be written is counted and lost; the turn is not.
+"""
+
+import fcntl
+import logging
+import os
+import re
+import socket
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from queue import Empty, Full, Queue
+from threading import Thread
+from time import monotonic
+
+from turnwise.service.journal.lines import Line, dump
+from turnwise.service.journal.redaction import Hook, redacted
+from turnwise.service.observe.metrics import Metrics, Unwritten
+from turnwise.service.settings import SettingsError
+
+FILE_BYTES = 64 << 20
+"""Size at which a file is closed and the next one begins."""
+FILE_SECONDS = 3600.0
+"""Age at which it is, so that `journal compact` can get at it."""
+_QUEUED = 10_000
+"""Lines that may wait for the disk: some 20 MB."""
+_PATIENCE = 5.0
+"""Seconds that the last lines may take when the service stops."""
+
+_log = logging.getLogger("turnwise.journal")
+
+
+class Journal:
+    """Takes lines from the event loop and writes them, in their order, in a thread of its own."""
+
+    def __init__(self, folder: Path, metrics: Metrics, redact: Hook | None = None) -> None:
+        """Begin to write into a folder, which is made if it does not exist.
+
+        Raises:
+            SettingsError: The folder cannot be written to.
+        """
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise SettingsError(f"TURNWISE_JOURNAL: {error}") from error
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise SettingsError(f"TURNWISE_JOURNAL '{folder}' is not a writable folder")
+        self._files, self._metrics, self._redact = _Files(folder), metrics, redact
+        self._failing = False
+        self._queue: Queue[Line | None] = Queue(_QUEUED)
+        self._thread = Thread(target=self._run, name="journal", daemon=True)
+        self._thread.start()
+
+    def write(self, line: Line) -> None:
+        """Let a line be written; return at once."""
+        try:
+            self._queue.put_nowait(line)
+        except Full:
+            self._lost("queue_full")
+
+    def close(self) -> None:
+        """Write what waits, and close the file; a disk that hangs is not waited for long."""
+        with suppress(Full):
+            self._queue.put(None, timeout=_PATIENCE)
+            self._thread.join(_PATIENCE)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                line = self._queue.get(timeout=self._files.seconds_left)
+            except Empty:
+                self._files.close()
+                continue
+            if line is None:
+                self._files.close()
+                return
+            self._write(line)
+
+    def _write(self, line: Line) -> None:
+        try:
+            data = dump(redacted(line, self._redact) if self._redact else line)
+        except Exception as error:  # whatever a hook raises costs its line
+            _log.error("the redaction hook failed, a line of the journal is lost: %r", error)
+            self._lost("not_redacted")
+            return
+        try:
+            self._files.append(data)
+        except OSError as error:
+            if not self._failing:
+                _log.error("the journal cannot be written, its lines are lost: %s", error)
+            self._failing = True
+            self._lost("disk")
+            return
+        if self._failing:
+            _log.warning("the journal is written again")
+        self._failing = False
+        self._metrics.journal_lines.inc()
+
+    def _lost(self, reason: Unwritten) -> None:
+        self._metrics.journal_lines_lost.labels(reason).inc()
+
+
+class _Files:
+    """The file that is written, and the next one when it is large or old."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        # Letters that every file system takes; the process, as replicas may share a host.
+        host = re.sub(r"[^\w.-]", "_", socket.gethostname())
+        self._replica = f"{host}-{os.getpid()}"
+        self._file: int | None = None
+        self._size, self._end = 0, 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the file is closed for its age; None where none is open."""
+        return None if self._file is None else max(self._end - monotonic(), 0.0)
+
+    def append(self, data: bytes) -> None:
+        """Write a line as a whole, or not at all.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        if self._size + len(data) > FILE_BYTES or self.seconds_left == 0:
+            self.close()
+        file = self._open() if self._file is None else self._file
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[os.write(file, left) :]
+        except OSError:
+            self._forget_part(file)
+            raise
+        self._size += len(data)
+
+    def close(self) -> None:
+        """Close the file, if one is open; the next line begins another."""
+        if self._file is not None:
+            os.close(self._file)
+        self._file, self._size = None, 0
+
+    def _open(self) -> int:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
+        path = self._folder / f"{now}-{self._replica}.jsonl"
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        with suppress(OSError):  # without locks, `compact` touches no file
+            fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed: `compact` leaves it alone
+        self._file, self._size, self._end = file, 0, monotonic() + FILE_SECONDS
+        return file
+
+    def _forget_part(self, file: int) -> None:
+        """Remove what a failed write left of its line."""
+        try:
+            os.ftruncate(file, self._size)
+        except OSError:
+            self.close()  # the torn line stays the last one

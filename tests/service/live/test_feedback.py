@@ -1,0 +1,174 @@
+"""Feedback on the candidates that a turn offered: what is kept, refused and counted."""
+
+import pytest
+import redis as blocking
+
+from tests.service.live.conftest import REPLIES, Launch, Live
+from turnwise.service.sessions import store
+
+SESSION = "s"
+
+
+def give(live: Live, candidate: str, event: str, turn: int = 1, **fields: str) -> dict[str, object]:
+    body = {"candidate": candidate, "event": event, **fields}
+    return live.ok(live.http.post(f"/sessions/{SESSION}/turns/{turn}/feedback", json=body))
+
+
+def offered(live: Live, text: str = "Where is my parcel?") -> list[str]:
+    answer = live.turn(SESSION, "user", text, top_k=3)
+    return [candidate["id"] for candidate in answer["candidates"]]
+
+
+def kept(live: Live) -> list[tuple[int, str, str]]:
+    transcript = live.get(f"/sessions/{SESSION}")
+    return [(each["turn"], each["candidate"], each["event"]) for each in transcript["feedback"]]
+
+
+def test_an_event_is_kept_once_with_the_rank_of_its_candidate(live: Live) -> None:
+    first, second, third = offered(live)
+    grown = live.increase("turnwise_feedback_total", namespace=live.namespace, event="chosen")
+    shown = [give(live, each, "shown") for each in (second, first)]
+    assert [each["rank"] for each in shown] == [2, 1]
+    chosen = give(live, second, "chosen")
+    assert chosen == give(live, second, "chosen")
+    assert chosen == {
+        "turn": 1, "candidate": second, "event": "chosen", "text": None, "rank": 2,
+    }  # fmt: skip
+    edited = give(live, third, "edited", text="  It is late. ")
+    assert edited["text"] == "It is late."
+    assert grown() == 1
+    assert kept(live) == [
+        (1, first, "shown"), (1, second, "chosen"), (1, second, "shown"), (1, third, "edited"),
+    ]  # fmt: skip
+
+
+def test_ranks_of_what_was_chosen_are_counted_by_pool_and_model(live: Live) -> None:
+    ids = offered(live)
+    for candidate, event in zip(ids, ("rejected", "chosen", "edited"), strict=True):
+        give(live, candidate, event, **({"text": "Sorry."} if event == "edited" else {}))
+    labels = {
+        "namespace": live.namespace, "pool": "default", "model": live.encoder.name,
+    }  # fmt: skip
+    name = "turnwise_chosen_reciprocal_rank"
+    assert live.metric(f"{name}_count", **labels) == 2
+    assert live.metric(f"{name}_sum", **labels) == pytest.approx(1 / 2 + 1 / 3)
+    live.ok(live.http.put("/pools/other", json={}))
+    assert live.http.delete("/pools/default").is_success
+    with pytest.raises(KeyError):
+        live.metric(f"{name}_count", **labels)
+    give(live, ids[0], "chosen")
+    with pytest.raises(KeyError):
+        live.metric(f"{name}_count", **labels)
+
+
+def test_an_undone_turn_leaves_no_feedback(live: Live) -> None:
+    first, *_ = offered(live)
+    give(live, first, "chosen")
+    live.turn(SESSION, "bot", "Let me see.")
+    second, *_ = offered(live, "Thank you.")
+    give(live, second, "chosen", turn=3)
+    live.ok(live.http.delete(f"/sessions/{SESSION}/turns/last"))
+    assert kept(live) == [(1, first, "chosen")]
+    live.turn(SESSION, "user", "Wait!", respond=False)
+    late = {"candidate": second, "event": "chosen"}
+    refused = live.http.post(f"/sessions/{SESSION}/turns/3/feedback", json=late)
+    assert refused.status_code == 409
+
+
+@pytest.mark.parametrize("path", [f"/sessions/{SESSION}", "/sessions?prefix=s"])
+def test_a_deleted_session_leaves_no_feedback(live: Live, path: str) -> None:
+    give(live, offered(live)[0], "chosen")
+    keys = f"tw:session:{{{live.namespace}/{SESSION}}}:*"
+    with blocking.Redis.from_url(live.redis_url) as redis:
+        expiry = {redis.ttl(key) for key in redis.keys(keys)}
+        assert max(expiry) - min(expiry) <= 1
+        while cursor := live.http.delete(path).json() if "?" in path else None:
+            if cursor["cursor"] is None:
+                break
+            path = f"/sessions?prefix=s&cursor={cursor['cursor']}"
+        if "?" not in path:
+            live.http.delete(path)
+        assert redis.keys(keys) == []
+    offered(live)
+    assert kept(live) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "wrong"),
+    [
+        ({"candidate": "r1"}, "event"),
+        ({"candidate": "r1", "event": "liked"}, "event"),
+        ({"candidate": "x" * 129, "event": "chosen"}, "candidate"),
+        ({"candidate": "unknown", "event": "chosen"}, "candidate"),
+        ({"candidate": "r1", "event": "edited"}, "text"),
+        ({"candidate": "r1", "event": "edited", "text": " "}, "text"),
+        ({"candidate": "r1", "event": "edited", "text": "x" * 2001}, "text"),
+        ({"candidate": "r1", "event": "chosen", "text": "Hello"}, "text"),
+        ({"candidate": "r1", "event": "chosen", "rank": 1}, "rank"),
+    ],
+)
+def test_wrong_feedback_is_refused_by_its_field(
+    live: Live, body: dict[str, str], wrong: str
+) -> None:
+    live.turn(SESSION, "user", "Hello", top_k=len(REPLIES))
+    answer = live.http.post(f"/sessions/{SESSION}/turns/1/feedback", json=body)
+    assert answer.status_code == 422
+    assert [error["loc"] for error in answer.json()["errors"]] == [["body", wrong]]
+    assert kept(live) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "problem"),
+    [
+        ("/sessions/nobody/turns/1/feedback", 404, "session-not-found"),
+        ("/sessions/s/turns/9/feedback", 404, "turn-not-found"),
+        ("/sessions/s/turns/2/feedback", 409, "conflict"),
+        ("/sessions/s/turns/0/feedback", 422, "invalid-request"),
+    ],
+)
+def test_feedback_on_nothing_is_refused(live: Live, path: str, status: int, problem: str) -> None:
+    live.say(SESSION, [("user", "Hello"), ("bot", "Hi")])
+    answer = live.http.post(path, json={"candidate": "r1", "event": "chosen"})
+    assert (answer.status_code, answer.json()["type"]) == (
+        status,
+        f"urn:turnwise:problem:{problem}",
+    )
+
+
+def test_another_text_for_the_same_edit_is_a_conflict(live: Live) -> None:
+    first, *_ = offered(live)
+    give(live, first, "edited", text="One")
+    body = {"candidate": first, "event": "edited", "text": "Two"}
+    answer = live.http.post(f"/sessions/{SESSION}/turns/1/feedback", json=body)
+    assert answer.status_code == 409
+    assert live.get(f"/sessions/{SESSION}")["feedback"][0]["text"] == "One"
+
+
+def test_the_number_of_events_and_the_age_of_a_turn_are_bounded(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = offered(live)
+    give(live, ids[0], "shown")
+    for _ in range(store.OFFERS_KEPT - 1):
+        live.turn(SESSION, "bot", "Yes.")
+    give(live, ids[0], "chosen")
+    live.turn(SESSION, "bot", "Yes.")
+    again = give(live, ids[0], "chosen")
+    assert again["rank"] == 1
+    body = {"candidate": ids[1], "event": "chosen"}
+    old = live.http.post(f"/sessions/{SESSION}/turns/1/feedback", json=body)
+    assert (old.status_code, old.json()["type"]) == (409, "urn:turnwise:problem:conflict")
+    candidate, turn = offered(live)[0], store.OFFERS_KEPT + 2
+    monkeypatch.setattr(store, "FEEDBACK_KEPT", 2)
+    body = {"candidate": candidate, "event": "chosen"}
+    full = live.http.post(f"/sessions/{SESSION}/turns/{turn}/feedback", json=body)
+    assert (full.status_code, full.json()["type"]) == (409, "urn:turnwise:problem:feedback-full")
+    assert len(kept(live)) == 2
+
+
+def test_another_replica_takes_the_feedback(launch: Launch) -> None:
+    one, two = launch(), launch()
+    one.fill()
+    ids = offered(one)
+    assert give(two, ids[1], "chosen")["rank"] == 2
+    assert kept(one) == [(1, ids[1], "chosen")]

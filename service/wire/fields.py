@@ -46,6 +46,8 @@ Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pat
 Finite = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_number)]
 Weight = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False), BeforeValidator(_number)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_number)]
+Slope = Annotated[float, Field(ge=0, le=1e3, allow_inf_nan=False), BeforeValidator(_number)]
+Offset = Annotated[float, Field(ge=-1e3, le=1e3, allow_inf_nan=False), BeforeValidator(_number)]
 Count = Annotated[int, Field(ge=1), BeforeValidator(_number)]
 AggregationName = Literal["mean", "last_rows", "max_sim"]
 RerankerName = Literal["ioi", "cross_encoder"]

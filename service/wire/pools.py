@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError, field_validator
 
@@ -14,9 +14,10 @@ from turnwise.service.wire.fields import (
     CandidateId,
     Count,
     EncoderName,
-    Finite,
     Name,
+    Offset,
     Share,
+    Slope,
     Text,
     Value,
 )
@@ -61,8 +62,8 @@ def _inside(value: object) -> Iterable[object]:
 class PoolCalibration(Value):
     """How confidences in a pool are corrected: the logit becomes slope · logit + offset."""
 
-    slope: Annotated[Finite, Field(ge=0, le=1e3)]
-    offset: Annotated[Finite, Field(ge=-1e3, le=1e3)]
+    slope: Slope
+    offset: Offset
 
 
 class PoolRequest(Value):

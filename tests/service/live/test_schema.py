@@ -11,6 +11,7 @@ from turnwise.service.settings import Limits
 
 _BEYOND_A_SCHEMA = [
     "two goals have the same id", "idempotency-mismatch", "levels deep", "a filter has at most",
+    "there is no confidence",
 ]  # fmt: skip
 _EXAMPLES = settings(
     max_examples=8, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)

@@ -123,8 +123,8 @@ def test_held_out_confidences_know_nothing_of_their_own_group() -> None:
 
 @given(st.floats(0.001, 0.999), st.floats(0.1, 5), st.floats(-3, 3))
 def test_rescaling_moves_the_logit(p: float, slope: float, offset: float) -> None:
-    q = float(rescaled(p, slope, offset))
-    assert np.log(q / (1 - q)) == pytest.approx(slope * np.log(p / (1 - p)) + offset, abs=1e-6)
+    moved = slope * np.log(p / (1 - p)) + offset
+    assert rescaled(p, slope, offset) == pytest.approx(1 / (1 + np.exp(-moved)), rel=1e-6)
     assert rescaled(p, 1.0, 0.0) == pytest.approx(p)
 
 

@@ -244,7 +244,8 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
 metrics = Metrics()
 journal = Journal(Path(sys.argv[1]), metrics)
 for turn in range(20):
-    journal.write(UndoLine(namespace="n", session="s", version=turn, turn=turn))
+    # Lines of the same length: after one that does not fit, no other fits.
+    journal.write(UndoLine(at=1.0, namespace="n", session="s", version=10 + turn, turn=10 + turn))
 journal.close()
 value = metrics.registry.get_sample_value
 print(int(value("turnwise_journal_lines_total")),

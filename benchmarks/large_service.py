@@ -98,8 +98,11 @@ async def one_client(service: Served, size: int, number: int, rows: Rows) -> Non
     editor = await Connection.open(service.port)  # the service closes those that are idle
     for place in range(_EDITS + 1):
         begin = time.perf_counter()
-        await editor.request("PUT", "/pools/default/candidates", [{"text": f"Edit {place}."}])
+        edit = [{"id": str(place), "text": f"Edit {place}."}]  # no more candidates than the limit
+        status, answer = await editor.request("PUT", "/pools/default/candidates", edit)
         edits.append(1e3 * (time.perf_counter() - begin))
+        if status != 200:
+            raise SystemExit(f"the service said {answer.decode()}")
     rows.add(candidates=size, what="edits", **figures(edits))
     begin, during = time.monotonic(), list[float]()
     while folded(service) == base:

@@ -156,15 +156,16 @@ class PrivateRedis:
                 one cannot read, there is no server, or it does not start.
         """
         self._program = server_program()
+        version = _Version.of(self._program)
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _locked(self.folder / "redis.lock") as lock:
-            self._check_writer()
+            self._check_writer(version)
             if not self._serves(lock) and not (self._repair() and self._serves(lock)):
                 log = self.folder / "redis.log"
                 last = (log.read_text().splitlines() or ["(empty)"])[-1]
                 raise PrivateRedisError(f"the private Redis does not start; {log} ends in: {last}")
             lock.write(f"{self.url}\n")
-            self._sign()
+            self._sign(version)
 
     def stop(self) -> None:
         """Stop the server, which first writes its data; do nothing if it has stopped already."""
@@ -238,20 +239,19 @@ class PrivateRedis:
         checked = run(command, executable=self._program, input=b"y\n", capture_output=True)  # noqa: S603, PLW1510
         return checked.returncode == 0
 
-    def _check_writer(self) -> None:
+    def _check_writer(self, mine: _Version) -> None:
         """Reject data of a newer server: an older one may begin without them, and say nothing."""
         with suppress(FileNotFoundError):
             writer = _Version(*(self.folder / _WRITER).read_text().split())
-            mine = _Version.of(self._program)
             if mine.is_older_than(writer):
                 raise PrivateRedisError(
                     f"{self.folder} has data of {writer}, which {mine} cannot read: install a "
                     "newer server, or set TURNWISE_DATA_DIR to another folder"
                 )
 
-    def _sign(self) -> None:
+    def _sign(self, mine: _Version) -> None:
         """Name the server that writes the folder, and keep those of earlier releases out."""
-        (self.folder / _WRITER).write_text(f"{_Version.of(self._program)}\n")
+        (self.folder / _WRITER).write_text(f"{mine}\n")
         if (self.folder / _PARTS).is_dir():
             (self.folder / _FORMER).mkdir(exist_ok=True)
 

@@ -210,7 +210,7 @@ FIGURES: dict[str, Callable[[Rows], Figures]] = {
 """From a benchmark to its figures; the page shows all of them."""
 
 FIRST = ("load", "turn")
-"""Those of which the README shows the figures."""
+"""Benchmarks whose figures the README shows."""
 
 
 if __name__ == "__main__":

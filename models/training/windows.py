@@ -29,7 +29,7 @@ Int64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
 
 PASSED_OVER = 8
-"""Texts that people passed over for a target, of which the loss has so many at most."""
+"""Most texts for each target, of those that people passed over, that the loss takes."""
 BLOCK = 512
 """Contexts whose scores against all responses are held in memory at once."""
 

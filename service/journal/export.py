@@ -34,8 +34,8 @@ class _Turn:
 def dialogues(folders: Iterable[Path]) -> Iterator[dict[str, Any]]:
     """Yield the dialogues of some folders, without deleted sessions and undone turns.
 
-    A session that expired and began again, or of which lines are missing, is several dialogues. The
-    memory that this takes grows with the journal.
+    A session becomes several dialogues if it expired and began again, or if lines are missing. All
+    lines are in memory at once.
 
     Raises:
         DataError: A folder holds no journal.

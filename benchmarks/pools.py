@@ -5,6 +5,7 @@ the example replies, with noise, so that nobody has to encode millions of texts.
 queries of utterances that the pool does not contain.
 """
 
+import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -20,9 +21,10 @@ from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import Relation, Role
 from turnwise.models.scores import rows, running_query
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools import Candidate, PoolView, write_snapshot
+from turnwise.service.pools import Candidate, write_snapshot
 from turnwise.service.pools.contents import Contents, Segment
 from turnwise.service.pools.index import FlatIndex
+from turnwise.service.pools.view import LocalView
 from turnwise.service.pools.workers import Workers
 from turnwise.service.settings import Settings
 from turnwise.service.wire.pools import PoolSettings
@@ -94,8 +96,8 @@ def write_pool(size: int, folder: Path, *, name: str = "default") -> None:
         ]
     contents = Contents.empty(encoder.dimension)
     contents = Contents(Segment(tuple(candidates), FlatIndex(vectors)), contents.overlay)
-    view = PoolView(name, 1, "default", PoolSettings(), contents, Workers(1), Metrics())
-    write_snapshot(view, folder, model=encoder.name, fingerprint=encoder.fingerprint)
+    view = LocalView(name, 1, "default", PoolSettings(), contents, Workers(1), Metrics())
+    asyncio.run(write_snapshot(view, folder, model=encoder.name, fingerprint=encoder.fingerprint))
 
 
 _WHO = ["I", "my wife", "our group", "a colleague", "my parents", "the two of us"]

@@ -26,7 +26,9 @@
   - EncoderFailed 500: the model failed on this batch.
   - Unavailable 503: the client should retry later.
     - StateUnavailable: Redis cannot be reached.
+    - StoreUnavailable: the candidate store of a pool cannot be reached.
     - PoolNotReady: the pool is being encoded for this model.
+      - PoolMoved: another replica has moved it to another candidate store.
     - DeadlineExceeded: the work took too long and was dropped.
     - Draining: the service is stopping.
     - NotReady: the service cannot take requests; `errors` names the failed checks.
@@ -188,8 +190,16 @@ class StateUnavailable(Unavailable):
     slug, title = "state-unavailable", "Redis cannot be reached"
 
 
+class StoreUnavailable(Unavailable):
+    slug, title = "store-unavailable", "Candidate store cannot be reached"
+
+
 class PoolNotReady(Unavailable):
     slug, title, retry_after = "pool-not-ready", "Pool is not ready", 5
+
+
+class PoolMoved(PoolNotReady):
+    pass
 
 
 class DeadlineExceeded(Unavailable):

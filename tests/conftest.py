@@ -37,13 +37,13 @@ MARKS = {
     "test_wheel.py": "wheel",
 }
 """The marks of all tests in a file or folder."""
-REDIS = {"_shared_server", "_shared_cluster", "redis_server", "redis_cluster"}
-"""Fixtures that start a Redis: what needs one is marked `live`."""
+SERVERS = {"_shared_server", "_shared_cluster", "redis_server", "redis_cluster", "milvus_server"}
+"""Fixtures that start a server: what needs one is marked `live`."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if REDIS & set(getattr(item, "fixturenames", ())):
+        if SERVERS & set(getattr(item, "fixturenames", ())):
             item.add_marker("live")
         place = item.path.relative_to(TESTS)
         for path, mark in MARKS.items():

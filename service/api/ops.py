@@ -26,6 +26,7 @@ _FAILURES = {
     "model": "the model fails on every batch",
     "pools": "a pool that was in use is not loaded or not indexed yet",
     "redis": "Redis does not answer or rejects writes",
+    "store": "the candidate store does not answer",
     "encoder": "the device does not finish a batch",
     "not_draining": "the service is stopping",
 }
@@ -61,8 +62,9 @@ async def livez(services: ServicesDep) -> Response:
 async def readyz(services: ServicesDep) -> Response:
     """Answers 200 when the pools are ready, Redis accepts writes and the encoder makes progress.
 
-    These are the pools that were in use at the last stop. Each is loaded, and indexed if it is
-    large; once that is so, later changes of pools do not turn readiness off.
+    The candidate store, if there is one, must answer as well. The pools are those that were in
+    use at the last stop. Each is loaded, and indexed if it is large; once that is so, later
+    changes of pools do not turn readiness off.
 
     The service accepts connections only after the model is loaded and warm.
     """
@@ -119,5 +121,7 @@ async def _checks(services: Services) -> dict[str, bool]:
         "encoder": not any(queue.stalled for queue in services.queues),
         "not_draining": not services.draining.is_set(),
     }
+    if (answers := await services.pools.store_answers()) is not None:
+        checks["store"] = answers
     services.metrics.ready.set(all(checks.values()))
     return checks

@@ -20,6 +20,7 @@ from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import PoolEncoder, Pools, RunningQueries
+from turnwise.service.pools.stores import CandidateStore, connect_store
 from turnwise.service.selection.pairwise import Pairwise
 from turnwise.service.settings import Settings, SettingsError
 from turnwise.service.state.redis import connect
@@ -51,6 +52,7 @@ class Parts:
     cached: CachedEncoder
     pools: Pools
     pairwise: Pairwise | None
+    store: CandidateStore | None
 
 
 @asynccontextmanager
@@ -78,6 +80,9 @@ async def running_parts(
             pairwise = Pairwise(model, part.cached, timeout=settings.request_timeout)
             encoders["pairwise"] = pairwise
             queues.append(part.queue)
+        store = connect_store(settings.store_url, metrics) if settings.store_url else None
+        if store:
+            stack.push_async_callback(store.close)
         pools = Pools(
             redis_of_pools,
             encoders,
@@ -88,9 +93,12 @@ async def running_parts(
             max_pools=settings.max_pools,
             max_pools_bytes=settings.max_pools_bytes,
             index_folder=settings.data_dir / "indexes",
+            store=store,
         )
         stack.push_async_callback(pools.close)
-        yield Parts(redis, redis_of_pools, encoder, tuple(queues), main.cached, pools, pairwise)
+        yield Parts(
+            redis, redis_of_pools, encoder, tuple(queues), main.cached, pools, pairwise, store
+        )
 
 
 class _Started(NamedTuple):

@@ -1,4 +1,4 @@
-"""Saving a pool to a folder and restoring it, for the command line."""
+"""Saving a pool to a folder, restoring it, and moving it, for the command line."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -11,7 +11,8 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Manifest, read_snapshot, write_snapshot
 from turnwise.service.settings import Settings
 from turnwise.service.state.private_redis import running_or_started
-from turnwise.service.wire.pools import Edited, PoolRequest
+from turnwise.service.wire.fields import StoreName
+from turnwise.service.wire.pools import Edited, PoolInfo, PoolRequest
 
 Progress = Callable[[int, int], None]
 
@@ -26,8 +27,7 @@ async def save(settings: Settings, namespace: str, name: str, folder: Path) -> M
     async with _parts(settings) as parts:
         await parts.pools.load(namespace, name)
         view, info = parts.pools.view(namespace, name), parts.pools.info(namespace, name)
-        return await asyncio.to_thread(
-            write_snapshot,
+        return await write_snapshot(
             view,
             folder,
             model=info.model,
@@ -64,6 +64,17 @@ async def restore(
             request = PoolRequest(description=manifest.description, encoder=manifest.encoder)
             await pools.create(namespace, name, request)
         return name, await pools.restore(namespace, name, snapshot, progress)
+
+
+async def move(settings: Settings, namespace: str, name: str, to: StoreName) -> PoolInfo:
+    """Move a pool to the candidate store of the settings, while a service goes on; return it.
+
+    Raises:
+        ServiceError: There is no such pool or store, Redis or the store cannot be reached, or the
+            pool was edited while it was copied out of another candidate store.
+    """
+    async with _parts(settings) as parts:
+        return await parts.pools.move(namespace, name, to)
 
 
 @asynccontextmanager

@@ -1,8 +1,8 @@
-"""`turnwise pool`: loads, saves and restores pools of candidates."""
+"""`turnwise pool`: loads, saves, restores and moves pools of candidates."""
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 from rich.console import Console
@@ -11,8 +11,9 @@ from turnwise.service.commands.connected import LOCAL, Key, Url, connected
 
 if TYPE_CHECKING:
     from turnwise.service.settings import Settings
+    from turnwise.service.wire.fields import StoreName
 
-pool = typer.Typer(help="Load, save and restore pools of candidates.", no_args_is_help=True)
+pool = typer.Typer(help="Load, save, restore and move pools of candidates.", no_args_is_help=True)
 
 _REMOVED_AT_ONCE = 2000
 """Ids in a request, which has less than a megabyte with the longest of them."""
@@ -158,6 +159,36 @@ def restore(
         work = restore(_settings(redis_url), namespace, pool, folder, progress)
         name, edited = asyncio.run(work)
     _say(f"pool {name}: version {edited.version}, {edited.size} candidates, from {folder}")
+
+
+@pool.command("move")
+def move(
+    name: Annotated[str, typer.Argument(help="Name of the pool.", callback=_name)],
+    *,
+    to: Annotated[str, typer.Option(help="Candidate store: milvus or qdrant.")],
+    namespace: Namespace = "default",
+    redis_url: RedisUrl = None,
+) -> None:
+    """Move a pool to the candidate store that TURNWISE_STORE_URL names.
+
+    The command copies candidates and vectors. Services that use the pool go on meanwhile, and
+    switch to the copy when it is complete.
+    """
+    from turnwise.service.app.snapshots import move  # noqa: PLC0415 - loads torch
+
+    with Console().status(f"copying pool {name}"):
+        made = asyncio.run(move(_settings(redis_url), namespace, name, _store(to)))
+    _say(f"pool {name}: version {made.version}, {made.size} candidates, in the store {made.store}")
+
+
+def _store(name: str) -> "StoreName":
+    """Return a store that is an engine."""
+    from turnwise.service.wire.fields import StoreName  # noqa: PLC0415
+
+    engines = [store for store in get_args(StoreName) if store != "local"]
+    if name not in engines:
+        raise typer.BadParameter(f"'{name}' is none of {', '.join(engines)}", param_hint="--to")
+    return cast("StoreName", name)
 
 
 def _settings(redis_url: str | None) -> "Settings":

@@ -43,12 +43,15 @@ Operation = Literal[
     "pool_write",
 ]
 """`session_fill` adds the [B1] vector that was encoded after the answer."""
+StoreOperation = Literal[
+    "create", "drop", "upsert", "remove", "search", "fetch", "scan", "count", "ping"
+]
 Unwritten = Literal["queue_full", "not_redacted", "disk"]
 """Why a line of the journal was not written."""
 Result = Literal["ok", "conflict", "replayed", "unavailable", "failed"]
 Lost = Literal["database", "session", "pool"]
 """Everything, or a part of a session or pool, as when Redis evicts keys."""
-PoolState = Literal["ready", "behind", "loading", "encoding", "damaged"]
+PoolState = Literal["ready", "behind", "loading", "encoding", "damaged", "other_model"]
 """A pool is behind while an older version is served because the newest cannot be read."""
 
 Outcome = Literal["answered", "abstained", "empty"]
@@ -127,6 +130,10 @@ class Metrics:
         self.redis_losses = counter(
             "turnwise_redis_losses", "Times that Redis was found to have lost data.", ["what"]
         )
+        self.store_seconds = histogram(
+            "turnwise_store_seconds", "Seconds that a call of the candidate store took.",
+            ["store", "operation", "result"], buckets=_SECONDS,
+        )  # fmt: skip
         self.redis_may_evict = gauge(
             "turnwise_redis_may_evict", "1 if Redis may evict sessions and pools, else 0."
         )

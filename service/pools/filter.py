@@ -15,16 +15,17 @@ it does for one of them.
 import json
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeVar, cast
 
 from turnwise.service.errors import InvalidRequest
 
 Metadata = Mapping[str, Any]
-_Matches = Callable[[Metadata], bool]
-_Holds = Callable[[list[Any]], bool]
+Value = str | float | bool | None
+_ValueT = TypeVar("_ValueT", bound=Value)
 
 _DEEPEST = 8
 _MOST = 200
@@ -38,11 +39,78 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "lte": operator.le,
 }
 _CONDITIONS = (*_COMPARISONS, "in", "not", "exists")
-_COMBINED: dict[str, Callable[[Iterator[bool]], bool]] = {
-    "all": all,
-    "any": any,
-    "none": lambda matches: not any(matches),
-}
+
+
+class Condition(ABC):
+    """A part of a filter, which candidate stores write in their own language."""
+
+    @abstractmethod
+    def matches(self, metadata: Metadata) -> bool:
+        """Return whether it holds for the metadata of a candidate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Combined(Condition):
+    """All, any or none of some conditions."""
+
+    how: Literal["all", "any", "none"]
+    parts: tuple[Condition, ...]
+
+    def matches(self, metadata: Metadata) -> bool:
+        """Return whether so many of the parts hold."""
+        held = (part.matches(metadata) for part in self.parts)
+        if self.how == "all":
+            return all(held)
+        return any(held) is (self.how == "any")
+
+
+@dataclass(frozen=True, slots=True)
+class Among(Condition):
+    """One of the values at a path is among some values."""
+
+    path: tuple[str, ...]
+    wanted: tuple[Value, ...]
+    _keys: frozenset[object]
+
+    @classmethod
+    def of(cls, path: tuple[str, ...], wanted: Sequence[Value]) -> Self:
+        """Return the condition."""
+        return cls(path, tuple(wanted), frozenset(map(_key, wanted)))
+
+    def matches(self, metadata: Metadata) -> bool:
+        """Return whether one of the values is equal to a wanted one."""
+        return not self._keys.isdisjoint(map(_key, values_at(metadata, self.path)))
+
+
+@dataclass(frozen=True, slots=True)
+class Exists(Condition):
+    """There is a value at a path."""
+
+    path: tuple[str, ...]
+
+    def matches(self, metadata: Metadata) -> bool:
+        """Return whether there is one; null is a value."""
+        return bool(values_at(metadata, self.path))
+
+
+@dataclass(frozen=True, slots=True)
+class Within(Condition):
+    """One of the values at a path is within all of some bounds."""
+
+    path: tuple[str, ...]
+    bounds: Mapping[str, str | float]
+    """By `gt`, `gte`, `lt` and `lte`."""
+
+    def matches(self, metadata: Metadata) -> bool:
+        """Return whether one value is of the kind of the bounds, and within them."""
+        return any(map(self._holds, values_at(metadata, self.path)))
+
+    def _holds(self, value: Any) -> bool:  # noqa: ANN401 - any JSON
+        kind = _kind(value)
+        return all(
+            kind == _kind(bound) and _COMPARISONS[name](value, bound)
+            for name, bound in self.bounds.items()
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,11 +119,11 @@ class Filter:
 
     Attributes:
         source: Its JSON; filters with equal sources match the same candidates.
-        matches: Whether the metadata of a candidate match.
+        condition: What must hold for a candidate.
     """
 
     source: str
-    matches: _Matches
+    condition: Condition
 
     @classmethod
     def of(cls, *wheres: Mapping[str, Any] | None) -> "Filter | None":
@@ -81,10 +149,12 @@ class Filter:
 
     def __and__(self, other: "Filter") -> "Filter":
         """Return a filter that matches where both do."""
-        return Filter(
-            f"[{self.source}, {other.source}]",
-            lambda metadata: self.matches(metadata) and other.matches(metadata),
-        )
+        both = Combined("all", (self.condition, other.condition))
+        return Filter(f"[{self.source}, {other.source}]", both)
+
+    def matches(self, metadata: Metadata) -> bool:
+        """Return whether the metadata of a candidate match."""
+        return self.condition.matches(metadata)
 
 
 class _Parser:
@@ -93,29 +163,26 @@ class _Parser:
     def __init__(self) -> None:
         self._left = _MOST
 
-    def filter(self, where: object, loc: tuple[str | int, ...], depth: int) -> _Matches:
+    def filter(self, where: object, loc: tuple[str | int, ...], depth: int) -> Condition:
         if not isinstance(where, dict) or not where:
             raise InvalidRequest.field("should be an object with at least one field", *loc)
         if depth > _DEEPEST:
             raise InvalidRequest.field(f"is nested more than {_DEEPEST} levels deep", *loc)
-        parts = [self._part(name, value, (*loc, name), depth) for name, value in where.items()]
-        if len(parts) == 1:
-            return parts[0]
-        return lambda metadata: all(part(metadata) for part in parts)
+        return _all([self._part(name, value, (*loc, name), depth) for name, value in where.items()])
 
-    def _part(self, name: str, value: object, loc: tuple[str | int, ...], depth: int) -> _Matches:
-        if name not in _COMBINED:
-            path, holds = name.split("."), self._condition(value, loc)
-            return lambda metadata: holds(_values(metadata, path))
+    def _part(self, name: str, value: object, loc: tuple[str | int, ...], depth: int) -> Condition:
+        if name not in {"all", "any", "none"}:
+            return self._conditions(tuple(name.split(".")), value, loc)
         if not isinstance(value, list) or not value:
             raise InvalidRequest.field("should be a list of at least one filter", *loc)
-        combined = _COMBINED[name]
         parts = [self.filter(one, (*loc, place), depth + 1) for place, one in enumerate(value)]
-        return lambda metadata: combined(part(metadata) for part in parts)
+        return Combined(cast("Literal['all', 'any', 'none']", name), tuple(parts))
 
-    def _condition(self, value: object, loc: tuple[str | int, ...]) -> _Holds:
+    def _conditions(
+        self, path: tuple[str, ...], value: object, loc: tuple[str | int, ...]
+    ) -> Condition:
         if not isinstance(value, dict):
-            return _among([self._value(value, loc)])
+            return Among.of(path, [self._value(value, loc)])
         if not value:
             raise InvalidRequest.field("should have at least one condition", *loc)
         bounds = {
@@ -123,77 +190,72 @@ class _Parser:
             for name, bound in value.items()
             if name in _COMPARISONS
         }
-        checks = [_within(bounds)] if bounds else []
+        parts: list[Condition] = [Within(path, bounds)] if bounds else []
         for name, given in value.items():
             if name not in _COMPARISONS:
-                checks.append(self._other(name, given, (*loc, name)))
-        return lambda values: all(check(values) for check in checks)
+                parts.append(self._other(path, name, given, (*loc, name)))
+        return _all(parts)
 
-    def _other(self, name: str, given: object, loc: tuple[str | int, ...]) -> _Holds:
+    def _other(
+        self, path: tuple[str, ...], name: str, given: object, loc: tuple[str | int, ...]
+    ) -> Condition:
         if name == "exists":
             if not isinstance(given, bool):
                 raise InvalidRequest.field("should be true or false", *loc)
-            self._counted(given, loc)
-            return lambda values: bool(values) is given
+            self._count(loc)
+            return Exists(path) if given else Combined("none", (Exists(path),))
         if name == "in":
             if not isinstance(given, list) or not given:
                 raise InvalidRequest.field("should be a list of at least one value", *loc)
-            return _among([self._value(one, (*loc, place)) for place, one in enumerate(given)])
+            wanted = [self._value(one, (*loc, place)) for place, one in enumerate(given)]
+            return Among.of(path, wanted)
         if name == "not":
-            among = _among([self._value(given, loc)])
-            return lambda values: not among(values)
+            return Combined("none", (Among.of(path, [self._value(given, loc)]),))
         conditions = ", ".join(_CONDITIONS)
         inner = ".".join(str(part) for part in loc[-2:])
         raise InvalidRequest.field(
             f"is no condition ({conditions}); for a field inside of an object write '{inner}'", *loc
         )
 
-    def _value(self, value: object, loc: tuple[str | int, ...]) -> object:
-        if isinstance(value, dict | list):
+    def _value(self, value: object, loc: tuple[str | int, ...]) -> Value:
+        if value is not None and not isinstance(value, str | int | float | bool):
             raise InvalidRequest.field("should be a string, a number, true, false or null", *loc)
-        return self._counted(value, loc)
+        self._count(loc)
+        return _finite(value, loc)
 
-    def _bound(self, value: object, loc: tuple[str | int, ...]) -> object:
+    def _bound(self, value: object, loc: tuple[str | int, ...]) -> str | float:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise InvalidRequest.field("should be a number or a string", *loc)
-        return self._counted(value, loc)
+        self._count(loc)
+        return _finite(value, loc)
 
-    def _counted(self, value: object, loc: tuple[str | int, ...]) -> object:
+    def _count(self, loc: tuple[str | int, ...]) -> None:
         self._left -= 1
         if self._left < 0:
             raise InvalidRequest.field(f"a filter has at most {_MOST} values", *loc)
-        if isinstance(value, float) and not math.isfinite(value):  # 1e999 is JSON
-            raise InvalidRequest.field("is too large a number", *loc)
-        return value
 
 
-def _values(found: Any, path: Sequence[str]) -> list[Any]:  # noqa: ANN401 - any JSON
+def _all(parts: list[Condition]) -> Condition:
+    return parts[0] if len(parts) == 1 else Combined("all", tuple(parts))
+
+
+def _finite(value: _ValueT, loc: tuple[str | int, ...]) -> _ValueT:
+    if isinstance(value, float) and not math.isfinite(value):  # 1e999 is JSON
+        raise InvalidRequest.field("is too large a number", *loc)
+    return value
+
+
+def values_at(found: Any, path: Sequence[str]) -> list[Any]:  # noqa: ANN401 - any JSON
     """Return the values at a path, an item each for a list."""
     for step, name in enumerate(path):
         if isinstance(found, list):
-            return [value for item in found for value in _values(item, path[step:])]
+            return [value for item in found for value in values_at(item, path[step:])]
         if not isinstance(found, dict) or name not in found:
             return []
         found = found[name]
     if isinstance(found, list):
-        return [value for item in found for value in _values(item, ())]
+        return [value for item in found for value in values_at(item, ())]
     return [found]
-
-
-def _among(wanted: list[object]) -> _Holds:
-    keys = {_key(value) for value in wanted}
-    return lambda values: not keys.isdisjoint(map(_key, values))
-
-
-def _within(bounds: Mapping[str, Any]) -> _Holds:
-    """Return whether one value is within all bounds."""
-    checks = [(_kind(bound), _COMPARISONS[name], bound) for name, bound in bounds.items()]
-
-    def within(value: object) -> bool:
-        kind = _kind(value)
-        return all(kind == of and compare(value, bound) for of, compare, bound in checks)
-
-    return lambda values: any(map(within, values))
 
 
 def _key(value: object) -> object:

@@ -10,7 +10,7 @@ import numpy as np
 
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.index import Float16
-from turnwise.service.wire.fields import EncoderName
+from turnwise.service.wire.fields import EncoderName, StoreName
 from turnwise.service.wire.pools import PoolCalibration, PoolRequest, PoolSettings
 
 Outcome = Literal["ok", "conflict", "expired"]
@@ -41,6 +41,7 @@ class Head(NamedTuple):
     stamp: str
     settings: PoolSettings
     encoder_name: EncoderName
+    store_name: StoreName
 
 
 class Summary(NamedTuple):
@@ -53,9 +54,40 @@ class Summary(NamedTuple):
     settings: PoolSettings
     created_at: float
     encoder_name: EncoderName
+    store_name: StoreName
 
 
 NOWHERE = Position("", 0, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """Where a candidate store keeps the candidates of a pool, as Redis knows it.
+
+    Attributes:
+        name: Name of the collection in the store.
+        fingerprint: Fingerprint of the model that encoded it.
+        width: Candidates that the index looks at in a search (`ef`); None until it was measured.
+        recall: Share of the exact top 10 that such a search finds, measured on running queries.
+        measured: Size of the pool when that was measured.
+    """
+
+    name: str
+    fingerprint: str
+    width: int | None = None
+    recall: float | None = None
+    measured: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPool:
+    """A pool whose candidates are in a candidate store, as Redis knows it."""
+
+    head: Head
+    position: Position
+    size: int
+    created_at: float
+    collection: Collection
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +114,7 @@ class Log:
         position: Position of its last entry.
         base: Version before its first entry.
         stored: Number of candidates in all chunks.
+        local: Whether the candidates are in the chunks, and not in a candidate store.
         has: Number of its entries that the reader has already.
         entries: The other entries, oldest first.
     """
@@ -89,20 +122,23 @@ class Log:
     position: Position
     base: int
     stored: int
+    local: bool
     settings: PoolSettings
     created_at: float
     has: int
     entries: tuple[Entry, ...]
 
     @classmethod
-    def from_redis(cls, meta: list[bytes], has: int, entries: list[bytes]) -> Self:
+    def from_redis(cls, meta: list[bytes | None], has: int, entries: list[bytes]) -> Self:
         """Return the log that the script `read` found."""
-        incarnation, version, stamp, base, stored, created_at = map(bytes.decode, meta[:6])
+        first = (field.decode() if field else "" for field in meta[:6])
+        incarnation, version, stamp, base, stored, created_at = first
         return cls(
             position=Position(incarnation, int(version), stamp),
             base=int(base),
             stored=int(stored),
-            settings=unpack_settings(meta[6:]),
+            local=meta[6] is None or meta[6] == b"local",
+            settings=unpack_settings(meta[7:]),
             created_at=float(created_at),
             has=has,
             entries=tuple(Entry(**json.loads(entry)) for entry in entries),

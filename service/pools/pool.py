@@ -1,97 +1,46 @@
-"""One pool on this replica: it follows the pool's log in Redis, and appends edits to it."""
+"""One pool on this replica, wherever its candidates are: what the registry does with it."""
 
 import asyncio
-import gc
-import math
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
-from functools import partial
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
 from time import monotonic
 from typing import NamedTuple, get_args
 
-from turnwise.service.errors import PoolFull, PoolNotFound, PoolNotReady, StateUnavailable
+from turnwise.service.errors import PoolNotFound, StateUnavailable
 from turnwise.service.observe.metrics import Metrics, Outcome
 from turnwise.service.pools.candidate import Candidate
-from turnwise.service.pools.contents import Contents, Edit
-from turnwise.service.pools.encoding import PoolEncoder, Progress, encode_unknown
+from turnwise.service.pools.encoding import PoolEncoder, Progress
 from turnwise.service.pools.index import Float16
-from turnwise.service.pools.log import NOWHERE, Entry, Head, Log, PoolKey, Position
-from turnwise.service.pools.memory import Memory
-from turnwise.service.pools.replay import Replay
-from turnwise.service.pools.store import PoolStore
+from turnwise.service.pools.log import Head, PoolKey
+from turnwise.service.pools.records import PoolRecords
 from turnwise.service.pools.view import PoolView
-from turnwise.service.pools.workers import Workers
 from turnwise.service.wire.fields import EncoderName
-from turnwise.service.wire.pools import Edited, PoolInfo, PoolSettings, PoolState
-
-Plan = Callable[[Contents], tuple[list[Candidate], list[str]]]
-"""Returns, for the current contents, the candidates to upsert and the ids to remove."""
-CheckGrowth = Callable[[str, int], Awaitable[None]]
-"""Takes a namespace and bytes; raises NamespaceFull if its pools may not grow by so many."""
+from turnwise.service.wire.pools import Edited, PoolInfo, PoolState, Removed
 
 RETRY_SECONDS = 30.0
 """Delay before a version that could not be read is tried again, which may read the whole pool."""
 
-_INDEX_RETRY_SECONDS = 600.0
-_FROZEN = 10_000
-"""Size of a pool that is worth it; what else is frozen and becomes a cycle is never collected."""
-
-_NOT_READY = {
-    "loading": "being read",
-    "encoding": "being encoded for this replica's model",
-    "damaged": "damaged: Redis lost a part of it; delete it and upload it again",
-    "ready": "ready",
-}
-
 
 class Backend(NamedTuple):
-    """An encoder that pools can have, its name on the wire, and the store with its vectors."""
+    """An encoder that pools can have, its name on the wire, and the records of its pools."""
 
     encoder_name: EncoderName
     encoder: PoolEncoder
-    store: PoolStore
+    records: PoolRecords
 
 
-class Pool:
-    """The contents of the newest version that was read completely; none before the first read."""
+class Pool(ABC):
+    """A pool that this replica follows; every method that needs Redis raises StateUnavailable."""
 
-    def __init__(
-        self,
-        key: PoolKey,
-        backend: Backend,
-        workers: Workers,
-        memory: Memory,
-        metrics: Metrics,
-        *,
-        exact_limit: int,
-        max_size: int,
-        check_growth: CheckGrowth | None,
-    ) -> None:
-        self.key, self._workers, self.memory = key, workers, memory
-        self._check_growth = check_growth
-        self.encoder_name, self.encoder, self.store = backend
-        self._metrics, self._exact_limit, self._max_size = metrics, exact_limit, max_size
-        self._replay = Replay(
-            key, self.store, self.encoder, workers, self._admitted_read,
-            self._is_encoding, self._is_reading,
-        )  # fmt: skip
+    def __init__(self, key: PoolKey, backend: Backend, metrics: Metrics) -> None:
+        self.key, self._metrics = key, metrics
+        self.encoder_name, self.encoder, self.records = backend
         self._lock = asyncio.Lock()
-        self._contents: Contents | None = None
-        self.position = NOWHERE
-        """The version of the contents."""
-        self.log: Log | None = None
-        """The log in Redis as it was last read."""
         self.state: PoolState = "loading"
         self.asked_at = monotonic()
         """When a request last named it."""
         self.forgotten = False
         """Whether the registry has dropped it and removed its metrics."""
-        self._progress: float | None = None
-        """Share that is done of reading the pool or building its index; None if neither runs."""
-        self._edits_during_build: list[Edit] | None = None
-        """Edits since the build of an index began; None if none is being built."""
-        self._index_failed_at = -math.inf
         self._unreadable: tuple[Head, float] | None = None
         """The version that could not be read, and the time of the attempt."""
 
@@ -101,92 +50,44 @@ class Pool:
         return self._lock.locked()
 
     @property
-    def may_be_indexed(self) -> bool:
-        """False for a while after a failed build: a build takes minutes and may fail again."""
-        return monotonic() - self._index_failed_at > _INDEX_RETRY_SECONDS
-
-    @property
     def behind(self) -> bool:
         """Whether it serves an older version because the newest cannot be read."""
         failed = self._unreadable
         return self.state == "ready" and failed is not None and failed[0] != self.head
 
     @property
+    @abstractmethod
     def head(self) -> Head | None:
         """The head of the version that is here; None before the first read."""
-        if self.log is None:
-            return None
-        return Head(self.position.stamp, self.log.settings, self.encoder_name)
 
     @property
-    def contents(self) -> Contents:
-        """The contents at `position`.
-
-        Raises:
-            PoolNotReady: The pool has not been read yet.
-        """
-        if self._contents is None:
-            raise PoolNotReady(f"pool '{self.key.name}' is {_NOT_READY[self.state]}")
-        return self._contents
-
-    @property
+    @abstractmethod
     def candidate_bytes(self) -> int:
-        """Bytes of the candidates that are here: ids, texts, metadata and vectors."""
-        return self._contents.candidate_bytes if self._contents else 0
+        """Bytes of the candidates that are in memory: ids, texts, metadata and vectors."""
 
+    @abstractmethod
     def view(self) -> PoolView:
         """Return the version that is here now.
 
         Raises:
             PoolNotReady: The pool has not been read yet.
         """
-        return PoolView(
-            self.key.name,
-            self.position.version,
-            self.encoder_name,
-            self._settings,
-            self.contents,
-            self._workers,
-            self._metrics,
-        )
 
+    @abstractmethod
     def info(self) -> PoolInfo:
         """Return the description of the pool as clients get it."""
-        contents = self._contents
-        if contents is None:
-            contents = Contents.empty(self.encoder.dimension)
-        index = contents.base.index
-        return PoolInfo(
-            name=self.key.name,
-            version=self.position.version,
-            size=len(contents),
-            index=index.kind,
-            exact=index.recall is None,
-            recall_at_10=index.recall,
-            encoder=self.encoder_name,
-            model=self.encoder.name,
-            fingerprint=self.encoder.fingerprint,
-            state=self.state,
-            created_at=self.log.created_at if self.log else 0.0,
-            bytes=contents.bytes,
-            progress=self._progress,
-            **self._settings._asdict(),
-        )
-
-    @property
-    def _settings(self) -> PoolSettings:
-        return self.log.settings if self.log else PoolSettings()
 
     async def refresh(self) -> None:
-        """Read the new entries of the log.
+        """Read what is new in Redis.
 
         Raises:
             PoolNotFound: The pool does not exist.
-            PoolNotReady: Redis lost a part of it.
+            PoolNotReady: Redis lost a part of it, or another replica must encode it.
             ServiceError: Redis or the encoder failed.
         """
         async with self._lock:
             await self._catch_up()
+            self._unreadable = None
 
     async def follow(self, head: Head) -> bool:
         """Refresh if the head in Redis is another; return False if that one failed lately.
@@ -208,190 +109,51 @@ class Pool:
             raise
         return True
 
-    async def edit(
-        self, plan: Plan, vectors: dict[str, Float16], progress: Progress | None = None
+    @abstractmethod
+    async def upsert(
+        self,
+        candidates: Sequence[Candidate],
+        vectors: dict[str, Float16],
+        progress: Progress | None = None,
     ) -> Edited:
-        """Apply a plan in one new version.
+        """Add candidates, or replace those with the same ids.
 
         Args:
-            plan: Called in a thread, and again if another edit was committed first.
+            candidates: With distinct ids.
             vectors: Known vectors (d,) by text; newly encoded ones are added.
             progress: Called with (texts encoded, texts to encode).
 
         Raises:
-            PoolFull: The pool would exceed its limit; nothing was changed.
-            NamespaceFull: The pools of the namespace would exceed theirs; nothing was changed.
-            NotEnoughMemory: The candidates would not fit into memory; nothing was changed.
+            PoolFull: The pool would exceed its limit.
+            NamespaceFull: The pools of the namespace would exceed theirs.
+            NotEnoughMemory: The candidates would not fit into memory.
             PoolNotFound: The pool does not exist.
             PoolNotReady: The pool has not been read yet.
-            ServiceError: Redis, the encoder or the plan failed.
+            ServiceError: Redis, the candidate store or the encoder failed.
         """
-        staged: tuple[Edit, Entry] | None = None
-        _ = self.contents  # fail now instead of waiting until the pool is read
-        # Encoding takes long, so it runs without the lock, and its result is staged in Redis, where
-        # no reader sees it. The plan is then called again under the lock: if it still gives the
-        # staged edit, that is committed; otherwise it is discarded, and a new one is staged.
-        with ExitStack() as admitted:
-            while True:
-                async with self._lock:
-                    await self._catch_up()
-                    planned = await self._workers.edit(lambda: self._planned(plan))
-                    if not any(planned):
-                        return Edited(self.position.version, 0, 0, len(self.contents))
-                    await self._check_bytes(*planned)
-                    if staged and (staged[0].candidates, staged[0].removed) == planned:
-                        totals = await self._workers.edit(partial(self._totals, staged[0]))
-                        outcome = await self.store.commit(
-                            self.key, self.position, staged[1], totals
-                        )
-                        if outcome == "ok":
-                            return await self._committed(*staged)
-                        if outcome == "conflict":
-                            continue
-                if staged:
-                    await self.store.discard(self.key, staged[1].chunks)
-                candidates, removed = planned
-                admitted.close()
-                admitted.enter_context(self._admitted_upload(len(candidates)))
-                edit = Edit(candidates, await self._encoded(candidates, vectors, progress), removed)
-                staged = edit, await self.store.stage(self.key, edit)
 
-    async def replace_index(self, build: Callable[[Contents], Contents], needed: int) -> None:
-        """Build another index of the same candidates, while edits and searches go on.
+    @abstractmethod
+    async def remove(self, ids: Collection[str]) -> Removed:
+        """Remove candidates, and count the ids that the pool lacks; raises as `upsert`."""
 
-        If the build fails, usually for lack of memory, the pool keeps its index.
-
-        Args:
-            build: Builds it, in a thread.
-            needed: Bytes of memory that it takes at most.
-
-        Raises:
-            NotEnoughMemory: Less is free.
-        """
-        contents, edits = self.contents, list[Edit]()
-        self._edits_during_build = edits
-        try:
-            with self.memory.admitted(needed, f"an index of pool '{self.key.name}'"):
-                built = await self._workers.build(lambda: build(contents))
-            async with self._lock:
-                if self._edits_during_build is edits:  # else the pool was read anew
-                    self._contents = await self._after(built, edits)
-        except Exception:
-            self._index_failed_at = monotonic()
-            raise
-        finally:
-            if self._edits_during_build is edits:
-                self._edits_during_build = None
-            self.set_progress(None)
-
-    def set_progress(self, progress: float | None) -> None:
-        """Set the share that is done of reading the pool or building its index."""
-        self._progress = progress
-
-    async def _catch_up(self) -> None:
-        try:
-            async with self._replay.since(self.position) as (log, edits):
-                self.log = log
-                if log.position != self.position:
-                    await self._take_over(edits, log.position, anew=log.has == 0)
-        except PoolNotReady:
-            self._metrics.redis_losses.labels("pool").inc()
-            self.state = "damaged" if self._contents is None else "ready"
-            raise
-        self._unreadable = None
-
-    def _admitted_upload(self, count: int) -> AbstractContextManager[None]:
-        needed = self.contents.bytes_after([count]) if count else 0
-        return self.memory.admitted(needed, f"an upload of {count} candidates")
-
-    def _admitted_read(self, log: Log) -> AbstractContextManager[None]:
-        contents = self._contents if log.has else None
-        if contents is None:
-            contents = Contents.empty(self.encoder.dimension)
-        counts = [entry.count for entry in log.entries]
-        needed = contents.bytes_after(counts) if any(counts) else 0
-        return self.memory.admitted(needed, f"reading pool '{self.key.name}'")
-
-    async def _take_over(self, edits: Sequence[Edit], position: Position, *, anew: bool) -> None:
-        before = self._contents
-        if anew or before is None:
-            anew, before = True, Contents.empty(self.encoder.dimension)
-        contents = await self._after(before, edits)
-        if anew and len(contents) > _FROZEN:
-            gc.freeze()  # they stay: a full collection, which stops every thread, skips them
-        if anew:
-            self._edits_during_build = None  # a build that began before is of other contents
-        elif self._edits_during_build is not None:
-            self._edits_during_build += edits
-        if self._contents is None:
-            self.set_progress(None)
-        self._contents, self.position, self.state = contents, position, "ready"
-        if not self.forgotten:  # else the removed series would come back
-            self._metrics.pool_candidates.labels(*self.key).set(len(contents))
-            self._metrics.pool_version.labels(*self.key).set(position.version)
-            for outcome in get_args(Outcome):
-                self._metrics.turns.labels(*self.key, outcome)
-
-    async def _after(self, contents: Contents, edits: Sequence[Edit]) -> Contents:
-        def work() -> Contents:
-            after = contents.after(edits, self._workers.flat) if edits else contents
-            if after.base.index.kind == "ivf" and len(after) <= self._exact_limit:
-                return after.merged(self._workers.flat)
-            return after
-
-        return await self._workers.edit(work)
-
-    async def _committed(self, edit: Edit, entry: Entry) -> Edited:
-        version = self.position.version + 1
-        position = self.position._replace(version=version, stamp=entry.stamp)
-        if self.log:
-            self.log = replace(self.log, position=position, stored=self.log.stored + entry.count)
-        await self._take_over([edit], position, anew=False)
-        return Edited(version, entry.count, 0, len(self.contents))
-
-    def _totals(self, edit: Edit) -> tuple[int, int]:
-        """Return the number and the bytes of the candidates after an edit."""
-        contents = self.contents
-        new = sum(candidate.id not in contents for candidate in edit.candidates)
-        growth = contents.growth(edit.candidates, edit.removed)
-        return len(contents) + new - len(edit.removed), contents.candidate_bytes + growth
-
-    def _planned(self, plan: Plan) -> tuple[list[Candidate], list[str]]:
-        contents = self.contents
-        candidates, removed = plan(contents)
-        new = sum(candidate.id not in contents for candidate in candidates)
-        if new and (size := len(contents) + new - len(removed)) > self._max_size:
-            raise PoolFull(
-                f"pool '{self.key.name}' would have {size} candidates, more than the limit of "
-                f"{self._max_size}; nothing was changed"
-            )
-        return candidates, removed
-
-    async def _check_bytes(self, candidates: Sequence[Candidate], removed: Sequence[str]) -> None:
-        if self._check_growth:
-            contents = self.contents
-            growth = await self._workers.edit(lambda: contents.growth(candidates, removed))
-            await self._check_growth(self.key.namespace, growth)
-
-    async def _encoded(
+    @abstractmethod
+    async def replace(
         self,
         candidates: Sequence[Candidate],
         vectors: dict[str, Float16],
-        progress: Progress | None,
-    ) -> Float16:
-        contents = self.contents
-        texts = [candidate.text for candidate in candidates]
+        progress: Progress | None = None,
+    ) -> Edited:
+        """Replace all candidates in one version; takes and raises the same as `upsert`."""
 
-        def look_up() -> None:
-            vectors.update(contents.encoded({text for text in texts if text not in vectors}))
+    @abstractmethod
+    async def _catch_up(self) -> None:
+        """Read what is new in Redis; `refresh` holds the lock."""
 
-        await self._workers.edit(look_up)
-        return await encode_unknown(self.encoder, self._workers, texts, vectors, progress)
-
-    def _is_reading(self, progress: float) -> None:
-        if self._contents is None:
-            self.set_progress(progress)
-
-    def _is_encoding(self) -> None:
-        if self._contents is None:
-            self.state = "encoding"
+    def _report_size(self, size: int, version: int) -> None:
+        """Set the metrics of the pool, unless the registry has removed them."""
+        if self.forgotten:
+            return
+        self._metrics.pool_candidates.labels(*self.key).set(size)
+        self._metrics.pool_version.labels(*self.key).set(version)
+        for outcome in get_args(Outcome):
+            self._metrics.turns.labels(*self.key, outcome)

@@ -2,40 +2,45 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import get_args
+from typing import TypeVar, get_args
 
 from turnwise.service.errors import (
     CandidateNotFound,
     Conflict,
     InvalidRequest,
     NamespaceFull,
+    PoolMoved,
     PoolNotFound,
     PoolNotReady,
     StateUnavailable,
+    StoreUnavailable,
 )
 from turnwise.service.observe.logs import namespace as acting
 from turnwise.service.observe.metrics import Metrics, PoolState, Rejected
 from turnwise.service.pools.candidate import Candidate, distinct
-from turnwise.service.pools.contents import Contents
+from turnwise.service.pools.collections import empty_collection, filled_collection
 from turnwise.service.pools.directory import Changes, Directory
 from turnwise.service.pools.encoding import PoolEncoder, Progress
-from turnwise.service.pools.index import Float16
 from turnwise.service.pools.index_files import IndexFiles
+from turnwise.service.pools.local import LocalPool
 from turnwise.service.pools.log import Head, PoolKey, Summary
 from turnwise.service.pools.memory import Memory
-from turnwise.service.pools.pool import Backend, Plan, Pool
+from turnwise.service.pools.pool import Backend, Pool
+from turnwise.service.pools.records import PoolRecords
+from turnwise.service.pools.remote import RemotePool
 from turnwise.service.pools.snapshot import Snapshot
-from turnwise.service.pools.store import PoolStore
+from turnwise.service.pools.stores import CandidateStore
 from turnwise.service.pools.upkeep import build_index, fold, log_is_long, needs_index
 from turnwise.service.pools.view import PoolView
 from turnwise.service.pools.workers import Background, Work, Workers, log_errors
 from turnwise.service.state.redis import Redis
-from turnwise.service.wire.fields import EncoderName
+from turnwise.service.wire.fields import EncoderName, StoreName
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolRequest, Removed
 
 POLL_SECONDS = 0.5
@@ -43,10 +48,14 @@ FULL_POLL_SECONDS = 60.0
 """Seconds after which everything is compared, though no change was counted."""
 FIRST_READ_SECONDS = 1.0
 """Seconds that a request waits for a pool that this replica does not have in memory."""
+STORE_SECONDS = 1.0
+"""Interval at which readiness asks the candidate store, and the time that this may take."""
 IDLE_SECONDS = 6 * 3600.0
 """Seconds without a request after which a pool's memory is freed."""
 
 _log = logging.getLogger("turnwise.pools")
+
+_Result = TypeVar("_Result")
 
 
 class Pools:
@@ -72,6 +81,7 @@ class Pools:
         max_pools: int | None = None,
         max_pools_bytes: int | None = None,
         index_folder: Path,
+        store: CandidateStore | None = None,
     ) -> None:
         """Follow nothing yet.
 
@@ -85,6 +95,7 @@ class Pools:
             max_pools: Greatest number of pools of a namespace.
             max_pools_bytes: Most bytes of the candidates of a namespace's pools.
             index_folder: Folder for approximate indexes, which replicas may share.
+            store: An engine that keeps pools, beside those in memory.
         """
         self._files = IndexFiles(index_folder)
         self._metrics = metrics
@@ -92,11 +103,16 @@ class Pools:
         self._exact_limit, self._max_size = exact_limit, max_pool_size
         self._max_pools, self._max_bytes = max_pools, max_pools_bytes
         self._backends = {
-            name: Backend(name, encoder, PoolStore(redis, metrics, fingerprint=encoder.fingerprint))
+            name: Backend(
+                name, encoder, PoolRecords(redis, metrics, fingerprint=encoder.fingerprint)
+            )
             for name, encoder in encoders.items()
         }
-        self._store = self._backends["default"].store
-        self._without_encoder: set[PoolKey] = set()
+        self._records, self._store = self._backends["default"].records, store
+        self._store_answers: bool | None = None
+        self._store_asked = -math.inf
+        self._unserved: dict[PoolKey, str] = {}
+        """The pools that this replica cannot serve, and why."""
         self._workers = Workers(search_threads)
         self.memory = Memory()
         """Admits work on all of them."""
@@ -159,7 +175,22 @@ class Pools:
     def _is_awaited(self, pool: Pool) -> bool:
         if self._pools.get(pool.key) is not pool or pool.state == "damaged":
             return False
-        return pool.state != "ready" or needs_index(pool, self._exact_limit)
+        if isinstance(pool, LocalPool) and pool.state == "ready":
+            return needs_index(pool, self._exact_limit)
+        return pool.state in {"loading", "encoding"}
+
+    async def store_answers(self) -> bool | None:
+        """Return whether the candidate store answered within the last second; None without one."""
+        if self._store and monotonic() - self._store_asked > STORE_SECONDS:
+            try:
+                async with asyncio.timeout(STORE_SECONDS):
+                    await self._store.ping()
+                self._store_answers = True
+            except (StoreUnavailable, TimeoutError) as error:
+                _log.warning("the candidate store does not answer: %s", error or "timed out")
+                self._store_answers = False
+            self._store_asked = monotonic()
+        return self._store_answers
 
     def view(self, namespace: str, name: str) -> PoolView:
         """Return the version of a pool that is here now."""
@@ -188,10 +219,10 @@ class Pools:
         found = [
             self._info(pool) for pool in self._pools.values() if pool.key.namespace == namespace
         ]
-        here = self._pools.keys() | self._without_encoder
+        here = self._pools.keys() | self._unserved.keys()
         unread = [key for key in self._names if key.namespace == namespace and key not in here]
-        for key, summary in zip(unread, await self._store.summaries(unread), strict=True):
-            if summary and summary.encoder_name in self._backends:
+        for key, summary in zip(unread, await self._records.summaries(unread), strict=True):
+            if summary and not self._obstacle(summary):
                 found.append(self._unread(key, summary))
         return sorted(found, key=lambda info: info.name)
 
@@ -211,31 +242,53 @@ class Pools:
         Args:
             namespace: Namespace of the pool.
             name: Name of the pool.
-            request: The settings; and the pool's encoder, by default that of the existing pool, or
-                `default`.
+            request: The settings; and the encoder and the store of the pool, by default those of
+                the existing pool, or `default` and `local`.
 
         Raises:
-            Conflict: The existing pool has another encoder.
-            InvalidRequest: This service has no such encoder.
+            Conflict: The existing pool has another encoder or store.
+            InvalidRequest: This service has no such encoder or store.
             NamespaceFull: The namespace has as many pools as it may have.
+            StoreUnavailable: The candidate store is away.
         """
-        wanted = request.encoder
-        if wanted and wanted not in self._backends:
-            raise InvalidRequest.field(_no_encoder(wanted), "encoder")
+        encoder, store = request.encoder, request.store
+        if encoder and encoder not in self._backends:
+            raise InvalidRequest.field(_no_encoder(encoder), "encoder")
+        if store and self._engine(store) is None and store != "local":
+            raise InvalidRequest.field(_no_store(store), "store")
         key = await self._directory.resolve(PoolKey(namespace, name))
         if self._max_pools is not None:
             await self._check_number(key, self._max_pools)
-        incarnation, found = await self._store.create(key, request)
+        incarnation, found = await self._created(key, request)
         await self._directory.add(key, incarnation)
         await self._directory.count_change()
-        if wanted not in {None, found}:
-            raise Conflict(f"pool '{key.name}' exists and has the encoder '{found}'")
+        if encoder not in {None, found.encoder_name}:
+            raise Conflict(f"pool '{key.name}' exists and has the encoder '{found.encoder_name}'")
+        if store not in {None, found.store_name}:
+            raise Conflict(f"pool '{key.name}' exists and is in the store '{found.store_name}'")
         if pool := self._open(key, found):
             if pool.state == "ready":
                 await pool.refresh()
             else:  # which may take long
                 self._background.begin(("read", key), pool.refresh)
         return self._info(await self._found(key))
+
+    async def _created(self, key: PoolKey, request: PoolRequest) -> tuple[str, Head]:
+        """Create a pool, with an empty collection if it is one in the candidate store."""
+        engine = self._engine(request.store or "local")
+        if engine is None or (await self._records.heads([key]))[0]:
+            return await self._records.create(key, request)
+        encoder = self._backends[request.encoder or "default"].encoder
+        collection = await empty_collection(key, engine, encoder)
+        try:
+            incarnation, head = await self._records.create(key, request, collection)
+            made = await self._records.stored(key)
+        except BaseException:
+            await engine.drop(collection.name)
+            raise
+        if made is None or made.collection.name != collection.name:  # another one was first
+            await engine.drop(collection.name)
+        return incarnation, head
 
     async def upsert(
         self,
@@ -253,36 +306,19 @@ class Pools:
             NotEnoughMemory: The candidates would not fit into this replica's memory.
             ServiceError: The encoder failed.
         """
-        pool = await self._to_edit(namespace, name)
         wanted = await asyncio.to_thread(distinct, candidates)
-
-        def plan(contents: Contents) -> tuple[list[Candidate], list[str]]:
-            return _changed(contents, wanted), []
-
-        edited = await self._edited(pool, plan, {}, progress)
-        return replace(edited, unchanged=len(wanted) - edited.upserted)
+        return await self._edited(namespace, name, lambda pool: pool.upsert(wanted, {}, progress))
 
     async def remove(self, namespace: str, name: str, id: str) -> Edited:  # noqa: A002
         """Remove a candidate; raises CandidateNotFound if the pool lacks it."""
-
-        def plan(contents: Contents) -> tuple[list[Candidate], list[str]]:
-            if id not in contents:
-                raise CandidateNotFound(f"pool '{name}' has no candidate '{id}'")
-            return [], [id]
-
-        return await self._edited(await self._to_edit(namespace, name), plan)
+        removed = await self.remove_many(namespace, name, [id])
+        if not removed.removed:
+            raise CandidateNotFound(f"pool '{name}' has no candidate '{id}'")
+        return Edited(removed.version, 0, 0, removed.size)
 
     async def remove_many(self, namespace: str, name: str, ids: Collection[str]) -> Removed:
         """Remove all candidates with these ids in one version; ignore ids that the pool lacks."""
-        wanted = list(dict.fromkeys(ids))
-        gone: list[str] = []
-
-        def plan(contents: Contents) -> tuple[list[Candidate], list[str]]:
-            gone[:] = [id for id in wanted if id in contents]  # noqa: A001 - the field's name
-            return [], list(gone)
-
-        edited = await self._edited(await self._to_edit(namespace, name), plan)
-        return Removed(edited.version, len(gone), len(wanted) - len(gone), edited.size)
+        return await self._edited(namespace, name, lambda pool: pool.remove(ids))
 
     async def restore(
         self, namespace: str, name: str, snapshot: Snapshot, progress: Progress | None = None
@@ -291,16 +327,44 @@ class Pools:
 
         The texts are encoded again if another model encoded the snapshot. Raises as `upsert`.
         """
-        wanted = {candidate.id: candidate for candidate in snapshot.candidates}
 
-        def plan(contents: Contents) -> tuple[list[Candidate], list[str]]:
-            gone = [c.id for c in contents.candidates() if c.id not in wanted]
-            return _changed(contents, list(wanted.values())), gone
+        def restored(pool: Pool) -> Awaitable[Edited]:
+            vectors = snapshot.vectors_of(pool.encoder.fingerprint, pool.encoder.dimension)
+            return pool.replace(snapshot.candidates, vectors, progress)
 
-        pool = await self._to_edit(namespace, name)
-        vectors = snapshot.vectors_of(pool.encoder.fingerprint, pool.encoder.dimension)
-        edited = await self._edited(pool, plan, vectors, progress)
-        return replace(edited, unchanged=len(wanted) - edited.upserted)
+        return await self._edited(namespace, name, restored)
+
+    async def move(self, namespace: str, name: str, to: StoreName) -> PoolInfo:
+        """Copy a pool into the candidate store, and let its name stand for the copy.
+
+        Turns go on meanwhile. Edits of a pool in memory are copied as well.
+
+        Args:
+            namespace: Namespace of the pool.
+            name: Name of the pool, or an alias of it.
+            to: The store, which must be an engine.
+
+        Raises:
+            InvalidRequest: This service has no such engine.
+            Conflict: The pool was edited while it was copied out of another candidate store.
+            StoreUnavailable: The engine is away.
+        """
+        engine = self._engine(to)
+        if engine is None:
+            raise InvalidRequest.field(_no_store(to), "store")
+        await self.load(namespace, name)
+        pool = await self._found(PoolKey(namespace, name), newest=True)
+        if isinstance(pool, RemotePool):
+            read, view = pool.known, pool.view()
+            filled = await filled_collection(pool.key, engine, pool.encoder, view.scan())
+            await pool.stand_for(filled, engine, read, await engine.count(filled.name))
+        else:
+            assert isinstance(pool, LocalPool)  # noqa: S101 - there is no other
+            await pool.move_to(engine)
+        await self._directory.count_change()
+        moved = self._pools[await self._look_up(pool.key)]
+        await moved.refresh()
+        return self._info(moved)
 
     async def drop(self, namespace: str, name: str) -> None:
         """Delete a pool.
@@ -314,8 +378,11 @@ class Pools:
                 raise Conflict(f"'{name}' is an alias of pool '{to.name}'; delete the alias")
             if to == key:
                 raise Conflict(f"alias '{alias.name}' points at pool '{name}'; move it first")
-        while log := await self._store.read(key):
-            if await self._store.drop(key, log) != "conflict":
+        while log := await self._records.read(key):
+            stored = await self._records.stored(key)
+            if await self._records.drop(key, log) != "conflict":
+                if stored and (engine := self._engine(stored.head.store_name)):
+                    await engine.drop(stored.collection.name)
                 self._files.remove(key)
                 await self._directory.remove(key, log.position.incarnation)
                 await self._directory.count_change()
@@ -387,11 +454,11 @@ class Pools:
             asked |= {*self._first, *self._files.in_use(database_id)}
         wanted = known.keys() | {self._aliases.get(name, name) for name in asked}
         keys = sorted(wanted & names.keys())
-        for key, head in zip(keys, await self._store.heads(keys), strict=True):
+        for key, head in zip(keys, await self._records.heads(keys), strict=True):
             if head is None:
                 await self._directory.remove(key, names[key])
                 self._forget_gone(key, known)
-            elif self._open(key, head.encoder_name):
+            elif self._open(key, head):
                 self._heads[key] = head
         for key in known.keys() - names.keys():
             self._forget_gone(key, known)
@@ -429,7 +496,7 @@ class Pools:
         keys = [key for key in names if key.namespace == namespace]
         read = {key: pool.candidate_bytes for key in keys if (pool := self._pools.get(key))}
         unread = [key for key in keys if not read.get(key)]
-        summaries = await self._store.summaries(unread)
+        summaries = await self._records.summaries(unread)
         size = growth + sum(read.values()) + sum(one.bytes for one in summaries if one)
         most = self._max_bytes
         if growth > 0 and most is not None and size > most:
@@ -459,6 +526,11 @@ class Pools:
         """Begin to fold a long log, and to build a missing index."""
         if pool.forgotten:
             return
+        if isinstance(pool, RemotePool):
+            if pool.needs_measuring:
+                self._background.begin(("measure", pool.key), pool.measure)
+            return
+        assert isinstance(pool, LocalPool)  # noqa: S101 - there is no other
         if log_is_long(pool):
             self._background.begin(("fold", pool.key), partial(fold, pool, self._workers))
         if needs_index(pool, self._exact_limit):
@@ -484,8 +556,8 @@ class Pools:
         return pool is not None and pool.state == "ready"
 
     def _pool(self, key: PoolKey) -> Pool:
-        if key in self._without_encoder:
-            raise PoolNotReady(f"pool '{key.name}' cannot be served: {_no_encoder('pairwise')}")
+        if obstacle := self._unserved.get(key):
+            raise PoolNotReady(f"pool '{key.name}' cannot be served: {obstacle}")
         if (pool := self._pools.get(key)) is None:
             self._check_known()
             raise _not_found(key)
@@ -516,64 +588,84 @@ class Pools:
             self._aliases.pop(name, None)
         else:
             self._aliases[name] = key
-        (head,) = await self._store.heads([key])
+        (head,) = await self._records.heads([key])
         if head is None:
             self._forget(key)
             raise _not_found(key)
-        if self._open(key, head.encoder_name):
+        if self._open(key, head):
             self._heads[key] = head
         return key
 
-    async def _to_edit(self, namespace: str, name: str) -> Pool:
-        return await self._found(PoolKey(namespace, name), newest=True)
-
     async def _edited(
-        self,
-        pool: Pool,
-        plan: Plan,
-        vectors: dict[str, Float16] | None = None,
-        progress: Progress | None = None,
-    ) -> Edited:
-        edited = await pool.edit(plan, vectors or {}, progress)
-        await self._directory.count_change()
-        return edited
+        self, namespace: str, name: str, edit: Callable[[Pool], Awaitable[_Result]]
+    ) -> _Result:
+        while True:
+            pool = await self._found(PoolKey(namespace, name), newest=True)
+            try:
+                edited = await edit(pool)
+            except PoolMoved:
+                await self._look_up(pool.key)
+                if (other := self._pools.get(pool.key)) is pool:
+                    raise
+                if other:
+                    await other.refresh()
+                continue
+            await self._directory.count_change()
+            return edited
 
     def _info(self, pool: Pool) -> PoolInfo:
         aliases = sorted(alias.name for alias, to in self._aliases.items() if to == pool.key)
         return replace(pool.info(), aliases=aliases)
 
     def _unread(self, key: PoolKey, summary: Summary) -> PoolInfo:
-        version, size, _, settings, created_at, encoder_name = summary
         return replace(
-            self._info(self._new(key, self._backends[encoder_name])),
+            self._info(self._new(key, summary)),
             state="unread",
-            version=version,
-            size=size,
-            created_at=created_at,
-            **settings._asdict(),
+            version=summary.version,
+            size=summary.size,
+            created_at=summary.created_at,
+            **summary.settings._asdict(),
         )
 
     def _check_known(self) -> None:
         if self._at_start is None:
             raise StateUnavailable("the pools are not known yet, because Redis is unavailable")
 
-    def _open(self, key: PoolKey, encoder_name: EncoderName) -> Pool | None:
-        """Return the pool with this encoder; None if this replica lacks the encoder."""
-        known, warned = self._pools.get(key), key in self._without_encoder
-        if known and known.encoder_name == encoder_name:
+    def _open(self, key: PoolKey, head: Head) -> Pool | None:
+        """Return the pool with this head; None if this replica cannot serve it."""
+        known = self._pools.get(key)
+        if known and (known.encoder_name, _store_name(known)) == (
+            head.encoder_name,
+            head.store_name,
+        ):
             return known
-        if known or warned:
+        obstacle, before = self._obstacle(head), self._unserved.get(key)
+        if known or before:
             self._forget(key)  # an earlier pool of this name
-        if (backend := self._backends.get(encoder_name)) is None:
-            if not warned:
-                _log.warning("pool %s cannot be served: %s", key.name, _no_encoder(encoder_name))
-            self._without_encoder.add(key)
+        if obstacle:
+            if obstacle != before:
+                _log.warning("pool %s cannot be served: %s", key.name, obstacle)
+            self._unserved[key] = obstacle
             return None
-        self._pools[key] = self._new(key, backend)
+        self._pools[key] = self._new(key, head)
         return self._pools[key]
 
-    def _new(self, key: PoolKey, backend: Backend) -> Pool:
-        return Pool(
+    def _obstacle(self, head: Head | Summary) -> str | None:
+        """Return why this replica cannot serve a pool; None if it can."""
+        if head.encoder_name not in self._backends:
+            return _no_encoder(head.encoder_name)
+        if head.store_name != "local" and self._engine(head.store_name) is None:
+            return _no_store(head.store_name)
+        return None
+
+    def _engine(self, store: StoreName) -> CandidateStore | None:
+        return self._store if self._store and self._store.name == store else None
+
+    def _new(self, key: PoolKey, head: Head | Summary) -> Pool:
+        backend = self._backends[head.encoder_name]
+        if engine := self._engine(head.store_name):
+            return RemotePool(key, backend, engine, self._workers, self._metrics)
+        return LocalPool(
             key, backend, self._workers, self.memory, self._metrics,
             exact_limit=self._exact_limit, max_size=self._max_size,
             check_growth=self._check_growth if self._max_bytes else None,
@@ -585,7 +677,7 @@ class Pools:
             self._forget(key)
 
     def _forget(self, key: PoolKey) -> None:
-        self._without_encoder.discard(key)
+        self._unserved.pop(key, None)
         self._heads.pop(key, None)
         self._served = {alias: to for alias, to in self._served.items() if to != key}
         if pool := self._pools.pop(key, None):
@@ -601,5 +693,9 @@ def _not_found(key: PoolKey) -> PoolNotFound:
     return PoolNotFound(f"there is no pool '{key.name}'")
 
 
-def _changed(contents: Contents, wanted: Sequence[Candidate]) -> list[Candidate]:
-    return [candidate for candidate in wanted if contents.get(candidate.id) != candidate]
+def _no_store(store: StoreName) -> str:
+    return f"this service has no candidate store '{store}': TURNWISE_STORE_URL names it"
+
+
+def _store_name(pool: Pool) -> StoreName:
+    return pool.store.name if isinstance(pool, RemotePool) else "local"

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnwise.service.errors import PoolNotFound, PoolNotReady
+from turnwise.service.errors import PoolMoved, PoolNotFound, PoolNotReady
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.contents import Edit
 from turnwise.service.pools.encoding import PoolEncoder, encode_unknown
 from turnwise.service.pools.index import Float16
 from turnwise.service.pools.log import NOWHERE, Log, PoolKey, Position, unpack_chunk
-from turnwise.service.pools.store import PoolStore
+from turnwise.service.pools.records import PoolRecords
 from turnwise.service.pools.workers import Workers
 
 _READ_AHEAD = 4
@@ -35,7 +35,7 @@ class Replay:
     """
 
     key: PoolKey
-    store: PoolStore
+    records: PoolRecords
     encoder: PoolEncoder
     workers: Workers
     admit: Callable[[Log], AbstractContextManager[None]]
@@ -55,9 +55,11 @@ class Replay:
         encoded: dict[str, Float16] = {}  # vectors (d,) by text
         failed: int | None = None
         while True:
-            log = await self.store.read(self.key, has)
+            log = await self.records.read(self.key, has)
             if log is None:
                 raise PoolNotFound(f"there is no pool '{self.key.name}'")
+            if not log.local:
+                raise PoolMoved(f"pool '{self.key.name}' was moved to a candidate store just now")
             with self.admit(log):
                 try:
                     edits = await self._edits(log, encoded)
@@ -93,7 +95,7 @@ class Replay:
     async def _read(self, name: str) -> tuple[list[Candidate], Float16 | None]:
         """Return the candidates of a chunk, and their vectors if it has this model's."""
         dimension = self.encoder.dimension
-        if (stored := await self.store.chunk(self.key, name)) is None:
+        if (stored := await self.records.chunk(self.key, name)) is None:
             raise ChunkGone
         return await self.workers.edit(lambda: unpack_chunk(*stored, dimension))
 
@@ -103,5 +105,5 @@ class Replay:
         self.on_encoding()
         texts = [candidate.text for candidate in candidates]
         vectors = await encode_unknown(self.encoder, self.workers, texts, encoded)
-        await self.store.put_vectors(self.key, name, vectors)
+        await self.records.put_vectors(self.key, name, vectors)
         return vectors

@@ -1,10 +1,11 @@
 """Snapshots of pools: a folder of candidates (JSON Lines), vectors (.npy) and a manifest."""
 
+import asyncio
 import hashlib
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +80,7 @@ class Snapshot:
         return dict(zip(texts, self.vectors, strict=True))
 
 
-def write_snapshot(
+async def write_snapshot(
     view: PoolView, folder: Path, *, model: str, fingerprint: str, description: str = ""
 ) -> Manifest:
     """Write a version of a pool to a folder, completely or not at all, and return the manifest.
@@ -94,12 +95,41 @@ def write_snapshot(
     Raises:
         SnapshotError: The folder is not empty, or cannot be written.
     """
+    batches = [batch async for batch in view.scan()]
+    candidates = [candidate for batch, _ in batches for candidate in batch]
+    parts = [vectors for _, vectors in batches]
+    vectors = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    manifest = Manifest(
+        format=FORMAT,
+        pool=view.name,
+        version=view.version,
+        size=len(candidates),
+        description=description,
+        encoder=view.encoder_name,
+        model=model,
+        fingerprint=fingerprint,
+        dimension=vectors.shape[1],
+        files={},
+    )
+    return await asyncio.to_thread(_write, candidates, vectors, folder, manifest)
+
+
+def _write(
+    candidates: Sequence[Candidate], vectors: Float16, folder: Path, manifest: Manifest
+) -> Manifest:
     try:
         if folder.exists() and any(folder.iterdir()):
             raise SnapshotError(f"'{folder}' is not empty")
         folder.parent.mkdir(parents=True, exist_ok=True)
         with made_whole(folder) as made:
-            return _write(view, made, model, fingerprint, description)
+            lines = ({"id": c.id, "text": c.text, "metadata": c.metadata} for c in candidates)
+            write_jsonl(made / _CANDIDATES, lines)
+            np.save(made / _VECTORS, vectors, allow_pickle=False)
+            files = {name: described(made / name) for name in _FILES}
+            manifest = manifest.model_copy(update={"files": files})
+            text = manifest.model_dump_json(indent=2) + "\n"
+            (made / _MANIFEST).write_text(text, encoding="utf-8")
+            return manifest
     except OSError as error:
         raise SnapshotError(f"'{folder}' cannot be written: {error}") from error
 
@@ -128,29 +158,6 @@ def read_snapshot(folder: Path) -> Snapshot:
     if not np.allclose(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float32), 1, atol=_UNIT):
         raise SnapshotError(f"'{folder}' holds vectors that are not of unit length")
     return Snapshot(manifest, candidates, np.array(vectors))
-
-
-def _write(
-    view: PoolView, folder: Path, model: str, fingerprint: str, description: str
-) -> Manifest:
-    candidates, vectors = view.candidates(), view.contents.vectors()
-    lines = ({"id": one.id, "text": one.text, "metadata": one.metadata} for one in candidates)
-    write_jsonl(folder / _CANDIDATES, lines)
-    np.save(folder / _VECTORS, vectors, allow_pickle=False)
-    manifest = Manifest(
-        format=FORMAT,
-        pool=view.name,
-        version=view.version,
-        size=len(candidates),
-        description=description,
-        encoder=view.encoder_name,
-        model=model,
-        fingerprint=fingerprint,
-        dimension=vectors.shape[1],
-        files={name: described(folder / name) for name in _FILES},
-    )
-    (folder / _MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    return manifest
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from turnwise.service.pools.contents import Contents, Edit
 from turnwise.service.pools.index import Float16
 from turnwise.service.pools.index_files import IndexFiles
 from turnwise.service.pools.ivf import IvfIndex, Lists, build_ivf, code_bytes, refilled
-from turnwise.service.pools.pool import Pool
-from turnwise.service.pools.store import CHUNK
+from turnwise.service.pools.local import LocalPool
+from turnwise.service.pools.records import CHUNK
 from turnwise.service.pools.workers import Workers
 
 _MIN_INDEXED = 1000
@@ -20,7 +20,7 @@ _ENTRY_SHARE = 200
 """A fold writes the whole pool, so each edit pays for writing at most 200 candidates."""
 
 
-def log_is_long(pool: Pool) -> bool:
+def log_is_long(pool: LocalPool) -> bool:
     """Return whether reading the log takes much longer than reading the candidates."""
     log, size = pool.log, len(pool.contents)
     if log is None:
@@ -29,29 +29,29 @@ def log_is_long(pool: Pool) -> bool:
     return entries > _MIN_ENTRIES + size // _ENTRY_SHARE or log.stored > 2 * size + CHUNK
 
 
-async def fold(pool: Pool, workers: Workers) -> None:
+async def fold(pool: LocalPool, workers: Workers) -> None:
     """Replace all of a long log but its tail by one entry, unless another replica does it.
 
     The version stays.
     """
-    store = pool.store
+    records = pool.records
     await pool.refresh()
-    if not (log_is_long(pool) and await store.lock_fold(pool.key)):
+    if not (log_is_long(pool) and await records.lock_upkeep(pool.key)):
         return
     position, contents = pool.position, pool.contents
     await asyncio.sleep(_TAIL_SECONDS)
-    log = await store.read(pool.key)
+    log = await records.read(pool.key)
     if log is None or (known := log.until(position)) is None:
         return
     with pool.memory.admitted(contents.bytes_merged, f"folding the log of pool '{pool.key.name}'"):
         edit = await workers.edit(lambda: Edit(contents.candidates(), contents.vectors()))
-        staged = await store.stage(pool.key, edit)
-    if await store.fold(pool.key, known, replace(staged, stamp=position.stamp)) != "ok":
-        await store.discard(pool.key, staged.chunks)
+        staged = await records.stage(pool.key, edit)
+    if await records.fold(pool.key, known, replace(staged, stamp=position.stamp)) != "ok":
+        await records.discard(pool.key, staged.chunks)
     await pool.refresh()
 
 
-def needs_index(pool: Pool, exact_limit: int) -> bool:
+def needs_index(pool: LocalPool, exact_limit: int) -> bool:
     """Return whether the pool is too large for exact search, or its index is out of date."""
     contents = pool.contents
     if len(contents) <= max(exact_limit, _MIN_INDEXED) or not pool.may_be_indexed:
@@ -59,7 +59,7 @@ def needs_index(pool: Pool, exact_limit: int) -> bool:
     return contents.base.index.kind == "flat" or contents.is_loose
 
 
-async def build_index(pool: Pool, workers: Workers, files: IndexFiles) -> None:
+async def build_index(pool: LocalPool, workers: Workers, files: IndexFiles) -> None:
     """Build an approximate index; takes up to minutes, while the old index answers.
 
     It takes the trained lists of the old index or of the files, unless recall has fallen.

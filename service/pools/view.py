@@ -1,8 +1,9 @@
-"""One version of a pool, as a request searches it."""
+"""One version of a pool, as a request searches it, wherever its candidates are."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -12,17 +13,66 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.contents import Contents, Hit
 from turnwise.service.pools.filter import Filter
+from turnwise.service.pools.index import Float16
 from turnwise.service.pools.workers import Workers
 from turnwise.service.wire.fields import EncoderName
 from turnwise.service.wire.pools import PoolSettings
+
+Batch = tuple[Sequence[Candidate], Float16]
+"""Candidates, and their vectors (n, d)."""
 
 INLINE = 4000
 """Up to this size, a search takes less time than handing it to another thread."""
 
 
+class PoolView(Protocol):
+    """What a request needs of a pool. Methods raise StoreUnavailable if its store is away."""
+
+    @property
+    def name(self) -> str:
+        """Name of the pool."""
+
+    @property
+    def version(self) -> int:
+        """Newest version that was known when the request began."""
+
+    @property
+    def encoder_name(self) -> EncoderName:
+        """The encoder of its candidates."""
+
+    @property
+    def settings(self) -> PoolSettings:
+        """Settings that may change."""
+
+    async def search(self, query: Float32, top_k: int, where: Filter | None = None) -> list[Hit]:
+        """Return the top candidates by inner product, best first, ties by id; all if fewer.
+
+        Args:
+            query: (d,).
+            top_k: Number of candidates, at least 1.
+            where: Leaves out the candidates that it does not match.
+
+        Raises:
+            ValueError: The query is not a finite vector of d numbers.
+        """
+
+    async def spread(self, query: Float32, where: Filter | None = None) -> Spread:
+        """Return the scores of a query (d,) over the candidates that a filter matches."""
+
+    async def vectors(self, ids: Sequence[str]) -> Float32:
+        """Return the vectors (k, d) of k candidates.
+
+        Raises:
+            CandidateNotFound: The pool lacks one of the ids.
+        """
+
+    def scan(self) -> AsyncIterator[Batch]:
+        """Yield all candidates with their vectors (n, d), in batches."""
+
+
 @dataclass(frozen=True, slots=True)
-class PoolView:
-    """One version of a pool, which later edits do not change."""
+class LocalView:
+    """One version of a pool in memory, which later edits do not change."""
 
     name: str
     version: int
@@ -38,16 +88,7 @@ class PoolView:
         return len(self.contents)
 
     async def search(self, query: Float32, top_k: int, where: Filter | None = None) -> list[Hit]:
-        """Return the top candidates by inner product, best first; all if there are fewer.
-
-        Args:
-            query: (d,).
-            top_k: Number of candidates, at least 1.
-            where: Leaves out the candidates that it does not match.
-
-        Raises:
-            ValueError: The query is not a finite vector of d numbers.
-        """
+        """Search in another thread, unless that takes longer than the search."""
         with self.metrics.stage("search"):
             loop = asyncio.get_running_loop()
             if where and not self.contents.knows(where):
@@ -59,24 +100,19 @@ class PoolView:
             )
 
     async def spread(self, query: Float32, where: Filter | None = None) -> Spread:
-        """Return the scores of a query (d,) over the candidates that a filter matches.
-
-        The first call after a new base computes its moments, in the thread of filters.
-        """
+        """Return the scores; the first call computes moments, in the thread of filters."""
         known = where is None or self.contents.knows(where)
         if known and self.contents.larger.knows_moments:
             return self.contents.spread(query, where)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.workers.filters, self.contents.spread, query, where)
 
-    def vectors(self, ids: Sequence[str]) -> Float32:
-        """Return the vectors (k, d) of k candidates.
-
-        Raises:
-            CandidateNotFound: The pool lacks one of the ids.
-        """
+    async def vectors(self, ids: Sequence[str]) -> Float32:
+        """Return the vectors (k, d) of k candidates."""
         return self.contents.take(ids).astype(np.float32)
 
-    def candidates(self) -> list[Candidate]:
-        """Return all candidates."""
-        return self.contents.candidates()
+    async def scan(self) -> AsyncIterator[Batch]:
+        """Yield all candidates at once; their vectors are not copied if they are in one array."""
+        loop = asyncio.get_running_loop()
+        both = lambda: (self.contents.candidates(), self.contents.vectors())  # noqa: E731
+        yield await loop.run_in_executor(self.workers.filters, both)

@@ -240,8 +240,8 @@ class Ranking:
             [hit.candidate.text for hit in hits],
             [context.responder] * len(hits),
             [hit.candidate.metadata for hit in hits],
-            after=None if pairwise or unread else view.vectors(ids),
-            compared=view.vectors(ids) if request.diversity else None,
+            after=None if pairwise or unread else await view.vectors(ids),
+            compared=await view.vectors(ids) if request.diversity else None,
         )
         if scored:
             of_search = NextUtteranceScores(np.array([hit.score for hit in hits], np.float32))

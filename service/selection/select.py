@@ -150,7 +150,7 @@ class Selector:
         if not (by_pairs or choice.diversity):
             return Selection(_selected(hits, scores, best(scores, choice.top_k)), confidence)
         with timings.stage("rerank", metric="rerank"):
-            vectors = view.vectors([hit.candidate.id for hit in hits])
+            vectors = await view.vectors([hit.candidate.id for hit in hits])
             pairs = context.pairs if by_pairs else None
             ordered = await asyncio.to_thread(_ordered, hits, scores, vectors, pairs, choice)
             return Selection(ordered, confidence)
@@ -183,7 +183,7 @@ async def found(  # noqa: PLR0917
             if hit.candidate.id not in exclude and hit.candidate.text not in said.texts
         ]
         if len(said.after) and offered:
-            vectors = view.vectors([hit.candidate.id for hit in offered])
+            vectors = await view.vectors([hit.candidate.id for hit in offered])
             nearest = (vectors @ said.after.T).max(axis=1)
             offered = [hit for hit, cosine in zip(offered, nearest, strict=True) if cosine < NEAR]
         if len(offered) >= count or len(hits) < searched:

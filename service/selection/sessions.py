@@ -223,7 +223,7 @@ class Sessions:
             raise InvalidRequest.field(
                 f"pool '{pool}' uses the pairwise model, which has no score matrix", "pool"
             )
-        vectors = view.vectors(ids)
+        vectors = await view.vectors(ids)
         base = await self._store.found(SessionKey(namespace, session_id), encoded=True)
         update = Update(base, base.turns, base.responder)
         new = await self._contexts.encode_update(update)

@@ -54,6 +54,8 @@ RerankerName = Literal["ioi", "cross_encoder"]
 Repeat = StrictBool | Literal["near"]
 EncoderName = Literal["default", "pairwise"]
 """The encoder of a pool: the model that encodes sessions, or the pairwise model."""
+StoreName = Literal["local", "milvus", "qdrant"]
+"""Where the candidates of a pool are: in the memory of each replica, or in an engine beside."""
 
 
 def given(*names: str) -> dict[str, JsonValue]:

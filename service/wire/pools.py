@@ -18,6 +18,7 @@ from turnwise.service.wire.fields import (
     Offset,
     Share,
     Slope,
+    StoreName,
     Text,
     Value,
 )
@@ -25,7 +26,7 @@ from turnwise.service.wire.filters import Where
 
 NDJSON = "application/x-ndjson"
 
-PoolState = Literal["ready", "loading", "encoding", "damaged", "unread"]
+PoolState = Literal["ready", "loading", "encoding", "damaged", "unread", "other_model"]
 
 _MOST_LEVELS = 100
 """Deepest nesting of metadata. Answers nest it a few levels deeper, and JSON parsers accept 200."""
@@ -72,6 +73,8 @@ class PoolRequest(Value):
     description: str = Field(default="", max_length=1000)
     encoder: EncoderName | None = None
     """The encoder of its candidates; it never changes. By default `default`."""
+    store: StoreName | None = None
+    """Where its candidates are: `local`, the default, or the engine of `TURNWISE_STORE_URL`."""
     min_confidence: Share | None = None
     """Turns abstain below this confidence, unless they name another one; null removes it."""
     calibration: PoolCalibration | None = None
@@ -93,12 +96,16 @@ class PoolInfo:
     name: str
     version: int
     size: int
-    index: Literal["flat", "ivf"]
-    """`flat` compares all vectors; `ivf` compares those in the nearest lists."""
+    index: Literal["flat", "ivf", "hnsw"]
+    """`flat` compares all vectors, `ivf` those in the nearest lists, `hnsw` those on paths of a
+    graph, in the candidate store."""
     exact: bool
     recall_at_10: float | None
-    """Measured share of the exact top 10 that the index finds; null if the search is exact."""
+    """Measured share of the exact top 10 that the index finds; null if the search is exact, or
+    was not measured yet."""
     encoder: EncoderName
+    store: StoreName
+    """Where its candidates are."""
     model: str
     fingerprint: str
     """Fingerprint of the model whose vectors are searched."""
@@ -106,6 +113,7 @@ class PoolInfo:
     """`loading` from Redis, `encoding` for this model, or `damaged`: Redis has lost a part.
 
     `unread`: not in this replica's memory; the first request that names the pool reads it.
+    `other_model`: its candidate store holds vectors of another model than this replica's.
     """
     description: str
     created_at: float
@@ -117,6 +125,8 @@ class PoolInfo:
     min_confidence: float | None = None
     """Turns abstain below this confidence, unless they name another one."""
     calibration: PoolCalibration | None = None
+    width: int | None = None
+    """Candidates that `hnsw` looks at in a search (`ef`); null for the other indexes."""
     aliases: list[str] = field(default_factory=list)
     """Other names of the pool."""
 

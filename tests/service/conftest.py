@@ -18,6 +18,8 @@ from redis.asyncio import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from tests.service import milvus
+from tests.service.milvus import MilvusServer
 from tests.waiting import eventually
 from turnwise.service.state.private_redis import server_program
 from turnwise.service.state.redis import connect
@@ -163,3 +165,12 @@ def free_port() -> int:
             client.bind(("127.0.0.1", port))
             bus.bind(("127.0.0.1", port + 10_000))
             return port
+
+
+@pytest.fixture(scope="session")
+def milvus_server() -> Iterator[MilvusServer]:
+    """A Milvus, which all tests share; collections have names of their own."""
+    if milvus.MISSING:
+        pytest.skip(f"needs {milvus.MISSING}")
+    with milvus.running() as server:
+        yield server

@@ -15,6 +15,8 @@ from turnwise.service.commands.doctor.finding import Finding
 from turnwise.service.commands.doctor.host import examine_device, examine_port, examine_settings
 from turnwise.service.commands.doctor.pools import examine_pools
 from turnwise.service.commands.doctor.redis import examine_redis
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools.stores import connect_store
 from turnwise.service.settings import Settings, SettingsError
 from turnwise.service.state.private_redis import (
     PrivateRedisError,
@@ -88,8 +90,13 @@ async def _state(settings: Settings, encoder: UtteranceEncoder | None) -> AsyncI
         # If Redis does not answer, that failure is the only finding.
         answers = [finding.grade for finding in findings] != ["fail"]
         if encoder and answers:
-            pairwise = settings.pairwise is not None
-            for finding in await examine_pools(redis, encoder.fingerprint, pairwise=pairwise):
+            engine = None
+            if settings.store_url:
+                engine = connect_store(settings.store_url, Metrics())
+                stack.push_async_callback(engine.close)
+            for finding in await examine_pools(
+                redis, encoder.fingerprint, pairwise=settings.pairwise is not None, engine=engine
+            ):
                 yield finding
 
 

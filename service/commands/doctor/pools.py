@@ -3,29 +3,36 @@
 from redis.exceptions import NoPermissionError
 
 from turnwise.service.commands.doctor.finding import Finding
-from turnwise.service.errors import ServiceError
+from turnwise.service.errors import ServiceError, StoreUnavailable
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.directory import Directory
 from turnwise.service.pools.log import Head, PoolKey
-from turnwise.service.pools.store import PoolStore
+from turnwise.service.pools.records import PoolRecords
+from turnwise.service.pools.stores import CandidateStore
 from turnwise.service.state.redis import Redis
+from turnwise.service.wire.fields import StoreName
 
 
-async def examine_pools(redis: Redis, fingerprint: str, *, pairwise: bool) -> list[Finding]:
+async def examine_pools(
+    redis: Redis, fingerprint: str, *, pairwise: bool, engine: CandidateStore | None
+) -> list[Finding]:
     """Return a finding for each pool; change nothing.
 
     Args:
         redis: The Redis that holds the pools.
         fingerprint: The fingerprint of the model.
         pairwise: Whether the settings name a pairwise model.
+        engine: The candidate store of the settings.
     """
     metrics = Metrics()
-    store = PoolStore(redis, metrics, fingerprint=fingerprint)
+    records = PoolRecords(redis, metrics, fingerprint=fingerprint)
     try:
         keys = sorted(await Directory(redis, metrics).names())
-        heads = await store.heads(keys)
+        heads = await records.heads(keys)
         found = [
-            await _examine(store, key, head, pairwise=pairwise)
+            await _examine_stored(records, key, head.store_name, engine)
+            if head and head.store_name != "local"
+            else await _examine(records, key, head, pairwise=pairwise)
             for key, head in zip(keys, heads, strict=True)
         ]
     except ServiceError as error:
@@ -38,14 +45,20 @@ async def examine_pools(redis: Redis, fingerprint: str, *, pairwise: bool) -> li
     return found
 
 
-async def _examine(store: PoolStore, key: PoolKey, head: Head | None, *, pairwise: bool) -> Finding:
+async def _examine(
+    records: PoolRecords,
+    key: PoolKey,
+    head: Head | None,
+    *,
+    pairwise: bool,
+) -> Finding:
     subject = f"pool {key}"
-    if head is None or (log := await store.read(key)) is None:
+    if head is None or (log := await records.read(key)) is None:
         return Finding(subject, "ok", "is being deleted")
     if head.encoder_name == "pairwise" and not pairwise:
         return Finding(subject, "fail", "encoded by a pairwise model", "set TURNWISE_PAIRWISE")
     names = [name for entry in log.entries for name in entry.chunks]
-    fits = [await store.has_vectors(key, name) for name in names]
+    fits = [await records.has_vectors(key, name) for name in names]
     found = f"version {log.position.version}, {log.stored} candidates stored"
     if None in fits or not log.whole:
         advice = "delete it, then restore a snapshot (`turnwise pool restore`) or load it"
@@ -56,3 +69,26 @@ async def _examine(store: PoolStore, key: PoolKey, head: Head | None, *, pairwis
     if not log.stored:
         return Finding(subject, "warn", "empty", f"`turnwise pool load FILE --pool {key.name}`")
     return Finding(subject, "ok", found)
+
+
+async def _examine_stored(
+    records: PoolRecords, key: PoolKey, name: StoreName, engine: CandidateStore | None
+) -> Finding:
+    subject = f"pool {key}"
+    stored = await records.stored(key)
+    if engine is None or engine.name != name or stored is None:
+        return Finding(subject, "fail", f"is in the store {name}", "set TURNWISE_STORE_URL")
+    found = f"version {stored.position.version}, {stored.size} candidates in {name}"
+    collection = stored.collection
+    try:
+        size = await engine.count(collection.name)
+    except StoreUnavailable as error:
+        return Finding(subject, "fail", str(error), f"see the collection {collection.name}")
+    if size != stored.size:
+        advice = "load it again: only what is missing is written"
+        return Finding(subject, "fail", f"{found}, which has {size}: some are lost", advice)
+    if collection.fingerprint != records.fingerprint:
+        advice = "load it into another pool with this model, then move an alias"
+        return Finding(subject, "fail", f"{found}, of another model", advice)
+    recall = "not measured" if collection.recall is None else f"{collection.recall:.3f}"
+    return Finding(subject, "ok", f"{found}, recall {recall}")

@@ -13,9 +13,9 @@ from tests.service.conftest import RedisServer, free_port
 from tests.service.live.conftest import REPLIES, InNamespace, Launch, Oracle
 from tests.service.live.talk import Talk
 from tests.waiting import PATIENCE, eventually
-from turnwise.service.pools import store, upkeep
+from turnwise.service.pools import records, upkeep
 from turnwise.service.pools.log import PoolKey
-from turnwise.service.pools.store import PoolStore
+from turnwise.service.pools.records import PoolRecords
 
 SLOTS = 16_384
 NODES = 3
@@ -167,9 +167,9 @@ def test_a_pool_is_folded_while_its_slot_moves(
         live.ok(live.http.put("/pools/long/candidates", json=[{"text": f"Reply {number}."}]))
     size = live.get("/pools/long")["size"]
     moves: list[Move] = []
-    tried, fold = Event(), PoolStore.fold
+    tried, fold = Event(), PoolRecords.fold
 
-    async def fold_while_it_moves(self: PoolStore, key: PoolKey, *args: Any) -> object:  # noqa: ANN401
+    async def fold_while_it_moves(self: PoolRecords, key: PoolKey, *args: Any) -> object:  # noqa: ANN401
         if key.name != "long":  # of another test's service in this process
             return await fold(self, key, *args)
         if not moves:
@@ -179,8 +179,8 @@ def test_a_pool_is_folded_while_its_slot_moves(
         finally:
             tried.set()
 
-    monkeypatch.setattr(PoolStore, "fold", fold_while_it_moves)
-    monkeypatch.setattr(store, "_LOCK_SECONDS", 1)  # so that one that had to wait is tried again
+    monkeypatch.setattr(PoolRecords, "fold", fold_while_it_moves)
+    monkeypatch.setattr(records, "_LOCK_SECONDS", 1)  # so that one that had to wait is tried again
     monkeypatch.setattr(upkeep, "_MIN_ENTRIES", 5)
     monkeypatch.setattr(upkeep, "_TAIL_SECONDS", 0.0)
     assert tried.wait(PATIENCE)

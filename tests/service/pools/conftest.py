@@ -20,7 +20,7 @@ from turnwise.service.errors import PoolNotFound, PoolNotReady
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate, PoolKey, Pools, PoolView, RunningQueries, upkeep
 from turnwise.service.pools.commands import Commands
-from turnwise.service.pools.store import PoolStore
+from turnwise.service.pools.records import PoolRecords
 from turnwise.service.state.redis import connect
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolRequest
 
@@ -48,11 +48,11 @@ class DirectEncoder:
         return self._encoder.forward(self._encoder.tokenize(items))
 
 
-def patch_store(
+def patch_records(
     monkeypatch: pytest.MonkeyPatch,
     method: str,
     patched: AsyncMethod,
-    kind: type[Commands] = PoolStore,
+    kind: type[Commands] = PoolRecords,
 ) -> None:
     """Replace a method of the stores of this test's replicas.
 
@@ -104,7 +104,7 @@ class Replica:
         return [self.metric(name, namespace="n", pool="p") for name in names]
 
     def contents(self, name: str = "p") -> dict[str, tuple[str, dict[str, Any]]]:
-        candidates = self.pools.view("n", name).candidates()
+        candidates = self.pools.view("n", name).contents.candidates()
         return {c.id: (c.text, c.metadata) for c in candidates}
 
     def version(self, name: str = "p") -> int:

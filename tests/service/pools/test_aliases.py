@@ -22,7 +22,7 @@ async def catalogues(replica: Replica, *names: str) -> None:
 
 
 async def served(replica: Replica, name: str = "shop") -> list[str]:
-    return [c.text for c in (await replica.pools.found_view("n", name)).candidates()]
+    return [c.text for c in (await replica.pools.found_view("n", name)).contents.candidates()]
 
 
 def stands(replica: Replica, name: str = "shop") -> str | None:
@@ -38,7 +38,7 @@ async def test_an_alias_stands_for_its_pool_on_every_replica(start: StartReplica
     assert (await one.pools.point("n", "shop", "a")).aliases == ["shop"]
     for replica in (one, two):
         view = await replica.pools.found_view("n", "shop")
-        assert (view.name, view.candidates()) == ("a", some("a"))
+        assert (view.name, view.contents.candidates()) == ("a", some("a"))
     await one.pools.point("n", "shop", "b")
     assert await served(one) == ["b"]
     await until(lambda: stands(two) == "b")

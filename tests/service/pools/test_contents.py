@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from tests.service.pools.conftest import unit_vectors
 from turnwise.service.errors import CandidateNotFound
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools import Candidate, Filter, PoolView
+from turnwise.service.pools import Candidate, Filter
 from turnwise.service.pools.contents import Contents, Edit
-from turnwise.service.pools.filter import Metadata
+from turnwise.service.pools.filter import Condition, Metadata
 from turnwise.service.pools.index import FlatIndex, Float16
 from turnwise.service.pools.ivf import build_ivf
+from turnwise.service.pools.view import LocalView
 from turnwise.service.pools.workers import Workers
 from turnwise.service.wire.pools import PoolSettings
 
@@ -139,12 +140,13 @@ def test_an_approximate_index_stays_until_another_is_built() -> None:
 async def test_only_a_new_filter_is_evaluated_and_not_on_the_event_loop() -> None:
     threads = list[int]()
 
-    def matches(metadata: Metadata) -> bool:
-        threads.append(threading.get_ident())
-        return metadata["odd"] == 1
+    class Odd(Condition):
+        def matches(self, metadata: Metadata) -> bool:
+            threads.append(threading.get_ident())
+            return bool(metadata["odd"] == 1)
 
-    where, workers = Filter("odd", matches), Workers(1)
-    view = PoolView(
+    where, workers = Filter("odd", Odd()), Workers(1)
+    view = LocalView(
         "p", 1, "default", PoolSettings(), contents_of({"a": 1, "b": 2}), workers, Metrics()
     )
     for _ in range(2):

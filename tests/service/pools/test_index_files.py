@@ -155,7 +155,7 @@ async def test_a_restart_and_a_fold_of_edits_do_not_train_again(
     await one.remove("Reply 8.")
     two = await start(exact_limit=1000, data="kept", ready=True)
     assert (two.info().index, two.contents(), trainings) == ("ivf", one.contents(), [1100])
-    query = two.view().vectors(["new"])[0]
+    query = (await two.view().vectors(["new"]))[0]
     assert "new" in {hit.candidate.id for hit in await two.view().search(query, 2)}
     await one.upsert(*(Candidate(f"again {n}", text) for n, text in enumerate(MANY)))
     await until(lambda: one.info().index == "ivf" and one.view().contents.loose == 0)

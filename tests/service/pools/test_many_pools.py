@@ -5,12 +5,12 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 
-from tests.service.pools.conftest import StartReplica, patch_store, some
+from tests.service.pools.conftest import StartReplica, patch_records, some
 from tests.waiting import until
 from turnwise.service.errors import NamespaceFull
-from turnwise.service.pools import PoolKey, registry, store
+from turnwise.service.pools import PoolKey, records, registry
 from turnwise.service.pools.directory import Directory
-from turnwise.service.pools.store import PoolStore
+from turnwise.service.pools.records import PoolRecords
 from turnwise.service.wire.pools import PoolRequest
 
 pytestmark = pytest.mark.anyio
@@ -86,7 +86,7 @@ async def test_a_change_whose_count_is_lost_is_found_later(
     async def lose(_: Directory) -> None:
         pass
 
-    patch_store(monkeypatch, "count_change", lose, Directory)
+    patch_records(monkeypatch, "count_change", lose, Directory)
     monkeypatch.setattr(registry, "FULL_POLL_SECONDS", 0.0)
     one, two = await start(), await start()
     await one.create()
@@ -113,24 +113,24 @@ async def test_a_pool_that_nobody_asks_for_is_given_up_and_read_again(
     assert replica.pools.ready
     await replica.pools._poll()  # which does not read the pool of the alias
     assert not replica.knows()
-    assert (await replica.pools.found_view("n", "shop")).candidates() == some("One.")
+    assert (await replica.pools.found_view("n", "shop")).contents.candidates() == some("One.")
 
 
 async def test_few_chunks_are_read_at_once(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "CHUNK", 1)
+    monkeypatch.setattr(records, "CHUNK", 1)
     one = await start()
     for name in ("q", "r"):
         await one.pools.create("n", name, PoolRequest())
         await one.pools.upsert("n", name, some(*map(str, range(8))))
-    monkeypatch.setattr(store, "_READERS", 3)
+    monkeypatch.setattr(records, "_READERS", 3)
     monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
     two = await start()
     reading = most = 0
-    command = PoolStore._do
+    command = PoolRecords._do
 
-    async def count(self: PoolStore, *args: object) -> object:
+    async def count(self: PoolRecords, *args: object) -> object:
         nonlocal reading, most
         reading += 1
         most = max(most, reading)
@@ -139,6 +139,6 @@ async def test_few_chunks_are_read_at_once(
         finally:
             reading -= 1
 
-    patch_store(monkeypatch, "_do", count)
+    patch_records(monkeypatch, "_do", count)
     await asyncio.gather(*(two.pools.load("n", name) for name in ("q", "r")))
     assert most in {3, 4}  # of eight; the log of the other pool may be read meanwhile

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from redis.asyncio import Redis
 
-from tests.service.pools.conftest import StartReplica, patch_store, unit_vectors, with_pool
+from tests.service.pools.conftest import StartReplica, patch_records, unit_vectors, with_pool
 from tests.waiting import until
 from turnwise.service.errors import NotEnoughMemory, PoolNotReady
 from turnwise.service.pools import Candidate, memory, pool, registry, upkeep
@@ -81,7 +81,7 @@ async def test_a_fold_that_does_not_fit_is_left_to_another_replica(
 
     one = await with_pool(start, *MANY)
     await one.remove(MANY[0])
-    patch_store(monkeypatch, "stage", write)
+    patch_records(monkeypatch, "stage", write)
     free(0)
     monkeypatch.setattr(upkeep, "_MIN_ENTRIES", -10)
     await until(lambda: "folding the log of pool 'p' needs 1 MB of memory" in caplog.text)

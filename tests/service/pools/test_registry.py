@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from tests.service.conftest import RedisServer
-from tests.service.pools.conftest import Replica, StartReplica, patch_store, some, with_pool
+from tests.service.pools.conftest import Replica, StartReplica, patch_records, some, with_pool
 from tests.waiting import until
 from turnwise.service.errors import (
     CandidateNotFound,
@@ -17,11 +17,11 @@ from turnwise.service.errors import (
     PoolNotReady,
     StateUnavailable,
 )
-from turnwise.service.pools import Candidate, registry, store
+from turnwise.service.pools import Candidate, records, registry
 from turnwise.service.pools.contents import Contents, Edit
+from turnwise.service.pools.local import LocalPool
 from turnwise.service.pools.log import Head, PoolKey
-from turnwise.service.pools.pool import Pool
-from turnwise.service.pools.store import PoolStore
+from turnwise.service.pools.records import PoolRecords
 from turnwise.service.wire.pools import PoolRequest
 
 pytestmark = pytest.mark.anyio
@@ -76,7 +76,7 @@ async def test_a_removed_candidate_is_gone(start: StartReplica) -> None:
     assert (edited.version, edited.size) == (2, 1)
     view = replica.view()
     with pytest.raises(CandidateNotFound):
-        view.vectors([some("One.")[0].id])
+        await view.vectors([some("One.")[0].id])
     with pytest.raises(CandidateNotFound):
         await replica.remove("One.")
 
@@ -158,11 +158,11 @@ async def test_a_pool_is_edited_by_a_replica_that_has_not_heard_of_it(
 async def test_pools_are_as_they_were_after_a_restart_of_all(start: StartReplica) -> None:
     one = await with_pool(start, "One.", "Two.")
     await one.upsert(Candidate("m", "Three.", {"a": [1, {"b": None}]}))
-    before = one.contents(), one.version(), one.view().vectors(["m"]).tobytes()
+    before = one.contents(), one.version(), (await one.view().vectors(["m"])).tobytes()
     await one.pools.close()
     two = await start(ready=True)
     view = two.view()
-    assert (two.contents(), view.version, view.vectors(["m"]).tobytes()) == before
+    assert (two.contents(), view.version, (await view.vectors(["m"])).tobytes()) == before
     assert two.encoder.candidates == []
 
 
@@ -208,13 +208,13 @@ async def test_a_pool_that_is_dropped_while_an_edit_lands_leaves_no_series(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replica = await with_pool(start)
-    after = Pool._after
+    after = LocalPool._after
 
-    async def drop_first(self: Pool, contents: Contents, edits: Sequence[Edit]) -> Contents:
+    async def drop_first(self: LocalPool, contents: Contents, edits: Sequence[Edit]) -> Contents:
         await replica.pools.drop("n", "p")
         return await after(self, contents, edits)
 
-    monkeypatch.setattr(Pool, "_after", drop_first)
+    monkeypatch.setattr(LocalPool, "_after", drop_first)
     await replica.upsert("One.")
     assert replica.gauges() == [None, None]
 
@@ -224,15 +224,15 @@ async def test_a_pool_that_is_created_anew_during_a_poll_stays(
 ) -> None:
     monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
     replica = await with_pool(start, "One.")
-    heads = PoolStore.heads
+    heads = PoolRecords.heads
 
-    async def between(self: PoolStore, keys: Sequence[PoolKey]) -> list[Head | None]:
+    async def between(self: PoolRecords, keys: Sequence[PoolKey]) -> list[Head | None]:
         await replica.pools.drop("n", "p")
         found = await heads(self, keys)
         await replica.create("new")
         return found
 
-    patch_store(monkeypatch, "heads", between)
+    patch_records(monkeypatch, "heads", between)
     await replica.pools._poll()
     assert replica.info().description == "new"
 
@@ -246,7 +246,7 @@ async def test_a_dropped_pool_and_a_new_one_of_its_name_are_different(start: Sta
     await one.upsert("Two.")
     await until(lambda: two.follows(one))
     assert two.info().description == "new"
-    assert held.candidates() == some("One.")
+    assert held.contents.candidates() == some("One.")
 
 
 async def test_metrics_report_size_and_version(start: StartReplica) -> None:
@@ -336,7 +336,7 @@ async def test_redis_keeps_the_vectors_of_the_last_two_models(
 async def test_another_model_encodes_each_distinct_text_once(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "CHUNK", 3)
+    monkeypatch.setattr(records, "CHUNK", 3)
     one = await with_pool(start)
     ids = [str(number) for number in range(14)]
     for part in (ids[:9], ids[9:]):
@@ -345,7 +345,7 @@ async def test_another_model_encodes_each_distinct_text_once(
     assert sorted(two.encoder.candidates) == [f"Reply {number}." for number in range(4)]
     three = await start(fingerprint="other", ready=True)  # which reads what two wrote
     assert three.encoder.candidates == []
-    vectors = [r.view().vectors(ids).tobytes() for r in (one, two, three)]
+    vectors = [(await r.view().vectors(ids)).tobytes() for r in (one, two, three)]
     assert vectors == [vectors[0]] * 3
 
 
@@ -394,7 +394,7 @@ async def test_a_pool_that_another_replica_has_just_made_is_read_at_once(
     await one.upsert("One.")
     with pytest.raises(PoolNotFound):
         two.pools.view("n", "p")
-    assert (await two.pools.found_view("n", "p")).candidates() == some("One.")
+    assert (await two.pools.found_view("n", "p")).contents.candidates() == some("One.")
     with pytest.raises(PoolNotFound):
         await two.pools.found_view("n", "nowhere")
 
@@ -413,10 +413,10 @@ async def test_a_pool_that_takes_long_to_read_is_not_ready_instead_of_unknown(
 async def test_a_pool_that_is_created_during_a_poll_stays(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heads = PoolStore.heads
+    heads = PoolRecords.heads
     polled = asyncio.Event()
 
-    async def create_first(self: PoolStore, keys: Sequence[PoolKey]) -> object:
+    async def create_first(self: PoolRecords, keys: Sequence[PoolKey]) -> object:
         if not replica.knows():
             await replica.create()
         found = await heads(self, keys)
@@ -424,7 +424,7 @@ async def test_a_pool_that_is_created_during_a_poll_stays(
         return found
 
     replica = await start()
-    patch_store(monkeypatch, "heads", create_first)
+    patch_records(monkeypatch, "heads", create_first)
     await polled.wait()
     assert await replica.names() == ["p"]
 

@@ -20,13 +20,13 @@ CANDIDATES = [Candidate("a", "One.", {"tag": ["ü", None]}), Candidate("b", "Two
 async def written(start: StartReplica, folder: Path) -> Manifest:
     replica = await with_pool(start, *CANDIDATES)
     view = replica.view()
-    return write_snapshot(view, folder, model="tiny", fingerprint="tiny")
+    return await write_snapshot(view, folder, model="tiny", fingerprint="tiny")
 
 
 async def test_a_snapshot_comes_back_as_it_was(start: StartReplica, tmp_path: Path) -> None:
     replica = await with_pool(start, *CANDIDATES)
     view = replica.view()
-    manifest = write_snapshot(view, tmp_path / "s", model="tiny", fingerprint="tiny")
+    manifest = await write_snapshot(view, tmp_path / "s", model="tiny", fingerprint="tiny")
     snapshot = read_snapshot(tmp_path / "s")
     assert snapshot.manifest == manifest
     assert (manifest.pool, manifest.version, manifest.size, manifest.dimension) == ("p", 1, 2, 32)
@@ -38,7 +38,7 @@ async def test_a_snapshot_comes_back_as_it_was(start: StartReplica, tmp_path: Pa
 async def test_an_empty_pool_can_be_written(start: StartReplica, tmp_path: Path) -> None:
     replica = await with_pool(start)
     view = replica.view()
-    write_snapshot(view, tmp_path / "s", model="tiny", fingerprint="tiny")
+    await write_snapshot(view, tmp_path / "s", model="tiny", fingerprint="tiny")
     assert read_snapshot(tmp_path / "s").vectors.shape == (0, 32)
 
 

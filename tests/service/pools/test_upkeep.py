@@ -18,18 +18,18 @@ from tests.service.pools.conftest import (
     DirectEncoder,
     Replica,
     StartReplica,
-    patch_store,
+    patch_records,
     some,
     with_pool,
 )
 from tests.waiting import until
 from turnwise.service.errors import EncoderFailed, PoolNotReady
-from turnwise.service.pools import Candidate, ivf, pool, registry, store, upkeep
+from turnwise.service.pools import Candidate, ivf, local, pool, records, registry, upkeep
 from turnwise.service.pools.contents import Contents, Edit
 from turnwise.service.pools.directory import Directory
 from turnwise.service.pools.index_files import IndexFiles
 from turnwise.service.pools.log import NOWHERE, Log, PoolKey, Position
-from turnwise.service.pools.store import PoolStore
+from turnwise.service.pools.records import PoolRecords
 from turnwise.service.pools.workers import Workers
 
 pytestmark = pytest.mark.anyio
@@ -55,7 +55,7 @@ async def log_has(redis: Redis, entries: int) -> None:
 
 @pytest.fixture
 def short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "CHUNK", 3)
+    monkeypatch.setattr(records, "CHUNK", 3)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ async def test_an_upload_of_many_chunks_is_one_version(start: StartReplica, redi
     assert len(await chunks_of(redis)) == 4
     assert await expiring(redis) == 0
     two = await start(ready=True)
-    assert two.view().candidates() == candidates
+    assert two.view().contents.candidates() == candidates
 
 
 async def test_progress_counts_distinct_texts(start: StartReplica) -> None:
@@ -102,7 +102,7 @@ async def test_staged_chunks_that_are_not_committed_are_invisible_and_expire(
         raise asyncio.CancelledError
 
     one = await with_pool(start)
-    monkeypatch.setattr(PoolStore, "commit", die)
+    monkeypatch.setattr(PoolRecords, "commit", die)
     with pytest.raises(asyncio.CancelledError):
         await one.upsert(*map(str, range(10)))
     assert len(await chunks_of(redis)) == await expiring(redis) == 4
@@ -138,10 +138,10 @@ async def test_staged_chunks_that_expired_are_staged_again(
     start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await with_pool(start)
-    stage = PoolStore.stage
+    stage = PoolRecords.stage
     staged = 0
 
-    async def stage_and_lose(self: PoolStore, *args: object) -> object:
+    async def stage_and_lose(self: PoolRecords, *args: object) -> object:
         nonlocal staged
         entry = await stage(self, *args)  # type: ignore[arg-type]
         staged += 1
@@ -149,7 +149,7 @@ async def test_staged_chunks_that_expired_are_staged_again(
             await redis.unlink(*await chunks_of(redis))
         return entry
 
-    monkeypatch.setattr(PoolStore, "stage", stage_and_lose)
+    monkeypatch.setattr(PoolRecords, "stage", stage_and_lose)
     await one.upsert("1", "2")
     assert (staged, one.version()) == (2, 1)
     two = await start(ready=True)
@@ -196,18 +196,18 @@ async def test_a_pool_that_is_folded_while_it_is_dropped_leaves_no_chunk(
     one = await with_pool(start)
     for number in range(entries):
         await one.upsert(f"Reply {number}.")
-    candidates = one.view().candidates()
+    candidates = one.view().contents.candidates()
     edit = Edit(candidates, np.zeros((len(candidates), 32), np.float16))
-    drop, outcomes = PoolStore.drop, list[str]()
+    drop, outcomes = PoolRecords.drop, list[str]()
 
-    async def fold_first(self: PoolStore, key: PoolKey, log: Log) -> str:
+    async def fold_first(self: PoolRecords, key: PoolKey, log: Log) -> str:
         if not outcomes:
             staged = replace(await self.stage(key, edit), stamp=log.position.stamp)
             assert await self.fold(key, log, staged) == "ok"
         outcomes.append(await drop(self, key, log))
         return outcomes[-1]
 
-    monkeypatch.setattr(PoolStore, "drop", fold_first)
+    monkeypatch.setattr(PoolRecords, "drop", fold_first)
     await one.pools.drop("n", "p")
     assert outcomes == ["conflict", "ok"]
     assert len(await chunks_of(redis)) == await expiring(redis) == entries
@@ -216,10 +216,10 @@ async def test_a_pool_that_is_folded_while_it_is_dropped_leaves_no_chunk(
 async def test_a_fold_that_fails_changes_nothing(
     start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fold = PoolStore.fold
+    fold = PoolRecords.fold
     found: list[object] = []
 
-    async def fail(self: PoolStore, *args: object) -> str:
+    async def fail(self: PoolRecords, *args: object) -> str:
         log, stored = await redis.lrange(LOG, 0, -1), await redis.hget(META, "stored")
         await redis.hset(META, "stored", "no number")
         with pytest.raises(ResponseError, match="not an integer"):
@@ -231,7 +231,7 @@ async def test_a_fold_that_fails_changes_nothing(
 
     one = await start()
     await edited(one, 12)
-    monkeypatch.setattr(PoolStore, "fold", fail)
+    monkeypatch.setattr(PoolRecords, "fold", fail)
     monkeypatch.setattr(upkeep, "_MIN_ENTRIES", 5)
     await until(lambda: len(found) == 3)
     assert found == [True, b"0", 1]
@@ -242,13 +242,13 @@ async def test_edits_during_a_fold_stay(
 ) -> None:
     one = await start()
     await edited(one, 12)
-    fold = PoolStore.fold
+    fold = PoolRecords.fold
 
-    async def edit_first(self: PoolStore, *args: object) -> object:
+    async def edit_first(self: PoolRecords, *args: object) -> object:
         await one.upsert("Meanwhile.")
         return await fold(self, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(PoolStore, "fold", edit_first)
+    monkeypatch.setattr(PoolRecords, "fold", edit_first)
     monkeypatch.setattr(upkeep, "_MIN_ENTRIES", 5)
     await log_has(redis, 2)
     two = await start(ready=True)
@@ -349,6 +349,7 @@ async def test_a_damaged_pool_is_reported_and_can_be_dropped(
     await two.pools.drop("n", "p")
     await two.create()
     await two.upsert("Again.")
+    await one.find()  # which reads it anew if a poll found no pool of this name
     await until(lambda: one.follows(two))
 
 
@@ -357,18 +358,18 @@ class Polls:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.polls = self.whole = 0
-        changes, read = Directory.changes, PoolStore.read
+        changes, read = Directory.changes, PoolRecords.read
 
         async def count_poll(directory: Directory) -> object:
             self.polls += 1
             return await changes(directory)
 
-        async def count_read(store: PoolStore, key: PoolKey, has: Position = NOWHERE) -> object:
+        async def count_read(pools: PoolRecords, key: PoolKey, has: Position = NOWHERE) -> object:
             self.whole += has == NOWHERE
-            return await read(store, key, has)
+            return await read(pools, key, has)
 
-        patch_store(monkeypatch, "changes", count_poll, Directory)
-        patch_store(monkeypatch, "read", count_read)
+        patch_records(monkeypatch, "changes", count_poll, Directory)
+        patch_records(monkeypatch, "read", count_read)
         monkeypatch.setattr(registry, "POLL_SECONDS", 0.01)
 
     async def some_more(self) -> None:
@@ -428,7 +429,7 @@ async def test_an_empty_pool_stays_ready_when_its_next_version_cannot_be_read(
     async def lost(*_: object) -> None:
         return None
 
-    monkeypatch.setattr(PoolStore, "chunk", lost)
+    monkeypatch.setattr(PoolRecords, "chunk", lost)
     counted = Polls(monkeypatch)
     await one.upsert("Lost.")
     await until(lambda: counted.whole > 0)
@@ -450,7 +451,7 @@ async def test_a_replica_is_behind_only_until_it_has_a_later_version(
     await edited(one, 3)
     two = await start(ready=True)
     with monkeypatch.context() as patched:
-        patched.setattr(PoolStore, "chunk", lost)
+        patched.setattr(PoolRecords, "chunk", lost)
         await one.upsert("Lost.")
         await until(lambda: behind(two) == 1)
     await one.upsert("Later.")
@@ -483,7 +484,7 @@ async def test_a_large_pool_gets_an_approximate_index_that_follows_edits(
     assert not info.exact
     assert info.recall_at_10 is not None
     assert info.recall_at_10 >= 0.99
-    query = one.view().vectors([some("Reply 7.")[0].id])[0]
+    query = (await one.view().vectors([some("Reply 7.")[0].id]))[0]
     assert (await one.view().search(query, 1))[0].candidate.text == "Reply 7."
     await one.remove("Reply 7.")
     added = Candidate("new", "Reply 7.")
@@ -527,16 +528,16 @@ async def test_an_index_build_does_not_restore_the_contents_of_a_dropped_pool(
     await one.pools.drop("n", "p")
     await one.create()
     await one.upsert("Another.")
-    after = pool.Pool._after
+    after = local.LocalPool._after
     building: list[asyncio.Task[None]] = []
 
-    async def build_meanwhile(self: pool.Pool, *args: Any) -> Contents:  # noqa: ANN401
+    async def build_meanwhile(self: local.LocalPool, *args: Any) -> Contents:  # noqa: ANN401
         if not building:
             building.append(asyncio.create_task(self.replace_index(lambda contents: contents, 0)))
             await asyncio.sleep(0)
         return await after(self, *args)
 
-    monkeypatch.setattr(pool.Pool, "_after", build_meanwhile)
+    monkeypatch.setattr(local.LocalPool, "_after", build_meanwhile)
     await two.pools.load("n", "p")
     await building[0]
     assert two.contents() == one.contents()
@@ -546,16 +547,16 @@ async def test_progress_of_reading_and_indexing_is_reported(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reported: list[float | None] = []
-    tell = pool.Pool.set_progress
+    tell = local.LocalPool.set_progress
 
-    def listen(self: pool.Pool, progress: float | None) -> None:
+    def listen(self: local.LocalPool, progress: float | None) -> None:
         tell(self, progress)
         reported.append(self.info().progress)
 
     one = await with_pool(start)
-    monkeypatch.setattr(store, "CHUNK", 100)
+    monkeypatch.setattr(records, "CHUNK", 100)
     await one.upsert(*(f"Reply {number}." for number in range(1100)))
-    monkeypatch.setattr(pool.Pool, "set_progress", listen)
+    monkeypatch.setattr(local.LocalPool, "set_progress", listen)
     monkeypatch.setattr(ivf, "_SLICE", 550)
     two = await start(exact_limit=1000)
     await until(lambda: two.info().index == "ivf")
@@ -590,8 +591,8 @@ async def test_a_large_pool_that_was_read_is_left_out_of_full_collections(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frozen: list[int] = []
-    monkeypatch.setattr(pool, "gc", SimpleNamespace(freeze=lambda: frozen.append(1)))
-    monkeypatch.setattr(pool, "_FROZEN", 3)
+    monkeypatch.setattr(local, "gc", SimpleNamespace(freeze=lambda: frozen.append(1)))
+    monkeypatch.setattr(local, "_FROZEN", 3)
     await with_pool(start, *map(str, range(5)))
     assert frozen == []
     await start(ready=True)

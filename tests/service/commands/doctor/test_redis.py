@@ -74,7 +74,7 @@ async def test_a_user_that_may_not_ask_serves_all_the_same(redis_server: RedisSe
         assert await Probe([redis], Metrics(), cluster=False)()
         (finding,) = await examine_redis(redis, cluster=False)
         assert (finding.grade, "INFO" in finding.found) == ("warn", True)
-        (finding,) = await examine_pools(redis, "of the model", pairwise=False)
+        (finding,) = await examine_pools(redis, "of the model", pairwise=False, engine=None)
         assert finding.found == "none"
 
 
@@ -83,7 +83,7 @@ async def test_a_user_that_does_not_reach_the_pools_is_a_failure(redis_server: R
     redis_server.command("ACL", "SETUSER", "app", "on", ">pw", "~app:*", "+@all")
     url = redis_server.url.replace("://", "://app:pw@")
     async with connect(url, cluster=False, timeout=5.0) as redis:
-        (finding,) = await examine_pools(redis, "of the model", pairwise=False)
+        (finding,) = await examine_pools(redis, "of the model", pairwise=False, engine=None)
     assert (finding.subject, finding.grade) == ("pools", "fail")
     assert "tw:*" in finding.advice
 

@@ -1,9 +1,12 @@
-"""One pool in Redis: a log of edits, and chunks of candidates beside it.
+"""The pools in Redis: of each a log of edits, and chunks of candidates beside it.
 
 The keys of a pool share a hash tag: `meta` (hash), `log` (list of entries), `chunk:NAME` (hash: the
-candidates, and their vectors by each model). Entry i of the log makes version base + 1 + i; a fold
-replaces the oldest entries by one. Each version has a random stamp, because a Redis that lost its
-last second of writes may use a version number twice.
+candidates, and their vectors by each model). Of a pool in a candidate store there is `meta` alone:
+it names the `store` and its `collection`, and is the one place that decides which one that is.
+
+Entry i of the log makes version base + 1 + i; a fold replaces the oldest entries by one. Each
+version has a random stamp, because a Redis that lost its last second of writes may use a version
+number twice.
 
 Staged chunks expire. The script that commits an entry removes the expiry of its chunks, so a
 version is written whole or not at all, and chunks that are never committed disappear.
@@ -23,19 +26,21 @@ from turnwise.service.pools.index import Float16
 from turnwise.service.pools.log import (
     NOWHERE,
     SETTINGS,
+    Collection,
     Entry,
     Head,
     Log,
     Outcome,
     PoolKey,
     Position,
+    StoredPool,
     Summary,
     pack_candidates,
     pack_settings,
     unpack_settings,
 )
 from turnwise.service.state.redis import Redis, redis_errors
-from turnwise.service.wire.fields import EncoderName
+from turnwise.service.wire.fields import EncoderName, StoreName
 from turnwise.service.wire.pools import PoolRequest
 
 CHUNK = 2000
@@ -48,33 +53,112 @@ _GRACE_SECONDS = 120
 _LOCK_SECONDS = 120
 
 
-class PoolStore(Commands):
+class PoolRecords(Commands):
     """Commands on pools; each raises StateUnavailable if Redis is unavailable."""
 
     def __init__(self, redis: Redis, metrics: Metrics, *, fingerprint: str) -> None:
         super().__init__(redis, metrics)
+        self.fingerprint = fingerprint
         self._field = f"vectors:{fingerprint}"
         self._readers = asyncio.Semaphore(_READERS)
 
     async def heads(self, keys: Sequence[PoolKey]) -> list[Head | None]:
         """Return the head of each pool's newest version, or None if there is no such pool."""
-        found = await self._metas(keys, "stamp", "encoder", *SETTINGS)
-        return [_head(*fields) for fields in found]
+        found = await self._metas(keys, *_HEAD)
+        return [_head(fields) for fields in found]
 
     async def summaries(self, keys: Sequence[PoolKey]) -> list[Summary | None]:
         """Return a summary of each pool, or None if there is no such pool."""
-        fields = ("version", "size", "bytes", "stored", "created_at", "encoder", *SETTINGS)
+        fields = ("version", "size", "bytes", "stored", "created_at", *_HEAD)
         return [_summary(found) for found in await self._metas(keys, *fields)]
 
-    async def create(self, key: PoolKey, request: PoolRequest) -> tuple[str, EncoderName]:
-        """Create a pool, or change settings of an existing one; return its incarnation and encoder.
+    async def create(
+        self, key: PoolKey, request: PoolRequest, collection: Collection | None = None
+    ) -> tuple[str, Head]:
+        """Create a pool, or change settings of an existing one; return its incarnation and head.
 
-        An existing pool that has another encoder than the one requested does not change.
+        An existing pool whose encoder or store is not the one requested does not change.
+
+        Args:
+            key: The pool.
+            request: Its settings, encoder and store.
+            collection: The new, empty collection of a new pool in a candidate store.
         """
-        settings = pack_settings(request)
-        arguments = [secrets.token_hex(8), time(), request.encoder or "", *settings]
-        incarnation, found = await self._run("pool_write", "create", _keys(key), arguments)
-        return incarnation.decode(), _encoder_name(found)
+        made = [collection.name, collection.fingerprint] if collection else ["", ""]
+        arguments = [
+            secrets.token_hex(8), time(), request.encoder or "", request.store or "", *made,
+            *pack_settings(request),
+        ]  # fmt: skip
+        incarnation, *found = await self._run("pool_write", "create", _keys(key), arguments)
+        head = _head(found)
+        assert head  # noqa: S101 - the script made the pool
+        return incarnation.decode(), head
+
+    async def stored(self, key: PoolKey) -> StoredPool | None:
+        """Return a pool in a candidate store; None if there is no such pool, or no store has it."""
+        fields = (
+            "incarnation", "version", "size", "created_at",
+            "collection", "fingerprint", "width", "recall", "measured", *_HEAD,
+        )  # fmt: skip
+        (found,) = await self._metas([key], *fields)
+        incarnation, version, size, created_at, name, fingerprint, width, recall, measured = [
+            field and field.decode() for field in found[:9]
+        ]
+        head = _head(found[9:])
+        if not (head and incarnation and version and created_at and name and fingerprint):
+            return None
+        return StoredPool(
+            head,
+            Position(incarnation, int(version), head.stamp),
+            int(size or 0),
+            float(created_at),
+            Collection(
+                name,
+                fingerprint,
+                width=int(width) if width else None,
+                recall=float(recall) if recall else None,
+                measured=int(measured or 0),
+            ),
+        )
+
+    async def count_edit(self, key: PoolKey, collection: str, size: int) -> int | None:
+        """Count an edit of a pool in a candidate store; return its version.
+
+        Returns None if the pool is in another collection now, or was deleted.
+        """
+        arguments = [collection, secrets.token_hex(8), size]
+        version = await self._run("pool_write", "count_edit", [_key(key, "meta")], arguments)
+        return int(version) or None
+
+    async def note_recall(self, key: PoolKey, collection: Collection) -> None:
+        """Note what was measured of a collection, unless the pool is in another one now."""
+        arguments = [
+            collection.name, collection.width or "", collection.recall or "", collection.measured,
+            secrets.token_hex(8),
+        ]  # fmt: skip
+        await self._run("pool_write", "note_recall", [_key(key, "meta")], arguments)
+
+    async def move(
+        self, key: PoolKey, read: Position, log: Log | None, *, store: StoreName,
+        collection: Collection, size: int,
+    ) -> bool:  # fmt: skip
+        """Let a pool stand for another collection, if it has not changed since it was read.
+
+        Args:
+            key: The pool.
+            read: The version that the collection holds.
+            log: Its whole log if it was a local pool; its chunks expire.
+            store: The candidate store with the collection.
+            collection: The collection.
+            size: Number of candidates in it.
+        """
+        chunks = [name for entry in log.entries for name in entry.chunks] if log else []
+        keys = [*_keys(key), *(_chunk(key, name) for name in chunks)]
+        arguments = [
+            read.incarnation, read.stamp, _first_chunk(log), secrets.token_hex(8), store,
+            collection.name, collection.fingerprint, size, _GRACE_SECONDS,
+        ]  # fmt: skip
+        return await self._mutate("move", keys, arguments) == "ok"
 
     async def read(self, key: PoolKey, has: Position = NOWHERE) -> Log | None:
         """Return the log from a reader's position on, or None if there is no such pool."""
@@ -153,8 +237,11 @@ class PoolStore(Commands):
         ]
         return await self._mutate("fold", keys, arguments)
 
-    async def lock_fold(self, key: PoolKey) -> bool:
-        """Return whether this replica got the lock for folding, which expires after a while."""
+    async def lock_upkeep(self, key: PoolKey) -> bool:
+        """Return whether this replica got the lock for work that only one of them need do.
+
+        It expires after a while.
+        """
         lock = _key(key, "fold")
         set_lock = lambda: self._redis.set(lock, b"", nx=True, ex=_LOCK_SECONDS)  # noqa: E731
         return bool(await self._do("pool_write", set_lock))
@@ -163,8 +250,7 @@ class PoolStore(Commands):
         """Delete a pool whose log was read from its start, if it has not changed since."""
         chunks = [name for entry in log.entries for name in entry.chunks]
         keys = [*_keys(key), *(_chunk(key, name) for name in chunks)]
-        first = next(iter(log.entries[0].chunks), "") if log.entries else ""
-        arguments = [log.position.incarnation, log.position.stamp, first]
+        arguments = [log.position.incarnation, log.position.stamp, _first_chunk(log)]
         return await self._mutate("drop", keys, arguments)
 
     async def _metas(self, keys: Sequence[PoolKey], *fields: str) -> list[list[bytes | None]]:
@@ -191,25 +277,35 @@ class PoolStore(Commands):
         return outcome
 
 
-def _head(stamp: bytes | None, encoder: bytes | None, *settings: bytes | None) -> Head | None:
+def _first_chunk(log: Log | None) -> str:
+    return next(iter(log.entries[0].chunks), "") if log and log.entries else ""
+
+
+_HEAD = ("stamp", "encoder", "store", *SETTINGS)
+
+
+def _head(found: Sequence[bytes | None]) -> Head | None:
+    stamp, encoder, store, *settings = found
     if stamp is None:
         return None
-    return Head(stamp.decode(), unpack_settings(settings), _encoder_name(encoder))
+    return Head(
+        stamp.decode(),
+        unpack_settings(settings),
+        cast(EncoderName, encoder.decode() if encoder else "default"),
+        cast(StoreName, store.decode() if store else "local"),
+    )
 
 
 def _summary(found: list[bytes | None]) -> Summary | None:
-    version, size, in_bytes, stored, created_at, encoder, *settings = found
-    if version is None or stored is None or created_at is None:
+    version, size, in_bytes, stored, created_at, *rest = found
+    head = _head(rest)
+    if version is None or stored is None or created_at is None or head is None:
         return None
     # Version 0.1 wrote no size. It stored at least as many candidates.
     return Summary(
-        int(version), int(size or stored), int(in_bytes or 0), unpack_settings(settings),
-        float(created_at), _encoder_name(encoder),
+        int(version), int(size or stored), int(in_bytes or 0), head.settings,
+        float(created_at), head.encoder_name, head.store_name,
     )  # fmt: skip
-
-
-def _encoder_name(stored: bytes | None) -> EncoderName:
-    return cast(EncoderName, stored.decode()) if stored else "default"
 
 
 def _key(key: PoolKey, name: str) -> str:

@@ -1,0 +1,40 @@
+"""New collections of a candidate store, to which a pool is then pointed."""
+
+import re
+import secrets
+from collections.abc import AsyncIterable
+from contextlib import suppress
+
+from turnwise.service.errors import StoreUnavailable
+from turnwise.service.pools.encoding import PoolEncoder
+from turnwise.service.pools.log import Collection, PoolKey
+from turnwise.service.pools.stores import CandidateStore
+from turnwise.service.pools.stores.store import SCANNED
+from turnwise.service.pools.view import Batch
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9]")
+
+
+async def empty_collection(key: PoolKey, store: CandidateStore, encoder: PoolEncoder) -> Collection:
+    """Return a new collection, by whose name operators recognise the pool."""
+    name = "_".join(_UNSAFE.sub("_", part)[:64] for part in key)
+    collection = Collection(f"turnwise_{name}_{secrets.token_hex(8)}", encoder.fingerprint)
+    await store.create(collection.name, encoder.dimension)
+    return collection
+
+
+async def filled_collection(
+    key: PoolKey, store: CandidateStore, encoder: PoolEncoder, batches: AsyncIterable[Batch]
+) -> Collection:
+    """Return a new collection with these candidates; none is left if that fails."""
+    collection = await empty_collection(key, store, encoder)
+    try:
+        async for candidates, vectors in batches:
+            for start in range(0, len(candidates), SCANNED):
+                some = slice(start, start + SCANNED)
+                await store.upsert(collection.name, candidates[some], vectors[some])
+    except BaseException:
+        with suppress(StoreUnavailable):
+            await store.drop(collection.name)
+        raise
+    return collection

@@ -1,0 +1,83 @@
+"""Metadata as strings that any engine can match exactly, and as values that it can compare.
+
+An engine has its own idea of nested objects, of lists, and of whether `true` is 1. So a candidate
+is stored with its facets: a string for each path that has a value, and one for each path and value.
+A condition on equal values then asks for one of some strings.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from turnwise.service.pools.filter import Among, Exists, Value
+
+_LONGEST = 120
+"""Bytes of a facet; a longer one is replaced by its digest."""
+_LARGEST = 2**53
+"""Larger integers are compared as floats."""
+
+
+class Facets(NamedTuple):
+    """What a candidate is found by.
+
+    Attributes:
+        strings: A string for each path, and for each path with a value.
+        comparable: The numbers and strings at each path, by the string of the path.
+    """
+
+    strings: list[str]
+    comparable: dict[str, list[str | float]]
+
+
+def facets(metadata: Mapping[str, Any]) -> Facets:
+    """Return the facets of a candidate's metadata."""
+    strings: dict[str, None] = {}
+    comparable: dict[str, list[str | float]] = {}
+    for path, value in _leaves(metadata, ()):
+        at = path_facet(path)
+        strings[at] = None
+        if isinstance(value, dict):
+            continue
+        strings[_value_facet(at, value)] = None
+        if isinstance(value, int) and abs(value) > _LARGEST:
+            value = float(value)
+        if isinstance(value, str | int | float) and not isinstance(value, bool):
+            comparable.setdefault(at, []).append(value)
+    return Facets(list(strings), comparable)
+
+
+def path_facet(path: tuple[str, ...]) -> str:
+    """Return the string that says that there is a value at a path."""
+    return _short(json.dumps(path, separators=(",", ":")))
+
+
+def wanted_facets(condition: Among | Exists) -> list[str]:
+    """Return the strings of which a candidate must have one, so that a condition holds."""
+    at = path_facet(condition.path)
+    if isinstance(condition, Exists):
+        return [at]
+    return [_value_facet(at, value) for value in condition.wanted]
+
+
+def _leaves(found: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield each path with each value at it, as `values_at` finds them."""
+    if isinstance(found, list):
+        for item in found:
+            yield from _leaves(item, path)
+        return
+    if path:
+        yield path, found
+    if isinstance(found, dict):
+        for name, inner in found.items():
+            yield from _leaves(inner, (*path, name))
+
+
+def _value_facet(at: str, value: Value) -> str:
+    if isinstance(value, float) and value.is_integer():  # 1.0 equals 1
+        value = int(value)
+    return _short(f"{at}={json.dumps(value)}")
+
+
+def _short(facet: str) -> str:
+    return facet if len(facet) <= _LONGEST else hashlib.sha256(facet.encode()).hexdigest()

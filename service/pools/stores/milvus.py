@@ -1,0 +1,219 @@
+"""Milvus as a candidate store: https://milvus.io, tried with 2.3.5.
+
+A collection has the columns `id`, `text`, `metadata` (JSON as a string, which keeps it as it is),
+`facets` (JSON: see `facets`) and `vector`, with an HNSW index for inner products. An edit is
+acknowledged when Milvus has it in its log; searches see it within a second. `fetch`, `scan` and
+`count` wait until they see it.
+"""
+
+import json
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+from urllib.parse import SplitResult
+
+import numpy as np
+from pymilvus import AsyncMilvusClient, DataType, MilvusClient, MilvusException
+
+from turnwise.models.arrays import Float32
+from turnwise.service.observe.metrics import Metrics, StoreOperation
+from turnwise.service.pools.candidate import Candidate
+from turnwise.service.pools.filter import Among, Combined, Condition, Exists, Within
+from turnwise.service.pools.index import Float16
+from turnwise.service.pools.stores.facets import facets, path_facet, wanted_facets
+from turnwise.service.pools.stores.store import SCANNED, Stored, store_errors
+from turnwise.service.wire.fields import StoreName
+
+_PORT = 19530
+_PREFIX = "turnwise_"
+_LINKS, _BUILD_WIDTH = 16, 200
+"""`M` and `efConstruction` of HNSW."""
+_SECONDS = 5.0
+"""Seconds that a call may take; a request's own deadline may be shorter."""
+_LONG_SECONDS = 60.0
+"""The same for what creates, writes or counts much."""
+_ID_BYTES, _TEXT_BYTES, _METADATA_BYTES = 512, 8000, 16_384
+_ITEMS = 4
+"""Values of a list that a range compares in Milvus; it finds longer lists, and they are checked."""
+_COLUMNS = ["id", "text", "metadata", "vector"]
+_COMPARISONS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+_ALL, _NONE = 'id != ""', 'id == ""'
+
+logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # each failure is raised as well
+
+
+class Milvus:
+    """A `CandidateStore` in Milvus."""
+
+    name: StoreName = "milvus"
+    deepest = 16_384
+
+    def __init__(self, url: SplitResult, metrics: Metrics) -> None:
+        scheme = "https" if url.scheme == "milvuss" else "http"
+        self._uri = f"{scheme}://{url.hostname}:{url.port or _PORT}"
+        self._token = f"{url.username or ''}:{url.password or ''}".strip(":")
+        self._metrics = metrics
+        self._opened: AsyncMilvusClient | None = None
+
+    async def create(self, collection: str, dimension: int) -> None:
+        """Create an empty collection with its index, ready to be searched."""
+        schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
+        schema.add_field("id", DataType.VARCHAR, is_primary=True, max_length=_ID_BYTES)
+        schema.add_field("text", DataType.VARCHAR, max_length=_TEXT_BYTES)
+        schema.add_field("metadata", DataType.VARCHAR, max_length=_METADATA_BYTES)
+        schema.add_field("facets", DataType.JSON)
+        schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dimension)
+        index = MilvusClient.prepare_index_params()
+        parameters = {"M": _LINKS, "efConstruction": _BUILD_WIDTH}
+        index.add_index("vector", index_type="HNSW", metric_type="IP", params=parameters)
+        await self._call(
+            "create", "create_collection", collection, schema=schema, index_params=index,
+            timeout=_LONG_SECONDS,
+        )  # fmt: skip
+
+    async def drop(self, collection: str) -> None:
+        """Delete a collection, if there is one."""
+        await self._call("drop", "drop_collection", collection, timeout=_LONG_SECONDS)
+
+    async def upsert(
+        self, collection: str, candidates: Sequence[Candidate], vectors: Float16
+    ) -> None:
+        """Write candidates into Milvus's log."""
+        rows = [
+            _row(candidate, vector)
+            for candidate, vector in zip(candidates, vectors.astype(np.float32), strict=True)
+        ]
+        await self._call("upsert", "upsert", collection, rows, timeout=_LONG_SECONDS)
+
+    async def remove(self, collection: str, ids: Sequence[str]) -> None:
+        """Write deletions into Milvus's log."""
+        await self._call("remove", "delete", collection, ids=list(ids), timeout=_LONG_SECONDS)
+
+    async def search(
+        self, collection: str, query: Float32, k: int, width: int, where: Condition | None
+    ) -> list[Stored]:
+        """Search the index; see `CandidateStore`."""
+        (found,) = await self._call(
+            "search", "search", collection, [query], limit=k,
+            filter=expression(where, loose=True) if where else "",
+            output_fields=_COLUMNS, search_params={"params": {"ef": max(width, k)}},
+            consistency_level="Bounded", timeout=_SECONDS,
+        )  # fmt: skip
+        return [_stored(hit["entity"]) for hit in found]
+
+    async def fetch(self, collection: str, ids: Sequence[str]) -> dict[str, Stored]:
+        """Return what it has of some candidates."""
+        found: dict[str, Stored] = {}
+        for start in range(0, len(ids), SCANNED):
+            some = f"id in {json.dumps(list(ids[start : start + SCANNED]), ensure_ascii=False)}"
+            rows = await self._query("fetch", collection, some, _COLUMNS)
+            found |= {row["id"]: _stored(row) for row in rows}
+        return found
+
+    async def scan(self, collection: str) -> AsyncGenerator[list[Stored]]:
+        """Yield all candidates in batches, ordered by id."""
+        last = ""
+        while True:
+            after = f"id > {json.dumps(last, ensure_ascii=False)}"
+            rows = await self._query("scan", collection, after, _COLUMNS, limit=SCANNED)
+            if not rows:
+                return
+            yield [_stored(row) for row in rows]
+            last = max(row["id"] for row in rows)
+
+    async def count(self, collection: str) -> int:
+        """Return the number of candidates."""
+        (row,) = await self._query("count", collection, "", ["count(*)"])
+        return int(row["count(*)"])
+
+    async def collections(self) -> list[str]:
+        """Return the names of all collections that Turnwise made."""
+        names = await self._call("ping", "list_collections", timeout=_SECONDS)
+        return sorted(name for name in names if name.startswith(_PREFIX))
+
+    async def ping(self) -> None:
+        """Ask for its version."""
+        await self._call("ping", "get_server_version", timeout=_SECONDS)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._opened:
+            await self._opened.close()
+
+    async def _query(
+        self,
+        operation: StoreOperation,
+        collection: str,
+        where: str,
+        columns: list[str],
+        **given: int,
+    ) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = await self._call(
+            operation, "query", collection, filter=where, output_fields=columns,
+            consistency_level="Strong", timeout=_LONG_SECONDS, **given,
+        )  # fmt: skip
+        return rows
+
+    async def _call(self, operation: StoreOperation, method: str, *args: Any, **given: Any) -> Any:  # noqa: ANN401
+        with store_errors(self._metrics, self.name, operation, MilvusException):
+            if self._opened is None:  # in the loop that uses it
+                self._opened = AsyncMilvusClient(self._uri, token=self._token)
+            return await getattr(self._opened, method)(*args, **given)
+
+
+def _row(candidate: Candidate, vector: Float32) -> dict[str, Any]:
+    strings, comparable = facets(candidate.metadata)
+    return {
+        "id": candidate.id,
+        "text": candidate.text,
+        "metadata": json.dumps(candidate.metadata),
+        "facets": {
+            "strings": strings,
+            "values": {at: values[:_ITEMS] for at, values in comparable.items()},
+            "long": [at for at, values in comparable.items() if len(values) > _ITEMS],
+        },
+        "vector": vector,
+    }
+
+
+def _stored(row: dict[str, Any]) -> Stored:
+    candidate = Candidate(row["id"], row["text"], json.loads(row["metadata"]))
+    return Stored(candidate, np.array(row["vector"], np.float16))
+
+
+def expression(condition: Condition, *, loose: bool) -> str:
+    """Return a condition as a boolean expression of Milvus.
+
+    Args:
+        condition: The condition.
+        loose: Whether the expression may hold for more candidates than the condition; otherwise it
+            may hold for fewer.
+    """
+    match condition:
+        case Combined(how, parts):
+            inner = [expression(part, loose=loose is (how != "none")) for part in parts]
+            joined = (" and " if how == "all" else " or ").join(inner)
+            return f"not ({joined})" if how == "none" else f"({joined})"
+        case Among() | Exists():
+            return _contains("strings", wanted_facets(condition))
+        case Within(path, bounds):
+            at = path_facet(path)
+            items = [f"facets[{_text('values')}][{_text(at)}][{place}]" for place in range(_ITEMS)]
+            inner = [
+                " and ".join(
+                    f"{item} {_COMPARISONS[name]} {_text(b)}" for name, b in bounds.items()
+                )
+                for item in items
+            ]
+            maybe = [_contains("long", [at])] if loose else []
+            return "(" + " or ".join([f"({each})" for each in inner] + maybe) + ")"
+    return _ALL if loose else _NONE
+
+
+def _contains(field: str, wanted: Sequence[str]) -> str:
+    values = ", ".join(map(_text, wanted))
+    return f"json_contains_any(facets[{_text(field)}], [{values}])"
+
+
+def _text(value: str | float) -> str:
+    return json.dumps(value, ensure_ascii=False)

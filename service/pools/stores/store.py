@@ -1,0 +1,115 @@
+"""What a candidate store does for pools."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager
+from time import perf_counter
+from typing import NamedTuple, Protocol
+
+from turnwise.models.arrays import Float32
+from turnwise.service.errors import ServiceError, StoreUnavailable
+from turnwise.service.observe.metrics import Metrics, StoreOperation
+from turnwise.service.pools.candidate import Candidate
+from turnwise.service.pools.filter import Condition
+from turnwise.service.pools.index import Float16
+from turnwise.service.wire.fields import StoreName
+
+SCANNED = 1000
+"""Candidates of a batch that is scanned or written: 1.6 MB with the default model."""
+
+
+class Stored(NamedTuple):
+    """A candidate and its vector (d,), as a store keeps them."""
+
+    candidate: Candidate
+    vector: Float16
+
+
+class CandidateStore(Protocol):
+    """Keeps collections of candidates; each method raises StoreUnavailable if it is away.
+
+    A collection holds candidates with distinct ids, and vectors of one model.
+    """
+
+    name: StoreName
+
+    async def create(self, collection: str, dimension: int) -> None:
+        """Create an empty collection for vectors of length d."""
+
+    async def drop(self, collection: str) -> None:
+        """Delete a collection, if there is one."""
+
+    async def upsert(
+        self, collection: str, candidates: Sequence[Candidate], vectors: Float16
+    ) -> None:
+        """Add or replace at most `SCANNED` candidates with their vectors (n, d)."""
+
+    async def remove(self, collection: str, ids: Sequence[str]) -> None:
+        """Remove candidates; ignore ids that the collection lacks."""
+
+    async def search(
+        self, collection: str, query: Float32, k: int, width: int, where: Condition | None
+    ) -> list[Stored]:
+        """Return about the k candidates with the largest inner products, in any order.
+
+        They contain those of the best k that the condition holds for, and may contain others.
+
+        Args:
+            collection: Name of the collection.
+            query: (d,).
+            k: Number of candidates, at most `deepest`.
+            width: Candidates that an approximate index looks at (`ef`).
+            where: Leaves out candidates that it does not hold for, but need not leave out all.
+        """
+
+    @property
+    def deepest(self) -> int:
+        """Most candidates that one search returns."""
+
+    async def fetch(self, collection: str, ids: Sequence[str]) -> dict[str, Stored]:
+        """Return the candidates with these ids that it has, after all edits so far."""
+
+    def scan(self, collection: str) -> AsyncGenerator[list[Stored]]:
+        """Yield all candidates in batches, after all edits so far."""
+
+    async def count(self, collection: str) -> int:
+        """Return the number of candidates, after all edits so far."""
+
+    async def collections(self) -> list[str]:
+        """Return the names of all collections that Turnwise made."""
+
+    async def ping(self) -> None:
+        """Return if the store answers."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+
+@contextmanager
+def store_errors(
+    metrics: Metrics, store: StoreName, operation: StoreOperation, *away: type[Exception]
+) -> Iterator[None]:
+    """Measure a call, and raise its failure as StoreUnavailable.
+
+    Args:
+        metrics: Gets the seconds and the result.
+        store: Name of the store.
+        operation: What the call does.
+        away: Errors of the store's client.
+    """
+    begin, result = perf_counter(), "failed"
+    try:
+        yield
+        result = "ok"
+    except ServiceError:
+        raise
+    except asyncio.CancelledError:
+        result = "cancelled"
+        raise
+    except away as error:
+        result = "unavailable"
+        why = " ".join(str(error).split())[:300]
+        raise StoreUnavailable(f"{store} does not do its work: {why}") from error
+    finally:
+        seconds = perf_counter() - begin
+        metrics.store_seconds.labels(store, operation, result).observe(seconds)

@@ -1,0 +1,453 @@
+"""What holds for pools wherever their candidates are: the same tests for every candidate store."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from qdrant_client import AsyncQdrantClient
+
+from tests.service.milvus import MilvusServer
+from tests.service.pools.conftest import Replica, StartReplica, some
+from tests.waiting import PATIENCE, until
+from turnwise.models.arrays import Float32
+from turnwise.service.commands.doctor.pools import examine_pools
+from turnwise.service.errors import (
+    CandidateNotFound,
+    Conflict,
+    InvalidRequest,
+    PoolNotFound,
+    PoolNotReady,
+    StoreUnavailable,
+)
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools import Candidate, Filter, read_snapshot, remote, write_snapshot
+from turnwise.service.pools.stores import CandidateStore, connect_store
+from turnwise.service.pools.stores.qdrant import Qdrant
+from turnwise.service.state.redis import Redis
+from turnwise.service.wire.fields import StoreName
+from turnwise.service.wire.pools import PoolRequest
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.filterwarnings("ignore:.*(local|Local).*Qdrant.*|Local mode:UserWarning"),
+]
+
+StartWith = Callable[..., Awaitable[Replica]]
+ENGINES = ("milvus", "qdrant")
+
+
+@pytest.fixture
+def connected(
+    engine: StoreName, request: pytest.FixtureRequest
+) -> Callable[[], CandidateStore | None]:
+    """Returns the store of a replica; those of Qdrant share the client, which holds the data."""
+    if engine == "local":
+        return lambda: None
+    if engine == "qdrant":
+        client = AsyncQdrantClient(":memory:")
+        return lambda: Qdrant(client, Metrics())
+    server: MilvusServer = request.getfixturevalue("milvus_server")
+    return lambda: connect_store(server.url, Metrics())
+
+
+@pytest.fixture
+async def start_with(
+    start: StartReplica, connected: Callable[[], CandidateStore | None]
+) -> AsyncIterator[StartWith]:
+    """Starts replicas with the engine of the test, and removes what they made in it."""
+    stores: list[CandidateStore] = []
+    made: list[str] = []
+
+    async def start_with(**given: Any) -> Replica:  # noqa: ANN401
+        store = connected()
+        if store:
+            stores.append(store)
+            create = store.create
+
+            async def recorded(collection: str, dimension: int) -> None:
+                made.append(collection)
+                await create(collection, dimension)
+
+            store.create = recorded  # type: ignore[method-assign]
+        return await start(store=store, **given)
+
+    yield start_with
+    for collection in made:
+        with suppress(StoreUnavailable):
+            await stores[0].drop(collection)
+    for store in stores:
+        await store.close()
+
+
+async def with_pool(start_with: StartWith, engine: StoreName, *texts: str) -> Replica:
+    replica = await start_with()
+    await replica.pools.create("n", "p", PoolRequest(store=engine))
+    await replica.upsert(*texts)
+    return replica
+
+
+async def searched(
+    replica: Replica, query: Float32, k: int, where: Filter | None = None
+) -> list[str]:
+    view = await replica.pools.found_view("n", "p")
+    return [hit.candidate.id for hit in await view.search(query, k, where)]
+
+
+async def seen(check: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until an engine shows what it has acknowledged."""
+    async with asyncio.timeout(PATIENCE):
+        while not await check():
+            await asyncio.sleep(0.02)
+
+
+def query_of(replica: Replica, seed: int = 0) -> Float32:
+    query = np.random.default_rng(seed).standard_normal(replica.encoder.dimension)
+    return query.astype(np.float32)
+
+
+every_store = pytest.mark.parametrize("engine", ["local", *ENGINES])
+every_engine = pytest.mark.parametrize("engine", ENGINES)
+
+
+@every_store
+async def test_search_returns_the_exact_scores_best_first(
+    start_with: StartWith, engine: StoreName
+) -> None:
+    replica = await with_pool(start_with, engine, *(f"Reply {n}." for n in range(40)))
+    query, ids = query_of(replica), [one.id for one in some(*(f"Reply {n}." for n in range(40)))]
+    await seen(lambda: _finds(replica, query, 40))
+    view = await replica.pools.found_view("n", "p")
+    vectors = (await view.vectors(ids)).astype(np.float64)
+    scores = dict(zip(ids, vectors @ query.astype(np.float64), strict=True))
+    hits = await view.search(query, 7)
+    assert [hit.candidate.id for hit in hits] == sorted(ids, key=lambda one: -scores[one])[:7]
+    np.testing.assert_allclose(
+        [hit.score for hit in hits], [scores[hit.candidate.id] for hit in hits], atol=1e-5
+    )
+    info = replica.info()
+    assert (info.store, info.size, info.version, info.state) == (engine, 40, 1, "ready")
+    spread = await view.spread(query)
+    assert spread.candidates == 40
+    assert spread.mean == pytest.approx((vectors @ query).mean(), abs=1e-3)
+    assert spread.deviation == pytest.approx((vectors @ query).std(), rel=1e-3)
+    with pytest.raises(ValueError, match="finite"):
+        await view.search(np.full_like(query, np.nan), 1)
+
+
+async def _finds(replica: Replica, query: Float32, count: int) -> bool:
+    return len(await searched(replica, query, 100)) == count
+
+
+@every_store
+async def test_edits_count_what_they_change_and_every_replica_sees_them(
+    start_with: StartWith, engine: StoreName
+) -> None:
+    one = await with_pool(start_with, engine, "One.", "Two.")
+    two = await start_with()
+    changed = [Candidate("a", "Three.", {"n": 1}), *some("One.")]
+    edited = await one.upsert(*changed)
+    assert (edited.version, edited.upserted, edited.unchanged, edited.size) == (2, 1, 1, 3)
+    again = await one.upsert(*changed)
+    assert (again.version, again.upserted, again.unchanged) == (2, 0, 2)
+    other = await two.upsert(Candidate("a", "Three.", {"n": 1.5}))
+    assert (other.version, other.upserted, other.size) == (3, 1, 3)
+    removed = await one.pools.remove_many("n", "p", ["a", "nowhere", some("Two.")[0].id])
+    assert (removed.version, removed.removed, removed.missing, removed.size) == (4, 2, 1, 1)
+    with pytest.raises(CandidateNotFound):
+        await two.pools.remove("n", "p", "a")
+    await until(lambda: two.info().version == 4)
+    query = query_of(two)
+    await seen(lambda: _finds(two, query, 1))
+    assert await searched(two, query, 5) == [some("One.")[0].id]
+    with pytest.raises(CandidateNotFound):
+        await two.view().vectors(["a"])
+
+
+@every_store
+async def test_a_text_that_the_pool_has_is_not_encoded_again(
+    start_with: StartWith, engine: StoreName
+) -> None:
+    replica = await with_pool(start_with, engine, "One.", "Two.")
+    replica.encoder.candidates.clear()
+    await replica.upsert(Candidate(some("One.")[0].id, "One.", {"new": True}), *some("Three."))
+    assert replica.encoder.candidates == ["Three."]
+
+
+@every_store
+async def test_a_snapshot_is_restored_in_one_version(
+    start_with: StartWith, engine: StoreName, tmp_path: Path
+) -> None:
+    replica = await with_pool(start_with, engine, "One.", "Two.")
+    await replica.upsert(Candidate("m", "Three.", {"list": [1, {"x": None}], "big": 2**70}))
+    query, folder = query_of(replica), tmp_path / "s"
+    await seen(lambda: _finds(replica, query, 3))
+    await write_snapshot(replica.view(), folder, model="tiny", fingerprint="tiny")
+    written = read_snapshot(folder)
+    await replica.upsert("Four.", Candidate("m", "Changed."))
+    replica.encoder.candidates.clear()
+    restored = await replica.pools.restore("n", "p", written)
+    assert (restored.upserted, restored.unchanged, restored.size) == (1, 2, 3)
+    assert replica.encoder.candidates == []
+    await write_snapshot(replica.view(), tmp_path / "t", model="tiny", fingerprint="tiny")
+    after = read_snapshot(tmp_path / "t")
+    assert {c.id: c for c in after.candidates} == {c.id: c for c in written.candidates}
+
+
+@every_store
+async def test_a_dropped_pool_is_gone_everywhere(start_with: StartWith, engine: StoreName) -> None:
+    replica = await with_pool(start_with, engine, "One.")
+    other = await start_with()
+    assert (await other.find()).size == 1
+    await replica.pools.drop("n", "p")
+    await until(lambda: not other.knows())
+    with pytest.raises(PoolNotFound):
+        await replica.pools.found_view("n", "p")
+    await replica.pools.create("n", "p", PoolRequest(store=engine))
+    assert (await replica.find()).size == 0
+
+
+METADATA: list[dict[str, Any]] = [
+    {},
+    {"topic": "hotel", "price": 10},
+    {"topic": "taxi", "price": 20.5},
+    {"topic": ["hotel", "bus"], "price": [5, 100]},
+    {"price": [1, 2, 3, 4, 5, 60]},
+    {"price": "10"},
+    {"price": True},
+    {"flag": True},
+    {"flag": 1},
+    {"flag": 1.0},
+    {"note": None},
+    {"note": []},
+    {"place": {"city": "Rome", "near": [{"name": "station", "km": 1}, {"name": "port", "km": 9}]}},
+    {"place": {}},
+    {"place.city": "Rome"},
+    {"topic": 'say "no" \\ ünd\n'},
+    {"from": "2026-03-01"},
+    {"long": "x" * 500},
+]
+WHERES: list[dict[str, Any]] = [
+    {"topic": "hotel"},
+    {"topic": {"in": ["bus", "taxi", 7]}},
+    {"topic": {"not": "hotel"}},
+    {"topic": 'say "no" \\ ünd\n'},
+    {"price": {"gte": 10}},
+    {"price": {"gt": 5, "lt": 50}},
+    {"price": {"gte": "1"}},
+    {"price": {"lte": 10.0}},
+    {"none": [{"price": {"gt": 5, "lt": 50}}]},
+    {"none": [{"price": {"gt": 50}}, {"topic": "taxi"}]},
+    {"flag": True},
+    {"flag": 1},
+    {"note": None},
+    {"note": {"exists": True}},
+    {"place": {"exists": True}},
+    {"place": {"exists": False}},
+    {"place.city": "Rome"},
+    {"place.near.km": {"gt": 5, "lt": 10}},
+    {"place.near.km": {"gt": 1, "lt": 9}},
+    {"from": {"gte": "2026-01-01", "lt": "2027"}},
+    {"none": [{"from": {"gte": "2026-01-01"}}]},
+    {"long": "x" * 500},
+    {"any": [{"topic": "taxi"}, {"all": [{"price": {"lt": 50}}, {"topic": "hotel"}]}]},
+]
+
+
+@every_store
+async def test_a_filter_finds_what_it_matches(start_with: StartWith, engine: StoreName) -> None:
+    replica = await with_pool(start_with, engine)
+    candidates = [Candidate(str(n), f"Reply {n}.", each) for n, each in enumerate(METADATA)]
+    await replica.upsert(*candidates)
+    query = query_of(replica)
+    await seen(lambda: _finds(replica, query, len(candidates)))
+    for where in WHERES:
+        checked = Filter.checked(where)
+        wanted = {c.id for c in candidates if checked.matches(c.metadata)}
+        assert {*await searched(replica, query, len(candidates), checked)} == wanted, where
+        assert len(await searched(replica, query, 1, checked)) == min(1, len(wanted)), where
+
+
+_PLAIN = st.one_of(
+    st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from([0.5, 1.0]), st.text(max_size=3)
+)
+_NAMES = st.sampled_from(["a", "b", 'q"', "a.b"])
+_VALUES = st.recursive(
+    _PLAIN, lambda v: st.lists(v, max_size=5) | st.dictionaries(_NAMES, v, max_size=3), max_leaves=6
+)
+_BOUNDS = st.dictionaries(
+    st.sampled_from(["gt", "gte", "lt", "lte"]),
+    st.integers(-3, 3) | st.text(max_size=2),
+    min_size=1,
+)
+_CONDITIONS = st.one_of(
+    _PLAIN,
+    _BOUNDS,
+    st.lists(_PLAIN, min_size=1, max_size=3).map(lambda values: {"in": values}),
+    _PLAIN.map(lambda value: {"not": value}),
+    st.booleans().map(lambda value: {"exists": value}),
+)
+_FIELDS = st.dictionaries(
+    st.sampled_from(["a", "b", "a.b", 'q"']), _CONDITIONS, min_size=1, max_size=2
+)
+_WHERES = st.recursive(
+    _FIELDS,
+    lambda where: st.tuples(
+        st.sampled_from(["all", "any", "none"]), st.lists(where, min_size=1, max_size=2)
+    ).map(lambda part: {part[0]: part[1]}),
+    max_leaves=4,
+)
+
+
+@every_engine
+async def test_any_filter_finds_in_an_engine_what_it_matches(
+    start_with: StartWith, engine: StoreName
+) -> None:
+    replica = await with_pool(start_with, engine)
+    drawn: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
+
+    @given(
+        st.lists(st.dictionaries(_NAMES, _VALUES, max_size=3), min_size=12, max_size=12),
+        st.lists(_WHERES, min_size=12, max_size=12),
+    )
+    @settings(max_examples=6, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    def draw(metadata: list[dict[str, Any]], wheres: list[dict[str, Any]]) -> None:
+        drawn.append(({"metadata": metadata}, wheres))
+
+    draw()
+    metadata = [each for some_metadata, _ in drawn for each in some_metadata["metadata"]]
+    candidates = [Candidate(str(n), f"Reply {n % 9}.", each) for n, each in enumerate(metadata)]
+    await replica.upsert(*candidates)
+    query = query_of(replica)
+    await seen(lambda: _finds(replica, query, min(100, len(candidates))))
+    for where in [where for _, wheres in drawn for where in wheres]:
+        checked = Filter.checked(where)
+        wanted = {c.id for c in candidates if checked.matches(c.metadata)}
+        found = {*await searched(replica, query, len(candidates), checked)}
+        assert found == wanted, json.dumps(where)
+
+
+@every_engine
+async def test_a_pool_moves_while_it_is_edited(
+    start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await with_pool(start_with, "local", *(f"Reply {n}." for n in range(30)))
+    two = await start_with()
+    assert (await two.find()).store == "local"
+    held = two.view()
+    store = cast(CandidateStore, one.pools._store)
+    create = store.create
+
+    async def edit_meanwhile(*args: Any) -> None:  # noqa: ANN401
+        await create(*args)
+        await two.upsert("Late.", Candidate(some("Reply 1.")[0].id, "Changed."))
+        await two.remove("Reply 2.")
+
+    monkeypatch.setattr(store, "create", edit_meanwhile)
+    moved = await one.pools.move("n", "p", engine)
+    assert (moved.store, moved.version, moved.size) == (engine, 4, 30)
+    query = query_of(two)
+    assert len(await held.search(query, 100)) == 30  # what began before goes on
+    edited = await two.upsert("After.")  # before two has polled
+    assert (edited.version, edited.size) == (5, 31)
+    await seen(lambda: _finds(two, query, 31))
+    view = await two.pools.found_view("n", "p")
+    texts = {hit.candidate.text for hit in await view.search(query, 100)}
+    assert {"Late.", "Changed.", "After."} <= texts
+    assert not texts & {"Reply 1.", "Reply 2."}
+    with pytest.raises(Conflict, match=engine):
+        await one.pools.create("n", "p", PoolRequest(store="local"))
+
+
+@every_engine
+async def test_a_pool_of_another_model_says_so(start_with: StartWith, engine: StoreName) -> None:
+    one = await with_pool(start_with, engine, "One.")
+    other = await start_with(fingerprint="another")
+    assert (await other.find()).state == "other_model"
+    with pytest.raises(PoolNotReady, match="another model"):
+        await other.pools.found_view("n", "p")
+    with pytest.raises(PoolNotReady, match="another model"):
+        await other.upsert("Two.")
+    assert (await one.find()).state == "ready"
+
+
+@every_engine
+async def test_recall_is_measured_and_every_replica_searches_as_wide(
+    start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "_FEWEST", 50)
+    monkeypatch.setattr(remote, "_LAG_SECONDS", 1.0)
+    one = await with_pool(start_with, engine, *(f"Reply {n}." for n in range(60)))
+    two = await start_with()
+    await two.find()
+    await until(lambda: one.info().recall_at_10 is not None and two.info().width == 64)
+    assert (one.info().recall_at_10, one.info().width, one.info().index) == (1.0, 64, "hnsw")
+    assert (one.version(), two.info().recall_at_10) == (1, 1.0)
+
+
+@every_engine
+async def test_a_replica_without_the_engine_says_so(
+    start_with: StartWith, start: StartReplica, engine: StoreName
+) -> None:
+    await with_pool(start_with, engine, "One.")
+    bare = await start()
+    with pytest.raises(PoolNotReady, match=f"no candidate store '{engine}'"):
+        await bare.find()
+    with pytest.raises(InvalidRequest, match=f"no candidate store '{engine}'"):
+        await bare.pools.create("n", "q", PoolRequest(store=engine))
+
+
+@every_engine
+async def test_doctor_finds_what_an_engine_has_lost(
+    start_with: StartWith, engine: StoreName, redis: Redis
+) -> None:
+    replica = await with_pool(start_with, engine, "One.", "Two.")
+    store = cast(CandidateStore, replica.pools._store)
+    (good,) = await examine_pools(redis, "tiny", pairwise=False, engine=store)
+    assert (good.grade, "2 candidates" in good.found) == ("ok", True)
+    (collection,) = [c for c in await store.collections() if "_n_p_" in c]
+    await store.remove(collection, [some("One.")[0].id])
+    (bad,) = await examine_pools(redis, "tiny", pairwise=False, engine=store)
+    assert (bad.grade, "which has 1: some are lost" in bad.found) == ("fail", True)
+    (other,) = await examine_pools(redis, "another", pairwise=False, engine=None)
+    assert (other.grade, other.advice) == ("fail", "set TURNWISE_STORE_URL")
+
+
+@pytest.mark.parametrize("engine", ["milvus"])
+async def test_an_engine_that_does_not_answer_is_unavailable_and_comes_back(
+    start_with: StartWith, milvus_server: MilvusServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from turnwise.service.pools.stores import milvus  # noqa: PLC0415 - an extra
+
+    replica = await with_pool(start_with, "milvus", "One.")
+    query = query_of(replica)
+    await seen(lambda: _finds(replica, query, 1))
+    monkeypatch.setattr(milvus, "_SECONDS", 0.2)
+    monkeypatch.setattr(milvus, "_LONG_SECONDS", 0.2)
+    with milvus_server.halted():
+        for attempt in (
+            searched(replica, query, 1),
+            replica.upsert("Two."),
+            replica.remove("One."),
+        ):
+            with pytest.raises(StoreUnavailable, match="milvus"):
+                await attempt
+        assert await replica.pools.store_answers() is False
+    monkeypatch.undo()
+    assert await searched(replica, query, 1)
+    assert (await replica.upsert("Two.")).size == 2
+
+
+@pytest.mark.parametrize("url", ["milvus://127.0.0.1:1", "qdrant://127.0.0.1:1"])
+async def test_an_engine_that_is_not_there_is_unavailable(url: str) -> None:
+    store = connect_store(url, Metrics())
+    with pytest.raises(StoreUnavailable, match=urlsplit(url).scheme):
+        await store.ping()
+    await store.close()

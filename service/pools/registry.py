@@ -528,7 +528,7 @@ class Pools:
             return
         if isinstance(pool, RemotePool):
             if pool.needs_measuring:
-                self._background.begin(("measure", pool.key), pool.measure)
+                self._background.begin(("measure", pool.key), partial(self._measure, pool))
             return
         assert isinstance(pool, LocalPool)  # noqa: S101 - there is no other
         if log_is_long(pool):
@@ -536,6 +536,10 @@ class Pools:
         if needs_index(pool, self._exact_limit):
             build = partial(build_index, pool, self._workers, self._files)
             self._background.begin(("index", pool.key), build)
+
+    async def _measure(self, pool: RemotePool) -> None:
+        await pool.measure()
+        await self._directory.count_change()
 
     def _target(self, name: PoolKey) -> PoolKey:
         """Return the pool that a name stands for here.

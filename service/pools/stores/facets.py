@@ -40,10 +40,9 @@ def facets(metadata: Mapping[str, Any]) -> Facets:
         if isinstance(value, dict):
             continue
         strings[_value_facet(at, value)] = None
-        if isinstance(value, int) and abs(value) > _LARGEST:
-            value = float(value)
         if isinstance(value, str | int | float) and not isinstance(value, bool):
-            comparable.setdefault(at, []).append(value)
+            large = isinstance(value, int) and abs(value) > _LARGEST
+            comparable.setdefault(at, []).append(float(value) if large else value)
     return Facets(list(strings), comparable)
 
 

@@ -87,6 +87,12 @@ async def start_with(
         await store.close()
 
 
+@pytest.fixture(autouse=True)
+def short_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a pool's former collection go as soon as the engine shows edits."""
+    monkeypatch.setattr(remote, "_LAG_SECONDS", 1.0)
+
+
 async def with_pool(start_with: StartWith, engine: StoreName, *texts: str) -> Replica:
     replica = await start_with()
     await replica.pools.create("n", "p", PoolRequest(store=engine))
@@ -383,7 +389,6 @@ async def test_recall_is_measured_and_every_replica_searches_as_wide(
     start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote, "_FEWEST", 50)
-    monkeypatch.setattr(remote, "_LAG_SECONDS", 1.0)
     one = await with_pool(start_with, engine, *(f"Reply {n}." for n in range(60)))
     two = await start_with()
     await two.find()

@@ -130,6 +130,10 @@ class Metrics:
         self.redis_may_evict = gauge(
             "turnwise_redis_may_evict", "1 if Redis may evict sessions and pools, else 0."
         )
+        self.redis_memory_ratio = gauge(
+            "turnwise_redis_memory_ratio",
+            "Memory that Redis uses, as a part of its maxmemory; 0 without maxmemory.",
+        )
         self.sessions_created = counter("turnwise_sessions_created", "Sessions created.")
         self.feedback = counter(
             "turnwise_feedback",

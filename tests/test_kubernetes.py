@@ -1,7 +1,6 @@
 """Chart and overlays, rendered by Helm and kubectl, and checked against the schemas of clusters."""
 
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.pages import blocks
 from tests.test_packaging import COMPOSE, RULES, load, version
 from turnwise.service.api import create_api
 from turnwise.service.observe.metrics import Metrics
@@ -319,6 +319,18 @@ def test_the_ingress_leads_to_what_clients_call_and_to_nothing_else() -> None:
 
 
 @helm
+def test_pods_reach_dns_and_redis_wherever_they_are() -> None:
+    policy = {"enabled": True, "redisPorts": [6400], "egress": [{"ports": [{"port": 4318}]}]}
+    dns, redis, more = chart({"networkPolicy": policy})["NetworkPolicy", "turnwise"]["spec"][
+        "egress"
+    ]
+    assert {(each["protocol"], each["port"]) for each in dns["ports"]} >= {("UDP", 53), ("TCP", 53)}
+    assert redis == {"ports": [{"protocol": "TCP", "port": 6400}]}
+    assert "to" not in dns
+    assert more == policy["egress"][0]
+
+
+@helm
 def test_a_pod_has_time_to_drain() -> None:
     spec = chart(VALUES["own"])["Deployment", "turnwise"]["spec"]["template"]["spec"]
     assert spec["terminationGracePeriodSeconds"] == 75
@@ -337,7 +349,7 @@ def test_secrets_are_only_referred_to() -> None:
 @kubectl
 def test_the_examples_of_the_page_are_accepted(tmp_path: Path) -> None:
     page = (K8S.parent / "docs" / "operate.md").read_text(encoding="utf-8")
-    values, overlay = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    values, overlay = (block.text for block in blocks(page) if block.language == "yaml")
     shutil.copytree(K8S, tmp_path / "k8s")
     mine = tmp_path / "k8s" / "overlays" / "mine"
     mine.mkdir()

@@ -11,7 +11,8 @@ from sentence_transformers import SentenceTransformer
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import ModelError
-from turnwise.models.heads import HEADS_FILE, RoleHeads, head_of
+from turnwise.models.head_arrays import HEADS_FILE, head_of
+from turnwise.models.heads import RoleHeads
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 
 D = 16

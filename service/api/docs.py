@@ -15,6 +15,7 @@ from turnwise.service.errors import (
     DeadlineExceeded,
     Draining,
     EncoderFailed,
+    EncoderUnavailable,
     Forbidden,
     InvalidRequest,
     NotFound,
@@ -60,7 +61,7 @@ SERVER_TIMING = {
         "schema": {"type": "string", "example": "encode;dur=5.912, total;dur=7.204"},
     }
 }
-ENCODING = (EncoderFailed, Overloaded, DeadlineExceeded, Draining)
+ENCODING = (EncoderFailed, EncoderUnavailable, Overloaded, DeadlineExceeded, Draining)
 """The errors of every route that encodes."""
 
 _KEYED: tuple[type[ServiceError], ...] = (

@@ -16,8 +16,9 @@ from sentence_transformers.sentence_transformer.modules import Dense, Pooling
 
 from turnwise.models import encoder as encoder_module
 from turnwise.models import onnx as runtime_module
+from turnwise.models.cores import usable_cores
 from turnwise.models.encoder import UnitVectors, UtteranceEncoder
-from turnwise.models.onnx import FILE, VERSION, OnnxForward, export, usable_cores
+from turnwise.models.onnx import FILE, VERSION, OnnxForward, export
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 
 Folder = Callable[[EncoderKind], Path]

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -52,12 +52,13 @@ async def examine(settings: Settings, doing: Callable[[str], None]) -> AsyncIter
 def _model(settings: Settings) -> tuple[Encoder | None, Finding]:
     where = "TURNWISE_ENCODER_URL" if settings.encoder_url else "TURNWISE_DEVICE"
     try:
-        encoder = _encoder(settings)
-        seconds = []
-        for _ in range(6):
-            begin = perf_counter()
-            encoder.forward([*encoder.tokenize([RoleText(_SAID, Role.SECOND, Relation.OTHER)])])
-            seconds.append(perf_counter() - begin)
+        with ExitStack() as stack:
+            encoder = _encoder(settings, stack)
+            seconds = []
+            for _ in range(6):
+                begin = perf_counter()
+                encoder.forward([*encoder.tokenize([RoleText(_SAID, Role.SECOND, Relation.OTHER)])])
+                seconds.append(perf_counter() - begin)
     except (TurnwiseError, RuntimeError) as error:  # torch raises RuntimeError if out of memory
         advice = f"check TURNWISE_MODEL and {where}"
         return None, Finding("model", "fail", " ".join(str(error).split()), advice)
@@ -68,11 +69,12 @@ def _model(settings: Settings) -> tuple[Encoder | None, Finding]:
     return encoder, Finding("model", "ok", found)
 
 
-def _encoder(settings: Settings) -> Encoder:
+def _encoder(settings: Settings, stack: ExitStack) -> Encoder:
     """Return the encoder; a remote one computes what the card of the model states."""
     if settings.encoder_url is None:
         return load_encoder(settings, settings.model)
     encoder = remote_encoder(settings, settings.encoder_url, Metrics())
+    stack.callback(encoder.close)
     encoder.verify()
     return encoder
 

@@ -63,7 +63,7 @@ class Limits(BaseSettings):
     max_metadata_bytes: ClassVar[int] = 4096
     """Bytes of one candidate's metadata as JSON."""
     max_candidates: ClassVar[int] = 1000
-    """Candidates that a call to /rank gives, or documents of /v1/rerank."""
+    """Candidates of a call to /rank, documents of /v1/rerank, or texts of /v1/embeddings."""
     max_goals: ClassVar[int] = 64
     """Goals of a request, or its utterances to avoid."""
     max_top_k: ClassVar[int] = 100

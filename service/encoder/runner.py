@@ -113,7 +113,9 @@ def fail(request: EncodingRequest, error: Exception) -> None:
     """Log an error, and answer the request with it."""
     request.failed = True
     if isinstance(error, EncoderUnavailable):
-        _log.warning("%s", error, extra={"request_id": request.request_id})
+        _log.warning(
+            "the remote encoder failed: %s", error, extra={"request_id": request.request_id}
+        )
         settle(request, error)
         return
     reranks = request.priority is Priority.RERANK

@@ -23,11 +23,13 @@ HEADS_FILE = "heads.safetensors"
 
 CONTEXT_ROLES = tuple((role, of) for role in (Role.FIRST, Role.SECOND) for of in Relation)
 """The role and the relation of each head, in the order of the heads."""
+WIDENING = 2
+"""Hidden units of a head for each number of a vector."""
 _GELU_SCALE = (2 / np.pi) ** 0.5
 
 
 class HeadArrays(NamedTuple):
-    """The heads of the four context roles, over vectors of length d, with h hidden units.
+    """The heads of the four context roles, over vectors of length d, with h = 2 d hidden units.
 
     Attributes:
         linear: W of each head, (4, d, d) float32.
@@ -48,9 +50,14 @@ class HeadArrays(NamedTuple):
         """
         try:
             weights = load_file(file)
-            return cls(*(weights[name].astype(np.float32) for name in cls._fields))
+            heads = cls(*(weights[name].astype(np.float32) for name in cls._fields))
         except (OSError, SafetensorError, KeyError) as error:
             raise ModelError(f"'{file}' holds no heads of roles: {error}") from error
+        d = heads.linear.shape[-1] if heads.linear.ndim else 0
+        n, h = len(CONTEXT_ROLES), WIDENING * d
+        if [array.shape for array in heads] != [(n, d, d), (n, d, h), (n, h, d)]:
+            raise ModelError(f"'{file}' holds no heads of roles: their shapes do not fit")
+        return heads
 
     def in_roles(self, after: Float32, items: Sequence[RoleText]) -> Float32:
         """Return (n, d) unit rows: each text's vector in its role.

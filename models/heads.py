@@ -5,18 +5,13 @@ from pathlib import Path
 from typing import Self, cast
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
 from turnwise.models.arrays import Float32
-from turnwise.models.errors import ModelError
-from turnwise.models.head_arrays import CONTEXT_ROLES, HEADS_FILE, HeadArrays
+from turnwise.models.head_arrays import CONTEXT_ROLES, HEADS_FILE, WIDENING, HeadArrays
 from turnwise.models.roles import RoleText
-
-_WIDENING = 2
-"""Hidden units of a head for each number of a vector."""
 
 
 class RoleHeads(nn.Module):
@@ -28,7 +23,7 @@ class RoleHeads(nn.Module):
     def __init__(self, dimension: int) -> None:
         """Make new heads for vectors (d,)."""
         super().__init__()
-        n, hidden = len(CONTEXT_ROLES), _WIDENING * dimension
+        n, hidden = len(CONTEXT_ROLES), WIDENING * dimension
         self.linear = nn.Parameter(torch.eye(dimension).repeat(n, 1, 1))
         self.up = nn.Parameter(torch.randn(n, dimension, hidden) / dimension**0.5)
         self.down = nn.Parameter(torch.zeros(n, hidden, dimension))
@@ -40,12 +35,9 @@ class RoleHeads(nn.Module):
         Raises:
             ModelError: The file cannot be read, or holds something else.
         """
-        try:
-            weights = load_file(file)
-            heads = cls(weights["linear"].shape[-1])
-            heads.load_state_dict({name: value.float() for name, value in weights.items()})
-        except (OSError, SafetensorError, RuntimeError, KeyError, IndexError) as error:
-            raise ModelError(f"'{file}' holds no heads of roles: {error}") from error
+        arrays = HeadArrays.load(file)
+        heads = cls(arrays.linear.shape[-1])
+        heads.load_state_dict({k: torch.from_numpy(v) for k, v in arrays._asdict().items()})
         return heads.eval()
 
     def save(self, folder: Path) -> None:

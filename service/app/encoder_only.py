@@ -31,7 +31,7 @@ def create_encoder_app(settings: Settings) -> FastAPI:
             keys = ApiKeys(settings, metrics)
             encoder = await asyncio.to_thread(load_encoder, settings, settings.model)
             show_build(encoder, metrics)
-            started = await start_queue(settings, encoder, metrics, stack)
+            queue = await start_queue(settings, encoder, metrics, stack)
             following = asyncio.create_task(keys.follow())
             stack.callback(following.cancel)
             app.state.services = EncoderServices(
@@ -40,7 +40,7 @@ def create_encoder_app(settings: Settings) -> FastAPI:
                 admission=Admission(settings, metrics),
                 keys=keys,
                 encoder=encoder,
-                queues=(started.queue,),
+                queues=(queue,),
             )
             yield
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from redis.asyncio import Redis
 
@@ -34,6 +34,8 @@ BATCH_TOKENS = 4096
 """Tokens of a padded batch on a GPU; a CPU takes fewer."""
 _CALL_TOKENS = 512
 """Tokens of a call of a remote encoder, by an estimate: while it runs, the next turn waits."""
+_CALL_SECONDS = 10.0
+"""Longest call of a remote encoder: a longer batch would count as stalled."""
 _START_SECONDS = 60.0
 """Longest wait for a remote encoder that is not there at the start."""
 _VECTOR_CACHE = 50_000
@@ -71,9 +73,10 @@ async def running_parts(
         stack.push_async_callback(redis.aclose)
         stack.push_async_callback(redis_of_pools.aclose)
         encoder = await _main_encoder(settings, metrics, stack)
-        main = await start_queue(settings, encoder, metrics, stack)
-        encoders: dict[EncoderName, PoolEncoder] = {"default": RunningQueries(main.cached)}
-        queues, pairwise = [main.queue], None
+        queues = [await start_queue(settings, encoder, metrics, stack)]
+        cached = CachedEncoder(queues[0], encoder, metrics, size=_VECTOR_CACHE)
+        encoders: dict[EncoderName, PoolEncoder] = {"default": RunningQueries(cached)}
+        pairwise = None
         if folder := settings.pairwise:
             pairwise, queue = await _start_pairwise(settings, folder, metrics, stack)
             encoders["pairwise"] = pairwise
@@ -90,19 +93,12 @@ async def running_parts(
             index_folder=settings.data_dir / "indexes",
         )
         stack.push_async_callback(pools.close)
-        yield Parts(redis, redis_of_pools, encoder, tuple(queues), main.cached, pools, pairwise)
-
-
-class Started(NamedTuple):
-    """A queue that runs, and the cache in front of it."""
-
-    queue: EncoderQueue
-    cached: CachedEncoder
+        yield Parts(redis, redis_of_pools, encoder, tuple(queues), cached, pools, pairwise)
 
 
 async def start_queue(
     settings: Settings, encoder: Encoder, metrics: Metrics, stack: AsyncExitStack
-) -> Started:
+) -> EncoderQueue:
     """Start the queue of an encoder; the stack drains it."""
     _log.info("model %s loaded: %s", encoder.name, encoder.runtime)
     queue = EncoderQueue(
@@ -114,7 +110,7 @@ async def start_queue(
     )
     await queue.start()
     stack.push_async_callback(queue.drain, _LAST_BATCH)
-    return Started(queue, CachedEncoder(queue, encoder, metrics, size=_VECTOR_CACHE))
+    return queue
 
 
 async def _main_encoder(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> Encoder:
@@ -136,9 +132,10 @@ async def _start_pairwise(
     from turnwise.models.rerankers.pairwise import ENCODER  # noqa: PLC0415
 
     encoder = await asyncio.to_thread(load_encoder, settings, folder / ENCODER)
-    part = await start_queue(settings, encoder, metrics, stack)
+    queue = await start_queue(settings, encoder, metrics, stack)
     model = await asyncio.to_thread(PairwiseModel.load, folder, encoder=encoder)
-    return Pairwise(model, part.cached, timeout=settings.request_timeout), part.queue
+    cached = CachedEncoder(queue, encoder, metrics, size=_VECTOR_CACHE)
+    return Pairwise(model, cached, timeout=settings.request_timeout), queue
 
 
 def show_build(encoder: Encoder, metrics: Metrics) -> None:
@@ -155,7 +152,7 @@ def remote_encoder(settings: Settings, url: str, metrics: Metrics) -> RemoteEnco
         ModelError: The model has no card that states what its encoder computes.
     """
     key = settings.encoder_key.get_secret_value() if settings.encoder_key else None
-    timeout = settings.request_timeout
+    timeout = min(settings.request_timeout, _CALL_SECONDS)
     return RemoteEncoder(settings.model, url, metrics, key=key, timeout=timeout)
 
 

@@ -81,6 +81,13 @@ def test_heads_are_kept_in_half_precision(heads: RoleHeads, after: Float32, tmp_
     assert_allclose(loaded.in_roles(after, items), heads.in_roles(after, items), atol=2e-3)
 
 
+def test_heads_whose_sizes_do_not_fit_are_refused(heads: RoleHeads, tmp_path: Path) -> None:
+    heads.up = torch.nn.Parameter(heads.up[:, :, 1:])
+    heads.save(tmp_path)
+    with pytest.raises(ModelError, match="their shapes do not fit"):
+        RoleHeads.load(tmp_path / HEADS_FILE)
+
+
 @pytest.mark.parametrize("content", [b"", b"no tensors"])
 def test_a_file_without_heads_is_refused(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / HEADS_FILE

@@ -215,7 +215,7 @@ def test_other_pooling_and_a_dense_layer_are_exported_too(
 def test_threads_are_no_more_than_there_are_cores_or_than_were_asked_for(
     monkeypatch: pytest.MonkeyPatch, asked: str | None, cores: int
 ) -> None:
-    monkeypatch.setattr(runtime_module.joblib, "cpu_count", lambda: 8)
+    monkeypatch.setattr("joblib.cpu_count", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if asked:
         monkeypatch.setenv("OMP_NUM_THREADS", asked)

@@ -198,10 +198,15 @@ class Settings(Limits):
     @field_validator("encoder_url")
     @classmethod
     def _endpoint(cls, url: str | None) -> str | None:
-        parts = urlsplit(url or "http://default")
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError("must be http://HOST:PORT or https://HOST:PORT, with or without path")
-        return url and (url if parts.path.strip("/") else f"{url.rstrip('/')}/v1/embeddings")
+        if url is None:
+            return None
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username:
+            raise ValueError(
+                "must be http://HOST:PORT or https://HOST:PORT, with or without a path; a key "
+                "belongs into TURNWISE_ENCODER_KEY"
+            )
+        return url if parts.path.strip("/") else f"{url.rstrip('/')}/v1/embeddings"
 
     @field_validator("redis_url")
     @classmethod

@@ -25,7 +25,9 @@ RULES = ROOT / "docker" / "rules.yml"
 BASE = ROOT / "k8s" / "base"
 MONITORING = ROOT / "k8s" / "monitoring"
 OVERLAYS = [ROOT / "k8s" / "overlays" / name for name in ("cpu", "gpu")]
-IMAGES = [ROOT / "docker" / name for name in ("Dockerfile", "Dockerfile.cuda")]
+IMAGES = [
+    ROOT / "docker" / name for name in ("Dockerfile", "Dockerfile.cuda", "Dockerfile.replica")
+]
 YAML = sorted([COMPOSE, *ROOT.glob("docker/**/*.yml"), *ROOT.glob("k8s/**/*.yaml")])
 
 # Labels that Prometheus adds to those of the metric.
@@ -292,7 +294,7 @@ def runtime() -> dict[str, Distribution]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     found: dict[str, Distribution] = {}
     waiting = [*project["dependencies"]]
-    for extra in ("server", "encoder"):
+    for extra in ("replica", "encoder"):
         waiting += project["optional-dependencies"][extra]
     while waiting:
         required = Requirement(waiting.pop())

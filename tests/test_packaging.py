@@ -25,9 +25,7 @@ RULES = ROOT / "docker" / "rules.yml"
 BASE = ROOT / "k8s" / "base"
 MONITORING = ROOT / "k8s" / "monitoring"
 OVERLAYS = [ROOT / "k8s" / "overlays" / name for name in ("cpu", "gpu")]
-IMAGES = [
-    ROOT / "docker" / name for name in ("Dockerfile", "Dockerfile.cuda", "Dockerfile.replica")
-]
+IMAGES = [ROOT / "docker" / f"Dockerfile{kind}" for kind in ("", ".cuda", ".replica")]
 YAML = sorted([COMPOSE, *ROOT.glob("docker/**/*.yml"), *ROOT.glob("k8s/**/*.yaml")])
 
 # Labels that Prometheus adds to those of the metric.

@@ -42,11 +42,12 @@ def create_api(
     routers: Sequence[APIRouter] = ROUTERS,
 ) -> FastAPI:
     """Return the ASGI application; `lifespan` puts what routes need into `app.state.services`."""
+    used = {tag for router in routers for tag in router.tags}
     app = FastAPI(
         title="Turnwise",
         version=version("turnwise"),
         description=DESCRIPTION,
-        openapi_tags=TAGS,
+        openapi_tags=[tag for tag in TAGS if tag["name"] in used],
         openapi_url=None,
         docs_url=None,
         redoc_url=None,

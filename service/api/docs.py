@@ -51,6 +51,7 @@ TAGS = [
         "description": "Sessions of a chatbot: turns, transcripts, score matrices.",
     },
     {"name": "rank", "description": "Rank candidates by context, or toward goals."},
+    {"name": "encode", "description": "Texts to vectors, for replicas and clients of OpenAI."},
     {"name": "plan", "description": "Put goals into the order in which a dialogue can reach them."},
     {"name": "pools", "description": "Named, versioned sets of candidates."},
     {"name": "operation", "description": "Probes, metrics and version. They need no API key."},

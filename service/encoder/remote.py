@@ -24,6 +24,8 @@ from turnwise.service.wire.embeddings import MOST_CHARACTERS
 _PAUSES = (0.05, 0.2)
 """Seconds before the second and the third try of a call."""
 _CONNECT_SECONDS = 1.0
+_KEPT_SECONDS = 60.0
+"""Seconds that an idle connection stays open: an encoder-only service keeps it for 75."""
 _START_PAUSE = 1.0
 _CHARACTERS_A_TOKEN = 4
 _OF_A_TEXT = {400, 413, 422}
@@ -91,7 +93,8 @@ class RemoteEncoder:
         self._heads = _heads(model) if self.kind is EncoderKind.HEADS else None
         self._url, self._timeout, self._metrics = url, timeout, metrics
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._http = httpx.Client(headers=headers)
+        kept = httpx.Limits(keepalive_expiry=_KEPT_SECONDS)
+        self._http = httpx.Client(headers=headers, limits=kept)
 
     def close(self) -> None:
         """Close the kept connections."""

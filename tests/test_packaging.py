@@ -28,7 +28,7 @@ POLICY = ROOT / "k8s" / "components" / "network-policy" / "networkpolicy.yaml"
 ADAPTER = ROOT / "k8s" / "components" / "autoscaling-queue" / "adapter-rule.yaml"
 OVERLAYS = [ROOT / "k8s" / "overlays" / name for name in ("cpu", "gpu")]
 KUSTOMIZATIONS = sorted(path.parent for path in ROOT.glob("k8s/**/kustomization.yaml"))
-IMAGES = [ROOT / "docker" / name for name in ("Dockerfile", "Dockerfile.cuda")]
+IMAGES = [ROOT / "docker" / f"Dockerfile{kind}" for kind in ("", ".cuda", ".replica")]
 YAML = sorted(
     path
     for path in (COMPOSE, *ROOT.glob("docker/**/*.yml"), *ROOT.glob("k8s/**/*.y*ml"))
@@ -268,7 +268,7 @@ def runtime() -> dict[str, Distribution]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     found: dict[str, Distribution] = {}
     waiting = [*project["dependencies"]]
-    for extra in ("server", "encoder"):
+    for extra in ("replica", "encoder"):
         waiting += project["optional-dependencies"][extra]
     while waiting:
         required = Requirement(waiting.pop())

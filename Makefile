@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run check test nightly lint unit docs benchmarks clean
+.PHONY: run check test nightly lint unit docs manifests benchmarks clean
 
 # Any setting may be given: `make run TURNWISE_PORT=9000`.
 run: export TURNWISE_DEFAULT_POOL ?= examples/replies.jsonl
@@ -35,6 +35,10 @@ lint: $(VENV)/.installed-test
 docs: $(VENV)/.installed-docs
 	$(BIN)/zensical build --strict
 	@echo "Open build/site/index.html in a browser."
+
+# The resources for kustomize, from the chart.
+manifests: $(VENV)/.installed-test
+	$(BIN)/python k8s/render.py
 
 # A stamp for each set of packages: what is in place is not installed again.
 $(VENV)/.installed: pyproject.toml constraints.txt

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from benchmarks.pools import plain_encoder, sayings
 from benchmarks.record import Rows, arguments, run
 from turnwise.models.arrays import Float32
+from turnwise.models.cores import usable_cores
 from turnwise.models.encoder import UtteranceEncoder, batches
-from turnwise.models.onnx import usable_cores
 from turnwise.models.roles import Relation, Role, RoleText
 from turnwise.service.encoder.queue import EncoderQueue, Priority
 from turnwise.service.observe.metrics import Metrics

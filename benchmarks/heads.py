@@ -26,8 +26,10 @@ from benchmarks.load import many_clients
 from benchmarks.pools import REPLIES, sayings
 from benchmarks.record import Rows, arguments, run, taken
 from benchmarks.serving import Connection, Served, pool, served
-from turnwise.models.encoder import CARD, load_sentence_transformer
-from turnwise.models.heads import HEADS_FILE, RoleHeads
+from turnwise.models.card import CARD
+from turnwise.models.encoder import load_sentence_transformer
+from turnwise.models.head_arrays import HEADS_FILE
+from turnwise.models.heads import RoleHeads
 from turnwise.models.roles import Relation, Role, RoleText
 from turnwise.service.settings import Settings
 

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize  # type: ignore[import-untyped]
-from scipy.special import expit, logit  # type: ignore[import-untyped]
 
 from turnwise.models.arrays import Float32, Float64
 
@@ -119,7 +117,7 @@ class Calibration:
     def confidence(self, features: Float64) -> Float64:
         """Return the confidence of one answer (k,), or of n answers (n, k)."""
         weights = [self.height, self.margin, self.cosine, self.candidates, self.utterances]
-        return np.asarray(expit(features @ np.array(weights) + self.offset), np.float64)
+        return _expit(features @ np.array(weights) + self.offset)
 
 
 def held_out(
@@ -138,18 +136,19 @@ def held_out(
     confidence = np.empty(len(right))
     for held in np.unique(fold):
         w = regress(features[fold != held], right[fold != held])
-        confidence[fold == held] = expit(features[fold == held] @ w[:-1] + w[-1])
+        confidence[fold == held] = _expit(features[fold == held] @ w[:-1] + w[-1])
     return confidence
 
 
 def rescaled(confidence: Values, slope: float, offset: float) -> Float64:
     """Return the confidence whose logit is slope · logit + offset (Platt, 1999)."""
-    return np.asarray(expit(slope * logits(confidence) + offset))
+    return _expit(slope * logits(confidence) + offset)
 
 
 def logits(confidence: Values) -> Float64:
     """Return the logits of confidences; those of 0 and 1, which have none, are cut to be finite."""
-    return np.asarray(logit(np.clip(confidence, _LEAST, 1 - _LEAST)))
+    kept = np.clip(confidence, _LEAST, 1 - _LEAST)
+    return np.asarray(np.log(kept) - np.log1p(-kept))
 
 
 def regress(features: Float64, right: NDArray[np.bool_]) -> Float64:
@@ -159,17 +158,24 @@ def regress(features: Float64, right: NDArray[np.bool_]) -> Float64:
         features: (n, k) of n answers.
         right: (n,) whether the first candidate was right; some are, some are not.
     """
+    from scipy.optimize import minimize  # type: ignore[import-untyped] # noqa: PLC0415
+
     x = np.column_stack([features, np.ones(len(features))])
 
     def loss(w: Float64) -> tuple[float, Float64]:
         z = x @ w
         value = np.logaddexp(0, z).sum() - z[right].sum() + _RIDGE / 2 * (w @ w)
-        return value, x.T @ (expit(z) - right) + _RIDGE * w
+        return value, x.T @ (_expit(z) - right) + _RIDGE * w
 
     def curvature(w: Float64) -> Float64:
-        p: Float64 = expit(x @ w)
+        p = _expit(x @ w)
         return (x * (p * (1 - p))[:, None]).T @ x + _RIDGE * np.eye(len(w))
 
     start = np.zeros(x.shape[1])
     found = minimize(loss, start, jac=True, hess=curvature, method="trust-exact")
     return np.asarray(found.x, np.float64)
+
+
+def _expit(logit: Values) -> Float64:
+    """Return 1 / (1 + e^-logit), whose exponential overflows for no logit."""
+    return np.asarray(np.exp(-np.logaddexp(0, -np.asarray(logit))), np.float64)

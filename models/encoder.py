@@ -2,36 +2,38 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from importlib.resources import files
 from pathlib import Path
 from typing import Literal, Self, cast
 
 import numpy as np
 import torch
-from pydantic import TypeAdapter
 from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.util import load_file_path
 from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.arrays import Float32
-from turnwise.models.confidence import Calibration
+from turnwise.models.card import (
+    PROBED,
+    EncoderFacts,
+    Probe,
+    file_of,
+    located,
+    model_name,
+    read_card,
+)
 from turnwise.models.errors import ModelError
-from turnwise.models.extras import not_installed
-from turnwise.models.heads import HEADS_FILE, RoleHeads
+from turnwise.models.head_arrays import HEADS_FILE
+from turnwise.models.heads import RoleHeads
 from turnwise.models.onnx import VERSION, OnnxForward, in_onnx
 from turnwise.models.roles import Relation, Role, RoleText, encoder_kind, prefixed
 from turnwise.models.scores import Aggregation
 
 Precision = Literal["float32", "bfloat16", "float16"]
 
-CARD = "turnwise.json"
 MAX_TOKENS = 256
 """Word pieces of the longest text, for models that state no limit."""
 BATCH_TOKENS = 4096
@@ -39,6 +41,12 @@ BATCH_TOKENS = 4096
 
 PROBE = ("a", "one that is longer")
 """Texts on which a model in another runtime is compared with torch."""
+_STATED = (
+    RoleText("Yes, breakfast is included in the price.", Role.AFTER),
+    RoleText("Is breakfast included?", Role.FIRST, Relation.OTHER),
+    RoleText(" ".join(map(str, range(300))), Role.SECOND, Relation.SAME),  # too long for most
+)
+"""Texts whose vectors a model's card states."""
 
 transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
@@ -136,6 +144,19 @@ class UtteranceEncoder:
         """The runtime, precision and device, such as "onnxruntime float32 on cpu"."""
         return self._forward.runtime
 
+    @property
+    def device(self) -> str:
+        """The type of the device: "cpu", "cuda"."""
+        return self.model.device.type
+
+    @property
+    def facts(self) -> EncoderFacts:
+        """What the card states for services whose encoder another process runs."""
+        texts = [self.prefixed(item) for item in _STATED]
+        vectors = self._encode(texts)[:, :PROBED].astype(np.float64).round(5).tolist()
+        probes = [Probe(text, vector) for text, vector in zip(texts, vectors, strict=True)]
+        return EncoderFacts(self.kind, self.dimension, self.fingerprint, probes)
+
     @cached_property
     def fingerprint(self) -> str:
         """Digest of weights, heads, vocabulary, pooling and kind: equal where vectors compare."""
@@ -195,9 +216,14 @@ class UtteranceEncoder:
         """Return a text as the model reads it; `forward` gives equal ones the same vector."""
         return prefixed(self.kind, item)
 
-    def tokenize(self, items: Sequence[RoleText]) -> list[list[int]]:
-        """Return each item's word pieces, prefix included, truncated at the model's limit."""
-        return tokenize(self.model, [self.prefixed(item) for item in items])
+    def tokenize(self, items: Sequence[RoleText | str]) -> list[list[int]]:
+        """Return each item's word pieces, truncated at the model's limit.
+
+        Args:
+            items: Texts in roles, which get their prefix, or texts as the model reads them.
+        """
+        read = [item if isinstance(item, str) else self.prefixed(item) for item in items]
+        return tokenize(self.model, read)
 
     def forward(self, tokens: list[list[int]]) -> Float32:
         """Encode n texts in word pieces as one padded batch, n ≥ 1; (n, d) unit rows."""
@@ -241,14 +267,6 @@ class TorchForward:
         return vectors
 
 
-def model_name(name: str | Path) -> str:
-    """Return a model's name: a folder's own name, RUN for `RUN/model`, a hub name unchanged."""
-    folder = Path(name).resolve()
-    if not folder.is_dir():
-        return str(name)
-    return folder.parent.name if folder.name == "model" else folder.name
-
-
 def load_sentence_transformer(name: str | Path, device: str | None = None) -> SentenceTransformer:
     """Load a sentence-transformers folder, a folder inside a Python package, or a hub name.
 
@@ -258,7 +276,7 @@ def load_sentence_transformer(name: str | Path, device: str | None = None) -> Se
     Raises:
         ModelError: The name leads to no model that can be loaded.
     """
-    where = _located(name)
+    where = located(name)
     try:
         model = SentenceTransformer(where, device=device, model_kwargs={"dtype": torch.float32})
     except (OSError, ValueError, KeyError, SafetensorError) as error:
@@ -278,7 +296,7 @@ def load_heads(name: str | Path) -> RoleHeads | None:
         ModelError: The heads cannot be read.
     """
     try:
-        file = _file_of(name, HEADS_FILE)
+        file = file_of(name, HEADS_FILE)
     except (OSError, ValueError) as error:
         raise ModelError(f"model '{name}': cannot look for {HEADS_FILE}: {error}") from error
     return RoleHeads.load(file) if file else None
@@ -287,51 +305,6 @@ def load_heads(name: str | Path) -> RoleHeads | None:
 def dimension_of(model: SentenceTransformer) -> int:
     """Return the length d of the model's vectors, by encoding a text."""
     return forward(model, tokenize(model, ["a"])).shape[1]
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """What the service reads of a model's card (`turnwise.json`)."""
-
-    aggregation: Aggregation
-    confidence: Calibration | None = None
-
-
-def read_card(name: str | Path) -> Card:
-    """Return what a model's card says; the mean, and no calibration, if there is no card.
-
-    Args:
-        name: As for `load_sentence_transformer`.
-
-    Raises:
-        ModelError: The card cannot be read, names no known aggregation, or its calibration lacks a
-            coefficient.
-    """
-    try:
-        file = _file_of(name, CARD)
-        if file is None:
-            return Card(Aggregation())
-        return TypeAdapter(Card).validate_json(file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ModelError(f"model '{name}': {CARD} is no model card: {error}") from error
-
-
-def _file_of(name: str | Path, file: str) -> Path | None:
-    """Return a file of a model; None if the model has no such file."""
-    home = os.getenv("SENTENCE_TRANSFORMERS_HOME")  # sentence-transformers' cache of hub models
-    found = load_file_path(_located(name), file, cache_folder=home)
-    return Path(found) if found else None
-
-
-def _located(name: str | Path) -> str:
-    """Return the folder that `package:` names, or the name itself."""
-    if not str(name).startswith("package:"):
-        return str(name)
-    package, _, folder = str(name).removeprefix("package:").partition("/")
-    try:
-        return str(files(package) / folder)
-    except ModuleNotFoundError as error:
-        raise ModelError(f"model '{name}': {not_installed(package)}") from error
 
 
 def transformer_of(model: SentenceTransformer) -> PreTrainedModel:

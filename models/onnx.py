@@ -1,7 +1,6 @@
 """ONNX Runtime: a model's export and forward pass. One text on a CPU takes half the time."""
 
 import logging
-import os
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
@@ -9,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
-import joblib
 import numpy as np
 import onnxruntime
 import torch
@@ -17,6 +15,7 @@ from numpy.typing import NDArray
 from onnxscript.rewriter.ort_fusions import optimize_for_ort
 
 from turnwise.models.arrays import Float32
+from turnwise.models.cores import usable_cores
 from turnwise.models.errors import ModelError
 
 FILE = "model.onnx"
@@ -83,17 +82,6 @@ def _padded(rows: Tokens, pad: int) -> NDArray[np.int64]:
     for place, row in enumerate(rows):
         padded[place, : len(row)] = row
     return padded
-
-
-def usable_cores() -> int:
-    """Return the number of cores that this process can keep busy, at least one.
-
-    OMP_NUM_THREADS limits it, and so does the CPU quota of a container: more threads would wait for
-    each other.
-    """
-    cores: int = joblib.cpu_count()
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    return max(min(cores, int(asked)) if asked.isdecimal() else cores, 1)
 
 
 def _session(

@@ -7,6 +7,7 @@ import typer
 
 from turnwise.models.errors import TurnwiseError
 from turnwise.service.commands.calibrate import calibrate
+from turnwise.service.commands.card import card
 from turnwise.service.commands.chat import chat
 from turnwise.service.commands.doctor.command import doctor
 from turnwise.service.commands.evaluate import evaluate
@@ -25,6 +26,7 @@ _EXTRAS = {
     "pool": "server",
     "calibrate": "encoder",
     "journal": "server",
+    "card": "encoder",
     "train": "train",
     "evaluate": "train",
 }
@@ -45,6 +47,7 @@ app.command(cls=ManyValues, rich_help_panel=_SERVICE)(calibrate)
 app.add_typer(journal, name="journal", rich_help_panel=_SERVICE)
 app.command(cls=ManyValues, rich_help_panel=_SERVICE)(key)
 app.command(cls=ManyValues, rich_help_panel=_MODELS)(train)
+app.command(rich_help_panel=_MODELS)(card)
 app.add_typer(evaluate, name="evaluate", rich_help_panel=_MODELS)
 
 

@@ -25,6 +25,7 @@
   - HeadTooLarge 431: the request line and the headers have more bytes than the limit.
   - EncoderFailed 500: the model failed on this batch.
   - Unavailable 503: the client should retry later.
+    - EncoderUnavailable: the remote encoder cannot be reached, or answers with errors.
     - StateUnavailable: Redis cannot be reached.
     - StoreUnavailable: the candidate store of a pool cannot be reached.
     - PoolNotReady: the pool is being encoded for this model.
@@ -184,6 +185,10 @@ class EncoderFailed(ServiceError):
 
 class Unavailable(ServiceError):
     status, slug, title, retry_after = 503, "unavailable", "Not available now", 1
+
+
+class EncoderUnavailable(Unavailable):
+    slug, title = "encoder-unavailable", "Remote encoder not available"
 
 
 class StateUnavailable(Unavailable):

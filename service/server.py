@@ -18,34 +18,45 @@ from fastapi import FastAPI
 
 from turnwise.models.errors import TurnwiseError
 from turnwise.service.api.protocol import BoundedProtocol
-from turnwise.service.api.services import Services
+from turnwise.service.api.services import EncoderServices
+from turnwise.service.app.encoder_only import create_encoder_app
 from turnwise.service.app.wiring import create_app
 from turnwise.service.settings import Settings, local_url
 
 _KEEP_ALIVE = 75
 """Seconds that idle connections stay open: longer than in load balancers (60), so that these do not
 send a request on a connection that closes."""
+_TURN = (
+    "/sessions/me/turn",
+    '{"speaker": "user", "text": "Hello, can I change the date of my booking?"}',
+)
+_EMBEDDING = ("/v1/embeddings", '{"model": "default", "input": "[AFTER] Hello"}')
+"""Examples of a request: its path and its body."""
 
 _log = logging.getLogger("turnwise")
 
 
-def run(settings: Settings) -> None:
+def run(settings: Settings, *, encoder_only: bool = False) -> None:
     """Serve until SIGTERM or Ctrl-C, then answer the requests in progress and stop.
+
+    Args:
+        settings: The settings.
+        encoder_only: Whether to serve embeddings instead of turns.
 
     Raises:
         TurnwiseError: The port is taken, or a part does not start.
     """
+    app = create_encoder_app(settings) if encoder_only else create_app(settings)
+    example = _EMBEDDING if encoder_only else _TURN
     with _bound(settings.host, settings.port) as listener:
-        uvloop.run(_serve(settings, listener))
+        uvloop.run(_serve(_Server(app, settings, example), listener))
     _log.info("stopped")
 
 
-async def _serve(settings: Settings, listener: socket.socket) -> None:
-    app = create_app(settings)
-    server = _Server(app, settings)
+async def _serve(server: "_Server", listener: socket.socket) -> None:
     try:
         with _signals(server):
-            async with app.router.lifespan_context(app):
+            async with server.app.router.lifespan_context(server.app):
                 # Loaded objects stay: exclude them from full collections, which would delay turns.
                 gc.collect()
                 gc.freeze()
@@ -60,7 +71,8 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
 class _Server(uvicorn.Server):
     """A uvicorn server for an app whose parts have already started."""
 
-    def __init__(self, app: FastAPI, settings: Settings) -> None:
+    def __init__(self, app: FastAPI, settings: Settings, example: tuple[str, str]) -> None:
+        """Take an app, and the path and the body of a request to show to people."""
         config = uvicorn.Config(
             app,
             http=BoundedProtocol,
@@ -73,7 +85,7 @@ class _Server(uvicorn.Server):
             timeout_graceful_shutdown=math.ceil(settings.drain_timeout),
         )
         super().__init__(config)
-        self._app, self._settings = app, settings
+        self.app, self._settings, self._example = app, settings, example
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -85,11 +97,11 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         for listener in sockets or ():
             host, port, *_ = listener.getsockname()
-            _announce(local_url(host, port), self._settings)
+            _announce(local_url(host, port), self._settings, self._example)
 
     def stop(self, number: int) -> None:
         """Start to drain, not ready any more; after a second Ctrl-C exit at once."""
-        services: Services = self._app.state.services
+        services: EncoderServices = self.app.state.services
         services.draining.set()
         # SIGTERM may arrive twice: for the process and for its group.
         self.force_exit = self.should_exit and number == signal.SIGINT
@@ -134,16 +146,16 @@ def _bound(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _announce(url: str, settings: Settings) -> None:
+def _announce(url: str, settings: Settings, example: tuple[str, str]) -> None:
     _log.info("ready on %s", url, extra={"url": url})
     if not sys.stderr.isatty():
         return
     key = " -H 'authorization: Bearer KEY'" if settings.keyed else ""
     docs = f"Documentation of the API: {url}/docs\n" if settings.pages else ""
-    body = '{"speaker": "user", "text": "Hello, can I change the date of my booking?"}'
+    path, body = example
     typer.echo(
         f"\nTry this in another terminal:\n\n"
-        f"  curl {url}/sessions/me/turn -H 'content-type: application/json'{key} \\\n"
+        f"  curl {url}{path} -H 'content-type: application/json'{key} \\\n"
         f"    -d '{body}'\n\n"
         f"{docs}Ctrl-C stops the service.\n",
         err=True,

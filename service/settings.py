@@ -5,8 +5,16 @@ import re
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, PositiveInt, ValidationError, field_validator, model_validator
+from pydantic import (
+    Field,
+    PositiveInt,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError as UnreadableError
 
@@ -55,7 +63,7 @@ class Limits(BaseSettings):
     max_metadata_bytes: ClassVar[int] = 4096
     """Bytes of one candidate's metadata as JSON."""
     max_candidates: ClassVar[int] = 1000
-    """Candidates that a call to /rank gives, or documents of /v1/rerank."""
+    """Candidates of a call to /rank, documents of /v1/rerank, or texts of /v1/embeddings."""
     max_goals: ClassVar[int] = 64
     """Goals of a request, or its utterances to avoid."""
     max_top_k: ClassVar[int] = 100
@@ -112,6 +120,10 @@ class Settings(Limits):
 
     model: str = str(DEFAULT_MODEL)
     """A sentence-transformers folder or hub name."""
+    encoder_url: str | None = None
+    """An endpoint `/v1/embeddings` that runs the model; by default the service runs it."""
+    encoder_key: SecretStr | None = None
+    """API key of that endpoint."""
     device: str | None = None
     """A torch device; by default a GPU if there is one, else the CPU."""
     pairwise: Path | None = None
@@ -185,6 +197,19 @@ class Settings(Limits):
             if wrong := [name for name in names if not _HOST_NAME.fullmatch(name)]:
                 raise ValueError(f"'{wrong[0]}' is not the name of a host, without a port")
         return names
+
+    @field_validator("encoder_url")
+    @classmethod
+    def _endpoint(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username:
+            raise ValueError(
+                "must be http://HOST:PORT or https://HOST:PORT, with or without a path; a key "
+                "belongs into TURNWISE_ENCODER_KEY"
+            )
+        return url if parts.path.strip("/") else f"{url.rstrip('/')}/v1/embeddings"
 
     @field_validator("redis_url")
     @classmethod

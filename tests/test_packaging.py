@@ -21,15 +21,27 @@ from turnwise.service.settings import Settings
 ROOT = Path(__file__).parents[1]
 COMPOSE = ROOT / "docker-compose.yml"
 DASHBOARD = ROOT / "docker" / "grafana" / "dashboards" / "turnwise.json"
-RULES = ROOT / "docker" / "rules.yml"
+RULES = ROOT / "k8s" / "chart" / "rules.yml"
 BASE = ROOT / "k8s" / "base"
-MONITORING = ROOT / "k8s" / "monitoring"
+MONITORING = ROOT / "k8s" / "components" / "monitoring"
+POLICY = ROOT / "k8s" / "components" / "network-policy" / "networkpolicy.yaml"
+ADAPTER = ROOT / "k8s" / "components" / "autoscaling-queue" / "adapter-rule.yaml"
 OVERLAYS = [ROOT / "k8s" / "overlays" / name for name in ("cpu", "gpu")]
-IMAGES = [ROOT / "docker" / name for name in ("Dockerfile", "Dockerfile.cuda")]
-YAML = sorted([COMPOSE, *ROOT.glob("docker/**/*.yml"), *ROOT.glob("k8s/**/*.yaml")])
+KUSTOMIZATIONS = sorted(path.parent for path in ROOT.glob("k8s/**/kustomization.yaml"))
+IMAGES = [ROOT / "docker" / f"Dockerfile{kind}" for kind in ("", ".cuda", ".replica")]
+YAML = sorted(
+    path
+    for path in (COMPOSE, *ROOT.glob("docker/**/*.yml"), *ROOT.glob("k8s/**/*.y*ml"))
+    if path.parent.name != "templates"
+)
 
 # Labels that Prometheus adds to those of the metric.
 ADDED = {"instance", "job", "le", "namespace", "pod"}
+# Series of kube-state-metrics.
+FOREIGN = {
+    "kube_horizontalpodautoscaler_spec_max_replicas": {"horizontalpodautoscaler"} | ADDED,
+    "kube_horizontalpodautoscaler_status_current_replicas": {"horizontalpodautoscaler"} | ADDED,
+}
 
 
 def relative(path: Path) -> str:
@@ -57,9 +69,10 @@ def container() -> dict[str, Any]:
     return only
 
 
-def config() -> dict[str, str]:
-    (generator,) = load(BASE / "kustomization.yaml")["configMapGenerator"]
-    return dict(literal.split("=", 1) for literal in generator["literals"])
+def version() -> str:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    number: str = tomllib.loads(project)["project"]["version"]
+    return number
 
 
 def image_environment(image: Path) -> dict[str, str]:
@@ -91,7 +104,7 @@ def expressions() -> Iterator[tuple[str, str]]:
     for group in load(RULES)["groups"]:
         for rule in group["rules"]:
             yield rule["alert"], rule["expr"]
-    for rule in load(MONITORING / "adapter-rule.yaml")["rules"]["custom"]:
+    for rule in load(ADAPTER)["rules"]["custom"]:
         yield "adapter", rule["seriesQuery"]
         filled = rule["metricsQuery"].replace("<<.Series>>", rule["seriesQuery"].split("{")[0])
         yield "adapter", filled.replace(", <<.LabelMatchers>>", "").replace("<<.GroupBy>>", "pod")
@@ -104,14 +117,15 @@ def test_yaml_parses(path: Path) -> None:
 
 @pytest.mark.parametrize(("place", "expression"), list(expressions()))
 def test_expressions_name_series_and_labels_that_exist(place: str, expression: str) -> None:
-    names = re.findall(r"turnwise_\w+", expression)
-    assert names, place
-    assert [name for name in names if name not in series()] == []
     bare = re.sub(r'"[^"]*"', "", expression)
-    for name, matchers in re.findall(r"(turnwise_\w+)\{(.*?)\}", bare):
-        assert set(re.findall(r"(\w+)\s*(?:=|!)", matchers)) <= series()[name]
+    names = re.findall(r"\b(?:turnwise|kube)_\w+", bare)
+    assert names, place
+    known = series() | FOREIGN
+    assert [name for name in names if name not in known] == []
+    for name, matchers in re.findall(r"\b((?:turnwise|kube)_\w+)\{(.*?)\}", bare):
+        assert set(re.findall(r"(\w+)\s*(?:=|!)", matchers)) <= known[name]
     grouped = re.findall(r"\w+", " ".join(re.findall(r"\bby \(([^)]*)\)", bare)))
-    assert set(grouped) <= set.union(*(series()[name] for name in names))
+    assert set(grouped) <= set.union(*(known[name] for name in names))
 
 
 def test_expressions_match_values_that_their_labels_have() -> None:
@@ -133,16 +147,13 @@ def test_the_dashboard_shows_every_metric() -> None:
     assert {name for name in families if not re.search(rf"\b{name}(_|\b)", shown)} == set()
 
 
-def test_alerts_of_compose_and_kubernetes_are_the_same() -> None:
-    assert load(MONITORING / "prometheusrule.yaml")["spec"]["groups"] == load(RULES)["groups"]
-
-
 def test_the_autoscaler_uses_the_metric_of_the_adapter() -> None:
-    pods, cpu = load(BASE / "hpa.yaml")["spec"]["metrics"]
-    (rule,) = load(MONITORING / "adapter-rule.yaml")["rules"]["custom"]
-    assert rule["seriesQuery"].startswith(pods["pods"]["metric"]["name"] + "{")
-    assert pods["pods"]["metric"]["name"] in series()
-    assert cpu["resource"]["name"] == "cpu"
+    (patch,) = load(ADAPTER.parent / "kustomization.yaml")["patches"]
+    (added,) = yaml.safe_load(patch["patch"])
+    name = added["value"]["pods"]["metric"]["name"]
+    (rule,) = load(ADAPTER)["rules"]["custom"]
+    assert rule["seriesQuery"].startswith(name + "{")
+    assert name in series()
 
 
 @pytest.mark.parametrize("path", [*YAML, *IMAGES], ids=relative)
@@ -151,11 +162,11 @@ def test_variables_are_settings(path: Path) -> None:
     assert {name for name in named if name.lower() not in Settings.model_fields} == set()
 
 
-@pytest.mark.parametrize("folder", [BASE, MONITORING, *OVERLAYS], ids=relative)
+@pytest.mark.parametrize("folder", KUSTOMIZATIONS, ids=relative)
 def test_a_kustomization_names_every_file_beside_it_and_no_other(folder: Path) -> None:
     kustomization = load(folder / "kustomization.yaml")
-    patches = [patch["path"] for patch in kustomization.get("patches", [])]
-    named = [*kustomization["resources"], *kustomization.get("components", []), *patches]
+    patches = [patch["path"] for patch in kustomization.get("patches", []) if "path" in patch]
+    named = [*kustomization.get("resources", []), *kustomization.get("components", []), *patches]
     assert [name for name in named if not (folder / name).exists()] == []
     beside = {path.name for path in folder.glob("*.yaml")} - {"kustomization.yaml"}
     assert beside - {"adapter-rule.yaml"} <= set(named)
@@ -192,7 +203,7 @@ def test_ports_agree() -> None:
     assert compose("turnwise")["ports"] == [f"127.0.0.1:{number}:{number}"]
     (job,) = load(ROOT / "docker" / "prometheus.yml")["scrape_configs"]
     assert job["static_configs"] == [{"targets": [f"turnwise:{number}"]}]
-    (ingress,) = load(BASE / "networkpolicy.yaml")["spec"]["ingress"]
+    (ingress,) = load(POLICY)["spec"]["ingress"]
     assert ingress == {"ports": [{"protocol": "TCP", "port": number}]}
     (service,) = load(BASE / "service.yaml")["spec"]["ports"]
     (endpoint,) = load(MONITORING / "servicemonitor.yaml")["spec"]["endpoints"]
@@ -202,28 +213,14 @@ def test_ports_agree() -> None:
 
 
 def test_a_stopping_service_has_time_to_drain() -> None:
-    drain = float(config()["TURNWISE_DRAIN_TIMEOUT"])
+    settings = {each["name"]: each.get("value") for each in container()["env"]}
+    drain = float(settings["TURNWISE_DRAIN_TIMEOUT"])
     command, seconds = container()["lifecycle"]["preStop"]["exec"]["command"]
     assert command == "sleep"
     assert pod()["terminationGracePeriodSeconds"] > drain + float(seconds)
     assert "TURNWISE_DRAIN_TIMEOUT" not in compose("turnwise")["environment"]
     grace = compose("turnwise")["stop_grace_period"].removesuffix("s")
     assert float(grace) > Settings.model_fields["drain_timeout"].default
-
-
-def test_selectors_match_the_labels_of_the_pods() -> None:
-    deployment = load(BASE / "deployment.yaml")["spec"]
-    labels = deployment["template"]["metadata"]["labels"]
-    selectors = [
-        deployment["selector"]["matchLabels"],
-        load(BASE / "service.yaml")["spec"]["selector"],
-        load(BASE / "pdb.yaml")["spec"]["selector"]["matchLabels"],
-        load(BASE / "networkpolicy.yaml")["spec"]["podSelector"]["matchLabels"],
-        *(c["labelSelector"]["matchLabels"] for c in pod()["topologySpreadConstraints"]),
-    ]
-    assert all(selector == labels for selector in selectors)
-    monitor = load(MONITORING / "servicemonitor.yaml")["spec"]["selector"]["matchLabels"]
-    assert monitor == load(BASE / "service.yaml")["metadata"]["labels"]
 
 
 def test_containers_drop_every_right() -> None:
@@ -246,31 +243,10 @@ def test_compose_publishes_on_loopback_only(service: str) -> None:
     assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
 
 
-def test_manifests_only_refer_to_secrets() -> None:
-    references = {
-        env["name"]: env["valueFrom"]["secretKeyRef"]
-        for env in container()["env"] if env["name"].startswith("TURNWISE_")
-    }  # fmt: skip
-    assert references == {
-        name: {"name": "turnwise", "key": name}
-        for name in ("TURNWISE_REDIS_URL", "TURNWISE_API_KEYS")
-    }
-    generated = [load(folder / "kustomization.yaml") for folder in (BASE, *OVERLAYS)]
-    literals = " ".join(
-        literal for kustomization in generated
-        for generator in kustomization.get("configMapGenerator", [])
-        for literal in generator["literals"]
-    )  # fmt: skip
-    assert not set(references) & set(re.findall(r"TURNWISE_\w+", literals))
-
-
-def test_images_tagged_in_overlays_are_the_version_of_the_package() -> None:
-    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    version = re.search(r'^version = "(.+)"$', project, re.MULTILINE)
-    assert version
-    tags = [load(folder / "kustomization.yaml")["images"][0]["newTag"] for folder in OVERLAYS]
-    assert tags == [version[1], f"{version[1]}-cuda"]
-    assert compose("turnwise")["image"] == f"turnwise:{version[1]}"
+def test_images_have_the_version_of_the_package() -> None:
+    (image,) = load(OVERLAYS[1] / "kustomization.yaml")["images"]
+    assert image == {"name": "turnwise", "newTag": f"{version()}-cuda"}
+    assert container()["image"] == compose("turnwise")["image"] == f"turnwise:{version()}"
 
 
 # Licences of packages that a product under the Apache licence may link and pass on. MPL-2.0 asks
@@ -292,7 +268,7 @@ def runtime() -> dict[str, Distribution]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     found: dict[str, Distribution] = {}
     waiting = [*project["dependencies"]]
-    for extra in ("server", "encoder"):
+    for extra in ("replica", "encoder"):
         waiting += project["optional-dependencies"][extra]
     while waiting:
         required = Requirement(waiting.pop())

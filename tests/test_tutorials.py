@@ -33,11 +33,12 @@ PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(DOCS.glo
 TEXTS = PAGES | {
     name: (ROOT / f"{name}.md").read_text(encoding="utf-8") for name in ("README", "CONTRIBUTING")
 }
-RULES = yaml.safe_load((ROOT / "docker" / "rules.yml").read_text(encoding="utf-8"))
+RULES = yaml.safe_load((ROOT / "k8s" / "chart" / "rules.yml").read_text(encoding="utf-8"))
 ALERTS: list[dict[str, Any]] = [rule for group in RULES["groups"] for rule in group["rules"]]
 
 SHIPPED = {
-    "README", "confidence", "quick-start", "replies", "filters", "goals", "explain", "python",
+    "README", "confidence", "encoder-tier", "quick-start", "replies", "filters", "goals", "explain",
+    "python",
 }  # fmt: skip
 """Pages that show what the shipped model answers; the others have a tiny one, which is faster."""
 WITH_EXAMPLES = {"README", "quick-start", "explain"}
@@ -50,7 +51,7 @@ CROSS_ENCODER = "cross-encoder/ms-marco-MiniLM-L6-v2"
 """What a page downloads; here it is a tiny one."""
 OTHER_PORTS = ("8001", "8002", "6379")
 """Of what the pages start; here they are free ones."""
-NOT_HERE = {"make", "pip", "docker", "kubectl"}
+NOT_HERE = {"make", "pip", "docker", "kubectl", "helm"}
 """What a page may say that needs more than a test has."""
 
 each_page = pytest.mark.parametrize("name", TEXTS)
@@ -156,7 +157,7 @@ def test_the_runbook_has_one_entry_an_alert_and_none_else() -> None:
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
 def test_an_alert_names_its_entry(rule: dict[str, Any]) -> None:
-    assert rule["annotations"]["runbook"] == f"docs/runbook.md#{rule['alert'].lower()}"
+    assert rule["annotations"]["runbook_url"] == f"docs/runbook.md#{rule['alert'].lower()}"
 
 
 def test_log_lines_of_the_runbook_are_logged() -> None:

@@ -10,8 +10,9 @@ from torch.nn.functional import cross_entropy
 from transformers import DynamicCache
 
 from turnwise.models.arrays import Float64
+from turnwise.models.card import model_name
 from turnwise.models.data import Dialogue
-from turnwise.models.encoder import batches, default_device, model_name
+from turnwise.models.encoder import batches, default_device
 from turnwise.models.errors import ModelError
 from turnwise.models.evaluation.short_term_examples import CANDIDATES, Propose
 from turnwise.models.evaluation.similarity_examples import Said

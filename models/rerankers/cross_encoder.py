@@ -11,7 +11,8 @@ import torch
 from safetensors import SafetensorError
 
 from turnwise.models.arrays import Float32
-from turnwise.models.encoder import PROBE, default_device, digest, model_name
+from turnwise.models.card import model_name
+from turnwise.models.encoder import PROBE, default_device, digest
 from turnwise.models.errors import ModelError
 from turnwise.models.onnx import VERSION, OnnxForward, in_onnx
 

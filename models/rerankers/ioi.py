@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from turnwise.models.arrays import Float32
-from turnwise.models.encoder import batches, default_device, digest, model_name
+from turnwise.models.card import model_name
+from turnwise.models.encoder import batches, default_device, digest
 from turnwise.models.errors import ModelError
 from turnwise.models.rerankers.folder import load_weights, read_sizes, save_reranker
 from turnwise.models.rerankers.ioi_network import (

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from turnwise.models.arrays import Float32
+from turnwise.models.card import model_name
 from turnwise.models.data import Dialogue
-from turnwise.models.encoder import Precision, UtteranceEncoder, digest, model_name
+from turnwise.models.encoder import Precision, UtteranceEncoder, digest
 from turnwise.models.errors import ModelError
 from turnwise.models.rerankers.folder import load_weights, read_sizes
 from turnwise.models.roles import Role

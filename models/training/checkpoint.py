@@ -18,11 +18,13 @@ from safetensors.torch import save_model as save_weights
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
-from turnwise.models.encoder import CARD, load_sentence_transformer, transformer_of
+from turnwise.models.card import CARD
+from turnwise.models.encoder import load_sentence_transformer, transformer_of
 from turnwise.models.errors import TrainingError
 from turnwise.models.evaluation.report import Line, draw_lines, figure_height
 from turnwise.models.heads import RoleHeads
 from turnwise.models.training.config import REMOVED, EncoderConfig, Section, renamed
+from turnwise.models.training.layout import write_older_layout
 
 Schedule = torch.optim.lr_scheduler.LRScheduler
 Recipe = dict[str, Any]
@@ -89,6 +91,7 @@ def save_encoder(model: SentenceTransformer, folder: Path) -> None:
     half = deepcopy(model).half()
     transformer_of(half).set_attn_implementation("sdpa")
     half.save_pretrained(str(folder), create_model_card=False)
+    write_older_layout(folder, model)
 
 
 @contextmanager

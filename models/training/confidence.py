@@ -1,14 +1,14 @@
 """Calibration: fits the confidence of a trained encoder, and keeps it in its card."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
+from turnwise.models.card import update_card
 from turnwise.models.confidence import Calibration, held_out
 from turnwise.models.data import Dialogue, read_dialogues
-from turnwise.models.encoder import CARD, UtteranceEncoder
+from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation.confidence import Answers, Bank, make_searches, texts_of
 from turnwise.models.evaluation.metrics import auroc, calibration_error
 from turnwise.models.training.config import Config, EncoderConfig
@@ -43,7 +43,7 @@ def calibrate(folder: Path, config: Config, find: Find) -> None:
     bank = Bank.of(encoder, texts_of(chain.from_iterable(corpora)), largest)
     calibration = fitted(answers_of(encoder, list(files.values()), bank, largest))
     if calibration:
-        write_calibration(folder, calibration)
+        update_card(folder, "confidence", calibration)
 
 
 def answers_of(
@@ -74,13 +74,3 @@ def fitted(answers: Answers) -> Calibration | None:
         "auroc": auroc(confidence, answers.right) or 0.5,
     }
     return replace(calibration, fitted={k: round(v, 4) for k, v in figures.items()})
-
-
-def write_calibration(folder: Path, calibration: Calibration) -> None:
-    """Write a calibration into the card of an encoder, whole or not at all."""
-    card = folder / CARD
-    fields = json.loads(card.read_text(encoding="utf-8"))
-    fresh = card.with_suffix(".new")
-    written = {"aggregation": fields.pop("aggregation"), "confidence": asdict(calibration)}
-    fresh.write_text(json.dumps(written | fields, indent=2) + "\n", encoding="utf-8")
-    fresh.replace(card)

@@ -23,7 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from turnwise.models.heads import RoleHeads, head_of
+from turnwise.models.head_arrays import head_of
+from turnwise.models.heads import RoleHeads
 from turnwise.models.roles import Relation, Role
 from turnwise.models.training.windows import Batch, Examples, pair_score
 

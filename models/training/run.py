@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from turnwise.models.card import update_card
+from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation.split import LENGTHS
 from turnwise.models.extras import require
 from turnwise.models.training.confidence import calibrate
@@ -74,8 +76,11 @@ def train_stages(
         config = stage.model_copy(update={"base": str(base)}) if base else stage
         successor = folder.parent if folder != out else None
         base = train(config, folder, find=find, resume=resume, report=report, successor=successor)
-    calibrate(out / "model", stages[-1], find)
-    return out / "model"
+    model = out / "model"
+    calibrate(model, stages[-1], find)
+    if isinstance(stages[-1], EncoderConfig):
+        update_card(model, "encoder", UtteranceEncoder(model).facts)
+    return model
 
 
 def train(

@@ -1,6 +1,6 @@
 """The HTTP API: `create_api` puts routes, middleware, errors and documentation together."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from importlib.metadata import version
 from itertools import chain
@@ -24,13 +24,14 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.tracing import telemetry
 from turnwise.service.settings import Settings
 
-_ROUTERS = (
+ROUTERS = (
     sessions.router,
     rank.router,
     rerank.router,
     plan.router,
     pools.router,
     ops.router,
+    console.router,
 )
 
 
@@ -38,13 +39,15 @@ def create_api(
     settings: Settings,
     metrics: Metrics,
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]],
+    routers: Sequence[APIRouter] = ROUTERS,
 ) -> FastAPI:
-    """Return the ASGI application; `lifespan` puts `Services` into `app.state.services`."""
+    """Return the ASGI application; `lifespan` puts what routes need into `app.state.services`."""
+    used = {tag for router in routers for tag in router.tags}
     app = FastAPI(
         title="Turnwise",
         version=version("turnwise"),
         description=DESCRIPTION,
-        openapi_tags=TAGS,
+        openapi_tags=[tag for tag in TAGS if tag["name"] in used],
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
@@ -61,10 +64,10 @@ def create_api(
     )
     add_problem_handlers(app)
     add_openapi(app, settings)
-    routers = [*_ROUTERS]
     if settings.pages:
-        routers.append(console.router)
         add_docs(app)
+    else:
+        routers = [router for router in routers if router is not console.router]
     for router in routers:
         app.include_router(router)
     _create_series(metrics, routers)

@@ -7,7 +7,7 @@ from fastapi import Depends, Header, Path, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from turnwise.service.api.security import authorize, identify
-from turnwise.service.api.services import Services
+from turnwise.service.api.services import EncoderServices, Services
 from turnwise.service.observe.logs import namespace
 from turnwise.service.wire.fields import Name
 from turnwise.service.wire.keys import Scope
@@ -24,6 +24,7 @@ async def _services(request: Request) -> Services:
 
 
 ServicesDep = Annotated[Services, Depends(_services)]
+EncoderServicesDep = Annotated[EncoderServices, Depends(_services)]
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 NamespaceHeader = Annotated[
     Name | None,

@@ -15,6 +15,7 @@ from turnwise.service.errors import (
     DeadlineExceeded,
     Draining,
     EncoderFailed,
+    EncoderUnavailable,
     Forbidden,
     InvalidRequest,
     NotFound,
@@ -50,6 +51,7 @@ TAGS = [
         "description": "Sessions of a chatbot: turns, transcripts, score matrices.",
     },
     {"name": "rank", "description": "Rank candidates by context, or toward goals."},
+    {"name": "encode", "description": "Texts to vectors, for replicas and clients of OpenAI."},
     {"name": "plan", "description": "Put goals into the order in which a dialogue can reach them."},
     {"name": "pools", "description": "Named, versioned sets of candidates."},
     {"name": "operation", "description": "Probes, metrics and version. They need no API key."},
@@ -60,7 +62,7 @@ SERVER_TIMING = {
         "schema": {"type": "string", "example": "encode;dur=5.912, total;dur=7.204"},
     }
 }
-ENCODING = (EncoderFailed, Overloaded, DeadlineExceeded, Draining)
+ENCODING = (EncoderFailed, EncoderUnavailable, Overloaded, DeadlineExceeded, Draining)
 """The errors of every route that encodes."""
 
 _KEYED: tuple[type[ServiceError], ...] = (

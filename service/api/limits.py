@@ -15,6 +15,7 @@ ITEMS = {
     "exclude": "max_candidates",
     "goals": "max_goals",
     "avoid": "max_goals",
+    "input": "max_candidates",
     "context": "max_turns",
 }
 NUMBERS = {"top_k": "max_top_k", "top": "max_top_k", "last_rows": "max_turns"}

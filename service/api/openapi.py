@@ -105,11 +105,11 @@ def _leave_out(node: Json, missing: set[str]) -> None:
 
 def _missing(settings: Settings) -> set[str]:
     """Return the names of models that this service does not have."""
-    from turnwise.models.rerankers import reranker_kind  # noqa: PLC0415 - loads torch
-
     pairwise = set() if settings.pairwise else {"pairwise"}
     if settings.reranker is None:
         return pairwise | {"ioi", "cross_encoder"}
+    from turnwise.models.rerankers import reranker_kind  # noqa: PLC0415 - loads torch
+
     return pairwise | {"cross_encoder" if reranker_kind(settings.reranker) else "ioi"}
 
 

@@ -10,20 +10,20 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import PlainTextResponse, Response
 
 from turnwise.service.api.bodies import answer
-from turnwise.service.api.dependencies import ServicesDep
+from turnwise.service.api.dependencies import EncoderServicesDep as ServicesDep
 from turnwise.service.api.docs import failures
-from turnwise.service.api.services import Services
+from turnwise.service.api.services import EncoderServices
 from turnwise.service.errors import NotReady
 from turnwise.service.wire.ops import Alive, ModelFacts, Ready, Version
 from turnwise.service.wire.problems import FieldError
 
-if TYPE_CHECKING:  # loads torch
-    from turnwise.models.encoder import UtteranceEncoder
+if TYPE_CHECKING:
+    from turnwise.service.encoder.model import Encoder
 
 router = APIRouter(tags=["operation"])
 
 _FAILURES = {
-    "model": "the model fails on every batch",
+    "model": "the encoder fails on every batch, or is remote and away",
     "pools": "a pool that was in use is not loaded or not indexed yet",
     "redis": "Redis does not answer or rejects writes",
     "store": "the candidate store does not answer",
@@ -102,7 +102,7 @@ async def version(services: ServicesDep) -> Response:
     return answer(facts)
 
 
-def _facts(encoder: "UtteranceEncoder") -> ModelFacts:
+def _facts(encoder: "Encoder") -> ModelFacts:
     return ModelFacts(
         name=encoder.name,
         fingerprint=encoder.fingerprint,
@@ -113,15 +113,7 @@ def _facts(encoder: "UtteranceEncoder") -> ModelFacts:
     )
 
 
-async def _checks(services: Services) -> dict[str, bool]:
-    checks = {
-        "model": all(queue.healthy for queue in services.queues),
-        "pools": services.pools.ready,
-        "redis": await services.ping(),
-        "encoder": not any(queue.stalled for queue in services.queues),
-        "not_draining": not services.draining.is_set(),
-    }
-    if (answers := await services.pools.store_answers()) is not None:
-        checks["store"] = answers
+async def _checks(services: EncoderServices) -> dict[str, bool]:
+    checks = await services.checks()
     services.metrics.ready.set(all(checks.values()))
     return checks

@@ -1,10 +1,14 @@
 """HTTP/1.1 of uvicorn, with limits for the size and time of a request's head.
 
+A connection that has been open for some minutes closes after its next answer, which says so
+(`Connection: close`): clients connect again, and new replicas get their share of them.
+
 The head is the request line and the headers. A request that is not HTTP also gets a problem
 document. A request to upgrade (`Upgrade: h2c`, which Java's client sends each time) gets its answer
 in HTTP/1.1.
 """
 
+import random
 from asyncio import Transport
 from asyncio.events import TimerHandle
 from http import HTTPStatus
@@ -20,6 +24,8 @@ from turnwise.service.wire.problems import FieldError
 HEAD_BYTES = 131_072
 """Limit of a head. The parser allows half of it for the URL."""
 HEAD_SECONDS = 10.0
+CONNECTION_SECONDS = 300.0
+"""Age at which a connection closes, give or take a fifth: not all at the same moment."""
 
 _NO_HTTP = [FieldError(("request",), "should be HTTP/1.1")]
 
@@ -39,6 +45,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Start the timer of the first head."""
         super().connection_made(transport)
+        self._until = self.loop.time() + CONNECTION_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -77,6 +84,8 @@ class BoundedProtocol(HttpToolsProtocol):
             raise ValueError("the head is too large")
         if not self._upgrades:
             super().on_headers_complete()
+            if self.loop.time() >= self._until:
+                self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         """Pass a part of the body on."""

@@ -10,8 +10,8 @@ from turnwise.service.api.keys import ApiKeys
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings
 
-if TYPE_CHECKING:  # these load torch, which no route needs
-    from turnwise.models.encoder import UtteranceEncoder
+if TYPE_CHECKING:  # what answers `/livez` and checks keys should not load these
+    from turnwise.service.encoder.model import Encoder
     from turnwise.service.encoder.queue import EncoderQueue
     from turnwise.service.pools import Pools
     from turnwise.service.selection.plan import Planning
@@ -20,23 +20,16 @@ if TYPE_CHECKING:  # these load torch, which no route needs
     from turnwise.service.selection.turn import Turns
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
-    """Everything that routes need. `app.state.services` holds it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderServices:
+    """What the routes of every service need. `app.state.services` holds it."""
 
     settings: Settings
     metrics: Metrics
     admission: Admission
     keys: ApiKeys
-    encoder: "UtteranceEncoder"
-    turns: "Turns"
-    sessions: "Sessions"
-    ranking: "Ranking"
-    planning: "Planning"
-    pools: "Pools"
+    encoder: "Encoder"
     queues: Sequence["EncoderQueue"]
-    ping: Callable[[], Awaitable[bool]]
-    """Returns whether Redis accepts writes."""
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     """Set after SIGTERM: `/readyz` fails, but the service still answers requests."""
 
@@ -45,5 +38,34 @@ class Services:
 
         Raises:
             Overloaded: The texts would wait too long.
+            EncoderUnavailable: The encoder is remote and away.
         """
         self.queues[0].check()
+
+    async def checks(self) -> dict[str, bool]:
+        """Return the checks of `/readyz`, and whether each passes."""
+        return {
+            "model": all(queue.healthy for queue in self.queues),
+            "encoder": not any(queue.stalled for queue in self.queues),
+            "not_draining": not self.draining.is_set(),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services(EncoderServices):
+    """What the routes of a replica need."""
+
+    turns: "Turns"
+    sessions: "Sessions"
+    ranking: "Ranking"
+    planning: "Planning"
+    pools: "Pools"
+    ping: Callable[[], Awaitable[bool]]
+    """Returns whether Redis accepts writes."""
+
+    async def checks(self) -> dict[str, bool]:
+        """Return the checks of `/readyz`, and whether each passes."""
+        own = {"pools": self.pools.ready, "redis": await self.ping()}
+        if (answers := await self.pools.store_answers()) is not None:
+            own["store"] = answers
+        return own | await EncoderServices.checks(self)

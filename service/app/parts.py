@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
-import torch
 from redis.asyncio import Redis
 
-from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.rerankers import PairwiseModel
-from turnwise.models.rerankers.pairwise import ENCODER
 from turnwise.service.encoder.cache import CachedEncoder
+from turnwise.service.encoder.model import REMOTE, Encoder
 from turnwise.service.encoder.queue import EncoderQueue
+from turnwise.service.encoder.remote import RemoteEncoder
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import PoolEncoder, Pools, RunningQueries
 from turnwise.service.pools.stores import CandidateStore, connect_store
@@ -26,12 +24,21 @@ from turnwise.service.settings import Settings, SettingsError
 from turnwise.service.state.redis import connect
 from turnwise.service.wire.fields import EncoderName
 
+if TYPE_CHECKING:  # a replica with a remote encoder runs without torch
+    from turnwise.models.encoder import UtteranceEncoder
+
 _log = logging.getLogger("turnwise")
 
 _QUEUE_SECONDS = 1.0
 """Longest wait for the encoder in seconds; the service rejects requests that would wait longer."""
 BATCH_TOKENS = 4096
 """Tokens of a padded batch on a GPU; a CPU takes fewer."""
+_CALL_TOKENS = 512
+"""Tokens of a call of a remote encoder, by an estimate: while it runs, the next turn waits."""
+_CALL_SECONDS = 10.0
+"""Longest call of a remote encoder: a longer batch would count as stalled."""
+_START_SECONDS = 60.0
+"""Longest wait for a remote encoder that is not there at the start."""
 _VECTOR_CACHE = 50_000
 """Vectors of recent texts kept in memory (1.5 KB each with the default model)."""
 _LAST_BATCH = 5.0
@@ -46,7 +53,7 @@ class Parts:
     """The connections of sessions."""
     redis_of_pools: Redis
     """The connections of pools: reading many pools takes none from the sessions."""
-    encoder: UtteranceEncoder
+    encoder: Encoder
     queues: tuple[EncoderQueue, ...]
     """The queue of the encoder, and that of the pairwise model if there is one."""
     cached: CachedEncoder
@@ -67,19 +74,15 @@ async def running_parts(
         redis, redis_of_pools = connected(), connected()
         stack.push_async_callback(redis.aclose)
         stack.push_async_callback(redis_of_pools.aclose)
-        main = await _start(settings, settings.model, metrics, stack)
-        encoder = main.encoder
-        metrics.build.info(
-            {"version": version("turnwise"), "model": encoder.name, "runtime": encoder.runtime}
-        )
-        encoders: dict[EncoderName, PoolEncoder] = {"default": RunningQueries(main.cached)}
-        queues, pairwise = [main.queue], None
+        encoder = await _main_encoder(settings, metrics, stack)
+        queues = [await start_queue(settings, encoder, metrics, stack)]
+        cached = CachedEncoder(queues[0], encoder, metrics, size=_VECTOR_CACHE)
+        encoders: dict[EncoderName, PoolEncoder] = {"default": RunningQueries(cached)}
+        pairwise = None
         if folder := settings.pairwise:
-            part = await _start(settings, folder / ENCODER, metrics, stack)
-            model = await asyncio.to_thread(PairwiseModel.load, folder, encoder=part.encoder)
-            pairwise = Pairwise(model, part.cached, timeout=settings.request_timeout)
+            pairwise, queue = await _start_pairwise(settings, folder, metrics, stack)
             encoders["pairwise"] = pairwise
-            queues.append(part.queue)
+            queues.append(queue)
         store = connect_store(settings.store_url, metrics) if settings.store_url else None
         if store:
             stack.push_async_callback(store.close)
@@ -96,43 +99,80 @@ async def running_parts(
             store=store,
         )
         stack.push_async_callback(pools.close)
-        yield Parts(
-            redis, redis_of_pools, encoder, tuple(queues), main.cached, pools, pairwise, store
-        )
+        yield Parts(redis, redis_of_pools, encoder, tuple(queues), cached, pools, pairwise, store)
 
 
-class _Started(NamedTuple):
-    encoder: UtteranceEncoder
-    queue: EncoderQueue
-    cached: CachedEncoder
-
-
-async def _start(
-    settings: Settings, model: str | Path, metrics: Metrics, stack: AsyncExitStack
-) -> _Started:
-    """Load an encoder and start its queue; the stack drains it."""
-    encoder = await asyncio.to_thread(load_encoder, settings, model)
+async def start_queue(
+    settings: Settings, encoder: Encoder, metrics: Metrics, stack: AsyncExitStack
+) -> EncoderQueue:
+    """Start the queue of an encoder; the stack drains it."""
     _log.info("model %s loaded: %s", encoder.name, encoder.runtime)
     queue = EncoderQueue(
         encoder,
         metrics,
         limit=settings.queue_limit,
-        batch_tokens=BATCH_TOKENS,
+        batch_tokens=_CALL_TOKENS if encoder.device == REMOTE else BATCH_TOKENS,
         max_wait=_QUEUE_SECONDS,
     )
     await queue.start()
     stack.push_async_callback(queue.drain, _LAST_BATCH)
+    return queue
+
+
+async def _main_encoder(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> Encoder:
+    encoder: Encoder
+    if settings.encoder_url:
+        encoder = remote = remote_encoder(settings, settings.encoder_url, metrics)
+        stack.callback(remote.close)
+        await asyncio.to_thread(remote.verify, _START_SECONDS)
+    else:
+        encoder = await asyncio.to_thread(load_encoder, settings, settings.model)
+    show_build(encoder, metrics)
+    return encoder
+
+
+async def _start_pairwise(
+    settings: Settings, folder: Path, metrics: Metrics, stack: AsyncExitStack
+) -> tuple[Pairwise, EncoderQueue]:
+    from turnwise.models.rerankers import PairwiseModel  # noqa: PLC0415 - loads torch
+    from turnwise.models.rerankers.pairwise import ENCODER  # noqa: PLC0415
+
+    encoder = await asyncio.to_thread(load_encoder, settings, folder / ENCODER)
+    queue = await start_queue(settings, encoder, metrics, stack)
+    model = await asyncio.to_thread(PairwiseModel.load, folder, encoder=encoder)
     cached = CachedEncoder(queue, encoder, metrics, size=_VECTOR_CACHE)
-    return _Started(encoder, queue, cached)
+    return Pairwise(model, cached, timeout=settings.request_timeout), queue
 
 
-def load_encoder(settings: Settings, model: str | Path) -> UtteranceEncoder:
+def show_build(encoder: Encoder, metrics: Metrics) -> None:
+    """Show the version of Turnwise and the model among the metrics."""
+    metrics.build.info(
+        {"version": version("turnwise"), "model": encoder.name, "runtime": encoder.runtime}
+    )
+
+
+def remote_encoder(settings: Settings, url: str, metrics: Metrics) -> RemoteEncoder:
+    """Return the encoder at the URL; nothing is called yet.
+
+    Raises:
+        ModelError: The model has no card that states what its encoder computes.
+    """
+    key = settings.encoder_key.get_secret_value() if settings.encoder_key else None
+    timeout = min(settings.request_timeout, _CALL_SECONDS)
+    return RemoteEncoder(settings.model, url, metrics, key=key, timeout=timeout)
+
+
+def load_encoder(settings: Settings, model: str | Path) -> "UtteranceEncoder":
     """Load an encoder for serving.
 
     Raises:
         SettingsError: The device cannot be used.
         ModelError: The model cannot be loaded.
     """
+    import torch  # noqa: PLC0415 - a replica with a remote encoder does not need it
+
+    from turnwise.models.encoder import UtteranceEncoder  # noqa: PLC0415
+
     try:
         torch.empty(0, device=settings.device)
     except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
-from turnwise.models.rerankers import CrossEncoder, IoI, reranker_kind
 from turnwise.service.api import create_api
 from turnwise.service.api.admission import Admission
 from turnwise.service.api.keys import ApiKeys
@@ -33,6 +33,9 @@ from turnwise.service.settings import Settings
 from turnwise.service.state.private_redis import PrivateRedis
 from turnwise.service.state.redis import Probe
 from turnwise.service.wire.pools import PoolRequest
+
+if TYPE_CHECKING:  # loads torch
+    from turnwise.models.rerankers import CrossEncoder, IoI
 
 DEFAULT_POOL = "default"
 SHORT_LIST = 100
@@ -97,7 +100,7 @@ def _journal(settings: Settings, metrics: Metrics) -> Journal | None:
     return Journal(settings.journal, metrics, hook) if settings.journal else None
 
 
-def _load_reranker(settings: Settings) -> IoI | CrossEncoder | None:
+def _load_reranker(settings: Settings) -> "IoI | CrossEncoder | None":
     """Return the re-ranker of the settings, of either kind.
 
     Raises:
@@ -106,6 +109,8 @@ def _load_reranker(settings: Settings) -> IoI | CrossEncoder | None:
     folder = settings.reranker
     if folder is None:
         return None
+    from turnwise.models.rerankers import CrossEncoder, IoI, reranker_kind  # noqa: PLC0415
+
     if reranker_kind(folder):
         return IoI.load(folder, settings.device)
     cache = settings.data_dir / "models"

@@ -17,6 +17,12 @@ def serve(
     port: Annotated[
         int | None, typer.Option(help="Port to bind to.", show_default="TURNWISE_PORT")
     ] = None,
+    encoder_only: Annotated[
+        bool,
+        typer.Option(
+            "--encoder-only", help="Serve only /v1/embeddings, for replicas; without Redis."
+        ),
+    ] = False,
 ) -> None:
     """Start the service.
 
@@ -37,4 +43,4 @@ def serve(
 
     from turnwise.service.server import run  # noqa: PLC0415 - loads every part
 
-    run(settings)
+    run(settings, encoder_only=encoder_only)

@@ -8,30 +8,21 @@ from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from turnwise.models.arrays import Float32
-from turnwise.models.rerankers.cross_encoder import Pair
 from turnwise.models.roles import RoleText
+from turnwise.service.encoder.model import Model
 from turnwise.service.observe.logs import namespace, request_id
 from turnwise.service.observe.metrics import Lane, Metrics
+
+if TYPE_CHECKING:
+    from turnwise.models.rerankers.cross_encoder import Pair
 
 _WINDOW = 256
 """Texts at the head of the queue that a batch is chosen from."""
 _SLICE = 32
 """Texts that are tokenized at once."""
-
-
-class Model(Protocol):
-    """Computes a row of numbers for each text: the encoder, or a cross-encoder for pairs."""
-
-    dimension: int
-
-    def tokenize(self, items: Sequence[Any], /) -> Sequence[Sized]:
-        """Return the tokens of each text."""
-
-    def forward(self, tokens: list[Any], /) -> Float32:
-        """Return (n, dimension) rows of one padded batch, n ≥ 1."""
 
 
 class Priority(IntEnum):
@@ -70,7 +61,7 @@ class EncodingRequest:
 
     model: Model
     """The same for all requests of a priority."""
-    texts: Sequence[RoleText | Pair]
+    texts: "Sequence[RoleText | str | Pair]"
     priority: Priority
     answer: asyncio.Future[Float32]
     vectors: Float32
@@ -103,7 +94,7 @@ class TextSlice:
     start: int
 
     @property
-    def texts(self) -> Sequence[RoleText | Pair]:
+    def texts(self) -> "Sequence[RoleText | str | Pair]":
         """At most `_SLICE` texts."""
         return self.request.texts[self.start : self.start + _SLICE]
 

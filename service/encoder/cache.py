@@ -11,9 +11,9 @@ import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.confidence import Calibration
-from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.roles import Role, RoleText
+from turnwise.models.roles import EncoderKind, Role, RoleText
 from turnwise.models.scores import Aggregation
+from turnwise.service.encoder.model import Encoder
 from turnwise.service.encoder.queue import EncoderQueue, Priority
 from turnwise.service.observe.logs import namespace
 from turnwise.service.observe.metrics import Metrics
@@ -33,7 +33,7 @@ class CachedEncoder:
     """
 
     def __init__(
-        self, queue: EncoderQueue, encoder: UtteranceEncoder, metrics: Metrics, *, size: int
+        self, queue: EncoderQueue, encoder: Encoder, metrics: Metrics, *, size: int
     ) -> None:
         """Start with an empty cache.
 
@@ -49,7 +49,8 @@ class CachedEncoder:
         self.name, self.kind = encoder.name, encoder.kind
         self.aggregation: Aggregation = encoder.aggregation
         self.calibration: Calibration | None = encoder.calibration
-        self.kept_role = Role.AFTER if encoder.heads else Role.SECOND
+        self._heads = encoder.kind is EncoderKind.HEADS
+        self.kept_role = Role.AFTER if self._heads else Role.SECOND
         """The role in which sessions keep the utterances."""
 
     async def encode(
@@ -59,7 +60,7 @@ class CachedEncoder:
         timeout: float | None = None,
     ) -> Float32:
         """Return (n, d) unit rows; raises as `EncoderQueue.encode`."""
-        if not self._encoder.heads:
+        if not self._heads:
             return await self._read(texts, priority, timeout)
         after = [RoleText(item.text, Role.AFTER) for item in texts]
         vectors = await self._read(after, priority, timeout)

@@ -14,25 +14,27 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from statistics import median
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from turnwise.models.arrays import Float32
-from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.rerankers.cross_encoder import Pair
 from turnwise.models.roles import RoleText
 from turnwise.service.encoder.batcher import (
     Batch,
     Batcher,
     EncodingRequest,
-    Model,
     Priority,
     TextSlice,
 )
+from turnwise.service.encoder.model import REMOTE, Encoder, Model
 from turnwise.service.encoder.runner import BatchRunner, fail, settle
-from turnwise.service.errors import DeadlineExceeded, Draining, Overloaded
+from turnwise.service.errors import DeadlineExceeded, Draining, EncoderUnavailable, Overloaded
 from turnwise.service.observe.logs import namespace
 from turnwise.service.observe.metrics import Metrics
+
+if TYPE_CHECKING:
+    from turnwise.models.rerankers.cross_encoder import Pair
 
 __all__ = ["EncoderQueue", "Priority"]
 
@@ -42,6 +44,9 @@ CPU_TOKENS = 256
 _RECENT_BATCHES = 32
 """The median of these estimates the time of a text."""
 _PROBE_SECONDS = 1.0
+"""Pause between two tries of an encoder that fails."""
+_IDLE_SECONDS = 5.0
+"""Pause after which an idle remote encoder is tried: it may go away meanwhile."""
 _STALLED_SECONDS = 10.0
 _HUNG_SECONDS = 60.0
 
@@ -64,7 +69,7 @@ class EncoderQueue:
 
     def __init__(
         self,
-        encoder: UtteranceEncoder,
+        encoder: Encoder,
         metrics: Metrics,
         *,
         limit: int,
@@ -83,8 +88,8 @@ class EncoderQueue:
         self._encoder, self._metrics = encoder, metrics
         self._limit, self._max_wait = limit, max_wait
         self._paces = dict.fromkeys(Priority, _Pace()) | {Priority.RERANK: _Pace()}
-        on_cpu = encoder.model.device.type == "cpu"
-        tokens = min(batch_tokens, CPU_TOKENS) if on_cpu else batch_tokens
+        self._remote = encoder.device == REMOTE
+        tokens = min(batch_tokens, CPU_TOKENS) if encoder.device == "cpu" else batch_tokens
         self._batcher = Batcher(metrics, tokens)
         self._runner = BatchRunner(encoder, metrics)
         self._lock = threading.Lock()
@@ -123,14 +128,14 @@ class EncoderQueue:
 
     async def encode(
         self,
-        texts: Sequence[RoleText],
+        texts: Sequence[RoleText | str],
         priority: Priority = Priority.TURN,
         timeout: float | None = None,
     ) -> Float32:
-        """Return the vectors of texts in their roles.
+        """Return the vectors of texts.
 
         Args:
-            texts: n texts.
+            texts: n texts in roles, or as the model reads them.
             priority: Priority of the texts.
             timeout: Seconds after which the vectors are not needed any more.
 
@@ -141,12 +146,13 @@ class EncoderQueue:
             Overloaded: Too many texts wait already.
             DeadlineExceeded: The timeout is over.
             EncoderFailed: The model failed on one of the texts.
+            EncoderUnavailable: The encoder is remote and away.
             Draining: The service is stopping.
         """
         return await self._computed(self._encoder, texts, priority, timeout)
 
     async def score(
-        self, model: Model, pairs: Sequence[Pair], timeout: float | None = None
+        self, model: Model, pairs: "Sequence[Pair]", timeout: float | None = None
     ) -> Float32:
         """Return the scores (n,) of pairs by a cross-encoder, in a lane of their own.
 
@@ -163,13 +169,15 @@ class EncoderQueue:
     async def _computed(
         self,
         model: Model,
-        texts: Sequence[RoleText | Pair],
+        texts: "Sequence[RoleText | str | Pair]",
         priority: Priority,
         timeout: float | None,
     ) -> Float32:
         if self._draining:
             self._count_rejected(priority, "draining")
             raise _draining()
+        if model is self._encoder:
+            self._check_available()
         if not texts:
             return np.empty((0, model.dimension), np.float32)
         request = EncodingRequest(
@@ -193,7 +201,9 @@ class EncoderQueue:
 
         Raises:
             Overloaded: It would be rejected.
+            EncoderUnavailable: The encoder is remote and away.
         """
+        self._check_available()
         with self._lock:
             self._check_room(Priority.TURN, 1)
 
@@ -222,6 +232,11 @@ class EncoderQueue:
                 self._encoder_wakes.notify()
             else:
                 self._tokenizer_wakes.notify()
+
+    def _check_available(self) -> None:
+        """Reject texts at once while a remote encoder fails; `_run_all` tries it meanwhile."""
+        if self._remote and not self.healthy:
+            raise EncoderUnavailable("the remote encoder is away")
 
     def _check_room(self, priority: Priority, more: int) -> None:
         ahead = self._batcher.ahead_of(priority, namespace.get(""))
@@ -265,9 +280,15 @@ class EncoderQueue:
                 if self._over:  # checked after next_work, which may drop the last texts
                     self._wake_all()
                     return None
-                if not self._encoder_wakes.wait(None if self.healthy else _PROBE_SECONDS):
+                if not self._encoder_wakes.wait(self._patience()):
                     self._busy_since = time.monotonic()  # the probe may hang, too
                     return []
+
+    def _patience(self) -> float | None:
+        """Return the seconds after which an idle encoder is tried; None for never."""
+        if self._remote:
+            return _PROBE_SECONDS if self._runner.failing else _IDLE_SECONDS
+        return None if self.healthy else _PROBE_SECONDS
 
     def _next_slice(self) -> TextSlice | None:
         with self._lock:

@@ -10,9 +10,10 @@ import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.roles import Role, RoleText
-from turnwise.service.encoder.batcher import Batch, EncodingRequest, Model, Priority
-from turnwise.service.errors import EncoderFailed, ServiceError
-from turnwise.service.observe.metrics import Metrics
+from turnwise.service.encoder.batcher import Batch, EncodingRequest, Priority
+from turnwise.service.encoder.model import Model
+from turnwise.service.errors import EncoderFailed, EncoderUnavailable, ServiceError
+from turnwise.service.observe.metrics import ANY_ROLE, Metrics
 
 _FAILURES = 3
 _PROBE = RoleText("Hello", Role.AFTER)
@@ -33,6 +34,11 @@ class BatchRunner:
         """False after repeated failures, until a batch succeeds again."""
         return self._failures < _FAILURES
 
+    @property
+    def failing(self) -> bool:
+        """Whether the last batch failed."""
+        return self._failures > 0
+
     def warm_up(self) -> None:
         """Encode one text; raises the model's errors."""
         self._probe = [*self._encoder.tokenize([_PROBE])]
@@ -51,6 +57,9 @@ class BatchRunner:
                 self._metrics.stage_seconds.labels("queue").observe(now - text.request.queued_at)
         try:
             self._encode(batch)
+        except EncoderUnavailable as error:  # no fault of a text: each alone would fail as well
+            for request in {text.request for text in batch}:
+                fail(request, error)
         except Exception as error:
             if len(batch) == 1:
                 fail(batch[0].request, error)
@@ -73,8 +82,9 @@ class BatchRunner:
             request.vectors[text.place] = row
             request.encoded += 1
             item = request.texts[text.place]
-            if isinstance(item, RoleText):
-                self._metrics.encoded_texts.labels(item.role, request.priority.lane).inc()
+            if request.model is self._encoder:
+                role = item.role if isinstance(item, RoleText) else ANY_ROLE
+                self._metrics.encoded_texts.labels(role, request.priority.lane).inc()
             if request.encoded == len(request.texts):
                 settle(request, request.vectors)
 
@@ -101,13 +111,19 @@ class BatchRunner:
 
 def fail(request: EncodingRequest, error: Exception) -> None:
     """Log an error, and answer the request with it."""
+    request.failed = True
+    if isinstance(error, EncoderUnavailable):
+        _log.warning(
+            "the remote encoder failed: %s", error, extra={"request_id": request.request_id}
+        )
+        settle(request, error)
+        return
     reranks = request.priority is Priority.RERANK
     _log.error(
         "the encoder failed" if not reranks else "the re-ranker failed",
         exc_info=error,
         extra={"request_id": request.request_id},
     )
-    request.failed = True
     settle(request, EncoderFailed("the model failed on a text of this request"))
 
 

@@ -46,6 +46,8 @@ Operation = Literal[
 StoreOperation = Literal[
     "create", "drop", "upsert", "remove", "search", "fetch", "scan", "count", "ping"
 ]
+Call = Literal["ok", "retried", "failed"]
+"""Of the remote encoder; a call that is retried counts once for each try."""
 Unwritten = Literal["queue_full", "not_redacted", "disk"]
 """Why a line of the journal was not written."""
 Result = Literal["ok", "conflict", "replayed", "unavailable", "failed"]
@@ -60,6 +62,8 @@ Outcome = Literal["answered", "abstained", "empty"]
 Age = Callable[[], float]
 """Returns seconds."""
 
+ANY_ROLE = "any"
+"""The role of texts that arrive as the model reads them."""
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 _RECIPROCAL_RANKS = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Ranks 20, 10, 5, 2 and 1: all but those of at most 0.5 were chosen first."""
@@ -111,6 +115,9 @@ class Metrics:
         self.encoded_texts = counter(
             "turnwise_encoded_texts", "Texts that the encoder encoded.", ["role", "lane"]
         )
+        self.encoder_calls = counter(
+            "turnwise_encoder_calls", "Calls of the remote encoder.", ["result"]
+        )
         self.cache_hits = counter(
             "turnwise_vector_cache_hits", "Texts whose vector was in the encoder's cache."
         )
@@ -136,6 +143,10 @@ class Metrics:
         )  # fmt: skip
         self.redis_may_evict = gauge(
             "turnwise_redis_may_evict", "1 if Redis may evict sessions and pools, else 0."
+        )
+        self.redis_memory_ratio = gauge(
+            "turnwise_redis_memory_ratio",
+            "Memory that Redis uses, as a part of its maxmemory; 0 without maxmemory.",
         )
         self.sessions_created = counter("turnwise_sessions_created", "Sessions created.")
         self.feedback = counter(
@@ -200,13 +211,14 @@ class Metrics:
             (self.queue_texts, Lane),
             (self.rejected_requests, Rejected),
             (self.dropped_texts, Dropped),
+            (self.encoder_calls, Call),
             (self.redis_losses, Lost),
             (self.journal_lines_lost, Unwritten),
             (self.pools, PoolState),
         ):
             for value in get_args(values):
                 metric.labels(value)
-        for role, lane in product(Role, get_args(Lane)):
+        for role, lane in product((*Role, ANY_ROLE), get_args(Lane)):
             if lane != "rerank":  # a pair has no role
                 self.encoded_texts.labels(role, lane)
         for operation, result in product(get_args(Operation), get_args(Result)):

@@ -2,21 +2,24 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from turnwise.models.arrays import Float32
-from turnwise.models.rerankers import PairwiseModel
 from turnwise.models.roles import Role, RoleText
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.queue import Priority
 from turnwise.service.pools.encoding import drawn_contexts
 
+if TYPE_CHECKING:  # loads torch
+    from turnwise.models.rerankers import PairwiseModel
+
 
 class Pairwise:
     """Encodes candidates and contexts. Of a context only the new utterances miss the cache."""
 
-    def __init__(self, model: PairwiseModel, encoder: CachedEncoder, *, timeout: float) -> None:
+    def __init__(self, model: "PairwiseModel", encoder: CachedEncoder, *, timeout: float) -> None:
         """Take a model and its encoder.
 
         Args:

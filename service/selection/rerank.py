@@ -8,14 +8,17 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from turnwise.models.arrays import Float32
-from turnwise.models.rerankers import CrossEncoder, IoI
 from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.errors import DeadlineExceeded, EncoderFailed, InvalidRequest, Overloaded
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
 from turnwise.service.wire.fields import RerankerName
+
+if TYPE_CHECKING:  # load torch
+    from turnwise.models.rerankers import CrossEncoder, IoI
 
 _WAITING = 32
 """Most short lists that wait for IoI. Each takes some milliseconds on a GPU, but up to seconds on a
@@ -37,7 +40,7 @@ class Reranking:
 
     def __init__(
         self,
-        model: IoI | CrossEncoder | None,
+        model: "IoI | CrossEncoder | None",
         queue: EncoderQueue,
         metrics: Metrics,
         *,
@@ -55,10 +58,13 @@ class Reranking:
         """
         self.short_list = short_list
         self._scorer: _Pairs | _Lists | None = None
-        if isinstance(model, CrossEncoder):
-            self._scorer = _Pairs(model, queue, timeout)
-        elif model:
-            self._scorer = _Lists(model, metrics, timeout)
+        if model:
+            from turnwise.models.rerankers import CrossEncoder  # noqa: PLC0415 - loads torch
+
+            if isinstance(model, CrossEncoder):
+                self._scorer = _Pairs(model, queue, timeout)
+            else:
+                self._scorer = _Lists(model, metrics, timeout)
         self.model = model.name if model else None
         self.name = self._scorer.name if self._scorer else None
 
@@ -114,7 +120,7 @@ class _Pairs:
 
     name: RerankerName = "cross_encoder"
 
-    def __init__(self, model: CrossEncoder, queue: EncoderQueue, timeout: float) -> None:
+    def __init__(self, model: "CrossEncoder", queue: EncoderQueue, timeout: float) -> None:
         self._model, self._queue, self._timeout = model, queue, timeout
 
     async def scores(self, context: Sequence[str], candidates: Sequence[str]) -> Float32:
@@ -131,7 +137,7 @@ class _Lists:
 
     name: RerankerName = "ioi"
 
-    def __init__(self, model: IoI, metrics: Metrics, timeout: float) -> None:
+    def __init__(self, model: "IoI", metrics: Metrics, timeout: float) -> None:
         self._model, self._metrics, self._timeout = model, metrics, timeout
         self._thread = ThreadPoolExecutor(1, "reranker")
         self._waiting = 0

@@ -146,13 +146,12 @@ def _primary(url: str, options: dict[str, Any]) -> Redis:
     return cast(Redis, client)
 
 
-async def _evicting(redis: Redis, *, cluster: bool) -> set[str]:
-    """Return the eviction policies of the server, or of the primaries of a cluster."""
+async def _limited(redis: Redis, *, cluster: bool) -> list[dict[str, Any]]:
+    """Return the memory of the server, or of the primaries of a cluster: those with a limit."""
     ask: dict[str, Any] = {"target_nodes": RedisCluster.PRIMARIES} if cluster else {}
     found = await redis.info("memory", **ask)
     servers = [found] if "maxmemory" in found else list(found.values())
-    policies = {info["maxmemory_policy"] for info in servers if info["maxmemory"]}
-    return policies - {"noeviction"}
+    return [info for info in servers if info["maxmemory"]]
 
 
 @dataclass(slots=True)
@@ -189,7 +188,10 @@ class Probe:
     async def _write(self) -> None:
         """Write a key; raise if Redis is unavailable, full, demoted, or without its disk."""
         with suppress(ResponseError):  # the user may lack the permission
-            policies = await _evicting(self.clients[0], cluster=self.cluster)
+            servers = await _limited(self.clients[0], cluster=self.cluster)
+            ratios = [info["used_memory"] / info["maxmemory"] for info in servers]
+            self.metrics.redis_memory_ratio.set(max(ratios, default=0.0))
+            policies = {info["maxmemory_policy"] for info in servers} - {"noeviction"}
             self.metrics.redis_may_evict.set(bool(policies))
             if policies:
                 _log.warning("Redis may evict sessions and pools: %s", ", ".join(sorted(policies)))

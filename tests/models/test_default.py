@@ -4,7 +4,8 @@ import re
 import pytest
 
 from turnwise.models import DEFAULT_MODEL
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.card import read_card
+from turnwise.models.encoder import UtteranceEncoder, tokenize
 from turnwise.models.roles import EncoderKind, Relation, Role
 from turnwise.models.scores import reachability, rows, running_query
 from turnwise.models.training.config import EncoderConfig, read_stages, renamed
@@ -119,3 +120,14 @@ def test_it_mostly_tells_which_reply_leads_to_a_goal(encoder: UtteranceEncoder) 
         reached = reachability(context, candidates, encoder.encode([goal], Role.AFTER))
         right += int(reached[:, 0].argmax() == 0)
     assert right >= 6, "chance is 4 of 8; the figures of the card say how weak this is"
+
+
+def test_its_card_states_what_it_computes(encoder: UtteranceEncoder) -> None:
+    stated = read_card(DEFAULT_MODEL).encoder
+    assert stated is not None
+    assert (stated.kind, stated.dimension) == (encoder.kind, encoder.dimension)
+    assert stated.fingerprint == encoder.fingerprint
+    texts = [probe.text for probe in stated.probes]
+    assert not stated.differs(encoder.forward(tokenize(encoder.model, texts)))
+    shorter = tokenize(encoder.model, texts)
+    assert stated.differs(encoder.forward([ids[:128] for ids in shorter]))  # another limit

@@ -9,13 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 
-from turnwise.models.encoder import (
-    CARD,
-    UtteranceEncoder,
-    batches,
-    model_name,
-    read_card,
-)
+from turnwise.models.card import CARD, model_name, read_card
+from turnwise.models.encoder import UtteranceEncoder, batches
 from turnwise.models.errors import ModelError
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText, prefix
 from turnwise.models.scores import Aggregation

@@ -11,7 +11,8 @@ from sentence_transformers import SentenceTransformer
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import ModelError
-from turnwise.models.heads import HEADS_FILE, RoleHeads, head_of
+from turnwise.models.head_arrays import HEADS_FILE, head_of
+from turnwise.models.heads import RoleHeads
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 
 D = 16
@@ -78,6 +79,13 @@ def test_heads_are_kept_in_half_precision(heads: RoleHeads, after: Float32, tmp_
     items = [RoleText("", Role.FIRST, Relation.OTHER)] * len(after)
     loaded = RoleHeads.load(tmp_path / HEADS_FILE)
     assert_allclose(loaded.in_roles(after, items), heads.in_roles(after, items), atol=2e-3)
+
+
+def test_heads_whose_sizes_do_not_fit_are_refused(heads: RoleHeads, tmp_path: Path) -> None:
+    heads.up = torch.nn.Parameter(heads.up[:, :, 1:])
+    heads.save(tmp_path)
+    with pytest.raises(ModelError, match="their shapes do not fit"):
+        RoleHeads.load(tmp_path / HEADS_FILE)
 
 
 @pytest.mark.parametrize("content", [b"", b"no tensors"])

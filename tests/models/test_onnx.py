@@ -16,8 +16,9 @@ from sentence_transformers.sentence_transformer.modules import Dense, Pooling
 
 from turnwise.models import encoder as encoder_module
 from turnwise.models import onnx as runtime_module
+from turnwise.models.cores import usable_cores
 from turnwise.models.encoder import UnitVectors, UtteranceEncoder
-from turnwise.models.onnx import FILE, VERSION, OnnxForward, export, usable_cores
+from turnwise.models.onnx import FILE, VERSION, OnnxForward, export
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 
 Folder = Callable[[EncoderKind], Path]
@@ -214,7 +215,7 @@ def test_other_pooling_and_a_dense_layer_are_exported_too(
 def test_threads_are_no_more_than_there_are_cores_or_than_were_asked_for(
     monkeypatch: pytest.MonkeyPatch, asked: str | None, cores: int
 ) -> None:
-    monkeypatch.setattr(runtime_module.joblib, "cpu_count", lambda: 8)
+    monkeypatch.setattr("joblib.cpu_count", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if asked:
         monkeypatch.setenv("OMP_NUM_THREADS", asked)

@@ -16,6 +16,20 @@ def test_an_argument_overrides_its_variable(monkeypatch: pytest.MonkeyPatch) -> 
     assert settings.api_keys[0].name == "ada"
 
 
+@pytest.mark.parametrize(
+    ("given", "called"),
+    [
+        ("http://tier:8000", "http://tier:8000/v1/embeddings"),
+        ("http://tier:8000/", "http://tier:8000/v1/embeddings"),
+        ("https://tier/embed", "https://tier/embed"),
+    ],
+)
+def test_the_url_of_an_encoder_has_the_path_of_openai_unless_it_names_one(
+    given: str, called: str
+) -> None:
+    assert read_settings(encoder_url=given).encoder_url == called
+
+
 def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TURNWISE_REDIS_URL", "")
     monkeypatch.setenv("TURNWISE_PORT", "")
@@ -68,6 +82,9 @@ def test_a_removed_setting_is_ignored_and_named(monkeypatch: pytest.MonkeyPatch)
         ("API_KEYS", json.dumps([KEY, KEY]), "TURNWISE_API_KEYS lists a key twice"),
         ("REDIS_URL", "localhost:6379", "TURNWISE_REDIS_URL: must begin with redis://"),
         ("REDIS_URL", "redis+sentinel://one:26379", "TURNWISE_REDIS_URL: must begin with redis://"),
+        ("ENCODER_URL", "encoder:8000", "TURNWISE_ENCODER_URL: must be http://HOST:PORT"),
+        ("ENCODER_URL", "http://:80", "TURNWISE_ENCODER_URL: must be http://HOST:PORT"),
+        ("ENCODER_URL", "http://me:secret@tier", "TURNWISE_ENCODER_URL: must be http://HOST:PORT"),
         ("ALLOWED_HOSTS", "a.example:80", "TURNWISE_ALLOWED_HOSTS: 'a.example:80' is not the name"),
         ("HOST", "0.0.0.0", "other machines can reach host 0.0.0.0"),  # noqa: S104
     ],

@@ -20,7 +20,8 @@ from turnwise.models.encoder import (
     transformer_of,
 )
 from turnwise.models.errors import DataError, ModelError
-from turnwise.models.heads import CONTEXT_ROLES, RoleHeads
+from turnwise.models.head_arrays import CONTEXT_ROLES
+from turnwise.models.heads import RoleHeads
 from turnwise.models.roles import (
     EncoderKind,
     Relation,

@@ -2,19 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
-from turnwise.models.roles import Relation, Role
-from turnwise.service.app.parts import load_encoder
+from turnwise.models.roles import Relation, Role, RoleText
+from turnwise.service.app.parts import load_encoder, remote_encoder
 from turnwise.service.commands.doctor.finding import Finding
 from turnwise.service.commands.doctor.host import examine_device, examine_port, examine_settings
 from turnwise.service.commands.doctor.pools import examine_pools
 from turnwise.service.commands.doctor.redis import examine_redis
+from turnwise.service.encoder.model import REMOTE, Encoder
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.stores import connect_store
 from turnwise.service.settings import Settings, SettingsError
@@ -40,8 +40,8 @@ async def examine(settings: Settings, doing: Callable[[str], None]) -> AsyncIter
     doing("loading the model")
     encoder, finding = await asyncio.to_thread(_model, settings)
     yield finding
-    if encoder:
-        yield examine_device(encoder.model.device.type)
+    if encoder and encoder.device != REMOTE:
+        yield examine_device(encoder.device)
     doing("asking Redis")
     async for finding in _state(settings, encoder):
         yield finding
@@ -50,17 +50,19 @@ async def examine(settings: Settings, doing: Callable[[str], None]) -> AsyncIter
     yield await asyncio.to_thread(examine_port, settings, fingerprint)
 
 
-def _model(settings: Settings) -> tuple[UtteranceEncoder | None, Finding]:
+def _model(settings: Settings) -> tuple[Encoder | None, Finding]:
+    where = "TURNWISE_ENCODER_URL" if settings.encoder_url else "TURNWISE_DEVICE"
     try:
-        encoder = load_encoder(settings, settings.model)
+        with ExitStack() as stack:
+            encoder = _encoder(settings, stack)
+            seconds = []
+            for _ in range(6):
+                begin = perf_counter()
+                encoder.forward([*encoder.tokenize([RoleText(_SAID, Role.SECOND, Relation.OTHER)])])
+                seconds.append(perf_counter() - begin)
     except (TurnwiseError, RuntimeError) as error:  # torch raises RuntimeError if out of memory
-        advice = "check TURNWISE_MODEL and TURNWISE_DEVICE"
+        advice = f"check TURNWISE_MODEL and {where}"
         return None, Finding("model", "fail", " ".join(str(error).split()), advice)
-    seconds = []
-    for _ in range(6):
-        begin = perf_counter()
-        encoder.encode([_SAID], Role.SECOND, [Relation.OTHER])
-        seconds.append(perf_counter() - begin)
     found = (
         f"{encoder.name} ({encoder.fingerprint[:8]}), {encoder.kind}, dimension "
         f"{encoder.dimension}, {encoder.runtime}, {median(seconds[1:]) * 1e3:.0f} ms an utterance"
@@ -68,7 +70,17 @@ def _model(settings: Settings) -> tuple[UtteranceEncoder | None, Finding]:
     return encoder, Finding("model", "ok", found)
 
 
-async def _state(settings: Settings, encoder: UtteranceEncoder | None) -> AsyncIterator[Finding]:
+def _encoder(settings: Settings, stack: ExitStack) -> Encoder:
+    """Return the encoder; a remote one computes what the card of the model states."""
+    if settings.encoder_url is None:
+        return load_encoder(settings, settings.model)
+    encoder = remote_encoder(settings, settings.encoder_url, Metrics())
+    stack.callback(encoder.close)
+    encoder.verify()
+    return encoder
+
+
+async def _state(settings: Settings, encoder: Encoder | None) -> AsyncIterator[Finding]:
     async with AsyncExitStack() as stack:
         try:
             url = settings.redis_url or await _private(settings.redis_folder, stack)

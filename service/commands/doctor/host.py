@@ -6,10 +6,8 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-import torch
-
+from turnwise.models.cores import usable_cores
 from turnwise.models.errors import DataError
-from turnwise.models.onnx import usable_cores
 from turnwise.service.api.keys import ApiKeys
 from turnwise.service.client import Client, ClientError, UnavailableError
 from turnwise.service.commands.doctor.finding import Finding
@@ -42,6 +40,8 @@ def examine_device(device: str) -> Finding:
     Args:
         device: The type of the device: "cpu", "cuda".
     """
+    import torch  # noqa: PLC0415 - a replica with a remote encoder does not need it
+
     if device == "cpu" and torch.cuda.is_available():
         advice = "set TURNWISE_DEVICE=cuda, or unset it"
         return Finding("device", "warn", "cpu, although there is a GPU", advice)

@@ -1,12 +1,17 @@
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize
 from torch import nn
 
+from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import TrainingError
+from turnwise.models.roles import EncoderKind
 from turnwise.models.training.checkpoint import (
     Curves,
     State,
@@ -15,8 +20,32 @@ from turnwise.models.training.checkpoint import (
     recover,
     replacing,
     save_checkpoint,
+    save_encoder,
 )
 from turnwise.models.training.config import IoIConfig, PairCorpus, PairwiseConfig
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+def test_an_older_sentence_transformers_can_read_what_is_saved(
+    tmp_path: Path, tiny_encoder_folder: Callable[[EncoderKind], Path], normalised: bool
+) -> None:
+    model = SentenceTransformer(str(tiny_encoder_folder(EncoderKind.TRIPLE)), device="cpu")
+    if normalised:
+        model.append(Normalize())
+    save_encoder(model, tmp_path)
+    modules = json.loads((tmp_path / "modules.json").read_text())
+    names = ["Transformer", "Pooling", "Normalize"][: len(model)]
+    assert [module["type"] for module in modules] == [
+        f"sentence_transformers.models.{name}" for name in names
+    ]
+    pooling = json.loads((tmp_path / modules[1]["path"] / "config.json").read_text())
+    assert pooling["word_embedding_dimension"] == 32
+    assert [mode for mode, chosen in pooling.items() if chosen is True] == [
+        "pooling_mode_mean_tokens", "include_prompt",
+    ]  # fmt: skip
+    saved = UtteranceEncoder(tmp_path, device="cpu")
+    model.half().float()  # the weights are saved in float16
+    assert saved.fingerprint == UtteranceEncoder(model, device="cpu").fingerprint
 
 
 def write(folder: Path, text: str) -> None:

@@ -267,6 +267,7 @@ def test_the_last_stage_alone_is_calibrated(finished: Path) -> None:
     assert encoder.calibration.fitted["answers"] > 0
     card = json.loads((finished / "out" / "model" / "turnwise.json").read_text())
     assert card["aggregation"]["name"] == encoder.aggregation.name
+    assert card["encoder"]["fingerprint"] == encoder.fingerprint
 
 
 @pytest.mark.train

@@ -58,7 +58,7 @@ async def test_from_sigterm_on_it_is_not_ready_and_answers(parts: Parts) -> None
     app = make_app(parts)
     async with connect(app) as client:
         assert (await client.get("/readyz")).status_code == 200
-        _Server(app, Settings()).stop(signal.SIGTERM)
+        _Server(app, Settings(), ("/", "")).stop(signal.SIGTERM)
         problem = (await client.get("/readyz")).json()
         turn = await client.post("/sessions/s/turn", json={"speaker": "user", "text": "Hi."})
     assert [error["loc"] for error in problem["errors"]] == [["not_draining"]]

@@ -5,7 +5,6 @@ import math
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
@@ -30,7 +29,7 @@ class StubEncoder:
     """Its vectors spell out the text; it can be held up inside a batch, and made to fail."""
 
     dimension = 3
-    model = SimpleNamespace(device=SimpleNamespace(type="cpu"))
+    device = "cpu"
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []

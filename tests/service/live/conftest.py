@@ -29,6 +29,7 @@ from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import EncoderKind, Relation, Role, relation_to
 from turnwise.service.api.protocol import BoundedProtocol
 from turnwise.service.api.services import Services
+from turnwise.service.app.encoder_only import create_encoder_app
 from turnwise.service.app.wiring import create_app
 from turnwise.service.settings import Settings
 
@@ -270,10 +271,12 @@ def unseen(live: Live, items: Sequence[dict[str, str]]) -> list[dict[str, str]]:
     return [item | {"text": f"{item['text']} {live.namespace}"} for item in items]
 
 
-def serve(settings: Settings, loop: Loop = "auto") -> Live:
-    api = create_app(settings)
+def serve(
+    settings: Settings, loop: Loop = "auto", *, encoder_only: bool = False, port: int = 0
+) -> Live:
+    api = create_encoder_app(settings) if encoder_only else create_app(settings)
     app = InNamespace(api)
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", port))
     config = uvicorn.Config(app, loop=loop, http=BoundedProtocol, log_config=None, ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

@@ -296,6 +296,19 @@ def test_who_never_ends_a_head_is_hung_up_on(
         assert answers(client) == []
 
 
+def test_an_old_connection_closes_after_an_answer_that_says_so(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live, asked = launch(), head("GET /livez HTTP/1.1")
+    with connected(live, asked, head("GET /livez HTTP/1.1", CLOSE)) as client:
+        assert ["connection" in each.headers for each in answers(client)] == [False, True]
+    monkeypatch.setattr(protocol, "CONNECTION_SECONDS", 0.0)
+    with connected(live, asked + asked) as client:
+        (only,) = answers(client)  # the client sends the second request on another connection
+    assert (only.status, only.headers["connection"]) == (200, "close")
+    assert [live.get("/livez") for _ in range(3)] == [{"alive": True}] * 3
+
+
 def test_many_that_drip_their_bodies_are_cut_and_keep_nobody_waiting(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:

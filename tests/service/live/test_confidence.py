@@ -20,8 +20,8 @@ from tests.service.live.conftest import (
     with_replies,
 )
 from tests.waiting import eventually
+from turnwise.models.card import CARD
 from turnwise.models.confidence import Calibration, Spread, features, rescaled
-from turnwise.models.encoder import CARD
 from turnwise.models.roles import EncoderKind
 from turnwise.models.scores import Aggregation
 from turnwise.service.cli import main

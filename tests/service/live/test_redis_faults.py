@@ -389,8 +389,10 @@ def test_a_redis_that_evicts_is_told_of(
     live = launch(redis_url=redis_server.url)
     live.fill()
     assert live.metric("turnwise_redis_may_evict") == 0
+    assert live.metric("turnwise_redis_memory_ratio") == 0
     used = redis_server.command("INFO", "memory")["used_memory"]
     redis_server.command("CONFIG", "SET", "maxmemory", str(used + 60_000))
+    eventually(lambda: 0.5 < live.metric("turnwise_redis_memory_ratio") < 1.5)
     assert live.metric("turnwise_redis_may_evict") == 0  # it refuses instead
     redis_server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     eventually(lambda: live.metric("turnwise_redis_may_evict") == 1)

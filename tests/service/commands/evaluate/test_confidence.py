@@ -5,8 +5,8 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
+from turnwise.models.card import CARD
 from turnwise.models.confidence import Calibration
-from turnwise.models.encoder import CARD
 from turnwise.models.scores import Aggregation
 from turnwise.service.cli import app
 

@@ -1,0 +1,123 @@
+"""A model's name and card: what can be read of a model without its weights, and without torch."""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from turnwise.models.arrays import Float32
+from turnwise.models.confidence import Calibration
+from turnwise.models.errors import ModelError
+from turnwise.models.extras import not_installed
+from turnwise.models.roles import EncoderKind
+from turnwise.models.scores import Aggregation
+
+CARD = "turnwise.json"
+PROBED = 8
+"""Numbers of a probe's vector that a card states."""
+_TOLERANCE = 0.05
+"""Greatest difference of such a number, in units of 1 / √d. Of the shipped model on a CPU it is
+0.0014 in float16, 0.014 in bfloat16, and 0.1 or more with another limit of tokens or pooling."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A text as the model reads it, and the first numbers of its unit vector."""
+
+    text: str
+    vector: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderFacts:
+    """What a service must know of an encoder that another process runs."""
+
+    kind: EncoderKind
+    dimension: int
+    fingerprint: str
+    probes: list[Probe]
+
+    def differs(self, vectors: Float32) -> bool:
+        """Return whether the vectors (n, d) of the n probes are those of another encoder."""
+        stated = np.array([probe.vector for probe in self.probes], np.float32)
+        difference = np.abs(vectors[:, : stated.shape[1]] - stated)
+        return not bool((difference <= _TOLERANCE / self.dimension**0.5).all())
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What the service reads of a model's card (`turnwise.json`)."""
+
+    aggregation: Aggregation
+    confidence: Calibration | None = None
+    encoder: EncoderFacts | None = None
+
+
+def read_card(name: str | Path) -> Card:
+    """Return what a model's card says; the mean, and no calibration, if there is no card.
+
+    Args:
+        name: A folder, a folder inside a Python package, or a hub name.
+
+    Raises:
+        ModelError: The card cannot be read, names no known aggregation, or its calibration lacks a
+            coefficient.
+    """
+    try:
+        file = file_of(name, CARD)
+        if file is None:
+            return Card(Aggregation())
+        return TypeAdapter(Card).validate_json(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ModelError(f"model '{name}': {CARD} is no model card: {error}") from error
+
+
+def update_card(folder: Path, part: str, value: Calibration | EncoderFacts) -> None:
+    """Write a part of a model's card, whole or not at all; the other parts stay."""
+    card = folder / CARD
+    fields = json.loads(card.read_text(encoding="utf-8")) if card.exists() else {}
+    trained = {name: fields.pop(name) for name in ("trained",) if name in fields}
+    fields = {"aggregation": asdict(Aggregation()), **fields, part: asdict(value), **trained}
+    fresh = card.with_suffix(".new")
+    fresh.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+    fresh.replace(card)
+
+
+def model_name(name: str | Path) -> str:
+    """Return a model's name: a folder's own name, RUN for `RUN/model`, a hub name unchanged."""
+    folder = Path(name).resolve()
+    if not folder.is_dir():
+        return str(name)
+    return folder.parent.name if folder.name == "model" else folder.name
+
+
+def file_of(name: str | Path, file: str) -> Path | None:
+    """Return a file of a model; None if the model has no such file."""
+    where = located(name)
+    if Path(where).is_dir():
+        found = Path(where, file)
+        return found if found.exists() else None
+    from sentence_transformers.util import load_file_path  # noqa: PLC0415 - loads torch
+
+    home = os.getenv("SENTENCE_TRANSFORMERS_HOME")  # sentence-transformers' cache of hub models
+    downloaded = load_file_path(where, file, cache_folder=home)
+    return Path(downloaded) if downloaded else None
+
+
+def located(name: str | Path) -> str:
+    """Return the folder that `package:` names, or the name itself.
+
+    Raises:
+        ModelError: The package is not installed.
+    """
+    if not str(name).startswith("package:"):
+        return str(name)
+    package, _, folder = str(name).removeprefix("package:").partition("/")
+    try:
+        return str(files(package) / folder)
+    except ModuleNotFoundError as error:
+        raise ModelError(f"model '{name}': {not_installed(package)}") from error

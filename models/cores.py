@@ -1,0 +1,16 @@
+"""The processor cores that this process may use."""
+
+import os
+
+import joblib
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process can keep busy, at least one.
+
+    OMP_NUM_THREADS limits it, and so does the CPU quota of a container: more threads would wait for
+    each other.
+    """
+    cores: int = joblib.cpu_count()
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return max(min(cores, int(asked)) if asked.isdecimal() else cores, 1)

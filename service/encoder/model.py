@@ -1,0 +1,58 @@
+"""What the queue runs: any model that turns a batch of tokens into rows, and an encoder."""
+
+from collections.abc import Sequence, Sized
+from typing import Any, Protocol
+
+from turnwise.models.arrays import Float32
+from turnwise.models.confidence import Calibration
+from turnwise.models.roles import EncoderKind, RoleText
+from turnwise.models.scores import Aggregation
+
+REMOTE = "remote"
+"""The device of an encoder that another process runs."""
+
+
+class Model(Protocol):
+    """Computes a row of numbers for each text: the encoder, or a cross-encoder for pairs."""
+
+    dimension: int
+
+    def tokenize(self, items: Sequence[Any], /) -> Sequence[Sized]:
+        """Return the tokens of each text."""
+
+    def forward(self, tokens: list[Any], /) -> Float32:
+        """Return (n, dimension) rows of one padded batch, n ≥ 1."""
+
+
+class Encoder(Model, Protocol):
+    """The encoder of a service: `UtteranceEncoder` here, or `RemoteEncoder` elsewhere.
+
+    Attributes:
+        name: The model's name.
+        kind: Which roles and relations it distinguishes, and how.
+        aggregation: The aggregation that its card recommends.
+        calibration: The calibration of its confidences, if its card has one.
+    """
+
+    name: str
+    kind: EncoderKind
+    aggregation: Aggregation
+    calibration: Calibration | None
+
+    @property
+    def device(self) -> str:
+        """The type of the device ("cpu", "cuda"), or `REMOTE`."""
+
+    @property
+    def runtime(self) -> str:
+        """Library, arithmetic and device that run the model."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the model; vectors of equal fingerprints can be compared."""
+
+    def prefixed(self, item: RoleText) -> str:
+        """Return a text as the model reads it."""
+
+    def in_roles(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
+        """Return the (n, d) vectors of n texts in their roles, from what `forward` returned."""

@@ -1,0 +1,215 @@
+"""An encoder behind the embeddings API of another process: the encoder tier."""
+
+import logging
+import time
+from base64 import b64decode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from turnwise.models.arrays import Float32
+from turnwise.models.card import CARD, file_of, model_name, read_card
+from turnwise.models.errors import ModelError
+from turnwise.models.head_arrays import HEADS_FILE, HeadArrays
+from turnwise.models.roles import EncoderKind, RoleText, prefixed
+from turnwise.service.encoder.model import REMOTE
+from turnwise.service.errors import EncoderUnavailable
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.wire.embeddings import MOST_CHARACTERS
+
+_PAUSES = (0.05, 0.2)
+"""Seconds before the second and the third try of a call."""
+_CONNECT_SECONDS = 1.0
+_KEPT_SECONDS = 60.0
+"""Seconds that an idle connection stays open: an encoder-only service keeps it for 75."""
+_START_PAUSE = 1.0
+_CHARACTERS_A_TOKEN = 4
+_OF_A_TEXT = {400, 413, 422}
+"""Statuses by which an endpoint rejects a text."""
+_RETRIED = {429, *range(500, 600)}
+
+_log = logging.getLogger("turnwise.encoder")
+
+
+class _Wrong(EncoderUnavailable):
+    """The endpoint answers, but it is not one of this model: no later try can succeed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A text as the model reads it; its length is an estimate of its tokens."""
+
+    text: str
+
+    def __len__(self) -> int:
+        return 1 + len(self.text) // _CHARACTERS_A_TOKEN
+
+
+class RemoteEncoder:
+    """Encodes texts by calls of an OpenAI-compatible endpoint `/v1/embeddings`.
+
+    It reads the card of a model's folder, and its heads; weights and torch are elsewhere. Texts are
+    sent with their prefixes. A call that fails to connect, or gets 429 or 5xx, is tried twice more
+    within its time.
+
+    Attributes:
+        name: The model's name, which the endpoint must know.
+        device: `REMOTE`.
+    """
+
+    device = REMOTE
+    runtime = "embeddings over HTTP"
+
+    def __init__(
+        self, model: str | Path, url: str, metrics: Metrics, *, key: str | None, timeout: float
+    ) -> None:
+        """Read the card and the heads; call nothing yet.
+
+        Args:
+            model: A folder with a card, or a hub name.
+            url: The endpoint.
+            metrics: Counts the calls.
+            key: Sent as bearer token, if there is one.
+            timeout: Seconds of a call with its retries.
+
+        Raises:
+            ModelError: The card or the heads cannot be read, or the card has no facts of the
+                encoder.
+        """
+        card = read_card(model)
+        if card.encoder is None:
+            raise ModelError(
+                f"model '{model}': {CARD} does not state what the encoder computes; write it with "
+                "`turnwise card`"
+            )
+        self.name, self._facts = model_name(model), card.encoder
+        self.aggregation, self.calibration = card.aggregation, card.confidence
+        self.kind, self.dimension = self._facts.kind, self._facts.dimension
+        self.fingerprint = self._facts.fingerprint
+        self._heads = _heads(model) if self.kind is EncoderKind.HEADS else None
+        self._url, self._timeout, self._metrics = url, timeout, metrics
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        kept = httpx.Limits(keepalive_expiry=_KEPT_SECONDS)
+        self._http = httpx.Client(headers=headers, limits=kept)
+
+    def close(self) -> None:
+        """Close the kept connections."""
+        self._http.close()
+
+    def verify(self, patience: float = 0.0) -> None:
+        """Compare the endpoint's vectors of the card's probes with those that the card states.
+
+        Args:
+            patience: Seconds to wait for an endpoint that is not there yet.
+
+        Raises:
+            ModelError: The endpoint has another model, or cannot be reached.
+        """
+        end = time.monotonic() + patience
+        texts = [probe.text for probe in self._facts.probes]
+        while True:
+            try:
+                vectors = self._embeddings(texts)
+                break
+            except (_Wrong, ValueError) as error:
+                raise ModelError(f"remote encoder {self._url}: {error}") from None
+            except EncoderUnavailable as error:
+                if time.monotonic() >= end:
+                    raise ModelError(f"remote encoder {self._url}: {error}") from None
+                _log.info("waiting for the remote encoder %s: %s", self._url, error)
+                time.sleep(_START_PAUSE)
+        if vectors.shape[1] != self.dimension or self._facts.differs(vectors):
+            raise ModelError(
+                f"remote encoder {self._url}: its vectors are not those of model '{self.name}'; "
+                "it has another model, pooling or limit of tokens"
+            )
+
+    def prefixed(self, item: RoleText) -> str:
+        """Return a text as the model reads it."""
+        return prefixed(self.kind, item)
+
+    def tokenize(self, items: Sequence[RoleText]) -> list[_Read]:
+        """Return the texts as they are sent; long ones are cut."""
+        return [_Read(self.prefixed(item)[:MOST_CHARACTERS]) for item in items]
+
+    def forward(self, tokens: list[_Read]) -> Float32:
+        """Return the (n, d) unit rows of n ≥ 1 texts.
+
+        Raises:
+            EncoderUnavailable: The endpoint cannot be reached, or fails.
+            ValueError: The endpoint rejects a text.
+        """
+        return self._embeddings([read.text for read in tokens])
+
+    def in_roles(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
+        """Return the (n, d) vectors of n texts in their roles, from what `forward` returned."""
+        return self._heads.in_roles(vectors, items) if self._heads else vectors
+
+    def _embeddings(self, texts: list[str]) -> Float32:
+        body = {"model": self.name, "input": texts, "encoding_format": "base64"}
+        try:
+            vectors = self._vectors(self._called(body), len(texts))
+        except Exception:
+            self._metrics.encoder_calls.labels("failed").inc()
+            raise
+        self._metrics.encoder_calls.labels("ok").inc()
+        return vectors
+
+    def _called(self, body: dict[str, Any]) -> httpx.Response:
+        """Return the answer to a call, tried again while its time lasts."""
+        end = time.monotonic() + self._timeout
+        pauses = iter(_PAUSES)
+        while True:
+            left = end - time.monotonic()
+            limits = httpx.Timeout(left, connect=min(left, _CONNECT_SECONDS))
+            try:
+                response = self._http.post(self._url, json=body, timeout=limits)
+            except httpx.TransportError as error:
+                failure = str(error) or type(error).__name__
+            else:
+                if response.status_code not in _RETRIED:
+                    return response
+                failure = f"status {response.status_code}"
+            pause = next(pauses, None)
+            if pause is None or time.monotonic() + pause >= end:
+                raise EncoderUnavailable(f"the remote encoder is away: {failure}")
+            self._metrics.encoder_calls.labels("retried").inc()
+            time.sleep(pause)
+
+    def _vectors(self, response: httpx.Response, count: int) -> Float32:
+        """Return the (count, d) unit rows of an answer."""
+        status = response.status_code
+        if status in _OF_A_TEXT:
+            raise ValueError(f"the remote encoder rejects a text: {response.text[:200]}")
+        if status != httpx.codes.OK:
+            raise _Wrong(f"status {status}: {response.text[:200]}")
+        try:
+            answer = response.json()
+            data = sorted(answer["data"], key=lambda item: item["index"])
+            vectors = np.stack([_vector(item["embedding"]) for item in data])
+        except (ValueError, KeyError, TypeError):
+            raise _Wrong("it does not answer as /v1/embeddings") from None
+        if (other := answer.get("fingerprint", self.fingerprint)) != self.fingerprint:
+            raise _Wrong(f"it has another model ({other}, not {self.fingerprint})")
+        if len(vectors) != count:
+            raise _Wrong(f"it returned {len(vectors)} vectors for {count} texts")
+        unit: Float32 = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        return unit
+
+
+def _heads(model: str | Path) -> HeadArrays:
+    file = file_of(model, HEADS_FILE)
+    if file is None:
+        raise ModelError(f"model '{model}': {HEADS_FILE} is missing")
+    return HeadArrays.load(file)
+
+
+def _vector(embedding: str | list[float]) -> Float32:
+    """Return one vector (d,); an endpoint may ignore that base64 is asked for."""
+    if isinstance(embedding, str):
+        return np.frombuffer(b64decode(embedding), "<f4")
+    return np.asarray(embedding, np.float32)

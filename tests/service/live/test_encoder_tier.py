@@ -1,0 +1,300 @@
+"""A replica whose encoder is another process, over real HTTP: its answers, and its faults."""
+
+import base64
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.service.live.conftest import (
+    DIALOGUE,
+    REPLIES,
+    InNamespace,
+    Launch,
+    Live,
+    serve,
+    with_and_without_heads,
+)
+from tests.service.live.relay import LOST, Relay, relaying
+from tests.service.live.test_doctor import Examined, examined  # noqa: F401 - a fixture
+from tests.service.live.test_faults import kind as problem
+from tests.waiting import eventually
+from turnwise.models.card import CARD
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.errors import ModelError
+from turnwise.models.head_arrays import HEADS_FILE
+from turnwise.models.roles import EncoderKind, Role
+from turnwise.service.commands.card import card
+from turnwise.service.server import run
+from turnwise.service.settings import Settings
+
+Folder = Callable[[EncoderKind], Path]
+
+
+class Tier(Protocol):
+    def __call__(self, *, port: int = 0, **settings: object) -> Live: ...
+
+
+@pytest.fixture
+def tier(defaults: dict[str, object]) -> Iterator[Tier]:
+    """Services that only encode; a test may stop one before its end."""
+    with ExitStack() as stack:
+
+        def start(*, port: int = 0, **fields: object) -> Live:
+            settings = Settings.model_validate(defaults | fields)
+            live = serve(settings, "asyncio", encoder_only=True, port=port)
+            stack.callback(live.stop)
+            return live
+
+        yield start
+
+
+@pytest.fixture
+def small(tmp_path: Path, tiny_encoder_folder: Folder, kind: EncoderKind) -> Path:
+    """A folder with what a replica without the model's weights needs."""
+    whole = tiny_encoder_folder(kind)
+    folder = tmp_path / "small" / whole.name
+    card(str(whole), out=folder)
+    heads = {HEADS_FILE} if kind is EncoderKind.HEADS else set()
+    assert {file.name for file in folder.iterdir()} == {CARD, *heads}
+    return folder
+
+
+def url(live: Live) -> str:
+    return str(live.http.base_url)
+
+
+def say(live: Live, text: str) -> httpx.Response:
+    body = {"speaker": "user", "text": text, "respond": False}
+    return live.http.post("/sessions/s/turn", json=body)
+
+
+@with_and_without_heads
+def test_a_replica_answers_as_if_it_ran_the_model_itself(
+    launch: Launch, tier: Tier, small: Path, tiny_encoder_folder: Folder, kind: EncoderKind
+) -> None:
+    whole = str(tiny_encoder_folder(kind))
+    own = launch(model=whole)
+    remote = launch(model=str(small), encoder_url=url(tier(model=whole)))
+    assert remote.get("/version")["model"]["fingerprint"] == own.services.encoder.fingerprint
+    own.fill()
+    eventually(lambda: "default" in [pool["name"] for pool in remote.get("/pools")["pools"]])
+    asked = {"respond": True, "top_k": len(REPLIES), "aggregation": "mean"}
+    ours, theirs = (
+        {c["text"]: c["score"] for c in live.say(session, DIALOGUE, **asked)["candidates"]}
+        for live, session in ((own, "own"), (remote, "remote"))
+    )
+    assert list(ours) == list(theirs)
+    assert ours == pytest.approx(theirs, abs=1e-3)
+    assert remote.metric("turnwise_encoder_calls_total", result="ok") > 0
+
+
+def test_while_the_tier_is_away_nothing_is_lost_and_it_comes_back(
+    launch: Launch, tier: Tier, small: Path
+) -> None:
+    encoder = tier()
+    live = launch(model=str(small), encoder_url=url(encoder))
+    live.fill()
+    live.turn("s", "user", "Hello")
+    encoder.stop()
+    begin = time.monotonic()
+    for number in range(5):
+        refused = say(live, f"Anyone {number}?")
+        assert problem(refused) == (503, "encoder-unavailable")
+        assert int(refused.headers["Retry-After"]) >= 1
+    items = [{"id": "new", "text": "A new reply."}]
+    upload = live.http.put("/pools/default/candidates", json=items)
+    assert problem(upload) == (503, "encoder-unavailable")
+    assert time.monotonic() - begin < live.services.settings.request_timeout
+    assert live.http.get("/readyz").status_code == 503
+    assert live.http.get("/livez").is_success
+    assert live.get("/sessions/s")["turns"] == 1
+    assert live.get("/pools/default")["size"] == len(REPLIES)
+    tier(port=encoder.http.base_url.port or 0)
+    eventually(lambda: live.http.get("/readyz").is_success)
+    assert live.turn("s", "user", "Are you there?")["turn"] == 2
+
+
+def test_readiness_notices_a_tier_that_goes_away_while_nobody_asks(
+    launch: Launch, tier: Tier, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnwise.service.encoder.queue._IDLE_SECONDS", 0.05)
+    encoder = tier()
+    live = launch(model=str(small), encoder_url=url(encoder))
+    encoder.stop()
+    eventually(lambda: live.http.get("/readyz").status_code == 503)
+
+
+def test_a_slow_tier_does_not_delay_an_answer_beyond_the_deadline(
+    launch: Launch, tier: Tier, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = tier()
+    live = launch(model=str(small), encoder_url=url(encoder), request_timeout=0.5)
+    forward = encoder.services.encoder.forward
+
+    def slow(tokens: list[list[int]]) -> object:
+        time.sleep(2)
+        return forward(tokens)
+
+    monkeypatch.setattr(encoder.services.encoder, "forward", slow)
+    begin = time.monotonic()
+    status, slug = problem(say(live, "Hello"))
+    assert status == 503
+    assert slug in {"deadline-exceeded", "encoder-unavailable"}
+    assert time.monotonic() - begin < 2
+    assert live.http.get("/sessions/s").status_code == 404
+
+
+@pytest.fixture
+def relay(tier: Tier) -> Iterator[Relay]:
+    """A tier behind a relay, which answers for it or loses its answers."""
+    with relaying(url(tier())) as relay:
+        yield relay
+
+
+def test_a_call_is_tried_again_after_a_lost_connection_and_a_busy_tier(
+    launch: Launch, relay: Relay, small: Path
+) -> None:
+    live = launch(model=str(small), encoder_url=relay.url)
+    retried = live.increase("turnwise_encoder_calls_total", result="retried")
+    relay.faults.extend([httpx.Response(429), LOST])
+    assert say(live, "Hello").is_success
+    assert retried() == 2
+    relay.faults.extend([httpx.Response(500)] * 100)  # more than a call is tried again
+    assert problem(say(live, "Is it open?")) == (503, "encoder-unavailable")
+    relay.faults.clear()
+    eventually(lambda: live.http.get("/readyz").is_success)
+    assert say(live, "Is it open?").json()["turn"] == 2
+
+
+def test_a_text_that_the_tier_rejects_fails_alone(
+    launch: Launch, relay: Relay, small: Path
+) -> None:
+    live = launch(model=str(small), encoder_url=relay.url)
+    relay.faults.append(httpx.Response(413))
+    assert problem(say(live, "Hello")) == (500, "encoder-failed")
+    assert say(live, "Hello").is_success
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"data": [{"index": 0, "embedding": [1.0] * 32}], "fingerprint": "another"},
+        {"data": [{"index": 0, "embedding": "no numbers"}]},
+        {"data": []},
+        [],
+    ],
+    ids=["another model", "no vector", "no text's", "another API"],
+)
+def test_an_answer_of_another_kind_is_not_used(
+    launch: Launch, relay: Relay, small: Path, answer: object
+) -> None:
+    live = launch(model=str(small), encoder_url=relay.url)
+    relay.faults.append(httpx.Response(200, json=answer))
+    assert problem(say(live, "Hello")) == (503, "encoder-unavailable")
+
+
+def test_a_tier_with_another_model_is_refused_at_the_start(
+    tier: Tier, small: Path, tmp_path: Path, tiny_encoder_folder: Folder
+) -> None:
+    other = tmp_path / "other" / small.name
+    shutil.copytree(tiny_encoder_folder(EncoderKind.SINGLE), other)
+    with relaying(url(tier(model=str(other)))) as relay:
+        settings = Settings(model=str(small), encoder_url=relay.url, data_dir=tmp_path, port=0)
+        with pytest.raises(ModelError, match=r"it has another model \(\w+, not \w+\)$"):
+            run(settings)
+        encoder = UtteranceEncoder(other, device="cpu")
+        texts = [["a", "b", "c"], ["a", "b", "d"]]
+        for each in texts:  # an endpoint that tells no fingerprint, and ignores base64
+            vectors = encoder.encode(each, Role.AFTER).tolist()
+            data = [{"index": n, "embedding": vector} for n, vector in enumerate(vectors)]
+            relay.faults.append(httpx.Response(200, json={"data": data}))
+            with pytest.raises(ModelError, match="another model, pooling or limit of tokens"):
+                run(settings)
+        relay.faults.append(httpx.Response(401))
+        with pytest.raises(ModelError, match="status 401"):
+            run(settings)
+
+
+def test_what_a_replica_imports_needs_no_torch() -> None:
+    modules = "turnwise.service.server, turnwise.service.commands.doctor.examine"
+    heavy = "{'torch', 'transformers', 'onnxruntime', 'scipy'}"
+    code = f"import sys, {modules}; print(sorted({heavy} & set(sys.modules)))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"  # noqa: S603
+
+
+def test_a_model_without_a_card_is_refused(tmp_path: Path, tiny_encoder_folder: Folder) -> None:
+    model = str(tiny_encoder_folder(EncoderKind.SINGLE))
+    settings = Settings(model=model, encoder_url="http://127.0.0.1:9", data_dir=tmp_path, port=0)
+    with pytest.raises(ModelError, match="write it with `turnwise card`"):
+        run(settings)
+
+
+def test_the_endpoint_returns_the_vectors_of_texts_as_they_are(
+    tier: Tier, tiny_encoder: Callable[[EncoderKind], UtteranceEncoder]
+) -> None:
+    live, encoder = tier(), tiny_encoder(EncoderKind.TRIPLE)
+    asked = {"model": live.services.encoder.name, "input": ["[AFTER] Hello", "[AFTER] Bye"]}
+    answer = live.post("/v1/embeddings", **asked, user="me")
+    found = [item["embedding"] for item in answer["data"]]
+    assert np.allclose(found, encoder.encode(["Hello", "Bye"], Role.AFTER), atol=1e-4)
+    packed = live.post("/v1/embeddings", **asked, encoding_format="base64")
+    for vector, item in zip(found, packed["data"], strict=True):
+        assert np.allclose(np.frombuffer(base64.b64decode(item["embedding"]), "<f4"), vector)
+    (one,) = live.post("/v1/embeddings", **asked | {"input": "[AFTER] Bye"})["data"]
+    assert np.allclose(one["embedding"], found[1], atol=1e-5)
+    assert live.get("/readyz")["ready"]
+    assert live.metric("turnwise_encoded_texts_total", role="any", lane="critical") >= 5
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "loc"),
+    [
+        ({"model": "another"}, 404, None),
+        ({"input": []}, 422, ["body", "input"]),
+        ({"input": ["a"] * 1001}, 422, ["body", "input"]),
+        ({"input": ["a", "a" * 20_000]}, 422, ["body", "input", 1]),
+        ({"input": [[1, 2]]}, 422, ["body", "input", 0]),
+        ({"dimensions": 8}, 422, ["body", "dimensions"]),
+        ({"encoding_format": "hex"}, 422, ["body", "encoding_format"]),
+    ],
+)
+def test_the_endpoint_is_bounded_and_answers_with_problems(
+    tier: Tier, fields: dict[str, object], status: int, loc: list[str] | None
+) -> None:
+    live = tier()
+    body = {"model": live.services.encoder.name, "input": "a"} | fields
+    refused = live.http.post("/v1/embeddings", json=body)
+    assert problem(refused)[0] == status
+    if loc:
+        assert refused.json()["errors"][0]["loc"] == loc
+
+
+def test_a_tier_with_keys_takes_only_those(launch: Launch, tier: Tier, small: Path) -> None:
+    encoder = tier(api_keys=[InNamespace.KEY])
+    asked = {"model": encoder.services.encoder.name, "input": "a"}
+    assert problem(encoder.http.post("/v1/embeddings", json=asked)) == (401, "unauthenticated")
+    live = launch(model=str(small), encoder_url=url(encoder), encoder_key="tests")
+    assert say(live, "Hello").is_success
+
+
+def test_the_doctor_looks_at_the_tier(
+    tier: Tier,
+    small: Path,
+    examined: Examined,  # noqa: F811
+) -> None:
+    encoder = tier()
+    found = examined(model=str(small), encoder_url=url(encoder))["model"]
+    assert found.grade == "ok"
+    assert "embeddings over HTTP" in found.found
+    encoder.stop()
+    found = examined(model=str(small), encoder_url=url(encoder))["model"]
+    assert (found.grade, found.advice) == ("fail", "check TURNWISE_MODEL and TURNWISE_ENCODER_URL")

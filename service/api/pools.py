@@ -29,6 +29,7 @@ from turnwise.service.errors import (
     PoolNotFound,
     PoolNotReady,
     StateUnavailable,
+    StoreUnavailable,
     TooManyUploads,
 )
 from turnwise.service.selection.deadline import deadline
@@ -91,7 +92,7 @@ async def list_pools(services: ServicesDep, namespace: LookingAtPools) -> Respon
     operation_id="put_pool",
     summary="Create a pool or change its settings",
     response_model=PoolInfo,
-    responses=failures(Conflict, NamespaceFull, StateUnavailable, body=True),
+    responses=failures(Conflict, NamespaceFull, StateUnavailable, StoreUnavailable, body=True),
 )
 async def put_pool(
     services: ServicesDep, namespace: EditingPools, name: PoolName, pool: PoolRequest
@@ -102,7 +103,8 @@ async def put_pool(
 
 @router.get(
     "/{name}", operation_id="get_pool", summary="Get a pool",
-    response_model=PoolInfo, responses=failures(PoolNotFound, PoolNotReady, StateUnavailable),
+    response_model=PoolInfo,
+    responses=failures(PoolNotFound, PoolNotReady, StateUnavailable, StoreUnavailable),
 )  # fmt: skip
 async def get_pool(services: ServicesDep, namespace: LookingAtPools, name: PoolName) -> Response:
     """Returns its version, size and index, and whether it is ready on this replica."""
@@ -114,7 +116,7 @@ async def get_pool(services: ServicesDep, namespace: LookingAtPools, name: PoolN
     operation_id="delete_pool",
     summary="Delete a pool",
     status_code=204,
-    responses=failures(Conflict, PoolNotFound, StateUnavailable),
+    responses=failures(Conflict, PoolNotFound, StateUnavailable, StoreUnavailable),
 )
 async def delete_pool(services: ServicesDep, namespace: EditingPools, name: PoolName) -> Response:
     """Deletes the pool and all its candidates. A pool that an alias points at is not deleted."""
@@ -166,7 +168,7 @@ async def delete_alias(services: ServicesDep, namespace: EditingPools, name: Poo
         200: _PROGRESS,
         **failures(
             PoolNotFound, PoolFull, NamespaceFull, TooManyUploads, PoolNotReady, StateUnavailable,
-            EncoderFailed, Draining, NotEnoughMemory, body=True,
+            StoreUnavailable,             EncoderFailed, Draining, NotEnoughMemory, body=True,
         ),
     },
 )  # fmt: skip
@@ -198,7 +200,7 @@ async def put_candidates(
     operation_id="delete_candidates",
     summary="Delete many candidates",
     response_model=Removed,
-    responses=failures(PoolNotFound, PoolNotReady, StateUnavailable, body=True),
+    responses=failures(PoolNotFound, PoolNotReady, StateUnavailable, StoreUnavailable, body=True),
 )
 async def delete_candidates(
     services: ServicesDep,
@@ -215,7 +217,9 @@ async def delete_candidates(
     operation_id="delete_candidate",
     summary="Delete a candidate",
     response_model=Edited,
-    responses=failures(PoolNotFound, CandidateNotFound, PoolNotReady, StateUnavailable),
+    responses=failures(
+        PoolNotFound, CandidateNotFound, PoolNotReady, StateUnavailable, StoreUnavailable
+    ),
 )
 async def delete_candidate(
     services: ServicesDep,
@@ -232,7 +236,7 @@ async def delete_candidate(
     operation_id="search_pool",
     summary="Find replies to one utterance",
     response_model=SearchAnswer,
-    responses=failures(PoolNotFound, PoolNotReady, StateUnavailable, *ENCODING, body=True),
+    responses=failures(PoolNotFound, PoolNotReady, StateUnavailable, StoreUnavailable, *ENCODING, body=True),
 )
 async def search_pool(
     services: ServicesDep,

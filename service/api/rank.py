@@ -15,6 +15,7 @@ from turnwise.service.errors import (
     PoolNotReady,
     SessionNotFound,
     StateUnavailable,
+    StoreUnavailable,
 )
 from turnwise.service.selection.deadline import deadline
 from turnwise.service.wire.ranking import RankAnswer, RankRequest
@@ -52,7 +53,8 @@ _EXAMPLES = {
     responses={
         200: {"headers": SERVER_TIMING},
         **failures(
-            SessionNotFound, Conflict, PoolNotFound, PoolNotReady, StateUnavailable, *ENCODING,
+            SessionNotFound, Conflict, PoolNotFound, PoolNotReady, StateUnavailable, StoreUnavailable,
+            *ENCODING,
             body=True,
         ),
     },

@@ -27,6 +27,7 @@ from turnwise.service.errors import (
     SessionNotFound,
     SessionStarted,
     StateUnavailable,
+    StoreUnavailable,
     TurnConflict,
     TurnNotFound,
 )
@@ -188,7 +189,8 @@ async def post_feedback(
     summary="Read the score matrix",
     response_model=ScoreMatrix,
     responses=failures(
-        SessionNotFound, PoolNotFound, CandidateNotFound, PoolNotReady, StateUnavailable, *ENCODING
+        SessionNotFound, PoolNotFound, CandidateNotFound, PoolNotReady, StateUnavailable, StoreUnavailable,
+        *ENCODING
     ),
 )
 async def get_scores(

@@ -11,6 +11,7 @@ from turnwise.service.client.calls import Call, operation, path
 from turnwise.service.wire.fields import (
     AggregationName,
     EncoderName,
+    StoreName,
     GivenTurn,
     Repeat,
     RerankerName,
@@ -73,6 +74,8 @@ class SessionOptions(TypedDict, total=False):
 class PoolOptions(TypedDict, total=False):
     """Settings of a pool; `wire.pools.PoolRequest` describes them."""
 
+    store: StoreName
+    """Where its candidates are; it cannot change later."""
     min_confidence: float | None
     """None removes it."""
     calibration: PoolCalibration | None

@@ -46,6 +46,7 @@ SELECTED = Selected(id="c", text="Good day.", score=0.5, metadata={"intent": "gr
 TIMINGS = {"encode": 5.25, "total": 7.5}
 POOL = PoolInfo(
     name="p", version=3, size=2, index="flat", exact=True, recall_at_10=None, encoder="default",
+    store="local",
     model="tiny", fingerprint="f", state="ready", description="", created_at=1.0, bytes=128,
     progress=None,
 )  # fmt: skip

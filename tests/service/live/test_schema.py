@@ -12,6 +12,7 @@ from turnwise.service.settings import Limits
 _BEYOND_A_SCHEMA = [
     "two goals have the same id", "idempotency-mismatch", "levels deep", "a filter has at most",
     "there is no confidence",
+    "this service has no candidate store",
 ]  # fmt: skip
 _EXAMPLES = settings(
     max_examples=8, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)

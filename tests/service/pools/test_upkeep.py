@@ -274,7 +274,7 @@ async def test_a_replica_that_lags_by_less_than_the_tail_reads_only_what_is_new(
     await redis.delete(FOLDING)
     folding = asyncio.create_task(upkeep.fold(one.pools._pool(KEY), one.pools._workers))
     await until_locked(redis)
-    read = partial(one.pools._store.read, PoolKey("n", "p"))
+    read = partial(one.pools._records.read, PoolKey("n", "p"))
     log = await read(behind.position)
     assert log
     assert (log.has > 0, len(log.entries)) == (True, 1)

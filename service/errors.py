@@ -29,7 +29,6 @@
     - StateUnavailable: Redis cannot be reached.
     - StoreUnavailable: the candidate store of a pool cannot be reached.
     - PoolNotReady: the pool is being encoded for this model.
-      - PoolMoved: another replica has moved it to another candidate store.
     - DeadlineExceeded: the work took too long and was dropped.
     - Draining: the service is stopping.
     - NotReady: the service cannot take requests; `errors` names the failed checks.
@@ -201,10 +200,6 @@ class StoreUnavailable(Unavailable):
 
 class PoolNotReady(Unavailable):
     slug, title, retry_after = "pool-not-ready", "Pool is not ready", 5
-
-
-class PoolMoved(PoolNotReady):
-    pass
 
 
 class DeadlineExceeded(Unavailable):

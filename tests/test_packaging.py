@@ -90,6 +90,7 @@ def series() -> dict[str, set[str]]:
     metrics.turns.labels("default", "default", "answered")
     metrics.feedback.labels("default", "default", "default", "chosen")
     metrics.chosen_reciprocal_rank.labels("default", "default", "default")
+    metrics.store_seconds.labels("milvus", "search", "ok")
     metrics.build.info({"version": "", "model": ""})
     families: Iterator[Metric] = iter(metrics.registry.collect())
     return {

@@ -168,7 +168,7 @@ async def delete_alias(services: ServicesDep, namespace: EditingPools, name: Poo
         200: _PROGRESS,
         **failures(
             PoolNotFound, PoolFull, NamespaceFull, TooManyUploads, PoolNotReady, StateUnavailable,
-            StoreUnavailable,             EncoderFailed, Draining, NotEnoughMemory, body=True,
+            StoreUnavailable, EncoderFailed, Draining, NotEnoughMemory, body=True,
         ),
     },
 )  # fmt: skip
@@ -236,7 +236,9 @@ async def delete_candidate(
     operation_id="search_pool",
     summary="Find replies to one utterance",
     response_model=SearchAnswer,
-    responses=failures(PoolNotFound, PoolNotReady, StateUnavailable, StoreUnavailable, *ENCODING, body=True),
+    responses=failures(
+        PoolNotFound, PoolNotReady, StateUnavailable, StoreUnavailable, *ENCODING, body=True
+    ),
 )
 async def search_pool(
     services: ServicesDep,

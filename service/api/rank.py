@@ -53,9 +53,8 @@ _EXAMPLES = {
     responses={
         200: {"headers": SERVER_TIMING},
         **failures(
-            SessionNotFound, Conflict, PoolNotFound, PoolNotReady, StateUnavailable, StoreUnavailable,
-            *ENCODING,
-            body=True,
+            SessionNotFound, Conflict, PoolNotFound, PoolNotReady, StateUnavailable,
+            StoreUnavailable, *ENCODING, body=True,
         ),
     },
 )  # fmt: skip

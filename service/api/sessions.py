@@ -83,7 +83,7 @@ _SAID = {
         200: {"headers": SERVER_TIMING},
         **failures(
             IdempotencyMismatch, PoolNotFound, TurnConflict, SessionFull, PoolNotReady,
-            StateUnavailable, *ENCODING, body=True,
+            StateUnavailable, StoreUnavailable, *ENCODING, body=True,
         ),
     },
 )  # fmt: skip
@@ -189,8 +189,13 @@ async def post_feedback(
     summary="Read the score matrix",
     response_model=ScoreMatrix,
     responses=failures(
-        SessionNotFound, PoolNotFound, CandidateNotFound, PoolNotReady, StateUnavailable, StoreUnavailable,
-        *ENCODING
+        SessionNotFound,
+        PoolNotFound,
+        CandidateNotFound,
+        PoolNotReady,
+        StateUnavailable,
+        StoreUnavailable,
+        *ENCODING,
     ),
 )
 async def get_scores(

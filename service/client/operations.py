@@ -11,10 +11,10 @@ from turnwise.service.client.calls import Call, operation, path
 from turnwise.service.wire.fields import (
     AggregationName,
     EncoderName,
-    StoreName,
     GivenTurn,
     Repeat,
     RerankerName,
+    StoreName,
 )
 from turnwise.service.wire.filters import Where
 from turnwise.service.wire.ops import Ready, Version

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from time import monotonic
 
-from turnwise.service.errors import PoolFull, PoolMoved, PoolNotReady, StoreUnavailable
+from turnwise.service.errors import PoolFull, PoolNotReady, StoreUnavailable
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.collections import filled_collection
@@ -288,8 +288,6 @@ class LocalPool(Pool):
                 self.log = log
                 if log.position != self.position:
                     await self._take_over(edits, log.position, anew=log.has == 0)
-        except PoolMoved:
-            raise
         except PoolNotReady:
             self._metrics.redis_losses.labels("pool").inc()
             self.state = "damaged" if self._contents is None else "ready"

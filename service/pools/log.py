@@ -17,6 +17,10 @@ Outcome = Literal["ok", "conflict", "expired"]
 """What a script returns: done; another writer was first; the staged chunks are gone."""
 
 
+class PoolMoved(Exception):  # noqa: N818 - no error: the pool is read anew from its new place
+    """A pool that was read or edited is in another candidate store or collection by now."""
+
+
 class PoolKey(NamedTuple):
     """The namespace and the name of a pool."""
 

@@ -15,7 +15,6 @@ from turnwise.service.errors import (
     Conflict,
     InvalidRequest,
     NamespaceFull,
-    PoolMoved,
     PoolNotFound,
     PoolNotReady,
     StateUnavailable,
@@ -29,7 +28,7 @@ from turnwise.service.pools.directory import Changes, Directory
 from turnwise.service.pools.encoding import PoolEncoder, Progress
 from turnwise.service.pools.index_files import IndexFiles
 from turnwise.service.pools.local import LocalPool
-from turnwise.service.pools.log import Head, PoolKey, Summary
+from turnwise.service.pools.log import Head, PoolKey, PoolMoved, Summary
 from turnwise.service.pools.memory import Memory
 from turnwise.service.pools.pool import Backend, Pool
 from turnwise.service.pools.records import PoolRecords
@@ -519,8 +518,11 @@ class Pools:
 
     async def _follow(self, pool: Pool, head: Head) -> None:
         acting.set(pool.key.namespace)  # in this task, for its share of the encoder
-        if await pool.follow(head):
-            self._keep_up(pool)
+        try:
+            if await pool.follow(head):
+                self._keep_up(pool)
+        except PoolMoved:
+            await self._look_up(pool.key)
 
     def _keep_up(self, pool: Pool) -> None:
         """Begin to fold a long log, and to build a missing index."""
@@ -609,9 +611,7 @@ class Pools:
                 edited = await edit(pool)
             except PoolMoved:
                 await self._look_up(pool.key)
-                if (other := self._pools.get(pool.key)) is pool:
-                    raise
-                if other:
+                if other := self._pools.get(pool.key):
                     await other.refresh()
                 continue
             await self._directory.count_change()

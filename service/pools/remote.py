@@ -19,7 +19,6 @@ from turnwise.models.confidence import Spread
 from turnwise.service.errors import (
     CandidateNotFound,
     Conflict,
-    PoolMoved,
     PoolNotFound,
     PoolNotReady,
 )
@@ -31,7 +30,7 @@ from turnwise.service.pools.encoding import Progress, encode_unknown
 from turnwise.service.pools.filter import Filter
 from turnwise.service.pools.index import FlatIndex, Float16
 from turnwise.service.pools.log import Collection as StoreCollection
-from turnwise.service.pools.log import Head, PoolKey, StoredPool
+from turnwise.service.pools.log import Head, PoolKey, PoolMoved, StoredPool
 from turnwise.service.pools.pool import Backend, Pool
 from turnwise.service.pools.stores import CandidateStore, Stored
 from turnwise.service.pools.stores.store import SCANNED

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnwise.service.errors import PoolMoved, PoolNotFound, PoolNotReady
+from turnwise.service.errors import PoolNotFound, PoolNotReady
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.contents import Edit
 from turnwise.service.pools.encoding import PoolEncoder, encode_unknown
 from turnwise.service.pools.index import Float16
-from turnwise.service.pools.log import NOWHERE, Log, PoolKey, Position, unpack_chunk
+from turnwise.service.pools.log import NOWHERE, Log, PoolKey, PoolMoved, Position, unpack_chunk
 from turnwise.service.pools.records import PoolRecords
 from turnwise.service.pools.workers import Workers
 

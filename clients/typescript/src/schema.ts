@@ -287,15 +287,17 @@ export interface components {
             size: number;
             /**
              * Index
-             * @description `flat` compares all vectors; `ivf` compares those in the nearest lists.
+             * @description `flat` compares all vectors, `ivf` those in the nearest lists, `hnsw` those on paths of a
+             *     graph, in the candidate store.
              * @enum {string}
              */
-            index: "flat" | "ivf";
+            index: "flat" | "ivf" | "hnsw";
             /** Exact */
             exact: boolean;
             /**
              * Recall At 10
-             * @description Measured share of the exact top 10 that the index finds; null if the search is exact.
+             * @description Measured share of the exact top 10 that the index finds; null if the search is exact, or
+             *     was not measured yet.
              */
             recall_at_10: number | null;
             /**
@@ -303,6 +305,12 @@ export interface components {
              * @enum {string}
              */
             encoder: "default";
+            /**
+             * Store
+             * @description Where its candidates are.
+             * @enum {string}
+             */
+            store: "local" | "milvus" | "qdrant";
             /** Model */
             model: string;
             /**
@@ -315,9 +323,10 @@ export interface components {
              * @description `loading` from Redis, `encoding` for this model, or `damaged`: Redis has lost a part.
              *
              *     `unread`: not in this replica's memory; the first request that names the pool reads it.
+             *     `other_model`: its candidate store holds vectors of another model than this replica's.
              * @enum {string}
              */
-            state: "ready" | "loading" | "encoding" | "damaged" | "unread";
+            state: "ready" | "loading" | "encoding" | "damaged" | "unread" | "other_model";
             /** Description */
             description: string;
             /**
@@ -341,6 +350,11 @@ export interface components {
              */
             min_confidence?: number | null;
             calibration?: components["schemas"]["PoolCalibration"] | null;
+            /**
+             * Width
+             * @description Candidates that `hnsw` looks at in a search (`ef`); null for the other indexes.
+             */
+            width?: number | null;
             /**
              * Aliases
              * @description Other names of the pool.
@@ -370,6 +384,11 @@ export interface components {
              * @description The encoder of its candidates; it never changes. By default `default`.
              */
             encoder?: "default" | null;
+            /**
+             * Store
+             * @description Where its candidates are: `local`, the default, or the engine of `TURNWISE_STORE_URL`.
+             */
+            store?: ("local" | "milvus" | "qdrant") | null;
             /**
              * Min Confidence
              * @description Turns abstain below this confidence, unless they name another one; null removes it.

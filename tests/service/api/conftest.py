@@ -104,6 +104,9 @@ class Parts:
             "ping": True,
         }  # fmt: skip
 
+    async def store_answers(self) -> bool | None:
+        return None
+
     def check(self) -> None:
         """Raise what the queue would refuse a turn with."""
         if error := self.outcomes.get("check"):

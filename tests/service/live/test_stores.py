@@ -1,0 +1,105 @@
+"""A service whose pools are in a Milvus."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.service.live.conftest import Launch, Live
+from tests.service.milvus import MilvusServer
+from tests.waiting import eventually
+from turnwise.service.pools.stores import milvus
+
+REPLIES = [
+    {"id": str(n), "text": text, "metadata": {"topic": topic}}
+    for n, (text, topic) in enumerate(
+        [
+            ("Your parcel will come on Monday.", "parcel"),
+            ("What is the number of the parcel?", "parcel"),
+            ("Breakfast is from seven to ten.", "hotel"),
+            ("Yes, there is a quiet room.", "hotel"),
+            ("Good morning! How can I help you?", "talk"),
+            ("Goodbye!", "talk"),
+        ]
+    )
+]
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"explain": True, "aggregation": "max_sim"},
+    {"diversity": 0.5, "top_k": 3},
+    {"where": {"topic": {"in": ["parcel", "talk"]}}},
+]
+
+
+@pytest.fixture
+def live(launch: Launch, milvus_server: MilvusServer) -> Iterator[Live]:
+    """A service with the same replies in two pools: `default` in memory, `far` in Milvus."""
+    live = launch(store_url=milvus_server.url, request_timeout=5.0)
+    for pool, store in (("default", "local"), ("far", "milvus")):
+        made = live.http.put(f"/pools/{pool}", json={"store": store})
+        assert (made.status_code, made.json()["store"]) == (200, store), made.text
+        uploaded = live.http.put(f"/pools/{pool}/candidates", json=REPLIES)
+        assert (uploaded.status_code, uploaded.json()["size"]) == (200, len(REPLIES)), uploaded.text
+    eventually(lambda: len(searched(live, "Hello")) == len(REPLIES))
+    yield live
+    assert live.http.delete("/pools/far").status_code == 204
+
+
+def searched(live: Live, text: str) -> list[str]:
+    found = live.http.post("/pools/far/search", json={"text": text, "top_k": 10})
+    return [candidate["id"] for candidate in found.json()["candidates"]]
+
+
+def turn(live: Live, session: str, text: str, **options: object) -> httpx.Response:
+    return live.http.post(
+        f"/sessions/{session}/turn", json={"speaker": "user", "text": text, **options}
+    )
+
+
+def test_answers_do_not_depend_on_the_store(live: Live) -> None:
+    for number, options in enumerate(OPTIONS):
+        for text in ("Where is my parcel?", "It has the number 7.", "Thank you, goodbye"):
+            near, far = (
+                turn(live, f"{pool}-{number}", text, pool=pool, **options)
+                for pool in ("default", "far")
+            )
+            assert (near.status_code, far.status_code) == (200, 200), far.text
+            ours, theirs = near.json()["candidates"], far.json()["candidates"]
+            assert [one["id"] for one in ours] == [one["id"] for one in theirs]
+            for one, other in zip(ours, theirs, strict=True):
+                assert one["score"] == pytest.approx(other["score"], abs=1e-5)
+                assert one["metadata"] == other["metadata"]
+            assert near.json()["confidence"] == pytest.approx(far.json()["confidence"], abs=1e-3)
+    ranking = {
+        "context": [{"speaker": "user", "text": "Hello"}],
+        "goals": [{"text": "Goodbye!", "speaker": "bot"}],
+    }
+    near, far = (
+        [one["id"] for one in live.http.post("/rank", json=ranking | {"pool": p}).json()["ranking"]]
+        for p in ("default", "far")
+    )
+    assert near == far
+
+
+def test_a_store_that_is_away_costs_no_session(
+    live: Live, milvus_server: MilvusServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert turn(live, "s", "Where is my parcel?", pool="far").status_code == 200
+    monkeypatch.setattr(milvus, "_SECONDS", 0.3)
+    with milvus_server.halted():
+        failed = turn(live, "s", "Are you there?", pool="far")
+        assert failed.status_code == 503
+        assert failed.json()["type"] == "urn:turnwise:problem:store-unavailable"
+        assert failed.headers["retry-after"] == "1"
+        assert turn(live, "t", "Hello", pool="default").status_code == 200
+        ready = live.http.get("/readyz")
+        assert (ready.status_code, ready.json()["errors"][0]["loc"]) == (503, ["store"])
+    monkeypatch.undo()
+    again = turn(live, "s", "Are you there?", pool="far")
+    assert again.status_code == 200, again.text
+    said = [one["text"] for one in live.http.get("/sessions/s").json()["transcript"]]
+    assert said == ["Where is my parcel?", "Are you there?"]
+    eventually(lambda: live.http.get("/readyz").status_code == 200)

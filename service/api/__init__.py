@@ -64,9 +64,10 @@ def create_api(
     routers = [*_ROUTERS]
     if settings.pages:
         routers.append(console.router)
-        add_docs(app)
-    for router in routers:
+    for router in routers:  # the routes of turns first, as each request tries them in order
         app.include_router(router)
+    if settings.pages:
+        add_docs(app)
     _create_series(metrics, routers)
     return app
 

@@ -119,7 +119,8 @@ class _Read(NamedTuple):
     """The reply of `read_session.lua`, which ends before the vectors if this model has none."""
 
     session: list[Any]
-    """Version, epoch, responder, number of posts, fingerprint, filter: bytes, None if missing."""
+    """Version, epoch, responder, number of posts, fingerprint, filter, and what the script needs of
+    the other model: bytes, None if missing."""
     prefix: bytes
     milliseconds: int
     """Time to live."""
@@ -466,7 +467,7 @@ class SessionStore:
             )
 
     def _session(self, found: _Read) -> Session | None:
-        version, epoch, responder, _, fingerprint, where = found.session
+        version, epoch, responder, _, fingerprint, where, *_ = found.session
         if version is None:
             return None
         left = found.without_posts() if found.lost else found

@@ -53,7 +53,8 @@ class Bare:
         await self._commit(keys=[*lists, of + "feedback"], args=[
             version, str(time_ns() // 1000), 1, "bot", "f", 3600, "", 8, 1 << 18, "",
             rows, f"1:{turn + 1}", 0, turn, 1, max(turn - 1, 0), min(turn, 1), turn, 1, "",
-            offer, 16, json.dumps([body["speaker"], body["text"], 0.0]), *[vector] * min(turn, 1), vector,
+            offer, 16, json.dumps([body["speaker"], body["text"], 0.0]),
+            *[vector] * min(turn, 1), vector,
         ])  # fmt: skip
         return {"turn": turn, "candidates": _CANDIDATES, "timings_ms": {"encode": 0, "retrieve": 0}}
 

@@ -12,6 +12,7 @@ from turnwise.service.observe.logs import namespace
 from turnwise.service.wire.fields import Name
 from turnwise.service.wire.keys import Scope
 
+
 async def _services(request: Request) -> Services:
     return cast(Services, request.app.state.services)
 

@@ -71,10 +71,10 @@ async def test_requests_are_not_traced_unless_asked_for(
 def test_a_failed_stage_does_not_quote_utterances(
     provider: TracerProvider, spans: InMemorySpanExporter
 ) -> None:
+    request = provider.get_tracer("test").start_as_current_span("request")
     stage = Timings(Metrics(), "encode").stage("encode")
-    with provider.get_tracer("test").start_as_current_span("request"):
-        with pytest.raises(ValueError, match="secret"), stage:
-            raise ValueError("secret")
+    with pytest.raises(ValueError, match="secret"), request, stage:
+        raise ValueError("secret")
     span, _ = spans.get_finished_spans()
     assert span.events == ()
     assert "secret" not in (span.status.description or "")

@@ -49,10 +49,12 @@ class Bare:
         read = await self._read(keys=lists, args=["f", 4 * _D, 2, 0, "", *others])
         version, turn, vector = read[0][0] or b"", body["turn"], bytes(2 * _D)
         rows = np.zeros((1 + min(turn + 1, 2), _D), np.float32).tobytes()
-        await self._commit(keys=lists, args=[
+        offer = json.dumps(["default", "model", *(each["id"] for each in _CANDIDATES)])
+        await self._commit(keys=[*lists, of + "feedback"], args=[
             version, str(time_ns() // 1000), 1, "bot", "f", 3600, "", 8, 1 << 18, "",
             rows, f"1:{turn + 1}", 0, turn, 1, max(turn - 1, 0), min(turn, 1), turn, 1, "",
-            json.dumps([body["speaker"], body["text"], 0.0]), *[vector] * min(turn, 1), vector,
+            offer, 16, json.dumps([body["speaker"], body["text"], 0.0]),
+            *[vector] * min(turn, 1), vector,
         ])  # fmt: skip
         return {"turn": turn, "candidates": _CANDIDATES, "timings_ms": {"encode": 0, "retrieve": 0}}
 

@@ -84,7 +84,10 @@ def features(
     margin = (first - second) / deviation
     cosine = first / np.maximum(norm, _NARROWEST)
     columns = (height, margin, cosine, np.log(spread.candidates), np.log(utterances))
-    return np.stack(np.broadcast_arrays(*columns), axis=-1)
+    found = np.empty((*np.broadcast(*columns).shape, len(columns)))
+    for place, column in enumerate(columns):
+        found[..., place] = column
+    return found
 
 
 @dataclass(frozen=True, slots=True)

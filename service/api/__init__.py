@@ -64,12 +64,12 @@ def create_api(
     )
     add_problem_handlers(app)
     add_openapi(app, settings)
+    if not settings.pages:
+        routers = [router for router in routers if router is not console.router]
+    for router in routers:  # the routes of turns first, as each request tries them in order
+        app.include_router(router)
     if settings.pages:
         add_docs(app)
-    else:
-        routers = [router for router in routers if router is not console.router]
-    for router in routers:
-        app.include_router(router)
     _create_series(metrics, routers)
     return app
 

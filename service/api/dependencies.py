@@ -4,19 +4,13 @@ from collections.abc import AsyncIterator
 from typing import Annotated, cast
 
 from fastapi import Depends, Header, Path, Request
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security import HTTPBearer
 
 from turnwise.service.api.security import authorize, identify
 from turnwise.service.api.services import EncoderServices, Services
 from turnwise.service.observe.logs import namespace
 from turnwise.service.wire.fields import Name
 from turnwise.service.wire.keys import Scope
-
-_bearer = HTTPBearer(
-    scheme_name="API key",
-    description="Needed if the service has API keys. Without keys, all clients share a namespace.",
-    auto_error=False,
-)
 
 
 async def _services(request: Request) -> Services:
@@ -25,7 +19,6 @@ async def _services(request: Request) -> Services:
 
 ServicesDep = Annotated[Services, Depends(_services)]
 EncoderServicesDep = Annotated[EncoderServices, Depends(_services)]
-Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 NamespaceHeader = Annotated[
     Name | None,
     Header(
@@ -34,7 +27,7 @@ NamespaceHeader = Annotated[
 ]
 
 
-class Access:
+class Access(HTTPBearer):
     """The dependency of every route that takes an API key: the namespace in which the caller acts.
 
     `JsonRoute` checks the key before it reads the body. As a dependency alone, FastAPI would check
@@ -43,6 +36,12 @@ class Access:
 
     def __init__(self, *scopes: Scope, encodes: bool = False) -> None:
         """Take the scopes; the caller needs one of them. `encodes`: requests need the encoder."""
+        super().__init__(
+            scheme_name="API key",
+            description="Needed if the service has API keys. Without keys, all clients share a "
+            "namespace.",
+            auto_error=False,
+        )
         self._scopes, self._encodes = scopes, encodes
 
     async def check(self, request: Request) -> None:
@@ -54,7 +53,7 @@ class Access:
             RequestRateExceeded: The namespace sends more requests a second than it may.
             Overloaded: The texts of the request would wait too long for the encoder.
         """
-        services, credentials = await _services(request), await _bearer(request)
+        services, credentials = await _services(request), await super().__call__(request)
         secret = credentials.credentials if credentials else None
         request.state.caller = caller = identify(services.keys.current, secret)
         asked = request.headers.get("turnwise-namespace")
@@ -65,13 +64,12 @@ class Access:
         if self._encodes:
             services.check()
 
-    async def __call__(
+    async def __call__(  # type: ignore[override]
         self,
         request: Request,
-        _: Credentials,
         turnwise_namespace: NamespaceHeader = None,  # noqa: ARG002
     ) -> str:
-        """Return the namespace. The other arguments validate the header and document the route."""
+        """Return the namespace. The argument validates the header, and documents it."""
         return str(request.state.namespace)
 
 

@@ -68,6 +68,10 @@ class CachedEncoder:
             return self.in_roles(vectors, texts)
         return await asyncio.to_thread(self.in_roles, vectors, texts)
 
+    def knows(self, texts: Sequence[RoleText]) -> bool:
+        """Return whether the vectors of all texts are in the cache."""
+        return all(_key(self._encoder.prefixed(text)) in self._known for text in texts)
+
     def in_roles(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
         """Return (n, d) vectors in their roles, from those in the kept role; see `RoleHeads`."""
         return self._encoder.in_roles(vectors, items)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from time import perf_counter
 
 from turnwise.service.observe.metrics import Metrics, Stage
-from turnwise.service.observe.tracing import tracer
+from turnwise.service.observe.tracing import span
 
 
 class Timings:
@@ -21,9 +21,7 @@ class Timings:
         """Time and trace a stage; with `metric`, also observe it in `turnwise_stage_seconds`."""
         begin = perf_counter()
         try:
-            with tracer.start_as_current_span(
-                name, record_exception=False, set_status_on_exception=False
-            ):
+            with span(name):
                 yield
         finally:
             seconds = perf_counter() - begin

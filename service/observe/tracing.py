@@ -5,13 +5,24 @@ its exporter come with the extra `tracing`; `OTEL_*` variables configure them.
 """
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 
 from fastapi.telemetry import TelemetryConfig
 from opentelemetry import trace
 
 from turnwise.models.errors import TurnwiseError
 
-tracer = trace.get_tracer("turnwise")
+_tracer = trace.get_tracer("turnwise")
+
+
+def span(name: str) -> AbstractContextManager[object]:
+    """Return a span for a part of the current request; nothing if that is not traced."""
+    if not trace.get_current_span().is_recording():
+        return nullcontext()
+    # An error may quote utterances.
+    return _tracer.start_as_current_span(
+        name, record_exception=False, set_status_on_exception=False
+    )
 
 
 def telemetry(*, enabled: bool) -> TelemetryConfig:

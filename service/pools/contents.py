@@ -282,6 +282,8 @@ class Contents:
     def _searched(self, where: Filter | None) -> Iterator[tuple[Segment, Bitmap | None]]:
         """Yield the segments, each with a bit for each place that a search may return."""
         for segment, alive in ((self.base, self.alive), (self.overlay, None)):
+            if not segment.candidates:
+                continue
             allowed = alive
             if where:
                 matching = segment.matching(where)

@@ -128,9 +128,9 @@ class _Part:
         k = min(k, len(self._vectors))
         if k <= 0:
             return np.empty(0, np.int64)
-        selector = None if alive is None else selected(alive[self.start // 8 :])
-        params: Any = faiss.SearchParameters
-        _, places = self._index.search(query, k, params=params(sel=selector))
+        make: Any = faiss.SearchParameters
+        params = None if alive is None else make(sel=selected(alive[self.start // 8 :]))
+        _, places = self._index.search(query, k, params=params)
         found: Places = places[0][places[0] >= 0] + self.start
         return found
 

@@ -158,10 +158,14 @@ class Contexts:
         return np.concatenate([kept, new])
 
     async def encode_update(self, update: Update) -> NewVectors:
-        """Encode the texts of an update and compute the rows after it."""
-        first, encoded = await self._encoded(
-            update.without_first, update.not_encoded, update.responder
-        )
+        """Encode the texts of an update and compute the rows after it.
+
+        [B1] of the newest utterance is among the vectors if it is in the cache.
+        """
+        as_first, newest = update.without_first, update.newest_without_first
+        if self._encoder.knows(context_inputs(newest, Role.FIRST, update.responder)):
+            as_first += newest
+        first, encoded = await self._encoded(as_first, update.not_encoded, update.responder)
         if self._is_quick(update):
             return self._with_rows(update, first, encoded)
         return await asyncio.to_thread(self._with_rows, update, first, encoded)

@@ -133,7 +133,6 @@ class Turns:
         self, asked: "_Asked", limit: asyncio.Timeout, end: float | None
     ) -> TurnAnswer | None:
         """Return the answer; None where another turn was committed first."""
-        limit.reschedule(end)
         base, answered = await self._read(asked)
         if answered and asked.retry:
             return asked.retry.replay(answered)
@@ -153,13 +152,15 @@ class Turns:
         limit.reschedule(None)  # a commit that was cancelled could still land
         version = await self._commit(asked, base, change)
         if version is None:
+            limit.reschedule(end)
             return None
         if view:
             outcome = _outcome(selection)
             self._metrics.turns.labels(asked.session.namespace, view.name, outcome).inc()
         if self._journal:
             self._journal.write(_journal_line(asked, update, version, answer))
-        self._encode_first_when_idle(asked.session, update)
+        if len(new.first) == len(update.without_first):  # that of the newest is not there yet
+            self._encode_first_when_idle(asked.session, update)
         return answer.model_copy(update={"timings_ms": asked.timings.milliseconds()})
 
     async def _read(self, asked: "_Asked") -> tuple[Session | None, Answered | None]:

@@ -20,7 +20,6 @@ Where the number of sessions is limited, a sorted set for each namespace has the
 ones, by the second at which each expires.
 """
 
-import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from time import time, time_ns
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 from redis.asyncio import Redis
 
 from turnwise.models.arrays import Float32
@@ -120,7 +119,8 @@ class _Read(NamedTuple):
     """The reply of `read_session.lua`, which ends before the vectors if this model has none."""
 
     session: list[Any]
-    """Version, epoch, responder, number of posts, fingerprint, filter: bytes, None if missing."""
+    """Version, epoch, responder, number of posts, fingerprint, filter, and what the script needs of
+    the other model: bytes, None if missing."""
     prefix: bytes
     milliseconds: int
     """Time to live."""
@@ -467,7 +467,7 @@ class SessionStore:
             )
 
     def _session(self, found: _Read) -> Session | None:
-        version, epoch, responder, _, fingerprint, where = found.session
+        version, epoch, responder, _, fingerprint, where, *_ = found.session
         if version is None:
             return None
         left = found.without_posts() if found.lost else found
@@ -542,11 +542,11 @@ def _every_key(session: SessionKey) -> list[str]:
 
 
 def _dumped(turn: Turn) -> bytes:
-    return json.dumps(turn, ensure_ascii=False).encode()
+    return to_json(turn)
 
 
-def _dumped_offer(offer: Offer) -> str:
-    return json.dumps([offer.pool, offer.model, *offer.ids], ensure_ascii=False)
+def _dumped_offer(offer: Offer) -> bytes:
+    return to_json([offer.pool, offer.model, *offer.ids])
 
 
 def _feedback(turn: int, event: str, candidate: str, kept: str) -> Feedback:

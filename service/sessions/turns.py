@@ -32,6 +32,8 @@ def utterances(turns: Iterable[Turn]) -> tuple[Utterance, ...]:
 
 def _newest(texts: list[str]) -> str:
     """Join as many of the newest texts as fit into `_MOST_CHARACTERS`."""
+    if len(texts) == 1:  # most utterances have one turn
+        return texts[0]
     lengths = accumulate(len(text) + 1 for text in reversed(texts))
     kept = sum(1 for length in lengths if length <= _MOST_CHARACTERS)
     return " ".join(texts[-max(kept, 1) :])

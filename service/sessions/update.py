@@ -59,6 +59,11 @@ class Update:
         return self.utterances[:-1][self._keep_first :]
 
     @property
+    def newest_without_first(self) -> tuple[Utterance, ...]:
+        """The last utterance, unless its [B1] is kept. The next turn needs it."""
+        return self.utterances[max(self._keep_first, len(self.utterances) - 1) :]
+
+    @property
     def not_encoded(self) -> tuple[Utterance, ...]:
         """The utterances that must be encoded for their own rows: of a plain turn, the new one."""
         return self.utterances[self._keep_complete :]

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
+from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
@@ -37,8 +37,8 @@ __all__ = ["Outcome", "Probe", "Redis", "connect", "redis_errors"]
 
 _log = logging.getLogger("turnwise.redis")
 
-_CONNECTIONS = 64
-_MANY = 4096  # per node, for clients that fail at their limit instead of waiting
+_CONNECTIONS = 4096
+"""Limit for a node. Nothing waits for a connection: it would cost each command a lock."""
 _SENTINEL_PORT = 26379
 _DATABASE = re.compile(r"(/\d*)?")
 _PROBE, _PROBE_SECONDS = "tw:probe", 60
@@ -75,7 +75,7 @@ def connect(url: str, *, cluster: bool, timeout: float) -> Redis:
             `&db=` is the database. `rediss+sentinel://` uses TLS for all connections.
         cluster: Whether the URL names a node of a Redis Cluster. The keys of a script or a
             transaction must share a hash tag then.
-        timeout: Seconds for connecting, for a command, and for a free connection.
+        timeout: Seconds for connecting, and for a command.
 
     Raises:
         SettingsError: The URL is invalid. The error does not quote it, as it may have a password.
@@ -107,13 +107,10 @@ def _client(url: str, *, cluster: bool, timeout: float) -> Redis:
         "protocol": 2,
     }
     if cluster:
-        return cast(Redis, RedisCluster.from_url(url, max_connections=_MANY, **options))
+        return cast(Redis, RedisCluster.from_url(url, max_connections=_CONNECTIONS, **options))
     if "+sentinel:" in url:
         return _primary(url, options)
-    pool = BlockingConnectionPool.from_url(
-        url, max_connections=_CONNECTIONS, timeout=timeout, **options
-    )
-    return Redis.from_pool(pool)
+    return Redis.from_url(url, max_connections=_CONNECTIONS, **options)
 
 
 class _Primary(Redis):
@@ -142,7 +139,7 @@ def _primary(url: str, options: dict[str, Any]) -> Redis:
         sentinel_kwargs=options | asking,
         **options,
     )
-    client = sentinel.master_for(parts.path[1:], _Primary, max_connections=_MANY, **given)
+    client = sentinel.master_for(parts.path[1:], _Primary, max_connections=_CONNECTIONS, **given)
     return cast(Redis, client)
 
 

@@ -6,16 +6,17 @@
 --   of, number of utterances that did not change; then for posts, first and encoded: how many items
 --   to keep and how many to append; the filter, or "" to leave it; the offer of the new turn, or
 --   ""; how many turns keep their offers; then the items to append.
-local version = redis.call('HGET', KEYS[1], 'version') or ''
-if version ~= ARGV[1] then return 0 end
--- Redis may have evicted a list: no item may be appended after a gap.
-for list = 0, 2 do
-  local kept = tonumber(ARGV[14 + 2 * list])
-  if redis.call('LLEN', KEYS[2 + list]) < kept then return 0 end
-end
 local mine = ARGV[10]
 local theirs = mine == '' and 'other_' or ''
-local before = redis.call('HMGET', KEYS[1], 'epoch', theirs .. 'epoch', 'posts')
+local version, epoch, their_epoch, posts =
+  unpack(redis.call('HMGET', KEYS[1], 'version', 'epoch', theirs .. 'epoch', 'posts'))
+if (version or '') ~= ARGV[1] then return 0 end
+-- Redis may have evicted a list: no item may be appended after a gap.
+local lengths = {}
+for list = 0, 2 do
+  lengths[list] = redis.call('LLEN', KEYS[2 + list])
+  if lengths[list] < tonumber(ARGV[14 + 2 * list]) then return 0 end
+end
 -- A Redis without memory rejects a script at its first write if that is an HSET. It would let later
 -- writes through.
 redis.call('HSET', KEYS[1], 'version', ARGV[2], 'epoch', ARGV[3], 'responder', ARGV[4],
@@ -23,7 +24,7 @@ redis.call('HSET', KEYS[1], 'version', ARGV[2], 'epoch', ARGV[3], 'responder', A
   mine .. 'rows', ARGV[11], mine .. 'rows_of', ARGV[12])
 if ARGV[20] ~= '' then redis.call('HSET', KEYS[1], 'where', ARGV[20]) end
 local kept_turns, new_turns = tonumber(ARGV[14]), tonumber(ARGV[15])
-for turn = kept_turns + 1, tonumber(before[3] or 0) do
+for turn = kept_turns + 1, tonumber(posts or 0) do
   redis.call('HDEL', KEYS[1], 'offered:' .. turn)
 end
 if new_turns > 0 then
@@ -33,21 +34,21 @@ if new_turns > 0 then
 end
 -- The vectors of another model stay valid without those of the utterances that changed.
 if #KEYS > 6 then
-  if before[1] == before[2] then redis.call('HSET', KEYS[1], theirs .. 'epoch', ARGV[3]) end
+  if epoch == their_epoch then redis.call('HSET', KEYS[1], theirs .. 'epoch', ARGV[3]) end
   for list = 7, #KEYS do
     local gone = redis.call('LLEN', KEYS[list]) - ARGV[13]
     if gone > 0 then redis.call('RPOP', KEYS[list], gone) end
   end
 end
 -- An undo removes the answers to the turns that it removes: their keys may be used again.
-if redis.call('LLEN', KEYS[2]) > kept_turns then
+if lengths[0] > kept_turns then
   for _, entry in ipairs(redis.call('LRANGE', KEYS[5], 0, -1)) do
     if tonumber(string.match(entry, '"turn":(%d+)')) > kept_turns then
       redis.call('LREM', KEYS[5], 1, entry)
     end
   end
 end
-if tonumber(before[3] or 0) > kept_turns then
+if tonumber(posts or 0) > kept_turns then
   for _, field in ipairs(redis.call('HKEYS', KEYS[6])) do
     if tonumber(string.match(field, '^%d+')) > kept_turns then
       redis.call('HDEL', KEYS[6], field)
@@ -58,11 +59,11 @@ local place = 23
 for list = 0, 2 do
   local key = KEYS[2 + list]
   local kept, count = tonumber(ARGV[14 + 2 * list]), tonumber(ARGV[15 + 2 * list])
-  local gone = kept == 0 and redis.call('LLEN', key) or 0
-  if kept > 0 then redis.call('LTRIM', key, 0, kept - 1) end
+  local gone = lengths[list] - kept
+  if kept > 0 and gone > 0 then redis.call('LTRIM', key, 0, kept - 1) end
   for item = place, place + count - 1 do redis.call('RPUSH', key, ARGV[item]) end
   -- Last, because a list that becomes empty cannot be created again while its slot migrates.
-  if gone > 0 then redis.call('LTRIM', key, gone, -1) end
+  if kept == 0 and gone > 0 then redis.call('LTRIM', key, gone, -1) end
   place = place + count
 end
 if ARGV[7] ~= '' then

@@ -4,21 +4,20 @@
 --   idempotency key or "", other_first, other_second. The last two are keys, but not among KEYS: a
 --   cluster would reject the script while a slot moves if a key is missing, as these mostly are.
 local session = redis.call('HMGET', KEYS[1], 'version', 'epoch', 'responder', 'posts', 'fingerprint',
-  'where')
+  'where', 'other_fingerprint', 'other_epoch')
 local answer = false
 if ARGV[5] ~= '' then
   for _, entry in ipairs(redis.call('LRANGE', KEYS[5], 0, -1)) do
     if string.sub(entry, 1, #ARGV[5]) == ARGV[5] then answer = entry end
   end
 end
-local other = redis.call('HMGET', KEYS[1], 'other_fingerprint', 'other_epoch')
 local prefix, first, second = '', KEYS[3], KEYS[4]
 local found = session[5] == ARGV[1]
 -- A model without vectors takes the place that is free, or that was not used for longer.
-if not found and session[1] and (other[1] == ARGV[1] or
+if not found and session[1] and (session[7] == ARGV[1] or
     redis.call('PTTL', ARGV[7]) < redis.call('PTTL', KEYS[4])) then
   prefix, first, second = 'other_', ARGV[6], ARGV[7]
-  found = other[1] == ARGV[1] and other[2] == session[2]
+  found = session[7] == ARGV[1] and session[8] == session[2]
 end
 local posts = redis.call('LRANGE', KEYS[2], 0, -1)
 local read = {session, prefix, redis.call('PTTL', KEYS[1]), answer, posts}

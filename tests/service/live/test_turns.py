@@ -153,6 +153,16 @@ def test_the_critical_path_of_a_turn_encodes_one_text(own: Live) -> None:
         assert idle() == turns
 
 
+def test_a_first_vector_in_the_cache_is_written_with_its_turn(own: Live) -> None:
+    written = own.written()
+    own.turn("s", "user", "One")
+    eventually(lambda: written() == 1)
+    own.turn("t", "user", "One")
+    with blocking.Redis.from_url(own.redis_url) as redis:
+        assert redis.llen(f"tw:session:{{{own.namespace}/t}}:first") == 1
+    assert written() == 1
+
+
 def test_with_heads_every_role_of_an_utterance_takes_one_pass(
     launch: Launch, tiny_encoder_folder: Callable[[EncoderKind], Path]
 ) -> None:

@@ -76,6 +76,15 @@ def test_a_plain_turn_encodes_the_new_utterance_and_the_one_before() -> None:
     assert change.epoch == 7
 
 
+def test_the_newest_utterance_lacks_its_first_vector_until_that_is_kept() -> None:
+    def newest(base: Session | None) -> list[str]:
+        return [said.text for said in Update(base, TURNS, "bot").newest_without_first]
+
+    assert newest(None) == newest(session(4)) == newest(session(5)) == TEXTS[4:]
+    assert newest(replace(session(5), first=FIRST)) == []
+    assert Update(None, (), "bot").newest_without_first == ()
+
+
 def test_a_turn_that_joins_the_last_utterance_replaces_its_vectors() -> None:
     joined = (*TURNS[:3], Turn("user", "It is late", 1.0))
     update = Update(session(3, vectors_read=False), joined, "bot")

@@ -50,7 +50,10 @@ def test_replicas_with_two_models_encode_only_the_newest_utterances(
 
 
 def check_dialogue(session: str, begins: Replica, other: Replica) -> None:
-    """Two replicas take turns in a session; an utterance is encoded at most once in two roles."""
+    """Two replicas take turns in a session; an utterance is encoded at most once in two roles.
+
+    For the next turn, [B1] may be found in the cache of vectors, which counts as well.
+    """
     said: list[tuple[str, str]] = []
 
     def turn(replica: Replica, speaker: str) -> float:
@@ -61,11 +64,11 @@ def check_dialogue(session: str, begins: Replica, other: Replica) -> None:
         turn(begins, speaker)
     turn(other, "user")  # it has no vectors yet
     for replica, speaker in ((begins, "bot"), (other, "user"), (begins, "bot"), (other, "user")):
-        assert turn(replica, speaker) <= 2 * 2
+        assert turn(replica, speaker) <= 3 * 2
     for replica in (begins, other):  # turns of one speaker are one utterance
-        assert turn(replica, "user") <= 2 * 2
+        assert turn(replica, "user") <= 3 * 2
     assert begins.live.http.delete(f"/sessions/{session}/turns/last").is_success
     said.pop()
     for replica, speaker in ((other, "bot"), (begins, "user"), (begins, "bot"), (begins, "user")):
-        assert turn(replica, speaker) <= 2 * 3
-    assert turn(other, "bot") <= 2 * 4
+        assert turn(replica, speaker) <= 3 * 3
+    assert turn(other, "bot") <= 3 * 4

@@ -4,7 +4,7 @@
   `view` (`PoolView`): one version of it, as a request searches it.
 - `local`: a pool in memory, which follows a versioned log in Redis; `contents`: the candidates of
   a version, and edits.
-- `remote`: a pool in a candidate store; `collections`: new ones of its collections; `stores`: engines.
+- `remote`: a pool in a candidate store; `collections`: a new collection; `stores`: the engines.
 - `filter` (`Filter`): which candidates a search may return.
 - `directory`: the names of all pools in Redis, and aliases. `records`, `log`, `replay`: the pools
   in Redis; their values; from them to edits. `commands` runs the `scripts/`, which are in Lua.

@@ -87,8 +87,7 @@ class Limits(BaseSettings):
     max_pools: PositiveInt | None = None
     """Pools of a namespace; by default any number."""
     max_pools_bytes: PositiveInt | None = None
-    """Bytes of all candidates of a namespace in memory: ids, texts, metadata and vectors; by default
-    any number."""
+    """Bytes of a namespace's candidates in memory, vectors included; by default any number."""
 
 
 class Settings(Limits):

@@ -3,15 +3,13 @@
 import hashlib
 import json
 import re
-import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, Route, expect, sync_playwright
+from playwright.sync_api import Route, expect
 
 from tests.service.live.conftest import REPLIES, Launch, Live
 from tests.service.live.console.conftest import PHONE, VIEWS, Console, OpenConsole

@@ -91,6 +91,7 @@ def test_pools_latency_and_dialogs_are_accessible(still: Console) -> None:
     accessible(still)
     page.keyboard.press("Escape")
     still.view("Latency")
+    page.get_by_label("Over the last").select_option("since the start")
     expect(page.locator("#routes tbody tr").first).to_be_visible()
     accessible(still)
     for name in ("API key", "Help"):

@@ -38,8 +38,8 @@ RULES = yaml.safe_load((ROOT / "k8s" / "chart" / "rules.yml").read_text(encoding
 ALERTS: list[dict[str, Any]] = [rule for group in RULES["groups"] for rule in group["rules"]]
 
 SHIPPED = {
-    "README", "confidence", "encoder-tier", "quick-start", "replies", "filters", "goals", "explain",
-    "python",
+    "README", "confidence", "demo", "encoder-tier", "quick-start", "replies", "filters", "goals",
+    "explain", "python",
 }  # fmt: skip
 """Pages that show what the shipped model answers; the others have a tiny one, which is faster."""
 WITH_EXAMPLES = {"README", "quick-start", "explain"}

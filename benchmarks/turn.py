@@ -46,10 +46,11 @@ from turnwise.models.roles import Role
 from turnwise.models.scores import rows, running_query
 from turnwise.service.api.services import Services
 from turnwise.service.app.wiring import create_app
-from turnwise.service.pools import Candidate, PoolView
+from turnwise.service.pools import Candidate
 from turnwise.service.pools.contents import Contents, Segment
 from turnwise.service.pools.index import FlatIndex, Index
 from turnwise.service.pools.ivf import build_ivf
+from turnwise.service.pools.view import LocalView
 from turnwise.service.pools.workers import Workers
 from turnwise.service.settings import Settings
 from turnwise.service.state.private_redis import running_url
@@ -204,9 +205,9 @@ class Ours:
         candidates = tuple(Candidate(str(place), "") for place in range(len(index)))
         contents = Contents(Segment(candidates, index), Contents.empty(index.dimension).overlay)
         metrics = self._services.metrics
-        shown = PoolView("default", 1, "default", PoolSettings(), contents, self._workers, metrics)
+        shown = LocalView("default", 1, "default", PoolSettings(), contents, self._workers, metrics)
 
-        async def found_view(_namespace: str, _name: str) -> PoolView:
+        async def found_view(_namespace: str, _name: str) -> LocalView:
             return shown
 
         pools: Any = self._services.pools

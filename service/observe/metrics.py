@@ -44,7 +44,7 @@ Operation = Literal[
 ]
 """`session_fill` adds the [B1] vector that was encoded after the answer."""
 StoreOperation = Literal[
-    "create", "drop", "upsert", "remove", "search", "fetch", "scan", "count", "ping"
+    "create", "drop", "upsert", "flush", "remove", "search", "fetch", "scan", "count", "ping"
 ]
 Call = Literal["ok", "retried", "failed"]
 """Of the remote encoder; a call that is retried counts once for each try."""

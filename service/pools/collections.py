@@ -33,6 +33,7 @@ async def filled_collection(
             for start in range(0, len(candidates), SCANNED):
                 some = slice(start, start + SCANNED)
                 await store.upsert(collection.name, candidates[some], vectors[some])
+        await store.settle(collection.name)
     except BaseException:
         with suppress(StoreUnavailable):
             await store.drop(collection.name)

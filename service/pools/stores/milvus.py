@@ -85,6 +85,10 @@ class Milvus:
         ]
         await self._call("upsert", "upsert", collection, rows, timeout=_LONG_SECONDS)
 
+    async def settle(self, collection: str) -> None:
+        """Seal the growing segments, which Milvus indexes when they are sealed."""
+        await self._call("flush", "flush", collection, timeout=_LONG_SECONDS)
+
     async def remove(self, collection: str, ids: Sequence[str]) -> None:
         """Write deletions into Milvus's log."""
         await self._call("remove", "delete", collection, ids=list(ids), timeout=_LONG_SECONDS)

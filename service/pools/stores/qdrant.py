@@ -78,6 +78,9 @@ class Qdrant:
             with self._errors("upsert"):
                 await self._client.upsert(collection, points)
 
+    async def settle(self, collection: str) -> None:
+        """Do nothing: Qdrant indexes what it holds by itself."""
+
     async def remove(self, collection: str, ids: Sequence[str]) -> None:
         """Remove candidates, and wait until that is applied."""
         if ids:

@@ -44,6 +44,9 @@ class CandidateStore(Protocol):
     ) -> None:
         """Add or replace at most `SCANNED` candidates with their vectors (n, d)."""
 
+    async def settle(self, collection: str) -> None:
+        """Let the index cover what was written so far; it is built in the background."""
+
     async def remove(self, collection: str, ids: Sequence[str]) -> None:
         """Remove candidates; ignore ids that the collection lacks."""
 

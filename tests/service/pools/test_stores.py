@@ -417,7 +417,8 @@ async def test_doctor_finds_what_an_engine_has_lost(
     store = cast(CandidateStore, replica.pools._store)
     (good,) = await examine_pools(redis, "tiny", pairwise=False, engine=store)
     assert (good.grade, "2 candidates" in good.found) == ("ok", True)
-    (collection,) = [c for c in await store.collections() if "_n_p_" in c]
+    collection = replica.view().collection.name
+    assert collection in await store.collections()
     await store.remove(collection, [some("One.")[0].id])
     (bad,) = await examine_pools(redis, "tiny", pairwise=False, engine=store)
     assert (bad.grade, "which has 1: some are lost" in bad.found) == ("fail", True)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from turnwise.service.app.parts import Parts, running_parts
@@ -63,7 +64,8 @@ async def restore(
             manifest = snapshot.manifest
             request = PoolRequest(description=manifest.description, encoder=manifest.encoder)
             await pools.create(namespace, name, request)
-        return name, await pools.restore(namespace, name, snapshot, progress)
+        batches = partial(snapshot.batches, progress=progress)
+        return name, await pools.replace(namespace, name, batches)
 
 
 async def move(settings: Settings, namespace: str, name: str, to: StoreName) -> PoolInfo:

@@ -199,7 +199,7 @@ async def test_a_snapshot_is_restored_in_one_version(
     written = read_snapshot(folder)
     await replica.upsert("Four.", Candidate("m", "Changed."))
     replica.encoder.candidates.clear()
-    restored = await replica.pools.restore("n", "p", written)
+    restored = await replica.pools.replace("n", "p", written.batches)
     assert (restored.upserted, restored.unchanged, restored.size) == (1, 2, 3)
     assert replica.encoder.candidates == []
     await write_snapshot(replica.view(), tmp_path / "t", model="tiny", fingerprint="tiny")

@@ -665,7 +665,10 @@ class Pools:
     def _new(self, key: PoolKey, head: Head | Summary) -> Pool:
         backend = self._backends[head.encoder_name]
         if engine := self._engine(head.store_name):
-            return RemotePool(key, backend, engine, self._workers, self._metrics)
+            return RemotePool(
+                key, backend, engine, self._workers, self._metrics,
+                count_change=self._directory.count_change,
+            )  # fmt: skip
         return LocalPool(
             key, backend, self._workers, self.memory, self._metrics,
             exact_limit=self._exact_limit, max_size=self._max_size,

@@ -7,7 +7,7 @@ collection, and the pool stands for it at once.
 
 import asyncio
 import math
-from collections.abc import AsyncIterable, AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from time import monotonic
@@ -62,10 +62,10 @@ class RemotePool(Pool):
 
     def __init__(
         self, key: PoolKey, backend: Backend, store: CandidateStore, workers: Workers,
-        metrics: Metrics,
+        metrics: Metrics, *, count_change: Callable[[], Awaitable[None]],
     ) -> None:  # fmt: skip
         super().__init__(key, backend, metrics)
-        self.store, self._workers = store, workers
+        self.store, self._workers, self._count_change = store, workers, count_change
         self._known: StoredPool | None = None
         self._sample: Segment | None = None
         self._sampled = 0
@@ -200,6 +200,7 @@ class RemotePool(Pool):
         ):
             await store.drop(filled.name)
             raise Conflict(f"pool '{self.key.name}' was edited meanwhile; nothing was changed")
+        await self._count_change()  # so that other replicas read the pool anew before the drop
         await asyncio.sleep(_LAG_SECONDS)
         await self.store.drop(read.collection.name)
 

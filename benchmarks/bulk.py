@@ -18,6 +18,7 @@ from benchmarks.record import Rows, arguments, run
 from turnwise.models.data import write_jsonl
 from turnwise.models.roles import Role
 from turnwise.service.app.catalogues import encode, load
+from turnwise.service.app.snapshots import parts_of
 from turnwise.service.pools.catalogue import Catalogue
 from turnwise.service.pools.parts import EncodedBy, PartsFolder, PartsManifest
 from turnwise.service.settings import Settings
@@ -55,6 +56,8 @@ async def measure(options: argparse.Namespace) -> Rows:
             await load(settings, "n", "p", made, lambda *_: None, store=options.store)
             seconds = time.perf_counter() - begin
             rows.add(part="import", candidates=options.imported, seconds=seconds)
+            async with parts_of(settings) as parts:  # a store outlives the folder
+                await parts.pools.drop("n", "p")
     return rows
 
 
@@ -67,13 +70,7 @@ def written(path: Path, size: int) -> str:
 def make(file: str, folder: Path) -> str:
     """Write the parts of a catalogue with vectors that are made up."""
     encoder, catalogue, parts = plain_encoder(), Catalogue.read([file]), PartsFolder(str(folder))
-    by = EncodedBy(
-        model=encoder.name,
-        fingerprint=encoder.fingerprint,
-        dimension=encoder.dimension,
-        kind=encoder.kind,
-    )
-    manifest = PartsManifest.of(catalogue, by)
+    manifest = PartsManifest.of(catalogue, EncodedBy.of(encoder))
     parts.begin(manifest)
     seeds = encoder.encode(replies(), Role.AFTER)
     todo = {part.start: part for part in manifest.parts}

@@ -59,18 +59,10 @@ async def encode(
         encoder = await main_encoder(settings, metrics, stack)
         queue = await start_queue(settings, encoder, metrics, stack)
         candidates = RunningQueries(CachedEncoder(queue, encoder, metrics, size=0))
-        encoded_by = EncodedBy(
-            model=encoder.name,
-            fingerprint=encoder.fingerprint,
-            dimension=encoder.dimension,
-            kind=encoder.kind,
-        )
-        manifest = PartsManifest.of(catalogue, encoded_by)
+        manifest = PartsManifest.of(catalogue, EncodedBy.of(encoder))
         folder.begin(manifest)
-        there = {part.start for part in manifest.parts} - {
-            p.start for p in folder.missing(manifest)
-        }
-        todo = {p.start: p for p in manifest.parts[shard - 1 :: shards] if p.start not in there}
+        missing = {part.start for part in folder.missing(manifest)}
+        todo = {p.start: p for p in manifest.parts[shard - 1 :: shards] if p.start in missing}
         done, total = 0, sum(part.stop - part.start for part in todo.values())
         for start, some in catalogue.parts(todo):
             texts = [candidate.text for candidate in some]

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, Validat
 
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.roles import EncoderKind
+from turnwise.service.encoder.model import Encoder
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.catalogue import Catalogue, url_errors
 from turnwise.service.pools.index import Float16
@@ -60,6 +61,16 @@ class EncodedBy(BaseModel):
     fingerprint: str
     dimension: PositiveInt
     kind: EncoderKind
+
+    @classmethod
+    def of(cls, encoder: Encoder) -> Self:
+        """Return the facts of an encoder."""
+        return cls(
+            model=encoder.name,
+            fingerprint=encoder.fingerprint,
+            dimension=encoder.dimension,
+            kind=encoder.kind,
+        )
 
 
 class PartsManifest(BaseModel):

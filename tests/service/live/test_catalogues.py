@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -96,6 +97,19 @@ def test_an_interrupted_encoding_goes_on_where_it_was(
     )
     assert before.items() <= written(folder).items()
     assert "0 candidates encoded now" in command("encode", file, "--out", folder)
+
+
+@pytest.mark.parametrize("scheme", ["memory", "file"])
+def test_the_parts_may_be_at_a_url(
+    file: Path, tmp_path: Path, command: Command, scheme: str
+) -> None:
+    url = f"{scheme}://{tmp_path}/out"
+    try:
+        assert f"{PARTS} of {PARTS} parts are there" in command("encode", file, "--out", url)
+        assert "0 candidates encoded now" in command("encode", file, "--out", url)
+        assert f"{len(REPLIES)} candidates" in command("import", url, "--pool", "bulk")
+    finally:
+        fsspec.filesystem(scheme).rm(f"{tmp_path}/out", recursive=True)
 
 
 def test_jobs_of_an_array_share_a_catalogue(file: Path, tmp_path: Path, command: Command) -> None:

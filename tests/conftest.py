@@ -29,7 +29,7 @@ for variable in [name for name in os.environ if name.startswith("TURNWISE_")]:
 TESTS = Path(__file__).parent
 MARKS = {
     "service/live": "live",
-    "service/live/test_console_tour.py": "browser",
+    "service/live/console": "browser",
     "service/state/test_private_redis.py": "live",
     "service/test_server.py": "live",
     "models/test_onnx.py": "train",

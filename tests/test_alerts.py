@@ -3,16 +3,16 @@
 import re
 import shutil
 import subprocess
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 
 from tests.test_packaging import FOREIGN, RULES, load, series
 from turnwise.service.api import create_api
-from turnwise.service.observe.metrics import Metrics
+from turnwise.service.observe.metrics import Metrics, StoreOperation
 from turnwise.service.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -61,7 +61,10 @@ def test_a_blip_touches_every_series_that_an_alert_is_about() -> None:
 
 def test_series_of_faults_are_those_that_the_service_has() -> None:
     values: dict[tuple[str, str], set[str]] = {}
-    for family in Metrics().registry.collect():
+    metrics = Metrics()
+    for operation, result in product(get_args(StoreOperation), ("ok", "unavailable", "cancelled")):
+        metrics.store_seconds.labels("milvus", operation, result)
+    for family in metrics.registry.collect():
         for sample in family.samples:
             for label, value in sample.labels.items():
                 values.setdefault((sample.name, label), set()).add(value)

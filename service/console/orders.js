@@ -3,7 +3,7 @@
 import { byId, decimals, empty, h, svg } from "./dom.js";
 
 const ROW_PX = 44;
-const STEP_PX = [50, 150];
+const STEP_PX = [44, 150];
 
 export function clearOrders() {
   byId("orders-facts").textContent = "";
@@ -26,7 +26,11 @@ export function drawOrders({ orders, next_goal, optimal }, goals, { adopt, pursu
     ...orders.map((order, rank) => line(order, rank, goals, adopt)),
   );
   byId("orders").replaceChildren(
-    h("div.scroll.paths", {}, picture(orders, goals)),
+    h(
+      "div.scroll.paths",
+      { tabindex: "0", role: "group", "aria-label": "Orders as paths" },
+      picture(orders, goals),
+    ),
     ranked,
     h(
       "p.next",

@@ -41,6 +41,14 @@ export function startPlan() {
   showOrders();
 }
 
+/** Replace the goals by other texts, and order them. @param {string[]} texts */
+export async function orderThese(texts) {
+  goals = [];
+  for (const text of texts) insert(text);
+  byId("plan-method").value = "chain";
+  await order();
+}
+
 /** Add a text as a goal, once. */
 function insert(text, at = goals.length) {
   const words = text.trim().replace(/\s+/g, " ");

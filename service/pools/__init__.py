@@ -1,10 +1,13 @@
-"""Candidate pools: a versioned log in Redis, which each replica follows and searches in memory.
+"""Candidate pools: in the memory of each replica, or in a candidate store beside them.
 
-- `registry` (`Pools`): all pools of a replica; `pool` (`Pool`): one of them; `view` (`PoolView`):
-  one version of it, as a request searches it; `contents`: the candidates of a version, and edits.
+- `registry` (`Pools`): all pools of a replica; `pool` (`Pool`): what it does with one of them;
+  `view` (`PoolView`): one version of it, as a request searches it.
+- `local`: a pool in memory, which follows a versioned log in Redis; `contents`: the candidates of
+  a version, and edits.
+- `remote`: a pool in a candidate store; `collections`: a new collection; `stores`: the engines.
 - `filter` (`Filter`): which candidates a search may return.
-- `directory`: the names of all pools in Redis, and aliases. `store`, `log`, `replay`: one pool in
-  Redis; its values; from them to edits. `commands` runs the `scripts/`, which are in Lua.
+- `directory`: the names of all pools in Redis, and aliases. `records`, `log`, `replay`: the pools
+  in Redis; their values; from them to edits. `commands` runs the `scripts/`, which are in Lua.
 - `index`, `ivf`: exact and approximate search. `encoding`: texts of candidates to vectors.
 - `upkeep`, `workers`: folding and indexing in the background; threads and tasks.
 - `memory`: whether an upload, a read, a fold or an index fits into memory.

@@ -101,7 +101,7 @@ class Segment:
 
     @cached_property
     def moments(self) -> Moments:
-        """Mean and covariance of the vectors; computed once, in tens of milliseconds."""
+        """Of the vectors; computed once, in tens of milliseconds."""
         return Moments.of(self.index.vectors)
 
     @property

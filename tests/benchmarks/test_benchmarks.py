@@ -5,10 +5,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.service import milvus
 from turnwise.models.roles import EncoderKind
 
 ROOT = Path(__file__).parents[2]
@@ -34,15 +36,18 @@ def test_a_toy_run_writes_rows_and_what_they_were_measured_with(
         "TURNWISE_DATA_DIR": str(data_folder),
         "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
     }
-    done = subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, "-m", f"benchmarks.{name}", "--toy", "--out", str(out)],
-        cwd=tmp_path,
-        env=os.environ | settings,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    with ExitStack() as stack:
+        if name == "stores" and not milvus.MISSING:
+            settings["TURNWISE_STORE_URL"] = stack.enter_context(milvus.running()).url
+        done = subprocess.run(  # noqa: S603 - our own command
+            [sys.executable, "-m", f"benchmarks.{name}", "--toy", "--out", str(out)],
+            cwd=tmp_path,
+            env=os.environ | settings,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr
     run = json.loads(out.read_text())
     assert run["benchmark"] == name

@@ -31,3 +31,37 @@ def test_runs_of_two_commits_are_not_joined(results: ModuleType) -> None:
     runs = [{"benchmark": name, "commit": name, **about} for name in ("load", "peer")]
     with pytest.raises(SystemExit, match="peer ran on another commit"):
         results.joined(runs)
+
+
+def test_the_table_of_candidate_stores_is_that_of_its_record(results: ModuleType) -> None:
+    recorded = json.loads((ROOT / "benchmarks" / "stores.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    assert f"\n{results.rows_table(recorded['rows'])}\n" in page
+    assert f"commit `{recorded['commit']}`" in page
+
+
+def test_how_far_it_goes_counts_with_recorded_figures() -> None:
+    page = " ".join((ROOT / "docs" / "how-far.md").read_text(encoding="utf-8").split())
+    speeds, stores = (
+        json.loads((ROOT / "benchmarks" / name).read_text(encoding="utf-8"))
+        for name in ("results.json", "stores.json")
+    )
+    runs = speeds["runs"]
+    ten_thousand, million = (
+        [row for row in runs["turn"]["rows"] if row["candidates"] == size][-1]
+        for size in (10_000, 1_000_000)
+    )
+    sessions = next(row for row in runs["load"]["rows"] if "turns_per_second" in row)
+    heads = next(row for row in runs["heads"]["rows"] if row["what"].startswith("turns a second"))
+    memory, _, _, _, one, many, pg_one, pg_many = stores["rows"]
+    rate = "searches_per_second"
+    for figure in (
+        f"a turn in {ten_thousand['turnwise_ms']:.0f} ms",
+        f"a turn in {million['turnwise_ms']:.0f} ms",
+        f"Two cores take {sessions['turns_per_second']:.0f} turns a second",
+        f"32 sessions at once), {heads['heads']:.0f} with a model",
+        f"{memory[rate]:,.0f} searches a second from one client",
+        f"{one[rate]:.0f} searches a second from one client and {many[rate]:.0f} from 16",
+        f"asked directly: {pg_one[rate]:.0f} and {pg_many[rate]:.0f} searches",
+    ):
+        assert figure in page

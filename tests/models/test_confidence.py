@@ -33,6 +33,16 @@ def test_moments_give_the_mean_and_the_deviation_of_all_scores(n: int) -> None:
     assert spread == pytest.approx((scores.mean(), scores.std(), n), abs=1e-4)
 
 
+def test_moments_of_long_vectors_are_exact_along_the_axes_and_near_elsewhere() -> None:
+    widths = np.where(np.arange(200) < confidence.AXES, 1.0, 0.1)
+    vectors = np.random.default_rng(2).standard_normal((5000, 200)) * widths
+    moments = Moments.of(vectors)
+    assert moments.axes.shape == (confidence.AXES, 200)
+    for query in np.random.default_rng(3).standard_normal((20, 200)):
+        spread = moments.spread(query.astype(np.float32), 5000)
+        assert spread.deviation == pytest.approx((vectors @ query).std(), rel=0.01)
+
+
 def test_of_many_vectors_moments_see_some_that_are_evenly_spread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

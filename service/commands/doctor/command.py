@@ -1,7 +1,10 @@
-"""`turnwise doctor`: prints the findings and their advice as a table."""
+"""`turnwise doctor`: prints the findings and their advice, as a table or as JSON."""
 
 import asyncio
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -9,10 +12,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+if TYPE_CHECKING:
+    from turnwise.service.commands.doctor.finding import Finding
+
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
-def doctor() -> None:
+def doctor(
+    *,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, for a program to read.")
+    ] = False,
+) -> None:
     """Check settings, model, Redis, pools and port, and print advice.
 
     The exit status is 1 if the service could not serve.
@@ -31,12 +42,21 @@ def doctor() -> None:
     console = Console()
     with console.status("reading the settings") as status:
         findings = asyncio.run(examined(status.update))
+    failed = sum(finding.grade == "fail" for finding in findings)
+    if as_json:
+        found = {"serves": not failed, "checks": [asdict(finding) for finding in findings]}
+        print(json.dumps(found, indent=2))  # noqa: T201 - without colours and line breaks
+    else:
+        console.print(_table(findings))
+        summary = f"{failed} of {len(findings)} checks failed"
+        console.print(summary if failed else "the service can serve", highlight=False)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _table(findings: "Sequence[Finding]") -> Table:
     table = Table("", "check", "found", "advice", box=SIMPLE_HEAD, highlight=False)
     for finding in findings:
         grade = f"[{_COLOURS[finding.grade]}]{finding.grade}"
         table.add_row(grade, *map(escape, (finding.subject, finding.found, finding.advice)))
-    console.print(table)
-    if failed := sum(finding.grade == "fail" for finding in findings):
-        console.print(f"{failed} of {len(findings)} checks failed", highlight=False)
-        raise typer.Exit(1)
-    console.print("the service can serve", highlight=False)
+    return table

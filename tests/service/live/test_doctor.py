@@ -1,6 +1,7 @@
 """`turnwise doctor`, beside a service and without one."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -128,9 +129,9 @@ def command(
     monkeypatch.setenv("TURNWISE_REDIS_URL", redis_url)
     monkeypatch.setenv("TURNWISE_MODEL", str(tiny_encoder_folder(EncoderKind.TRIPLE)))
     monkeypatch.setenv("TURNWISE_DATA_DIR", str(data_folder))
-    monkeypatch.setattr("sys.argv", ["turnwise", "doctor"])
 
-    def run(variable: str, value: str) -> tuple[int, str]:
+    def run(variable: str, value: str, *options: str) -> tuple[int, str]:
+        monkeypatch.setattr("sys.argv", ["turnwise", "doctor", *options])
         monkeypatch.setenv(variable, value)
         with pytest.raises(SystemExit) as caught:
             main()
@@ -154,3 +155,15 @@ def test_the_exit_status_says_whether_the_service_can_serve(
     ended, out = command(variable, value)
     assert ended == status
     assert summary in out
+
+
+@pytest.mark.parametrize(("port", "status"), [("0", 0), ("many", 1)])
+def test_a_program_reads_the_findings(
+    command: Callable[..., tuple[int, str]], port: str, status: int
+) -> None:
+    exit_status, printed = command("TURNWISE_PORT", port, "--json")
+    found = json.loads(printed)
+    assert (exit_status, found["serves"]) == (status, status == 0)
+    assert {tuple(check) for check in found["checks"]} == {("subject", "grade", "found", "advice")}
+    failed = [check["subject"] for check in found["checks"] if check["grade"] == "fail"]
+    assert failed == ["settings"] * status

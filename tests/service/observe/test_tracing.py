@@ -1,3 +1,6 @@
+import io
+import json
+import logging
 import sys
 from collections.abc import Iterator
 
@@ -7,9 +10,12 @@ from httpx import ASGITransport, AsyncClient
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import format_trace_id
 
 from turnwise.models.errors import TurnwiseError
+from turnwise.service.api.middleware import Observation
 from turnwise.service.observe import tracing
+from turnwise.service.observe.logs import JsonFormatter
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
 from turnwise.service.observe.tracing import telemetry
@@ -46,6 +52,23 @@ def app_of(provider: TracerProvider, *, enabled: bool) -> FastAPI:
 async def get(app: FastAPI) -> None:
     async with AsyncClient(transport=ASGITransport(app), base_url="http://localhost") as client:
         assert (await client.get("/sessions/s")).status_code == 200
+
+
+@pytest.mark.anyio
+async def test_the_access_line_names_the_trace(
+    provider: TracerProvider, spans: InMemorySpanExporter, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, stream = app_of(provider, enabled=True), io.StringIO()
+    app.add_middleware(Observation, metrics=Metrics())
+    caplog.set_level(logging.INFO, "turnwise.access")
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter(text=False))
+    access = logging.getLogger("turnwise.access")
+    access.addHandler(handler)
+    await get(app)
+    access.removeHandler(handler)
+    *_, request = spans.get_finished_spans()
+    assert json.loads(stream.getvalue())["trace_id"] == format_trace_id(request.context.trace_id)
 
 
 @pytest.mark.anyio

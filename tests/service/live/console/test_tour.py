@@ -3,26 +3,19 @@
 import hashlib
 import json
 import re
-import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, Route, expect, sync_playwright
+from playwright.sync_api import Route, expect
 
 from tests.service.live.conftest import REPLIES, Launch, Live
+from tests.service.live.console.conftest import PHONE, VIEWS, Console, OpenConsole
 from tests.waiting import eventually
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
-
-SLOW_MS = 30_000
-VIEWS = ["replies", "goals", "plan", "pools", "latency"]
 TOP, BOTTOM = {"x": 60, "y": 8}, {"x": 60, "y": 54}
-PHONE = {"width": 390, "height": 844}
 MARKUP = "<img src=x onerror=\"document.title='broken'\"> <b>bold</b>"
 
 
@@ -30,66 +23,6 @@ def shown(number: float, digits: int = 3) -> str:
     """As the console writes it: with a minus sign, and without a negative zero."""
     text = f"{number:.{digits}f}"
     return text.replace("-", "" if float(text) == 0 else "\N{MINUS SIGN}")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@dataclass
-class Console:
-    """The page, and what a person does with it."""
-
-    page: Page
-    live: Live
-    asked: list[str] = field(default_factory=list)
-    complaints: list[str] = field(default_factory=list)
-
-    @property
-    def session(self) -> str:
-        return self.page.get_by_label("Session", exact=True).input_value()
-
-    @property
-    def transcript(self) -> list[tuple[str, str]]:
-        """As the service has it."""
-        posts = self.live.get(f"/sessions/{self.session}")["transcript"]
-        return [(post["speaker"], post["text"]) for post in posts]
-
-    @property
-    def posts(self) -> Locator:
-        return self.page.locator(".turn")
-
-    @property
-    def candidates(self) -> Locator:
-        return self.page.locator("#candidates .reply")
-
-    def open(self, view: str = "replies") -> "Console":
-        self.page.goto(f"{self.live.http.base_url}/#{view}")
-        return self
-
-    def view(self, name: str) -> None:
-        self.page.get_by_role("navigation").get_by_role("link", name=name).click()
-
-    def type(self, text: str) -> None:
-        self.page.get_by_label("Message").fill(text)
-        self.page.keyboard.press("Enter")
-
-    def say(self, *texts: str) -> None:
-        for text in texts:
-            count = self.posts.count()
-            self.type(text)
-            expect(self.posts).to_have_count(count + 1)
-            self.idle()
-
-    def idle(self) -> None:
-        expect(self.page.locator("#talk[data-busy]")).to_have_count(0)
-
-    def problem(self, words: str) -> None:
-        expect(self.page.get_by_role("alert").filter(has_text=words)).to_be_visible()
 
 
 def with_metadata(live: Live) -> None:
@@ -103,41 +36,6 @@ def with_metadata(live: Live) -> None:
 
 def by_score(candidates: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(candidates, key=lambda one: -one["score"])
-
-
-OpenConsole = Callable[..., Console]
-
-
-@pytest.fixture
-def console_of(browser: Browser) -> Iterator[OpenConsole]:
-    """From a service to its console; in the end nothing was asked of anybody else."""
-    consoles: list[Console] = []
-
-    def console(live: Live, **options: object) -> Console:
-        page = browser.new_context(**options).new_page()  # type: ignore[arg-type]
-        page.set_default_timeout(SLOW_MS)
-        opened = Console(page, live)
-        page.on("request", lambda request: opened.asked.append(request.url))
-        page.on("pageerror", lambda error: opened.complaints.append(str(error)))
-        page.on(
-            "console",
-            lambda said: "Security Policy" in said.text and opened.complaints.append(said.text),
-        )
-        consoles.append(opened)
-        return opened
-
-    expect.set_options(timeout=SLOW_MS)
-    yield console
-    for opened in consoles:
-        opened.page.context.close()
-        elsewhere = [u for u in opened.asked if not u.startswith(str(opened.live.http.base_url))]
-        assert not elsewhere
-        assert not opened.complaints
-
-
-@pytest.fixture
-def console(live: Live, console_of: OpenConsole) -> Console:
-    return console_of(live).open()
 
 
 def lost_once(route: Route) -> None:
@@ -642,12 +540,15 @@ def test_the_slider_makes_candidates_diverse_in_turns_and_rankings(console: Cons
 def test_every_view_fits_a_phone_in_light_and_dark(
     live: Live, console_of: OpenConsole, scheme: str
 ) -> None:
-    console = console_of(live, viewport=PHONE, color_scheme=scheme, has_touch=True).open()
+    console = console_of(live, **PHONE, color_scheme=scheme).open()
     console.say(*(f"Sentence {number}, which is long enough to wrap." for number in range(4)))
     for view in VIEWS:
         console.view(view.capitalize())
         expect(console.page.locator(f"[data-view={view}].view")).to_be_visible()
-        assert console.page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+        assert (
+            console.page.evaluate("document.documentElement.scrollWidth")
+            == PHONE["viewport"]["width"]
+        )
     colour = console.page.evaluate("getComputedStyle(document.body).backgroundColor")
     light = sum(map(int, re.findall(r"\d+", colour)[:3])) > 3 * 128
     assert light == (scheme == "light")

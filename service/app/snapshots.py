@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from turnwise.service.app.parts import Parts, running_parts
@@ -24,7 +25,7 @@ async def save(settings: Settings, namespace: str, name: str, folder: Path) -> M
         SnapshotError: The folder cannot be written.
         ServiceError: There is no such pool, or Redis cannot be reached.
     """
-    async with _parts(settings) as parts:
+    async with parts_of(settings) as parts:
         await parts.pools.load(namespace, name)
         view, info = parts.pools.view(namespace, name), parts.pools.info(namespace, name)
         return await write_snapshot(
@@ -55,7 +56,7 @@ async def restore(
     """
     snapshot = await asyncio.to_thread(read_snapshot, folder)
     name = name or snapshot.manifest.pool
-    async with _parts(settings) as parts:
+    async with parts_of(settings) as parts:
         pools = parts.pools
         try:
             await pools.load(namespace, name)
@@ -63,7 +64,8 @@ async def restore(
             manifest = snapshot.manifest
             request = PoolRequest(description=manifest.description, encoder=manifest.encoder)
             await pools.create(namespace, name, request)
-        return name, await pools.restore(namespace, name, snapshot, progress)
+        batches = partial(snapshot.batches, progress=progress)
+        return name, await pools.replace(namespace, name, batches)
 
 
 async def move(settings: Settings, namespace: str, name: str, to: StoreName) -> PoolInfo:
@@ -73,12 +75,13 @@ async def move(settings: Settings, namespace: str, name: str, to: StoreName) -> 
         ServiceError: There is no such pool or store, Redis or the store cannot be reached, or the
             pool was edited while it was copied out of another candidate store.
     """
-    async with _parts(settings) as parts:
+    async with parts_of(settings) as parts:
         return await parts.pools.move(namespace, name, to)
 
 
 @asynccontextmanager
-async def _parts(settings: Settings) -> AsyncIterator[Parts]:
+async def parts_of(settings: Settings) -> AsyncIterator[Parts]:
+    """Start the parts for a command, with a private Redis if the settings name none."""
     async with AsyncExitStack() as stack:
         url = settings.redis_url
         if url is None:

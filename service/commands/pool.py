@@ -1,4 +1,4 @@
-"""`turnwise pool`: loads, saves, restores and moves pools of candidates."""
+"""`turnwise pool`: loads, encodes, saves, restores and moves pools of candidates."""
 
 import asyncio
 from pathlib import Path
@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 import typer
 from rich.console import Console
 
+from turnwise.models.extras import EXTRAS, require
 from turnwise.service.commands.connected import LOCAL, Key, Url, connected
 
 if TYPE_CHECKING:
     from turnwise.service.settings import Settings
     from turnwise.service.wire.fields import StoreName
 
-pool = typer.Typer(help="Load, save, restore and move pools of candidates.", no_args_is_help=True)
+pool = typer.Typer(
+    help="Load, encode, save, restore and move pools of candidates.", no_args_is_help=True
+)
 
 _REMOVED_AT_ONCE = 2000
 """Ids in a request, which has less than a megabyte with the longest of them."""
@@ -161,6 +164,77 @@ def restore(
     _say(f"pool {name}: version {edited.version}, {edited.size} candidates, from {folder}")
 
 
+@pool.command("encode")
+def encode(
+    catalogue: Annotated[
+        list[str],
+        typer.Argument(
+            help="Files or URLs with id (optional), text and metadata: "
+            ".parquet, .jsonl or .csv (the last two also .gz, .xz)."
+        ),
+    ],
+    *,
+    out: Annotated[str, typer.Option(help="Folder or URL for the parts.")],
+    model: Annotated[
+        str | None, typer.Option(help="The model.", show_default="TURNWISE_MODEL, or the shipped")
+    ] = None,
+    shard: Annotated[
+        str, typer.Option(help="I/N: encode the I-th of N shares, as one job of an array.")
+    ] = "1/1",
+) -> None:
+    """Encode a catalogue into a folder of Parquet files, which `turnwise pool import` loads.
+
+    Each part of 10,000 candidates is written whole. Run the command again to go on after an
+    interruption: parts that are there are skipped.
+    """
+    require(*EXTRAS["bulk"])
+    from turnwise.service.app.catalogues import encode  # noqa: PLC0415 - loads torch
+    from turnwise.service.commands.progress import UploadProgress  # noqa: PLC0415
+    from turnwise.service.settings import read_settings  # noqa: PLC0415
+
+    number, of = _shard(shard)
+    settings = read_settings(model=model) if model else read_settings()
+    with UploadProgress() as progress:
+        work = encode(settings, catalogue, out, progress, shard=number, shards=of)
+        done = asyncio.run(work)
+    parts = len(done.manifest.parts)
+    _say(
+        f"{out}: {done.encoded} candidates encoded now, "
+        f"{parts - done.missing} of {parts} parts are there"
+    )
+
+
+@pool.command("import")
+def import_(
+    folder: Annotated[str, typer.Argument(help="Folder or URL that `turnwise pool encode` wrote.")],
+    *,
+    pool: Annotated[
+        str,
+        typer.Option(help="Name of the pool; created if it does not exist.", callback=_name),
+    ],
+    store: Annotated[
+        str | None,
+        typer.Option(help="Where a new pool is: local, milvus or qdrant.", show_default="local"),
+    ] = None,
+    namespace: Namespace = "default",
+    redis_url: RedisUrl = None,
+) -> None:
+    """Replace the candidates of a pool by an encoded catalogue, without encoding.
+
+    This makes one version. An incomplete folder, or one of another model, is rejected and changes
+    nothing.
+    """
+    require(*EXTRAS["bulk"])
+    from turnwise.service.app.catalogues import load  # noqa: PLC0415 - loads torch
+    from turnwise.service.commands.progress import UploadProgress  # noqa: PLC0415
+
+    where = _store(store, "--store") if store else None
+    with UploadProgress("loading") as progress:
+        work = load(_settings(redis_url), namespace, pool, folder, progress, store=where)
+        edited = asyncio.run(work)
+    _say(f"pool {pool}: version {edited.version}, {edited.size} candidates, from {folder}")
+
+
 @pool.command("move")
 def move(
     name: Annotated[str, typer.Argument(help="Name of the pool.", callback=_name)],
@@ -177,18 +251,26 @@ def move(
     from turnwise.service.app.snapshots import move  # noqa: PLC0415 - loads torch
 
     with Console().status(f"copying pool {name}"):
-        made = asyncio.run(move(_settings(redis_url), namespace, name, _store(to)))
+        made = asyncio.run(move(_settings(redis_url), namespace, name, _store(to, "--to", "local")))
     _say(f"pool {name}: version {made.version}, {made.size} candidates, in the store {made.store}")
 
 
-def _store(name: str) -> "StoreName":
-    """Return a store that is an engine."""
+def _store(name: str, option: str, *without: str) -> "StoreName":
+    """Return the store that an option names."""
     from turnwise.service.wire.fields import StoreName  # noqa: PLC0415
 
-    engines = [store for store in get_args(StoreName) if store != "local"]
-    if name not in engines:
-        raise typer.BadParameter(f"'{name}' is none of {', '.join(engines)}", param_hint="--to")
+    stores = [store for store in get_args(StoreName) if store not in without]
+    if name not in stores:
+        raise typer.BadParameter(f"'{name}' is none of {', '.join(stores)}", param_hint=option)
     return cast("StoreName", name)
+
+
+def _shard(text: str) -> tuple[int, int]:
+    """Return I and N of `I/N`."""
+    number, _, of = text.partition("/")
+    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+        raise typer.BadParameter(f"'{text}' is not I/N, such as 1/8", param_hint="--shard")
+    return int(number), int(of)
 
 
 def _settings(redis_url: str | None) -> "Settings":

@@ -48,20 +48,18 @@ class TrainingProgress:
 
 
 class UploadProgress:
-    """Shows how many candidates of an upload are encoded, as a bar."""
+    """Shows how many candidates are encoded, or loaded, as a bar."""
 
-    def __init__(self) -> None:
-        self._bar = Bar(
-            TextColumn("encoding"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-        )
-        self._task = self._bar.add_task("encoding", total=None)
+    def __init__(self, doing: str = "encoding") -> None:
+        self._bar = Bar(TextColumn(doing), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._task = self._bar.add_task(doing, total=None)
 
     def __enter__(self) -> Self:
         self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Hide the bar if the upload had nothing to encode.
+        # Hide the bar if there was nothing to do.
         self._bar.update(self._task, visible=self._bar.tasks[0].total is not None)
         self._bar.stop()
 

@@ -12,9 +12,11 @@
 - `upkeep`, `workers`: folding and indexing in the background; threads and tasks.
 - `memory`: whether an upload, a read, a fold or an index fits into memory.
 - `candidate`, `snapshot`, `index_files`: candidates, pools and trained indexes as files.
+- `catalogue`, `parts` (extra `bulk`): candidates to be encoded in bulk; what that gives, as files.
 
 Anything that keeps, changes or searches candidates belongs here; how a turn uses them belongs to
-`selection`. It may import `encoder`, `state`, `wire`, `observe`, `errors` and `models`.
+`selection`. It may import `encoder`, `state`, `wire`, `observe`, `settings`, `errors` and
+`models`.
 """
 
 from turnwise.service.pools.candidate import Candidate, read_candidates

@@ -2,7 +2,7 @@
 
 import gc
 import math
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,7 @@ from turnwise.service.pools.pool import Backend, Pool
 from turnwise.service.pools.replay import Replay
 from turnwise.service.pools.stores import CandidateStore
 from turnwise.service.pools.stores.store import SCANNED
-from turnwise.service.pools.view import LocalView
+from turnwise.service.pools.view import Batch, LocalView
 from turnwise.service.pools.workers import Workers
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolSettings, Removed
 
@@ -172,20 +172,20 @@ class LocalPool(Pool):
         edited = await self._edit(plan, {})
         return Removed(edited.version, len(gone), len(wanted) - len(gone), edited.size)
 
-    async def replace(
-        self,
-        candidates: Sequence[Candidate],
-        vectors: dict[str, Float16],
-        progress: Progress | None = None,
-    ) -> Edited:
+    async def replace(self, batches: AsyncIterable[Batch]) -> Edited:
         """Replace all candidates in one version, or change nothing."""
+        candidates: list[Candidate] = []
+        vectors: dict[str, Float16] = {}
+        async for batch, rows in batches:
+            candidates += batch
+            vectors.update(zip((candidate.text for candidate in batch), rows, strict=True))
         wanted = {candidate.id for candidate in candidates}
 
         def plan(contents: Contents) -> tuple[list[Candidate], list[str]]:
             gone = [c.id for c in contents.candidates() if c.id not in wanted]
             return _changed(contents, candidates), gone
 
-        edited = await self._edit(plan, vectors, progress)
+        edited = await self._edit(plan, vectors)
         return replace(edited, unchanged=len(candidates) - edited.upserted)
 
     async def _edit(

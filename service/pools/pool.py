@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterable, Collection, Sequence
 from time import monotonic
 from typing import NamedTuple, get_args
 
@@ -13,7 +13,7 @@ from turnwise.service.pools.encoding import PoolEncoder, Progress
 from turnwise.service.pools.index import Float16
 from turnwise.service.pools.log import Head, PoolKey
 from turnwise.service.pools.records import PoolRecords
-from turnwise.service.pools.view import PoolView
+from turnwise.service.pools.view import Batch, PoolView
 from turnwise.service.wire.fields import EncoderName
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolState, Removed
 
@@ -137,13 +137,12 @@ class Pool(ABC):
         """Remove candidates, and count the ids that the pool lacks; raises as `upsert`."""
 
     @abstractmethod
-    async def replace(
-        self,
-        candidates: Sequence[Candidate],
-        vectors: dict[str, Float16],
-        progress: Progress | None = None,
-    ) -> Edited:
-        """Replace all candidates in one version; takes and raises the same as `upsert`."""
+    async def replace(self, batches: AsyncIterable[Batch]) -> Edited:
+        """Replace all candidates by those of batches in one version; raises as `upsert`.
+
+        Args:
+            batches: Candidates with distinct ids, and their vectors by this pool's encoder.
+        """
 
     @abstractmethod
     async def _catch_up(self) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,10 +33,9 @@ from turnwise.service.pools.memory import Memory
 from turnwise.service.pools.pool import Backend, Pool
 from turnwise.service.pools.records import PoolRecords
 from turnwise.service.pools.remote import RemotePool
-from turnwise.service.pools.snapshot import Snapshot
 from turnwise.service.pools.stores import CandidateStore
 from turnwise.service.pools.upkeep import build_index, fold, log_is_long, needs_index
-from turnwise.service.pools.view import PoolView
+from turnwise.service.pools.view import Batch, PoolView
 from turnwise.service.pools.workers import Background, Work, Workers, log_errors
 from turnwise.service.state.redis import Redis
 from turnwise.service.wire.fields import EncoderName, StoreName
@@ -319,19 +318,17 @@ class Pools:
         """Remove all candidates with these ids in one version; ignore ids that the pool lacks."""
         return await self._edited(namespace, name, lambda pool: pool.remove(ids))
 
-    async def restore(
-        self, namespace: str, name: str, snapshot: Snapshot, progress: Progress | None = None
+    async def replace(
+        self, namespace: str, name: str, batches: Callable[[PoolEncoder], AsyncIterable[Batch]]
     ) -> Edited:
-        """Replace a pool's candidates by those of a snapshot, in one new version.
+        """Replace all candidates of a pool, in one new version; raises as `upsert`.
 
-        The texts are encoded again if another model encoded the snapshot. Raises as `upsert`.
+        Args:
+            namespace: Namespace of the pool.
+            name: Name of the pool.
+            batches: Returns candidates with distinct ids, and their vectors by an encoder.
         """
-
-        def restored(pool: Pool) -> Awaitable[Edited]:
-            vectors = snapshot.vectors_of(pool.encoder.fingerprint, pool.encoder.dimension)
-            return pool.replace(snapshot.candidates, vectors, progress)
-
-        return await self._edited(namespace, name, restored)
+        return await self._edited(namespace, name, lambda pool: pool.replace(batches(pool.encoder)))
 
     async def move(self, namespace: str, name: str, to: StoreName) -> PoolInfo:
         """Copy a pool into the candidate store, and let its name stand for the copy.
@@ -668,7 +665,10 @@ class Pools:
     def _new(self, key: PoolKey, head: Head | Summary) -> Pool:
         backend = self._backends[head.encoder_name]
         if engine := self._engine(head.store_name):
-            return RemotePool(key, backend, engine, self._workers, self._metrics)
+            return RemotePool(
+                key, backend, engine, self._workers, self._metrics,
+                count_change=self._directory.count_change,
+            )  # fmt: skip
         return LocalPool(
             key, backend, self._workers, self.memory, self._metrics,
             exact_limit=self._exact_limit, max_size=self._max_size,

@@ -7,7 +7,7 @@ collection, and the pool stands for it at once.
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from time import monotonic
@@ -62,10 +62,10 @@ class RemotePool(Pool):
 
     def __init__(
         self, key: PoolKey, backend: Backend, store: CandidateStore, workers: Workers,
-        metrics: Metrics,
+        metrics: Metrics, *, count_change: Callable[[], Awaitable[None]],
     ) -> None:  # fmt: skip
         super().__init__(key, backend, metrics)
-        self.store, self._workers = store, workers
+        self.store, self._workers, self._count_change = store, workers, count_change
         self._known: StoredPool | None = None
         self._sample: Segment | None = None
         self._sampled = 0
@@ -171,28 +171,21 @@ class RemotePool(Pool):
         version, size = await self._counted(known)
         return Removed(version, len(gone), len(wanted) - len(gone), size)
 
-    async def replace(
-        self,
-        candidates: Sequence[Candidate],
-        vectors: dict[str, Float16],
-        progress: Progress | None = None,
-    ) -> Edited:
+    async def replace(self, batches: AsyncIterable[Batch]) -> Edited:
         """Fill a new collection, and let the pool stand for it in one version."""
+        known, size, changed = self.known, 0, 0
 
-        async def batches() -> AsyncIterator[Batch]:
-            for start in range(0, len(candidates), SCANNED):
-                batch = candidates[start : start + SCANNED]
-                yield batch, await self._encoded(batch, vectors)
-                if progress:
-                    progress(start + len(batch), len(candidates))
+        async def counted() -> AsyncIterator[Batch]:
+            nonlocal size, changed
+            async for candidates, vectors in batches:
+                size += len(candidates)
+                changed += len(await self._changed(known, candidates, {}))
+                yield candidates, vectors
 
-        known = self.known
-        changed = len(await self._changed(known, candidates, vectors))
-        filled = await filled_collection(self.key, self.store, self.encoder, batches())
-        await self.stand_for(filled, self.store, known, len(candidates))
+        filled = await filled_collection(self.key, self.store, self.encoder, counted())
+        await self.stand_for(filled, self.store, known, size)
         await self.refresh()
-        version = self.known.position.version
-        return Edited(version, changed, len(candidates) - changed, len(candidates))
+        return Edited(self.known.position.version, changed, size - changed, size)
 
     async def stand_for(
         self, filled: StoreCollection, store: CandidateStore, read: StoredPool, size: int
@@ -207,6 +200,7 @@ class RemotePool(Pool):
         ):
             await store.drop(filled.name)
             raise Conflict(f"pool '{self.key.name}' was edited meanwhile; nothing was changed")
+        await self._count_change()  # so that other replicas read the pool anew before the drop
         await asyncio.sleep(_LAG_SECONDS)
         await self.store.drop(read.collection.name)
 
@@ -278,6 +272,8 @@ class RemotePool(Pool):
         self, known: StoredPool, candidates: Sequence[Candidate], vectors: dict[str, Float16]
     ) -> list[Candidate]:
         """Return the candidates that the pool lacks; add the vectors of texts that it has."""
+        if not known.size:
+            return list(candidates)
         changed: list[Candidate] = []
         for start in range(0, len(candidates), SCANNED):
             batch = candidates[start : start + SCANNED]

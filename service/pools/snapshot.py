@@ -5,7 +5,7 @@ import hashlib
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 from turnwise.models.data import write_jsonl
 from turnwise.models.errors import TurnwiseError
 from turnwise.service.pools.candidate import Candidate, read_candidates
+from turnwise.service.pools.encoding import PoolEncoder, Progress, encode_candidates
 from turnwise.service.pools.index import Float16
-from turnwise.service.pools.view import PoolView
+from turnwise.service.pools.view import Batch, PoolView
 from turnwise.service.wire.fields import EncoderName, Name
 
 FORMAT = 1
@@ -72,12 +73,21 @@ class Snapshot:
     vectors: Float16
     """(n, d)."""
 
-    def vectors_of(self, fingerprint: str, dimension: int) -> dict[str, Float16]:
-        """Return the vector (d,) of each text; none if another model encoded them."""
-        if (self.manifest.fingerprint, self.manifest.dimension) != (fingerprint, dimension):
-            return {}
-        texts = (candidate.text for candidate in self.candidates)
-        return dict(zip(texts, self.vectors, strict=True))
+    async def batches(
+        self, encoder: PoolEncoder, progress: Progress | None = None
+    ) -> AsyncIterator[Batch]:
+        """Yield the candidates with their vectors by an encoder.
+
+        Args:
+            encoder: Encodes the texts again if it is not the one that encoded the snapshot.
+            progress: Called with (texts encoded, texts in total).
+        """
+        known = (self.manifest.fingerprint, self.manifest.dimension)
+        if known == (encoder.fingerprint, encoder.dimension):
+            yield self.candidates, self.vectors
+            return
+        texts = [candidate.text for candidate in self.candidates]
+        yield self.candidates, await encode_candidates(encoder, texts, progress)
 
 
 async def write_snapshot(

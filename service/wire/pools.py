@@ -1,7 +1,7 @@
 """Pools: uploads, edits and searches of candidates, and the state of a pool."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -222,14 +222,25 @@ def candidate_lines(path: Path) -> Iterator[UploadedCandidate]:
         DataError: The file cannot be read, or a line is not a candidate.
     """
     for number, record in read_jsonl(path):
-        given = {name: value for name, value in record.items() if value is not None}
-        try:
-            candidate = UploadedCandidate.model_validate(given, extra="ignore")
-            # Python's parser accepts NaN and lone surrogates, which JSON answers cannot hold.
-            json.dumps(candidate.metadata, allow_nan=False, ensure_ascii=False).encode()
-        except ValidationError as error:
-            (field, *_), wrong = error.errors()[0]["loc"], error.errors()[0]["msg"]
-            raise DataError(f"not a candidate: {wrong}", str(path), number, str(field)) from None
-        except ValueError as error:
-            raise DataError(f"not a candidate: {error}", str(path), number, "metadata") from None
-        yield candidate
+        yield read_candidate(record, str(path), number)
+
+
+def read_candidate(
+    record: Mapping[str, Any], file: str, line: int | None = None
+) -> UploadedCandidate:
+    """Return the candidate of a record; fields that are null count as left out.
+
+    Raises:
+        DataError: The record is not a candidate; the error names the file, the line and the field.
+    """
+    given = {name: value for name, value in record.items() if value is not None}
+    try:
+        candidate = UploadedCandidate.model_validate(given, extra="ignore")
+        # Python's parser accepts NaN and lone surrogates, which JSON answers cannot hold.
+        json.dumps(candidate.metadata, allow_nan=False, ensure_ascii=False).encode()
+    except ValidationError as error:
+        (field, *_), wrong = error.errors()[0]["loc"], error.errors()[0]["msg"]
+        raise DataError(f"not a candidate: {wrong}", file, line, str(field)) from None
+    except (TypeError, ValueError) as error:
+        raise DataError(f"not a candidate: {error}", file, line, "metadata") from None
+    return candidate

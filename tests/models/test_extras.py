@@ -7,23 +7,28 @@ from packaging.requirements import Requirement
 
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import ModelError, TurnwiseError
-from turnwise.models.extras import TRAIN, require
+from turnwise.models.extras import EXTRAS, require
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
-def test_the_modules_are_those_of_the_extra() -> None:
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_the_modules_are_those_of_the_extra(extra: str) -> None:
     extras = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    names = {Requirement(line).name.replace("-", "_") for line in extras["train"]}
-    assert names == {"turnwise", *TRAIN}
+    names = {Requirement(line).name.replace("-", "_") for line in extras[extra]}
+    assert names - {"turnwise"} == {*EXTRAS[extra]}
 
 
-@pytest.mark.parametrize("module", TRAIN)
-def test_what_is_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
-    require(*TRAIN)
+@pytest.mark.parametrize(
+    ("extra", "module"), [(extra, module) for extra, known in EXTRAS.items() for module in known]
+)
+def test_what_is_missing_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, extra: str, module: str
+) -> None:
+    require(*EXTRAS[extra])
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(TurnwiseError, match=rf"'{module}' is not .*'turnwise\[train\]'"):
-        require(*TRAIN)
+    with pytest.raises(TurnwiseError, match=rf"'{module}' is not .*'turnwise\[{extra}\]'"):
+        require(*EXTRAS[extra])
 
 
 def test_a_base_in_a_package_that_is_missing_names_the_extra(

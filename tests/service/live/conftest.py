@@ -31,6 +31,7 @@ from turnwise.service.api.protocol import BoundedProtocol
 from turnwise.service.api.services import Services
 from turnwise.service.app.encoder_only import create_encoder_app
 from turnwise.service.app.wiring import create_app
+from turnwise.service.cli import main
 from turnwise.service.settings import Settings
 
 Said = Sequence[tuple[str, str]]
@@ -373,3 +374,36 @@ def _oracle(encoder: UtteranceEncoder) -> Oracle:
 
 def _cosine(x: Float64, y: Float64) -> float:
     return float(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    live: Live,
+    defaults: dict[str, object],
+) -> Callable[..., str]:
+    """Run `turnwise pool` in the test's namespace; return what it says, or raise SystemExit."""
+    for name, value in (defaults | {"redis_url": live.redis_url}).items():
+        monkeypatch.setenv(f"TURNWISE_{name.upper()}", str(value))
+
+    def run(word: str, *words: object) -> str:
+        where = ["--namespace", live.namespace] if word in {"snapshot", "restore", "import"} else []
+        monkeypatch.setattr("sys.argv", ["turnwise", "pool", word, *where, *map(str, words)])
+        try:
+            main()
+        except SystemExit as end:
+            if end.code:
+                raise
+        return capsys.readouterr().out
+
+    return run
+
+
+def refused(command: Callable[..., str], capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    """The one line that is said where a command fails."""
+    with pytest.raises(SystemExit) as caught:
+        command(*words)
+    assert caught.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line

@@ -9,36 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.service.live.conftest import REPLIES, Launch, Live
+from tests.service.live.conftest import REPLIES, Launch, Live, refused
 from tests.waiting import eventually
-from turnwise.service.cli import main
 from turnwise.service.client import uploads
 
 KEY = "a-key-of-the-tests"
-
-
-@pytest.fixture
-def command(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    live: Live,
-    defaults: dict[str, object],
-) -> Callable[..., str]:
-    """Run `turnwise pool` in the test's namespace; return what it says, or raise SystemExit."""
-    for name, value in (defaults | {"redis_url": live.redis_url}).items():
-        monkeypatch.setenv(f"TURNWISE_{name.upper()}", str(value))
-
-    def run(word: str, *words: object) -> str:
-        where = ["--namespace", live.namespace] if word in {"snapshot", "restore"} else []
-        monkeypatch.setattr("sys.argv", ["turnwise", "pool", word, *where, *map(str, words)])
-        try:
-            main()
-        except SystemExit as end:
-            if end.code:
-                raise
-        return capsys.readouterr().out
-
-    return run
 
 
 def written(path: Path, *candidates: dict[str, object]) -> Path:
@@ -76,15 +51,6 @@ def test_candidates_are_removed_and_a_name_is_moved_to_another_pool(
     bad = written(tmp_path / "b.jsonl", {"text": "x"})
     line = refused(command, capsys, "remove", bad, "--pool", "default", *url)
     assert line.startswith(f'error: {bad}, line 1, field "id": ')
-
-
-def refused(command: Callable[..., str], capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    """The one line that is said where a command fails."""
-    with pytest.raises(SystemExit) as caught:
-        command(*words)
-    assert caught.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    return line
 
 
 def test_a_line_that_the_service_refuses_is_named(

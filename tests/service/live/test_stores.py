@@ -1,6 +1,8 @@
 """A service whose pools are in a Milvus."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -103,3 +105,21 @@ def test_a_store_that_is_away_costs_no_session(
     said = [one["text"] for one in live.http.get("/sessions/s").json()["transcript"]]
     assert said == ["Where is my parcel?", "Are you there?"]
     eventually(lambda: live.http.get("/readyz").status_code == 200)
+
+
+def test_a_catalogue_is_imported_into_the_store(
+    live: Live,
+    milvus_server: MilvusServer,
+    command: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("TURNWISE_STORE_URL", milvus_server.url)
+    file = tmp_path / "a.jsonl"
+    file.write_text("\n".join(map(json.dumps, REPLIES[:4])))
+    command("encode", file, "--out", tmp_path / "out")
+    said = command("import", tmp_path / "out", "--pool", "far", "--store", "milvus")
+    assert "pool far: version 2, 4 candidates" in said
+    eventually(lambda: sorted(searched(live, "Hello")) == ["0", "1", "2", "3"])
+    (best,) = live.post("/pools/far/search", text=REPLIES[2]["text"], top_k=1)["candidates"]
+    assert (best["text"], best["metadata"]) == (REPLIES[2]["text"], REPLIES[2]["metadata"])

@@ -49,7 +49,7 @@ async def test_restoring_makes_the_pool_what_it_was_without_encoding(
     other = await start(ready=True)
     await other.upsert(Candidate("c", "Three."), Candidate("a", "Changed."))
     other.encoder.candidates.clear()
-    edited = await other.pools.restore("n", "p", read_snapshot(tmp_path / "s"))
+    edited = await other.pools.replace("n", "p", read_snapshot(tmp_path / "s").batches)
     assert (edited.version, edited.upserted, edited.unchanged, edited.size) == (3, 1, 1, 2)
     assert other.contents() == {c.id: (c.text, c.metadata) for c in CANDIDATES}
     assert other.encoder.candidates == []
@@ -62,7 +62,7 @@ async def test_vectors_of_another_model_are_encoded_again(
     other = await start(fingerprint="other")
     await other.pools.create("n", "q", PoolRequest())
     other.encoder.candidates.clear()
-    await other.pools.restore("n", "q", read_snapshot(tmp_path / "s"))
+    await other.pools.replace("n", "q", read_snapshot(tmp_path / "s").batches)
     assert set(other.encoder.candidates) >= {"One.", "Two.\nLines."}
 
 

@@ -199,12 +199,31 @@ async def test_a_snapshot_is_restored_in_one_version(
     written = read_snapshot(folder)
     await replica.upsert("Four.", Candidate("m", "Changed."))
     replica.encoder.candidates.clear()
-    restored = await replica.pools.restore("n", "p", written)
+    restored = await replica.pools.replace("n", "p", written.batches)
     assert (restored.upserted, restored.unchanged, restored.size) == (1, 2, 3)
     assert replica.encoder.candidates == []
     await write_snapshot(replica.view(), tmp_path / "t", model="tiny", fingerprint="tiny")
     after = read_snapshot(tmp_path / "t")
     assert {c.id: c for c in after.candidates} == {c.id: c for c in written.candidates}
+
+
+@every_engine
+async def test_other_replicas_go_on_while_all_candidates_are_replaced(
+    start_with: StartWith, engine: StoreName, tmp_path: Path
+) -> None:
+    replica = await with_pool(start_with, engine, "One.")
+    query, other = query_of(replica), await start_with()
+    await seen(lambda: _finds(other, query, 1))
+    await write_snapshot(replica.view(), tmp_path / "s", model="tiny", fingerprint="tiny")
+    await replica.upsert("Two.")
+    await until(lambda: other.version() == 2)
+    batches = read_snapshot(tmp_path / "s").batches
+    replacing = asyncio.create_task(replica.pools.replace("n", "p", batches))
+    while not replacing.done():
+        await searched(other, query, 2)
+        await asyncio.sleep(0.01)
+    assert (await replacing).version == 3
+    assert await searched(other, query, 2) == [some("One.")[0].id]
 
 
 @every_store

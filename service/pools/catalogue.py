@@ -1,0 +1,243 @@
+"""Catalogues: files of candidates that are encoded in bulk, in Parquet, JSON Lines or CSV.
+
+A candidate has a `text`, and optionally an `id` and `metadata`: an object, in Parquet also JSON as
+a string. The metadata of a row of CSV are its other columns. JSON Lines and CSV may be followed by
+`.gz` or `.xz`. A catalogue is never held in memory.
+"""
+
+import csv
+import hashlib
+import json
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, Self
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyarrow import parquet
+
+from turnwise.models.data import open_text, read_jsonl
+from turnwise.models.errors import DataError, TurnwiseError
+from turnwise.service.pools.candidate import Candidate
+from turnwise.service.settings import Limits
+from turnwise.service.wire.pools import read_candidate
+
+PART = 10_000
+"""Candidates of a part, which takes some 8 MB with the default model."""
+_READ = 1000
+"""Rows of a Parquet file that are read at once."""
+_FIELDS = ("id", "text", "metadata")
+
+
+class Row(NamedTuple):
+    """A candidate and its place in a catalogue."""
+
+    candidate: Candidate
+    file: str
+    line: int | None
+
+    def error(self, what: str, field: str) -> DataError:
+        """Return an error that names the place."""
+        return DataError(what, self.file, self.line, field)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """A catalogue that was read once, and found to be whole.
+
+    Attributes:
+        files: The files, or their URLs.
+        digests: (n,) a number for each candidate, which differs if candidates do.
+        repeated: (n,) whether an earlier candidate is equal.
+    """
+
+    files: Sequence[str]
+    digests: NDArray[np.uint64]
+    repeated: NDArray[np.bool_]
+
+    @classmethod
+    def read(cls, patterns: Sequence[str]) -> Self:
+        """Read a catalogue to its end, so that encoding it will not fail.
+
+        Args:
+            patterns: Files or URLs; those with `*` stand for all that match.
+
+        Raises:
+            DataError: A file cannot be read, a row is not a candidate, or two different candidates
+                share an id. The error names file, row and field.
+            TurnwiseError: There are no candidates, a pattern matches no file, or nothing that is
+                installed can open a URL.
+        """
+        files = [file for pattern in patterns for file in _expanded(pattern)]
+        # Two texts in 10^8 have the same 64 bits with a probability of 0.0003.
+        pairs = np.fromiter(
+            ((_number(row.candidate.id), _digest(row.candidate)) for row in _rows(files)),
+            np.dtype((np.uint64, 2)),
+        ).astype(np.uint64, copy=False)
+        if not len(pairs):
+            raise TurnwiseError(f"{', '.join(patterns)}: there are no candidates")
+        ids, digests = pairs[:, 0], pairs[:, 1]
+        _, first, group = np.unique(ids, return_index=True, return_inverse=True)
+        earlier = first[group]
+        differ = np.flatnonzero(digests[earlier] != digests)
+        if differ.size:
+            raise _shared_id(files, int(earlier[differ[0]]), int(differ[0]))
+        return cls(files, digests, earlier != np.arange(len(ids)))
+
+    def __len__(self) -> int:
+        return len(self.digests)
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """The places of the first candidate of each part, and after its last one."""
+        return [(start, min(start + PART, len(self))) for start in range(0, len(self), PART)]
+
+    def digest(self, start: int, stop: int) -> str:
+        """Return a digest of some candidates, in their order."""
+        return hashlib.sha256(self.digests[start:stop].tobytes()).hexdigest()
+
+    def parts(self, wanted: Container[int]) -> Iterator[tuple[int, list[Candidate]]]:
+        """Yield the first place of each wanted part, and its candidates without repetitions."""
+        rows = _rows(self.files)
+        for start, stop in self.ranges:
+            some = list(islice(rows, stop - start))
+            if start in wanted:
+                kept = zip(some, self.repeated[start:stop], strict=True)
+                yield start, [row.candidate for row, is_repeated in kept if not is_repeated]
+
+
+@contextmanager
+def url_errors(url: str) -> Iterator[None]:
+    """Raise as TurnwiseError that nothing which is installed can open a URL."""
+    try:
+        yield
+    except (ImportError, ValueError) as error:  # the package of a protocol; an unknown protocol
+        raise TurnwiseError(f"'{url}' cannot be opened: {error}") from None
+
+
+def _expanded(pattern: str) -> list[str]:
+    if "*" not in pattern and "://" not in pattern:
+        return [pattern]
+    with url_errors(pattern):
+        system, path = fsspec.url_to_fs(pattern)
+    if "*" not in pattern:
+        return [pattern]
+    if not (found := sorted(system.glob(path))):
+        raise TurnwiseError(f"no file matches '{pattern}'")
+    return [system.unstrip_protocol(path) if "://" in pattern else path for path in found]
+
+
+@contextmanager
+def _local(file: str) -> Iterator[Path]:
+    """Yield a path of a file; a file elsewhere is copied here first."""
+    if "://" not in file:
+        yield Path(file)
+        return
+    system, path = fsspec.url_to_fs(file)
+    with TemporaryDirectory() as folder:
+        copy = Path(folder, PurePosixPath(path).name)
+        system.get_file(path, str(copy))
+        try:
+            yield copy
+        except DataError as error:
+            place = error.file.replace(str(copy), file)
+            raise DataError(error.what, place, error.line, error.field) from None
+
+
+def _rows(files: Sequence[str]) -> Iterator[Row]:
+    for file in files:
+        names = [name for name in PurePosixPath(file).suffixes if name not in {".gz", ".xz"}]
+        with _local(file) as path:
+            if names[-1:] == [".parquet"]:
+                for number, fields in _parquet(path):
+                    yield _row(fields, f"{file}, row {number}", None)
+            elif names[-1:] == [".csv"]:
+                for line, fields in _csv(path):
+                    yield _row(fields, file, line)
+            elif names[-1:] == [".jsonl"]:
+                for line, fields in read_jsonl(path):
+                    yield _row(fields, file, line)
+            else:
+                expected = "expected .parquet, .jsonl or .csv, or the last two with .gz or .xz"
+                raise DataError(f"unknown ending: {expected}", file)
+
+
+def _row(fields: dict[str, Any], file: str, line: int | None) -> Row:
+    read = read_candidate(fields, file, line)
+    row = Row(Candidate.of(read.text, read.id, read.metadata), file, line)
+    if (length := len(read.text)) > Limits.max_text_chars:
+        raise row.error(_excess(length, Limits.max_text_chars, "characters"), "text")
+    size = len(json.dumps(read.metadata, ensure_ascii=False).encode()) if read.metadata else 0
+    if size > Limits.max_metadata_bytes:
+        raise row.error(_excess(size, Limits.max_metadata_bytes, "bytes"), "metadata")
+    return row
+
+
+def _excess(size: int, most: int, unit: str) -> str:
+    return f"{size} {unit} are more than the limit of {most}"
+
+
+def _parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    try:
+        with parquet.ParquetFile(path) as file:
+            columns = [name for name in _FIELDS if name in file.schema_arrow.names]
+            batches = file.iter_batches(_READ, columns=columns)
+            rows = (row for batch in batches for row in batch.to_pylist())
+            for number, row in enumerate(rows, 1):
+                if isinstance(row.get("metadata"), str):
+                    row["metadata"] = _parsed(row["metadata"], f"{path}, row {number}")
+                yield number, row
+    except pa.ArrowException as error:
+        raise DataError(f"not Parquet: {error}", str(path)) from error
+    except OSError as error:
+        raise DataError(error.strerror or str(error), str(path)) from error
+
+
+def _parsed(metadata: str, place: str) -> object:
+    try:
+        return json.loads(metadata)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"not JSON: {error}", place, None, "metadata") from None
+
+
+def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    with open_text(path) as file:
+        reader = csv.DictReader(file, strict=True)
+        try:
+            columns = reader.fieldnames or ()
+            if "text" not in columns or len(set(columns)) < len(columns):
+                what = f'a column repeats in the header "{",".join(columns)}", or "text" is missing'
+                raise DataError(what, str(path), 1)
+            for row in reader:
+                if None in row or None in row.values():
+                    what = "not as many fields as the header has"
+                    raise DataError(what, str(path), reader.line_num)
+                metadata = {name: row[name] for name in columns if name not in _FIELDS[:2]}
+                given = {name: value for name, value in metadata.items() if value}
+                fields = {"text": row["text"], "id": row.get("id") or None, "metadata": given}
+                yield reader.line_num, fields
+        except csv.Error as error:
+            raise DataError(f"not CSV: {error}", str(path), reader.reader.line_num) from error
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def _digest(candidate: Candidate) -> int:
+    metadata = json.dumps(candidate.metadata, sort_keys=True) if candidate.metadata else ""
+    return _number("\0".join((candidate.id, candidate.text, metadata)))
+
+
+def _shared_id(files: Sequence[str], earlier: int, later: int) -> DataError:
+    """Return the error for two different candidates at two places that share an id."""
+    rows = _rows(files)
+    one, *_, other = islice(rows, earlier, later + 1)
+    place = one.file if one.line is None else f"{one.file}, line {one.line}"
+    return other.error(f"'{one.candidate.id}' is also the id of another one in {place}", "id")

@@ -1,0 +1,155 @@
+import gzip
+import json
+import lzma
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from turnwise.models.errors import DataError, TurnwiseError
+from turnwise.service.pools import Candidate, catalogue
+from turnwise.service.pools.catalogue import Catalogue
+
+ROWS: list[dict[str, Any]] = [
+    {"id": "1", "text": "Grüße!", "metadata": {"topic": "talk"}},
+    {"id": None, "text": "No, thanks,\nnot today.", "metadata": None},
+    {"id": "3", "text": "Yes.", "metadata": {"topic": "answer"}},
+]
+CANDIDATES = [Candidate.of(row["text"], row["id"], row["metadata"]) for row in ROWS]
+
+
+def json_lines(path: Path) -> None:
+    opened = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
+    with opened(path, "wt", encoding="utf-8") as file:
+        file.write("\n".join(json.dumps(row) for row in ROWS))
+
+
+def csv(path: Path) -> None:
+    path.write_text(
+        'id,topic,text\n1,talk,Grüße!\n,,"No, thanks,\nnot today."\n3,answer,Yes.\n',
+        encoding="utf-8-sig",
+    )
+
+
+def parquet_of_objects(path: Path) -> None:
+    parquet.write_table(pa.Table.from_pylist(ROWS), path)
+
+
+def parquet_of_json(path: Path) -> None:
+    texts = [row["metadata"] and json.dumps(row["metadata"]) for row in ROWS]
+    table = pa.Table.from_pylist([{**row, "other": 1} for row in ROWS])
+    parquet.write_table(table.set_column(2, "metadata", [texts]), path)
+
+
+def read(file: object) -> list[Candidate]:
+    """The candidates of the first part of a catalogue of one file."""
+    ((_, candidates),) = Catalogue.read([str(file)]).parts({0})
+    return candidates
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("a.jsonl", json_lines),
+        ("a.jsonl.gz", json_lines),
+        ("a.jsonl.xz", json_lines),
+        ("a.csv", csv),
+        ("a.parquet", parquet_of_objects),
+        ("a.parquet", parquet_of_json),
+    ],
+)
+def test_each_kind_of_file_holds_the_same(
+    tmp_path: Path, name: str, write: Callable[[Path], None]
+) -> None:
+    write(tmp_path / name)
+    assert read(tmp_path / name) == CANDIDATES
+    assert read(tmp_path / "a.*") == CANDIDATES
+
+
+def test_a_file_may_be_at_a_url(tmp_path: Path) -> None:
+    json_lines(tmp_path / "a.jsonl")
+    system = fsspec.filesystem("memory")
+    try:
+        system.put_file(str(tmp_path / "a.jsonl"), "/turnwise/a.jsonl")
+        assert read("memory://turnwise/a.jsonl") == CANDIDATES
+        assert read("memory://turnwise/*.jsonl") == CANDIDATES
+        system.pipe_file("/turnwise/b.csv", b"id\n")
+        with pytest.raises(DataError, match=r"^memory://turnwise/b\.csv, line 1: "):
+            read("memory://turnwise/b.csv")
+    finally:
+        system.rm("/turnwise", recursive=True)
+
+
+BAD = {
+    "a.jsonl": [
+        ('{"text": "x"}\n{"id": "1"}\n', 'line 2, field "text": not a candidate: Field required'),
+        ('{"text": "x", "id": 1}\n', 'line 1, field "id": not a candidate: Input should be'),
+        ('{"text": "x"}\n{"text": \n', "line 2: not JSON"),
+        (f'{{"text": "{"x" * 2001}"}}\n', 'line 1, field "text": 2001 characters are more'),
+        (
+            f'{{"text": "x", "metadata": {{"a": "{"x" * 5000}"}}}}\n',
+            'line 1, field "metadata": 5009 bytes are more',
+        ),
+        (
+            '{"id": "1", "text": "x"}\n{"id": "2", "text": "x"}\n{"id": "1", "text": "y"}\n',
+            "line 3, field \"id\": '1' is also the id of another one in FILE, line 1",
+        ),
+    ],
+    "a.csv": [
+        ("id,answer\n1,Yes\n", "line 1: a column repeats in the header"),
+        ("id,text\n1,Yes\n2\n", "line 3: not as many fields as the header has"),
+        ('id,text\n1,"Yes\n', "line 2: not CSV"),
+    ],
+    "a.parquet": [("PAR1", ": not Parquet")],
+    "a.txt": [("x", ": unknown ending: expected .parquet")],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "what"),
+    [(name, text, what) for name, cases in BAD.items() for text, what in cases],
+)
+def test_a_bad_row_is_named(tmp_path: Path, name: str, text: str, what: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError) as caught:
+        read(tmp_path / name)
+    expected = what.replace("FILE", str(tmp_path / name))
+    assert str(caught.value).removeprefix(f"{tmp_path / name}").lstrip(", ").startswith(expected)
+
+
+def test_a_bad_row_of_parquet_is_named(tmp_path: Path) -> None:
+    rows = [{"text": "x", "metadata": "{}"}, {"text": "y", "metadata": "{"}]
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r'a\.parquet, row 2, field "metadata": not JSON'):
+        read(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("no-such://a.jsonl", "cannot be opened: Protocol not known"),
+        ("nothing-*.jsonl", "no file matches"),
+        ("empty.jsonl", "there are no candidates"),
+    ],
+)
+def test_a_catalogue_that_is_not_there_is_named(tmp_path: Path, name: str, what: str) -> None:
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(TurnwiseError, match=what):
+        read(name if "://" in name else tmp_path / name)
+
+
+def test_a_candidate_is_in_one_part_however_often_it_repeats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue, "PART", 2)
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n{"text": "a"}\n')
+    (tmp_path / "b.jsonl").write_text('{"text": "c"}\n{"text": "b"}\n')
+    found = Catalogue.read([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")])
+    assert found.ranges == [(0, 2), (2, 4), (4, 5)]
+    parts = {start: [c.text for c in some] for start, some in found.parts({0, 2, 4})}
+    assert parts == {0: ["a", "b"], 2: ["c"], 4: []}
+    assert dict(found.parts({4})) == {4: []}

@@ -13,7 +13,7 @@ from turnwise.service.pools import Manifest, read_snapshot, write_snapshot
 from turnwise.service.settings import Settings
 from turnwise.service.state.private_redis import running_or_started
 from turnwise.service.wire.fields import StoreName
-from turnwise.service.wire.pools import Edited, PoolInfo, PoolRequest
+from turnwise.service.wire.pools import Edited, PoolInfo, PoolRequest, PoolSettings
 
 Progress = Callable[[int, int], None]
 
@@ -33,7 +33,6 @@ async def save(settings: Settings, namespace: str, name: str, folder: Path) -> M
             folder,
             model=info.model,
             fingerprint=info.fingerprint,
-            description=info.description,
         )
 
 
@@ -46,7 +45,7 @@ async def restore(
         settings: Name the Redis and the model. Texts are encoded again if the snapshot is of
             another model.
         namespace: The namespace of the pool.
-        name: The pool, which keeps its description if it exists; None for the snapshot's name.
+        name: The pool, which keeps its settings if it exists; None for the snapshot's name.
         folder: The snapshot.
         progress: Called with (texts encoded, texts in total).
 
@@ -62,7 +61,8 @@ async def restore(
             await pools.load(namespace, name)
         except PoolNotFound:
             manifest = snapshot.manifest
-            request = PoolRequest(description=manifest.description, encoder=manifest.encoder)
+            kept = {"encoder", *PoolSettings._fields}
+            request = PoolRequest.model_validate(manifest.model_dump(include=kept))
             await pools.create(namespace, name, request)
         batches = partial(snapshot.batches, progress=progress)
         return name, await pools.replace(namespace, name, batches)

@@ -21,7 +21,8 @@ from turnwise.service.pools.candidate import Candidate, read_candidates
 from turnwise.service.pools.encoding import PoolEncoder, Progress, encode_candidates
 from turnwise.service.pools.index import Float16
 from turnwise.service.pools.view import Batch, PoolView
-from turnwise.service.wire.fields import EncoderName, Name
+from turnwise.service.wire.fields import EncoderName, Name, Share
+from turnwise.service.wire.pools import PoolCalibration
 
 FORMAT = 1
 _MANIFEST, _CANDIDATES, _VECTORS = "manifest.json", "candidates.jsonl", "vectors.npy"
@@ -55,7 +56,9 @@ class Manifest(BaseModel):
     version: NonNegativeInt
     size: NonNegativeInt
     description: str = Field(default="", max_length=1000)
-    """Description of the pool."""
+    """Description of the pool, as its other settings."""
+    min_confidence: Share | None = None
+    calibration: PoolCalibration | None = None
     encoder: EncoderName = "default"
     model: str
     fingerprint: str
@@ -90,9 +93,7 @@ class Snapshot:
         yield self.candidates, await encode_candidates(encoder, texts, progress)
 
 
-async def write_snapshot(
-    view: PoolView, folder: Path, *, model: str, fingerprint: str, description: str = ""
-) -> Manifest:
+async def write_snapshot(view: PoolView, folder: Path, *, model: str, fingerprint: str) -> Manifest:
     """Write a version of a pool to a folder, completely or not at all, and return the manifest.
 
     Args:
@@ -100,7 +101,6 @@ async def write_snapshot(
         folder: A folder that does not exist or is empty.
         model: Name of the model that encoded the pool.
         fingerprint: Fingerprint of that model.
-        description: Description of the pool.
 
     Raises:
         SnapshotError: The folder is not empty, or cannot be written.
@@ -114,7 +114,7 @@ async def write_snapshot(
         pool=view.name,
         version=view.version,
         size=len(candidates),
-        description=description,
+        **view.settings._asdict(),
         encoder=view.encoder_name,
         model=model,
         fingerprint=fingerprint,
@@ -137,7 +137,7 @@ def _write(
             np.save(made / _VECTORS, vectors, allow_pickle=False)
             files = {name: described(made / name) for name in _FILES}
             manifest = manifest.model_copy(update={"files": files})
-            text = manifest.model_dump_json(indent=2) + "\n"
+            text = manifest.model_dump_json(indent=2, exclude_none=True) + "\n"
             (made / _MANIFEST).write_text(text, encoding="utf-8")
             return manifest
     except OSError as error:

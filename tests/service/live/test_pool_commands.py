@@ -101,7 +101,10 @@ def test_a_snapshot_can_be_restored_under_another_name(
     live: Live, tmp_path: Path, command: Callable[..., str]
 ) -> None:
     folder = tmp_path / "saved"
-    live.ok(live.http.put("/pools/default", json={"description": "ours"}))
+    settings = {
+        "description": "ours", "min_confidence": 0.2, "calibration": {"slope": 2.0, "offset": -1.0}
+    }  # fmt: skip
+    live.ok(live.http.put("/pools/default", json=settings))
     assert f"{len(REPLIES)} candidates" in command("snapshot", "default", folder)
     encoded = live.increase("turnwise_encoded_texts_total", role="after", lane="bulk")
     assert f"pool copy: version 1, {len(REPLIES)} candidates" in command(
@@ -109,7 +112,8 @@ def test_a_snapshot_can_be_restored_under_another_name(
     )
     eventually(lambda: live.http.get("/pools/copy").is_success)
     eventually(lambda: live.get("/pools/copy")["size"] == len(REPLIES))
-    assert live.get("/pools/copy")["description"] == "ours"
+    copy = live.get("/pools/copy")
+    assert {name: copy[name] for name in settings} == settings
     search = {"text": "Where is my parcel?", "top_k": 8}
     copy = live.post("/pools/copy/search", **search)["candidates"]
     assert copy == live.post("/pools/default/search", **search)["candidates"]

@@ -19,7 +19,7 @@ PHONE: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # an open playwright is a running event loop in its thread
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("no chromium on this machine")

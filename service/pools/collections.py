@@ -2,14 +2,16 @@
 
 import re
 import secrets
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Sequence
 from contextlib import suppress
 
 from turnwise.service.errors import StoreUnavailable
+from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.encoding import PoolEncoder
+from turnwise.service.pools.index import Float16
 from turnwise.service.pools.log import Collection, PoolKey
 from turnwise.service.pools.stores import CandidateStore
-from turnwise.service.pools.stores.store import SCANNED
+from turnwise.service.pools.stores.store import PREFIX, SCANNED
 from turnwise.service.pools.view import Batch
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9]")
@@ -18,7 +20,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9]")
 async def empty_collection(key: PoolKey, store: CandidateStore, encoder: PoolEncoder) -> Collection:
     """Return a new collection, by whose name operators recognise the pool."""
     name = "_".join(_UNSAFE.sub("_", part)[:64] for part in key)
-    collection = Collection(f"turnwise_{name}_{secrets.token_hex(8)}", encoder.fingerprint)
+    collection = Collection(f"{PREFIX}{name}_{secrets.token_hex(8)}", encoder.fingerprint)
     await store.create(collection.name, encoder.dimension)
     return collection
 
@@ -30,12 +32,19 @@ async def filled_collection(
     collection = await empty_collection(key, store, encoder)
     try:
         async for candidates, vectors in batches:
-            for start in range(0, len(candidates), SCANNED):
-                some = slice(start, start + SCANNED)
-                await store.upsert(collection.name, candidates[some], vectors[some])
+            await write(store, collection.name, candidates, vectors)
         await store.settle(collection.name)
     except BaseException:
         with suppress(StoreUnavailable):
             await store.drop(collection.name)
         raise
     return collection
+
+
+async def write(
+    store: CandidateStore, collection: str, candidates: Sequence[Candidate], vectors: Float16
+) -> None:
+    """Add or replace any number of candidates with their vectors (n, d), batch by batch."""
+    for start in range(0, len(candidates), SCANNED):
+        some = slice(start, start + SCANNED)
+        await store.upsert(collection, candidates[some], vectors[some])

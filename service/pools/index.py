@@ -22,7 +22,15 @@ Bitmap = NDArray[np.uint8]
 
 _MANY = 0.3
 """Share of vectors that are alive above which FAISS compares all faster than it selects these."""
+_UNIT = 0.01
+"""Tolerance for the length of a unit vector that was rounded to float16."""
 _MIN_PART = 20_000  # below it a second thread costs more than it saves
+
+
+def are_unit(vectors: Float16) -> bool:
+    """Return whether all vectors (n, d) have unit length, but for rounding."""
+    squares = np.einsum("nd,nd->n", vectors, vectors, dtype=np.float32)
+    return bool(np.allclose(squares, 1, atol=_UNIT))
 
 
 def one_thread() -> None:

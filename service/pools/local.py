@@ -11,7 +11,7 @@ from time import monotonic
 from turnwise.service.errors import PoolFull, PoolNotReady, StoreUnavailable
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
-from turnwise.service.pools.collections import filled_collection
+from turnwise.service.pools.collections import filled_collection, write
 from turnwise.service.pools.contents import Contents, Edit
 from turnwise.service.pools.encoding import Progress, encode_unknown
 from turnwise.service.pools.index import Float16
@@ -20,7 +20,6 @@ from turnwise.service.pools.memory import Memory
 from turnwise.service.pools.pool import Backend, Pool
 from turnwise.service.pools.replay import Replay
 from turnwise.service.pools.stores import CandidateStore
-from turnwise.service.pools.stores.store import SCANNED
 from turnwise.service.pools.view import Batch, LocalView
 from turnwise.service.pools.workers import Workers
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolSettings, Removed
@@ -147,17 +146,14 @@ class LocalPool(Pool):
         return self.log.settings if self.log else PoolSettings()
 
     async def upsert(
-        self,
-        candidates: Sequence[Candidate],
-        vectors: dict[str, Float16],
-        progress: Progress | None = None,
+        self, candidates: Sequence[Candidate], progress: Progress | None = None
     ) -> Edited:
         """Add or replace candidates in one version, or change nothing."""
 
         def plan(contents: Contents) -> tuple[list[Candidate], list[str]]:
             return _changed(contents, candidates), []
 
-        edited = await self._edit(plan, vectors, progress)
+        edited = await self._edit(plan, {}, progress)
         return replace(edited, unchanged=len(candidates) - edited.upserted)
 
     async def remove(self, ids: Collection[str]) -> Removed:
@@ -242,9 +238,7 @@ class LocalPool(Pool):
                 log = await self.records.read(self.key)
                 edit = await self._workers.edit(partial(_difference, before, contents))
                 await engine.remove(filled.name, edit.removed)
-                for start in range(0, len(edit.candidates), SCANNED):
-                    some = slice(start, start + SCANNED)
-                    await engine.upsert(filled.name, edit.candidates[some], edit.vectors[some])
+                await write(engine, filled.name, edit.candidates, edit.vectors)
         except BaseException:
             with suppress(StoreUnavailable):
                 await engine.drop(filled.name)

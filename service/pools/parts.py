@@ -12,7 +12,6 @@ from io import BytesIO
 from typing import Self
 
 import fsspec
-import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
@@ -22,14 +21,12 @@ from turnwise.models.roles import EncoderKind
 from turnwise.service.encoder.model import Encoder
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.catalogue import Catalogue, url_errors
-from turnwise.service.pools.index import Float16
+from turnwise.service.pools.index import Float16, are_unit
 from turnwise.service.pools.view import Batch
 
 FORMAT = 1
 _MANIFEST = "manifest.json"
 _COLUMNS = ("id", "text", "metadata")
-_UNIT = 0.01
-"""Tolerance for the length of a unit vector that was rounded to float16."""
 
 
 class PartsError(TurnwiseError):
@@ -220,7 +217,7 @@ class PartsFolder:
 def _batch(table: pa.Table, dimension: int) -> Batch:
     flat = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
     vectors: Float16 = flat.reshape(-1, dimension)
-    if not np.allclose(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float32), 1, atol=_UNIT):
+    if not are_unit(vectors):
         raise ValueError("vectors are not of unit length")
     rows = zip(*(table[name].to_pylist() for name in _COLUMNS), strict=True)
     return [Candidate(row[0], row[1], json.loads(row[2])) for row in rows], vectors

@@ -10,7 +10,6 @@ from turnwise.service.errors import PoolNotFound, StateUnavailable
 from turnwise.service.observe.metrics import Metrics, Outcome
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.encoding import PoolEncoder, Progress
-from turnwise.service.pools.index import Float16
 from turnwise.service.pools.log import Head, PoolKey
 from turnwise.service.pools.records import PoolRecords
 from turnwise.service.pools.view import Batch, PoolView
@@ -111,16 +110,12 @@ class Pool(ABC):
 
     @abstractmethod
     async def upsert(
-        self,
-        candidates: Sequence[Candidate],
-        vectors: dict[str, Float16],
-        progress: Progress | None = None,
+        self, candidates: Sequence[Candidate], progress: Progress | None = None
     ) -> Edited:
         """Add candidates, or replace those with the same ids.
 
         Args:
             candidates: With distinct ids.
-            vectors: Known vectors (d,) by text; newly encoded ones are added.
             progress: Called with (texts encoded, texts to encode).
 
         Raises:

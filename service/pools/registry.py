@@ -305,7 +305,7 @@ class Pools:
             ServiceError: The encoder failed.
         """
         wanted = await asyncio.to_thread(distinct, candidates)
-        return await self._edited(namespace, name, lambda pool: pool.upsert(wanted, {}, progress))
+        return await self._edited(namespace, name, lambda pool: pool.upsert(wanted, progress))
 
     async def remove(self, namespace: str, name: str, id: str) -> Edited:  # noqa: A002
         """Remove a candidate; raises CandidateNotFound if the pool lacks it."""
@@ -527,7 +527,7 @@ class Pools:
             return
         if isinstance(pool, RemotePool):
             if pool.needs_measuring:
-                self._background.begin(("measure", pool.key), partial(self._measure, pool))
+                self._background.begin(("measure", pool.key), pool.measure)
             return
         assert isinstance(pool, LocalPool)  # noqa: S101 - there is no other
         if log_is_long(pool):
@@ -535,10 +535,6 @@ class Pools:
         if needs_index(pool, self._exact_limit):
             build = partial(build_index, pool, self._workers, self._files)
             self._background.begin(("index", pool.key), build)
-
-    async def _measure(self, pool: RemotePool) -> None:
-        await pool.measure()
-        await self._directory.count_change()
 
     def _target(self, name: PoolKey) -> PoolKey:
         """Return the pool that a name stands for here.

@@ -96,11 +96,6 @@ class RemotePool(Pool):
             raise PoolNotReady(f"pool '{self.key.name}' is {why}")
         return self._known
 
-    @property
-    def sample_texts(self) -> list[str]:
-        """Texts of some candidates."""
-        return [candidate.text for candidate in self._sample.candidates] if self._sample else []
-
     def view(self) -> "RemoteView":
         """Return the newest version that is known to be acknowledged."""
         known, sample = self.known, self._sample
@@ -141,13 +136,10 @@ class RemotePool(Pool):
         )
 
     async def upsert(
-        self,
-        candidates: Sequence[Candidate],
-        vectors: dict[str, Float16],
-        progress: Progress | None = None,
+        self, candidates: Sequence[Candidate], progress: Progress | None = None
     ) -> Edited:
         """Write the candidates that differ, batch by batch, and count one edit."""
-        known = self.known
+        known, vectors = self.known, dict[str, Float16]()
         changed = await self._changed(known, candidates, vectors)
         if not changed:
             return Edited(known.position.version, 0, len(candidates), known.size)
@@ -209,11 +201,12 @@ class RemotePool(Pool):
 
         It compares with an exact search, for which it scans the whole pool.
         """
-        known = self.known
+        known, sample = self.known, self.view().sample
         if not await self.records.lock_upkeep(self.key):
             return
         self._measured_at = monotonic()
-        queries = await self.encoder.sample_queries(self.sample_texts)
+        texts = [candidate.text for candidate in sample.candidates]
+        queries = await self.encoder.sample_queries(texts)
         exact = np.full((len(queries), _TOP), -np.inf, np.float32)  # scores, best last
         async for stored in self.store.scan(known.collection.name):
             scores = queries @ _batch(stored)[1].astype(np.float32).T
@@ -231,6 +224,7 @@ class RemotePool(Pool):
         width = max(found, key=lambda width: (found[width], -width))
         measured = replace(known.collection, width=width, recall=found[width], measured=known.size)
         await self.records.note_recall(self.key, measured)
+        await self._count_change()
         await self.refresh()
 
     @property
@@ -357,7 +351,7 @@ class RemoteView:
         return np.stack([self.found[id] for id in ids]).astype(np.float32)  # noqa: A001
 
     async def scan(self) -> AsyncIterator[Batch]:
-        """Yield all candidates with their vectors, in batches, the first of which is empty."""
+        """Yield all candidates with their vectors in batches. The first batch is empty."""
         yield [], np.empty((0, self.sample.index.dimension), np.float16)
         async for stored in self.store.scan(self.collection.name):
             yield _batch(stored)

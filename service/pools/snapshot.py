@@ -19,7 +19,7 @@ from turnwise.models.data import write_jsonl
 from turnwise.models.errors import TurnwiseError
 from turnwise.service.pools.candidate import Candidate, read_candidates
 from turnwise.service.pools.encoding import PoolEncoder, Progress, encode_candidates
-from turnwise.service.pools.index import Float16
+from turnwise.service.pools.index import Float16, are_unit
 from turnwise.service.pools.view import Batch, PoolView
 from turnwise.service.wire.fields import EncoderName, Name, Share
 from turnwise.service.wire.pools import PoolCalibration
@@ -29,8 +29,6 @@ _MANIFEST, _CANDIDATES, _VECTORS = "manifest.json", "candidates.jsonl", "vectors
 _FILES = (_CANDIDATES, _VECTORS)
 _BLOCK = 1 << 20
 _MOST_MANIFEST_BYTES = 65_536
-_UNIT = 0.01
-"""Tolerance for the length of a unit vector that was rounded to float16."""
 
 
 class SnapshotError(TurnwiseError):
@@ -165,7 +163,7 @@ def read_snapshot(folder: Path) -> Snapshot:
             f"'{folder}' holds {len(candidates)} candidates and {vectors.dtype} vectors of shape "
             f"{vectors.shape}; its manifest says {manifest.size} and {expected}"
         )
-    if not np.allclose(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float32), 1, atol=_UNIT):
+    if not are_unit(vectors):
         raise SnapshotError(f"'{folder}' holds vectors that are not of unit length")
     return Snapshot(manifest, candidates, np.array(vectors))
 

@@ -52,7 +52,7 @@ def path_facet(path: tuple[str, ...]) -> str:
 
 
 def wanted_facets(condition: Among | Exists) -> list[str]:
-    """Return the strings of which a candidate must have one, so that a condition holds."""
+    """Return some strings; the condition holds for a candidate that has one of them."""
     at = path_facet(condition.path)
     if isinstance(condition, Exists):
         return [at]

@@ -21,11 +21,10 @@ from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Among, Combined, Condition, Exists, Within
 from turnwise.service.pools.index import Float16
 from turnwise.service.pools.stores.facets import facets, path_facet, wanted_facets
-from turnwise.service.pools.stores.store import SCANNED, Stored, store_errors
+from turnwise.service.pools.stores.store import PREFIX, SCANNED, Stored, store_errors
 from turnwise.service.wire.fields import StoreName
 
 _PORT = 19530
-_PREFIX = "turnwise_"
 _LINKS, _BUILD_WIDTH = 16, 200
 """`M` and `efConstruction` of HNSW."""
 _SECONDS = 5.0
@@ -133,7 +132,7 @@ class Milvus:
     async def collections(self) -> list[str]:
         """Return the names of all collections that Turnwise made."""
         names = await self._call("ping", "list_collections", timeout=_SECONDS)
-        return sorted(name for name in names if name.startswith(_PREFIX))
+        return sorted(name for name in names if name.startswith(PREFIX))
 
     async def ping(self) -> None:
         """Ask for its version."""

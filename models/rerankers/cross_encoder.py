@@ -14,7 +14,8 @@ from turnwise.models.arrays import Float32
 from turnwise.models.card import model_name
 from turnwise.models.encoder import PROBE, default_device, digest
 from turnwise.models.errors import ModelError
-from turnwise.models.onnx import VERSION, OnnxForward, in_onnx
+from turnwise.models.export import VERSION, in_onnx
+from turnwise.models.onnx import OnnxForward
 
 BATCH = 32
 

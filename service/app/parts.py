@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from redis.asyncio import Redis
 
+from turnwise.models.cores import has_gpu
+from turnwise.models.extras import require
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.model import REMOTE, Encoder
 from turnwise.service.encoder.queue import EncoderQueue
@@ -24,7 +26,7 @@ from turnwise.service.settings import Settings, SettingsError
 from turnwise.service.state.redis import connect
 from turnwise.service.wire.fields import EncoderName
 
-if TYPE_CHECKING:  # a replica with a remote encoder runs without torch
+if TYPE_CHECKING:  # loads torch
     from turnwise.models.encoder import UtteranceEncoder
 
 _log = logging.getLogger("turnwise")
@@ -138,7 +140,7 @@ async def _start_pairwise(
     from turnwise.models.rerankers import PairwiseModel  # noqa: PLC0415 - loads torch
     from turnwise.models.rerankers.pairwise import ENCODER  # noqa: PLC0415
 
-    encoder = await asyncio.to_thread(load_encoder, settings, folder / ENCODER)
+    encoder = await asyncio.to_thread(load_in_torch, settings, folder / ENCODER)
     queue = await start_queue(settings, encoder, metrics, stack)
     model = await asyncio.to_thread(PairwiseModel.load, folder, encoder=encoder)
     cached = CachedEncoder(queue, encoder, metrics, size=_VECTOR_CACHE)
@@ -163,14 +165,25 @@ def remote_encoder(settings: Settings, url: str, metrics: Metrics) -> RemoteEnco
     return RemoteEncoder(settings.model, url, metrics, key=key, timeout=timeout)
 
 
-def load_encoder(settings: Settings, model: str | Path) -> "UtteranceEncoder":
-    """Load an encoder for serving.
+def load_encoder(settings: Settings, model: str | Path) -> Encoder:
+    """Load an encoder for serving: without torch if the model has a graph and no GPU runs it.
 
     Raises:
         SettingsError: The device cannot be used.
         ModelError: The model cannot be loaded.
+        TurnwiseError: It needs torch, which is not installed.
     """
-    import torch  # noqa: PLC0415 - a replica with a remote encoder does not need it
+    from turnwise.models.onnx_encoder import OnnxEncoder, has_graph  # noqa: PLC0415 - not if remote
+
+    if has_graph(model) and (settings.device == "cpu" or not (settings.device or has_gpu())):
+        return OnnxEncoder(model)
+    return load_in_torch(settings, model)
+
+
+def load_in_torch(settings: Settings, model: str | Path) -> "UtteranceEncoder":
+    """Load any encoder; raises as `load_encoder`."""
+    require("torch", "sentence_transformers")
+    import torch  # noqa: PLC0415
 
     from turnwise.models.encoder import UtteranceEncoder  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""`turnwise card`: states in a model's card what its encoder computes."""
+"""`turnwise card`: states in a model's card what its encoder computes, and writes its graph."""
 
 import shutil
 from pathlib import Path
@@ -16,16 +16,17 @@ def card(
         Path | None, typer.Option(help="A folder for the card and the heads.", show_default="MODEL")
     ] = None,
 ) -> None:
-    """State in a model's card what its encoder computes, for replicas with a remote encoder.
+    """State in a model's card what its encoder computes, and write its graph (`model.onnx`) beside.
 
-    Such a replica (TURNWISE_ENCODER_URL) needs no other file of the model. `turnwise train` states
-    it in the cards that it writes.
+    With both, a service runs the model on a CPU without torch. A replica with a remote encoder
+    (TURNWISE_ENCODER_URL) needs no other file of the model than those that --out has.
     """
     from turnwise.models.card import CARD, file_of, update_card  # noqa: PLC0415
     from turnwise.models.encoder import UtteranceEncoder  # noqa: PLC0415 - loads torch
     from turnwise.models.head_arrays import HEADS_FILE  # noqa: PLC0415
 
-    facts = UtteranceEncoder(model).facts
+    encoder = UtteranceEncoder(model, device="cpu")
+    facts = encoder.facts
     folder = out or Path(model)
     if out:
         out.mkdir(parents=True, exist_ok=True)
@@ -34,5 +35,7 @@ def card(
                 shutil.copyfile(file, out / name)
     elif not folder.is_dir():
         raise TurnwiseError(f"'{model}' is no folder: name one for its card with --out")
+    else:
+        encoder.write_graph(folder)
     update_card(folder, "encoder", facts)
     typer.echo(f"{folder / CARD}: {facts.kind}, dimension {facts.dimension}, {facts.fingerprint}")

@@ -12,10 +12,9 @@ import httpx
 import numpy as np
 
 from turnwise.models.arrays import Float32
-from turnwise.models.card import CARD, file_of, model_name, read_card
+from turnwise.models.card import StatedEncoder
 from turnwise.models.errors import ModelError
-from turnwise.models.head_arrays import HEADS_FILE, HeadArrays
-from turnwise.models.roles import EncoderKind, RoleText, prefixed
+from turnwise.models.roles import RoleText
 from turnwise.service.encoder.model import REMOTE
 from turnwise.service.errors import EncoderUnavailable
 from turnwise.service.observe.metrics import Metrics
@@ -49,16 +48,12 @@ class _Read:
         return 1 + len(self.text) // _CHARACTERS_A_TOKEN
 
 
-class RemoteEncoder:
+class RemoteEncoder(StatedEncoder):
     """Encodes texts by calls of an OpenAI-compatible endpoint `/v1/embeddings`.
 
     It reads the card of a model's folder, and its heads; weights and torch are elsewhere. Texts are
     sent with their prefixes. A call that fails to connect, or gets 429 or 5xx, is tried twice more
-    within its time.
-
-    Attributes:
-        name: The model's name, which the endpoint must know.
-        device: `REMOTE`.
+    within its time. The endpoint must know the model by its name.
     """
 
     device = REMOTE
@@ -80,17 +75,7 @@ class RemoteEncoder:
             ModelError: The card or the heads cannot be read, or the card has no facts of the
                 encoder.
         """
-        card = read_card(model)
-        if card.encoder is None:
-            raise ModelError(
-                f"model '{model}': {CARD} does not state what the encoder computes; write it with "
-                "`turnwise card`"
-            )
-        self.name, self._facts = model_name(model), card.encoder
-        self.aggregation, self.calibration = card.aggregation, card.confidence
-        self.kind, self.dimension = self._facts.kind, self._facts.dimension
-        self.fingerprint = self._facts.fingerprint
-        self._heads = _heads(model) if self.kind is EncoderKind.HEADS else None
+        super().__init__(model)
         self._url, self._timeout, self._metrics = url, timeout, metrics
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         kept = httpx.Limits(keepalive_expiry=_KEPT_SECONDS)
@@ -128,10 +113,6 @@ class RemoteEncoder:
                 "it has another model, pooling or limit of tokens"
             )
 
-    def prefixed(self, item: RoleText) -> str:
-        """Return a text as the model reads it."""
-        return prefixed(self.kind, item)
-
     def tokenize(self, items: Sequence[RoleText]) -> list[_Read]:
         """Return the texts as they are sent; long ones are cut."""
         return [_Read(self.prefixed(item)[:MOST_CHARACTERS]) for item in items]
@@ -144,10 +125,6 @@ class RemoteEncoder:
             ValueError: The endpoint rejects a text.
         """
         return self._embeddings([read.text for read in tokens])
-
-    def in_roles(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
-        """Return the (n, d) vectors of n texts in their roles, from what `forward` returned."""
-        return self._heads.in_roles(vectors, items) if self._heads else vectors
 
     def _embeddings(self, texts: list[str]) -> Float32:
         body = {"model": self.name, "input": texts, "encoding_format": "base64"}
@@ -199,13 +176,6 @@ class RemoteEncoder:
             raise _Wrong(f"it returned {len(vectors)} vectors for {count} texts")
         unit: Float32 = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         return unit
-
-
-def _heads(model: str | Path) -> HeadArrays:
-    file = file_of(model, HEADS_FILE)
-    if file is None:
-        raise ModelError(f"model '{model}': {HEADS_FILE} is missing")
-    return HeadArrays.load(file)
 
 
 def _vector(embedding: str | list[float]) -> Float32:

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from turnwise.models.cores import usable_cores
+from turnwise.models.cores import has_gpu, usable_cores
 from turnwise.models.errors import DataError
 from turnwise.service.api.keys import ApiKeys
 from turnwise.service.client import Client, ClientError, UnavailableError
@@ -40,11 +40,12 @@ def examine_device(device: str) -> Finding:
     Args:
         device: The type of the device: "cpu", "cuda".
     """
-    import torch  # noqa: PLC0415 - a replica with a remote encoder does not need it
-
-    if device == "cpu" and torch.cuda.is_available():
+    if device == "cpu" and has_gpu():
         advice = "set TURNWISE_DEVICE=cuda, or unset it"
         return Finding("device", "warn", "cpu, although there is a GPU", advice)
+    if device == "cpu" and shutil.which("nvidia-smi"):
+        advice = "pip install 'turnwise[encoder]'"
+        return Finding("device", "warn", "cpu: torch, which would use the GPU, is missing", advice)
     return Finding("device", "ok", device)
 
 

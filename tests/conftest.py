@@ -33,6 +33,7 @@ MARKS = {
     "service/state/test_private_redis.py": "live",
     "service/test_server.py": "live",
     "models/test_onnx.py": "train",
+    "models/test_onnx_encoder.py": "train",
     "test_examples.py": "docs",
     "test_wheel.py": "wheel",
 }

@@ -21,7 +21,7 @@ TESTS = ROOT / "tests" / "alerts.yml"
 FAULTS: list[dict[str, Any]] = yaml.safe_load(TESTS.read_text(encoding="utf-8"))["tests"]
 ALERTS = {rule["alert"] for group in load(RULES)["groups"] for rule in group["rules"]}
 _NEVER: Any = None  # the application is not started
-OPEN = {"instance", "job", "namespace", "route", "method", "status", "le"}
+OPEN = {"instance", "job", "namespace", "route", "method", "status", "le", "runtime"}
 """Labels whose values do not all exist from the start."""
 
 

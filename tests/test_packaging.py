@@ -91,7 +91,7 @@ def series() -> dict[str, set[str]]:
     metrics.feedback.labels("default", "default", "default", "chosen")
     metrics.chosen_reciprocal_rank.labels("default", "default", "default")
     metrics.store_seconds.labels("milvus", "search", "ok")
-    metrics.build.info({"version": "", "model": ""})
+    metrics.build.info({"version": "", "model": "", "runtime": ""})
     families: Iterator[Metric] = iter(metrics.registry.collect())
     return {
         sample.name: set(sample.labels) | ADDED for family in families for sample in family.samples

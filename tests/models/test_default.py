@@ -6,7 +6,9 @@ import pytest
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.card import read_card
 from turnwise.models.encoder import UtteranceEncoder, tokenize
-from turnwise.models.roles import EncoderKind, Relation, Role
+from turnwise.models.onnx import FILE
+from turnwise.models.onnx_encoder import OnnxEncoder
+from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 from turnwise.models.scores import reachability, rows, running_query
 from turnwise.models.training.config import EncoderConfig, read_stages, renamed
 
@@ -21,7 +23,21 @@ def encoder() -> UtteranceEncoder:
 def test_it_is_small_and_holds_no_pickle() -> None:
     files = [path for path in DEFAULT_MODEL.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= 50_000_000
-    assert {path.suffix for path in files} <= {".safetensors", ".json", ".txt", ".md"}
+    assert {path.suffix for path in files} <= {".safetensors", ".onnx", ".json", ".md"}
+
+
+def test_its_graph_computes_what_the_model_does(encoder: UtteranceEncoder) -> None:
+    assert (DEFAULT_MODEL / FILE).stat().st_size < 100_000, "the weights are in model.safetensors"
+    served = OnnxEncoder(DEFAULT_MODEL)
+    items = [
+        RoleText(text, role, Relation.OTHER)
+        for role in Role
+        for text in ("", "Is breakfast included?", "Ça va? 好的 \u200d👍 [AFTER]", "so " * 300)
+    ]
+    tokens = encoder.tokenize(items)
+    assert served.tokenize(items) == tokens
+    assert served.forward(tokens) == pytest.approx(encoder.forward(tokens), abs=1e-5)
+    assert served.fingerprint == encoder.fingerprint
 
 
 def read_default_stages() -> list[EncoderConfig]:

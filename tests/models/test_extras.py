@@ -15,8 +15,11 @@ PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_the_modules_are_those_of_the_extra(extra: str) -> None:
     extras = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    names = {Requirement(line).name.replace("-", "_") for line in extras[extra]}
-    assert names - {"turnwise"} == {*EXTRAS[extra]}
+    served, names = (
+        {Requirement(line).name.replace("-", "_") for line in extras[name]}
+        for name in ("replica", extra)
+    )
+    assert names - served - {"turnwise"} == {*EXTRAS[extra]}
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,11 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Pooling
 
 from turnwise.models import encoder as encoder_module
-from turnwise.models import onnx as runtime_module
+from turnwise.models import export as export_module
 from turnwise.models.cores import usable_cores
 from turnwise.models.encoder import UnitVectors, UtteranceEncoder
-from turnwise.models.onnx import FILE, VERSION, OnnxForward, export
+from turnwise.models.export import VERSION, export
+from turnwise.models.onnx import FILE, OnnxForward
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 
 Folder = Callable[[EncoderKind], Path]
@@ -40,7 +41,7 @@ def forbid_export(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("exported again")
 
-    monkeypatch.setattr(runtime_module, "export", fail)
+    monkeypatch.setattr(export_module, "export", fail)
 
 
 @settings(
@@ -121,7 +122,7 @@ class FailingProgram(Program):
 
 
 def convert_to(monkeypatch: pytest.MonkeyPatch, program: Program) -> None:
-    monkeypatch.setattr(runtime_module, "_convert", lambda *_: program)
+    monkeypatch.setattr(export_module, "_convert", lambda *_: program)
 
 
 def test_an_export_that_fails_leaves_nothing(
@@ -181,7 +182,7 @@ def test_a_model_that_cannot_be_exported_runs_in_torch(
     def refuse(*_: object, **__: object) -> None:
         raise torch.onnx.OnnxExporterError("no such operator")
 
-    monkeypatch.setattr(runtime_module, "export", refuse)
+    monkeypatch.setattr(export_module, "export", refuse)
     assert serve(tiny_encoder_folder(EncoderKind.TRIPLE), tmp_path).runtime == IN_TORCH
     assert "no such operator" in caplog.text
 

@@ -111,6 +111,14 @@ def test_a_missing_device_is_reported(examined: Examined, device: str) -> None:
     assert {"redis", "port 0"} <= set(found)
 
 
+def test_a_model_that_runs_in_torch_on_a_cpu_is_reported(
+    examined: Examined, tmp_path: Path
+) -> None:
+    (tmp_path / "models").touch()  # where the export would go
+    found = examined(data_dir=tmp_path)["model"]
+    assert (found.grade, "torch float32 on cpu" in found.found) == ("fail", True)
+
+
 def test_a_private_redis_is_checked_only_if_it_has_data(examined: Examined, tmp_path: Path) -> None:
     found = examined(redis_url=None, data_dir=tmp_path)
     assert found["redis"].found.startswith("none yet")

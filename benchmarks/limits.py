@@ -37,7 +37,7 @@ from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder, transformer_of
 from turnwise.models.roles import Relation, Role, RoleText
 from turnwise.models.scores import KeptRows
-from turnwise.service.app.parts import load_encoder
+from turnwise.service.app.parts import load_in_torch
 from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.index import FlatIndex, Index, one_thread
@@ -73,7 +73,7 @@ def measure(options: argparse.Namespace) -> Rows:
     torch.set_num_threads(len(os.sched_getaffinity(0)))  # overrides OMP_NUM_THREADS
     with tempfile.TemporaryDirectory() as folder:
         link_models(Path(folder))
-        encoder = load_encoder(settings, settings.model)
+        encoder = load_in_torch(settings, settings.model)
         plain = plain_encoder()
         candidates = plain.encode(replies(), Role.AFTER)
         queries = queries_like(plain)

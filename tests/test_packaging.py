@@ -28,7 +28,7 @@ POLICY = ROOT / "k8s" / "components" / "network-policy" / "networkpolicy.yaml"
 ADAPTER = ROOT / "k8s" / "components" / "autoscaling-queue" / "adapter-rule.yaml"
 OVERLAYS = [ROOT / "k8s" / "overlays" / name for name in ("cpu", "gpu")]
 KUSTOMIZATIONS = sorted(path.parent for path in ROOT.glob("k8s/**/kustomization.yaml"))
-IMAGES = [ROOT / "docker" / f"Dockerfile{kind}" for kind in ("", ".cuda", ".replica")]
+IMAGE = ROOT / "docker" / "Dockerfile"
 YAML = sorted(
     path
     for path in (COMPOSE, *ROOT.glob("docker/**/*.yml"), *ROOT.glob("k8s/**/*.y*ml"))
@@ -73,10 +73,6 @@ def version() -> str:
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     number: str = tomllib.loads(project)["project"]["version"]
     return number
-
-
-def image_environment(image: Path) -> dict[str, str]:
-    return dict(re.findall(r"\b([A-Z_]+)=(\S+)", image.read_text(encoding="utf-8")))
 
 
 @cache
@@ -157,7 +153,7 @@ def test_the_autoscaler_uses_the_metric_of_the_adapter() -> None:
     assert name in series()
 
 
-@pytest.mark.parametrize("path", [*YAML, *IMAGES], ids=relative)
+@pytest.mark.parametrize("path", [*YAML, IMAGE], ids=relative)
 def test_variables_are_settings(path: Path) -> None:
     named = set(re.findall(r"\bTURNWISE_([A-Z_]+)", path.read_text(encoding="utf-8")))
     assert {name for name in named if name.lower() not in Settings.model_fields} == set()
@@ -184,23 +180,23 @@ def test_files_that_compose_and_images_use_exist() -> None:
     assert [path for path in mounted if not (ROOT / path).exists()] == []
     let_in = re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
     assert [path for path in let_in if not (ROOT / path).exists()] == []
-    assert set(re.findall(r"(?<=COPY )[\w.]+", IMAGES[0].read_text())) <= {
-        ".", "constraints.txt", "examples",
+    assert set(re.findall(r"(?<=COPY )[\w.]+", IMAGE.read_text())) <= {
+        ".", "constraints.txt", "examples", "pyproject.toml",
     }  # fmt: skip
 
 
 def test_the_default_pool_of_compose_lies_in_its_image() -> None:
     pool = Path(compose("turnwise")["environment"]["TURNWISE_DEFAULT_POOL"])
-    assert "COPY examples /opt/turnwise/examples" in IMAGES[0].read_text(encoding="utf-8")
+    assert "COPY examples /opt/turnwise/examples" in IMAGE.read_text(encoding="utf-8")
     assert (ROOT / pool.relative_to("/opt/turnwise")).is_file()
 
 
 def test_ports_agree() -> None:
     (port,) = container()["ports"]
     number = port["containerPort"]
-    for image in IMAGES:
-        assert image_environment(image)["TURNWISE_PORT"] == str(number)
-        assert f"EXPOSE {number}\n" in image.read_text(encoding="utf-8")
+    image = IMAGE.read_text(encoding="utf-8")
+    assert re.findall(r"TURNWISE_PORT=(\d+)", image) == [str(number)]
+    assert f"EXPOSE {number}\n" in image
     assert compose("turnwise")["ports"] == [f"127.0.0.1:{number}:{number}"]
     (job,) = load(ROOT / "docker" / "prometheus.yml")["scrape_configs"]
     assert job["static_configs"] == [{"targets": [f"turnwise:{number}"]}]
@@ -225,9 +221,9 @@ def test_a_stopping_service_has_time_to_drain() -> None:
 
 
 def test_containers_drop_every_right() -> None:
-    users = {tuple(re.findall(r"^USER (\d+):(\d+)$", i.read_text(), re.M)) for i in IMAGES}
+    users = re.findall(r"^USER (\d+):(\d+)$", IMAGE.read_text(encoding="utf-8"), re.MULTILINE)
     security = pod()["securityContext"]
-    assert users == {((str(security["runAsUser"]), str(security["runAsGroup"])),)}
+    assert users == [(str(security["runAsUser"]), str(security["runAsGroup"]))]
     assert security["runAsNonRoot"]
     assert container()["securityContext"] == {
         "allowPrivilegeEscalation": False,
@@ -265,16 +261,16 @@ SAID = {
 
 
 def runtime() -> dict[str, Distribution]:
-    """The packages that `turnwise[server]` brings, directly or not."""
+    """The packages that services bring, directly or not, without the CUDA of a torch for GPUs."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     found: dict[str, Distribution] = {}
     waiting = [*project["dependencies"]]
-    for extra in ("replica", "encoder"):
+    for extra in ("replica", "server", "encoder"):
         waiting += project["optional-dependencies"][extra]
     while waiting:
         required = Requirement(waiting.pop())
         name = canonicalize_name(required.name)
-        if name == "turnwise" or name in found:
+        if name == "turnwise" or name in found or name.startswith(("cuda-", "nvidia-")):
             continue
         package = found[name] = distribution(name)
         extras = [{"extra": extra} for extra in (required.extras or {""})]

@@ -99,7 +99,7 @@ def _folder(folder: Path, *, private_redis: bool) -> Finding:
         found = f"{there} is not writable"
         if private_redis:
             return Finding("data folder", "fail", found, "set TURNWISE_DATA_DIR to another folder")
-        # The images are like this: they contain the exported model.
+        # The images are like this: the shipped model needs no export.
         kept = "exported models are read, trained indexes are not kept"
         return Finding("data folder", "ok", f"{found}: {kept}")
     free = shutil.disk_usage(there).free

@@ -2,10 +2,19 @@
 # `make check` takes half a minute.
 PYTHON ?= python3
 VENV := .venv
+comma := ,
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run demo check test nightly lint unit docs manifests benchmarks clean
+# A service on the CPU needs no torch; on a GPU it does, and so do the tests. torch for Linux brings
+# CUDA along, gigabytes of it: without a GPU it comes from an index that has it without, if that answers.
+GPU := $(shell command -v nvidia-smi)
+TORCH_INDEX := https://download.pytorch.org/whl/cpu
+TORCH_PIP = $(PIP) $$([ "$(GPU)" ] || ! curl --fail --silent --head --max-time 3 --output /dev/null \
+  $(TORCH_INDEX)/torch/ || echo --extra-index-url $(TORCH_INDEX))
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+
+.PHONY: run demo check test nightly lint unit docs manifests benchmarks dist images version clean
 
 # Any setting may be given: `make run TURNWISE_PORT=9000`.
 run: export TURNWISE_DEFAULT_POOL ?= examples/replies.jsonl
@@ -48,18 +57,53 @@ manifests: $(VENV)/.installed-test
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@echo "Installing Turnwise into $(VENV); the first time this takes some minutes."
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) --editable '.[server]'
+	@$(PIP) --editable '.[server$(if $(GPU),$(comma)encoder)]'
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	@echo "Installing what the tests need into $(VENV)."
-	@$(PIP) --editable '.[test]'
+	@$(TORCH_PIP) --editable '.[test]'
+	@touch $@
+
+$(VENV)/.installed-release: $(VENV)/.installed
+	@echo "Installing what a release needs into $(VENV)."
+	@$(PIP) --editable '.[release]'
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed
 	@echo "Installing what the documentation needs into $(VENV)."
 	@$(PIP) --editable '.[docs]'
 	@touch $@
+
+# What a release publishes beside the images, in build/dist: packages for Python and Node, the chart,
+# and a list of the packages that a service is made of (SBOM).
+DIST := build/dist
+dist: $(VENV)/.installed-release
+	rm -rf build && mkdir -p $(DIST)/node $(DIST)/chart
+	$(BIN)/python -m build --outdir $(DIST)/python
+	cd clients/typescript && npm ci && npm pack --pack-destination ../../$(DIST)/node
+	$(BIN)/python -c "import helm_python; helm_python.package('k8s/chart', '$(DIST)/chart')"
+	$(PYTHON) -m venv build/service
+	build/service/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --constraint constraints.txt "$$(echo $(DIST)/python/*.whl)[server]"
+	$(BIN)/cyclonedx-py environment build/service/bin/python --pyproject pyproject.toml \
+	  --output-reproducible --output-file $(DIST)/turnwise-$(VERSION).cdx.json
+
+# The images for the CPU and the GPU. To push them for two platforms, give
+# BUILD='docker buildx build --push --platform linux/amd64,linux/arm64'.
+IMAGE := turnwise
+BASE := $(shell sed -n 's/^ARG PYTHON=//p' docker/Dockerfile)
+BUILD := docker build
+images: LABELS = $(foreach label,version=$(VERSION) revision=$(shell git rev-parse HEAD) \
+  base.name=docker.io/library/python:$(BASE) $(SOURCE:%=source=%),--label org.opencontainers.image.$(label))
+images:
+	$(BUILD) --file docker/Dockerfile --build-arg PYTHON=$(BASE) $(LABELS) \
+	  --tag $(IMAGE):$(VERSION) .
+	$(BUILD) --file docker/Dockerfile --build-arg PYTHON=$(BASE) $(LABELS) \
+	  --target cuda --build-arg EXTRAS=replica,tracing,encoder --tag $(IMAGE):$(VERSION)-cuda .
+
+version:
+	@echo $(VERSION)
 
 # The figures of the README: some 25 minutes on a machine that does nothing else. The published
 # library is installed without its dependencies, which are old.

@@ -38,7 +38,7 @@ class OnnxEncoder(StatedEncoder):
             self._forward = OnnxForward(folder, _PAD)
             self._tokenizer.no_padding()
             self._tokenizer.enable_truncation(int(self._forward.properties[MAX_TOKENS]))
-            vectors = self.forward(self._pieces([probe.text for probe in self._facts.probes]))
+            vectors = self.forward(self.tokenize([probe.text for probe in self._facts.probes]))
         except Exception as error:  # that is what both libraries raise
             raise ModelError(f"model '{model}': {FILE} cannot be used: {error}") from error
         if vectors.shape[1] != self.dimension or self._facts.differs(vectors):
@@ -47,16 +47,18 @@ class OnnxEncoder(StatedEncoder):
                 "with `turnwise card`"
             )
 
-    def tokenize(self, items: Sequence[RoleText]) -> Tokens:
-        """Return each text's word pieces, truncated at the model's limit."""
-        return self._pieces([self.prefixed(item) for item in items])
+    def tokenize(self, items: Sequence[RoleText | str]) -> Tokens:
+        """Return each item's word pieces, truncated at the model's limit.
+
+        Args:
+            items: Texts in roles, which get their prefix, or texts as the model reads them.
+        """
+        read = [item if isinstance(item, str) else self.prefixed(item) for item in items]
+        return [encoded.ids for encoded in self._tokenizer.encode_batch_fast(read)]
 
     def forward(self, tokens: Tokens) -> Float32:
         """Encode n texts in word pieces as one padded batch, n ≥ 1; (n, d) unit rows."""
         return self._forward(tokens)
-
-    def _pieces(self, texts: list[str]) -> Tokens:
-        return [encoded.ids for encoded in self._tokenizer.encode_batch_fast(texts)]
 
 
 def has_graph(model: str | Path) -> bool:

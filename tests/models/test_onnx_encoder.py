@@ -66,7 +66,7 @@ def test_vectors_are_those_of_torch(
     folder = written(kind, precision)
     whole, served = UtteranceEncoder(folder, device="cpu"), OnnxEncoder(folder)
     tokens = served.tokenize(ITEMS)
-    assert tokens == whole.tokenize(ITEMS)
+    assert tokens == whole.tokenize(ITEMS) == served.tokenize([*map(served.prefixed, ITEMS)])
     got = served.in_roles(served.forward(tokens), ITEMS)
     assert got == pytest.approx(whole.encode_in_roles(ITEMS), abs=1e-5)
     for name in ("name", "kind", "dimension", "fingerprint", "aggregation", "calibration"):

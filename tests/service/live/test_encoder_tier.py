@@ -97,6 +97,23 @@ def test_a_replica_answers_as_if_it_ran_the_model_itself(
     assert remote.metric("turnwise_encoder_calls_total", result="ok") > 0
 
 
+def test_a_tier_and_its_replicas_use_the_graph_of_a_model(
+    launch: Launch, tier: Tier, tiny_encoder_folder: Folder, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(tiny_encoder_folder(EncoderKind.TRIPLE), tmp_path / "model")
+    card(str(folder))
+    model: dict[str, object] = {"model": str(folder), "data_dir": tmp_path / "data"}
+    own, remote = launch(**model), launch(**model, encoder_url=url(tier(**model)))
+    own.fill()
+    eventually(lambda: "default" in [pool["name"] for pool in remote.get("/pools")["pools"]])
+    ours, theirs = (
+        [candidate["text"] for candidate in live.turn(name, "user", "Hello")["candidates"]]
+        for live, name in ((own, "own"), (remote, "remote"))
+    )
+    assert ours == theirs
+    assert not (tmp_path / "data" / "models").exists(), "it was exported again"
+
+
 def test_while_the_tier_is_away_nothing_is_lost_and_it_comes_back(
     launch: Launch, tier: Tier, small: Path
 ) -> None:

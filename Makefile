@@ -79,10 +79,12 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 # and a list of the packages that a service is made of (SBOM).
 DIST := build/dist
 dist: $(VENV)/.installed-release
-	rm -rf build && mkdir -p $(DIST)/node $(DIST)/chart
+	rm -rf build && mkdir -p $(DIST)
 	$(BIN)/python -m build --outdir $(DIST)/python
-	cd clients/typescript && npm ci && npm pack --pack-destination ../../$(DIST)/node
-	$(BIN)/python -c "import helm_python; helm_python.package('k8s/chart', '$(DIST)/chart')"
+	cd clients/typescript && npm ci && npm pack --pack-destination ../../build
+	mv build/turnwise-$(VERSION).tgz $(DIST)/turnwise-node-$(VERSION).tgz
+	$(BIN)/python -c "import helm_python; helm_python.package('k8s/chart', destination='build')"
+	mv build/turnwise-$(VERSION).tgz $(DIST)/turnwise-chart-$(VERSION).tgz
 	$(PYTHON) -m venv build/service
 	build/service/bin/python -m pip install --quiet --disable-pip-version-check \
 	  --constraint constraints.txt "$$(echo $(DIST)/python/*.whl)[server]"

@@ -29,9 +29,10 @@ ADAPTER = ROOT / "k8s" / "components" / "autoscaling-queue" / "adapter-rule.yaml
 OVERLAYS = [ROOT / "k8s" / "overlays" / name for name in ("cpu", "gpu")]
 KUSTOMIZATIONS = sorted(path.parent for path in ROOT.glob("k8s/**/kustomization.yaml"))
 IMAGE = ROOT / "docker" / "Dockerfile"
+WORKFLOWS = sorted(ROOT.glob(".github/workflows/*.yml"))
 YAML = sorted(
     path
-    for path in (COMPOSE, *ROOT.glob("docker/**/*.yml"), *ROOT.glob("k8s/**/*.y*ml"))
+    for path in (COMPOSE, *WORKFLOWS, *ROOT.glob("docker/**/*.yml"), *ROOT.glob("k8s/**/*.y*ml"))
     if path.parent.name != "templates"
 )
 
@@ -244,6 +245,19 @@ def test_images_have_the_version_of_the_package() -> None:
     (image,) = load(OVERLAYS[1] / "kustomization.yaml")["images"]
     assert image == {"name": "turnwise", "newTag": f"{version()}-cuda"}
     assert container()["image"] == compose("turnwise")["image"] == f"turnwise:{version()}"
+
+
+def test_the_node_package_has_the_version_of_the_package() -> None:
+    client = ROOT / "clients" / "typescript"
+    for name in ("package.json", "package-lock.json"):
+        assert json.loads((client / name).read_text(encoding="utf-8"))["version"] == version()
+
+
+def test_workflows_call_targets_that_exist() -> None:
+    said = "".join(path.read_text(encoding="utf-8") for path in WORKFLOWS)
+    called = set(re.findall(r"\b(?:make |target: \[?)(\w+)", said))
+    made = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {"check", "dist", "images", "nightly", "test", "version"} <= called <= set(made)
 
 
 # Licences of packages that a product under the Apache licence may link and pass on. MPL-2.0 asks

@@ -32,6 +32,7 @@ from turnwise.service.errors import (
 )
 from turnwise.service.observe.logs import request_id
 from turnwise.service.observe.metrics import Metrics, Rejected
+from turnwise.service.observe.tracing import exemplar
 from turnwise.service.settings import Limits
 from turnwise.service.wire.problems import FieldError
 
@@ -137,7 +138,7 @@ class Observation(_HttpMiddleware):
         route = getattr(scope.get("route"), "path_format", OTHER)
         method = scope["method"] if scope["method"] in _METHODS else OTHER
         self._metrics.requests.labels(method, route, status).inc()
-        self._metrics.request_seconds.labels(method, route).observe(seconds)
+        self._metrics.request_seconds.labels(method, route).observe(seconds, exemplar())
         if status in _REJECTED:
             self._metrics.rejected_requests.labels(_REJECTED[status]).inc()
         audit(scope, status)

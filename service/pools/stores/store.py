@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from turnwise.models.arrays import Float32
 from turnwise.service.errors import ServiceError, StoreUnavailable
 from turnwise.service.observe.metrics import Metrics, StoreOperation
+from turnwise.service.observe.tracing import exemplar, span
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Condition
 from turnwise.service.pools.index import Float16
@@ -94,7 +95,7 @@ class CandidateStore(Protocol):
 def store_errors(
     metrics: Metrics, store: StoreName, operation: StoreOperation, *away: type[Exception]
 ) -> Iterator[None]:
-    """Measure a call, and raise its failure as StoreUnavailable.
+    """Measure and trace a call, and raise its failure as StoreUnavailable.
 
     Args:
         metrics: Gets the seconds and the result.
@@ -104,7 +105,8 @@ def store_errors(
     """
     begin, result = perf_counter(), "failed"
     try:
-        yield
+        with span(operation, calls=store):
+            yield
         result = "ok"
     except ServiceError:
         raise
@@ -117,4 +119,4 @@ def store_errors(
         raise StoreUnavailable(f"{store} does not do its work: {why}") from error
     finally:
         seconds = perf_counter() - begin
-        metrics.store_seconds.labels(store, operation, result).observe(seconds)
+        metrics.store_seconds.labels(store, operation, result).observe(seconds, exemplar())

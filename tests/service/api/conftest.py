@@ -52,7 +52,7 @@ POOL = PoolInfo(
 )  # fmt: skip
 ENCODER: Any = SimpleNamespace(
     name="tiny", fingerprint="f", kind=EncoderKind.TRIPLE, dimension=32,
-    aggregation=SimpleNamespace(name="mean"), runtime="torch on cpu",
+    aggregation=SimpleNamespace(name="mean"), runtime="torch on cpu", device="cpu", threads=2,
 )  # fmt: skip
 EDITED = Edited(version=4, upserted=2, unchanged=0, size=4)
 

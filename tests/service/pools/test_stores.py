@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode, format_trace_id
 from qdrant_client import AsyncQdrantClient
 
 from tests.service.milvus import MilvusServer
@@ -56,6 +59,28 @@ def connected(
         return lambda: Qdrant(client, Metrics())
     server: MilvusServer = request.getfixturevalue("milvus_server")
     return lambda: connect_store(server.url, Metrics())
+
+
+async def test_a_call_of_a_store_is_measured_and_traced(
+    provider: TracerProvider, spans: InMemorySpanExporter
+) -> None:
+    metrics = Metrics()
+    store = Qdrant(AsyncQdrantClient(":memory:"), metrics)
+    with provider.get_tracer("test").start_as_current_span("request"):
+        await store.create("turnwise_traced", 3)
+        with pytest.raises(StoreUnavailable):
+            await store.count("turnwise_missing")
+    create, count, request = spans.get_finished_spans()
+    assert [create.name, count.name] == ["qdrant create", "qdrant count"]
+    assert [create.status.status_code, count.status.status_code] == [
+        StatusCode.UNSET,
+        StatusCode.ERROR,
+    ]
+    trace_id = format_trace_id(request.context.trace_id)
+    (family,) = metrics.store_seconds.collect()
+    exemplars = [sample.exemplar for sample in family.samples if sample.exemplar]
+    assert [exemplar.labels for exemplar in exemplars] == [{"trace_id": trace_id}] * 2
+    await store.close()
 
 
 @pytest.fixture

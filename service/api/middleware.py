@@ -41,9 +41,10 @@ OTHER = "other"
 BODY_SECONDS = 20.0
 """Seconds that a body may take, plus one for each `BODY_RATE` bytes."""
 BODY_RATE = 16_384
+PROBES = {"/livez", "/readyz", "/metrics"}
+"""Paths that machines request all the time: traces leave them out, and logs above `debug`."""
 
 _METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"}
-_PROBES = {"/livez", "/readyz", "/metrics"}
 _UPLOAD = re.compile("/pools/[^/]+/candidates")
 _REJECTED: dict[int, Rejected] = {
     Unauthenticated.status: "unauthenticated",
@@ -144,7 +145,7 @@ class Observation(_HttpMiddleware):
         audit(scope, status)
         ms = round(seconds * 1e3, 2)
         _access.log(
-            logging.DEBUG if route in _PROBES else logging.INFO,
+            logging.DEBUG if route in PROBES else logging.INFO,
             "%s %s %d %s ms", method, route, status, ms,
             extra={"method": method, "route": route, "status": status, "ms": ms},
         )  # fmt: skip

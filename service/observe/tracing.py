@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from opentelemetry import propagate, trace
@@ -146,6 +147,20 @@ def telemetry(*, enabled: bool) -> "TelemetryConfig":
     }
 
 
+def trace_endpoint() -> str:
+    """Return the URL that traces are sent to.
+
+    Raises:
+        TurnwiseError: The extra `tracing` is not installed.
+    """
+    if find_spec("opentelemetry.sdk") is None:
+        raise _missing_extra()
+    if of_traces := os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
+        return of_traces
+    base = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318")
+    return f"{base.removesuffix('/')}/v1/traces"
+
+
 def _export_spans() -> None:
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
@@ -155,10 +170,12 @@ def _export_spans() -> None:
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
     except ImportError:
-        raise TurnwiseError(
-            "TURNWISE_TRACING needs OpenTelemetry: pip install 'turnwise[tracing]'"
-        ) from None
+        raise _missing_extra() from None
     name = os.environ.get("OTEL_SERVICE_NAME", "turnwise")
     provider = TracerProvider(resource=Resource.create({"service.name": name}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     trace.set_tracer_provider(provider)
+
+
+def _missing_extra() -> TurnwiseError:
+    return TurnwiseError("TURNWISE_TRACING needs OpenTelemetry: pip install 'turnwise[tracing]'")

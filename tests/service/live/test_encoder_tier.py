@@ -133,7 +133,9 @@ def test_a_trace_leads_through_the_queue_redis_and_the_tier(
         f"{at_the_tier} > tokenize",
         f"{at_the_tier} > batch",
     }
+    live.http.get("/metrics")
     eventually(lambda: wanted == {way for way in ways(traced) if way.startswith(turn)})
+    assert not any("/metrics" in way for way in ways(traced))
 
 
 def ways(spans: InMemorySpanExporter) -> list[str]:

@@ -7,7 +7,7 @@ FastAPI and does nothing without a provider. The provider and its exporter come 
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -53,7 +53,7 @@ def _current_span(name: str, calls: str) -> Iterator[Span]:
 
 @contextmanager
 def shared_span(
-    name: str, parents: Iterable[Span], attributes: Mapping[str, str | int] | None = None
+    name: str, parents: Sequence[Span], attributes: Mapping[str, str | int] | None = None
 ) -> Iterator[None]:
     """Trace work of this thread that several requests share.
 
@@ -71,7 +71,9 @@ def shared_span(
         if parent.is_recording()
     ]
     if not shares:
-        yield
+        unsampled = next(filter(_is_unsampled, parents), None)
+        with trace.use_span(unsampled) if unsampled else nullcontext():
+            yield  # a call from here says that the request is not sampled
         return
     first, *others = shares
     for other in others:
@@ -87,6 +89,11 @@ def shared_span(
     finally:
         for share in shares:
             share.end()
+
+
+def _is_unsampled(parent: Span) -> bool:
+    context = parent.get_span_context()
+    return context.is_valid and not context.trace_flags.sampled
 
 
 def past_span(name: str, parent: Span, seconds: float) -> None:

@@ -7,13 +7,19 @@ from fastapi import FastAPI
 from httpx import ASGITransport, AsyncClient
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import format_trace_id, use_span
+from opentelemetry.trace import (
+    INVALID_SPAN,
+    NonRecordingSpan,
+    SpanContext,
+    format_trace_id,
+    use_span,
+)
 
 from turnwise.models.errors import TurnwiseError
 from turnwise.service.api.middleware import Observation
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
-from turnwise.service.observe.tracing import shared_span, telemetry
+from turnwise.service.observe.tracing import shared_span, telemetry, trace_headers
 
 
 def app_of(provider: TracerProvider, *, enabled: bool) -> FastAPI:
@@ -83,6 +89,15 @@ def test_failures_are_named_by_their_type_and_quote_no_utterances(
         assert failed.status.is_ok is False
         assert (failed.attributes or {})["error.type"] == "ValueError"
         assert (failed.events, failed.status.description) == ((), None)
+
+
+def test_a_call_says_that_its_request_is_not_sampled(spans: InMemorySpanExporter) -> None:
+    unsampled = NonRecordingSpan(SpanContext(1, 1, is_remote=False))
+    with shared_span("batch", [INVALID_SPAN, unsampled]):
+        assert trace_headers()["traceparent"].endswith("-00")
+    with shared_span("batch", [INVALID_SPAN]):
+        assert trace_headers() == {}
+    assert spans.get_finished_spans() == ()
 
 
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

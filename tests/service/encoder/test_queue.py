@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import format_trace_id
+from opentelemetry.trace import INVALID_SPAN, Span, format_trace_id, use_span
 
 from tests.service.encoder.acting import acting
 from tests.waiting import PATIENCE, until
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import Relation, Role, RoleText
+from turnwise.service.encoder.batcher import EncodingRequest, TokenizedText
 from turnwise.service.encoder.queue import EncoderQueue, Priority
+from turnwise.service.encoder.runner import BatchRunner
 from turnwise.service.errors import DeadlineExceeded, Draining, EncoderFailed, Overloaded
 from turnwise.service.observe.logs import request_id
 from turnwise.service.observe.metrics import Metrics
@@ -314,41 +316,38 @@ async def test_a_failure_is_logged_with_the_ids_of_its_request(
 
 
 async def test_the_spans_of_requests_that_share_a_batch_are_linked(
-    queue: EncoderQueue,
-    stub: StubEncoder,
-    metrics: Metrics,
-    provider: TracerProvider,
-    spans: InMemorySpanExporter,
+    stub: StubEncoder, metrics: Metrics, provider: TracerProvider, spans: InMemorySpanExporter
 ) -> None:
-    async def traced(name: str) -> Float32:
-        with provider.get_tracer("test").start_as_current_span(name):
-            return await queue.encode(items(name))
+    def request(text: str, span: Span) -> EncodingRequest:
+        with use_span(span):
+            return EncodingRequest(
+                model=stub,
+                texts=items(text),
+                priority=Priority.TURN,
+                answer=asyncio.get_running_loop().create_future(),
+                vectors=np.empty((1, stub.dimension), np.float32),
+            )
 
-    held = await stub.hold(queue)
-    tasks = [asyncio.create_task(traced(name)) for name in ("a", "b", "c")]
-    tasks.append(asyncio.create_task(queue.encode(items("untraced"))))
-    await admitted(*tasks)
-    stub.open.set()
-    await asyncio.gather(held, *tasks)
-    assert stub.batches == [["held"], ["a", "b", "c", "untraced"]]
+    tracer = provider.get_tracer("test")
+    requests = [request(name, tracer.start_span(name)) for name in ("a", "b", "c")]
+    requests.append(request("untraced", INVALID_SPAN))
+    batch = [TokenizedText(each, 0, *stub.tokenize(each.texts)) for each in requests]
+    await asyncio.to_thread(BatchRunner(cast(UtteranceEncoder, stub), metrics).run, batch)
+    await asyncio.gather(*(each.answer for each in requests))
     found = spans.get_finished_spans()
-    roots = {span.context.span_id: span.name for span in found if not span.parent}
-    parts = {
-        (roots[span.parent.span_id], span.name): span
-        for span in found
-        if span.parent and span.parent.span_id in roots
-    }
-    assert set(parts) == {(name, part) for name in "abc" for part in ("queue", "tokenize", "batch")}
-    first, *others = (parts[name, "batch"] for name in "abc")
+    first, *others = (span for span in found if span.name == "batch")
+    for traced in (found[:3], (first, *others)):  # their queue spans, and their batch spans
+        parents = [span.parent and span.parent.span_id for span in traced]
+        assert parents == [each.span.get_span_context().span_id for each in requests[:3]]
     assert (first.attributes or {})["turnwise.batch.texts"] == 4
     assert [link.context.span_id for link in first.links] == [o.context.span_id for o in others]
     for other in others:
         assert [link.context.span_id for link in other.links] == [first.context.span_id]
     (family,) = metrics.stage_seconds.collect()
     of_stages = {s.labels["stage"]: s.exemplar.labels for s in family.samples if s.exemplar}
-    ids = {format_trace_id(span.context.trace_id) for span in parts.values()}
-    assert of_stages.keys() == {"queue", "tokenize", "encode"}
-    assert {labels["trace_id"] for labels in of_stages.values()} <= ids
+    trace_ids = {format_trace_id(span.context.trace_id) for span in found}
+    assert of_stages.keys() == {"queue", "encode"}
+    assert {labels["trace_id"] for labels in of_stages.values()} <= trace_ids
 
 
 async def test_a_failed_request_is_not_encoded_any_further(

@@ -104,9 +104,6 @@ class Parts:
             "ping": True,
         }  # fmt: skip
 
-    async def store_answers(self) -> bool | None:
-        return None
-
     def check(self) -> None:
         """Raise what the queue would refuse a turn with."""
         if error := self.outcomes.get("check"):
@@ -166,8 +163,8 @@ def make_app(parts: Parts, **settings: Any) -> FastAPI:
         admission=Admission(values, metrics),
         keys=ApiKeys(values, metrics),
         encoder=ENCODER,
-        turns=stub, sessions=stub, ranking=stub, planning=stub, pools=stub, queues=(stub,),
-        ping=stub.ping,
+        turns=stub, sessions=stub, ranking=stub, planning=stub, pools=stub, followed_pools=stub,
+        queues=(stub,), ping=stub.ping,
     )  # fmt: skip
     return app
 

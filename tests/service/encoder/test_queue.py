@@ -331,7 +331,9 @@ async def test_the_spans_of_requests_that_share_a_batch_are_linked(
     tracer = provider.get_tracer("test")
     requests = [request(name, tracer.start_span(name)) for name in ("a", "b", "c")]
     requests.append(request("untraced", INVALID_SPAN))
-    batch = [TokenizedText(each, 0, *stub.tokenize(each.texts)) for each in requests]
+    names = ("a", "b", "c", "untraced")
+    tokens = stub.tokenize(items(*names))
+    batch = [TokenizedText(each, 0, ids) for each, ids in zip(requests, tokens, strict=True)]
     await asyncio.to_thread(BatchRunner(cast(UtteranceEncoder, stub), metrics).run, batch)
     await asyncio.gather(*(each.answer for each in requests))
     found = spans.get_finished_spans()

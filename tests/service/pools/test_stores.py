@@ -32,7 +32,7 @@ from turnwise.service.errors import (
 )
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate, Filter, read_snapshot, remote, write_snapshot
-from turnwise.service.pools.stores import CandidateStore, connect_store
+from turnwise.service.pools.stores import CandidateStore, StoreProbe, connect_store
 from turnwise.service.pools.stores.qdrant import Qdrant
 from turnwise.service.state.redis import Redis
 from turnwise.service.wire.fields import StoreName
@@ -392,7 +392,7 @@ async def test_a_pool_moves_while_it_is_edited(
     two = await start_with()
     assert (await two.find()).store == "local"
     held = two.view()
-    store = cast(CandidateStore, one.pools._store)
+    store = cast(CandidateStore, one.followed._store)
     create = store.create
 
     async def edit_meanwhile(*args: Any) -> None:  # noqa: ANN401
@@ -458,7 +458,7 @@ async def test_doctor_finds_what_an_engine_has_lost(
     start_with: StartWith, engine: StoreName, redis: Redis
 ) -> None:
     replica = await with_pool(start_with, engine, "One.", "Two.")
-    store = cast(CandidateStore, replica.pools._store)
+    store = cast(CandidateStore, replica.followed._store)
     (good,) = await examine_pools(redis, "tiny", pairwise=False, engine=store)
     assert (good.grade, "2 candidates" in good.found) == ("ok", True)
     collection = replica.view().collection.name
@@ -489,7 +489,7 @@ async def test_an_engine_that_does_not_answer_is_unavailable_and_comes_back(
         ):
             with pytest.raises(StoreUnavailable, match="milvus"):
                 await attempt
-        assert await replica.pools.store_answers() is False
+        assert not await StoreProbe(cast(CandidateStore, replica.followed._store))()
     monkeypatch.undo()
     assert await searched(replica, query, 1)
     assert (await replica.upsert("Two.")).size == 2

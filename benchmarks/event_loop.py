@@ -26,7 +26,8 @@ from benchmarks.record import Rows, arguments, percentile, run
 from turnwise.models.arrays import Float32
 from turnwise.service.api.uploads import read_candidates
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools import PoolKey, Pools, upkeep
+from turnwise.service.pools import FollowedPools, PoolKey, Pools, upkeep
+from turnwise.service.pools.memory import Memory
 from turnwise.service.settings import Limits
 from turnwise.service.state.private_redis import PrivateRedis
 from turnwise.service.state.redis import connect
@@ -76,7 +77,7 @@ class MadeVectors:
 
 
 async def measure_size(size: int, seconds: float, rows: Rows) -> None:
-    async with running() as (pools, encoder):
+    async with running() as (pools, followed, encoder):
 
         async def timed(phase: str, work: Awaitable[Any]) -> None:
             watching = asyncio.create_task(pauses())
@@ -96,10 +97,10 @@ async def measure_size(size: int, seconds: float, rows: Rows) -> None:
 
         await timed("idle", asyncio.sleep(seconds))
         await pools.create("n", "p", PoolRequest())
-        await timed("add", add(pools, size))
-        pool = pools._pool(PoolKey("n", "p"))
-        workers = pools._workers
-        await timed("index", upkeep.build_index(pool, workers, pools._files))
+        await timed("add", add(pools, size, followed.memory))
+        pool: Any = followed.here(PoolKey("n", "p"))
+        workers = followed._workers
+        await timed("index", upkeep.build_index(pool, workers, followed.files))
         await timed("search", search(pools, encoder, seconds))
         await pools.upsert("n", "p", [pool.contents.candidates()[0]])
         await pools.remove("n", "p", pool.contents.candidates()[0].id)
@@ -107,7 +108,7 @@ async def measure_size(size: int, seconds: float, rows: Rows) -> None:
 
 
 @asynccontextmanager
-async def running() -> AsyncIterator[tuple[Pools, MadeVectors]]:
+async def running() -> AsyncIterator[tuple[Pools, FollowedPools, MadeVectors]]:
     """Run pools that are folded and indexed only when the benchmark says so."""
     upkeep._TAIL_SECONDS = 0.0
     upkeep.log_is_long = lambda _: True
@@ -116,18 +117,19 @@ async def running() -> AsyncIterator[tuple[Pools, MadeVectors]]:
         private = await stack.enter_async_context(PrivateRedis(folder / "redis"))
         redis = await stack.enter_async_context(connect(private.url, cluster=False, timeout=60.0))
         encoder = MadeVectors()
-        pools = Pools(
+        metrics = Metrics()
+        followed = FollowedPools(
             redis,
             {"default": encoder},
-            Metrics(),
+            metrics,
             exact_limit=1 << 40,
             search_threads=1,
             max_pool_size=1 << 40,
             index_folder=folder / "indexes",
         )
-        await pools.start()
-        stack.push_async_callback(pools.close)
-        yield pools, encoder
+        await followed.start()
+        stack.push_async_callback(followed.close)
+        yield Pools(followed, metrics), followed, encoder
 
 
 async def pauses() -> list[float]:
@@ -142,7 +144,7 @@ async def pauses() -> list[float]:
         found.append(time.perf_counter() - begin - TICK)
 
 
-async def add(pools: Pools, size: int) -> None:
+async def add(pools: Pools, size: int, memory: Memory) -> None:
     """Upload candidates as a client would."""
     headers = [(b"content-type", NDJSON.encode())]
     bodies = lines(size)
@@ -152,7 +154,7 @@ async def add(pools: Pools, size: int) -> None:
         return {"type": "http.request", "body": body, "more_body": bool(body)}
 
     request = Request({"type": "http", "headers": headers}, receive)
-    await pools.upsert("n", "p", await read_candidates(request, Limits(), pools.memory))
+    await pools.upsert("n", "p", await read_candidates(request, Limits(), memory))
 
 
 def lines(size: int) -> Iterator[bytes]:

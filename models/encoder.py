@@ -146,6 +146,11 @@ class UtteranceEncoder:
         return self._forward.runtime
 
     @property
+    def threads(self) -> int | None:
+        """Threads that compute a batch on a CPU; None on a GPU."""
+        return self._forward.threads if self.device == "cpu" else None
+
+    @property
     def device(self) -> str:
         """The type of the device: "cpu", "cuda"."""
         return self.model.device.type
@@ -265,6 +270,7 @@ class TorchForward:
         """Wrap a model; `precision` is that of the transformer's arithmetic."""
         self._model, self._dtype = model, getattr(torch, precision)
         self.runtime = f"torch {precision} on {model.device}"
+        self.threads = torch.get_num_threads()
 
     def __call__(self, tokens: list[list[int]]) -> Float32:
         """Return (n, d) unit rows of n texts in word pieces, n ≥ 1."""

@@ -42,6 +42,7 @@ class OnnxForward:
         # Threads that spin between operators save a fifth of the time for one or two texts, the
         # [B1] and [B2] of one turn; they must stop after the last operator, to leave the cores to
         # the rest of the service. With more texts the service is busy and needs the cores itself.
+        self.threads = threads = threads or usable_cores()
         self._many = _session(folder, threads, "session.intra_op.allow_spinning", "0")
         self._few = (
             _session(folder, threads, "session.force_spinning_stop", "1") if spin else self._many
@@ -77,12 +78,10 @@ def _padded(rows: Tokens, pad: int) -> NDArray[np.int64]:
     return padded
 
 
-def _session(
-    folder: Path, threads: int | None, option: str, value: str
-) -> onnxruntime.InferenceSession:
+def _session(folder: Path, threads: int, option: str, value: str) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _ERRORS_ONLY
-    options.intra_op_num_threads = threads or usable_cores()
+    options.intra_op_num_threads = threads
     options.add_session_config_entry(option, value)
     providers = ["CPUExecutionProvider"]
     return onnxruntime.InferenceSession(folder / FILE, options, providers=providers)

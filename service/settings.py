@@ -90,6 +90,11 @@ class Limits(BaseSettings):
     """Bytes of a namespace's candidates in memory, vectors included; by default any number."""
 
 
+def excess(count: int, most: int, unit: str) -> str:
+    """Return what is wrong with something that exceeds a limit, in one wording for all of them."""
+    return f"{count} {unit} are more than the limit of {most}"
+
+
 class Settings(Limits):
     """All settings. The service does not start if their values are unsafe together."""
 

@@ -11,16 +11,19 @@ from typing import Any
 
 import pytest
 import yaml
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from prometheus_client.metrics_core import Metric
 
 from turnwise.service.observe.metrics import Metrics
+from turnwise.service.observe.tracing import exemplar
 from turnwise.service.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 COMPOSE = ROOT / "docker-compose.yml"
 DASHBOARD = ROOT / "docker" / "grafana" / "dashboards" / "turnwise.json"
+DATASOURCE = ROOT / "docker/grafana/provisioning/datasources/prometheus.yml"
 RULES = ROOT / "k8s" / "chart" / "rules.yml"
 BASE = ROOT / "k8s" / "base"
 MONITORING = ROOT / "k8s" / "components" / "monitoring"
@@ -106,6 +109,22 @@ def expressions() -> Iterator[tuple[str, str]]:
         yield "adapter", rule["seriesQuery"]
         filled = rule["metricsQuery"].replace("<<.Series>>", rule["seriesQuery"].split("{")[0])
         yield "adapter", filled.replace(", <<.LabelMatchers>>", "").replace("<<.GroupBy>>", "pod")
+
+
+def test_the_dashboard_leads_from_a_slow_bucket_to_its_trace() -> None:
+    targets = [
+        target["expr"]
+        for panel in json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
+        for target in panel.get("targets", [])
+        if target.get("exemplar")
+    ]
+    found = {name for target in targets for name in re.findall(r"turnwise_\w+", target)}
+    assert found == {f"turnwise_{of}_seconds_bucket" for of in ("request", "stage", "store")}
+    (source,) = load(DATASOURCE)["datasources"]
+    (destination,) = source["jsonData"]["exemplarTraceIdDestinations"]
+    span = NonRecordingSpan(SpanContext(1, 1, is_remote=False, trace_flags=TraceFlags(1)))
+    assert [*(exemplar(span) or ())] == [destination["name"]]
+    assert "--enable-feature=exemplar-storage" in compose("prometheus")["command"]
 
 
 @pytest.mark.parametrize("path", YAML, ids=relative)

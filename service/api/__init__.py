@@ -12,6 +12,7 @@ from starlette.middleware import Middleware
 from turnwise.service.api import console, ops, plan, pools, rank, rerank, sessions
 from turnwise.service.api.docs import DESCRIPTION, TAGS, add_docs
 from turnwise.service.api.middleware import (
+    PROBES,
     BodyLimit,
     Cancellation,
     HostNames,
@@ -53,7 +54,10 @@ def create_api(
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
-        telemetry=telemetry(enabled=settings.tracing),
+        telemetry={
+            **telemetry(enabled=settings.tracing),
+            "exclude": lambda scope: scope["path"] in PROBES,
+        },
         middleware=[
             Middleware(RequestIds),
             Middleware(Observation, metrics=metrics),

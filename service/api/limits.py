@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sized
 from pydantic import BaseModel
 
 from turnwise.service.errors import InvalidRequest
-from turnwise.service.settings import Limits
+from turnwise.service.settings import Limits, excess
 from turnwise.service.wire.problems import FieldError, Loc
 
 ITEMS = {
@@ -20,8 +20,10 @@ ITEMS = {
 }
 NUMBERS = {"top_k": "max_top_k", "top": "max_top_k", "last_rows": "max_turns"}
 _CHECKED = {"text", *ITEMS, *NUMBERS}
-_VALUES_AN_ITEM = 4
-"""An item is an object of three fields at most."""
+_VALUES = 21_000
+"""Values of a body beside those of a context: more than a request within the other limits has."""
+_VALUES_A_TURN = 4
+"""The same for each turn of a context, an object of two fields. Its length is a setting."""
 
 
 def check_limits(limits: Limits, request: BaseModel) -> None:
@@ -46,11 +48,11 @@ def check_counts(limits: Limits, body: object) -> None:
     """
     if not isinstance(body, dict):
         return
-    left = _VALUES_AN_ITEM * sum(getattr(limits, most) for most in ITEMS.values())
+    left = _VALUES + _VALUES_A_TURN * limits.max_turns
     for name, value in body.items():
         most = getattr(limits, ITEMS[name]) if name in ITEMS else left
         if isinstance(value, list) and len(value) > most:
-            raise InvalidRequest.field(_excess(len(value), most, "items"), name)
+            raise InvalidRequest.field(excess(len(value), most, "items"), name)
         left = _left_after(value, left)
         if left < 0:
             raise InvalidRequest.field("has more values than a request may have", name)
@@ -90,8 +92,4 @@ def _violations(limits: Limits, name: str, value: object, loc: Loc) -> Iterator[
 
 def _too_long(value: Sized, most: int, unit: str, loc: Loc) -> Iterator[FieldError]:
     if len(value) > most:
-        yield FieldError(loc, _excess(len(value), most, unit))
-
-
-def _excess(count: int, most: int, unit: str) -> str:
-    return f"{count} {unit} are more than the limit of {most}"
+        yield FieldError(loc, excess(len(value), most, unit))

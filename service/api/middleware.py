@@ -32,6 +32,7 @@ from turnwise.service.errors import (
 )
 from turnwise.service.observe.logs import request_id
 from turnwise.service.observe.metrics import Metrics, Rejected
+from turnwise.service.observe.tracing import exemplar
 from turnwise.service.settings import Limits
 from turnwise.service.wire.problems import FieldError
 
@@ -40,9 +41,10 @@ OTHER = "other"
 BODY_SECONDS = 20.0
 """Seconds that a body may take, plus one for each `BODY_RATE` bytes."""
 BODY_RATE = 16_384
+PROBES = {"/livez", "/readyz", "/metrics"}
+"""Paths that machines request all the time: traces leave them out, and logs above `debug`."""
 
 _METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"}
-_PROBES = {"/livez", "/readyz", "/metrics"}
 _UPLOAD = re.compile("/pools/[^/]+/candidates")
 _REJECTED: dict[int, Rejected] = {
     Unauthenticated.status: "unauthenticated",
@@ -137,13 +139,13 @@ class Observation(_HttpMiddleware):
         route = getattr(scope.get("route"), "path_format", OTHER)
         method = scope["method"] if scope["method"] in _METHODS else OTHER
         self._metrics.requests.labels(method, route, status).inc()
-        self._metrics.request_seconds.labels(method, route).observe(seconds)
+        self._metrics.request_seconds.labels(method, route).observe(seconds, exemplar())
         if status in _REJECTED:
             self._metrics.rejected_requests.labels(_REJECTED[status]).inc()
         audit(scope, status)
         ms = round(seconds * 1e3, 2)
         _access.log(
-            logging.DEBUG if route in _PROBES else logging.INFO,
+            logging.DEBUG if route in PROBES else logging.INFO,
             "%s %s %d %s ms", method, route, status, ms,
             extra={"method": method, "route": route, "status": status, "ms": ms},
         )  # fmt: skip

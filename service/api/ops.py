@@ -6,7 +6,8 @@ from importlib.metadata import version as installed_version
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import choose_encoder
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from turnwise.service.api.bodies import answer
@@ -77,15 +78,23 @@ async def readyz(services: ServicesDep) -> Response:
 
 
 @router.get(
-    "/metrics", operation_id="metrics", summary="Metrics for Prometheus",
+    "/metrics",
+    operation_id="metrics",
+    summary="Metrics for Prometheus",
     response_class=PlainTextResponse,
-)  # fmt: skip
-async def metrics(services: ServicesDep) -> Response:
-    """Every series exists from the start. Each scrape runs the checks behind `turnwise_ready`."""
+    responses={200: {"content": {"application/openmetrics-text": {"schema": {"type": "string"}}}}},
+)
+async def metrics(request: Request, services: ServicesDep) -> Response:
+    """Every series exists from the start. Each scrape runs the checks behind `turnwise_ready`.
+
+    A request whose `Accept` names `application/openmetrics-text` gets OpenMetrics, in which buckets
+    of traced requests have exemplars; others get the text format of Prometheus.
+    """
     await _checks(services)
     services.metrics.event_loop_tasks.set(len(asyncio.all_tasks()))
-    text = generate_latest(services.metrics.registry)
-    return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    text = encode(services.metrics.registry)
+    return Response(text, headers={"Content-Type": content_type, "Vary": "Accept"})
 
 
 @router.get(
@@ -110,6 +119,8 @@ def _facts(encoder: "Encoder") -> ModelFacts:
         dimension=encoder.dimension,
         aggregation=encoder.aggregation.name,
         runtime=encoder.runtime,
+        device=encoder.device,
+        threads=encoder.threads,
     )
 
 

@@ -13,7 +13,7 @@ from turnwise.service.settings import Settings
 if TYPE_CHECKING:  # what answers `/livez` and checks keys should not load these
     from turnwise.service.encoder.model import Encoder
     from turnwise.service.encoder.queue import EncoderQueue
-    from turnwise.service.pools import Pools
+    from turnwise.service.pools import FollowedPools, Pools
     from turnwise.service.selection.plan import Planning
     from turnwise.service.selection.rank import Ranking
     from turnwise.service.selection.sessions import Sessions
@@ -60,12 +60,15 @@ class Services(EncoderServices):
     ranking: "Ranking"
     planning: "Planning"
     pools: "Pools"
+    followed_pools: "FollowedPools"
     ping: Callable[[], Awaitable[bool]]
     """Returns whether Redis accepts writes."""
+    store_answers: Callable[[], Awaitable[bool]] | None = None
+    """Returns whether the candidate store answers; None without one."""
 
     async def checks(self) -> dict[str, bool]:
         """Return the checks of `/readyz`, and whether each passes."""
-        own = {"pools": self.pools.ready, "redis": await self.ping()}
-        if (answers := await self.pools.store_answers()) is not None:
-            own["store"] = answers
+        own = {"pools": self.followed_pools.ready, "redis": await self.ping()}
+        if self.store_answers:
+            own["store"] = await self.store_answers()
         return own | await EncoderServices.checks(self)

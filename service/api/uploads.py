@@ -23,7 +23,7 @@ from turnwise.service.errors import (
 )
 from turnwise.service.pools import Candidate
 from turnwise.service.pools.memory import Memory
-from turnwise.service.settings import Limits
+from turnwise.service.settings import Limits, excess
 from turnwise.service.wire.pools import NDJSON, Edited, UploadedCandidate, UploadStep
 from turnwise.service.wire.problems import FieldError, Loc, Problem
 
@@ -165,7 +165,7 @@ class _Upload:
             return
         most = self.limits.max_metadata_bytes
         if size > most:
-            self._fail(FieldError(loc, f"{size} bytes are more than the limit of {most}"))
+            self._fail(FieldError(loc, excess(size, most, "bytes")))
 
     def _fail(self, *errors: FieldError) -> None:
         self._errors.extend(errors)

@@ -19,7 +19,7 @@ from turnwise.service.encoder.model import REMOTE, Encoder
 from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.encoder.remote import RemoteEncoder
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools import PoolEncoder, Pools, RunningQueries
+from turnwise.service.pools import FollowedPools, PoolEncoder, Pools, RunningQueries
 from turnwise.service.pools.stores import CandidateStore, connect_store
 from turnwise.service.selection.pairwise import Pairwise
 from turnwise.service.settings import Settings, SettingsError
@@ -49,7 +49,7 @@ _LAST_BATCH = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The running parts. The pools do not follow Redis before `pools.start()`."""
+    """The running parts. The pools do not follow Redis before `followed_pools.start()`."""
 
     redis: Redis
     """The connections of sessions."""
@@ -59,6 +59,7 @@ class Parts:
     queues: tuple[EncoderQueue, ...]
     """The queue of the encoder, and that of the pairwise model if there is one."""
     cached: CachedEncoder
+    followed_pools: FollowedPools
     pools: Pools
     pairwise: Pairwise | None
     store: CandidateStore | None
@@ -88,20 +89,22 @@ async def running_parts(
         store = connect_store(settings.store_url, metrics) if settings.store_url else None
         if store:
             stack.push_async_callback(store.close)
-        pools = Pools(
+        followed = FollowedPools(
             redis_of_pools,
             encoders,
             metrics,
             exact_limit=settings.exact_limit,
             search_threads=settings.search_threads,
             max_pool_size=settings.max_pool_size,
-            max_pools=settings.max_pools,
             max_pools_bytes=settings.max_pools_bytes,
             index_folder=settings.data_dir / "indexes",
             store=store,
         )
-        stack.push_async_callback(pools.close)
-        yield Parts(redis, redis_of_pools, encoder, tuple(queues), cached, pools, pairwise, store)
+        stack.push_async_callback(followed.close)
+        pools = Pools(followed, metrics, max_pools=settings.max_pools)
+        yield Parts(
+            redis, redis_of_pools, encoder, tuple(queues), cached, followed, pools, pairwise, store
+        )  # fmt: skip
 
 
 async def start_queue(

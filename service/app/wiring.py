@@ -20,6 +20,7 @@ from turnwise.service.errors import PoolNotFound, PoolNotReady
 from turnwise.service.journal import Journal, load_hook
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import PoolKey, Pools, read_candidates
+from turnwise.service.pools.stores import StoreProbe
 from turnwise.service.selection.confidence import Confidence
 from turnwise.service.selection.context import Contexts
 from turnwise.service.selection.plan import Planning
@@ -71,7 +72,7 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
             url = private.url
             _log.info("private Redis started, its data are in %s", settings.redis_folder)
         parts = await stack.enter_async_context(running_parts(settings, url, metrics))
-        await parts.pools.start([PoolKey(NAMESPACE, DEFAULT_POOL)])
+        await parts.followed_pools.start([PoolKey(NAMESPACE, DEFAULT_POOL)])
         reranking = Reranking(
             await asyncio.to_thread(_load_reranker, settings),
             parts.queues[0],
@@ -84,7 +85,7 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
         stack.push_async_callback(services.turns.close)
         if settings.default_pool:
             fill = partial(_fill_default_pool, parts.pools, settings.default_pool)
-            await parts.pools.keep_filled(fill)
+            await parts.followed_pools.keep_filled(fill)
         following = asyncio.create_task(keys.follow())
         stack.callback(following.cancel)
         yield services
@@ -181,6 +182,8 @@ def _services(
             timeout=timeout,
         ),
         planning=Planning(contexts, encoder, metrics),
+        followed_pools=parts.followed_pools,
+        store_answers=StoreProbe(parts.store) if parts.store else None,
         ping=Probe((parts.redis, parts.redis_of_pools), metrics, settings.redis_cluster),
     )
 

@@ -1,4 +1,4 @@
-"""Progress bars on a terminal, for training and for uploads."""
+"""Progress bars on a terminal, for training, evaluations and uploads."""
 
 from typing import TYPE_CHECKING, Self
 
@@ -9,7 +9,20 @@ if TYPE_CHECKING:
     from turnwise.models.training.trainer import Progress
 
 
-class TrainingProgress:
+class _Shown:
+    """A bar that is on the terminal until the end of a `with` block."""
+
+    _bar: Bar
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+
+class TrainingProgress(_Shown):
     """Shows each step that training reports, as a bar; validations stay as lines."""
 
     def __init__(self) -> None:
@@ -20,13 +33,6 @@ class TrainingProgress:
             TextColumn("{task.fields[shown]}"),
         )
         self._task = self._bar.add_task("training", total=None, shown="reading the corpora")
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
 
     def __call__(self, progress: "Progress") -> None:
         """Show the progress of training."""
@@ -47,22 +53,40 @@ class TrainingProgress:
             )
 
 
-class UploadProgress:
+class UploadProgress(_Shown):
     """Shows how many candidates are encoded, or loaded, as a bar."""
 
     def __init__(self, doing: str = "encoding") -> None:
         self._bar = Bar(TextColumn(doing), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self._task = self._bar.add_task(doing, total=None)
 
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *raised: object) -> None:
         # Hide the bar if there was nothing to do.
         self._bar.update(self._task, visible=self._bar.tasks[0].total is not None)
-        self._bar.stop()
+        super().__exit__(*raised)
 
     def __call__(self, encoded: int, total: int) -> None:
         """Show how many candidates are encoded."""
         self._bar.update(self._task, completed=encoded, total=total)
+
+
+class SystemProgress(_Shown):
+    """Shows how many examples a system of an evaluation has done, as a bar."""
+
+    def __init__(self) -> None:
+        self._bar = Bar(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            transient=True,
+        )
+        self._task = self._bar.add_task("loading", total=None)
+        self._system = ""
+
+    def __call__(self, system: str, done: int, total: int) -> None:
+        """Show how many examples a system has done, of the total."""
+        if system != self._system:
+            self._system = system
+            self._bar.reset(self._task, total=total, description=system)
+        self._bar.update(self._task, completed=done)

@@ -5,15 +5,18 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence, Sized
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
+from opentelemetry.trace import Span, get_current_span
+
 from turnwise.models.arrays import Float32
 from turnwise.models.roles import RoleText
 from turnwise.service.encoder.model import Model
-from turnwise.service.observe.logs import namespace, request_id
+from turnwise.service.observe.logs import namespace
 from turnwise.service.observe.metrics import Lane, Metrics
 
 if TYPE_CHECKING:
@@ -70,8 +73,10 @@ class EncodingRequest:
     queued_at: float = field(default_factory=time.monotonic)
     namespace: str = field(default_factory=lambda: namespace.get(""))
     """The namespace that the texts are encoded for."""
-    request_id: str | None = field(default_factory=lambda: request_id.get(None))
-    """Id of the HTTP request, for log lines of other threads."""
+    context: Context = field(default_factory=copy_context)
+    """That of the HTTP request, for log lines of other threads."""
+    span: Span = field(default_factory=get_current_span)
+    """That of the HTTP request, for spans of other threads."""
     encoded: int = 0
     failed: bool = False
 

@@ -44,6 +44,10 @@ class Encoder(Model, Protocol):
         """The type of the device ("cpu", "cuda"), or `REMOTE`."""
 
     @property
+    def threads(self) -> int | None:
+        """Threads that compute a batch on a CPU; None on other devices."""
+
+    @property
     def runtime(self) -> str:
         """Library, arithmetic and device that run the model."""
 

@@ -32,6 +32,7 @@ from turnwise.service.encoder.runner import BatchRunner, fail, settle
 from turnwise.service.errors import DeadlineExceeded, Draining, EncoderUnavailable, Overloaded
 from turnwise.service.observe.logs import namespace
 from turnwise.service.observe.metrics import Metrics
+from turnwise.service.observe.tracing import shared_span
 
 if TYPE_CHECKING:
     from turnwise.models.rerankers.cross_encoder import Pair
@@ -308,7 +309,11 @@ class EncoderQueue:
 
     def _tokenize(self, part: TextSlice) -> None:
         try:
-            with self._tokenizer_lock, self._metrics.stage("tokenize"):
+            with (
+                self._tokenizer_lock,
+                shared_span("tokenize", [part.request.span]),
+                self._metrics.stage("tokenize"),
+            ):
                 tokens = part.request.model.tokenize(part.texts)
         except Exception as error:
             fail(part.request, error)

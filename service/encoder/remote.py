@@ -18,6 +18,7 @@ from turnwise.models.roles import RoleText
 from turnwise.service.encoder.model import REMOTE
 from turnwise.service.errors import EncoderUnavailable
 from turnwise.service.observe.metrics import Metrics
+from turnwise.service.observe.tracing import span, trace_headers
 from turnwise.service.wire.embeddings import MOST_CHARACTERS
 
 _PAUSES = (0.05, 0.2)
@@ -57,6 +58,7 @@ class RemoteEncoder(StatedEncoder):
     """
 
     device = REMOTE
+    threads = None
     runtime = "embeddings over HTTP"
 
     def __init__(
@@ -144,7 +146,7 @@ class RemoteEncoder(StatedEncoder):
             left = end - time.monotonic()
             limits = httpx.Timeout(left, connect=min(left, _CONNECT_SECONDS))
             try:
-                response = self._http.post(self._url, json=body, timeout=limits)
+                response = self._post(body, limits)
             except httpx.TransportError as error:
                 failure = str(error) or type(error).__name__
             else:
@@ -156,6 +158,13 @@ class RemoteEncoder(StatedEncoder):
                 raise EncoderUnavailable(f"the remote encoder is away: {failure}")
             self._metrics.encoder_calls.labels("retried").inc()
             time.sleep(pause)
+
+    def _post(self, body: dict[str, Any], limits: httpx.Timeout) -> httpx.Response:
+        with span("POST /v1/embeddings", calls="encoder") as call:
+            headers = trace_headers()
+            response = self._http.post(self._url, json=body, timeout=limits, headers=headers)
+            call.set_attribute("http.response.status_code", response.status_code)
+        return response
 
     def _vectors(self, response: httpx.Response, count: int) -> Float32:
         """Return the (count, d) unit rows of an answer."""

@@ -14,6 +14,7 @@ from turnwise.service.encoder.batcher import Batch, EncodingRequest, Priority
 from turnwise.service.encoder.model import Model
 from turnwise.service.errors import EncoderFailed, EncoderUnavailable, ServiceError
 from turnwise.service.observe.metrics import ANY_ROLE, Metrics
+from turnwise.service.observe.tracing import exemplar, past_span, shared_span
 
 _FAILURES = 3
 _PROBE = RoleText("Hello", Role.AFTER)
@@ -53,12 +54,16 @@ class BatchRunner:
         """Encode a batch, and answer the requests that it completes or fails."""
         now = time.monotonic()
         for text in batch:  # other lanes may wait for seconds and would hide the turns
-            if text.request.priority.lane == "critical":
-                self._metrics.stage_seconds.labels("queue").observe(now - text.request.queued_at)
+            if (request := text.request).priority.lane == "critical":
+                seconds = now - request.queued_at
+                self._metrics.stage_seconds.labels("queue").observe(seconds, exemplar(request.span))
+        for request in _requests(batch):
+            if not request.encoded:  # its first batch
+                past_span("queue", request.span, now - request.queued_at)
         try:
             self._encode(batch)
         except EncoderUnavailable as error:  # no fault of a text: each alone would fail as well
-            for request in {text.request for text in batch}:
+            for request in _requests(batch):
                 fail(request, error)
         except Exception as error:
             if len(batch) == 1:
@@ -76,7 +81,14 @@ class BatchRunner:
                     fail(text.request, error)
 
     def _encode(self, batch: Batch) -> None:
-        rows = self._forward(batch[0].request.model, [text.tokens for text in batch])
+        request, tokens = batch[0].request, [text.tokens for text in batch]
+        attributes = {
+            "turnwise.lane": request.priority.lane,
+            "turnwise.batch.texts": len(tokens),
+            "turnwise.batch.tokens": _padded(tokens),
+        }
+        with shared_span("batch", [each.span for each in _requests(batch)], attributes):
+            rows = self._forward(request.model, tokens)
         for text, row in zip(batch, rows, strict=True):
             request = text.request
             request.vectors[text.place] = row
@@ -105,26 +117,25 @@ class BatchRunner:
             raise
         self._failures = 0
         self._metrics.batch_texts.observe(len(tokens))
-        self._metrics.batch_tokens.observe(len(tokens) * max(map(len, tokens)))
+        self._metrics.batch_tokens.observe(_padded(tokens))
         return vectors
 
 
 def fail(request: EncodingRequest, error: Exception) -> None:
     """Log an error, and answer the request with it."""
     request.failed = True
+    # A copy, because the other thread may have entered the context.
+    settle(request, request.context.copy().run(_logged, request, error))
+
+
+def _logged(request: EncodingRequest, error: Exception) -> ServiceError:
+    """Log an error; return the one that answers the request."""
     if isinstance(error, EncoderUnavailable):
-        _log.warning(
-            "the remote encoder failed: %s", error, extra={"request_id": request.request_id}
-        )
-        settle(request, error)
-        return
+        _log.warning("the remote encoder failed: %s", error)
+        return error
     reranks = request.priority is Priority.RERANK
-    _log.error(
-        "the encoder failed" if not reranks else "the re-ranker failed",
-        exc_info=error,
-        extra={"request_id": request.request_id},
-    )
-    settle(request, EncoderFailed("the model failed on a text of this request"))
+    _log.error("the re-ranker failed" if reranks else "the encoder failed", exc_info=error)
+    return EncoderFailed("the model failed on a text of this request")
 
 
 def settle(request: EncodingRequest, result: Float32 | ServiceError) -> None:
@@ -141,6 +152,16 @@ def settle(request: EncodingRequest, result: Float32 | ServiceError) -> None:
 
     with suppress(RuntimeError):  # the loop is closed
         answer.get_loop().call_soon_threadsafe(answer_it)
+
+
+def _requests(batch: Batch) -> list[EncodingRequest]:
+    """Return the requests whose texts a batch has, that of its oldest text first."""
+    return list(dict.fromkeys(text.request for text in batch))
+
+
+def _padded(tokens: list[Sized]) -> int:
+    """Return the number of tokens of a batch, padding included."""
+    return len(tokens) * max(map(len, tokens))
 
 
 def _checked(vectors: Float32, shape: tuple[int, int]) -> Float32:

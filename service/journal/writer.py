@@ -9,6 +9,7 @@ import os
 import re
 import socket
 from contextlib import suppress
+from contextvars import Context, copy_context
 from datetime import UTC, datetime
 from pathlib import Path
 from queue import Empty, Full, Queue
@@ -49,14 +50,14 @@ class Journal:
             raise SettingsError(f"TURNWISE_JOURNAL '{folder}' is not a writable folder")
         self._files, self._metrics, self._redact = _Files(folder), metrics, redact
         self._failing = False
-        self._queue: Queue[Line | None] = Queue(_QUEUED)
+        self._queue: Queue[tuple[Context, Line] | None] = Queue(_QUEUED)
         self._thread = Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
     def write(self, line: Line) -> None:
         """Let a line be written; return at once."""
         try:
-            self._queue.put_nowait(line)
+            self._queue.put_nowait((copy_context(), line))  # for the ids in log lines
         except Full:
             self._lost("queue_full")
 
@@ -69,20 +70,21 @@ class Journal:
     def _run(self) -> None:
         while True:
             try:
-                line = self._queue.get(timeout=self._files.seconds_left)
+                item = self._queue.get(timeout=self._files.seconds_left)
             except Empty:
                 self._files.close()
                 continue
-            if line is None:
+            if item is None:
                 self._files.close()
                 return
-            self._write(line)
+            context, line = item
+            context.run(self._write, line)
 
     def _write(self, line: Line) -> None:
         try:
             data = dump(redacted(line, self._redact) if self._redact else line)
         except Exception as error:  # whatever a hook raises costs its line
-            _log.error("the redaction hook failed, a line of the journal is lost: %r", error)
+            _log.error("the redaction hook failed, a line of the journal is lost", exc_info=error)
             self._lost("not_redacted")
             return
         try:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from traceback import format_tb
 from typing import TextIO
 
-from opentelemetry import trace
+from turnwise.service.observe.tracing import trace_id
 
 request_id: ContextVar[str] = ContextVar("request_id")
 """Id of the HTTP request in this context, for its log lines."""
@@ -71,19 +71,13 @@ class JsonFormatter(_Formatter):
             "logger": record.name,
             "message": record.getMessage(),
             "request_id": request_id.get(None),
-            "trace_id": _trace_id(),
+            "trace_id": trace_id(),
             "namespace": namespace.get(None),
             **extras,
             "exception": self._failure(record),
         }
         fields = {name: value for name, value in event.items() if value is not None}
         return json.dumps(fields, default=str, ensure_ascii=False)
-
-
-def _trace_id() -> str | None:
-    """Return the id of the trace that this context belongs to, as trace viewers write it."""
-    context = trace.get_current_span().get_span_context()
-    return trace.format_trace_id(context.trace_id) if context.is_valid else None
 
 
 class PlainFormatter(_Formatter):

@@ -10,6 +10,7 @@ from typing import Literal, get_args
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 from turnwise.models.roles import Role
+from turnwise.service.observe.tracing import exemplar
 
 Stage = Literal[
     "queue", "tokenize", "encode", "session_read", "session_write", "search", "rerank", "plan"
@@ -203,7 +204,7 @@ class Metrics:
         try:
             yield
         finally:
-            self.stage_seconds.labels(stage).observe(perf_counter() - begin)
+            self.stage_seconds.labels(stage).observe(perf_counter() - begin, exemplar())
 
     def _create_series(self) -> None:
         for metric, values in (

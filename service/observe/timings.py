@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from time import perf_counter
 
 from turnwise.service.observe.metrics import Metrics, Stage
-from turnwise.service.observe.tracing import span
+from turnwise.service.observe.tracing import exemplar, span
 
 
 class Timings:
@@ -27,7 +27,7 @@ class Timings:
             seconds = perf_counter() - begin
             self._milliseconds[name] += seconds * 1e3
             if metric:
-                self._metrics.stage_seconds.labels(metric).observe(seconds)
+                self._metrics.stage_seconds.labels(metric).observe(seconds, exemplar())
 
     def milliseconds(self) -> dict[str, float]:
         """Return the milliseconds of each stage so far, and `total` since the beginning."""

@@ -1,7 +1,8 @@
 """Candidate pools: in the memory of each replica, or in a candidate store beside them.
 
-- `registry` (`Pools`): all pools of a replica; `pool` (`Pool`): what it does with one of them;
-  `view` (`PoolView`): one version of it, as a request searches it.
+- `use_cases` (`Pools`): what requests and commands do with pools.
+- `following` (`FollowedPools`): the pools in memory, which follow Redis; `pool` (`Pool`): one of
+  them; `view` (`PoolView`): one version of it, as a request searches it.
 - `local`: a pool in memory, which follows a versioned log in Redis; `contents`: the candidates of
   a version, and edits.
 - `remote`: a pool in a candidate store; `collections`: a new collection; `stores`: the engines.
@@ -23,8 +24,8 @@ from turnwise.service.pools.candidate import Candidate, read_candidates
 from turnwise.service.pools.contents import Hit
 from turnwise.service.pools.encoding import PoolEncoder, RunningQueries
 from turnwise.service.pools.filter import Filter
+from turnwise.service.pools.following import FollowedPools
 from turnwise.service.pools.log import PoolKey
-from turnwise.service.pools.registry import Pools
 from turnwise.service.pools.snapshot import (
     Manifest,
     Snapshot,
@@ -32,11 +33,13 @@ from turnwise.service.pools.snapshot import (
     read_snapshot,
     write_snapshot,
 )
+from turnwise.service.pools.use_cases import Pools
 from turnwise.service.pools.view import PoolView
 
 __all__ = [
     "Candidate",
     "Filter",
+    "FollowedPools",
     "Hit",
     "Manifest",
     "PoolEncoder",

@@ -25,7 +25,7 @@ from pyarrow import parquet
 from turnwise.models.data import open_text, read_jsonl
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.service.pools.candidate import Candidate
-from turnwise.service.settings import Limits
+from turnwise.service.settings import Limits, excess
 from turnwise.service.wire.pools import read_candidate
 
 PART = 10_000
@@ -172,15 +172,11 @@ def _row(fields: dict[str, Any], file: str, line: int | None) -> Row:
     read = read_candidate(fields, file, line)
     row = Row(Candidate.of(read.text, read.id, read.metadata), file, line)
     if (length := len(read.text)) > Limits.max_text_chars:
-        raise row.error(_excess(length, Limits.max_text_chars, "characters"), "text")
+        raise row.error(excess(length, Limits.max_text_chars, "characters"), "text")
     size = len(json.dumps(read.metadata, ensure_ascii=False).encode()) if read.metadata else 0
     if size > Limits.max_metadata_bytes:
-        raise row.error(_excess(size, Limits.max_metadata_bytes, "bytes"), "metadata")
+        raise row.error(excess(size, Limits.max_metadata_bytes, "bytes"), "metadata")
     return row
-
-
-def _excess(size: int, most: int, unit: str) -> str:
-    return f"{size} {unit} are more than the limit of {most}"
 
 
 def _parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""One pool on this replica, wherever its candidates are: what the registry does with it."""
+"""One pool on this replica, wherever its candidates are: as `following` keeps it."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -39,7 +39,7 @@ class Pool(ABC):
         self.asked_at = monotonic()
         """When a request last named it."""
         self.forgotten = False
-        """Whether the registry has dropped it and removed its metrics."""
+        """Whether this replica has dropped it and removed its metrics."""
         self._unreadable: tuple[Head, float] | None = None
         """The version that could not be read, and the time of the attempt."""
 
@@ -144,7 +144,7 @@ class Pool(ABC):
         """Read what is new in Redis; `refresh` holds the lock."""
 
     def _report_size(self, size: int, version: int) -> None:
-        """Set the metrics of the pool, unless the registry has removed them."""
+        """Set the metrics of the pool, unless they were removed."""
         if self.forgotten:
             return
         self._metrics.pool_candidates.labels(*self.key).set(size)

@@ -31,6 +31,7 @@ from redis.exceptions import (
 
 from turnwise.service.errors import StateUnavailable
 from turnwise.service.observe.metrics import Metrics, Operation, Result
+from turnwise.service.observe.tracing import span
 from turnwise.service.settings import SettingsError
 
 __all__ = ["Outcome", "Probe", "Redis", "connect", "redis_errors"]
@@ -217,13 +218,15 @@ class Outcome:
 
 @contextmanager
 def redis_errors(metrics: Metrics, operation: Operation) -> Iterator[Outcome]:
-    """Count an operation on Redis; raise `StateUnavailable` if Redis cannot do it now.
+    """Count and trace an operation on Redis; raise `StateUnavailable` if Redis cannot do it now.
 
     The block may set `result` of the outcome to "conflict" or "replayed".
     """
     outcome, cancelled = Outcome(), _cancelled()
     try:
-        yield outcome
+        with span(operation, calls="redis") as traced:
+            yield outcome
+            traced.set_attribute("turnwise.result", outcome.result)
         # The client uses `asyncio.wait_for`, which before Python 3.12 loses a cancellation that
         # arrives when the awaited command has just ended.
         if _cancelled() > cancelled:

@@ -27,6 +27,10 @@ class ModelFacts(Value):
     """Default aggregation, from the model card."""
     runtime: str
     """Library, arithmetic and device that run the model."""
+    device: str | None = None
+    """Type of the device, such as `cpu` or `cuda`; `remote` with an encoder tier."""
+    threads: int | None = None
+    """Threads that compute a batch on a CPU; null on other devices."""
 
 
 class Version(Value):

@@ -1,12 +1,15 @@
 """Real Redis servers: the bundled binary on unix sockets in a short folder, without any files."""
 
+import io
+import json
+import logging
 import resource
 import secrets
 import shutil
 import socket
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from subprocess import DEVNULL, Popen
@@ -14,6 +17,9 @@ from typing import Any
 
 import pytest
 import redis as blocking
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from redis.asyncio import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -21,6 +27,8 @@ from redis.retry import Retry
 from tests.service import milvus
 from tests.service.milvus import MilvusServer
 from tests.waiting import eventually
+from turnwise.service.observe import tracing
+from turnwise.service.observe.logs import JsonFormatter
 from turnwise.service.state.private_redis import server_program
 from turnwise.service.state.redis import connect
 
@@ -141,6 +149,35 @@ def redis_cluster() -> Iterator[RedisServer]:
     server = _cluster()
     yield server
     server.remove()
+
+
+@pytest.fixture
+def provider() -> Iterator[TracerProvider]:
+    provider = TracerProvider(shutdown_on_exit=False)
+    yield provider
+    provider.shutdown()
+
+
+@pytest.fixture
+def spans(provider: TracerProvider, monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
+    """What the provider's spans, and those of Turnwise itself, are exported to."""
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(tracing, "_tracer", provider.get_tracer("test"))
+    return exporter
+
+
+@pytest.fixture
+def log_lines() -> Iterator[Callable[[], list[dict[str, Any]]]]:
+    """Return what was logged as JSON since the test began."""
+    stream, logger = io.StringIO(), logging.getLogger("turnwise")
+    handler, level = logging.StreamHandler(stream), logger.level
+    handler.setFormatter(JsonFormatter(text=False))
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
+    logger.removeHandler(handler)
+    logger.setLevel(level)
 
 
 @pytest.fixture

@@ -180,6 +180,16 @@ export interface components {
              * @description Library, arithmetic and device that run the model.
              */
             runtime: string;
+            /**
+             * Device
+             * @description Type of the device, such as `cpu` or `cuda`; `remote` with an encoder tier.
+             */
+            device?: string | null;
+            /**
+             * Threads
+             * @description Threads that compute a batch on a CPU; null on other devices.
+             */
+            threads?: number | null;
         };
         /**
          * PlanAnswer

@@ -107,7 +107,11 @@ async def _state(settings: Settings, encoder: Encoder | None) -> AsyncIterator[F
         if encoder and answers:
             engine = None
             if settings.store_url:
-                engine = connect_store(settings.store_url, Metrics())
+                try:
+                    engine = connect_store(settings.store_url, Metrics())
+                except SettingsError as error:
+                    yield Finding("store", "fail", str(error), "install it")
+                    return
                 stack.push_async_callback(engine.close)
             for finding in await examine_pools(
                 redis, encoder.fingerprint, pairwise=settings.pairwise is not None, engine=engine

@@ -5,18 +5,23 @@ import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from turnwise.models.cores import has_gpu, usable_cores
-from turnwise.models.errors import DataError
+from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.service.api.keys import ApiKeys
 from turnwise.service.client import Client, ClientError, UnavailableError
 from turnwise.service.commands.doctor.finding import Finding
 from turnwise.service.commands.folders import nearest, writable
+from turnwise.service.journal import load_hook
 from turnwise.service.observe.metrics import Metrics
+from turnwise.service.observe.tracing import trace_endpoint
 from turnwise.service.pools import read_candidates
 from turnwise.service.settings import Settings, SettingsError, ignored_variables, local_url
 
 _ROOM = 1 << 30
+_PATIENCE = 2.0
+"""Seconds that a collector of traces has to accept a connection."""
 
 
 def examine_settings(settings: Settings) -> Iterator[Finding]:
@@ -31,6 +36,10 @@ def examine_settings(settings: Settings) -> Iterator[Finding]:
     for subject, folder in (("pairwise", settings.pairwise), ("reranker", settings.reranker)):
         if folder:
             yield _model_folder(subject, folder)
+    if settings.journal:
+        yield _journal(settings.journal, settings.redact)
+    if settings.tracing:
+        yield _traces()
     yield _threads(settings.search_threads)
 
 
@@ -122,6 +131,31 @@ def _model_folder(subject: str, folder: Path) -> Finding:
         return Finding(subject, "ok", str(folder))
     advice = f"correct or unset TURNWISE_{subject.upper()}"
     return Finding(subject, "fail", f"folder {folder} does not exist", advice)
+
+
+def _journal(folder: Path, redact: str | None) -> Finding:
+    if not writable(nearest(folder)):
+        advice = "set TURNWISE_JOURNAL to another folder"
+        return Finding("journal", "fail", f"{folder} is not writable", advice)
+    try:
+        hook = load_hook(redact) if redact else None
+    except SettingsError as error:
+        return Finding("journal", "fail", str(error), "correct TURNWISE_REDACT")
+    return Finding("journal", "ok", f"{folder}, {'redacted' if hook else 'not redacted'}")
+
+
+def _traces() -> Finding:
+    try:
+        url = urlsplit(trace_endpoint())
+    except TurnwiseError as error:
+        return Finding("traces", "fail", str(error), "install it, or unset TURNWISE_TRACING")
+    where = (url.hostname or "", url.port or (443 if url.scheme == "https" else 80))
+    try:
+        socket.create_connection(where, _PATIENCE).close()
+    except OSError as error:
+        found = f"{url.geturl()} does not answer: {error}"
+        return Finding("traces", "warn", found, "set OTEL_EXPORTER_OTLP_ENDPOINT to a collector")
+    return Finding("traces", "ok", f"sent to {url.geturl()}")
 
 
 def _threads(search: int) -> Finding:

@@ -25,7 +25,7 @@ def journal(
     """Rank what people were shown, in files of `turnwise journal export`: is their choice first?"""
     from turnwise.models.evaluation.journal import as_offered, read_choices  # noqa: PLC0415
     from turnwise.models.evaluation.ranking import evaluate_ranking  # noqa: PLC0415 - loads torch
-    from turnwise.service.commands.evaluate.progress import SystemProgress  # noqa: PLC0415
+    from turnwise.service.commands.progress import SystemProgress  # noqa: PLC0415
 
     choices = read_choices(data, limit)
     models = encoders_and_rerankers(model, base, precision)

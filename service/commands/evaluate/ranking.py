@@ -56,7 +56,7 @@ def ranking(
     from turnwise.models.evaluation.ranking import evaluate_ranking  # noqa: PLC0415 - loads torch
     from turnwise.models.evaluation.ranking_examples import read_ranking  # noqa: PLC0415
     from turnwise.models.rerankers import CrossEncoder  # noqa: PLC0415
-    from turnwise.service.commands.evaluate.progress import SystemProgress  # noqa: PLC0415
+    from turnwise.service.commands.progress import SystemProgress  # noqa: PLC0415
 
     examples = read_ranking(data, limit)
     if examples.dropped:

@@ -67,7 +67,7 @@ def short_term(
     from turnwise.models.encoder import UtteranceEncoder  # noqa: PLC0415
     from turnwise.models.evaluation.short_term_examples import texts_of_examples  # noqa: PLC0415
     from turnwise.models.evaluation.truncation import warn_of_truncation  # noqa: PLC0415
-    from turnwise.service.commands.evaluate.progress import SystemProgress  # noqa: PLC0415
+    from turnwise.service.commands.progress import SystemProgress  # noqa: PLC0415
 
     if (data is None) == (candidates is None):
         raise typer.BadParameter("give either --data or --candidates")

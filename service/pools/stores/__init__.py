@@ -1,6 +1,7 @@
 """Candidate stores: engines beside the replicas that keep and search the candidates of pools.
 
-- `store` (`CandidateStore`): what an engine must do, and how its failures are reported.
+- `store` (`CandidateStore`): what an engine must do, how its failures are reported, and whether it
+  answers (`StoreProbe`).
 - `facets`: metadata as strings that every engine can match exactly.
 - `milvus`, `qdrant`: the engines. `connect` opens the one that a URL names.
 
@@ -9,6 +10,6 @@ and filters are checked again, so an answer does not depend on the engine but by
 """
 
 from turnwise.service.pools.stores.connect import connect_store
-from turnwise.service.pools.stores.store import CandidateStore, Stored
+from turnwise.service.pools.stores.store import CandidateStore, Stored, StoreProbe
 
-__all__ = ["CandidateStore", "Stored", "connect_store"]
+__all__ = ["CandidateStore", "StoreProbe", "Stored", "connect_store"]

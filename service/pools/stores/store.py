@@ -1,14 +1,18 @@
 """What a candidate store does for pools."""
 
 import asyncio
+import logging
+import math
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
-from time import perf_counter
+from dataclasses import dataclass, field
+from time import monotonic, perf_counter
 from typing import NamedTuple, Protocol
 
 from turnwise.models.arrays import Float32
 from turnwise.service.errors import ServiceError, StoreUnavailable
 from turnwise.service.observe.metrics import Metrics, StoreOperation
+from turnwise.service.observe.tracing import exemplar, span
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Condition
 from turnwise.service.pools.index import Float16
@@ -16,8 +20,12 @@ from turnwise.service.wire.fields import StoreName
 
 PREFIX = "turnwise_"
 """Begin of the names of all collections that Turnwise makes."""
+_PROBE_SECONDS = 1.0
+"""Interval at which a probe asks a store, and the time that this may take."""
 SCANNED = 1000
 """Candidates of a batch that is scanned or written: 1.6 MB with the default model."""
+
+_log = logging.getLogger("turnwise.pools")
 
 
 class Stored(NamedTuple):
@@ -90,11 +98,33 @@ class CandidateStore(Protocol):
         """Close the connections."""
 
 
+@dataclass(slots=True)
+class StoreProbe:
+    """Finds out whether a store answers; it asks at most once a second, for all callers."""
+
+    store: CandidateStore
+    _answers: bool = field(default=False, init=False)
+    _asked: float = field(default=-math.inf, init=False)
+
+    async def __call__(self) -> bool:
+        """Return whether the store answered, now or within the last second."""
+        if monotonic() - self._asked > _PROBE_SECONDS:
+            try:
+                async with asyncio.timeout(_PROBE_SECONDS):
+                    await self.store.ping()
+                self._answers = True
+            except (StoreUnavailable, TimeoutError) as error:
+                _log.warning("the candidate store does not answer: %s", error or "timed out")
+                self._answers = False
+            self._asked = monotonic()
+        return self._answers
+
+
 @contextmanager
 def store_errors(
     metrics: Metrics, store: StoreName, operation: StoreOperation, *away: type[Exception]
 ) -> Iterator[None]:
-    """Measure a call, and raise its failure as StoreUnavailable.
+    """Measure and trace a call, and raise its failure as StoreUnavailable.
 
     Args:
         metrics: Gets the seconds and the result.
@@ -104,7 +134,8 @@ def store_errors(
     """
     begin, result = perf_counter(), "failed"
     try:
-        yield
+        with span(operation, calls=store):
+            yield
         result = "ok"
     except ServiceError:
         raise
@@ -117,4 +148,4 @@ def store_errors(
         raise StoreUnavailable(f"{store} does not do its work: {why}") from error
     finally:
         seconds = perf_counter() - begin
-        metrics.store_seconds.labels(store, operation, result).observe(seconds)
+        metrics.store_seconds.labels(store, operation, result).observe(seconds, exemplar())

@@ -52,7 +52,7 @@ POOL = PoolInfo(
 )  # fmt: skip
 ENCODER: Any = SimpleNamespace(
     name="tiny", fingerprint="f", kind=EncoderKind.TRIPLE, dimension=32,
-    aggregation=SimpleNamespace(name="mean"), runtime="torch on cpu",
+    aggregation=SimpleNamespace(name="mean"), runtime="torch on cpu", device="cpu", threads=2,
 )  # fmt: skip
 EDITED = Edited(version=4, upserted=2, unchanged=0, size=4)
 
@@ -103,9 +103,6 @@ class Parts:
             "drop": None,
             "ping": True,
         }  # fmt: skip
-
-    async def store_answers(self) -> bool | None:
-        return None
 
     def check(self) -> None:
         """Raise what the queue would refuse a turn with."""
@@ -166,8 +163,8 @@ def make_app(parts: Parts, **settings: Any) -> FastAPI:
         admission=Admission(values, metrics),
         keys=ApiKeys(values, metrics),
         encoder=ENCODER,
-        turns=stub, sessions=stub, ranking=stub, planning=stub, pools=stub, queues=(stub,),
-        ping=stub.ping,
+        turns=stub, sessions=stub, ranking=stub, planning=stub, pools=stub, followed_pools=stub,
+        queues=(stub,), ping=stub.ping,
     )  # fmt: skip
     return app
 

@@ -87,6 +87,21 @@ async def test_metrics_parse_and_count_by_route_template(client: httpx.AsyncClie
     }
 
 
+@pytest.mark.parametrize(
+    ("accept", "content_type"),
+    [
+        ("application/openmetrics-text;version=1.0.0,text/plain;q=0.5", "application/openmetrics"),
+        ("text/html,*/*;q=0.8", "text/plain; version="),
+    ],
+)
+async def test_metrics_come_in_the_format_that_is_asked_for(
+    client: httpx.AsyncClient, accept: str, content_type: str
+) -> None:
+    response = await client.get("/metrics", headers={"accept": accept})
+    assert response.headers["content-type"].startswith(content_type)
+    assert ("# EOF" in response.text) == ("openmetrics" in content_type)
+
+
 async def test_series_of_routes_exist_from_the_start(client: httpx.AsyncClient) -> None:
     text = (await client.get("/metrics")).text
     route = 'route="/sessions/{session_id}/turn"'
@@ -106,6 +121,8 @@ async def test_version_returns_the_model_and_every_limit(client_of: Connect, lim
         "dimension": 32,
         "aggregation": "mean",
         "runtime": "torch on cpu",
+        "device": "cpu",
+        "threads": 2,
     }
     assert body["limits"] == {
         "max_body_bytes": 1 << 20,

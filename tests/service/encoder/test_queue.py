@@ -1,23 +1,27 @@
 import asyncio
-import json
 import logging
 import math
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import INVALID_SPAN, Span, format_trace_id, use_span
 
 from tests.service.encoder.acting import acting
 from tests.waiting import PATIENCE, until
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import Relation, Role, RoleText
+from turnwise.service.encoder.batcher import EncodingRequest, TokenizedText
 from turnwise.service.encoder.queue import EncoderQueue, Priority
+from turnwise.service.encoder.runner import BatchRunner
 from turnwise.service.errors import DeadlineExceeded, Draining, EncoderFailed, Overloaded
-from turnwise.service.observe.logs import JsonFormatter, request_id
+from turnwise.service.observe.logs import request_id
 from turnwise.service.observe.metrics import Metrics
 
 pytestmark = pytest.mark.anyio
@@ -293,17 +297,59 @@ async def test_a_failing_text_fails_its_own_request_only(
     assert queue.healthy
 
 
-async def test_a_failure_is_logged_with_the_id_of_its_request(
-    queue: EncoderQueue, stub: StubEncoder, caplog: pytest.LogCaptureFixture
+async def test_a_failure_is_logged_with_the_ids_of_its_request(
+    queue: EncoderQueue,
+    stub: StubEncoder,
+    provider: TracerProvider,
+    log_lines: Callable[[], list[dict[str, Any]]],
 ) -> None:
     stub.fails = lambda text: text == POISON
     token = request_id.set("r-42")
-    with pytest.raises(EncoderFailed):
-        await queue.encode(items(POISON))
-    request_id.reset(token)
-    (record,) = caplog.records
-    line = json.loads(JsonFormatter(text=False).format(record))
-    assert (line["message"], line["request_id"]) == ("the encoder failed", "r-42")
+    with provider.get_tracer("test").start_as_current_span("request") as request:
+        with acting("shop"), pytest.raises(EncoderFailed):
+            await queue.encode(items(POISON))
+        request_id.reset(token)
+    (line,) = log_lines()
+    ids = [line[name] for name in ("message", "request_id", "namespace", "trace_id")]
+    trace_id = format_trace_id(request.get_span_context().trace_id)
+    assert ids == ["the encoder failed", "r-42", "shop", trace_id]
+
+
+async def test_the_spans_of_requests_that_share_a_batch_are_linked(
+    stub: StubEncoder, metrics: Metrics, provider: TracerProvider, spans: InMemorySpanExporter
+) -> None:
+    def request(text: str, span: Span) -> EncodingRequest:
+        with use_span(span):
+            return EncodingRequest(
+                model=stub,
+                texts=items(text),
+                priority=Priority.TURN,
+                answer=asyncio.get_running_loop().create_future(),
+                vectors=np.empty((1, stub.dimension), np.float32),
+            )
+
+    tracer = provider.get_tracer("test")
+    requests = [request(name, tracer.start_span(name)) for name in ("a", "b", "c")]
+    requests.append(request("untraced", INVALID_SPAN))
+    names = ("a", "b", "c", "untraced")
+    tokens = stub.tokenize(items(*names))
+    batch = [TokenizedText(each, 0, ids) for each, ids in zip(requests, tokens, strict=True)]
+    await asyncio.to_thread(BatchRunner(cast(UtteranceEncoder, stub), metrics).run, batch)
+    await asyncio.gather(*(each.answer for each in requests))
+    found = spans.get_finished_spans()
+    first, *others = (span for span in found if span.name == "batch")
+    for traced in (found[:3], (first, *others)):  # their queue spans, and their batch spans
+        parents = [span.parent and span.parent.span_id for span in traced]
+        assert parents == [each.span.get_span_context().span_id for each in requests[:3]]
+    assert (first.attributes or {})["turnwise.batch.texts"] == 4
+    assert [link.context.span_id for link in first.links] == [o.context.span_id for o in others]
+    for other in others:
+        assert [link.context.span_id for link in other.links] == [first.context.span_id]
+    (family,) = metrics.stage_seconds.collect()
+    of_stages = {s.labels["stage"]: s.exemplar.labels for s in family.samples if s.exemplar}
+    trace_ids = {format_trace_id(span.context.trace_id) for span in found}
+    assert of_stages.keys() == {"queue", "encode"}
+    assert {labels["trace_id"] for labels in of_stages.values()} <= trace_ids
 
 
 async def test_a_failed_request_is_not_encoded_any_further(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -97,6 +98,15 @@ def test_a_pool_of_a_model_that_the_settings_lack(
     redis_server.command("HSET", meta, "encoder", "pairwise")
     finding = examined(redis_url=redis_server.url)["pool default/default"]
     assert (finding.grade, finding.advice) == ("fail", "set TURNWISE_PAIRWISE")
+
+
+def test_a_store_whose_package_is_missing(
+    examined: Examined, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "turnwise.service.pools.stores.qdrant", None)
+    found = examined(store_url="qdrant://store.example")
+    assert found["store"].grade == "fail"
+    assert "port 0" in found
 
 
 def test_no_pools(examined: Examined) -> None:

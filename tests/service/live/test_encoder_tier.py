@@ -13,6 +13,8 @@ from typing import Protocol
 import httpx
 import numpy as np
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.service.live.conftest import (
     DIALOGUE,
@@ -32,7 +34,9 @@ from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import ModelError
 from turnwise.models.head_arrays import HEADS_FILE
 from turnwise.models.roles import EncoderKind, Role
+from turnwise.service import api
 from turnwise.service.commands.card import card
+from turnwise.service.observe.tracing import telemetry
 from turnwise.service.server import run
 from turnwise.service.settings import Settings
 
@@ -112,6 +116,54 @@ def test_a_tier_and_its_replicas_use_the_graph_of_a_model(
     )
     assert ours == theirs
     assert not (tmp_path / "data" / "models").exists(), "it was exported again"
+
+
+@pytest.fixture
+def traced(
+    provider: TracerProvider, spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+) -> InMemorySpanExporter:
+    """The spans of the services that the test starts."""
+    config = telemetry(enabled=False) | {"tracing": True, "tracer_provider": provider}
+    monkeypatch.setattr(api, "telemetry", lambda **_: config)
+    return spans
+
+
+def test_a_trace_leads_through_the_queue_redis_and_the_tier(
+    traced: InMemorySpanExporter, launch: Launch, tier: Tier, small: Path
+) -> None:
+    live = launch(model=str(small), encoder_url=url(tier()))
+    assert say(live, "Hello").is_success
+    turn, call = "POST /sessions/{session_id}/turn", "POST /v1/embeddings"
+    at_the_tier = f"{turn} > encode > batch > encoder {call} > {call}"
+    wanted = {
+        turn,
+        f"{turn} > state",
+        f"{turn} > state > redis session_read",
+        f"{turn} > state > redis session_write",
+        f"{turn} > encode",
+        f"{turn} > encode > queue",
+        f"{turn} > encode > tokenize",
+        f"{turn} > encode > batch",
+        f"{turn} > encode > batch > encoder {call}",
+        at_the_tier,
+        f"{at_the_tier} > queue",
+        f"{at_the_tier} > tokenize",
+        f"{at_the_tier} > batch",
+    }
+    live.http.get("/metrics")
+    eventually(lambda: wanted == {way for way in ways(traced) if way.startswith(turn)})
+    assert not any("/metrics" in way for way in ways(traced))
+
+
+def ways(spans: InMemorySpanExporter) -> list[str]:
+    """The names that lead from the root of a trace to each span."""
+    known = {span.context.span_id: span for span in spans.get_finished_spans()}
+
+    def way(span: ReadableSpan) -> str:
+        above = known.get(span.parent.span_id) if span.parent else None
+        return f"{way(above)} > {span.name}" if above else span.name
+
+    return [way(span) for span in known.values()]
 
 
 def test_while_the_tier_is_away_nothing_is_lost_and_it_comes_back(

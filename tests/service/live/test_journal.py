@@ -6,7 +6,7 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -273,7 +273,11 @@ def hide(text):
 
 
 def test_every_text_passes_the_hook_and_a_failure_costs_its_line(
-    launch: Launch, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    launch: Launch,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    log_lines: Callable[[], list[dict[str, Any]]],
 ) -> None:
     (tmp_path / "hooks_of_a_test.py").write_text(HOOK)
     monkeypatch.syspath_prepend(tmp_path)
@@ -286,6 +290,9 @@ def test_every_text_passes_the_hook_and_a_failure_costs_its_line(
     live.turn("s", "user", "A number.", respond=False)
     eventually(lambda: lost() == 2)
     stopped(live)
+    failed = [line for line in log_lines() if "redaction hook" in line["message"]]
+    assert all({"request_id", "namespace", "exception"} <= line.keys() for line in failed)
+    assert len(failed) == 2
     turn, feedback = lines(folder)
     assert (turn["text"], feedback["text"]) == ("I am [name].", "[name]?")
     assert "Hello [name]!" in [each["text"] for each in turn["offered"]]

@@ -19,7 +19,7 @@ from tests.service.live.conftest import (
 from tests.waiting import eventually
 from turnwise.models.roles import EncoderKind
 from turnwise.service.app import wiring
-from turnwise.service.pools import Candidate, registry
+from turnwise.service.pools import Candidate, following
 
 ALL = len(REPLIES)
 
@@ -266,7 +266,7 @@ def test_a_default_pool_whose_filling_was_broken_off_is_filled(
 def test_a_pool_of_another_replica_serves_at_once(
     launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
     one, other = launch(), launch()
     one.fill()
     assert other.turn("s", "user", "Hello")["candidates"]

@@ -1,40 +1,25 @@
-import io
-import json
-import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from fastapi import FastAPI
 from httpx import ASGITransport, AsyncClient
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import format_trace_id
+from opentelemetry.trace import (
+    INVALID_SPAN,
+    NonRecordingSpan,
+    SpanContext,
+    format_trace_id,
+    use_span,
+)
 
 from turnwise.models.errors import TurnwiseError
 from turnwise.service.api.middleware import Observation
-from turnwise.service.observe import tracing
-from turnwise.service.observe.logs import JsonFormatter
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
-from turnwise.service.observe.tracing import telemetry
-
-
-@pytest.fixture
-def provider() -> TracerProvider:
-    return TracerProvider(shutdown_on_exit=False)
-
-
-@pytest.fixture
-def spans(
-    provider: TracerProvider, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[InMemorySpanExporter]:
-    exporter = InMemorySpanExporter()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(tracing, "_tracer", provider.get_tracer("test"))
-    yield exporter
-    provider.shutdown()
+from turnwise.service.observe.tracing import shared_span, telemetry, trace_headers
 
 
 def app_of(provider: TracerProvider, *, enabled: bool) -> FastAPI:
@@ -55,20 +40,20 @@ async def get(app: FastAPI) -> None:
 
 
 @pytest.mark.anyio
-async def test_the_access_line_names_the_trace(
-    provider: TracerProvider, spans: InMemorySpanExporter, caplog: pytest.LogCaptureFixture
+async def test_the_access_line_and_the_bucket_name_the_trace(
+    provider: TracerProvider,
+    spans: InMemorySpanExporter,
+    log_lines: Callable[[], list[dict[str, Any]]],
 ) -> None:
-    app, stream = app_of(provider, enabled=True), io.StringIO()
-    app.add_middleware(Observation, metrics=Metrics())
-    caplog.set_level(logging.INFO, "turnwise.access")
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonFormatter(text=False))
-    access = logging.getLogger("turnwise.access")
-    access.addHandler(handler)
+    app, metrics = app_of(provider, enabled=True), Metrics()
+    app.add_middleware(Observation, metrics=metrics)
     await get(app)
-    access.removeHandler(handler)
     *_, request = spans.get_finished_spans()
-    assert json.loads(stream.getvalue())["trace_id"] == format_trace_id(request.context.trace_id)
+    trace_id = format_trace_id(request.context.trace_id)
+    assert [line["trace_id"] for line in log_lines()] == [trace_id]
+    (family,) = metrics.request_seconds.collect()
+    (exemplar,) = [sample.exemplar for sample in family.samples if sample.exemplar]
+    assert exemplar.labels == {"trace_id": trace_id}
 
 
 @pytest.mark.anyio
@@ -91,16 +76,28 @@ async def test_requests_are_not_traced_unless_asked_for(
     assert spans.get_finished_spans() == ()
 
 
-def test_a_failed_stage_does_not_quote_utterances(
+def test_failures_are_named_by_their_type_and_quote_no_utterances(
     provider: TracerProvider, spans: InMemorySpanExporter
 ) -> None:
-    request = provider.get_tracer("test").start_as_current_span("request")
+    request = provider.get_tracer("test").start_span("request")
     stage = Timings(Metrics(), "encode").stage("encode")
-    with pytest.raises(ValueError, match="secret"), request, stage:
+    shared = shared_span("batch", [request])
+    with pytest.raises(ValueError, match="secret"), use_span(request), stage, shared:
         raise ValueError("secret")
-    span, _ = spans.get_finished_spans()
-    assert span.events == ()
-    assert "secret" not in (span.status.description or "")
+    batch, encode = spans.get_finished_spans()
+    for failed in (batch, encode):
+        assert failed.status.is_ok is False
+        assert (failed.attributes or {})["error.type"] == "ValueError"
+        assert (failed.events, failed.status.description) == ((), None)
+
+
+def test_a_call_says_that_its_request_is_not_sampled(spans: InMemorySpanExporter) -> None:
+    unsampled = NonRecordingSpan(SpanContext(1, 1, is_remote=False))
+    with shared_span("batch", [INVALID_SPAN, unsampled]):
+        assert trace_headers()["traceparent"].endswith("-00")
+    with shared_span("batch", [INVALID_SPAN]):
+        assert trace_headers() == {}
+    assert spans.get_finished_spans() == ()
 
 
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,15 @@ from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.queue import Priority
 from turnwise.service.errors import PoolNotFound, PoolNotReady
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools import Candidate, PoolKey, Pools, PoolView, RunningQueries, upkeep
+from turnwise.service.pools import (
+    Candidate,
+    FollowedPools,
+    PoolKey,
+    Pools,
+    PoolView,
+    RunningQueries,
+    upkeep,
+)
 from turnwise.service.pools.commands import Commands
 from turnwise.service.pools.records import PoolRecords
 from turnwise.service.state.redis import connect
@@ -70,8 +78,10 @@ def patch_records(
 class Replica:
     """A replica of the service without its sessions; its methods work on the pool `p` of `n`."""
 
-    def __init__(self, pools: Pools, encoder: DirectEncoder, metrics: Metrics) -> None:
-        self.pools, self.encoder, self.metrics = pools, encoder, metrics
+    def __init__(
+        self, pools: Pools, followed: FollowedPools, encoder: DirectEncoder, metrics: Metrics
+    ) -> None:
+        self.pools, self.followed, self.encoder, self.metrics = pools, followed, encoder, metrics
 
     async def create(self, description: str = "") -> PoolInfo:
         return await self.pools.create("n", "p", PoolRequest(description=description))
@@ -141,6 +151,7 @@ async def start(
             cluster: bool = False,
             ready: bool = False,
             data: str = "",
+            max_pools: int | None = None,
             **limits: int,
         ) -> Replica:
             redis = await stack.enter_async_context(connect(url, cluster=cluster, timeout=5.0))
@@ -149,12 +160,14 @@ async def start(
             defaults = {"exact_limit": 10_000, "search_threads": 1, "max_pool_size": 10_000}
             encoders = {"default": RunningQueries(cast(CachedEncoder, encoder))}
             folder = tmp_path / (data or f"replica-{next(replicas)}")
-            pools = Pools(redis, encoders, metrics, index_folder=folder, **(defaults | limits))
-            await pools.start([PoolKey("n", "p")])
-            stack.push_async_callback(pools.close)
+            given = defaults | limits
+            followed = FollowedPools(redis, encoders, metrics, index_folder=folder, **given)
+            await followed.start([PoolKey("n", "p")])
+            stack.push_async_callback(followed.close)
             if ready:
-                await until(lambda: pools.ready)
-            return Replica(pools, encoder, metrics)
+                await until(lambda: followed.ready)
+            pools = Pools(followed, metrics, max_pools=max_pools)
+            return Replica(pools, followed, encoder, metrics)
 
         yield start_replica
 

@@ -8,7 +8,7 @@ import pytest
 from tests.service.pools.conftest import DirectEncoder, Replica, StartReplica, some
 from tests.waiting import until
 from turnwise.service.errors import Conflict, InvalidRequest, PoolNotFound, PoolNotReady
-from turnwise.service.pools import registry
+from turnwise.service.pools import following
 from turnwise.service.wire.pools import PoolRequest
 
 pytestmark = pytest.mark.anyio
@@ -50,7 +50,7 @@ async def test_an_alias_stands_for_its_pool_on_every_replica(start: StartReplica
 async def test_edits_by_an_alias_go_to_the_pool_that_it_stands_for_now(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
     one, two = await start(), await start()
     await catalogues(one, "a", "b")
     await one.pools.point("n", "shop", "a")

@@ -171,17 +171,17 @@ async def test_readiness_waits_for_indexes_of_pools_in_use_and_never_again(
     one = await with_pool(start, *MANY)
     two = await start(exact_limit=1000)
     await until(lambda: two.info().state == "ready")
-    assert not two.pools.ready
-    await until(lambda: two.pools.ready)
+    assert not two.followed.ready
+    await until(lambda: two.followed.ready)
     assert two.info().index == "ivf"
     await two.pools.create("n", "later", PoolRequest())
     await two.pools.upsert("n", "later", [Candidate.of(text) for text in MANY])
-    assert two.pools.ready
+    assert two.followed.ready
     monkeypatch.setattr(upkeep, "code_bytes", lambda _: 1 << 20)
     monkeypatch.setattr(memory, "available_memory", lambda: 100.0 * (1 << 20))
     three = await start(exact_limit=1000, ready=True)
     assert three.info().index == "flat"
-    assert one.pools.ready
+    assert one.followed.ready
 
 
 @pytest.mark.anyio
@@ -191,13 +191,13 @@ async def test_the_pools_that_were_in_use_at_the_last_stop_are_read_at_the_start
     one, other = await with_pool(start, "In use."), PoolKey("n", "other")
     await one.pools.create(*other, PoolRequest())
     await one.pools.upsert(*other, [Candidate.of("In use too.")])
-    files = IndexFiles(one.pools._files._folder)
-    database = (await one.pools._directory.changes()).database_id
-    await one.pools.close()
+    files = IndexFiles(one.followed.files._folder)
+    database = (await one.followed.directory.changes()).database_id
+    await one.followed.close()
     assert files.in_use(database) == {KEY, other}
     assert files.in_use("another") == set()
     for in_use, state in ((files.in_use(database), "ready"), (set[PoolKey](), "unread")):
         files.note_in_use(database, in_use)
-        replica = await start(data=one.pools._files._folder.name, ready=True)
+        replica = await start(data=one.followed.files._folder.name, ready=True)
         states = {pool.name: pool.state for pool in await replica.pools.list("n")}
         assert states == {"p": "ready", "other": state}

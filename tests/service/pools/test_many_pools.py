@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from tests.service.pools.conftest import StartReplica, patch_records, some
 from tests.waiting import until
 from turnwise.service.errors import NamespaceFull
-from turnwise.service.pools import PoolKey, records, registry
+from turnwise.service.pools import PoolKey, following, records
 from turnwise.service.pools.directory import Directory
 from turnwise.service.pools.records import PoolRecords
 from turnwise.service.wire.pools import PoolRequest
@@ -24,14 +24,14 @@ async def test_a_poll_without_changes_sends_one_command_however_many_pools_there
         names = {"cmdstat_info", "cmdstat_client"}  # of this test's own client
         return sum(stat["calls"] for name, stat in stats.items() if name not in names)
 
-    monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
     replica = await start()
     await replica.create()
     await redis.hset("tw:pools", mapping={f"n/p{number}": "x" for number in range(1000)})
-    await replica.pools._poll()
+    await replica.followed._poll()
     before = await commands()
     for _ in range(10):
-        await replica.pools._poll()
+        await replica.followed._poll()
     assert await commands() - before == 10
 
 
@@ -59,7 +59,7 @@ async def test_the_bytes_of_a_namespace_include_pools_that_a_replica_has_not_rea
     one = await start()
     await one.pools.create("n", "q", PoolRequest())
     await one.pools.upsert("n", "q", some("One.", "Two."))
-    held = one.pools._pools[PoolKey("n", "q")].candidate_bytes
+    held = one.followed.in_memory[PoolKey("n", "q")].candidate_bytes
     two = await start(max_pools_bytes=held + 1)
     await two.create()
     with pytest.raises(NamespaceFull, match=f"more than the limit of {held + 1}"):
@@ -87,7 +87,7 @@ async def test_a_change_whose_count_is_lost_is_found_later(
         pass
 
     patch_records(monkeypatch, "count_change", lose, Directory)
-    monkeypatch.setattr(registry, "FULL_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(following, "FULL_POLL_SECONDS", 0.0)
     one, two = await start(), await start()
     await one.create()
     await two.find()
@@ -98,20 +98,20 @@ async def test_a_change_whose_count_is_lost_is_found_later(
 async def test_a_pool_that_nobody_asks_for_is_given_up_and_read_again(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
-    monkeypatch.setattr(registry, "FULL_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
+    monkeypatch.setattr(following, "FULL_POLL_SECONDS", 0.0)
     replica = await start()
     for name in ("p", "q"):
         await replica.pools.create("n", name, PoolRequest())
         await replica.pools.upsert("n", name, some("One."))
     await replica.pools.point("n", "shop", "q")
     await replica.pools.found_view("n", "shop")
-    monkeypatch.setattr(registry, "IDLE_SECONDS", 0.0)
-    await replica.pools._poll()
+    monkeypatch.setattr(following, "IDLE_SECONDS", 0.0)
+    await replica.followed._poll()
     assert {info.state for info in await replica.pools.list("n")} == {"unread"}
     assert replica.gauges() == [None, None]
-    assert replica.pools.ready
-    await replica.pools._poll()  # which does not read the pool of the alias
+    assert replica.followed.ready
+    await replica.followed._poll()  # which does not read the pool of the alias
     assert not replica.knows()
     assert (await replica.pools.found_view("n", "shop")).contents.candidates() == some("One.")
 
@@ -125,7 +125,7 @@ async def test_few_chunks_are_read_at_once(
         await one.pools.create("n", name, PoolRequest())
         await one.pools.upsert("n", name, some(*map(str, range(8))))
     monkeypatch.setattr(records, "_READERS", 3)
-    monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
     two = await start()
     reading = most = 0
     command = PoolRecords._do

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from tests.service.pools.conftest import StartReplica, patch_records, unit_vectors, with_pool
 from tests.waiting import until
 from turnwise.service.errors import NotEnoughMemory, PoolNotReady
-from turnwise.service.pools import Candidate, memory, pool, registry, upkeep
+from turnwise.service.pools import Candidate, following, memory, pool, upkeep
 from turnwise.service.pools.contents import Contents, Edit, joined
 from turnwise.service.pools.index import FlatIndex
 from turnwise.service.pools.memory import Memory, available_memory
@@ -61,9 +61,9 @@ async def test_a_pool_that_does_not_fit_is_read_once_there_is_memory(
     await until(lambda: "reading pool 'p' needs 2 MB of memory, but 1 MB are free" in caplog.text)
     with pytest.raises(PoolNotReady):
         two.view()
-    assert not two.pools.ready
+    assert not two.followed.ready
     free(3 << 20)
-    await until(lambda: two.pools.ready and two.follows(one))
+    await until(lambda: two.followed.ready and two.follows(one))
     free(1 << 20)
     await one.remove(MANY[0])
     await until(lambda: two.follows(one))
@@ -94,7 +94,7 @@ async def test_a_pool_too_large_for_an_index_keeps_exact_search(
     caplog: pytest.LogCaptureFixture,
     free: Free,
 ) -> None:
-    monkeypatch.setattr(registry, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(following, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(upkeep, "code_bytes", lambda _: 1 << 20)
     free(100 << 20)
     one = await with_pool(start, *MANY, exact_limit=1000)

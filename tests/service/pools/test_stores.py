@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode, format_trace_id
 from qdrant_client import AsyncQdrantClient
 
 from tests.service.milvus import MilvusServer
@@ -29,7 +32,7 @@ from turnwise.service.errors import (
 )
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate, Filter, read_snapshot, remote, write_snapshot
-from turnwise.service.pools.stores import CandidateStore, connect_store
+from turnwise.service.pools.stores import CandidateStore, StoreProbe, connect_store
 from turnwise.service.pools.stores.qdrant import Qdrant
 from turnwise.service.state.redis import Redis
 from turnwise.service.wire.fields import StoreName
@@ -56,6 +59,28 @@ def connected(
         return lambda: Qdrant(client, Metrics())
     server: MilvusServer = request.getfixturevalue("milvus_server")
     return lambda: connect_store(server.url, Metrics())
+
+
+async def test_a_call_of_a_store_is_measured_and_traced(
+    provider: TracerProvider, spans: InMemorySpanExporter
+) -> None:
+    metrics = Metrics()
+    store = Qdrant(AsyncQdrantClient(":memory:"), metrics)
+    with provider.get_tracer("test").start_as_current_span("request"):
+        await store.create("turnwise_traced", 3)
+        with pytest.raises(StoreUnavailable):
+            await store.count("turnwise_missing")
+    create, count, request = spans.get_finished_spans()
+    assert [create.name, count.name] == ["qdrant create", "qdrant count"]
+    assert [create.status.status_code, count.status.status_code] == [
+        StatusCode.UNSET,
+        StatusCode.ERROR,
+    ]
+    trace_id = format_trace_id(request.context.trace_id)
+    (family,) = metrics.store_seconds.collect()
+    exemplars = [sample.exemplar for sample in family.samples if sample.exemplar]
+    assert [exemplar.labels for exemplar in exemplars] == [{"trace_id": trace_id}] * 2
+    await store.close()
 
 
 @pytest.fixture
@@ -367,7 +392,7 @@ async def test_a_pool_moves_while_it_is_edited(
     two = await start_with()
     assert (await two.find()).store == "local"
     held = two.view()
-    store = cast(CandidateStore, one.pools._store)
+    store = cast(CandidateStore, one.followed._store)
     create = store.create
 
     async def edit_meanwhile(*args: Any) -> None:  # noqa: ANN401
@@ -433,7 +458,7 @@ async def test_doctor_finds_what_an_engine_has_lost(
     start_with: StartWith, engine: StoreName, redis: Redis
 ) -> None:
     replica = await with_pool(start_with, engine, "One.", "Two.")
-    store = cast(CandidateStore, replica.pools._store)
+    store = cast(CandidateStore, replica.followed._store)
     (good,) = await examine_pools(redis, "tiny", pairwise=False, engine=store)
     assert (good.grade, "2 candidates" in good.found) == ("ok", True)
     collection = replica.view().collection.name
@@ -464,7 +489,7 @@ async def test_an_engine_that_does_not_answer_is_unavailable_and_comes_back(
         ):
             with pytest.raises(StoreUnavailable, match="milvus"):
                 await attempt
-        assert await replica.pools.store_answers() is False
+        assert not await StoreProbe(cast(CandidateStore, replica.followed._store))()
     monkeypatch.undo()
     assert await searched(replica, query, 1)
     assert (await replica.upsert("Two.")).size == 2

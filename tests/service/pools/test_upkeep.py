@@ -24,7 +24,7 @@ from tests.service.pools.conftest import (
 )
 from tests.waiting import until
 from turnwise.service.errors import EncoderFailed, PoolNotReady
-from turnwise.service.pools import Candidate, ivf, local, pool, records, registry, upkeep
+from turnwise.service.pools import Candidate, following, ivf, local, pool, records, upkeep
 from turnwise.service.pools.contents import Contents, Edit
 from turnwise.service.pools.directory import Directory
 from turnwise.service.pools.index_files import IndexFiles
@@ -169,7 +169,7 @@ async def test_a_fold_shortens_the_log_and_changes_nothing(
     stored = await redis.hmget(META, "version", "stored")
     assert stored == [str(number).encode() for number in (version, len(before))]
     late = await start()
-    await until(lambda: late.pools.ready and two.follows(one))
+    await until(lambda: late.followed.ready and two.follows(one))
     assert one.contents() == two.contents() == late.contents() == before
     await two.upsert("After the fold.")
     await until(lambda: one.version() == late.version() == version + 1)
@@ -264,17 +264,17 @@ async def test_a_replica_that_lags_by_less_than_the_tail_reads_only_what_is_new(
     one, two = await start(), await start()
     await edited(one, 12)
     await two.find()
-    await until(lambda: two.pools.ready and two.follows(one))
-    monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
+    await until(lambda: two.followed.ready and two.follows(one))
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
     await asyncio.sleep(0.6)  # both poll for the last time
     await one.upsert("Not polled yet.")
-    behind = two.pools._pool(KEY)
+    behind = two.followed.here(KEY)
     waiting = asyncio.Event()
     monkeypatch.setattr(upkeep, "asyncio", SimpleNamespace(sleep=lambda _: waiting.wait()))
     await redis.delete(FOLDING)
-    folding = asyncio.create_task(upkeep.fold(one.pools._pool(KEY), one.pools._workers))
+    folding = asyncio.create_task(upkeep.fold(one.followed.here(KEY), one.followed._workers))
     await until_locked(redis)
-    read = partial(one.pools._records.read, PoolKey("n", "p"))
+    read = partial(one.followed.records.read, PoolKey("n", "p"))
     log = await read(behind.position)
     assert log
     assert (log.has > 0, len(log.entries)) == (True, 1)
@@ -330,7 +330,7 @@ async def test_a_reader_whose_chunks_are_folded_keeps_what_it_has_encoded(
 
     monkeypatch.setattr(DirectEncoder, "opened", fold_away)
     two = await start(fingerprint="other")
-    await until(lambda: two.pools.ready and two.follows(one))
+    await until(lambda: two.followed.ready and two.follows(one))
     assert left == 0
     assert len(two.encoder.candidates) == len(set(two.encoder.candidates))
 
@@ -343,7 +343,7 @@ async def test_a_damaged_pool_is_reported_and_can_be_dropped(
     await redis.unlink((await chunks_of(redis))[0])
     two = await start()
     await until(lambda: two.info().state == "damaged")
-    assert two.pools.ready
+    assert two.followed.ready
     with pytest.raises(PoolNotReady, match="damaged"):
         two.view()
     await two.pools.drop("n", "p")
@@ -370,7 +370,7 @@ class Polls:
 
         patch_records(monkeypatch, "changes", count_poll, Directory)
         patch_records(monkeypatch, "read", count_read)
-        monkeypatch.setattr(registry, "POLL_SECONDS", 0.01)
+        monkeypatch.setattr(following, "POLL_SECONDS", 0.01)
 
     async def some_more(self) -> None:
         enough = self.polls + 20
@@ -521,7 +521,7 @@ async def test_edits_while_an_index_is_built_are_in_it(
 async def test_an_index_build_does_not_restore_the_contents_of_a_dropped_pool(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "POLL_SECONDS", 60)
+    monkeypatch.setattr(following, "POLL_SECONDS", 60)
     one = await start()
     await edited(one, 3)
     two = await start(ready=True)

@@ -60,6 +60,24 @@ def test_a_missing_second_model(subject: str, tmp_path: Path) -> None:
     assert found(**{subject: tmp_path / "none"})[subject].grade == "fail"
 
 
+def test_the_journal_and_its_hook(tmp_path: Path) -> None:
+    assert found(journal=tmp_path / "new")["journal"].found.endswith("/new, not redacted")
+    assert not (tmp_path / "new").exists()
+    assert found(journal="/dev/null/journal")["journal"].grade == "fail"
+    assert found(journal=tmp_path, redact="nowhere:hide")["journal"].grade == "fail"
+
+
+def test_the_collector_of_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as collector:
+        url = f"http://127.0.0.1:{collector.getsockname()[1]}"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        assert found(tracing=True)["traces"] == Finding("traces", "ok", f"sent to {url}/v1/traces")
+    assert found(tracing=True)["traces"].grade == "warn"
+    monkeypatch.setattr("turnwise.service.observe.tracing.find_spec", lambda _: None)
+    missing = found(tracing=True)["traces"]
+    assert (missing.grade, "turnwise[tracing]" in missing.found) == ("fail", True)
+
+
 def test_more_threads_than_cores() -> None:
     assert found(search_threads=10_000)["threads"].grade == "warn"
 

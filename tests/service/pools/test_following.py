@@ -17,7 +17,7 @@ from turnwise.service.errors import (
     PoolNotReady,
     StateUnavailable,
 )
-from turnwise.service.pools import Candidate, records, registry
+from turnwise.service.pools import Candidate, following, records
 from turnwise.service.pools.contents import Contents, Edit
 from turnwise.service.pools.local import LocalPool
 from turnwise.service.pools.log import Head, PoolKey
@@ -140,7 +140,7 @@ async def test_edits_show_on_every_replica(start: StartReplica) -> None:
 async def test_a_pool_is_edited_by_a_replica_that_has_not_heard_of_it(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
     one, two, three = await start(), await start(), await start()
     await one.create("replies")
     await two.upsert("One.")
@@ -159,7 +159,7 @@ async def test_pools_are_as_they_were_after_a_restart_of_all(start: StartReplica
     one = await with_pool(start, "One.", "Two.")
     await one.upsert(Candidate("m", "Three.", {"a": [1, {"b": None}]}))
     before = one.contents(), one.version(), (await one.view().vectors(["m"])).tobytes()
-    await one.pools.close()
+    await one.followed.close()
     two = await start(ready=True)
     view = two.view()
     assert (two.contents(), view.version, (await view.vectors(["m"])).tobytes()) == before
@@ -222,7 +222,7 @@ async def test_a_pool_that_is_dropped_while_an_edit_lands_leaves_no_series(
 async def test_a_pool_that_is_created_anew_during_a_poll_stays(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
     replica = await with_pool(start, "One.")
     heads = PoolRecords.heads
 
@@ -233,7 +233,7 @@ async def test_a_pool_that_is_created_anew_during_a_poll_stays(
         return found
 
     patch_records(monkeypatch, "heads", between)
-    await replica.pools._poll()
+    await replica.followed._poll()
     assert replica.info().description == "new"
 
 
@@ -286,14 +286,14 @@ async def test_a_service_that_starts_without_redis_becomes_ready_with_it(
 ) -> None:
     redis_server.kill()
     replica = await start(redis_server.url)
-    assert not replica.pools.ready
+    assert not replica.followed.ready
     for ask in (replica.view, replica.info):
         with pytest.raises(StateUnavailable):
             ask()
     with pytest.raises(StateUnavailable):
         await replica.names()
     redis_server.start()
-    await until(lambda: replica.pools.ready)
+    await until(lambda: replica.followed.ready)
 
 
 async def test_pools_live_in_a_cluster(start: StartReplica, cluster_url: str) -> None:
@@ -325,7 +325,7 @@ async def test_redis_keeps_the_vectors_of_the_last_two_models(
     models = ["one", "two", "three"]
     for model in models:
         replica = await start(fingerprint=model)
-        await until(lambda replica=replica: replica.pools.ready)  # type: ignore[misc]
+        await until(lambda replica=replica: replica.followed.ready)  # type: ignore[misc]
     (chunk,) = [key async for key in redis.scan_iter(_type="hash") if b"chunk" in key]
     kept = [field for field in await redis.hkeys(chunk) if field.startswith(b"vectors:")]
     assert sorted(kept) == [b"vectors:three", b"vectors:two"]
@@ -357,13 +357,13 @@ async def test_a_pool_that_is_being_encoded_is_not_half_there(
     monkeypatch.setattr("tests.service.pools.conftest.DirectEncoder.opened", closed.wait)
     two = await start(fingerprint="other")
     await until(lambda: two.info().state == "encoding")
-    assert not two.pools.ready
+    assert not two.followed.ready
     with pytest.raises(PoolNotReady, match="encoded for this replica's model"):
         two.view()
     with pytest.raises(PoolNotReady):
         await two.upsert("Three.")
     closed.set()
-    await until(lambda: two.pools.ready)
+    await until(lambda: two.followed.ready)
     assert len(two.contents()) == 2
 
 
@@ -374,14 +374,14 @@ async def test_a_pool_that_is_dropped_while_it_is_read_does_not_delay_readiness(
     monkeypatch.setattr("tests.service.pools.conftest.DirectEncoder.opened", asyncio.Event().wait)
     two = await start(fingerprint="other")
     await until(lambda: two.info().state == "encoding")
-    assert not two.pools.ready
+    assert not two.followed.ready
     await one.pools.drop("n", "p")
-    await until(lambda: two.pools.ready)
+    await until(lambda: two.followed.ready)
 
 
 async def just_made(start: StartReplica, monkeypatch: pytest.MonkeyPatch) -> list[Replica]:
     """Two replicas that poll no more. The first one has then made a pool."""
-    monkeypatch.setattr(registry, "POLL_SECONDS", 60.0)
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
     replicas = [await start(ready=True), await start(ready=True)]
     await replicas[0].create()
     return replicas
@@ -403,7 +403,7 @@ async def test_a_pool_that_takes_long_to_read_is_not_ready_instead_of_unknown(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, two = await just_made(start, monkeypatch)
-    monkeypatch.setattr(registry, "FIRST_READ_SECONDS", 0.0)
+    monkeypatch.setattr(following, "FIRST_READ_SECONDS", 0.0)
     with pytest.raises(PoolNotReady):
         await two.pools.found_view("n", "p")
     monkeypatch.undo()

@@ -1,0 +1,428 @@
+"""The pools that this replica has in memory, kept as they are in Redis."""
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import get_args
+
+from turnwise.service.errors import NamespaceFull, PoolNotFound, PoolNotReady, StateUnavailable
+from turnwise.service.observe.logs import namespace as acting
+from turnwise.service.observe.metrics import Metrics, PoolState
+from turnwise.service.pools.directory import Changes, Directory
+from turnwise.service.pools.encoding import PoolEncoder
+from turnwise.service.pools.index_files import IndexFiles
+from turnwise.service.pools.local import LocalPool
+from turnwise.service.pools.log import Head, PoolKey, PoolMoved, Summary
+from turnwise.service.pools.memory import Memory
+from turnwise.service.pools.pool import Backend, Pool
+from turnwise.service.pools.records import PoolRecords
+from turnwise.service.pools.remote import RemotePool
+from turnwise.service.pools.stores import CandidateStore
+from turnwise.service.pools.upkeep import build_index, fold, log_is_long, needs_index
+from turnwise.service.pools.workers import Background, Work, Workers, log_errors
+from turnwise.service.state.redis import Redis
+from turnwise.service.wire.fields import EncoderName, StoreName
+
+POLL_SECONDS = 0.5
+FULL_POLL_SECONDS = 60.0
+"""Seconds after which everything is compared, though no change was counted."""
+FIRST_READ_SECONDS = 1.0
+"""Seconds that a request waits for a pool that this replica does not have in memory."""
+IDLE_SECONDS = 6 * 3600.0
+"""Seconds without a request after which a pool's memory is freed."""
+
+_log = logging.getLogger("turnwise.pools")
+
+
+class FollowedPools:
+    """Reads pools when they are first asked for, and then follows them in Redis.
+
+    Searches go on from memory while Redis is unavailable. A pool that nobody asks for is given up.
+
+    Attributes:
+        directory: The names of all pools in Redis.
+        records: The pools in Redis.
+        memory: Admits work on all pools.
+        files: The trained indexes.
+        background: The tasks that read pools, fold their logs and build their indexes.
+    """
+
+    def __init__(
+        self,
+        redis: Redis,
+        encoders: Mapping[EncoderName, PoolEncoder],
+        metrics: Metrics,
+        *,
+        exact_limit: int,
+        search_threads: int,
+        max_pool_size: int,
+        max_pools_bytes: int | None = None,
+        index_folder: Path,
+        store: CandidateStore | None = None,
+    ) -> None:
+        """Follow nothing yet.
+
+        Args:
+            redis: Connection to the Redis that holds the pools.
+            encoders: Encoders by their names on the wire; `default` must be there.
+            metrics: Gets the sizes and versions of pools.
+            exact_limit: Number of candidates up to which search is exact.
+            search_threads: Number of threads that search one pool in parallel.
+            max_pool_size: Greatest number of candidates in a pool.
+            max_pools_bytes: Most bytes of the candidates of a namespace's pools.
+            index_folder: Folder for approximate indexes, which replicas may share.
+            store: An engine that keeps pools, beside those in memory.
+        """
+        self.directory = Directory(redis, metrics)
+        self.backends = {
+            name: Backend(
+                name, encoder, PoolRecords(redis, metrics, fingerprint=encoder.fingerprint)
+            )
+            for name, encoder in encoders.items()
+        }
+        self.records = self.backends["default"].records
+        self.memory = Memory()
+        self.files = IndexFiles(index_folder)
+        self.background = Background()
+        self._metrics, self._store = metrics, store
+        self._exact_limit, self._max_size = exact_limit, max_pool_size
+        self._max_bytes = max_pools_bytes
+        self._workers = Workers(search_threads)
+        self._names: Collection[PoolKey] = ()
+        self.aliases: dict[PoolKey, PoolKey] = {}
+        """The pool of each alias, as Redis last said."""
+        self._served: dict[PoolKey, PoolKey] = {}
+        """The pool that each alias stood for when it was last asked for here."""
+        self.in_memory: dict[PoolKey, Pool] = {}
+        """The pools that are in memory, or are being read."""
+        self._heads: dict[PoolKey, Head] = {}
+        """The heads of these pools in Redis."""
+        self._unserved: dict[PoolKey, str] = {}
+        """The pools that this replica cannot serve, and why."""
+        self._first: Collection[PoolKey] = ()
+        self._at_start: list[Pool] | None = None
+        self._changes: Changes | None = None
+        self._next_full_poll = 0.0
+        self._fill: Work | None = None
+        self._filled = True
+        for state in get_args(PoolState):
+            metrics.pools.labels(state).set_function(partial(self._count, state))
+
+    async def start(self, first: Collection[PoolKey] = ()) -> None:
+        """Begin to read the first pools, and those that were in use when the service last stopped.
+
+        If Redis is unavailable, do so later. `ready` waits for these pools.
+
+        Args:
+            first: Names of pools that are read in any case.
+        """
+        self._first = first
+        await log_errors(self._poll)
+        self.background.begin("poll", self._poll_forever)
+
+    async def keep_filled(self, fill: Work) -> None:
+        """Fill a pool that must exist: call `fill` now, and again whenever Redis lost its data."""
+        self._fill, self._filled = fill, False
+        try:
+            await self._refill()
+        except StateUnavailable as error:
+            _log.warning("pools: %s", error)
+
+    async def close(self) -> None:
+        """Stop following the pools."""
+        if self._at_start is not None and self._changes:
+            self.files.note_in_use(self._changes.database_id, self.in_memory)
+        await self.background.close()
+        self._workers.close()
+
+    @property
+    def ready(self) -> bool:
+        """Whether every pool that was in use at the last stop is read and indexed, or cannot be.
+
+        Once it is, nothing that happens to this or another pool changes it.
+        """
+        if self._at_start is None:
+            return False
+        self._at_start = [pool for pool in self._at_start if self._is_awaited(pool)]
+        return self._filled and not self._at_start
+
+    def _is_awaited(self, pool: Pool) -> bool:
+        if self.in_memory.get(pool.key) is not pool or pool.state == "damaged":
+            return False
+        if isinstance(pool, LocalPool) and pool.state == "ready":
+            return needs_index(pool, self._exact_limit)
+        return pool.state in {"loading", "encoding"}
+
+    def here(self, name: PoolKey) -> Pool:
+        """Return the pool of a name, as it is here now.
+
+        Raises:
+            PoolNotFound: This replica knows no such pool.
+            PoolNotReady: This replica cannot serve it.
+        """
+        return self._pool(self._target(name))
+
+    def _target(self, name: PoolKey) -> PoolKey:
+        """Return the pool that a name stands for here.
+
+        An alias that was moved stands for its former pool until the new one has been read.
+        """
+        if (to := self.aliases.get(name)) is None:
+            self._served.pop(name, None)
+            return name
+        former = self._served.get(name, to)
+        if former != to and self._has_read(former) and not self._has_read(to):
+            return former
+        self._served[name] = to
+        return to
+
+    def _has_read(self, key: PoolKey) -> bool:
+        pool = self.in_memory.get(key)
+        return pool is not None and pool.state == "ready"
+
+    def _pool(self, key: PoolKey) -> Pool:
+        if obstacle := self._unserved.get(key):
+            raise PoolNotReady(f"pool '{key.name}' cannot be served: {obstacle}")
+        if (pool := self.in_memory.get(key)) is None:
+            self._check_known()
+            raise not_found(key)
+        return pool
+
+    async def found(self, name: PoolKey, *, newest: bool = False) -> Pool:
+        """Return a pool, and wait a moment if it is being read.
+
+        Args:
+            name: Of the pool or an alias.
+            newest: Whether to ask Redis for the pool of the alias.
+
+        Raises:
+            PoolNotFound: There is no such pool in Redis either.
+            PoolNotReady: This replica cannot serve it.
+        """
+        key = await self.directory.resolve(name) if newest else self._target(name)
+        if key not in self.in_memory:
+            key = await self.look_up(name)
+            if key in self.in_memory:
+                self._begin_read(self.in_memory[key], self._heads[key])
+        pool = self._pool(key)
+        pool.asked_at = monotonic()
+        if pool.state != "ready":
+            await self.background.wait(("read", key), FIRST_READ_SECONDS)
+        return pool
+
+    async def look_up(self, name: PoolKey) -> PoolKey:
+        """Return the pool of a name in Redis, which is open now if this replica can serve it.
+
+        Raises:
+            PoolNotFound: There is no such pool.
+        """
+        key = await self.directory.resolve(name)
+        if key == name:
+            self.aliases.pop(name, None)
+        else:
+            self.aliases[name] = key
+        (head,) = await self.records.heads([key])
+        if head is None:
+            self.forget(key)
+            raise not_found(key)
+        if self.open(key, head):
+            self._heads[key] = head
+        return key
+
+    def open(self, key: PoolKey, head: Head) -> Pool | None:
+        """Return the pool with this head; None if this replica cannot serve it."""
+        known = self.in_memory.get(key)
+        if known and (known.encoder_name, _store_name(known)) == (
+            head.encoder_name,
+            head.store_name,
+        ):
+            return known
+        obstacle, before = self.obstacle(head), self._unserved.get(key)
+        if known or before:
+            self.forget(key)  # an earlier pool of this name
+        if obstacle:
+            if obstacle != before:
+                _log.warning("pool %s cannot be served: %s", key.name, obstacle)
+            self._unserved[key] = obstacle
+            return None
+        self.in_memory[key] = self.new(key, head)
+        return self.in_memory[key]
+
+    def obstacle(self, head: Head | Summary) -> str | None:
+        """Return why this replica cannot serve a pool; None if it can."""
+        if head.encoder_name not in self.backends:
+            return no_encoder(head.encoder_name)
+        if head.store_name != "local" and self.engine(head.store_name) is None:
+            return no_store(head.store_name)
+        return None
+
+    def engine(self, store: StoreName) -> CandidateStore | None:
+        """Return the candidate store of this name; None if this service has none."""
+        return self._store if self._store and self._store.name == store else None
+
+    def forget(self, key: PoolKey) -> None:
+        """Drop a pool from memory, and its metrics."""
+        self._unserved.pop(key, None)
+        self._heads.pop(key, None)
+        self._served = {alias: to for alias, to in self._served.items() if to != key}
+        if pool := self.in_memory.pop(key, None):
+            pool.forgotten = True
+            self._metrics.forget_pool(*key)
+
+    async def _poll_forever(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            await log_errors(self._poll)
+
+    async def _poll(self) -> None:
+        """Look for changes in Redis, and start background work: no pool delays the others."""
+        changes = await self.directory.changes()
+        self._check_database(changes.database_id)
+        if changes != self._changes or monotonic() > self._next_full_poll:
+            await self._compare(changes.database_id)
+            self._changes, self._next_full_poll = changes, monotonic() + FULL_POLL_SECONDS
+        for key, head in list(self._heads.items()):
+            if (pool := self.in_memory.get(key)) is None or pool.busy:
+                continue
+            if pool.head == head:
+                self._keep_up(pool)
+            else:
+                self._begin_read(pool, head)
+
+    async def _compare(self, database_id: str) -> None:
+        """Read all names, and the heads of the pools in memory; give up those that are idle."""
+        known = dict(self.in_memory)  # the names may lack a pool that is created from here on
+        names, self.aliases = await self.directory.names(), await self.directory.aliases()
+        asked = {*self._served}
+        if self._at_start is None:
+            asked |= {*self._first, *self.files.in_use(database_id)}
+        wanted = known.keys() | {self.aliases.get(name, name) for name in asked}
+        keys = sorted(wanted & names.keys())
+        for key, head in zip(keys, await self.records.heads(keys), strict=True):
+            if head is None:
+                await self.directory.remove(key, names[key])
+                self._forget_gone(key, known)
+            elif self.open(key, head):
+                self._heads[key] = head
+        for key in known.keys() - names.keys():
+            self._forget_gone(key, known)
+        self._names = names.keys()
+        if self._at_start is None:
+            self._at_start = list(self.in_memory.values())
+        for key, pool in known.items():
+            if monotonic() - pool.asked_at > IDLE_SECONDS and not pool.busy:
+                self.forget(key)
+
+    def _check_database(self, database_id: str) -> None:
+        if self._changes and self._changes.database_id != database_id:
+            self._metrics.redis_losses.labels("database").inc()
+            _log.error("Redis lost its data: %d pools, and all sessions", len(self._names))
+            self._filled = self._fill is None
+            self._changes = None  # compare everything, even if the number is the same
+        if not self._filled:
+            self.background.begin("fill", self._refill)
+
+    async def _refill(self) -> None:
+        if self._fill:
+            await self._fill()
+            self._filled = True
+
+    async def _check_growth(self, namespace: str, growth: int) -> None:
+        names = {*await self.directory.names(), *self.in_memory}
+        keys = [key for key in names if key.namespace == namespace]
+        read = {key: pool.candidate_bytes for key in keys if (pool := self.in_memory.get(key))}
+        unread = [key for key in keys if not read.get(key)]
+        summaries = await self.records.summaries(unread)
+        size = growth + sum(read.values()) + sum(one.bytes for one in summaries if one)
+        most = self._max_bytes
+        if growth > 0 and most is not None and size > most:
+            self._metrics.rejected_requests.labels("pools_bytes").inc()
+            raise NamespaceFull(
+                f"the pools of namespace '{namespace}' would have {size} bytes, more than the "
+                f"limit of {most}; nothing was changed"
+            )
+
+    def _count(self, state: PoolState) -> int:
+        pools = self.in_memory.values()
+        return sum(("behind" if pool.behind else pool.state) == state for pool in pools)
+
+    def _begin_read(self, pool: Pool, head: Head) -> None:
+        self.background.begin(("read", pool.key), partial(self._follow, pool, head))
+
+    async def _follow(self, pool: Pool, head: Head) -> None:
+        acting.set(pool.key.namespace)  # in this task, for its share of the encoder
+        try:
+            if await pool.follow(head):
+                self._keep_up(pool)
+        except PoolMoved:
+            await self.look_up(pool.key)
+
+    def _keep_up(self, pool: Pool) -> None:
+        """Begin to fold a long log, and to build a missing index."""
+        if pool.forgotten:
+            return
+        if isinstance(pool, RemotePool):
+            if pool.needs_measuring:
+                self.background.begin(("measure", pool.key), pool.measure)
+            return
+        assert isinstance(pool, LocalPool)  # noqa: S101 - there is no other
+        if log_is_long(pool):
+            self.background.begin(("fold", pool.key), partial(fold, pool, self._workers))
+        if needs_index(pool, self._exact_limit):
+            build = partial(build_index, pool, self._workers, self.files)
+            self.background.begin(("index", pool.key), build)
+
+    def unread(self, namespace: str) -> list[PoolKey]:
+        """Return the pools of a namespace that this replica has not read, and could.
+
+        Raises:
+            StateUnavailable: The names are not known yet.
+        """
+        self._check_known()
+        here = self.in_memory.keys() | self._unserved.keys()
+        return [key for key in self._names if key.namespace == namespace and key not in here]
+
+    def _check_known(self) -> None:
+        if self._at_start is None:
+            raise StateUnavailable("the pools are not known yet, because Redis is unavailable")
+
+    def new(self, key: PoolKey, head: Head | Summary) -> Pool:
+        """Return a pool of which nothing was read yet."""
+        backend = self.backends[head.encoder_name]
+        if engine := self.engine(head.store_name):
+            return RemotePool(
+                key, backend, engine, self._workers, self._metrics,
+                count_change=self.directory.count_change,
+            )  # fmt: skip
+        return LocalPool(
+            key, backend, self._workers, self.memory, self._metrics,
+            exact_limit=self._exact_limit, max_size=self._max_size,
+            check_growth=self._check_growth if self._max_bytes else None,
+        )  # fmt: skip
+
+    def _forget_gone(self, key: PoolKey, known: Mapping[PoolKey, Pool]) -> None:
+        if self.in_memory.get(key) is known.get(key):  # else it was created anew
+            self.files.remove(key)
+            self.forget(key)
+
+
+def not_found(key: PoolKey) -> PoolNotFound:
+    """Return the error that names the pool."""
+    return PoolNotFound(f"there is no pool '{key.name}'")
+
+
+def no_encoder(name: EncoderName) -> str:
+    """Return what to do about an encoder that this service lacks."""
+    return f"this service has no encoder '{name}': TURNWISE_PAIRWISE names its folder"
+
+
+def no_store(name: StoreName) -> str:
+    """Return what to do about a candidate store that this service lacks."""
+    return f"this service has no candidate store '{name}': TURNWISE_STORE_URL names it"
+
+
+def _store_name(pool: Pool) -> StoreName:
+    return pool.store.name if isinstance(pool, RemotePool) else "local"

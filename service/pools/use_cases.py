@@ -1,0 +1,315 @@
+"""The use cases of pools: what a request, or a command, does with them."""
+
+import asyncio
+from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from turnwise.service.errors import (
+    CandidateNotFound,
+    Conflict,
+    InvalidRequest,
+    NamespaceFull,
+    PoolNotFound,
+)
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools.candidate import Candidate, distinct
+from turnwise.service.pools.collections import empty_collection, filled_collection
+from turnwise.service.pools.encoding import PoolEncoder, Progress
+from turnwise.service.pools.following import FollowedPools, no_encoder, no_store, not_found
+from turnwise.service.pools.local import LocalPool
+from turnwise.service.pools.log import Head, PoolKey, PoolMoved, Summary
+from turnwise.service.pools.pool import Pool
+from turnwise.service.pools.remote import RemotePool
+from turnwise.service.pools.view import Batch, PoolView
+from turnwise.service.wire.fields import StoreName
+from turnwise.service.wire.pools import Edited, PoolInfo, PoolRequest, Removed
+
+_Result = TypeVar("_Result")
+
+
+class Pools:
+    """Reads, searches and changes pools, in memory and in the candidate store.
+
+    Methods that name a pool also take an alias of it. They raise PoolNotFound if the pool does not
+    exist, and PoolNotReady if it has not been read yet or this replica lacks its encoder. Methods
+    raise StateUnavailable if they need Redis and it is unavailable; those that are not async need
+    it only until the first poll.
+    """
+
+    def __init__(
+        self, followed: FollowedPools, metrics: Metrics, *, max_pools: int | None = None
+    ) -> None:
+        """Work on the pools that this replica follows.
+
+        Args:
+            followed: These pools.
+            metrics: Counts what is rejected.
+            max_pools: Greatest number of pools of a namespace.
+        """
+        self._followed, self._metrics, self._max_pools = followed, metrics, max_pools
+        self._directory, self._records = followed.directory, followed.records
+
+    def view(self, namespace: str, name: str) -> PoolView:
+        """Return the version of a pool that is here now."""
+        return self._followed.here(PoolKey(namespace, name)).view()
+
+    async def found_view(self, namespace: str, name: str) -> PoolView:
+        """Return the same, and first read a pool that is not in memory.
+
+        Raises:
+            PoolNotFound: There is no such pool in Redis either.
+            PoolNotReady: Reading takes longer than `FIRST_READ_SECONDS`; it goes on.
+        """
+        return (await self._followed.found(PoolKey(namespace, name))).view()
+
+    def info(self, namespace: str, name: str) -> PoolInfo:
+        """Return the description of a pool as clients get it."""
+        return self._info(self._followed.here(PoolKey(namespace, name)))
+
+    async def find(self, namespace: str, name: str) -> PoolInfo:
+        """Return the same, and begin to read a pool that is not in memory."""
+        return self._info(await self._followed.found(PoolKey(namespace, name)))
+
+    async def list(self, namespace: str) -> list[PoolInfo]:
+        """Return the descriptions of the pools of a namespace, by name; read none of them."""
+        unread, pools = self._followed.unread(namespace), self._followed.in_memory.values()
+        found = [self._info(pool) for pool in pools if pool.key.namespace == namespace]
+        for key, summary in zip(unread, await self._records.summaries(unread), strict=True):
+            if summary and not self._followed.obstacle(summary):
+                found.append(self._unread(key, summary))
+        return sorted(found, key=lambda info: info.name)
+
+    async def load(self, namespace: str, name: str) -> None:
+        """Read one pool and wait for it; this works without `start`."""
+        key = await self._followed.look_up(PoolKey(namespace, name))
+        if pool := self._followed.in_memory.get(key):
+            try:
+                await pool.refresh()
+            except PoolNotFound:
+                self._followed.forget(key)
+                raise
+
+    async def create(self, namespace: str, name: str, request: PoolRequest) -> PoolInfo:
+        """Create an empty pool; if there is one of this name, change the settings that are given.
+
+        Args:
+            namespace: Namespace of the pool.
+            name: Name of the pool.
+            request: The settings; and the encoder and the store of the pool, by default those of
+                the existing pool, or `default` and `local`.
+
+        Raises:
+            Conflict: The existing pool has another encoder or store.
+            InvalidRequest: This service has no such encoder or store.
+            NamespaceFull: The namespace has as many pools as it may have.
+            StoreUnavailable: The candidate store is away.
+        """
+        encoder, store = request.encoder, request.store
+        if encoder and encoder not in self._followed.backends:
+            raise InvalidRequest.field(no_encoder(encoder), "encoder")
+        if store and self._followed.engine(store) is None and store != "local":
+            raise InvalidRequest.field(no_store(store), "store")
+        key = await self._directory.resolve(PoolKey(namespace, name))
+        if self._max_pools is not None:
+            await self._check_number(key, self._max_pools)
+        incarnation, found = await self._created(key, request)
+        await self._directory.add(key, incarnation)
+        await self._directory.count_change()
+        if encoder not in {None, found.encoder_name}:
+            raise Conflict(f"pool '{key.name}' exists and has the encoder '{found.encoder_name}'")
+        if store not in {None, found.store_name}:
+            raise Conflict(f"pool '{key.name}' exists and is in the store '{found.store_name}'")
+        if pool := self._followed.open(key, found):
+            if pool.state == "ready":
+                await pool.refresh()
+            else:  # which may take long
+                self._followed.background.begin(("read", key), pool.refresh)
+        return self._info(await self._followed.found(key))
+
+    async def _created(self, key: PoolKey, request: PoolRequest) -> tuple[str, Head]:
+        """Create a pool, with an empty collection if it is one in the candidate store."""
+        engine = self._followed.engine(request.store or "local")
+        if engine is None or (await self._records.heads([key]))[0]:
+            return await self._records.create(key, request)
+        encoder = self._followed.backends[request.encoder or "default"].encoder
+        collection = await empty_collection(key, engine, encoder)
+        try:
+            incarnation, head = await self._records.create(key, request, collection)
+            made = await self._records.stored(key)
+        except BaseException:
+            await engine.drop(collection.name)
+            raise
+        if made is None or made.collection.name != collection.name:  # another one was first
+            await engine.drop(collection.name)
+        return incarnation, head
+
+    async def upsert(
+        self,
+        namespace: str,
+        name: str,
+        candidates: Sequence[Candidate],
+        progress: Progress | None = None,
+    ) -> Edited:
+        """Add candidates, or replace those with the same ids: all in one version, or none.
+
+        Raises:
+            InvalidRequest: Two different candidates share an id.
+            PoolFull: The pool would exceed its limit.
+            NamespaceFull: The pools of the namespace would exceed theirs.
+            NotEnoughMemory: The candidates would not fit into this replica's memory.
+            ServiceError: The encoder failed.
+        """
+        wanted = await asyncio.to_thread(distinct, candidates)
+        return await self._edited(namespace, name, lambda pool: pool.upsert(wanted, progress))
+
+    async def remove(self, namespace: str, name: str, id: str) -> Edited:  # noqa: A002
+        """Remove a candidate; raises CandidateNotFound if the pool lacks it."""
+        removed = await self.remove_many(namespace, name, [id])
+        if not removed.removed:
+            raise CandidateNotFound(f"pool '{name}' has no candidate '{id}'")
+        return Edited(removed.version, 0, 0, removed.size)
+
+    async def remove_many(self, namespace: str, name: str, ids: Collection[str]) -> Removed:
+        """Remove all candidates with these ids in one version; ignore ids that the pool lacks."""
+        return await self._edited(namespace, name, lambda pool: pool.remove(ids))
+
+    async def replace(
+        self, namespace: str, name: str, batches: Callable[[PoolEncoder], AsyncIterable[Batch]]
+    ) -> Edited:
+        """Replace all candidates of a pool, in one new version; raises as `upsert`.
+
+        Args:
+            namespace: Namespace of the pool.
+            name: Name of the pool.
+            batches: Returns candidates with distinct ids, and their vectors by an encoder.
+        """
+        return await self._edited(namespace, name, lambda pool: pool.replace(batches(pool.encoder)))
+
+    async def move(self, namespace: str, name: str, to: StoreName) -> PoolInfo:
+        """Copy a pool into the candidate store, and let its name stand for the copy.
+
+        Turns go on meanwhile. Edits of a pool in memory are copied as well.
+
+        Args:
+            namespace: Namespace of the pool.
+            name: Name of the pool, or an alias of it.
+            to: The store, which must be an engine.
+
+        Raises:
+            InvalidRequest: This service has no such engine.
+            Conflict: The pool was edited while it was copied out of another candidate store.
+            StoreUnavailable: The engine is away.
+        """
+        engine = self._followed.engine(to)
+        if engine is None:
+            raise InvalidRequest.field(no_store(to), "store")
+        await self.load(namespace, name)
+        pool = await self._followed.found(PoolKey(namespace, name), newest=True)
+        if isinstance(pool, RemotePool):
+            read, view = pool.known, pool.view()
+            filled = await filled_collection(pool.key, engine, pool.encoder, view.scan())
+            await pool.stand_for(filled, engine, read, await engine.count(filled.name))
+        else:
+            assert isinstance(pool, LocalPool)  # noqa: S101 - there is no other
+            await pool.move_to(engine)
+        await self._directory.count_change()
+        moved = self._followed.in_memory[await self._followed.look_up(pool.key)]
+        await moved.refresh()
+        return self._info(moved)
+
+    async def drop(self, namespace: str, name: str) -> None:
+        """Delete a pool.
+
+        Raises:
+            Conflict: The name is an alias, or an alias points at the pool.
+        """
+        key = PoolKey(namespace, name)
+        for alias, to in (await self._directory.aliases()).items():
+            if alias == key:
+                raise Conflict(f"'{name}' is an alias of pool '{to.name}'; delete the alias")
+            if to == key:
+                raise Conflict(f"alias '{alias.name}' points at pool '{name}'; move it first")
+        while log := await self._records.read(key):
+            stored = await self._records.stored(key)
+            if await self._records.drop(key, log) != "conflict":
+                if stored and (engine := self._followed.engine(stored.head.store_name)):
+                    await engine.drop(stored.collection.name)
+                self._followed.files.remove(key)
+                await self._directory.remove(key, log.position.incarnation)
+                await self._directory.count_change()
+                return self._followed.forget(key)
+        self._followed.forget(key)
+        raise not_found(key)
+
+    async def point(
+        self, namespace: str, alias: str, to: str, expected: str | None = None
+    ) -> PoolInfo:
+        """Create an alias, or point it at another pool; return the pool.
+
+        Every replica goes on with the former pool until it has read the other one.
+
+        Args:
+            namespace: Namespace of both.
+            alias: Name of the alias.
+            to: Name of the pool.
+            expected: The pool that the alias should point at now; None for any or none.
+
+        Raises:
+            InvalidRequest: `to` is an alias itself.
+            Conflict: A pool has the name `alias`, or the alias does not point at `expected`.
+        """
+        name, target = PoolKey(namespace, alias), PoolKey(namespace, to)
+        pool = await self._followed.found(target, newest=True)  # and begin to read it
+        if pool.key != target:
+            message = f"'{to}' is an alias; name its pool, '{pool.key.name}'"
+            raise InvalidRequest.field(message, "to")
+        former = PoolKey(namespace, expected) if expected else None
+        await self._directory.point(name, target, former)
+        await self._directory.count_change()
+        self._followed.aliases[name] = target
+        return self._info(pool)
+
+    async def unpoint(self, namespace: str, alias: str) -> None:
+        """Delete an alias, and not its pool; raises PoolNotFound if there is no such alias."""
+        name = PoolKey(namespace, alias)
+        await self._directory.unpoint(name)
+        await self._directory.count_change()
+        self._followed.aliases.pop(name, None)
+
+    async def _check_number(self, key: PoolKey, most: int) -> None:
+        names = await self._directory.names()
+        has = sum(other.namespace == key.namespace for other in names)
+        if key not in names and has >= most:
+            self._metrics.rejected_requests.labels("pools").inc()
+            raise NamespaceFull(f"namespace '{key.namespace}' has {has} pools, and may have {most}")
+
+    async def _edited(
+        self, namespace: str, name: str, edit: Callable[[Pool], Awaitable[_Result]]
+    ) -> _Result:
+        while True:
+            pool = await self._followed.found(PoolKey(namespace, name), newest=True)
+            try:
+                edited = await edit(pool)
+            except PoolMoved:
+                await self._followed.look_up(pool.key)
+                if other := self._followed.in_memory.get(pool.key):
+                    await other.refresh()
+                continue
+            await self._directory.count_change()
+            return edited
+
+    def _info(self, pool: Pool) -> PoolInfo:
+        known = self._followed.aliases.items()
+        aliases = sorted(alias.name for alias, to in known if to == pool.key)
+        return replace(pool.info(), aliases=aliases)
+
+    def _unread(self, key: PoolKey, summary: Summary) -> PoolInfo:
+        return replace(
+            self._info(self._followed.new(key, summary)),
+            state="unread",
+            version=summary.version,
+            size=summary.size,
+            created_at=summary.created_at,
+            **summary.settings._asdict(),
+        )

@@ -74,8 +74,8 @@ def predict(cross_encoder_folder: Path) -> Callable[..., Float32]:
 
 
 @pytest.fixture(scope="module")
-def _crossing(share: Launch, cross_encoder_folder: Path) -> Live:
-    return share(reranker=cross_encoder_folder)
+def _crossing(share: Launch, cross_encoder_folder: Path, in_torch: Path) -> Live:
+    return share(reranker=cross_encoder_folder, data_dir=in_torch)
 
 
 @pytest.fixture
@@ -145,8 +145,12 @@ def test_a_pool_keeps_its_encoder(by_pairs: Live) -> None:
     )  # fmt: skip
 
 
-def test_a_service_without_the_model_says_so(launch: Launch, pairwise_folder: Path) -> None:
-    launch(pairwise=pairwise_folder).http.put("/pools/pairs", json={"encoder": "pairwise"})
+def test_a_service_without_the_model_says_so(
+    launch: Launch, pairwise_folder: Path, in_torch: Path
+) -> None:
+    launch(pairwise=pairwise_folder, data_dir=in_torch).http.put(
+        "/pools/pairs", json={"encoder": "pairwise"}
+    )
     plain = launch()
     refused = plain.http.put("/pools/more", json={"encoder": "pairwise"})
     assert (refused.status_code, refused.json()["errors"][0]["loc"]) == (422, ["body", "encoder"])

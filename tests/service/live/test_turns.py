@@ -164,9 +164,9 @@ def test_a_first_vector_in_the_cache_is_written_with_its_turn(own: Live) -> None
 
 
 def test_with_heads_every_role_of_an_utterance_takes_one_pass(
-    launch: Launch, tiny_encoder_folder: Callable[[EncoderKind], Path]
+    launch: Launch, tiny_encoder_folder: Callable[[EncoderKind], Path], in_torch: Path
 ) -> None:
-    own = launch(model=str(tiny_encoder_folder(EncoderKind.HEADS)))
+    own = launch(model=str(tiny_encoder_folder(EncoderKind.HEADS)), data_dir=in_torch)
     own.fill()
     idle = own.increase("turnwise_encoded_texts_total", role="first", lane="idle")
     for speaker, text in [("user", "One"), ("bot", "Two"), ("user", "Three")]:

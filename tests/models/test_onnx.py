@@ -194,14 +194,6 @@ def test_a_model_that_cannot_be_exported_runs_in_torch(
     assert "no such operator" in caplog.text
 
 
-def test_a_cache_that_cannot_be_written_leaves_torch(
-    tiny_encoder_folder: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "file").touch()
-    encoder = serve(tiny_encoder_folder(EncoderKind.TRIPLE), tmp_path / "file")
-    assert (encoder.runtime, "runs in torch" in caplog.text) == (IN_TORCH, True)
-
-
 @pytest.mark.parametrize(
     ("asked", "cores"), [(None, 8), ("3", 3), ("64", 8), ("0", 1), ("many", 8)]
 )

@@ -53,16 +53,6 @@ async def test_excess_is_named(
     assert parts.calls == []
 
 
-async def test_every_excess_is_named(small: httpx.AsyncClient) -> None:
-    body = {**RANK, "candidates": [LONG, LONG], "top_k": 6}
-    errors = (await small.post("/rank", json=body)).json()["errors"]
-    assert [error["loc"][1:] for error in errors] == [
-        ["candidates", 0],
-        ["candidates", 1],
-        ["top_k"],
-    ]
-
-
 async def test_columns_of_scores_are_limited(small: httpx.AsyncClient) -> None:
     response = await small.get("/sessions/s/scores", params={"ids": ["a", "b", "c"]})
     assert [error["loc"] for error in response.json()["errors"]] == [["query", "ids"]]

@@ -26,15 +26,6 @@ RANK: dict[str, Any] = {
 }  # fmt: skip
 PLAN: dict[str, Any] = {"goals": [{"id": "a", "text": "x"}, {"text": "y"}], "top": 2}
 UPLOAD = [{"id": "a", "text": "x", "metadata": {"k": [1, None, "ü"]}}, {"text": "y"}]
-BODIES: dict[str, tuple[str, Any]] = {
-    "/sessions/s/turn": ("POST", {**TURN, "top_k": 2, "explain": True, "respond": True}),
-    "/sessions/t": ("PUT", {"responder": "bot"}),
-    "/rank": ("POST", RANK),
-    "/plan": ("POST", PLAN),
-    "/pools/default/search": ("POST", {"text": "x", "top_k": 2}),
-    "/pools/p": ("PUT", {"description": "x"}),
-    "/pools/default/candidates": ("PUT", UPLOAD),
-}
 JSON = {"content-type": "application/json"}
 
 

@@ -234,30 +234,6 @@ def test_a_replayed_answer_is_as_the_first_one(live: Live) -> None:
         assert again[name] == first[name], name
 
 
-@pytest.mark.parametrize("value", [-0.1, 1.1, "0.5", True, [0.5]])
-def test_a_threshold_that_is_no_probability_is_rejected(live: Live, value: object) -> None:
-    body = {"speaker": "user", "text": "Hello", "min_confidence": value}
-    assert problem(live, "/sessions/s/turn", body) == ["body.min_confidence"]
-    assert live.http.get("/sessions/s").status_code == 404
-    pool = {"min_confidence": value, "description": "new"}
-    assert problem(live, "/pools/default", pool, "PUT") == ["body.min_confidence"]
-    assert live.get("/pools/default")["description"] == ""
-
-
-@pytest.mark.parametrize(
-    ("value", "loc"),
-    [
-        ({"slope": 1.0}, "body.calibration.offset"),
-        ({"slope": -1.0, "offset": 0.0}, "body.calibration.slope"),
-        ({"slope": 1.0, "offset": 1e9}, "body.calibration.offset"),
-        ({"slope": 1.0, "offset": 0.0, "more": 1}, "body.calibration.more"),
-        ([1.0, 0.0], "body.calibration"),
-    ],
-)
-def test_a_calibration_that_makes_no_sense_is_rejected(live: Live, value: object, loc: str) -> None:
-    assert problem(live, "/pools/default", {"calibration": value}, "PUT") == [loc]
-
-
 @pytest.mark.parametrize("options", [{"aggregation": "max_sim"}, {"pool": "pairs"}])
 def test_a_threshold_that_could_never_apply_is_rejected(
     live: Live, options: dict[str, str]

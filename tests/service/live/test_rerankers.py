@@ -322,21 +322,6 @@ def test_without_a_cross_encoder_the_encoder_orders_documents(
         )
 
 
-@pytest.mark.parametrize(
-    ("field", "body"),
-    [
-        ("query", {"documents": ["a"]}),
-        ("query", {"query": " ", "documents": ["a"]}),
-        ("documents", {"query": "a", "documents": []}),
-        ("documents", {"query": "a", "documents": ["b"] * 1001}),
-        ("top_n", {"query": "a", "documents": ["b"], "top_n": 0}),
-    ],
-)
-def test_bad_documents_are_named(live: Live, field: str, body: dict[str, object]) -> None:
-    answer = live.http.post("/v1/rerank", json=body)
-    assert (answer.status_code, answer.json()["errors"][0]["loc"]) == (422, ["body", field])
-
-
 def test_an_encoder_is_no_re_ranker(
     tiny_encoder_folder: Callable[[EncoderKind], Path],
 ) -> None:

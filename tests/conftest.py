@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from tests.warm import warm_command
 
@@ -27,6 +28,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 # Settings of whoever runs the tests are not theirs: they might name a Redis that is in use.
 for variable in [name for name in os.environ if name.startswith("TURNWISE_")]:
     del os.environ[variable]
+
+settings.register_profile("half as many examples", max_examples=50)
+settings.load_profile("half as many examples")
 
 TESTS = Path(__file__).parent
 MARKS = {

@@ -5,11 +5,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
+
+from tests.warm import warm_command
 
 if TYPE_CHECKING:
     from turnwise.models.encoder import UtteranceEncoder
@@ -25,6 +28,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 # Settings of whoever runs the tests are not theirs: they might name a Redis that is in use.
 for variable in [name for name in os.environ if name.startswith("TURNWISE_")]:
     del os.environ[variable]
+
+settings.register_profile("half as many examples", max_examples=50)
+settings.load_profile("half as many examples")
 
 TESTS = Path(__file__).parent
 MARKS = {
@@ -102,6 +108,21 @@ def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     own = tmp_path_factory.getbasetemp()
     folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "data"
     folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def warm_commands() -> Iterator[Path]:
+    """A folder with a `turnwise` that begins at once."""
+    with warm_command() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def in_torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder without room for exported models: torch runs them, which is slower, at once."""
+    folder = tmp_path_factory.mktemp("torch")
+    (folder / "models").touch()
     return folder
 
 

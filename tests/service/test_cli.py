@@ -1,5 +1,4 @@
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -13,7 +12,6 @@ from turnwise.service.cli import app, main
 
 Errors = Callable[..., list[str]]
 run = CliRunner().invoke
-BASH = shutil.which("bash") or ""
 
 
 def commands() -> list[list[str]]:
@@ -88,23 +86,3 @@ def test_an_unknown_setting_ends_in_one_line(
 ) -> None:
     monkeypatch.setenv("TURNWISE_HOTS", "127.0.0.1")
     assert errors("serve") == ["error: TURNWISE_HOTS is not a setting; did you mean TURNWISE_HOST?"]
-
-
-def test_an_invalid_url_of_redis_ends_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, errors: Errors
-) -> None:
-    monkeypatch.setenv("TURNWISE_PORT", "0")
-    monkeypatch.setenv("TURNWISE_REDIS_URL", "redis://:se/cret@host")
-    *_, line = errors("serve")
-    assert line.startswith("error: TURNWISE_REDIS_URL is invalid: ")
-
-
-@pytest.mark.parametrize("device", ["gpu", "cuda:99"])
-def test_a_missing_device_prints_one_line(
-    monkeypatch: pytest.MonkeyPatch, errors: Errors, device: str
-) -> None:
-    monkeypatch.setenv("TURNWISE_PORT", "0")
-    monkeypatch.setenv("TURNWISE_REDIS_URL", "unix:///nowhere")
-    monkeypatch.setenv("TURNWISE_DEVICE", device)
-    *_, line = errors("serve")
-    assert line.startswith(f"error: TURNWISE_DEVICE '{device}' cannot be used: ")

@@ -29,7 +29,9 @@ RUN = "from turnwise.service.cli import main; main()"
 class Process:
     """A service with a private Redis, and the events that it logs."""
 
-    def __init__(self, folder: Path, model: Path, exported: Path, **settings: str) -> None:
+    def __init__(
+        self, command: list[str], folder: Path, model: Path, exported: Path, **settings: str
+    ) -> None:
         replies = folder / "replies.jsonl"
         replies.write_text('{"id": "a", "text": "Good day!"}\n{"id": "b", "text": "Bye."}\n')
         data = folder / "data"
@@ -43,7 +45,7 @@ class Process:
         }
         self.events: list[dict[str, Any]] = []
         self.popen = Popen(  # noqa: S603 - our own words
-            [sys.executable, "-c", RUN, "serve", "--port", "0"],
+            [*command, "serve", "--port", "0"],
             env=os.environ | variables | settings, stderr=PIPE, text=True, start_new_session=True,
         )  # fmt: skip
 
@@ -72,13 +74,15 @@ def start(
     tiny_encoder_folder: Callable[[EncoderKind], Path],
     served_encoder: UtteranceEncoder,  # noqa: ARG001 - it is exported, so that they need not
     onnx_cache: Path,
+    warm_commands: Path,
 ) -> Iterator[Start]:
+    """Start services, forked off a process that has the libraries loaded unless they are cold."""
     started: list[Process] = []
 
-    def begin(**settings: str) -> Process:
-        started.append(
-            Process(tmp_path, tiny_encoder_folder(EncoderKind.TRIPLE), onnx_cache, **settings)
-        )
+    def begin(*, cold: bool = False, **settings: str) -> Process:
+        command = [sys.executable, "-c", RUN] if cold else [str(warm_commands / "turnwise")]
+        model = tiny_encoder_folder(EncoderKind.TRIPLE)
+        started.append(Process(command, tmp_path, model, onnx_cache, **settings))
         return started[-1]
 
     yield begin
@@ -114,7 +118,7 @@ def left_behind(tmp_path: Path) -> list[Path]:
 def test_it_serves_from_nothing_answers_what_is_under_way_at_ctrl_c_and_leaves_nothing(
     start: Start, tmp_path: Path
 ) -> None:
-    process = start()
+    process = start(cold=True)
     url = httpx.URL(process.until("^ready on")["url"])
     said = [event["message"] for event in process.events]
     assert re.search("private Redis started", said[0])

@@ -175,14 +175,6 @@ def test_the_calibration_error_is_that_of_bins_of_the_same_size(bins: int) -> No
     assert calibration_error(confidence, right, bins) == pytest.approx(error)
 
 
-def test_calibrated_confidences_have_a_small_error_and_others_a_large_one() -> None:
-    generator = np.random.default_rng(0)
-    confidence = generator.random(5000)
-    right = generator.random(5000) < confidence
-    assert calibration_error(confidence, right) < 0.03
-    assert calibration_error(np.sqrt(confidence), right) > 0.1
-
-
 def test_a_sample_spans_all_places() -> None:
     assert sample(5) == [0, 1, 2, 3, 4]
     assert sample(100, 3) == [0, 49, 99]

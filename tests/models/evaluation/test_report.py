@@ -110,15 +110,6 @@ def test_a_setting_that_the_first_system_lacks_stands_between_its_neighbours() -
     assert Report("task", ("f",), rows).names() == list(every)
 
 
-def test_the_plot_has_room_for_many_systems(tmp_path: Path) -> None:
-    measured = {"average_rank": 1.0, "average_rank/h=2": 1.0}
-    for count in (1, 60):
-        rows = tuple(Row(f"system {n}", measured, 0.0) for n in range(count))
-        Report("next-utterance", ("f",), rows).write(tmp_path / str(count))
-    few, many = (imread(tmp_path / str(n) / "average_rank.png").shape for n in (1, 60))
-    assert many[0] > 2 * few[0]
-
-
 def test_a_bar_in_a_name_does_not_end_a_cell_of_the_markdown() -> None:
     written = Table("t", ("system", "domain=a|b"), (("x|y", "1"),)).markdown()
     assert written.splitlines()[2] == r"| system | domain=a\|b |"
@@ -148,15 +139,6 @@ def test_many_lines_are_told_apart_and_all_are_named() -> None:
     shown = [text.get_text().replace(r"\$", "$") for text in legend.get_texts()]
     assert shown == names
     assert legend.get_window_extent().y0 >= axes.get_window_extent().y0
-
-
-@pytest.mark.parametrize("count", [1, 30])
-def test_a_picture_grows_with_the_dialogue(tmp_path: Path, count: int) -> None:
-    texts = [f"it costs ${n} or ${n + 1}, 好的 🙂, and so on" for n in range(count)]
-    draw_heat_map(np.eye(count, dtype=np.float32), texts, tmp_path / "new" / "heat.png")
-    height, width, _ = imread(tmp_path / "new" / "heat.png").shape
-    assert height == pytest.approx(120 * (4 + 0.28 * count), abs=2)
-    assert width > height
 
 
 def test_a_long_dialogue_has_a_picture_of_bounded_size(

@@ -81,11 +81,6 @@ def test_the_error_is_that_of_the_definition(examples: list[tuple[int, int, str,
         assert outcomes.standard_error == pytest.approx(np.sqrt(variance))
 
 
-def test_the_error_of_single_examples_is_the_usual_one() -> None:
-    values = np.random.default_rng(0).normal(size=50)
-    assert alone(values).standard_error == pytest.approx(values.std(ddof=1) / np.sqrt(50))
-
-
 def test_equal_systems_have_p_1_and_different_ones_a_small_p() -> None:
     values = np.random.default_rng(0).normal(10, 3, 100)
     better, alike = values - 2 + np.tile([0.1, -0.1], 50), values + np.tile([1.0, -1.0], 50)

@@ -15,6 +15,24 @@ data = [{path = "a.jsonl", windows = 10}]
 [objectives]
 c3l = 1.0
 """
+IOI = 'kind = "ioi"\ndata = [{path = "y"}]\n'
+STAGED = (
+    GOOD
+    + """
+[validation]
+paths = ["v.jsonl"]
+every = 9
+[[stage]]
+kind = "curved"
+objectives = {c3l = 0, ccl = 2}
+[[stage]]
+validation = {every = 5}
+data = [{path = "b.jsonl"}]
+[small]
+turns = 6
+validation = {every = 3}
+"""
+)
 
 
 def write(folder: Path, text: str) -> Path:
@@ -36,70 +54,78 @@ def test_a_minimal_file_is_enough(tmp_path: Path) -> None:
     assert config.objectives.window == 5
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "field"),
-    [
-        ('kind = "triple"', 'kind = "tripel"', "kind"),
-        ('base = "some/model"', "", "base"),
-        ("c3l = 1.0", "cl3 = 1.0", "objectives.cl3"),
-        ("c3l = 1.0", "c3l = 1.0\nquery_rows = []", "objectives.query_rows"),
-        ('kind = "triple"', 'kind = "triple"\nseed = -1', "seed"),
-        ('kind = "triple"', 'kind = "triple"\nseed = 4294967296', "seed"),
-        (
-            'kind = "triple"',
-            'kind = "triple"\naggregation = { name = "last_rows", last_rows = 0 }',
-            "aggregation.last_rows",
-        ),
-    ],
-)
-def test_errors_name_the_file_and_the_field(tmp_path: Path, old: str, new: str, field: str) -> None:
-    path = write(tmp_path, GOOD.replace(old, new))
+def of(values: str, old: str, new: str) -> str:
+    """Return values in which some differ."""
+    assert old in values
+    return values.replace(old, new)
+
+
+KIND, C3L, LAST = 'kind = "triple"', "c3l = 1.0", "validation = {every = 5}"
+FIELDS = [
+    (of(GOOD, KIND, 'kind = "tripel"'), "kind"),
+    (of(GOOD, 'base = "some/model"', ""), "base"),
+    (of(GOOD, C3L, "cl3 = 1.0"), "objectives.cl3"),
+    (of(GOOD, C3L, f"{C3L}\nquery_rows = []"), "objectives.query_rows"),
+    (of(GOOD, KIND, f"{KIND}\nseed = -1"), "seed"),
+    (of(GOOD, KIND, f"{KIND}\nseed = 4294967296"), "seed"),
+    (of(GOOD, KIND, f"{KIND}\naggregation.last_rows = 0"), "aggregation.last_rows"),
+    ('kind = "pairwise"\ndata = [{path = "y"}]', "base"),
+    ('kind = "pairwise"\nbase = "x"\ndata = [{path = "y", windows = 3}]', "data.0.windows"),
+    ('kind = "pairwise"\nbase = "x"\ndata = []', "data"),
+    (f"{IOI}[network]\nmatrices = [4]", "network.matrices.0"),
+    (f"{IOI}[network]\nvocabulary = 4", "network.vocabulary"),
+    (f"{IOI}[negatives]\nhard = 2", "negatives.hard"),
+    ('kind = "dse"', "kind"),
+    ('base = "x"', "kind"),
+    (of(STAGED, 'kind = "curved"', 'kind = "curved"\nturns = 1'), "stage.0.turns"),
+    (of(STAGED, LAST, 'base = "x"'), "stage.1.base"),
+    (of(STAGED, LAST, "gradient_cache = true"), "stage.1.gradient_cache"),
+]
+CONTRADICTIONS = [
+    (of(GOOD, C3L, "nli = 1.0"), r"table \[nli\] is missing"),
+    (of(GOOD, C3L, f"{C3L}\nquery_rows = [0, 2, 0]"), "query_rows: the same number"),
+    (of(GOOD, C3L, f'{C3L}\n[nli]\npaths = ["b.jsonl"]'), "objectives.nli: has no weight"),
+    (of(GOOD, C3L, "c3l = 0.0"), "none of them"),
+    (of(GOOD, C3L, "distil = 1.0"), "objectives.distil: only an encoder with heads"),
+    (of(GOOD, KIND, 'kind = "heads"\nteacher = "a"'), "teacher: only objectives.distil"),
+    (of(GOOD, C3L, f"{C3L}\nwindow = 2"), "window of at least 3"),
+    (of(GOOD, KIND, f"{KIND}\nturns = 4"), "turns: shorter than objectives.window"),
+    (of(GOOD, '"some/model"', '"first.toml"'), r"base: cannot be a .* \[\[stage\]\]"),
+    *(
+        (of(of(GOOD, "triple", "single"), C3L, f"{name} = 1.0"), "a single encoder knows no order")
+        for name in ("order", "reach", "ccl")
+    ),
+    (
+        of(of(GOOD, "triple", "curved"), C3L, f"{C3L}\ndirectional_triples = true"),
+        "only a triple encoder",
+    ),
+    (
+        of(STAGED, LAST, 'kind = "single"\nobjectives = {c3l = 0, running_query = 1}'),
+        r"stage\.1\.kind.*is single, which a curved encoder cannot become",
+    ),
+    *((f"{stage}\n{GOOD}", "must be tables") for stage in ("stage = 3", "stage = []")),
+    (f"{IOI}[[stage]]\nseed = 1\n[[stage]]\nseed = 2", "only an encoder is trained in stages"),
+    (f"{IOI}batch = 5", "even"),
+    (f"{IOI}network = {{matrices = [1, 1]}}", "the same number stands there twice"),
+    (f"{IOI}negatives = {{among = 20}}", "negatives.hard: is 0, so that"),
+    (f'{IOI}negatives = {{encoder = "x", hard = 0}}', "negatives.hard: is 0, so that"),
+]
+
+
+@pytest.mark.parametrize(("text", "field"), FIELDS)
+def test_errors_name_the_file_and_the_field(tmp_path: Path, text: str, field: str) -> None:
+    path = write(tmp_path, text)
     with pytest.raises(ConfigError) as caught:
-        read_one(path)
-    assert caught.value.file == str(path)
-    assert caught.value.field == field
+        read_stages(path)
+    assert (caught.value.file, caught.value.field) == (str(path), field)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("c3l = 1.0", "nli = 1.0", "table \\[nli\\] is missing"),
-        (
-            "c3l = 1.0",
-            "c3l = 1.0\nquery_rows = [0, 2, 0]",
-            "query_rows: the same number",
-        ),
-        ("c3l = 1.0", 'c3l = 1.0\n[nli]\npaths = ["b.jsonl"]', "objectives.nli: has no weight"),
-        ("c3l = 1.0", "c3l = 0.0", "none of them"),
-        ("c3l = 1.0", "distil = 1.0", "objectives.distil: only an encoder with heads"),
-        ('kind = "triple"', 'kind = "heads"\nteacher = "a"', "teacher: only objectives.distil"),
-        ("c3l = 1.0", "c3l = 1.0\nwindow = 2", "window of at least 3"),
-        ('kind = "triple"', 'kind = "triple"\nturns = 4', "turns: shorter than objectives.window"),
-        ('"some/model"', '"first.toml"', r"base: cannot be a configuration; .* \[\[stage\]\]"),
-    ],
-)
-def test_fields_that_contradict_each_other_are_refused(
-    tmp_path: Path, old: str, new: str, said: str
+@pytest.mark.parametrize(("text", "said"), CONTRADICTIONS)
+def test_values_that_contradict_each_other_are_refused(
+    tmp_path: Path, text: str, said: str
 ) -> None:
-    with pytest.raises(ConfigError, match=rf"run\.toml: (?!Value error).*{said}"):
-        read_one(write(tmp_path, GOOD.replace(old, new)))
-
-
-@pytest.mark.parametrize(
-    ("kind", "objectives", "said"),
-    [
-        ("single", "order = 1.0", "kind: a single encoder knows no order"),
-        ("single", "reach = 1.0", "kind: a single encoder knows no order"),
-        ("single", "ccl = 1.0", "kind: a single encoder knows no order"),
-        ("curved", "c3l = 1.0\ndirectional_triples = true", "only a triple encoder"),
-    ],
-)
-def test_a_kind_without_order_cannot_learn_one(
-    tmp_path: Path, kind: str, objectives: str, said: str
-) -> None:
-    text = GOOD.replace("triple", kind).replace("c3l = 1.0", objectives)
-    with pytest.raises(ConfigError, match=said):
-        read_one(write(tmp_path, text))
+    with pytest.raises(ConfigError, match=rf"run\.toml(?!.*Value error).*{said}"):
+        read_stages(write(tmp_path, text))
 
 
 def test_a_single_encoder_may_learn_what_has_no_order(tmp_path: Path) -> None:
@@ -155,47 +181,6 @@ def test_a_removed_field_is_an_error_that_says_so(tmp_path: Path) -> None:
     assert caught.value.field == "gradient_cache"
 
 
-@pytest.mark.parametrize(
-    ("text", "field"),
-    [
-        ('kind = "pairwise"\ndata = [{path = "y"}]', "base"),
-        ('kind = "pairwise"\nbase = "x"\ndata = [{path = "y", windows = 3}]', "data.0.windows"),
-        ('kind = "pairwise"\nbase = "x"\ndata = []', "data"),
-        ('kind = "ioi"\ndata = [{path = "y"}]\n[network]\nmatrices = [4]', "network.matrices.0"),
-        ('kind = "ioi"\ndata = [{path = "y"}]\n[network]\nvocabulary = 4', "network.vocabulary"),
-        ('kind = "ioi"\ndata = [{path = "y"}]\n[negatives]\nhard = 2', "negatives.hard"),
-        ('kind = "dse"', "kind"),
-        ('base = "x"', "kind"),
-    ],
-)
-def test_a_wrong_configuration_of_a_reranker_names_its_field(
-    tmp_path: Path, text: str, field: str
-) -> None:
-    path = write(tmp_path, text)
-    with pytest.raises(ConfigError) as caught:
-        read_stages(path)
-    assert (caught.value.file, caught.value.field) == (str(path), field)
-
-
-STAGED = (
-    GOOD
-    + """
-[validation]
-paths = ["v.jsonl"]
-every = 9
-[[stage]]
-kind = "curved"
-objectives = {c3l = 0, ccl = 2}
-[[stage]]
-validation = {every = 5}
-data = [{path = "b.jsonl"}]
-[small]
-turns = 6
-validation = {every = 3}
-"""
-)
-
-
 def test_stages_share_the_values_outside_of_them(tmp_path: Path) -> None:
     first, second = read_stages(write(tmp_path, STAGED))
     assert isinstance(first, EncoderConfig)
@@ -214,47 +199,6 @@ def test_small_values_replace_the_shared_ones(tmp_path: Path) -> None:
     assert [c.turns for c in (first, second) if isinstance(c, EncoderConfig)] == [6, 6]
     with pytest.raises(ConfigError, match="there is no small run"):
         read_stages(write(tmp_path, GOOD), small=True)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "field", "said"),
-    [
-        ('kind = "curved"', 'kind = "curved"\nturns = 1', "stage.0.turns", "greater"),
-        ("validation = {every = 5}", 'base = "x"', "stage.1.base", "starts from the one before"),
-        (
-            "validation = {every = 5}",
-            'kind = "single"\nobjectives = {c3l = 0, running_query = 1}',
-            "stage.1.kind",
-            "is single, which a curved encoder cannot become",
-        ),
-        ("validation = {every = 5}", "gradient_cache = true", "stage.1.gradient_cache", "removed"),
-    ],
-)
-def test_a_wrong_stage_is_named(tmp_path: Path, old: str, new: str, field: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
-        read_stages(write(tmp_path, STAGED.replace(old, new)))
-    assert caught.value.field == field
-
-
-IOI = 'kind = "ioi"\ndata = [{path = "y"}]\n'
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        *((f"{stage}\n{GOOD}", "must be tables") for stage in ("stage = 3", "stage = []")),
-        (f"{IOI}[[stage]]\nseed = 1\n[[stage]]\nseed = 2", "only an encoder is trained in stages"),
-        (f"{IOI}batch = 5", "even"),
-        (f"{IOI}network = {{matrices = [1, 1]}}", "the same number stands there twice"),
-        (f"{IOI}negatives = {{among = 20}}", "negatives.hard: is 0, so that"),
-        (f'{IOI}negatives = {{encoder = "x", hard = 0}}', "negatives.hard: is 0, so that"),
-    ],
-)
-def test_stages_and_networks_that_make_no_sense_are_refused(
-    tmp_path: Path, text: str, said: str
-) -> None:
-    with pytest.raises(ConfigError, match=said):
-        read_stages(write(tmp_path, text))
 
 
 def test_the_shipped_recipes_can_be_read() -> None:

@@ -182,6 +182,7 @@ def test_validation_draws_the_same_dialogues_from_all_of_a_file(tmp_path: Path) 
         validation_dialogues(Validation(paths=(path,)), Path, 2)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["train", "plain"])
 def test_the_everyday_dialogues_are_as_their_readme_says(name: str) -> None:
     dialogues = list(read_dialogues(finder([])(f"everyday/{name}.jsonl.xz")))

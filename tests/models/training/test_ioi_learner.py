@@ -18,7 +18,7 @@ from turnwise.models.training.validation import ranking_metrics
 
 
 @pytest.mark.train
-@pytest.mark.parametrize("objective", ["local", "global"])
+@pytest.mark.parametrize("objective", ["local", pytest.param("global", marks=pytest.mark.nightly)])
 def test_training_tells_true_from_wrong(
     ioi_config: IoIConfig, tmp_path: Path, objective: str
 ) -> None:

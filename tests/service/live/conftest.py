@@ -182,7 +182,8 @@ def defaults(
 ) -> dict[str, object]:
     """Settings of the tests' services."""
     model = str(tiny_encoder_folder(EncoderKind.TRIPLE))
-    return {"model": model, "device": "cpu", "data_dir": data_folder}
+    # A busy machine is no Redis that is away.
+    return {"model": model, "device": "cpu", "data_dir": data_folder, "redis_timeout": 10.0}
 
 
 @pytest.fixture
@@ -227,14 +228,19 @@ def kind() -> EncoderKind:
 
 @pytest.fixture(scope="session")
 def _live(
-    share: Launch, tiny_encoder_folder: Callable[[EncoderKind], Path]
+    share: Launch, tiny_encoder_folder: Callable[[EncoderKind], Path], in_torch: Path
 ) -> Callable[[EncoderKind], Live]:
-    return cache(lambda kind: share(model=str(tiny_encoder_folder(kind))))
+    def serve_kind(kind: EncoderKind) -> Live:
+        if kind is EncoderKind.TRIPLE:
+            return share()
+        return share(model=str(tiny_encoder_folder(kind)), data_dir=in_torch)
+
+    return cache(serve_kind)
 
 
 @pytest.fixture(scope="session")
-def _by_pairs(share: Launch, pairwise_folder: Path) -> Live:
-    return share(pairwise=pairwise_folder)
+def _by_pairs(share: Launch, pairwise_folder: Path, in_torch: Path) -> Live:
+    return share(pairwise=pairwise_folder, data_dir=in_torch)
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from turnwise.models.confidence import Calibration, Spread, features, rescaled
 from turnwise.models.roles import EncoderKind
 from turnwise.models.scores import Aggregation
 from turnwise.service.cli import main
+from turnwise.service.commands import calibrate as calibrate_command
 
 CALIBRATION = Calibration(0.5, 0.8, 0.7, -0.2, 0.1, -1.5)
 SAID = [*DIALOGUE[:2], ("user", "My parcel has not come. It was due on Monday.")]
@@ -45,8 +46,10 @@ def calibrated_folder(
 
 
 @pytest.fixture(scope="session")
-def _calibrated(share: Launch, calibrated_folder: Path, pairwise_folder: Path) -> Live:
-    return share(model=str(calibrated_folder), pairwise=pairwise_folder)
+def _calibrated(
+    share: Launch, calibrated_folder: Path, pairwise_folder: Path, in_torch: Path
+) -> Live:
+    return share(model=str(calibrated_folder), pairwise=pairwise_folder, data_dir=in_torch)
 
 
 @pytest.fixture
@@ -231,30 +234,6 @@ def test_a_replayed_answer_is_as_the_first_one(live: Live) -> None:
         assert again[name] == first[name], name
 
 
-@pytest.mark.parametrize("value", [-0.1, 1.1, "0.5", True, [0.5]])
-def test_a_threshold_that_is_no_probability_is_rejected(live: Live, value: object) -> None:
-    body = {"speaker": "user", "text": "Hello", "min_confidence": value}
-    assert problem(live, "/sessions/s/turn", body) == ["body.min_confidence"]
-    assert live.http.get("/sessions/s").status_code == 404
-    pool = {"min_confidence": value, "description": "new"}
-    assert problem(live, "/pools/default", pool, "PUT") == ["body.min_confidence"]
-    assert live.get("/pools/default")["description"] == ""
-
-
-@pytest.mark.parametrize(
-    ("value", "loc"),
-    [
-        ({"slope": 1.0}, "body.calibration.offset"),
-        ({"slope": -1.0, "offset": 0.0}, "body.calibration.slope"),
-        ({"slope": 1.0, "offset": 1e9}, "body.calibration.offset"),
-        ({"slope": 1.0, "offset": 0.0, "more": 1}, "body.calibration.more"),
-        ([1.0, 0.0], "body.calibration"),
-    ],
-)
-def test_a_calibration_that_makes_no_sense_is_rejected(live: Live, value: object, loc: str) -> None:
-    assert problem(live, "/pools/default", {"calibration": value}, "PUT") == [loc]
-
-
 @pytest.mark.parametrize("options", [{"aggregation": "max_sim"}, {"pool": "pairs"}])
 def test_a_threshold_that_could_never_apply_is_rejected(
     live: Live, options: dict[str, str]
@@ -272,7 +251,7 @@ def test_a_model_without_a_calibration_has_no_confidence(own: Live) -> None:
     assert problem(own, "/sessions/t/turn", body) == ["body.min_confidence"]
 
 
-QUESTIONS = [f"question number {number}" for number in range(120)]
+QUESTIONS = [f"question number {number}" for number in range(40)]
 
 
 @pytest.fixture
@@ -307,20 +286,21 @@ def best_reply(live: Live, question: str) -> tuple[str, float]:
 
 
 def test_calibrate_fits_the_pool_to_what_was_said(
-    live: Live, calibrate: Callable[..., str]
+    live: Live, calibrate: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(calibrate_command, "FEWEST", 10)
     # The dialogues agree with most of the more confident answers, and with none of the others.
     answers = sorted((best_reply(live, q)[::-1], q) for q in QUESTIONS)
-    right = {q for place, (_, q) in enumerate(answers) if place >= 50 and place % 10}
+    right = {q for place, (_, q) in enumerate(answers) if place >= 16 and place % 10}
     pairs = [(q, first if q in right else "None of these.") for (_, first), q in answers]
     said = calibrate(pairs)
-    assert f"120 answers, {len(right)} of them right" in said
+    assert f"40 answers, {len(right)} of them right" in said
     fitted = live.get("/pools/default")["calibration"]
     assert f"slope {fitted['slope']:.3f}, offset {fitted['offset']:.3f}" in said
     before, after = map(float, re.findall(r"\d\.\d{3}", said)[:2])
     assert after < before
     confidences = np.array([best_reply(live, q)[1] for q, _ in pairs])
-    assert confidences.mean() == pytest.approx(len(right) / 120, abs=0.02)
+    assert confidences.mean() == pytest.approx(len(right) / 40, abs=0.02)
     calibrate(pairs)  # what is calibrated stays as it is
     again = live.get("/pools/default")["calibration"]
     assert again["slope"] == pytest.approx(fitted["slope"], rel=0.05)

@@ -62,9 +62,13 @@ def test_a_service_that_runs(live: Live, examined: Examined) -> None:
 
 
 def test_another_model_than_that_of_the_service(
-    live: Live, examined: Examined, tiny_encoder_folder: Callable[[EncoderKind], Path]
+    live: Live,
+    examined: Examined,
+    tiny_encoder_folder: Callable[[EncoderKind], Path],
+    in_torch: Path,
 ) -> None:
-    found = examined(port=port(live), model=str(tiny_encoder_folder(EncoderKind.SINGLE)))
+    single = str(tiny_encoder_folder(EncoderKind.SINGLE))
+    found = examined(port=port(live), model=single, data_dir=in_torch)
     assert "another model" in found["pool default/default"].found
     assert "another model" in found[f"port {port(live)}"].found
     grades = {found[name].grade for name in ("pool default/default", f"port {port(live)}")}
@@ -129,7 +133,10 @@ def test_a_model_that_runs_in_torch_on_a_cpu_is_reported(
     assert (found.grade, "torch float32 on cpu" in found.found) == ("fail", True)
 
 
-def test_a_private_redis_is_checked_only_if_it_has_data(examined: Examined, tmp_path: Path) -> None:
+def test_a_private_redis_is_checked_only_if_it_has_data(
+    examined: Examined, tmp_path: Path, onnx_cache: Path
+) -> None:
+    (tmp_path / "models").symlink_to(onnx_cache)
     found = examined(redis_url=None, data_dir=tmp_path)
     assert found["redis"].found.startswith("none yet")
     assert not (tmp_path / "redis").exists()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import httpx
 import numpy as np
@@ -81,13 +81,18 @@ def say(live: Live, text: str) -> httpx.Response:
     return live.http.post("/sessions/s/turn", json=body)
 
 
+@pytest.fixture
+def whole(tiny_encoder_folder: Folder, kind: EncoderKind, in_torch: Path) -> dict[str, object]:
+    """Settings of a process that runs the model."""
+    return {"model": str(tiny_encoder_folder(kind)), "data_dir": in_torch}
+
+
 @with_and_without_heads
 def test_a_replica_answers_as_if_it_ran_the_model_itself(
-    launch: Launch, tier: Tier, small: Path, tiny_encoder_folder: Folder, kind: EncoderKind
+    launch: Launch, tier: Tier, small: Path, whole: dict[str, Any]
 ) -> None:
-    whole = str(tiny_encoder_folder(kind))
-    own = launch(model=whole)
-    remote = launch(model=str(small), encoder_url=url(tier(model=whole)))
+    own = launch(**whole)
+    remote = launch(model=str(small), encoder_url=url(tier(**whole)))
     assert remote.get("/version")["model"]["fingerprint"] == own.services.encoder.fingerprint
     own.fill()
     eventually(lambda: "default" in [pool["name"] for pool in remote.get("/pools")["pools"]])

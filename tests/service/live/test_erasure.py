@@ -6,13 +6,24 @@ import pytest
 import redis as blocking
 from typer.testing import CliRunner
 
-from tests.service.live.conftest import Live
+from tests.service.live.conftest import Launch, Live, with_replies
 from turnwise import Client
 from turnwise.service.cli import app
 from turnwise.service.state import scan
 
 HERS = {f"u42-{number}" for number in range(12)}
 OTHERS = {"u421", "u4", "v"}
+
+
+@pytest.fixture(scope="module")
+def _alone(share: Launch) -> Live:
+    return share()
+
+
+@pytest.fixture
+def live(_alone: Live) -> Live:
+    """On a Redis with the few keys of this module, which are scanned in a few pages."""
+    return with_replies(_alone)
 
 
 @pytest.fixture

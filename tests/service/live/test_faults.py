@@ -85,9 +85,12 @@ def test_an_encoder_that_fails_writes_nothing_and_comes_back(
 
 
 def test_a_session_of_another_model_is_rebuilt_once_from_its_text(
-    launch: Launch, tiny_encoder_folder: Callable[[EncoderKind], Path], oracle: Oracle
+    launch: Launch,
+    tiny_encoder_folder: Callable[[EncoderKind], Path],
+    in_torch: Path,
+    oracle: Oracle,
 ) -> None:
-    old = launch(model=str(tiny_encoder_folder(EncoderKind.SINGLE)))
+    old = launch(model=str(tiny_encoder_folder(EncoderKind.SINGLE)), data_dir=in_torch)
     old.fill()
     old.say("s", DIALOGUE[:4])
     new = launch()

@@ -3,7 +3,7 @@
 import pytest
 import redis as blocking
 
-from tests.service.live.conftest import REPLIES, Launch, Live
+from tests.service.live.conftest import Launch, Live
 from turnwise.service.sessions import store
 
 SESSION = "s"
@@ -90,30 +90,6 @@ def test_a_deleted_session_leaves_no_feedback(live: Live, path: str) -> None:
             live.http.delete(path)
         assert redis.keys(keys) == []
     offered(live)
-    assert kept(live) == []
-
-
-@pytest.mark.parametrize(
-    ("body", "wrong"),
-    [
-        ({"candidate": "r1"}, "event"),
-        ({"candidate": "r1", "event": "liked"}, "event"),
-        ({"candidate": "x" * 129, "event": "chosen"}, "candidate"),
-        ({"candidate": "unknown", "event": "chosen"}, "candidate"),
-        ({"candidate": "r1", "event": "edited"}, "text"),
-        ({"candidate": "r1", "event": "edited", "text": " "}, "text"),
-        ({"candidate": "r1", "event": "edited", "text": "x" * 2001}, "text"),
-        ({"candidate": "r1", "event": "chosen", "text": "Hello"}, "text"),
-        ({"candidate": "r1", "event": "chosen", "rank": 1}, "rank"),
-    ],
-)
-def test_wrong_feedback_is_refused_by_its_field(
-    live: Live, body: dict[str, str], wrong: str
-) -> None:
-    live.turn(SESSION, "user", "Hello", top_k=len(REPLIES))
-    answer = live.http.post(f"/sessions/{SESSION}/turns/1/feedback", json=body)
-    assert answer.status_code == 422
-    assert [error["loc"] for error in answer.json()["errors"]] == [["body", wrong]]
     assert kept(live) == []
 
 

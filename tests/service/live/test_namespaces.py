@@ -1,8 +1,6 @@
 """What one namespace does leaves the others alone."""
 
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
@@ -12,14 +10,11 @@ import pytest
 
 from tests.service.live.conftest import Launch, Live
 from tests.waiting import PATIENCE, eventually
-from turnwise.models.arrays import Float32
-from turnwise.service.settings import Limits
 
 KEYS = [
     {"name": name, "sha256": sha256(name.encode()).hexdigest(), "scopes": ["select", "pools"]}
     for name in ("flood", "calm")
 ]
-LONG = "A long utterance, by whose length a batch of the encoder shows that it is in it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,60 +60,6 @@ def kind(response: httpx.Response) -> str:
     if response.is_success:
         return str(response.status_code)
     return str(response.json()["type"].rpartition(":")[2])
-
-
-class Device:
-    """Holds the batches of an encoder up, and notes the length of each batch's longest text."""
-
-    def __init__(self, live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.open, self.entered = threading.Event(), threading.Event()
-        self.longest: list[int] = []
-        forward = live.encoder.forward
-
-        def held(tokens: list[list[int]]) -> Float32:
-            self.entered.set()
-            assert self.open.wait(PATIENCE)
-            self.longest.append(max(map(len, tokens)))
-            return forward(tokens)
-
-        monkeypatch.setattr(live.encoder, "forward", held)
-
-
-def test_a_flood_of_texts_adds_one_batch_to_the_turn_of_another_namespace(
-    serve_tenants: ServeTenants, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Limits, "queue_limit", 100)
-    tenants = serve_tenants()
-    device = Device(tenants.live, monkeypatch)
-
-    def rank(number: int) -> httpx.Response:
-        texts = [f"Reply {number}.{n}" for n in range(20)]
-        context = [{"speaker": "user", "text": "Hello"}]
-        return tenants.flood.post("/rank", json={"context": context, "candidates": texts})
-
-    with ThreadPoolExecutor(12) as threads:
-        flood = [threads.submit(rank, number) for number in range(10)]
-        assert device.entered.wait(PATIENCE)
-        rejected = 'turnwise_rejected_requests_total{reason="queue_full"} 0.0'
-        eventually(lambda: rejected not in tenants.live.http.get("/metrics").text)
-        before = tenants.live.metric("turnwise_queue_texts", lane="critical")
-        calm = threads.submit(turn, tenants.calm, LONG)
-        waiting = lambda: tenants.live.metric("turnwise_queue_texts", lane="critical")  # noqa: E731
-        eventually(lambda: waiting() > before)
-        device.open.set()
-        assert kind(calm.result()) == "200"
-        assert {kind(answer.result()) for answer in flood} == {"200", "overloaded"}
-    place = next(n for n, longest in enumerate(device.longest) if longest > len(LONG) / 2)
-    assert place <= 2  # after the batch that was running and one more
-
-
-def test_a_namespace_beyond_its_request_rate_leaves_the_turns_of_another(
-    serve_tenants: ServeTenants,
-) -> None:
-    tenants = serve_tenants(max_request_rate=10)
-    kinds = [kind(turn(tenants.flood, f"Text {n}")) for n in range(40)]
-    assert set(kinds) == {"200", "request-rate-exceeded"}
-    assert kind(turn(tenants.calm, "Hello")) == "200"
 
 
 def test_nobody_learns_from_the_cache_what_another_namespace_said(

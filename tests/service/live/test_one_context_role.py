@@ -1,6 +1,7 @@
 """A service whose encoder forms no pairs: CCL's scores are sums over the utterances."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -51,8 +52,10 @@ def _served(
     kind: EncoderKind,
     tiny_encoder_folder: Callable[[EncoderKind], object],
     tiny_encoder: Callable[[EncoderKind], UtteranceEncoder],
+    in_torch: Path,
 ) -> Served:
-    return Served(share(model=str(tiny_encoder_folder(kind))), tiny_encoder(kind))
+    live = share(model=str(tiny_encoder_folder(kind)), data_dir=in_torch)
+    return Served(live, tiny_encoder(kind))
 
 
 @pytest.fixture

@@ -53,15 +53,6 @@ def test_candidates_are_removed_and_a_name_is_moved_to_another_pool(
     assert line.startswith(f'error: {bad}, line 1, field "id": ')
 
 
-def test_a_line_that_the_service_refuses_is_named(
-    live: Live, tmp_path: Path, command: Callable[..., str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = written(tmp_path / "a.jsonl", {"text": "Hello"}, {"text": "x" * 5000})
-    line = refused(command, capsys, "load", file, "--pool", "p", "--url", live.http.base_url)
-    assert line.startswith(f'error: {file}, line 3, field "text": 5000 characters are more')
-    assert live.get("/pools/p")["size"] == 0
-
-
 def test_a_load_that_fails_says_how_far_it_came(
     live: Live,
     tmp_path: Path,

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -163,6 +162,7 @@ def test_a_service_killed_between_commit_and_answer_has_taken_the_turn_once(
     redis_server: RedisServer,
     tiny_encoder_folder: Callable[[EncoderKind], Path],
     data_folder: Path,
+    warm_commands: Path,
 ) -> None:
     other = launch(redis_url=redis_server.url)
     other.fill()
@@ -175,8 +175,8 @@ def test_a_service_killed_between_commit_and_answer_has_taken_the_turn_once(
             "TURNWISE_PORT": "0",
         }
         wire.mark = b"Is anybody there?"
-        process = Popen(
-            [sys.executable, "-c", "from turnwise.service.cli import main; main()", "serve"],
+        process = Popen(  # noqa: S603 - our own words
+            [warm_commands / "turnwise", "serve"],
             env=os.environ | variables, stdout=DEVNULL, stderr=PIPE, text=True,
         )  # fmt: skip
         try:

@@ -74,8 +74,8 @@ def predict(cross_encoder_folder: Path) -> Callable[..., Float32]:
 
 
 @pytest.fixture(scope="module")
-def _crossing(share: Launch, cross_encoder_folder: Path) -> Live:
-    return share(reranker=cross_encoder_folder)
+def _crossing(share: Launch, cross_encoder_folder: Path, in_torch: Path) -> Live:
+    return share(reranker=cross_encoder_folder, data_dir=in_torch)
 
 
 @pytest.fixture
@@ -145,8 +145,12 @@ def test_a_pool_keeps_its_encoder(by_pairs: Live) -> None:
     )  # fmt: skip
 
 
-def test_a_service_without_the_model_says_so(launch: Launch, pairwise_folder: Path) -> None:
-    launch(pairwise=pairwise_folder).http.put("/pools/pairs", json={"encoder": "pairwise"})
+def test_a_service_without_the_model_says_so(
+    launch: Launch, pairwise_folder: Path, in_torch: Path
+) -> None:
+    launch(pairwise=pairwise_folder, data_dir=in_torch).http.put(
+        "/pools/pairs", json={"encoder": "pairwise"}
+    )
     plain = launch()
     refused = plain.http.put("/pools/more", json={"encoder": "pairwise"})
     assert (refused.status_code, refused.json()["errors"][0]["loc"]) == (422, ["body", "encoder"])
@@ -316,21 +320,6 @@ def test_without_a_cross_encoder_the_encoder_orders_documents(
         assert [one["relevance_score"] for one in answer["results"]] == pytest.approx(
             np.sort(wanted)[::-1], abs=1e-3
         )
-
-
-@pytest.mark.parametrize(
-    ("field", "body"),
-    [
-        ("query", {"documents": ["a"]}),
-        ("query", {"query": " ", "documents": ["a"]}),
-        ("documents", {"query": "a", "documents": []}),
-        ("documents", {"query": "a", "documents": ["b"] * 1001}),
-        ("top_n", {"query": "a", "documents": ["b"], "top_n": 0}),
-    ],
-)
-def test_bad_documents_are_named(live: Live, field: str, body: dict[str, object]) -> None:
-    answer = live.http.post("/v1/rerank", json=body)
-    assert (answer.status_code, answer.json()["errors"][0]["loc"]) == (422, ["body", field])
 
 
 def test_an_encoder_is_no_re_ranker(

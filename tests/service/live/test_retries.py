@@ -66,15 +66,6 @@ def test_a_turn_that_is_being_written_is_not_broken_off_by_its_deadline(
     assert live.ok(post(live, HELLO))["turn"] == 2
 
 
-def test_a_retry_on_another_replica_gets_the_first_answer(launch: Launch) -> None:
-    one = launch()
-    one.fill()
-    two = launch()
-    first = one.ok(post(one, HELLO, "k1"))
-    again = two.ok(post(two, HELLO, "k1"))
-    assert (again["replayed"], again["candidates"]) == (True, first["candidates"])
-
-
 def test_a_retry_gets_the_answer_of_another_release(
     launch: Launch, redis_server: RedisServer
 ) -> None:
@@ -91,28 +82,3 @@ def test_a_retry_gets_the_answer_of_another_release(
     redis_server.command("LSET", key, "0", b"\n".join([name, body, newer]).decode())
     again = live.ok(post(live, HELLO, "k1"))
     assert (again["replayed"], again["candidates"]) == (True, first["candidates"])
-
-
-def test_an_answer_lost_after_the_commit_is_not_a_second_turn(
-    live: Live, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commit = SessionStore.commit
-
-    async def lost(self: SessionStore, *arguments: Any) -> bool:  # noqa: ANN401
-        await commit(self, *arguments)
-        raise ConnectionError("the answer never came")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(SessionStore, "commit", lost)
-        assert post(live, HELLO, "k1").status_code == 500
-    again = live.ok(post(live, HELLO, "k1"))
-    assert (again["replayed"], again["turn"]) == (True, 1)
-    assert again["candidates"]
-
-
-def test_an_expected_turn_that_is_not_the_next_is_a_conflict(live: Live) -> None:
-    live.ok(post(live, HELLO | {"expected_turn": 1}))
-    late = post(live, HELLO | {"expected_turn": 1})
-    assert (late.status_code, late.json()["type"]) == (409, "urn:turnwise:problem:turn-conflict")
-    assert live.get("/sessions/s")["turns"] == 1
-    live.ok(post(live, HELLO | {"expected_turn": 2}))

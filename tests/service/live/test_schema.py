@@ -15,7 +15,7 @@ _BEYOND_A_SCHEMA = [
     "this service has no candidate store",
 ]  # fmt: skip
 _EXAMPLES = settings(
-    max_examples=8, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=4, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 

@@ -7,6 +7,7 @@ score that a turn answers is the transcript scored from scratch.
 
 import json
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
@@ -183,10 +184,12 @@ def test_whatever_happens_no_turn_is_lost_or_doubled(
     lasting_redis: RedisServer,
     tiny_encoder: Callable[[EncoderKind], UtteranceEncoder],
     tiny_encoder_folder: Callable[[EncoderKind], Path],
+    in_torch: Path,
 ) -> None:
     kinds = [EncoderKind.TRIPLE, EncoderKind.TRIPLE, EncoderKind.HEADS]
     models = [str(tiny_encoder_folder(kind)) for kind in kinds]
-    replicas = [launch(redis_url=lasting_redis.url, model=model) for model in models]
+    launch = partial(launch, redis_url=lasting_redis.url, data_dir=in_torch)
+    replicas = [launch(model=model) for model in models]
     replicas[0].fill()
     for other in replicas[1:]:
         eventually(lambda: other.http.get("/pools/default").json().get("state") == "ready")  # noqa: B023

@@ -107,6 +107,7 @@ def test_a_store_that_is_away_costs_no_session(
     eventually(lambda: live.http.get("/readyz").status_code == 200)
 
 
+@pytest.mark.nightly
 def test_a_catalogue_is_imported_into_the_store(
     live: Live,
     milvus_server: MilvusServer,

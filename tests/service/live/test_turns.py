@@ -1,4 +1,5 @@
 import asyncio
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.service.live.conftest import (
     with_and_without_heads,
 )
 from tests.waiting import eventually
+from turnwise.models.card import CARD
 from turnwise.models.roles import EncoderKind
 from turnwise.service.app import wiring
 from turnwise.service.pools import Candidate, following
@@ -73,12 +75,19 @@ def test_contributions_add_up_to_the_score(live: Live, aggregation: str) -> None
             assert sum(candidate["contributions"]) == pytest.approx(candidate["score"], abs=1e-3)
 
 
-def test_what_the_request_leaves_out_says_the_models_card(live: Live) -> None:
-    live.say("s", DIALOGUE[:4])
-    left_out = live.turn("s", *DIALOGUE[4], respond=True)
-    live.say("t", DIALOGUE[:4])
-    said = live.turn("t", *DIALOGUE[4], respond=True, aggregation="mean")  # the tiny card is silent
-    assert scores_of(left_out) == pytest.approx(scores_of(said), abs=1e-6)
+def test_what_the_request_leaves_out_says_the_models_card(
+    launch: Launch,
+    oracle: Oracle,
+    tmp_path: Path,
+    tiny_encoder_folder: Callable[[EncoderKind], Path],
+) -> None:
+    model = Path(shutil.copytree(tiny_encoder_folder(EncoderKind.TRIPLE), tmp_path / "model"))
+    (model / CARD).write_text('{"aggregation": {"name": "last_rows", "last_rows": 1}}')
+    live = launch(model=str(model))
+    live.fill()
+    answer = live.say("s", DIALOGUE[:5], respond=True, top_k=ALL)
+    wanted = expected(oracle, DIALOGUE[:5], "last_rows", 1)
+    assert scores_of(answer) == pytest.approx(wanted, abs=1e-3)
 
 
 def test_a_turn_of_the_responder_returns_candidates_only_on_request(live: Live) -> None:
@@ -164,9 +173,9 @@ def test_a_first_vector_in_the_cache_is_written_with_its_turn(own: Live) -> None
 
 
 def test_with_heads_every_role_of_an_utterance_takes_one_pass(
-    launch: Launch, tiny_encoder_folder: Callable[[EncoderKind], Path]
+    launch: Launch, tiny_encoder_folder: Callable[[EncoderKind], Path], in_torch: Path
 ) -> None:
-    own = launch(model=str(tiny_encoder_folder(EncoderKind.HEADS)))
+    own = launch(model=str(tiny_encoder_folder(EncoderKind.HEADS)), data_dir=in_torch)
     own.fill()
     idle = own.increase("turnwise_encoded_texts_total", role="first", lane="idle")
     for speaker, text in [("user", "One"), ("bot", "Two"), ("user", "Three")]:

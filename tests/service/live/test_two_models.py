@@ -1,6 +1,7 @@
 """Replicas with different models share sessions, as while the model of a service changes."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,7 +39,9 @@ def test_replicas_with_two_models_encode_only_the_newest_utterances(
     launch: Launch,
     tiny_encoder: Callable[[EncoderKind], UtteranceEncoder],
     tiny_encoder_folder: Callable[[EncoderKind], Path],
+    in_torch: Path,
 ) -> None:
+    launch = partial(launch, data_dir=in_torch)
     old, new = (
         Replica(launch(model=str(tiny_encoder_folder(kind))), Oracle(tiny_encoder(kind)))
         for kind in (EncoderKind.TRIPLE, EncoderKind.HEADS)

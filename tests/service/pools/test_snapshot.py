@@ -42,19 +42,6 @@ async def test_an_empty_pool_can_be_written(start: StartReplica, tmp_path: Path)
     assert read_snapshot(tmp_path / "s").vectors.shape == (0, 32)
 
 
-async def test_restoring_makes_the_pool_what_it_was_without_encoding(
-    start: StartReplica, tmp_path: Path
-) -> None:
-    await written(start, tmp_path / "s")
-    other = await start(ready=True)
-    await other.upsert(Candidate("c", "Three."), Candidate("a", "Changed."))
-    other.encoder.candidates.clear()
-    edited = await other.pools.replace("n", "p", read_snapshot(tmp_path / "s").batches)
-    assert (edited.version, edited.upserted, edited.unchanged, edited.size) == (3, 1, 1, 2)
-    assert other.contents() == {c.id: (c.text, c.metadata) for c in CANDIDATES}
-    assert other.encoder.candidates == []
-
-
 async def test_vectors_of_another_model_are_encoded_again(
     start: StartReplica, tmp_path: Path
 ) -> None:

@@ -146,6 +146,10 @@ def query_of(replica: Replica, seed: int = 0) -> Float32:
 
 every_store = pytest.mark.parametrize("engine", ["local", *ENGINES])
 every_engine = pytest.mark.parametrize("engine", ENGINES)
+# A rule that no code of an engine bears on; Milvus, a whole server, takes seconds for each.
+_SLOW = pytest.param("milvus", marks=pytest.mark.nightly)
+any_store = pytest.mark.parametrize("engine", ["local", "qdrant", _SLOW])
+any_engine = pytest.mark.parametrize("engine", ["qdrant", _SLOW])
 
 
 @every_store
@@ -202,7 +206,7 @@ async def test_edits_count_what_they_change_and_every_replica_sees_them(
         await two.view().vectors(["a"])
 
 
-@every_store
+@any_store
 async def test_a_text_that_the_pool_has_is_not_encoded_again(
     start_with: StartWith, engine: StoreName
 ) -> None:
@@ -232,7 +236,7 @@ async def test_a_snapshot_is_restored_in_one_version(
     assert {c.id: c for c in after.candidates} == {c.id: c for c in written.candidates}
 
 
-@every_engine
+@any_engine
 async def test_other_replicas_go_on_while_all_candidates_are_replaced(
     start_with: StartWith, engine: StoreName, tmp_path: Path
 ) -> None:
@@ -251,7 +255,7 @@ async def test_other_replicas_go_on_while_all_candidates_are_replaced(
     assert await searched(other, query, 2) == [some("One.")[0].id]
 
 
-@every_store
+@any_store
 async def test_a_dropped_pool_is_gone_everywhere(start_with: StartWith, engine: StoreName) -> None:
     replica = await with_pool(start_with, engine, "One.")
     other = await start_with()
@@ -384,7 +388,7 @@ async def test_any_filter_finds_in_an_engine_what_it_matches(
         assert found == wanted, json.dumps(where)
 
 
-@every_engine
+@any_engine
 async def test_a_pool_moves_while_it_is_edited(
     start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -416,7 +420,7 @@ async def test_a_pool_moves_while_it_is_edited(
         await one.pools.create("n", "p", PoolRequest(store="local"))
 
 
-@every_engine
+@any_engine
 async def test_a_pool_of_another_model_says_so(start_with: StartWith, engine: StoreName) -> None:
     one = await with_pool(start_with, engine, "One.")
     other = await start_with(fingerprint="another")
@@ -428,7 +432,7 @@ async def test_a_pool_of_another_model_says_so(start_with: StartWith, engine: St
     assert (await one.find()).state == "ready"
 
 
-@every_engine
+@any_engine
 async def test_recall_is_measured_and_every_replica_searches_as_wide(
     start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -441,7 +445,7 @@ async def test_recall_is_measured_and_every_replica_searches_as_wide(
     assert (one.version(), two.info().recall_at_10) == (1, 1.0)
 
 
-@every_engine
+@any_engine
 async def test_a_replica_without_the_engine_says_so(
     start_with: StartWith, start: StartReplica, engine: StoreName
 ) -> None:

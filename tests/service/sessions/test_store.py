@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from redis.asyncio import Redis
 
-from tests.service.conftest import RedisServer
 from turnwise.models.arrays import Float32
 from turnwise.models.scores import ROWS_KEPT, KeptRows
 from turnwise.service.errors import StateUnavailable
@@ -20,7 +19,6 @@ from turnwise.service.sessions.store import (
     until_landed,
 )
 from turnwise.service.sessions.turns import Turn
-from turnwise.service.state.redis import connect
 
 pytestmark = pytest.mark.anyio
 
@@ -314,40 +312,6 @@ def other_turn(session: Session, kept: int) -> Change:
 
 def rows_of(count: int) -> KeptRows:
     return KeptRows.none(D, paired=True).then(vectors(count))
-
-
-async def test_scripts_come_back_after_a_flush(redis: Redis) -> None:
-    sessions = store(redis)
-    await write(sessions, 1)
-    await redis.script_flush()
-    session = await read(sessions)
-    await redis.script_flush()
-    assert await sessions.commit(KEY, session, turn(session))
-    await redis.script_flush()
-    assert await sessions.put_first(KEY, session, 0, 1, vectors(1)[0])
-
-
-async def test_a_cluster_takes_every_operation(cluster_url: str) -> None:
-    async with connect(cluster_url, cluster=True, timeout=5.0) as client:
-        sessions = store(client)
-        session = await write(sessions, 2)
-        assert await sessions.put_first(KEY, session, session.epoch, 1, vectors(1)[0])
-        assert await sessions.delete(KEY)
-
-
-async def test_redis_away_is_said_and_counted(redis_server: RedisServer) -> None:
-    metrics = Metrics()
-    async with connect(redis_server.url, cluster=False, timeout=1.0) as client:
-        sessions = store(client, metrics)
-        await write(sessions, 1)
-        redis_server.kill()
-        with pytest.raises(StateUnavailable):
-            await sessions.read(KEY)
-        redis_server.start()
-        assert await sessions.read(KEY) == (None, None)
-    name = "turnwise_redis_operations_total"
-    labels = {"operation": "session_read", "result": "unavailable"}
-    assert metrics.registry.get_sample_value(name, labels) == 1
 
 
 @pytest.mark.parametrize(("with_first", "limit"), [(False, 1200), (True, 2100)])

@@ -2,8 +2,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.rerankers import save_tiny_pairwise
-
 
 def test_next_utterance_writes_and_prints_the_table(
     data: Path, triple: str, single: str, evaluate: Callable[..., Any]
@@ -14,11 +12,3 @@ def test_next_utterance_writes_and_prints_the_table(
     assert written.json["data"] == [str(data)]
     assert {"base · mean of the context", "tiny-triple · last 2 rows"} <= set(written.systems)
     assert (written.folder / "average_rank.png").is_file()
-
-
-def test_next_utterance_takes_a_pairwise_model(
-    data: Path, tmp_path: Path, single: str, evaluate: Callable[..., Any]
-) -> None:
-    folder = save_tiny_pairwise(tmp_path / "pairs", Path(single))
-    written = evaluate("next-utterance", "--data", data, "--model", folder)
-    assert written.systems == ["random", "BM25", "pairs · pairwise"]

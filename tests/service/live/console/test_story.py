@@ -51,6 +51,7 @@ def best(page: Page) -> str:
     return page.locator("#candidates .text").first.inner_text()
 
 
+@pytest.mark.nightly
 def test_the_story_shows_what_it_says(story: str, browser: Browser) -> None:
     page = browser.new_context().new_page()
     page.set_default_timeout(SLOW_MS)

@@ -536,11 +536,10 @@ def test_the_slider_makes_candidates_diverse_in_turns_and_rankings(console: Cons
     expect(texts).to_have_text([one["text"] for one in expected])
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_view_fits_a_phone_in_light_and_dark(
-    live: Live, console_of: OpenConsole, scheme: str
+def test_every_view_fits_a_phone_and_is_dark_on_request(
+    live: Live, console_of: OpenConsole
 ) -> None:
-    console = console_of(live, **PHONE, color_scheme=scheme).open()
+    console = console_of(live, **PHONE, color_scheme="dark").open()
     console.say(*(f"Sentence {number}, which is long enough to wrap." for number in range(4)))
     for view in VIEWS:
         console.view(view.capitalize())
@@ -550,29 +549,13 @@ def test_every_view_fits_a_phone_in_light_and_dark(
             == PHONE["viewport"]["width"]
         )
     colour = console.page.evaluate("getComputedStyle(document.body).backgroundColor")
-    light = sum(map(int, re.findall(r"\d+", colour)[:3])) > 3 * 128
-    assert light == (scheme == "light")
-
-
-def test_every_control_has_a_name(console: Console) -> None:
-    console.say("Hello there")
-    for view in VIEWS:
-        console.view(view.capitalize())
-        nameless = console.page.evaluate(NAMELESS)
-        assert nameless == [], view
+    assert sum(map(int, re.findall(r"\d+", colour)[:3])) < 3 * 128
 
 
 QUANTILE = """async ([text, q]) => {
   const { quantile, samples, seen } = await import("/console/prometheus.js");
   return quantile(seen(null, samples(text), "x", { a: "b" }), q);
 }"""
-NAMELESS: Any = """() =>
-  [...document.querySelectorAll("button, input, select, textarea, a")]
-    .filter((control) => control.checkVisibility())
-    .filter((control) => !control.ariaLabel && !control.labels?.length)
-    .filter((control) => !control.textContent.trim())
-    .map((control) => control.outerHTML)
-"""
 
 
 def test_what_becomes_of_candidates_is_told_to_the_service(console: Console) -> None:

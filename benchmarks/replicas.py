@@ -65,6 +65,7 @@ class Clients:
         said: The acknowledged turns of each session, as speakers and texts.
         pools: The edited candidates of each pool, by id, as their texts.
         counts: Successes and failures of each second, by what they are.
+        problems: The same for the types of the problems that were 503.
         wrong: What should not have happened.
     """
 
@@ -74,6 +75,7 @@ class Clients:
     said: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     pools: dict[str, dict[str, str]] = field(default_factory=lambda: {name: {} for name in POOLS})
     counts: Counter[tuple[int, str]] = field(default_factory=Counter)
+    problems: Counter[tuple[int, str]] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     replayed: int = 0
     _texts: "count[int]" = field(default_factory=count)
@@ -125,7 +127,9 @@ class Clients:
             if status not in {502, 503, 504}:
                 self.wrong.append(f"{method} {path}: {status} of the proxy")
             return "proxy"
-        if status not in {429, 503}:
+        if status == 503:
+            self.problems[int(self.now()), response.json()["type"].rpartition(":")[2]] += 1
+        elif status != 429:
             self.wrong.append(f"{method} {path}: {response.text}")
         return str(status)
 
@@ -334,8 +338,10 @@ def _rows(clients: Clients, kills: list[Kill], seconds: float, wrong: list[str])
         turns=turns,
         turns_per_second=turns / seconds,
         replayed=clients.replayed,
-        **{f"{what}s": total[what] for what in ("edit", "search", "rank", "plan")},
+        edits=total["edit"],
+        reads=sum(total[what] for what in ("search", "rank", "plan")),
         **{_field(error): total[error] for error in _ERRORS},
+        problems=_named(clients.problems, range(int(seconds) + 1)),
         wrong=len(wrong),
     )
     ends = [kill.killed for kill in kills[1:]] + [seconds]
@@ -349,6 +355,7 @@ def _rows(clients: Clients, kills: list[Kill], seconds: float, wrong: list[str])
             seconds_to_serve=kill.served - kill.started,
             seconds_without_turns=_longest(window, counts),
             **{_field(error): sum(counts[s, error] for s in window) for error in _ERRORS},
+            problems=_named(clients.problems, window),
         )
     for second in range(int(seconds)):
         rows.append({
@@ -361,6 +368,14 @@ def _rows(clients: Clients, kills: list[Kill], seconds: float, wrong: list[str])
 
 def _field(error: str) -> str:
     return f"failed_{error.replace(' ', '_')}"
+
+
+def _named(problems: Counter[tuple[int, str]], window: range) -> str:
+    """Return the problems of a window by their type, as a text."""
+    total = Counter[str]()
+    for (second, kind), number in problems.items():
+        total[kind] += number if second in window else 0
+    return ", ".join(f"{number} {kind}" for kind, number in total.most_common() if number)
 
 
 def _longest(window: range, counts: Counter[tuple[int, str]]) -> int:

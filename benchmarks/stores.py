@@ -242,20 +242,25 @@ def milvus_server() -> Iterator[tuple[str, int]]:
     import_module("milvus")  # else an error names it
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="milvus-", ignore_cleanup_errors=True) as folder:
-        program = Path(sys.executable).with_name("milvus-server")
         process = subprocess.Popen(  # noqa: S603 - our own command
-            [program, "--data", folder, "--proxy-port", str(port)],
+            milvus_command(Path(folder), port),
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         try:
-            _wait_for_milvus(f"http://127.0.0.1:{port}")
+            wait_for_milvus(f"http://127.0.0.1:{port}")
             yield f"milvus://127.0.0.1:{port}", process.pid
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
-def _wait_for_milvus(url: str) -> None:
+def milvus_command(folder: Path, port: int) -> list[str]:
+    """Return the command of the wheel's server; it needs the package `milvus`."""
+    program = Path(sys.executable).with_name("milvus-server")
+    return [str(program), "--data", str(folder), "--proxy-port", str(port)]
+
+
+def wait_for_milvus(url: str) -> None:
     from pymilvus import MilvusClient, MilvusException  # noqa: PLC0415 - an extra
 
     end = time.monotonic() + _START_SECONDS

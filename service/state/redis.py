@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from time import monotonic
+from traceback import walk_tb
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from redis.asyncio import Redis, RedisCluster
+from redis.asyncio import Redis, RedisCluster, connection
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
@@ -48,6 +49,8 @@ _PROBE_TIMEOUT = 0.8
 """Less than the one second after which a Kubernetes probe times out by default."""
 _IDLE_CHECK = 15
 """Seconds after which an idle connection is checked before use."""
+
+_WRITE, _CLIENT = "_send_packed_command", connection.__file__
 
 _AWAY = (ConnectionError, TimeoutError, ClusterError, RedisClusterException, OSError)
 _REFUSED = (
@@ -240,11 +243,26 @@ def redis_errors(metrics: Metrics, operation: Operation) -> Iterator[Outcome]:
             raise
         outcome.result = "unavailable"
         raise StateUnavailable("Redis cannot do this now; try again soon") from error
+    except (AttributeError, TypeError, RuntimeError) as error:
+        if not _wrote_to_closed(error):
+            outcome.result = "failed"
+            raise
+        outcome.result = "unavailable"
+        raise StateUnavailable("Redis cannot be reached; try again soon") from error
     except BaseException:
         outcome.result = "failed"
         raise
     finally:
         metrics.redis_operations.labels(operation, outcome.result).inc()
+
+
+def _wrote_to_closed(error: Exception) -> bool:
+    """Return whether the client wrote to a connection that had just been closed.
+
+    Up to redis-py 8.1 this surfaces as an error of the event loop's transport (issue 4287 there).
+    """
+    frames = (frame.f_code for frame, _ in walk_tb(error.__traceback__))
+    return any(code.co_name == _WRITE and code.co_filename == _CLIENT for code in frames)
 
 
 def _cancelled() -> int:

@@ -3,6 +3,7 @@ import signal
 import socket
 
 import pytest
+import uvloop
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
@@ -71,6 +72,22 @@ async def test_a_connection_that_was_closed_while_idle_is_made_anew() -> None:
                 assert all(await asyncio.gather(*(client.ping() for _ in range(10))))
     finally:
         server.remove()
+
+
+def test_a_connection_that_closes_as_it_is_used_is_unavailable(redis_url: str) -> None:
+    async def use_one_that_closes() -> None:
+        async with connect(redis_url, cluster=False, timeout=5.0) as client:
+            connection = await client.connection_pool.get_connection()
+            connection._writer.transport.abort()
+            await asyncio.sleep(0)
+            with pytest.raises(StateUnavailable), redis_errors(metrics, "session_write"):
+                await connection.send_command("PING")
+            with pytest.raises(RuntimeError, match="ours"), redis_errors(metrics, "session_write"):
+                raise RuntimeError("ours")
+
+    metrics = Metrics()
+    uvloop.run(use_one_that_closes())  # the loop of the service
+    assert (counted(metrics, "unavailable"), counted(metrics, "failed")) == (1, 1)
 
 
 @pytest.mark.parametrize("cluster", [False, True])

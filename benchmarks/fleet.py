@@ -1,0 +1,251 @@
+"""A whole Turnwise on one machine, of parts that may be killed and started again.
+
+Three replicas and an encoder tier of two stand behind HAProxy (`docker/haproxy.cfg`). Their state
+is in a Redis Cluster of three primaries and in a Milvus.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from time import monotonic
+
+import httpx
+from redis import Redis
+from redis.backoff import ConstantBackoff
+from redis.crc import key_slot
+from redis.retry import Retry
+
+from benchmarks.record import ROOT
+from benchmarks.serving import free_port, link_models
+from benchmarks.stores import milvus_command, wait_for_milvus
+from turnwise.service.settings import Settings
+from turnwise.service.state.private_redis import server_program
+
+REPLICAS = ("replica-1", "replica-2", "replica-3")
+ENCODERS = ("encoder-1", "encoder-2")
+PRIMARIES = 3
+_PROXY = ROOT / "docker" / "haproxy.cfg"
+_SLOTS = 16_384
+_SERVED_SECONDS = 120.0
+_TURNWISE = str(Path(sys.executable).with_name("turnwise"))
+
+Serves = Callable[[], Awaitable[bool]]
+
+
+@dataclass
+class Part:
+    """A process, and a request that succeeds when it does its work."""
+
+    name: str
+    command: Sequence[str]
+    serves: Serves
+    folder: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    process: "subprocess.Popen[bytes] | None" = None
+
+    def start(self) -> None:
+        with (self.folder / f"{self.name}.log").open("ab") as log:
+            self.process = subprocess.Popen(  # noqa: S603 - our own commands
+                self.command, env={**os.environ, **self.environment}, cwd=self.folder,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+
+    def kill(self) -> None:
+        if self.process:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+    async def served(self) -> float:
+        """Wait until it does its work; return the seconds."""
+        begin = monotonic()
+        while not await self._serves():
+            ended = self.process is None or self.process.poll() is not None
+            if ended or monotonic() > begin + _SERVED_SECONDS:
+                raise SystemExit(f"{self.name} does not serve; see {self.folder}/{self.name}.log")
+            await asyncio.sleep(0.05)
+        return monotonic() - begin
+
+    async def _serves(self) -> bool:
+        try:
+            return await self.serves()
+        except (httpx.TransportError, OSError):
+            return False
+
+
+@dataclass
+class Fleet:
+    """The running parts.
+
+    Attributes:
+        url: Of the proxy.
+        replicas: URLs of the replicas themselves.
+        parts: By name, in the order in which they were started.
+    """
+
+    url: str
+    replicas: list[str]
+    parts: dict[str, Part]
+
+
+@asynccontextmanager
+async def running(folder: Path, appendfsync: str, store_url: str | None) -> AsyncIterator[Fleet]:
+    """Start everything; kill it at the end.
+
+    Args:
+        folder: For data and logs.
+        appendfsync: When Redis writes its append-only file to disk: `always` or `everysec`.
+        store_url: A Milvus that runs already, which is no part then.
+    """
+    parts, http = dict[str, Part](), httpx.AsyncClient(timeout=15)
+    try:
+        yield await _started(folder, appendfsync, store_url, parts, http)
+    finally:
+        for part in parts.values():
+            part.kill()
+        await http.aclose()
+
+
+async def _started(
+    folder: Path,
+    appendfsync: str,
+    store_url: str | None,
+    parts: dict[str, Part],
+    http: httpx.AsyncClient,
+) -> Fleet:
+    proxy, encoder = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+    ports = {name: free_port() for name in (*ENCODERS, *REPLICAS)}
+    fleet = Fleet(proxy, [f"http://127.0.0.1:{ports[name]}" for name in REPLICAS], parts)
+
+    def turnwise(name: str, *words: str, **settings: str) -> None:
+        data = folder / name
+        link_models(data)
+        about = {
+            "TURNWISE_PORT": str(ports[name]),
+            "TURNWISE_DATA_DIR": str(data),
+            "TURNWISE_LOG_LEVEL": "warning",
+        }
+        ready = _all_say(http, 200, [f"http://127.0.0.1:{ports[name]}/readyz"])
+        command = [_TURNWISE, "serve", *words]
+        parts[name] = Part(name, command, ready, folder, about | settings)
+        parts[name].start()
+
+    async def searches() -> bool:
+        body = {"text": "Hello", "top_k": 1}
+        return (await http.post(f"{proxy}/pools/far/search", json=body)).status_code == 200
+
+    for name in ENCODERS:
+        turnwise(name, "--encoder-only")
+    nodes = _start_cluster(folder, appendfsync, parts, http, fleet.replicas)
+    if store_url is None:
+        store_url = await _start_milvus(folder, parts, searches)
+    configuration = folder / "haproxy.cfg"
+    configuration.write_text(_proxy_configuration(proxy, encoder, ports), encoding="utf-8")
+    command = [_program("haproxy"), "-db", "-f", str(configuration)]
+    parts["proxy"] = Part("proxy", command, _all_say(http, 200, [f"{proxy}/livez"]), folder)
+    parts["proxy"].start()
+    small = folder / "small" / Path(Settings().model).name
+    subprocess.run([_TURNWISE, "card", Settings().model, "--out", small], check=True)  # noqa: S603
+    for name, node in zip(REPLICAS, nodes, strict=True):
+        turnwise(
+            name,
+            TURNWISE_MODEL=str(small),
+            TURNWISE_ENCODER_URL=encoder,
+            TURNWISE_REDIS_URL=f"redis://127.0.0.1:{node}",
+            TURNWISE_REDIS_CLUSTER="true",
+            TURNWISE_STORE_URL=store_url,
+        )
+    for name in (*ENCODERS, *REPLICAS, "proxy"):
+        await parts[name].served()
+    return fleet
+
+
+def _program(name: str) -> str:
+    if found := shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin"):
+        return found
+    raise SystemExit(f"this benchmark needs {name}")
+
+
+def _proxy_configuration(proxy: str, encoder: str, ports: Mapping[str, int]) -> str:
+    """Return the configuration that users copy, with the addresses of this machine."""
+    text = _PROXY.read_text(encoding="utf-8")
+    for public, url in ((":8000", proxy), (":8001", encoder)):
+        text = text.replace(f"bind {public}", f"bind 127.0.0.1:{url.rpartition(':')[2]}")
+    for name, port in ports.items():
+        text = text.replace(f"{name}:8000", f"127.0.0.1:{port}")
+    return text
+
+
+def _start_cluster(
+    folder: Path,
+    appendfsync: str,
+    parts: dict[str, Part],
+    http: httpx.AsyncClient,
+    replicas: Sequence[str],
+) -> list[int]:
+    """Start the primaries, each with a third of the slots; return their ports."""
+    ports, buses = ([free_port() for _ in range(PRIMARIES)] for _ in range(2))
+    share = -(-_SLOTS // PRIMARIES)
+    for number, (port, bus) in enumerate(zip(ports, buses, strict=True)):
+        name = f"redis-{number + 1}"
+        (folder / name).mkdir()
+        command = [
+            str(server_program()), "--port", str(port), "--bind", "127.0.0.1",
+            "--dir", str(folder / name), "--save", "", "--appendonly", "yes",
+            "--appendfsync", appendfsync, "--cluster-enabled", "yes", "--cluster-port", str(bus),
+            # The other two go on without the third: their sessions are whole.
+            "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "5000",
+        ]  # fmt: skip
+        session = next(
+            name
+            for name in map("probe-{}".format, count())
+            if key_slot(f"{{default/{name}}}".encode()) // share == number
+        )
+        urls = [f"{replica}/sessions/{session}" for replica in replicas]
+        parts[name] = Part(name, command, _all_say(http, 404, urls), folder)
+        parts[name].start()
+    retry = Retry(ConstantBackoff(0.05), 200)  # until they have started
+    for number, port in enumerate(ports):
+        with Redis(port=port, retry=retry) as node:
+            last = min((number + 1) * share, _SLOTS) - 1
+            node.execute_command("CLUSTER ADDSLOTSRANGE", number * share, last)
+            node.execute_command("CLUSTER SET-CONFIG-EPOCH", number + 1)
+            if number:
+                node.execute_command("CLUSTER MEET", "127.0.0.1", ports[0], buses[0])
+    return ports
+
+
+async def _start_milvus(folder: Path, parts: dict[str, Part], serves: Serves) -> str:
+    """Start Milvus; return its URL."""
+    port, data = free_port(), folder / "milvus-data"
+    part = parts["milvus"] = Part("milvus", milvus_command(data, port), serves, folder)
+    part.start()
+    await asyncio.to_thread(wait_for_milvus, f"http://127.0.0.1:{port}")
+    # The program of the wheel writes a configuration with free ports, and would not take the same
+    # ports again while the kernel remembers connections of the killed server.
+    part.command = [str(data / "bin" / "milvus"), "run", "standalone"]
+    part.folder = data
+    part.environment = {
+        "DEPLOY_MODE": "STANDALONE",
+        "METRICS_PORT": str(free_port()),
+        "MILVUS_RUN_DIR": str(data / "run"),
+        "LD_LIBRARY_PATH": str(data / "bin"),
+    }
+    return f"milvus://127.0.0.1:{port}"
+
+
+def _all_say(http: httpx.AsyncClient, status: int, urls: Sequence[str]) -> Serves:
+    """Return a check whether all URLs answer with a status."""
+
+    async def serves() -> bool:
+        return all([(await http.get(url)).status_code == status for url in urls])
+
+    return serves

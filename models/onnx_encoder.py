@@ -47,6 +47,11 @@ class OnnxEncoder(StatedEncoder):
                 "with `turnwise card`"
             )
 
+    @property
+    def threads(self) -> int:
+        """Threads that compute a batch."""
+        return self._forward.threads
+
     def tokenize(self, items: Sequence[RoleText | str]) -> Tokens:
         """Return each item's word pieces, truncated at the model's limit.
 

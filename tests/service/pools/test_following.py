@@ -374,7 +374,7 @@ async def test_a_pool_that_takes_long_to_read_is_not_ready_instead_of_unknown(
 async def test_a_pool_that_is_created_during_a_poll_stays(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "FULL_POLL_SECONDS", 0.0)  # every poll asks for all heads
+    monkeypatch.setattr(following, "FULL_POLL_SECONDS", 0.0)  # every poll asks for all heads
     heads = PoolRecords.heads
     polled = asyncio.Event()
 

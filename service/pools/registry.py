@@ -357,7 +357,7 @@ class Pools:
         else:
             assert isinstance(pool, LocalPool)  # noqa: S101 - there is no other
             await pool.move_to(engine)
-        await self._directory.count_change()
+            await self._directory.count_change()
         moved = self._pools[await self._look_up(pool.key)]
         await moved.refresh()
         return self._info(moved)
@@ -607,7 +607,8 @@ class Pools:
                 if other := self._pools.get(pool.key):
                     await other.refresh()
                 continue
-            await self._directory.count_change()
+            if isinstance(pool, LocalPool):  # one in a candidate store counts its edits itself
+                await self._directory.count_change()
             return edited
 
     def _info(self, pool: Pool) -> PoolInfo:

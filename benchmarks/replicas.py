@@ -117,6 +117,9 @@ class Clients:
             response = await self.http.request(method, path, json=body, headers=headers)
         except httpx.ConnectError:
             return "not accepted"
+        except httpx.TimeoutException:
+            self.wrong.append(f"{method} {path}: no answer")
+            return "cut off"
         except httpx.TransportError:
             return "cut off"
         if response.is_success:

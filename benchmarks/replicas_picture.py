@@ -1,8 +1,9 @@
-"""Draws a record of `replicas.py`: turns and failures of each second, and the kills.
+"""Draws a record of `replicas.py`, and prints its kills as the table of `docs/replicas.md`.
 
-    python -m benchmarks.replicas_picture RECORD.json PICTURE.svg
+    python -m benchmarks.replicas_picture RECORD.json PICTURE.png
 
-It needs matplotlib, which is in the extra `bench`.
+The picture shows the turns and failures of each second, and the kills. It needs matplotlib, which
+is in the extra `bench`.
 """
 
 import argparse
@@ -13,10 +14,12 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from benchmarks.results import rows_table
+
 FAILURES = {
     "failed_429": ("429", "#e6b422"),
     "failed_503": ("503 of the service", "#c0392b"),
-    "failed_proxy": ("502, 503, 504 of the proxy", "#7d3c98"),
+    "failed_proxy": ("502 to 504 of the proxy", "#7d3c98"),
     "failed_not_accepted": ("no connection to the proxy", "#566573"),
     "failed_cut_off": ("connection lost", "#1f618d"),
 }
@@ -32,9 +35,24 @@ def main() -> None:
     parser.add_argument("picture", type=Path)
     options = parser.parse_args()
     rows = json.loads(options.record.read_text(encoding="utf-8"))["rows"]
-    with mpl.rc_context({"svg.hashsalt": "turnwise", "font.size": 9}):
-        metadata = {"Date": None} if options.picture.suffix == ".svg" else None
-        drawn(rows).savefig(options.picture, metadata=metadata, bbox_inches="tight")
+    print(table(rows))
+    with mpl.rc_context({"font.size": 9}):
+        drawn(rows).savefig(options.picture, dpi=130, bbox_inches="tight")
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return the kills as a table."""
+    return rows_table([
+        {
+            "killed": row["part"],
+            "seconds to start": row["seconds_to_serve"],
+            "seconds without any turn": row["seconds_without_turns"],
+            **{label: row[name] or None for name, (label, _) in FAILURES.items()},
+            "types of the 503": row["problems"],
+        }
+        for row in rows
+        if "part" in row
+    ])  # fmt: skip
 
 
 def drawn(rows: list[dict[str, Any]]) -> Figure:

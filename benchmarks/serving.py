@@ -247,4 +247,4 @@ async def until_ready(port: int, process: subprocess.Popen[bytes], size: int = 0
 
 async def _indexed(connection: Connection) -> bool:
     pool = json.loads((await connection.request("GET", "/pools/default"))[1])
-    return bool(pool["index"] == "ivf")
+    return bool(pool["index"] != "flat")

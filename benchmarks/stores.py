@@ -54,6 +54,7 @@ Search = Callable[[Float32, int], Awaitable[list[str]]]
 """From a query (d,) and a width to the ids of the best ten."""
 
 TOP = 10
+SYSTEMS = ("local", "milvus", "pgvector")
 WIDTHS = (64, 128, 256, 512, 1024)
 RECALL = 0.99
 QUERIES = 128
@@ -65,6 +66,7 @@ _EXACT = Settings.model_fields["exact_limit"].default
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[100_000])
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS)
     parser.add_argument("--at-once", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--seconds", type=float, default=10, help="seconds of a measurement")
     run(parser, {"sizes": [1000], "seconds": 0.5}, measure)
@@ -73,15 +75,16 @@ def main() -> None:
 def measure(options: argparse.Namespace) -> Rows:
     one_thread()
     encoder, rows = plain_encoder(), Rows()
+    systems = dict(zip(SYSTEMS, (local, milvus, pgvector), strict=True))
     chosen_by, measured_by = np.split(queries_like(encoder, QUERIES), 2)
     for size in options.sizes:
         before = memory_mb(os.getpid())
         pool = Pool.made(encoder, size, chosen_by, measured_by)
-        for system in (local, milvus, pgvector):
+        for name in options.systems:
             try:
-                asyncio.run(measured(system(pool, before), pool, options, rows))
+                asyncio.run(measured(systems[name](pool, before), pool, options, rows))
             except ModuleNotFoundError as error:
-                print(f"{system.__name__} is left out: no package '{error.name}'", file=sys.stderr)
+                print(f"{name} is left out: no package '{error.name}'", file=sys.stderr)
     return rows
 
 
@@ -134,6 +137,7 @@ class Loaded:
     load_seconds: float
     memory_mb: float | None
     has_width: bool = True
+    url: str = ""
 
 
 async def measured(
@@ -309,7 +313,7 @@ async def pgvector(pool: Pool, _: float) -> AsyncIterator[Loaded]:
             finally:
                 free.put_nowait((connection, widths))
 
-        yield Loaded(name, search, seconds, memory_mb(pid) - idle)
+        yield Loaded(name, search, seconds, memory_mb(pid) - idle, url=url)
         while not free.empty():
             await free.get_nowait()[0].close()
         server.cleanup()

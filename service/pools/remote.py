@@ -293,6 +293,7 @@ class RemotePool(Pool):
         version = await self.records.count_edit(self.key, known.collection.name, size)
         if version is None:
             raise PoolMoved(f"pool '{self.key.name}' was moved or replaced meanwhile; try again")
+        await self._count_change()
         await self.refresh()
         return version, size
 

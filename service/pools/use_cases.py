@@ -213,7 +213,7 @@ class Pools:
         else:
             assert isinstance(pool, LocalPool)  # noqa: S101 - there is no other
             await pool.move_to(engine)
-        await self._directory.count_change()
+            await self._directory.count_change()
         moved = self._followed.in_memory[await self._followed.look_up(pool.key)]
         await moved.refresh()
         return self._info(moved)
@@ -296,7 +296,8 @@ class Pools:
                 if other := self._followed.in_memory.get(pool.key):
                     await other.refresh()
                 continue
-            await self._directory.count_change()
+            if isinstance(pool, LocalPool):  # one in a candidate store counts its edits itself
+                await self._directory.count_change()
             return edited
 
     def _info(self, pool: Pool) -> PoolInfo:

@@ -65,3 +65,15 @@ def test_how_far_it_goes_counts_with_recorded_figures() -> None:
         f"asked directly: {pg_one[rate]:.0f} and {pg_many[rate]:.0f} searches",
     ):
         assert figure in page
+
+
+@pytest.mark.usefixtures("results")
+def test_the_trial_of_several_replicas_is_that_of_its_record() -> None:
+    picture = importlib.import_module("benchmarks.replicas_picture")
+    recorded = json.loads((ROOT / "benchmarks" / "replicas.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "replicas.md").read_text(encoding="utf-8")
+    whole = recorded["rows"][0]
+    assert whole["wrong"] == 0
+    assert f"\n{picture.table(recorded['rows'])}\n" in page
+    assert f"{whole['turns']:,} turns" in page
+    assert f"commit `{recorded['commit']}`" in page

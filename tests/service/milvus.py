@@ -63,6 +63,24 @@ def running() -> Iterator[MilvusServer]:
 
 
 @contextmanager
+def none_running() -> Iterator[None]:
+    """Keep the machine free for a server of the block's own; wait until the shared one has ended.
+
+    Raises:
+        TimeoutError: Other tests need the shared one for long.
+    """
+    _SHARED.mkdir(exist_ok=True)
+    end = time.monotonic() + _START_SECONDS
+    while time.monotonic() < end:
+        with _alone():
+            if not (_SHARED / "server").exists():
+                yield
+                return
+        time.sleep(0.5)
+    raise TimeoutError("other tests use the Milvus of this machine")
+
+
+@contextmanager
 def _alone() -> Iterator[None]:
     with (_SHARED / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,5 +1,7 @@
 """Checks of the pools in Redis: that they are complete and encoded by the right model."""
 
+from collections.abc import Sequence
+
 from redis.exceptions import NoPermissionError
 
 from turnwise.service.commands.doctor.finding import Finding
@@ -35,14 +37,15 @@ async def examine_pools(
             else await _examine(records, key, head, pairwise=pairwise)
             for key, head in zip(keys, heads, strict=True)
         ]
+        left = await _examine_collections(records, keys, engine) if engine else []
     except ServiceError as error:
         if isinstance(why := error.__cause__, NoPermissionError):
             advice = "allow its user to access the keys tw:* and to run scripts"
             return [Finding("pools", "fail", str(why), advice)]
         return [Finding("pools", "fail", str(error), "see the checks of redis above")]
     if not found:
-        return [Finding("pools", "warn", "none", "`turnwise pool load FILE --pool NAME`")]
-    return found
+        found = [Finding("pools", "warn", "none", "`turnwise pool load FILE --pool NAME`")]
+    return found + left
 
 
 async def _examine(
@@ -92,3 +95,19 @@ async def _examine_stored(
         return Finding(subject, "fail", f"{found}, of another model", advice)
     recall = "not measured" if collection.recall is None else f"{collection.recall:.3f}"
     return Finding(subject, "ok", f"{found}, recall {recall}")
+
+
+async def _examine_collections(
+    records: PoolRecords, keys: Sequence[PoolKey], engine: CandidateStore
+) -> list[Finding]:
+    """Return a finding if the store is away, or has collections that no pool stands for."""
+    pools = [await records.stored(key) for key in keys]
+    try:
+        has = await engine.collections()
+    except StoreUnavailable as error:
+        return [Finding("store", "fail", str(error), "check TURNWISE_STORE_URL")]
+    if not (left := sorted({*has} - {pool.collection.name for pool in pools if pool})):
+        return []
+    found = f"no pool of this Redis stands for {', '.join(left)}"
+    advice = "unless a pool is being loaded, or another Redis uses the store: drop them there"
+    return [Finding("store", "warn", found, advice)]

@@ -36,7 +36,6 @@ _ITEMS = 4
 """Values of a list that a range compares in Milvus; it finds longer lists, and they are checked."""
 _COLUMNS = ["id", "text", "metadata", "vector"]
 _COMPARISONS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
-_ALL, _NONE = 'id != ""', 'id == ""'
 
 logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # each failure is raised as well
 
@@ -199,18 +198,16 @@ def expression(condition: Condition, *, loose: bool) -> str:
             return f"not ({joined})" if how == "none" else f"({joined})"
         case Among() | Exists():
             return _contains("strings", wanted_facets(condition))
-        case Within(path, bounds):
-            at = path_facet(path)
-            items = [f"facets[{_text('values')}][{_text(at)}][{place}]" for place in range(_ITEMS)]
-            inner = [
-                " and ".join(
-                    f"{item} {_COMPARISONS[name]} {_text(b)}" for name, b in bounds.items()
-                )
-                for item in items
-            ]
-            maybe = [_contains("long", [at])] if loose else []
-            return "(" + " or ".join([f"({each})" for each in inner] + maybe) + ")"
-    return _ALL if loose else _NONE
+    assert isinstance(condition, Within)  # noqa: S101 - there is no other
+    at = path_facet(condition.path)
+    items = [f"facets[{_text('values')}][{_text(at)}][{place}]" for place in range(_ITEMS)]
+    bounds = condition.bounds.items()
+    inner = [
+        " and ".join(f"{item} {_COMPARISONS[name]} {_text(bound)}" for name, bound in bounds)
+        for item in items
+    ]
+    maybe = [_contains("long", [at])] if loose else []
+    return "(" + " or ".join([f"({each})" for each in inner] + maybe) + ")"
 
 
 def _contains(field: str, wanted: Sequence[str]) -> str:

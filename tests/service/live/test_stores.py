@@ -3,12 +3,16 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import httpx
 import pytest
+from pymilvus import MilvusClient
+from redis import Redis
 
 from tests.service.live.conftest import Launch, Live
+from tests.service.live.test_doctor import Examined, examined  # noqa: F401 - a fixture
 from tests.service.milvus import MilvusServer
 from tests.waiting import eventually
 from turnwise.service.pools.stores import milvus
@@ -124,3 +128,26 @@ def test_a_catalogue_is_imported_into_the_store(
     eventually(lambda: sorted(searched(live, "Hello")) == ["0", "1", "2", "3"])
     (best,) = live.post("/pools/far/search", text=REPLIES[2]["text"], top_k=1)["candidates"]
     assert (best["text"], best["metadata"]) == (REPLIES[2]["text"], REPLIES[2]["metadata"])
+
+
+def test_doctor_names_collections_that_no_pool_stands_for(
+    live: Live,
+    milvus_server: MilvusServer,
+    examined: Examined,  # noqa: F811 - the fixture
+) -> None:
+    client = MilvusClient(milvus_server.url.replace("milvus://", "http://"))
+    left = f"turnwise_left_{token_hex(4)}"
+    client.create_collection(left, dimension=4)
+    try:
+        found = examined(store_url=milvus_server.url)
+    finally:
+        client.drop_collection(left)
+    assert (
+        found["pool default/far"].found == "version 1, 6 candidates in milvus, recall not measured"
+    )
+    assert (found["store"].grade, left in found["store"].found) == ("warn", True)
+    with Redis.from_url(live.redis_url) as redis:
+        used = redis.hget("tw:pool:{default/far}:meta", "collection").decode()
+    assert used not in found["store"].found
+    away = examined(store_url="milvus://127.0.0.1:1")
+    assert (away["store"].grade, away["pool default/far"].grade) == ("fail", "fail")

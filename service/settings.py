@@ -130,7 +130,7 @@ class Settings(Limits):
     encoder_key: SecretStr | None = None
     """API key of that endpoint."""
     device: str | None = None
-    """A torch device; by default a GPU if there is one, else the CPU."""
+    """`cpu`, or a device of torch (extra `encoder`); by default a GPU if torch finds one."""
     pairwise: Path | None = None
     """Folder of a trained pairwise model, for pools with `"encoder": "pairwise"`."""
     reranker: Path | None = None

@@ -6,6 +6,7 @@ import sys
 import tomllib
 import venv
 import zipfile
+from collections.abc import Callable
 from importlib.metadata import distribution
 from pathlib import Path
 from tempfile import gettempdir
@@ -63,20 +64,33 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
+Environment = Callable[..., Path]
+
+
 @pytest.fixture(scope="module")
-def plain(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the executables of an environment: a plain install, and nothing else."""
-    folder = tmp_path_factory.mktemp("plain")
-    venv.create(folder, with_pip=False)
-    python = folder / "bin" / "python"
-    site = Path(succeed(python, "-c", "import site; print(site.getsitepackages()[0])").strip())
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    for name in closure(project["dependencies"]):
-        files = distribution(name).files or []
-        for entry in {file.parts[0] for file in files} - {"..", "__pycache__"}:
-            (site / entry).symlink_to(str(distribution(name).locate_file(entry)))
-    succeed(*PIP, "--python", python, "install", "--no-deps", "--no-index", wheel)
-    return folder / "bin"
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """From an extra to the executables of an environment with what it brings, and nothing else."""
+
+    def made(extra: str = "") -> Path:
+        folder = tmp_path_factory.mktemp("environment")
+        venv.create(folder, with_pip=False)
+        python = folder / "bin" / "python"
+        site = Path(succeed(python, "-c", "import site; print(site.getsitepackages()[0])").strip())
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        extras = {**project["optional-dependencies"], "": []}
+        for name in closure(project["dependencies"] + extras[extra]):
+            files = distribution(name).files or []
+            for entry in {file.parts[0] for file in files} - {"..", "__pycache__"}:
+                (site / entry).symlink_to(str(distribution(name).locate_file(entry)))
+        succeed(*PIP, "--python", python, "install", "--no-deps", "--no-index", wheel)
+        return folder / "bin"
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def plain(environment: Environment) -> Path:
+    return environment()
 
 
 @pytest.fixture
@@ -170,6 +184,22 @@ def test_a_command_names_the_extra_that_it_needs(
     (line,) = ended.stderr.splitlines()
     assert line.startswith("error: ")
     assert line.endswith(f"pip install 'turnwise[{extra}]'")
+
+
+def test_a_service_runs_a_model_with_a_graph_without_torch(
+    environment: Environment, tmp_path: Path
+) -> None:
+    code = (
+        "import sys\n"
+        "from turnwise.service.app.parts import load_encoder\n"
+        "from turnwise.service.settings import Settings\n"
+        "settings = Settings()\n"
+        "print(load_encoder(settings, settings.model).runtime, 'torch' in sys.modules)\n"
+        "load_encoder(settings, 'hub/model')"
+    )
+    ended = run(environment("replica") / "python", "-c", code, cwd=tmp_path)
+    assert ended.stdout == "onnxruntime float32 on cpu False\n", ended.stderr
+    assert ended.stderr.rstrip().endswith("pip install 'turnwise[encoder]'")
 
 
 def test_a_project_that_uses_the_client_is_typed(plain: Path, project: Path) -> None:

@@ -133,8 +133,8 @@ def _logged(request: EncodingRequest, error: Exception) -> ServiceError:
     if isinstance(error, EncoderUnavailable):
         _log.warning("the remote encoder failed: %s", error)
         return error
-    reranks = request.priority is Priority.RERANK
-    _log.error("the re-ranker failed" if reranks else "the encoder failed", exc_info=error)
+    encodes = request.priority is not Priority.RERANK
+    _log.error("the encoder failed" if encodes else "the re-ranker failed", exc_info=error)
     return EncoderFailed("the model failed on a text of this request")
 
 

@@ -43,8 +43,11 @@ class FollowedPools:
     Searches go on from memory while Redis is unavailable. A pool that nobody asks for is given up.
 
     Attributes:
+        in_memory: The pools that are in memory, or are being read.
+        aliases: The pool of each alias, as Redis last said.
         directory: The names of all pools in Redis.
         records: The pools in Redis.
+        backends: The encoders that pools can have, by their names on the wire.
         memory: Admits work on all pools.
         files: The trained indexes.
         background: The tasks that read pools, fold their logs and build their indexes.
@@ -93,11 +96,9 @@ class FollowedPools:
         self._workers = Workers(search_threads)
         self._names: Collection[PoolKey] = ()
         self.aliases: dict[PoolKey, PoolKey] = {}
-        """The pool of each alias, as Redis last said."""
         self._served: dict[PoolKey, PoolKey] = {}
         """The pool that each alias stood for when it was last asked for here."""
         self.in_memory: dict[PoolKey, Pool] = {}
-        """The pools that are in memory, or are being read."""
         self._heads: dict[PoolKey, Head] = {}
         """The heads of these pools in Redis."""
         self._unserved: dict[PoolKey, str] = {}
@@ -149,13 +150,6 @@ class FollowedPools:
         self._at_start = [pool for pool in self._at_start if self._is_awaited(pool)]
         return self._filled and not self._at_start
 
-    def _is_awaited(self, pool: Pool) -> bool:
-        if self.in_memory.get(pool.key) is not pool or pool.state == "damaged":
-            return False
-        if isinstance(pool, LocalPool) and pool.state == "ready":
-            return needs_index(pool, self._exact_limit)
-        return pool.state in {"loading", "encoding"}
-
     def here(self, name: PoolKey) -> Pool:
         """Return the pool of a name, as it is here now.
 
@@ -164,32 +158,6 @@ class FollowedPools:
             PoolNotReady: This replica cannot serve it.
         """
         return self._pool(self._target(name))
-
-    def _target(self, name: PoolKey) -> PoolKey:
-        """Return the pool that a name stands for here.
-
-        An alias that was moved stands for its former pool until the new one has been read.
-        """
-        if (to := self.aliases.get(name)) is None:
-            self._served.pop(name, None)
-            return name
-        former = self._served.get(name, to)
-        if former != to and self._has_read(former) and not self._has_read(to):
-            return former
-        self._served[name] = to
-        return to
-
-    def _has_read(self, key: PoolKey) -> bool:
-        pool = self.in_memory.get(key)
-        return pool is not None and pool.state == "ready"
-
-    def _pool(self, key: PoolKey) -> Pool:
-        if obstacle := self._unserved.get(key):
-            raise PoolNotReady(f"pool '{key.name}' cannot be served: {obstacle}")
-        if (pool := self.in_memory.get(key)) is None:
-            self._check_known()
-            raise not_found(key)
-        return pool
 
     async def found(self, name: PoolKey, *, newest: bool = False) -> Pool:
         """Return a pool, and wait a moment if it is being read.
@@ -232,6 +200,16 @@ class FollowedPools:
             self._heads[key] = head
         return key
 
+    def unread(self, namespace: str) -> list[PoolKey]:
+        """Return the pools of a namespace that this replica has not read, and could.
+
+        Raises:
+            StateUnavailable: The names are not known yet.
+        """
+        self._check_known()
+        here = self.in_memory.keys() | self._unserved.keys()
+        return [key for key in self._names if key.namespace == namespace and key not in here]
+
     def open(self, key: PoolKey, head: Head) -> Pool | None:
         """Return the pool with this head; None if this replica cannot serve it."""
         known = self.in_memory.get(key)
@@ -250,6 +228,20 @@ class FollowedPools:
             return None
         self.in_memory[key] = self.new(key, head)
         return self.in_memory[key]
+
+    def new(self, key: PoolKey, head: Head | Summary) -> Pool:
+        """Return a pool of which nothing was read yet."""
+        backend = self.backends[head.encoder_name]
+        if engine := self.engine(head.store_name):
+            return RemotePool(
+                key, backend, engine, self._workers, self._metrics,
+                count_change=self.directory.count_change,
+            )  # fmt: skip
+        return LocalPool(
+            key, backend, self._workers, self.memory, self._metrics,
+            exact_limit=self._exact_limit, max_size=self._max_size,
+            check_growth=self._check_growth if self._max_bytes else None,
+        )  # fmt: skip
 
     def obstacle(self, head: Head | Summary) -> str | None:
         """Return why this replica cannot serve a pool; None if it can."""
@@ -271,6 +263,43 @@ class FollowedPools:
         if pool := self.in_memory.pop(key, None):
             pool.forgotten = True
             self._metrics.forget_pool(*key)
+
+    def _is_awaited(self, pool: Pool) -> bool:
+        if self.in_memory.get(pool.key) is not pool or pool.state == "damaged":
+            return False
+        if isinstance(pool, LocalPool) and pool.state == "ready":
+            return needs_index(pool, self._exact_limit)
+        return pool.state in {"loading", "encoding"}
+
+    def _pool(self, key: PoolKey) -> Pool:
+        if obstacle := self._unserved.get(key):
+            raise PoolNotReady(f"pool '{key.name}' cannot be served: {obstacle}")
+        if (pool := self.in_memory.get(key)) is None:
+            self._check_known()
+            raise not_found(key)
+        return pool
+
+    def _check_known(self) -> None:
+        if self._at_start is None:
+            raise StateUnavailable("the pools are not known yet, because Redis is unavailable")
+
+    def _target(self, name: PoolKey) -> PoolKey:
+        """Return the pool that a name stands for here.
+
+        An alias that was moved stands for its former pool until the new one has been read.
+        """
+        if (to := self.aliases.get(name)) is None:
+            self._served.pop(name, None)
+            return name
+        former = self._served.get(name, to)
+        if former != to and self._has_read(former) and not self._has_read(to):
+            return former
+        self._served[name] = to
+        return to
+
+    def _has_read(self, key: PoolKey) -> bool:
+        pool = self.in_memory.get(key)
+        return pool is not None and pool.state == "ready"
 
     async def _poll_forever(self) -> None:
         while True:
@@ -316,6 +345,11 @@ class FollowedPools:
             if monotonic() - pool.asked_at > IDLE_SECONDS and not pool.busy:
                 self.forget(key)
 
+    def _forget_gone(self, key: PoolKey, known: Mapping[PoolKey, Pool]) -> None:
+        if self.in_memory.get(key) is known.get(key):  # else it was created anew
+            self.files.remove(key)
+            self.forget(key)
+
     def _check_database(self, database_id: str) -> None:
         if self._changes and self._changes.database_id != database_id:
             self._metrics.redis_losses.labels("database").inc()
@@ -329,25 +363,6 @@ class FollowedPools:
         if self._fill:
             await self._fill()
             self._filled = True
-
-    async def _check_growth(self, namespace: str, growth: int) -> None:
-        names = {*await self.directory.names(), *self.in_memory}
-        keys = [key for key in names if key.namespace == namespace]
-        read = {key: pool.candidate_bytes for key in keys if (pool := self.in_memory.get(key))}
-        unread = [key for key in keys if not read.get(key)]
-        summaries = await self.records.summaries(unread)
-        size = growth + sum(read.values()) + sum(one.bytes for one in summaries if one)
-        most = self._max_bytes
-        if growth > 0 and most is not None and size > most:
-            self._metrics.rejected_requests.labels("pools_bytes").inc()
-            raise NamespaceFull(
-                f"the pools of namespace '{namespace}' would have {size} bytes, more than the "
-                f"limit of {most}; nothing was changed"
-            )
-
-    def _count(self, state: PoolState) -> int:
-        pools = self.in_memory.values()
-        return sum(("behind" if pool.behind else pool.state) == state for pool in pools)
 
     def _begin_read(self, pool: Pool, head: Head) -> None:
         self.background.begin(("read", pool.key), partial(self._follow, pool, head))
@@ -375,38 +390,24 @@ class FollowedPools:
             build = partial(build_index, pool, self._workers, self.files)
             self.background.begin(("index", pool.key), build)
 
-    def unread(self, namespace: str) -> list[PoolKey]:
-        """Return the pools of a namespace that this replica has not read, and could.
+    async def _check_growth(self, namespace: str, growth: int) -> None:
+        names = {*await self.directory.names(), *self.in_memory}
+        keys = [key for key in names if key.namespace == namespace]
+        read = {key: pool.candidate_bytes for key in keys if (pool := self.in_memory.get(key))}
+        unread = [key for key in keys if not read.get(key)]
+        summaries = await self.records.summaries(unread)
+        size = growth + sum(read.values()) + sum(one.bytes for one in summaries if one)
+        most = self._max_bytes
+        if growth > 0 and most is not None and size > most:
+            self._metrics.rejected_requests.labels("pools_bytes").inc()
+            raise NamespaceFull(
+                f"the pools of namespace '{namespace}' would have {size} bytes, more than the "
+                f"limit of {most}; nothing was changed"
+            )
 
-        Raises:
-            StateUnavailable: The names are not known yet.
-        """
-        self._check_known()
-        here = self.in_memory.keys() | self._unserved.keys()
-        return [key for key in self._names if key.namespace == namespace and key not in here]
-
-    def _check_known(self) -> None:
-        if self._at_start is None:
-            raise StateUnavailable("the pools are not known yet, because Redis is unavailable")
-
-    def new(self, key: PoolKey, head: Head | Summary) -> Pool:
-        """Return a pool of which nothing was read yet."""
-        backend = self.backends[head.encoder_name]
-        if engine := self.engine(head.store_name):
-            return RemotePool(
-                key, backend, engine, self._workers, self._metrics,
-                count_change=self.directory.count_change,
-            )  # fmt: skip
-        return LocalPool(
-            key, backend, self._workers, self.memory, self._metrics,
-            exact_limit=self._exact_limit, max_size=self._max_size,
-            check_growth=self._check_growth if self._max_bytes else None,
-        )  # fmt: skip
-
-    def _forget_gone(self, key: PoolKey, known: Mapping[PoolKey, Pool]) -> None:
-        if self.in_memory.get(key) is known.get(key):  # else it was created anew
-            self.files.remove(key)
-            self.forget(key)
+    def _count(self, state: PoolState) -> int:
+        pools = self.in_memory.values()
+        return sum(("behind" if pool.behind else pool.state) == state for pool in pools)
 
 
 def not_found(key: PoolKey) -> PoolNotFound:

@@ -145,12 +145,19 @@ def test_a_curved_encoder_goes_on_as_a_triple_encoder(
     assert len(after) == len(table) + 2
 
 
-def test_a_triple_encoder_becomes_none_with_fewer_roles(
-    tiny_encoder_folder: Folder, encoder_config: EncoderConfig
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(EncoderKind.TRIPLE, EncoderKind.CURVED), (EncoderKind.HEADS, EncoderKind.TRIPLE)],
+)
+def test_an_encoder_becomes_none_that_knows_less(
+    tiny_encoder_folder: Folder,
+    encoder_config: EncoderConfig,
+    before: EncoderKind,
+    after: EncoderKind,
 ) -> None:
-    base = tiny_encoder_folder(EncoderKind.TRIPLE)
-    with pytest.raises(ModelError, match=f"base '{base}' is a triple encoder"):
-        learner_of(encoder_config, base=str(base), kind=EncoderKind.CURVED)
+    base = tiny_encoder_folder(before)
+    with pytest.raises(ModelError, match=f"base '{base}' is a {before} encoder"):
+        learner_of(encoder_config, base=str(base), kind=after)
 
 
 def test_heads_learn_every_role_from_a_teacher(
@@ -177,14 +184,6 @@ def test_a_teacher_has_all_roles(
                      teacher=teacher)  # fmt: skip
     with pytest.raises(ModelError, match=f"teacher '{teacher}' has no"):
         learner_of(config)
-
-
-def test_an_encoder_with_heads_becomes_no_other(
-    tiny_encoder_folder: Folder, encoder_config: EncoderConfig
-) -> None:
-    base = tiny_encoder_folder(EncoderKind.HEADS)
-    with pytest.raises(ModelError, match=f"base '{base}' is a heads encoder"):
-        learner_of(encoder_config, base=str(base))
 
 
 def test_each_text_of_a_step_is_encoded_once_a_role(

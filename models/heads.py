@@ -13,11 +13,15 @@ from turnwise.models.arrays import Float32
 from turnwise.models.head_arrays import CONTEXT_ROLES, HEADS_FILE, WIDENING, HeadArrays
 from turnwise.models.roles import RoleText
 
+RIDGE = 0.2
+"""Penalty of W's ridge regression, relative to the mean variance of the vectors."""
+
 
 class RoleHeads(nn.Module):
     """The heads of the four context roles, over vectors of length d.
 
-    A new head returns the vector itself: W is the identity and V is zero.
+    A new head returns the vector itself: W is the identity and V is zero. With a teacher,
+    `start_from` sets W.
     """
 
     def __init__(self, dimension: int) -> None:
@@ -27,6 +31,17 @@ class RoleHeads(nn.Module):
         self.linear = nn.Parameter(torch.eye(dimension).repeat(n, 1, 1))
         self.up = nn.Parameter(torch.randn(n, dimension, hidden) / dimension**0.5)
         self.down = nn.Parameter(torch.zeros(n, hidden, dimension))
+
+    def start_from(self, after: Tensor, taught: Tensor) -> None:
+        """Set each W to the ridge regression from n texts' vectors to a teacher's; V stays zero.
+
+        Args:
+            after: (n, d) unit vectors of the texts.
+            taught: (4, n, d) unit vectors that the teacher has for them in each context role.
+        """
+        n, d = after.shape
+        ridge = RIDGE * n / d * torch.eye(d, device=after.device)
+        self.linear.data = torch.linalg.solve(after.T @ after + ridge, after.T @ taught)
 
     @classmethod
     def load(cls, file: Path) -> Self:

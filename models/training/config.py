@@ -109,7 +109,7 @@ class Objectives(Section):
     nli: NonNegativeFloat = 0.0
     """Softmax over three classes of premise and hypothesis."""
     distil: NonNegativeFloat = 0.0
-    """Cosine distance to the vectors of a teacher, in every role."""
+    """Distance to the vectors and the scores of a teacher, in every role."""
     window: int = Field(default=5, ge=2)
     """Utterances that a curved objective looks at together, the target included (w of C3L)."""
     curved: bool = True

@@ -8,7 +8,7 @@
 | `reach_loss` | single utterances, the targets ahead of them | CCL as a ranking, ours |
 | `order_loss` | two utterances of the responder | CCL section 6 link by link, ours |
 | `contrastive_loss` | contexts, responses | DSE-P; `running_query_loss` |
-| `distillation_loss` | texts in random roles, a teacher's vectors of them | ours |
+| `distillation_loss` | texts as [AFTER] and in a context role, a teacher's vectors of them | ours |
 | `NliHead` | premises, hypotheses, labels | Sentence-BERT |
 
 The vectors of a step lie by window and turn as in `windows.Batch`: `first`, `second` and `after`
@@ -31,6 +31,10 @@ from turnwise.models.training.windows import Batch, Examples, pair_score
 MIXTURE_EPSILON = 1e-6
 NO_RIVAL = -1e4
 """A logit with no weight in a softmax; finite, so that gradients are finite without any rival."""
+SCORE_SCALE = 20.0
+"""Inverse temperature of the scores that a teacher's scores are compared with."""
+SCORE_SHARE = 0.2
+"""Weight of the divergence of scores beside the distance of vectors."""
 ORDER_SCALE = 10.0
 """Inverse temperature of the order of utterances: a margin of 0.1 makes it e times as likely."""
 
@@ -249,8 +253,25 @@ def order_loss(vectors: Vectors, window: int) -> Tensor:
 
 
 def distillation_loss(vectors: Tensor, taught: Tensor) -> Tensor:
-    """Return the mean cosine distance of (n, d) unit rows to a teacher's; n ≥ 1."""
-    return 1 - (vectors * taught).sum(-1).mean()
+    """Return how far vectors, and the scores that follow from them, are from a teacher's.
+
+    It is the mean cosine distance of the vectors, plus a share of the mean KL divergence of the
+    scores (Hinton et al., 2015): each text of the step ranks all texts of the step as [AFTER], and
+    each [AFTER] ranks the contexts. A small distance may still change which candidate is best.
+
+    Args:
+        vectors: (2, n, d) unit rows of n ≥ 1 texts: as [AFTER], and in a context role.
+        taught: (2, n, d) the teacher's.
+    """
+    distance = 1 - (vectors * taught).sum(-1).mean()
+    scores, wanted = (SCORE_SCALE * (context @ after.T) for after, context in (vectors, taught))
+    divergence = sum(
+        functional.kl_div(
+            scores.log_softmax(dim), wanted.log_softmax(dim), log_target=True, reduction="sum"
+        )
+        for dim in (0, 1)
+    ) / (2 * len(scores))
+    return distance + SCORE_SHARE * divergence
 
 
 NLI_LABELS = ("entailment", "neutral", "contradiction")

@@ -12,7 +12,7 @@ from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import ModelError
 from turnwise.models.head_arrays import HEADS_FILE, head_of
-from turnwise.models.heads import RoleHeads
+from turnwise.models.heads import RIDGE, RoleHeads
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 
 D = 16
@@ -52,6 +52,22 @@ def test_a_head_is_the_normalised_sum_of_a_linear_map_and_a_network(
     with torch.no_grad():
         trained = heads(torch.from_numpy(after))[head_of(role, relation)].numpy()
     assert_allclose(got, trained, atol=1e-6)
+
+
+def test_heads_start_from_what_a_teacher_makes_of_the_vectors(after: Float32) -> None:
+    drawn = np.random.default_rng(1).normal(size=(400, D))
+    seen = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+    maps = np.random.default_rng(2).normal(size=(len(IN_CONTEXT), D, D))
+    taught = seen @ maps
+    heads = RoleHeads(D)
+    heads.start_from(torch.from_numpy(seen).float(), torch.from_numpy(taught).float())
+    penalty = RIDGE * len(seen) / D * np.eye(D)
+    for head, vectors in enumerate(taught):
+        wanted = np.linalg.inv(seen.T @ seen + penalty) @ seen.T @ vectors
+        assert_allclose(heads.linear[head].detach(), wanted, atol=1e-4)
+    items = [RoleText("", *IN_CONTEXT[1])] * len(after)
+    cosines = (heads.eval().in_roles(after, items) * (after @ maps[1])).sum(1)
+    assert (cosines / np.linalg.norm(after @ maps[1], axis=1) > 0.99).all()
 
 
 def test_each_text_gets_its_own_role(heads: RoleHeads, after: Float32) -> None:

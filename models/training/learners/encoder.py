@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
+from itertools import islice
 from pathlib import Path
 from typing import cast
 
@@ -56,6 +57,8 @@ from turnwise.models.training.windows import (
     triple_examples,
 )
 
+START_TEXTS = 5000
+"""Texts from which new heads start."""
 LOG_SCALE, LARGEST_LOG_SCALE = math.log(20.0), math.log(100.0)
 """Inverse temperatures start at 20; above 100 InfoNCE becomes unstable."""
 
@@ -89,6 +92,8 @@ class EncoderLearner(nn.Module):
         self.encoder = load_encoder(config, device)
         self.heads = make_heads(config, self.encoder)
         self._teacher = load_teacher(config, device)
+        if self.heads and self._teacher and load_heads(config.base) is None:
+            self._start_heads(self.heads, self._teacher)
         self._base = deepcopy([*self._kept().parameters()]) if config.keep_base else []
         self.query_log_scale = nn.Parameter(torch.tensor(LOG_SCALE))
         self.reach_log_scale = nn.Parameter(torch.tensor(LOG_SCALE))
@@ -150,7 +155,8 @@ class EncoderLearner(nn.Module):
         encoded = encode_texts(self.encoder, texts, getattr(torch, self.config.precision))
         parts = dict(self._parts(losses.Vectors.of(encoded, laid_out, self.heads), laid_out, rng))
         if self.heads and self._teacher:
-            distilled = self._distil(self.heads, self._teacher, laid_out.texts, encoded, rng)
+            after = encoded[: len(laid_out.texts)]
+            distilled = self._distil(self.heads, self._teacher, laid_out.texts, after, rng)
             parts["distil"] = self.config.objectives.distil * distilled
         if self.nli_head is not None:
             sentences = encoded[len(laid_out.texts) :]
@@ -192,23 +198,36 @@ class EncoderLearner(nn.Module):
             weight = weigh.running_query / len(weigh.query_rows)
             yield f"running_query_{rows or 'mean'}", weight * loss
 
+    def _start_heads(self, heads: RoleHeads, teacher: UtteranceEncoder) -> None:
+        """Let new heads start where the base's vectors say most about the teacher's."""
+        windows = (window for batch in self.batches(0) for window in batch)
+        said = dict.fromkeys(u.text for window in windows for u in window.utterances)
+        texts = list(islice(said, START_TEXTS))
+        with torch.inference_mode():
+            after = encode_texts(self.encoder, texts, getattr(torch, self.config.precision))
+        taught = np.stack([teacher.encode(texts, *role) for role in CONTEXT_ROLES])
+        heads.start_from(after, torch.from_numpy(taught).to(after.device))
+
     @staticmethod
     def _distil(
         heads: RoleHeads,
         teacher: UtteranceEncoder,
         texts: Sequence[str],
-        encoded: Tensor,
+        after: Tensor,
         rng: np.random.Generator,
     ) -> Tensor:
-        """Return the loss of each text in one random role: a teacher pass a text, not five."""
-        roles = [(Role.AFTER, None), *CONTEXT_ROLES]
-        drawn = rng.integers(len(roles), size=len(texts))
-        items = [RoleText(text, *roles[role]) for text, role in zip(texts, drawn, strict=True)]
-        taught = torch.from_numpy(teacher.encode_in_roles(items)).to(encoded.device)
-        after = encoded[: len(texts)]
-        in_roles = torch.cat([after[None], heads(after)])
-        of_each = torch.from_numpy(drawn), torch.arange(len(texts))
-        return losses.distillation_loss(in_roles[of_each], taught)
+        """Return the loss of each text as [AFTER] and in one random context role.
+
+        The teacher thus reads a text twice, not five times.
+        """
+        drawn = rng.integers(len(CONTEXT_ROLES), size=len(texts))
+        items = [RoleText(text, Role.AFTER) for text in texts]
+        items += [
+            RoleText(text, *CONTEXT_ROLES[head]) for text, head in zip(texts, drawn, strict=True)
+        ]
+        taught = torch.from_numpy(teacher.encode_in_roles(items)).to(after.device)
+        context = heads(after)[torch.from_numpy(drawn), torch.arange(len(texts))]
+        return losses.distillation_loss(torch.stack([after, context]), taught.view(2, *after.shape))
 
     def _draw_nli(self, rng: np.random.Generator) -> list[NliPair]:
         """Draw the NLI pairs of a step."""

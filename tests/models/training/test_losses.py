@@ -6,6 +6,8 @@ from math import exp, log
 import numpy as np
 import pytest
 import torch
+from scipy.special import softmax
+from scipy.stats import entropy
 
 from tests.models.training.conftest import both_sides, dialogue
 from turnwise.models import scores as mixture
@@ -243,3 +245,20 @@ def test_contrastive_loss_is_cross_entropy_both_ways_without_copies_of_the_answe
     )
     ours = losses.contrastive_loss(torch.tensor(logits), torch.tensor(same))
     assert ours.item() == pytest.approx(wanted)
+
+
+def test_distillation_compares_vectors_and_scores() -> None:
+    drawn = torch.randn(2, 2, 4, 6, generator=torch.Generator().manual_seed(0))
+    vectors, taught = torch.nn.functional.normalize(drawn, dim=-1)
+    scores, wanted_scores = (
+        20 * double(context) @ double(after).T for after, context in (vectors, taught)
+    )
+    divergences = [
+        entropy(softmax(wanted), softmax(row))
+        for ours, theirs in ((scores, wanted_scores), (scores.T, wanted_scores.T))
+        for row, wanted in zip(ours, theirs, strict=True)
+    ]
+    distances = 1 - (double(vectors) * double(taught)).sum(-1)
+    wanted = distances.mean() + losses.SCORE_SHARE * np.mean(divergences)
+    assert losses.distillation_loss(vectors, taught).item() == pytest.approx(wanted, rel=1e-5)
+    assert losses.distillation_loss(taught, taught).item() == pytest.approx(0, abs=1e-6)

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.pages import blocks
-from tests.test_packaging import COMPOSE, RULES, load, version
+from tests.test_packaging import COMPOSE, DASHBOARD, RULES, load, version
 from turnwise.service.api import create_api
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings
@@ -41,7 +41,7 @@ VALUES: dict[str, dict[str, Any]] = {
         "image": {"repository": "registry.example/turnwise", "tag": "mine"},
         "imagePullSecrets": [{"name": "registry"}],
         "ingress": {"enabled": True, "host": "a.example", "annotations": {"a.example/b": "c"}},
-        "monitoring": {"enabled": True, "labels": {"release": "prometheus"}},
+        "monitoring": {"enabled": True, "dashboard": True, "labels": {"release": "prometheus"}},
         "networkPolicy": {"enabled": True, "egress": [{"ports": [{"port": 4318}]}]},
         "tolerations": [{"key": "dedicated", "operator": "Exists"}],
         "volumeMounts": [{"name": "models", "mountPath": "/models"}],
@@ -304,6 +304,14 @@ def test_the_alerts_of_the_chart_are_those_of_compose_with_a_runbook_elsewhere()
     assert "docs/runbook.md" not in str(rules)
     moved = str(load(RULES)["groups"]).replace("docs/runbook.md", "https://docs.example/runbook/")
     assert str(rules) == moved
+
+
+@helm
+def test_the_dashboard_of_the_chart_is_that_of_compose() -> None:
+    assert not [kind for kind, _ in chart(EVERYTHING) if kind == "ConfigMap"]
+    found = chart({"monitoring": {"dashboard": True}})["ConfigMap", "turnwise-dashboard"]
+    assert json.loads(found["data"]["turnwise.json"]) == json.loads(DASHBOARD.read_text("utf-8"))
+    assert f"./{DASHBOARD.parent.relative_to(K8S.parent)}:" in COMPOSE.read_text("utf-8")
 
 
 @helm

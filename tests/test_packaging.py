@@ -22,7 +22,7 @@ from turnwise.service.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 COMPOSE = ROOT / "docker-compose.yml"
-DASHBOARD = ROOT / "docker" / "grafana" / "dashboards" / "turnwise.json"
+DASHBOARD = ROOT / "k8s" / "chart" / "dashboards" / "turnwise.json"
 DATASOURCE = ROOT / "docker/grafana/provisioning/datasources/prometheus.yml"
 RULES = ROOT / "k8s" / "chart" / "rules.yml"
 BASE = ROOT / "k8s" / "base"

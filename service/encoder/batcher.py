@@ -11,7 +11,7 @@ from enum import IntEnum
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from opentelemetry.trace import Span, get_current_span
+from opentelemetry.trace import INVALID_SPAN, Span, get_current_span
 
 from turnwise.models.arrays import Float32
 from turnwise.models.roles import RoleText
@@ -75,10 +75,14 @@ class EncodingRequest:
     """The namespace that the texts are encoded for."""
     context: Context = field(default_factory=copy_context)
     """That of the HTTP request, for log lines of other threads."""
-    span: Span = field(default_factory=get_current_span)
-    """That of the HTTP request, for spans of other threads."""
+    span: Span = field(init=False, default=INVALID_SPAN)
+    """That of the HTTP request, for spans of other threads; an upload would get thousands."""
     encoded: int = 0
     failed: bool = False
+
+    def __post_init__(self) -> None:
+        if self.priority is not Priority.BULK:
+            self.span = get_current_span()
 
     @property
     def abandoned(self) -> bool:

@@ -253,6 +253,17 @@ async def test_many_errors_are_cut_short(client: httpx.AsyncClient) -> None:
     assert "(and 999 more)" in problem["detail"]
 
 
+async def test_values_are_counted_before_they_are_validated(client: httpx.AsyncClient) -> None:
+    request = {"context": [{"speaker": "user", "text": "Hi."}], "candidates": ["x"]}
+    few, many = [
+        await client.post("/rank", json={**request, "where": {"all": [["x"] * values]}})
+        for values in (20_000, 23_000)
+    ]
+    assert "more values" not in few.text
+    (error,) = check_problem(many, 422)["errors"]
+    assert (error["loc"], "more values" in error["msg"]) == (["body", "where"], True)
+
+
 async def test_unknown_query_parameter_is_refused(client: httpx.AsyncClient) -> None:
     response = await client.get("/sessions/s/scores", params={"ids": "a", "id": "b"})
     assert check_problem(response, 422)["errors"][0]["loc"] == ["query", "id"]

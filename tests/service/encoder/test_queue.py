@@ -315,6 +315,14 @@ async def test_a_failure_is_logged_with_the_ids_of_its_request(
     assert ids == ["the encoder failed", "r-42", "shop", trace_id]
 
 
+async def test_the_batches_of_an_upload_have_no_spans(
+    queue: EncoderQueue, provider: TracerProvider, spans: InMemorySpanExporter
+) -> None:
+    with provider.get_tracer("test").start_as_current_span("upload"):
+        await queue.encode(items("a", "b"), Priority.BULK)
+    assert [span.name for span in spans.get_finished_spans()] == ["upload"]
+
+
 async def test_the_spans_of_requests_that_share_a_batch_are_linked(
     stub: StubEncoder, metrics: Metrics, provider: TracerProvider, spans: InMemorySpanExporter
 ) -> None:

@@ -26,7 +26,7 @@ demo: $(VENV)/.installed
 	@exec $(BIN)/python examples/demo
 
 check: $(VENV)/.installed-test
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint unit
+	@$(MAKE) --no-print-directory --jobs 2 $(filter --%,$(.FEATURES:output-sync=--output-sync=target)) lint unit
 
 unit: $(VENV)/.installed-test
 	@$(BIN)/pytest -q -m "not live and not train and not browser and not docs and not wheel and not nightly"

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import httpx
@@ -37,6 +38,8 @@ from turnwise.service.settings import Settings
 
 SYSTEMS = ("memory", "milvus", "assembled")
 _TURNWISE = Path(sys.executable).with_name("turnwise")
+_SEEDS = count(1000, 1000)
+"""No session of one system goes on in the next, and no text is known there."""
 _START_SECONDS = 300
 _RECALL_SECONDS = 900
 
@@ -58,7 +61,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[100_000])
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS)
     parser.add_argument("--at-once", type=int, nargs="+", default=[1, 16])
-    parser.add_argument("--turns", type=int, default=400, help="turns of a measurement")
+    parser.add_argument("--turns", type=int, default=320, help="turns of a measurement")
     parser.add_argument("--infinity", type=Path, help="the program infinity_emb")
     run(parser, {"sizes": [1000], "turns": 32}, measure)
 
@@ -169,7 +172,7 @@ async def _assembled(trial: Trial) -> None:
 async def turns(system: System, trial: Trial) -> None:
     for at_once in trial.options.at_once:
         each = trial.options.turns // at_once
-        load = await many_clients(system.port, at_once, each, 1000 * at_once)
+        load = await many_clients(system.port, at_once, each, next(_SEEDS))
         trial.rows.add(
             candidates=trial.size,
             system=system.name,

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import httpx
@@ -35,7 +36,10 @@ from benchmarks.serving import Served, free_port, link_models, served
 from benchmarks.stores import QUERIES, Pool, memory_mb, milvus_server, pgvector
 from turnwise.service.settings import Settings
 
+SYSTEMS = ("memory", "milvus", "assembled")
 _TURNWISE = Path(sys.executable).with_name("turnwise")
+_SEEDS = count(1000, 1000)
+"""No session of one system goes on in the next, and no text is known there."""
 _START_SECONDS = 300
 _RECALL_SECONDS = 900
 
@@ -55,65 +59,86 @@ class System:
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[100_000])
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS)
     parser.add_argument("--at-once", type=int, nargs="+", default=[1, 16])
-    parser.add_argument("--turns", type=int, default=400, help="turns of a measurement")
+    parser.add_argument("--turns", type=int, default=320, help="turns of a measurement")
     parser.add_argument("--infinity", type=Path, help="the program infinity_emb")
     run(parser, {"sizes": [1000], "turns": 32}, measure)
 
 
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A trial with a pool of some size.
+
+    Attributes:
+        size: Number of candidates.
+        folder: Keeps the data of the service, with the pool, and logs.
+        restore_seconds: Seconds in which the pool was written into the service's Redis.
+    """
+
+    size: int
+    folder: Path
+    restore_seconds: float
+    options: argparse.Namespace
+    rows: Rows
+
+    @property
+    def data(self) -> Path:
+        return self.folder / f"pool-{self.size}"
+
+
 def measure(options: argparse.Namespace) -> Rows:
     rows = Rows()
+    systems = dict(zip(SYSTEMS, (in_memory, in_milvus, assembled), strict=True))
     for size in options.sizes:
         with tempfile.TemporaryDirectory(prefix="systems-") as temporary:
             folder = Path(temporary)
-            write_pool(size, folder / "snapshot")
-            in_memory(size, folder, options, rows)
-            try:
-                in_milvus(size, folder, options, rows)
-                asyncio.run(assembled(size, folder, options, rows))
-            except ModuleNotFoundError as error:
-                print(f"no package '{error.name}': the rest is left out", file=sys.stderr)
+            trial = Trial(size, folder, _restored(folder, size), options, rows)
+            for name in options.systems:
+                try:
+                    systems[name](trial)
+                except ModuleNotFoundError as error:
+                    print(f"{name} is left out: no package '{error.name}'", file=sys.stderr)
     return rows
 
 
-def in_memory(size: int, folder: Path, options: argparse.Namespace, rows: Rows) -> None:
-    data = folder / f"pool-{size}"
-    link_models(data)
-    seconds = taken(lambda: _pool(data, "restore", folder / "snapshot"))
+def in_memory(trial: Trial) -> None:
     begin = time.monotonic()
-    with served(size, folder) as service:  # which waits for the index
+    with served(trial.size, trial.folder) as service:  # which waits for the index
         pool = json.loads(asyncio.run(service.get("/pools/default")))
-        seconds += time.monotonic() - begin
+        seconds = trial.restore_seconds + time.monotonic() - begin
         recall = 1.0 if pool["exact"] else pool["recall_at_10"]
-        system = System(
-            "Turnwise, in memory", service.port, recall, None, seconds, _memory_of(service)
-        )
-        asyncio.run(turns(system, size, options, rows))
+        memory = _memory_of(service)
+        system = System("Turnwise, in memory", service.port, recall, None, seconds, memory)
+        asyncio.run(turns(system, trial))
 
 
-def in_milvus(size: int, folder: Path, options: argparse.Namespace, rows: Rows) -> None:
+def in_milvus(trial: Trial) -> None:
     with milvus_server() as (url, pid):
         store = {"TURNWISE_STORE_URL": url}
-        with served(size, folder, **store):
-            move = ("move", "default", "--to", "milvus")
-            seconds = taken(lambda: _pool(folder / f"pool-{size}", *move, **store))
-        with served(size, folder, **store) as service:
+        with served(trial.size, trial.folder, **store) as service:
             begin = time.monotonic()
+            _pool(trial.data, "move", "default", "--to", "milvus", **store)
             recall, width = asyncio.run(_measured(service))
-            seconds += time.monotonic() - begin
+            seconds = time.monotonic() - begin
+        with served(trial.size, trial.folder, **store) as service:  # which never had it in memory
             memory = _memory_of(service, pid)
             system = System("Turnwise, in Milvus", service.port, recall, width, seconds, memory)
-            asyncio.run(turns(system, size, options, rows))
+            asyncio.run(turns(system, trial))
             httpx.delete(f"http://127.0.0.1:{service.port}/pools/default", timeout=60)
 
 
-async def assembled(size: int, folder: Path, options: argparse.Namespace, rows: Rows) -> None:
-    if options.infinity is None:
-        print("no --infinity: the assembled stack is left out", file=sys.stderr)
+def assembled(trial: Trial) -> None:
+    if trial.options.infinity is None:
+        print("assembled is left out: no --infinity", file=sys.stderr)
         return
+    asyncio.run(_assembled(trial))
+
+
+async def _assembled(trial: Trial) -> None:
     encoder = plain_encoder()
     chosen_by, measured_by = np.split(queries_like(encoder, QUERIES), 2)
-    pool = Pool.made(encoder, size, chosen_by, measured_by)
+    pool = Pool.made(encoder, trial.size, chosen_by, measured_by)
     async for loaded in pgvector(pool, 0):
         width = await pool.width(loaded.search)
         recall = await pool.recall(measured_by, loaded.search, width)
@@ -124,7 +149,7 @@ async def assembled(size: int, folder: Path, options: argparse.Namespace, rows: 
             "ASSEMBLED_WIDTH": str(width),
         }
         infinity = [
-            str(options.infinity), "v2", "--model-id", str(Path(Settings().model).absolute()),
+            str(trial.options.infinity), "v2", "--model-id", str(Path(Settings().model).absolute()),
             "--served-model-name", "default", "--port", str(embeddings), "--device", "cpu",
             "--engine", "torch", "--no-model-warmup",
         ]  # fmt: skip
@@ -132,7 +157,7 @@ async def assembled(size: int, folder: Path, options: argparse.Namespace, rows: 
         handler = [sys.executable, *uvicorn, "--port", str(port)]
         with ExitStack() as stack:
             pids = [
-                stack.enter_context(_process(command, folder, variables))
+                stack.enter_context(_process(command, trial.folder, variables))
                 for command in (infinity, handler)
             ]
             for url in (f"http://127.0.0.1:{embeddings}/health", f"http://127.0.0.1:{port}/readyz"):
@@ -141,14 +166,15 @@ async def assembled(size: int, folder: Path, options: argparse.Namespace, rows: 
                 f"FastAPI, Infinity, {loaded.name}", port, recall, width, loaded.load_seconds,
                 lambda: (loaded.memory_mb or 0) + sum(map(memory_mb, pids)),  # noqa: B023
             )  # fmt: skip
-            await turns(system, size, options, rows)
+            await turns(system, trial)
 
 
-async def turns(system: System, size: int, options: argparse.Namespace, rows: Rows) -> None:
-    for at_once in options.at_once:
-        load = await many_clients(system.port, at_once, options.turns // at_once, 1000 * at_once)
-        rows.add(
-            candidates=size,
+async def turns(system: System, trial: Trial) -> None:
+    for at_once in trial.options.at_once:
+        each = trial.options.turns // at_once
+        load = await many_clients(system.port, at_once, each, next(_SEEDS))
+        trial.rows.add(
+            candidates=trial.size,
             system=system.name,
             at_once=at_once,
             turns_per_second=load.turns_per_second,
@@ -162,14 +188,21 @@ async def turns(system: System, size: int, options: argparse.Namespace, rows: Ro
 
 
 async def _measured(service: Served) -> tuple[float | None, int]:
-    """Wait until a replica has chosen a width with the recall; return both."""
+    """Wait until a replica has measured the recall in the store; return it and the width."""
     end = time.monotonic() + _RECALL_SECONDS
     while True:
-        await service.get("/pools/default")
         pool = json.loads(await service.get("/pools/default"))
-        if pool["recall_at_10"] is not None or time.monotonic() > end:
+        if (pool["width"] and pool["recall_at_10"]) or time.monotonic() > end:
             return pool["recall_at_10"], pool["width"]
         await asyncio.sleep(1)
+
+
+def _restored(folder: Path, size: int) -> float:
+    """Make a pool, write it into the Redis of a service, and return the seconds of the writing."""
+    data, snapshot = folder / f"pool-{size}", folder / "snapshot"
+    write_pool(size, snapshot)
+    link_models(data)
+    return taken(lambda: _pool(data, "restore", snapshot))
 
 
 def _pool(data: Path, *words: str | Path, **settings: str) -> None:

@@ -41,7 +41,7 @@ def test_a_toy_run_writes_rows_and_what_they_were_measured_with(
             if missing := milvus.MISSING or (None if shutil.which("haproxy") else "haproxy"):
                 pytest.skip(f"needs {missing}")
             stack.enter_context(milvus.none_running())  # it kills its own
-        if name == "stores" and not milvus.MISSING:
+        if name in {"stores", "systems"} and not milvus.MISSING:
             settings["TURNWISE_STORE_URL"] = stack.enter_context(milvus.running()).url
         done = subprocess.run(  # noqa: S603 - our own command
             [sys.executable, "-m", f"benchmarks.{name}", "--toy", "--out", str(out)],

@@ -112,16 +112,6 @@ async def test_a_wrong_value_is_named(small: httpx.AsyncClient, parts: Parts) ->
     assert parts.calls == []
 
 
-async def test_values_are_counted_before_they_are_validated(client: httpx.AsyncClient) -> None:
-    few, many = [
-        await client.post("/rank", json={**RANK, "where": {"all": [["x"] * values]}})
-        for values in (20_000, 23_000)
-    ]
-    assert "more values" not in few.text
-    (error,) = many.json()["errors"]
-    assert (error["loc"], "more values" in error["msg"]) == (["body", "where"], True)
-
-
 async def test_columns_of_scores_are_limited(small: httpx.AsyncClient) -> None:
     response = await small.get("/sessions/s/scores", params={"ids": ["a", "b", "c"]})
     assert [error["loc"] for error in response.json()["errors"]] == [["query", "ids"]]

@@ -79,8 +79,9 @@ def test_the_trial_of_several_replicas_is_that_of_its_record() -> None:
     assert f"commit `{recorded['commit']}`" in page
 
 
-def test_the_table_of_whole_systems_is_that_of_its_record(results: ModuleType) -> None:
-    recorded = json.loads((ROOT / "benchmarks" / "systems.json").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("name", ["systems", "systems-million"])
+def test_the_table_of_whole_systems_is_that_of_its_record(results: ModuleType, name: str) -> None:
+    recorded = json.loads((ROOT / "benchmarks" / f"{name}.json").read_text(encoding="utf-8"))
     page = (ROOT / "docs" / "how-far.md").read_text(encoding="utf-8")
     assert f"\n{results.rows_table(recorded['rows'])}\n" in page
     assert f"commit `{recorded['commit']}`" in page

@@ -91,18 +91,18 @@ dist: $(VENV)/.installed-release
 	$(BIN)/cyclonedx-py environment build/service/bin/python --pyproject pyproject.toml \
 	  --output-reproducible --output-file $(DIST)/turnwise-$(VERSION).cdx.json
 
-# The images for the CPU and the GPU. To push them for two platforms, give
-# BUILD='docker buildx build --push --platform linux/amd64,linux/arm64'.
+# The images for the CPU and the GPU, for the platform of this machine: to emulate another takes long.
 IMAGE := turnwise
+TAG := $(VERSION)
 BASE := $(shell sed -n 's/^ARG PYTHON=//p' docker/Dockerfile)
 BUILD := docker build
 images: LABELS = $(foreach label,version=$(VERSION) revision=$(shell git rev-parse HEAD) \
   base.name=docker.io/library/python:$(BASE) $(SOURCE:%=source=%),--label org.opencontainers.image.$(label))
 images:
 	$(BUILD) --file docker/Dockerfile --build-arg PYTHON=$(BASE) $(LABELS) \
-	  --tag $(IMAGE):$(VERSION) .
+	  --tag $(IMAGE):$(TAG) .
 	$(BUILD) --file docker/Dockerfile --build-arg PYTHON=$(BASE) $(LABELS) \
-	  --target cuda --build-arg EXTRAS=replica,tracing,encoder --tag $(IMAGE):$(VERSION)-cuda .
+	  --target cuda --build-arg EXTRAS=replica,tracing,encoder --tag $(IMAGE):$(TAG)-cuda .
 
 version:
 	@echo $(VERSION)

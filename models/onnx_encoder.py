@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from tokenizers import Tokenizer
 
 from turnwise.models.arrays import Float32
@@ -38,7 +39,9 @@ class OnnxEncoder(StatedEncoder):
             self._forward = OnnxForward(folder, _PAD)
             self._tokenizer.no_padding()
             self._tokenizer.enable_truncation(int(self._forward.properties[MAX_TOKENS]))
-            vectors = self.forward(self.tokenize([probe.text for probe in self._facts.probes]))
+            tokens = self.tokenize([probe.text for probe in self._facts.probes])
+            # One by one: a batch would pad all of them to the longest.
+            vectors = np.concatenate([self.forward([ids]) for ids in tokens])
         except Exception as error:  # that is what both libraries raise
             raise ModelError(f"model '{model}': {FILE} cannot be used: {error}") from error
         if vectors.shape[1] != self.dimension or self._facts.differs(vectors):

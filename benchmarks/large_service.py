@@ -25,8 +25,8 @@ from benchmarks.serving import Connection, Served, made, served
 _THREADS = """
 from turnwise.service.pools import workers
 _executor = workers.ThreadPoolExecutor
-def _more(threads, name, start):
-    return _executor({threads} if name == "pool-search" else threads, name, start)
+def _more(threads, name, *start):
+    return _executor({threads} if name == "pool-search" else threads, name, *start)
 workers.ThreadPoolExecutor = _more
 """
 _EDITS = 20

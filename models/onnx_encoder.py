@@ -27,7 +27,7 @@ class OnnxEncoder(StatedEncoder):
         """Load the graph, and compare what it computes with what the card states.
 
         Args:
-            model: A folder of which `has_graph` is true.
+            model: A folder with a graph and a card.
 
         Raises:
             ModelError: A file cannot be read, or the graph computes something else.

@@ -230,7 +230,7 @@ class FollowedPools:
         return self.in_memory[key]
 
     def new(self, key: PoolKey, head: Head | Summary) -> Pool:
-        """Return a pool of which nothing was read yet."""
+        """Return a pool that has read nothing from Redis yet."""
         backend = self.backends[head.encoder_name]
         if engine := self.engine(head.store_name):
             return RemotePool(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Locator, Route, expect
 
 from tests.service.live.conftest import REPLIES, Launch, Live
 from tests.service.live.console.conftest import PHONE, VIEWS, Console, OpenConsole
@@ -36,6 +36,11 @@ def with_metadata(live: Live) -> None:
 
 def by_score(candidates: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(candidates, key=lambda one: -one["score"])
+
+
+def enter(field: Locator, text: str) -> None:
+    field.fill(text)
+    field.press("Enter")
 
 
 def lost_once(route: Route) -> None:
@@ -431,19 +436,15 @@ def test_filters_of_the_turns_and_of_the_session_hold_and_wrong_ones_say_why(
     ids = console.page.locator("#candidates .reply")
     expect(ids).to_have_count(6)
     where, carried = console.page.locator("#where"), console.page.locator("#session-where")
-    where.fill('{"topic": {"like": "even"}}')
-    where.press("Enter")
+    enter(where, '{"topic": {"like": "even"}}')
     expect(console.page.get_by_role("alert")).to_contain_text("topic, like: is no condition")
     expect(where).to_have_attribute("aria-invalid", "true")
-    where.fill('{"topic": "even"}')
-    where.press("Enter")
+    enter(where, '{"topic": "even"}')
     expect(ids).to_have_count(4)
     expect(console.page.get_by_role("alert")).to_have_count(0)
-    carried.fill('{"place": ')
-    carried.press("Enter")
+    enter(carried, '{"place": ')
     expect(console.page.get_by_role("alert")).to_contain_text("not JSON")
-    carried.fill('{"place": {"gte": 4}}')
-    carried.press("Enter")
+    enter(carried, '{"place": {"gte": 4}}')
     expect(ids).to_have_count(2)
     assert console.live.get(f"/sessions/{console.session}")["where"] == {"place": {"gte": 4}}
     console.page.reload()
@@ -452,19 +453,16 @@ def test_filters_of_the_turns_and_of_the_session_hold_and_wrong_ones_say_why(
     expect(carried).to_have_value('{"place":{"gte":4}}')
     console.say("Anybody?")
     expect(ids).to_have_count(2)
-    carried.fill('{"place": {"gt": 99}}')
-    carried.press("Enter")
+    enter(carried, '{"place": {"gt": 99}}')
     expect(console.page.locator("#candidates")).to_contain_text("match the filters")
-    carried.fill("")
-    carried.press("Enter")
+    enter(carried, "")
     expect(ids).to_have_count(4)
     assert console.live.get(f"/sessions/{console.session}")["where"] is None
 
 
 def test_a_filter_that_a_turn_was_rejected_for_can_be_corrected(console: Console) -> None:
     where = console.page.locator("#where")
-    where.fill('{"topic": {}}')
-    where.press("Enter")
+    enter(where, '{"topic": {}}')
     console.type("Hello there")
     expect(console.page.get_by_role("alert")).to_contain_text("at least one condition")
     where.fill("")
@@ -478,14 +476,11 @@ def test_a_search_of_a_pool_takes_a_filter(console: Console) -> None:
     console.view("Pools")
     page, where = console.page, console.page.locator("#search-where")
     page.get_by_placeholder("Where is my parcel?").fill("Hello")
-    where.fill('{"any": []}')
-    where.press("Enter")
+    enter(where, '{"any": []}')
     expect(page.get_by_role("alert")).to_contain_text("at least one filter")
-    where.fill('{"place": {"in": [1, 2]}}')
-    where.press("Enter")
+    enter(where, '{"place": {"in": [1, 2]}}')
     expect(page.locator("#found .text")).to_have_count(2)
-    where.fill('{"place": 99}')
-    where.press("Enter")
+    enter(where, '{"place": 99}')
     expect(page.locator("#found")).to_contain_text("match the filter")
     expect(page.get_by_role("alert")).to_have_count(0)
 

@@ -41,7 +41,8 @@ class RoleHeads(nn.Module):
         """
         n, d = after.shape
         ridge = RIDGE * n / d * torch.eye(d, device=after.device)
-        self.linear.data = torch.linalg.solve(after.T @ after + ridge, after.T @ taught)
+        solved = torch.linalg.solve(after.T @ after + ridge, after.T @ taught)
+        self.linear.data.copy_(solved)  # safetensors cannot save the order that `solve` returns
 
     @classmethod
     def load(cls, file: Path) -> Self:

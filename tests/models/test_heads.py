@@ -54,7 +54,9 @@ def test_a_head_is_the_normalised_sum_of_a_linear_map_and_a_network(
     assert_allclose(got, trained, atol=1e-6)
 
 
-def test_heads_start_from_what_a_teacher_makes_of_the_vectors(after: Float32) -> None:
+def test_heads_start_from_what_a_teacher_makes_of_the_vectors(
+    after: Float32, tmp_path: Path
+) -> None:
     drawn = np.random.default_rng(1).normal(size=(400, D))
     seen = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
     maps = np.random.default_rng(2).normal(size=(len(IN_CONTEXT), D, D))
@@ -68,6 +70,9 @@ def test_heads_start_from_what_a_teacher_makes_of_the_vectors(after: Float32) ->
     items = [RoleText("", *IN_CONTEXT[1])] * len(after)
     cosines = (heads.eval().in_roles(after, items) * (after @ maps[1])).sum(1)
     assert (cosines / np.linalg.norm(after @ maps[1], axis=1) > 0.99).all()
+    heads.save(tmp_path)
+    kept = RoleHeads.load(tmp_path / HEADS_FILE)
+    assert_allclose(kept.linear.detach(), heads.linear.detach(), atol=2e-3)
 
 
 def test_each_text_gets_its_own_role(heads: RoleHeads, after: Float32) -> None:

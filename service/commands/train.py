@@ -25,7 +25,7 @@ def train(
         typer.Option(help="Folder for the run.", show_default="runs/CONFIG", callback=can_draw),
     ] = None,
     small: Annotated[
-        bool, typer.Option("--small", help="Use the values of [small]: a run of minutes.")
+        bool, typer.Option("--small", help="Use the values of the table `small`: a run of minutes.")
     ] = False,
     resume: Annotated[bool, typer.Option(help="Continue from the last checkpoint.")] = False,
 ) -> None:

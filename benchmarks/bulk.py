@@ -76,7 +76,7 @@ def make(file: str, folder: Path) -> str:
     todo = {part.start: part for part in manifest.parts}
     for start, some in catalogue.parts(todo):
         vectors = np.concatenate([block for _, block in mixed(seeds, len(some))])
-        parts.write(manifest, todo[start], some, vectors.astype(np.float16))
+        parts.write(manifest.encoded_by, todo[start], some, vectors.astype(np.float16))
     return str(folder)
 
 

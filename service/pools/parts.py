@@ -33,22 +33,6 @@ class PartsError(TurnwiseError):
     """A folder holds no whole encoded catalogue, or that of another catalogue or model."""
 
 
-class Part(BaseModel):
-    """A part: the candidates from one place of the catalogue to another, without repetitions."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    start: NonNegativeInt
-    stop: PositiveInt
-    digest: str
-    """Digest of these candidates."""
-
-    @property
-    def name(self) -> str:
-        """Name of its file."""
-        return f"part-{self.start:012}-{self.stop:012}.parquet"
-
-
 class EncodedBy(BaseModel):
     """The model that encoded a catalogue."""
 
@@ -68,6 +52,27 @@ class EncodedBy(BaseModel):
             dimension=encoder.dimension,
             kind=encoder.kind,
         )
+
+
+class Part(BaseModel):
+    """A part: the candidates from one place of the catalogue to another, without repetitions."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    start: NonNegativeInt
+    stop: PositiveInt
+    digest: str
+    """Digest of these candidates."""
+
+    @property
+    def name(self) -> str:
+        """Name of its file."""
+        return f"part-{self.start:012}-{self.stop:012}.parquet"
+
+    def facts(self, encoded_by: EncodedBy) -> dict[bytes, bytes]:
+        """Return what the schema of its file says of it."""
+        stated = {"format": str(FORMAT), "digest": self.digest, **encoded_by.model_dump()}
+        return {f"turnwise.{name}".encode(): str(value).encode() for name, value in stated.items()}
 
 
 class PartsManifest(BaseModel):
@@ -90,11 +95,6 @@ class PartsManifest(BaseModel):
         )
         size = len(catalogue) - int(catalogue.repeated.sum())
         return cls(format=FORMAT, size=size, encoded_by=encoded_by, parts=parts)
-
-    def facts(self, part: Part) -> dict[bytes, bytes]:
-        """Return what the schema of a part's file says of it."""
-        stated = {"format": str(self.format), "digest": part.digest, **self.encoded_by.model_dump()}
-        return {f"turnwise.{name}".encode(): str(value).encode() for name, value in stated.items()}
 
 
 class PartsFolder:
@@ -157,12 +157,12 @@ class PartsFolder:
         return [part for part in manifest.parts if part.name not in files]
 
     def write(
-        self, manifest: PartsManifest, part: Part, candidates: Sequence[Candidate], vectors: Float16
+        self, encoded_by: EncodedBy, part: Part, candidates: Sequence[Candidate], vectors: Float16
     ) -> None:
         """Write a part, whole or not at all.
 
         Args:
-            manifest: The manifest.
+            encoded_by: The model.
             part: The part.
             candidates: n candidates.
             vectors: (n, d).
@@ -171,7 +171,7 @@ class PartsFolder:
         arrays = [pa.array([row[place] for row in rows], pa.string()) for place in range(3)]
         flat = pa.array(vectors.ravel(), pa.float16())
         arrays.append(pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]))
-        table = pa.table(arrays, names=[*_COLUMNS, "vector"], metadata=manifest.facts(part))
+        table = pa.table(arrays, names=[*_COLUMNS, "vector"], metadata=part.facts(encoded_by))
         made = BytesIO()
         parquet.write_table(
             table, made, compression="zstd", use_dictionary=False, write_page_checksum=True
@@ -201,7 +201,7 @@ class PartsFolder:
             raise PartsError(f"{self._path(part.name)} is damaged: {error}") from None
 
     def _check(self, schema: pa.Schema, manifest: PartsManifest, part: Part) -> None:
-        if schema.metadata != manifest.facts(part):
+        if schema.metadata != part.facts(manifest.encoded_by):
             path = self._path(part.name)
             raise PartsError(f"{path} is a part of another catalogue or model: delete it")
 

@@ -28,7 +28,6 @@ def test_the_modules_are_those_of_the_extra(extra: str) -> None:
 def test_what_is_missing_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, extra: str, module: str
 ) -> None:
-    require(*EXTRAS[extra])
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(TurnwiseError, match=rf"'{module}' is not .*'turnwise\[{extra}\]'"):
         require(*EXTRAS[extra])

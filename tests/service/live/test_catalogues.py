@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import fsspec
@@ -118,6 +119,25 @@ def test_jobs_of_an_array_share_a_catalogue(file: Path, tmp_path: Path, command:
     assert [*written(tmp_path / "out")] == ["part-000000000003-000000000006.parquet"]
     assert "5 candidates encoded now, 3 of 3 parts" in command(*shard, "1/2")
     assert f"{len(REPLIES)} candidates" in command("import", tmp_path / "out", "--pool", "bulk")
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not find_spec("ray"), reason="the package ray is not installed")
+def test_a_cluster_writes_the_same_parts_as_one_process(
+    file: Path, tmp_path: Path, command: Command
+) -> None:
+    command("encode", file, "--out", tmp_path / "alone")
+    encode = ("encode", file, "--out", tmp_path / "cluster", "--ray", "local")
+    assert f"{len(REPLIES)} candidates encoded now, 3 of 3 parts" in command(*encode)
+    names = sorted(written(tmp_path / "alone"))
+    for name in names:
+        ours, theirs = (parquet.read_table(tmp_path / by / name) for by in ("cluster", "alone"))
+        assert ours.schema.equals(theirs.schema, check_metadata=True)
+        assert ours.drop(["vector"]) == theirs.drop(["vector"])
+        vectors = [np.array(t["vector"].to_pylist(), np.float32) for t in (ours, theirs)]
+        assert vectors[0] == pytest.approx(vectors[1], abs=2e-4)
+    (tmp_path / "cluster" / names[1]).unlink()
+    assert "3 candidates encoded now, 3 of 3 parts" in command(*encode)
 
 
 def test_a_folder_of_another_model_or_catalogue_is_rejected(

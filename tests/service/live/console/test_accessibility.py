@@ -134,6 +134,10 @@ def test_a_turn_is_taken_by_touch(live: Live, console_of: OpenConsole) -> None:
 def test_targets_are_as_large_as_a_finger(live: Live, console_of: OpenConsole) -> None:
     console = console_of(live, **PHONE).open()
     console.say("Hello there")
+    repeats = console.page.get_by_label("Repeats")
+    expect(repeats).to_be_hidden()
+    console.page.get_by_role("button", name="Options").tap()
+    expect(repeats).to_be_visible()
     for view in VIEWS:
         console.view(view.capitalize())
         assert console.page.evaluate(SMALL, 44) == [], view

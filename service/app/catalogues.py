@@ -6,12 +6,12 @@ from functools import partial
 from typing import NamedTuple
 
 from turnwise.service.app.parts import main_encoder, start_queue
-from turnwise.service.app.snapshots import Progress, parts_of
+from turnwise.service.app.snapshots import parts_of
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import PoolEncoder, RunningQueries
 from turnwise.service.pools.catalogue import Catalogue
-from turnwise.service.pools.encoding import encode_candidates
+from turnwise.service.pools.encoding import Progress, encode_candidates
 from turnwise.service.pools.parts import EncodedBy, PartsError, PartsFolder, PartsManifest
 from turnwise.service.pools.view import Batch
 from turnwise.service.settings import Settings

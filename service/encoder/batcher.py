@@ -173,7 +173,7 @@ class Batcher:
     def ahead_of(self, priority: Priority, namespace: str) -> Counter[Priority]:
         """Return the numbers of texts that go before a new one; lower priorities do not count.
 
-        Of each other namespace these are at most as many as of its own, and one: they alternate.
+        Namespaces alternate, so each other one counts with at most one text more than its own.
         """
         ahead, others, own = Counter[Priority](), Counter[str](), 0
         for line in self._lines.values():

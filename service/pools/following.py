@@ -1,4 +1,9 @@
-"""The pools that this replica has in memory, kept as they are in Redis."""
+"""The pools that this replica has in memory, kept as they are in Redis.
+
+So an edit reaches every replica: the one that made it appends it to the log of the pool (`local`)
+and increments the count of changes (`directory`). The others see the count within `POLL_SECONDS`,
+compare the heads of their pools with those in Redis, and read what is new (`replay`).
+"""
 
 import asyncio
 import logging

@@ -1,8 +1,8 @@
-"""The pools in Redis: of each a log of edits, and chunks of candidates beside it.
+"""The pools in Redis: each has a log of edits, and chunks of candidates beside it.
 
 The keys of a pool share a hash tag: `meta` (hash), `log` (list of entries), `chunk:NAME` (hash: the
-candidates, and their vectors by each model). Of a pool in a candidate store there is `meta` alone:
-it names the `store` and its `collection`, and is the one place that decides which one that is.
+candidates, and their vectors by each model). A pool in a candidate store has only `meta`, which
+names its `store` and `collection`. No other place says which collection a pool stands for.
 
 Entry i of the log makes version base + 1 + i; a fold replaces the oldest entries by one. Each
 version has a random stamp, because a Redis that lost its last second of writes may use a version

@@ -144,10 +144,10 @@ class _Line:
 class Batcher:
     """The texts that wait, and their order.
 
-    More urgent lanes go first. In a lane the namespaces alternate, batch by batch: next is the one
-    whose last batch is the longest ago. So the next batch of a namespace waits for one batch of
-    each other one at most, however many texts that one has. The texts of one namespace go by
-    priority, then in order of arrival.
+    More urgent lanes go first. In a lane the namespaces take turns: the next batch is for the one
+    whose last batch is longest ago. So a namespace waits for at most one batch of each other one,
+    however many texts that has. The texts of one namespace go by priority, then in order of
+    arrival.
 
     It is not thread-safe: callers hold a lock.
     """

@@ -1,6 +1,6 @@
 """Writes the lines of one replica: a thread behind a bounded queue, and the files it rotates.
 
-Nobody waits for a line. One that cannot be written is counted and lost; the turn is not.
+No request waits for a line. A line that cannot be written is lost and counted; the turn is kept.
 """
 
 import fcntl

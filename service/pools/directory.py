@@ -1,6 +1,6 @@
 """The names of all pools in Redis: the one place that tells which pool a name stands for.
 
-A name is that of a pool or of an alias, never of both. `tw:pools` (hash) has the incarnation of
+A name belongs to a pool or to an alias, never to both. `tw:pools` (hash) has the incarnation of
 each pool, `tw:aliases:{tw:pools}` (hash) the pool of each alias; they share a hash slot, so that
 one script can check both. `tw:changes:{tw:born}` counts the changes of all pools, beside `tw:born`,
 the id of the database.

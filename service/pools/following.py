@@ -45,7 +45,7 @@ _log = logging.getLogger("turnwise.pools")
 class FollowedPools:
     """Reads pools when they are first asked for, and then follows them in Redis.
 
-    Searches go on from memory while Redis is unavailable. A pool that nobody asks for is given up.
+    While Redis is unavailable, searches go on in memory. Pools that nobody asks for are dropped.
 
     Attributes:
         in_memory: The pools that are in memory, or are being read.

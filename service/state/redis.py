@@ -148,7 +148,7 @@ def _primary(url: str, options: dict[str, Any]) -> Redis:
 
 
 async def _limited(redis: Redis, *, cluster: bool) -> list[dict[str, Any]]:
-    """Return the memory of the server, or of the primaries of a cluster: those with a limit."""
+    """Return the memory of the server, or of each primary of a cluster, if it has a limit."""
     ask: dict[str, Any] = {"target_nodes": RedisCluster.PRIMARIES} if cluster else {}
     found = await redis.info("memory", **ask)
     servers = [found] if "maxmemory" in found else list(found.values())

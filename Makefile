@@ -57,7 +57,7 @@ manifests: $(VENV)/.installed-test
 
 # A stamp for each set of packages: what is in place is not installed again.
 $(VENV)/.installed: pyproject.toml constraints.txt
-	@echo "Installing Turnwise into $(VENV); the first time this takes some minutes."
+	@echo "Installing Turnwise into $(VENV), once."
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) --editable '.[server$(if $(GPU),$(comma)encoder)]'
 	@touch $@

@@ -1,4 +1,7 @@
-"""A model's name and card: what can be read of a model without its weights, and without torch."""
+"""A model's name and card: what can be read of a model without its weights, and without torch.
+
+Training writes the card (`training/run.py`); `turnwise card` writes that of a model from elsewhere.
+"""
 
 import json
 import os

@@ -11,6 +11,7 @@ from threading import Timer
 _PATIENCE = 180.0
 """Seconds for a block: only so that one that hangs ends."""
 _END = "\x04"
+"""Ends the output of a block; with the status behind it, of the whole shell."""
 
 
 class Shell:
@@ -25,14 +26,13 @@ class Shell:
                 env={**os.environ, **environment},
                 start_new_session=True,
             )  # fmt: skip
+        self._send(f"trap 'printf \"{_END}%d\\n\" $?' EXIT")
 
     def run(self, block: str) -> str:
         """Return what a block prints; raise where one of its commands fails."""
-        assert self._process.stdin
         # The terminator goes with the block, in one piece that is read before it is run; no
         # command may read it as its own input.
-        self._process.stdin.write(f"{{\n{block}\n}} </dev/null\nprintf '{_END}\\n'\n")
-        self._process.stdin.flush()
+        self._send(f"{{\n{block}\n}} </dev/null\nprintf '{_END}\\n'")
         watchdog = Timer(_PATIENCE, self._kill)
         watchdog.start()
         try:
@@ -50,13 +50,20 @@ class Shell:
         self._process.stdin.close()
         self._process.stdout.close()
 
+    def _send(self, commands: str) -> None:
+        assert self._process.stdin
+        self._process.stdin.write(f"{commands}\n")
+        self._process.stdin.flush()
+
     def _until_the_end(self) -> Iterator[str]:
         assert self._process.stdout
         for line in self._process.stdout:
-            if line.endswith(f"{_END}\n"):
-                yield line.removesuffix(f"{_END}\n")
+            printed, end, status = line.partition(_END)
+            yield printed
+            if end and status == "\n":
                 return
-            yield line
+            if end:  # not the end of the output: the shell's jobs may print for ever
+                break
         how = f"the shell ended with {self._process.wait()}"
         raise AssertionError(f"a command failed, {how}:\n{self._errors.read_text()}")
 

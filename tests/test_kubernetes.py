@@ -237,16 +237,18 @@ def test_the_chart_has_the_version_of_the_package() -> None:
 
 
 @helm
+@pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize("candidates", [1, 100_000, 2_000_000, 50_000_000])
-def test_memory_follows_from_the_candidates(candidates: int) -> None:
-    found = chart({"candidates": candidates, "redis": {"trial": True}})
+def test_memory_follows_from_the_candidates(candidates: int, gpu: bool) -> None:
+    process = 1e9 if gpu else 0.5e9
+    found = chart({"candidates": candidates, "gpu": gpu, "redis": {"trial": True}})
 
     def megabytes(resources: dict[str, Any], bound: str) -> int:
         return int(resources[bound]["memory"].removesuffix("Mi"))
 
     service = container(found)["resources"]
-    assert megabytes(service, "requests") * 2**20 >= 1e9 + 1700 * candidates
-    assert 1.5 > megabytes(service, "limits") * 2**20 / (1e9 + 2800 * candidates) >= 1.2
+    assert megabytes(service, "requests") * 2**20 >= process + 1700 * candidates
+    assert 1.5 > megabytes(service, "limits") * 2**20 / (process + 2800 * candidates) >= 1.2
     assert environment(found)["TURNWISE_MAX_POOL_SIZE"] == str(candidates)
     (redis,) = found["StatefulSet", "turnwise-redis"]["spec"]["template"]["spec"]["containers"]
     most = redis["command"][redis["command"].index("--maxmemory") + 1]

@@ -4,8 +4,8 @@ Each utterance of a dialogue after the first is a reply to those before it. Pool
 are drawn for it, each once with the reply and once without it, so that in half of the pools no
 candidate is right. A first candidate is right if it is the reply, word for word.
 
-A pool takes texts of the same dialogues, and other texts only where these are too few. What was
-said in the context is not in it, as the service does not offer what the responder has said.
+A pool takes texts of the same dialogues, and other texts only where these are too few. It has no
+text of the context, since the service does not offer what the responder has said.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

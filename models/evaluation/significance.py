@@ -1,6 +1,6 @@
 """Standard errors, and a test whether two systems differ by more than chance.
 
-Contexts of one dialogue are alike, so that both treat a dialogue as one observation.
+Contexts of one dialogue are alike, so both count a dialogue as one observation.
 """
 
 from collections.abc import Iterator, Sequence

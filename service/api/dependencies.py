@@ -52,6 +52,7 @@ class Access(HTTPBearer):
             Forbidden: The key lacks the scope, or may not act in the namespace.
             RequestRateExceeded: The namespace sends more requests a second than it may.
             Overloaded: The texts of the request would wait too long for the encoder.
+            EncoderUnavailable: The encoder is remote and away.
         """
         services, credentials = await _services(request), await super().__call__(request)
         secret = credentials.credentials if credentials else None
@@ -62,7 +63,7 @@ class Access(HTTPBearer):
         namespace.set(request.state.namespace)
         services.admission.request(request.state.namespace)
         if self._encodes:
-            services.check()
+            services.queues[0].check()
 
     async def __call__(  # type: ignore[override]
         self,

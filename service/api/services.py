@@ -33,15 +33,6 @@ class EncoderServices:
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     """Set after SIGTERM: `/readyz` fails, but the service still answers requests."""
 
-    def check(self) -> None:
-        """Reject a request before any work if its texts would wait too long for the encoder.
-
-        Raises:
-            Overloaded: The texts would wait too long.
-            EncoderUnavailable: The encoder is remote and away.
-        """
-        self.queues[0].check()
-
     async def checks(self) -> dict[str, bool]:
         """Return the checks of `/readyz`, and whether each passes."""
         return {

@@ -22,6 +22,7 @@ from turnwise.service.errors import (
     UnsupportedMedia,
 )
 from turnwise.service.pools import Candidate
+from turnwise.service.pools.encoding import Progress
 from turnwise.service.pools.memory import Memory
 from turnwise.service.settings import Limits, excess
 from turnwise.service.wire.pools import NDJSON, Edited, UploadedCandidate, UploadStep
@@ -33,8 +34,6 @@ _MOST_ARRAY_BYTES = 32 << 20
 """Limit of an array, which is parsed whole."""
 _PARSED = 20
 """Bytes of memory that a byte of JSON may become."""
-
-Progress = Callable[[int, int], None]
 
 _log = logging.getLogger("turnwise.api")
 

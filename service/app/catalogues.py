@@ -7,9 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from turnwise.service.app.part_writer import PartWriter
-from turnwise.service.app.snapshots import Progress, parts_of
+from turnwise.service.app.snapshots import parts_of
 from turnwise.service.pools import PoolEncoder
 from turnwise.service.pools.catalogue import Catalogue
+from turnwise.service.pools.encoding import Progress
 from turnwise.service.pools.parts import PartsError, PartsFolder, PartsManifest
 from turnwise.service.pools.view import Batch
 from turnwise.service.settings import Settings

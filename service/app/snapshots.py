@@ -1,7 +1,7 @@
 """Saving a pool to a folder, restoring it, and moving it, for the command line."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -10,12 +10,11 @@ from turnwise.service.app.parts import Parts, running_parts
 from turnwise.service.errors import PoolNotFound
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Manifest, read_snapshot, write_snapshot
+from turnwise.service.pools.encoding import Progress
 from turnwise.service.settings import Settings
 from turnwise.service.state.private_redis import running_or_started
 from turnwise.service.wire.fields import StoreName
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolRequest, PoolSettings
-
-Progress = Callable[[int, int], None]
 
 
 async def save(settings: Settings, namespace: str, name: str, folder: Path) -> Manifest:

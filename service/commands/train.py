@@ -29,11 +29,24 @@ def train(
     ] = False,
     resume: Annotated[bool, typer.Option(help="Continue from the last checkpoint.")] = False,
 ) -> None:
-    """Train an encoder, a pairwise model or an IoI network, stage by stage."""
-    from turnwise.models.training.run import run  # noqa: PLC0415 - loads torch
+    """Train an encoder, a pairwise model or an IoI network, stage by stage.
+
+    An encoder gets its graph (`model.onnx`), with which a service on a CPU needs no torch.
+    """
+    from torch.onnx import OnnxExporterError  # noqa: PLC0415
+
+    from turnwise.models.encoder import UtteranceEncoder  # noqa: PLC0415
+    from turnwise.models.rerankers import reranker_kind  # noqa: PLC0415
+    from turnwise.models.training.run import run  # noqa: PLC0415
     from turnwise.service.commands.progress import TrainingProgress  # noqa: PLC0415
 
     out = out or Path("runs") / (config.stem + "-small" * small)
     with TrainingProgress() as progress:
         folder = run(config, data or [], out, small=small, resume=resume, report=progress)
     Console().print(f"best model in {folder}", markup=False, highlight=False)
+    if reranker_kind(folder) is None:
+        try:
+            UtteranceEncoder(folder, device="cpu").write_graph(folder)
+        except OnnxExporterError as error:
+            what = str(error).partition("\n")[0]
+            typer.echo(f"it has no graph, so that a service needs torch for it: {what}", err=True)

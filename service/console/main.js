@@ -101,6 +101,10 @@ function startSettings() {
       attempt(() => filtered(carried, () => session.carry(filterIn(carried))));
     else attempt(() => session.choose(chosen()));
   });
+  const options = byId("options");
+  options.addEventListener("click", () => {
+    options.ariaExpanded = String(options.ariaExpanded !== "true");
+  });
   byId("new-session").addEventListener("click", () => {
     session.begin();
     byId("say").focus();

@@ -144,10 +144,10 @@ class _Line:
 class Batcher:
     """The texts that wait, and their order.
 
-    More urgent lanes go first. In a lane the namespaces alternate, batch by batch: next is the one
-    whose last batch is the longest ago. So the next batch of a namespace waits for one batch of
-    each other one at most, however many texts that one has. The texts of one namespace go by
-    priority, then in order of arrival.
+    More urgent lanes go first. In a lane the namespaces take turns: the next batch is for the one
+    whose last batch is longest ago. So a namespace waits for at most one batch of each other one,
+    however many texts that has. The texts of one namespace go by priority, then in order of
+    arrival.
 
     It is not thread-safe: callers hold a lock.
     """
@@ -173,7 +173,7 @@ class Batcher:
     def ahead_of(self, priority: Priority, namespace: str) -> Counter[Priority]:
         """Return the numbers of texts that go before a new one; lower priorities do not count.
 
-        Of each other namespace these are at most as many as of its own, and one: they alternate.
+        Namespaces alternate, so each other one counts with at most one text more than its own.
         """
         ahead, others, own = Counter[Priority](), Counter[str](), 0
         for line in self._lines.values():

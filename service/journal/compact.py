@@ -28,8 +28,8 @@ class Compacted:
 def remove_deleted(folders: Iterable[Path]) -> Compacted:
     """Remove the lines of deleted sessions; the lines that say so stay.
 
-    An interrupted compaction leaves each file as it was or as it shall be. It leaves files alone
-    that a replica still writes.
+    An interrupted compaction leaves each file either unchanged or compacted. Files that a replica
+    still writes do not change.
 
     Raises:
         DataError: A folder holds no journal.

@@ -28,7 +28,7 @@ def files_of(folders: Iterable[Path]) -> list[Path]:
 def read_lines(file: Path) -> Iterator[tuple[Line, bytes]]:
     """Yield the lines of a file, parsed and as they stand.
 
-    A line that a crash tore is passed over. So is any other that cannot be read, with a warning.
+    It skips a last line that a crash cut off, and with a warning every other invalid line.
     """
     with file.open("rb") as opened:
         for number, raw in enumerate(opened, start=1):
@@ -40,7 +40,7 @@ def read_lines(file: Path) -> Iterator[tuple[Line, bytes]]:
 
 
 class Deletions:
-    """Which lines are of sessions that were deleted after them."""
+    """The lines of deleted sessions: `line in deletions` if its session was deleted after it."""
 
     def __init__(self, lines: Iterable[Line]) -> None:
         self._sessions: dict[tuple[str, str], int] = {}

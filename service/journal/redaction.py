@@ -1,4 +1,4 @@
-"""The redaction hook: a function of yours that removes from a text what no file may hold."""
+"""The redaction hook: a function of yours that removes from a text what no file may contain."""
 
 import sys
 from collections.abc import Callable

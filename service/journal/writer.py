@@ -1,6 +1,6 @@
 """Writes the lines of one replica: a thread behind a bounded queue, and the files it rotates.
 
-Nobody waits for a line. One that cannot be written is counted and lost; the turn is not.
+No request waits for a line. A line that cannot be written is lost and counted; the turn is kept.
 """
 
 import fcntl
@@ -24,7 +24,7 @@ from turnwise.service.settings import SettingsError
 FILE_BYTES = 64 << 20
 """Size at which a file is closed and the next one begins."""
 FILE_SECONDS = 3600.0
-"""Age at which it is, so that `journal compact` can get at it."""
+"""Age at which a file is closed, so that `journal compact` can change it."""
 _QUEUED = 10_000
 """Lines that may wait for the disk: some 20 MB."""
 _PATIENCE = 5.0

@@ -16,8 +16,8 @@ Stage = Literal[
     "queue", "tokenize", "encode", "session_read", "session_write", "search", "rerank", "plan"
 ]
 Lane = Literal["critical", "rerank", "idle", "bulk"]
-"""A request waits for a critical text and for a pair to re-rank, nothing for an idle text, an
-upload for one of bulk."""
+"""A request waits for critical texts and for pairs to re-rank, an upload for bulk texts, and nobody
+for idle texts."""
 Rejected = Literal[
     "queue_full",
     "draining",

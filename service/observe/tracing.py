@@ -57,8 +57,8 @@ def shared_span(
 ) -> Iterator[None]:
     """Trace work of this thread that several requests share.
 
-    Each request that is traced gets a span. The one of the first request is the current span
-    meanwhile; links lead from it to the others, and from them to it.
+    Each request that is traced gets a span. The span of the first one is current meanwhile; it and
+    the others link to each other.
 
     Args:
         name: Name of the spans.

@@ -22,8 +22,8 @@ class Commands:
     async def _run(
         self, operation: Operation, script: str, keys: list[str], arguments: list[Any]
     ) -> Any:  # noqa: ANN401 - each script returns another type
-        return await self._do(operation, lambda: self._script[script](keys, arguments))
+        return await self._do(operation, self._script[script](keys, arguments))
 
-    async def _do(self, operation: Operation, command: Callable[[], Any]) -> Any:  # noqa: ANN401
+    async def _do(self, operation: Operation, command: Any) -> Any:  # noqa: ANN401 - as redis-py types it
         with redis_errors(self._metrics, operation):
-            return await command()
+            return await command

@@ -1,6 +1,6 @@
 """The names of all pools in Redis: the one place that tells which pool a name stands for.
 
-A name is that of a pool or of an alias, never of both. `tw:pools` (hash) has the incarnation of
+A name belongs to a pool or to an alias, never to both. `tw:pools` (hash) has the incarnation of
 each pool, `tw:aliases:{tw:pools}` (hash) the pool of each alias; they share a hash slot, so that
 one script can check both. `tw:changes:{tw:born}` counts the changes of all pools, beside `tw:born`,
 the id of the database.
@@ -34,31 +34,31 @@ class Directory(Commands):
     async def changes(self) -> Changes:
         """Return the number of changes; after a loss of all data the database has a new id."""
         while True:
-            get = lambda: self._redis.mget(_DATABASE_ID, _CHANGES)  # noqa: E731
+            get = self._redis.mget(_DATABASE_ID, _CHANGES)
             database_id, number = await self._do("pool_read", get)
             if database_id is not None:
                 return Changes(database_id.decode(), int(number or 0))
             new = secrets.token_hex(8)
-            await self._do("pool_write", lambda: self._redis.set(_DATABASE_ID, new, nx=True))  # noqa: B023
+            await self._do("pool_write", self._redis.set(_DATABASE_ID, new, nx=True))
 
     async def count_change(self) -> None:
         """Let other replicas see a change at their next poll; later if Redis is unavailable."""
         with suppress(StateUnavailable):
-            await self._do("pool_write", lambda: self._redis.incr(_CHANGES))
+            await self._do("pool_write", self._redis.incr(_CHANGES))
 
     async def names(self) -> dict[PoolKey, str]:
         """Return the incarnation of each listed pool; the pool itself may be gone already."""
-        found = await self._do("pool_read", lambda: self._redis.hgetall(_NAMES))
+        found = await self._do("pool_read", self._redis.hgetall(_NAMES))
         return {_key(name): incarnation.decode() for name, incarnation in found.items()}
 
     async def aliases(self) -> dict[PoolKey, PoolKey]:
         """Return the pool of each alias."""
-        found = await self._do("pool_read", lambda: self._redis.hgetall(_ALIASES))
+        found = await self._do("pool_read", self._redis.hgetall(_ALIASES))
         return {_key(alias): _key(pool) for alias, pool in found.items()}
 
     async def resolve(self, name: PoolKey) -> PoolKey:
         """Return the pool that a name stands for: that of an alias, or the name itself."""
-        pool = await self._do("pool_read", lambda: self._redis.hget(_ALIASES, str(name)))
+        pool = await self._do("pool_read", self._redis.hget(_ALIASES, str(name)))
         return name if pool is None else _key(pool)
 
     async def add(self, key: PoolKey, incarnation: str) -> None:
@@ -97,7 +97,7 @@ class Directory(Commands):
         Raises:
             PoolNotFound: There is no such alias.
         """
-        if not await self._do("pool_write", lambda: self._redis.hdel(_ALIASES, str(alias))):
+        if not await self._do("pool_write", self._redis.hdel(_ALIASES, str(alias))):
             raise PoolNotFound(f"there is no alias '{alias.name}'")
 
 

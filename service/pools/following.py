@@ -1,4 +1,9 @@
-"""The pools that this replica has in memory, kept as they are in Redis."""
+"""The pools that this replica has in memory, kept as they are in Redis.
+
+So an edit reaches every replica: the one that made it appends it to the log of the pool (`local`)
+and increments the count of changes (`directory`). The others see the count within `POLL_SECONDS`,
+compare the heads of their pools with those in Redis, and read what is new (`replay`).
+"""
 
 import asyncio
 import logging
@@ -40,7 +45,7 @@ _log = logging.getLogger("turnwise.pools")
 class FollowedPools:
     """Reads pools when they are first asked for, and then follows them in Redis.
 
-    Searches go on from memory while Redis is unavailable. A pool that nobody asks for is given up.
+    While Redis is unavailable, searches go on in memory. Pools that nobody asks for are dropped.
 
     Attributes:
         in_memory: The pools that are in memory, or are being read.

@@ -31,7 +31,8 @@ CheckGrowth = Callable[[str, int], Awaitable[None]]
 
 _INDEX_RETRY_SECONDS = 600.0
 _FROZEN = 10_000
-"""Size of a pool that is worth it; what else is frozen and becomes a cycle is never collected."""
+"""Size of a pool from which freezing pays: it also freezes other objects, and of these no garbage
+cycle is ever collected."""
 
 _NOT_READY = {
     "loading": "being read",

@@ -27,8 +27,8 @@ class Memory:
     def admitted(self, needed: int, work: str) -> Iterator[None]:
         """Promise memory to the work of the block.
 
-        Until the block ends, memory that the work has taken already counts twice. So other work
-        is rather admitted too late than too early.
+        Until the block ends, memory that the work already uses counts twice: other work may be
+        rejected although there is room, but is never admitted without.
 
         Args:
             needed: Bytes that the work takes at most.

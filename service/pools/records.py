@@ -1,8 +1,8 @@
-"""The pools in Redis: of each a log of edits, and chunks of candidates beside it.
+"""The pools in Redis: each has a log of edits, and chunks of candidates beside it.
 
 The keys of a pool share a hash tag: `meta` (hash), `log` (list of entries), `chunk:NAME` (hash: the
-candidates, and their vectors by each model). Of a pool in a candidate store there is `meta` alone:
-it names the `store` and its `collection`, and is the one place that decides which one that is.
+candidates, and their vectors by each model). A pool in a candidate store has only `meta`, which
+names its `store` and `collection`. No other place says which collection a pool stands for.
 
 Entry i of the log makes version base + 1 + i; a fold replaces the oldest entries by one. Each
 version has a random stamp, because a Redis that lost its last second of writes may use a version
@@ -172,13 +172,12 @@ class PoolRecords(Commands):
         """
         fields = ["candidates", self._field]
         async with self._readers:
-            get = lambda: self._redis.hmget(_chunk(key, name), fields)  # noqa: E731
-            found = await self._do("pool_read", get)
+            found = await self._do("pool_read", self._redis.hmget(_chunk(key, name), fields))
         return (found[0], found[1]) if found[0] is not None else None
 
     async def has_vectors(self, key: PoolKey, name: str) -> bool | None:
         """Return whether a chunk has this model's vectors; None if the chunk is gone."""
-        fields = await self._do("pool_read", lambda: self._redis.hkeys(_chunk(key, name)))
+        fields = await self._do("pool_read", self._redis.hkeys(_chunk(key, name)))
         return self._field.encode() in fields if fields else None
 
     async def put_vectors(self, key: PoolKey, name: str, vectors: Float16) -> None:
@@ -202,7 +201,7 @@ class PoolRecords(Commands):
     async def discard(self, key: PoolKey, chunks: Iterable[str]) -> None:
         """Delete staged chunks that will not be committed."""
         if names := [_chunk(key, name) for name in chunks]:
-            await self._do("pool_write", lambda: self._redis.unlink(*names))
+            await self._do("pool_write", self._redis.unlink(*names))
 
     async def commit(
         self, key: PoolKey, read: Position, entry: Entry, totals: tuple[int, int]
@@ -242,9 +241,8 @@ class PoolRecords(Commands):
 
         It expires after a while.
         """
-        lock = _key(key, "fold")
-        set_lock = lambda: self._redis.set(lock, b"", nx=True, ex=_LOCK_SECONDS)  # noqa: E731
-        return bool(await self._do("pool_write", set_lock))
+        lock = self._redis.set(_key(key, "fold"), b"", nx=True, ex=_LOCK_SECONDS)
+        return bool(await self._do("pool_write", lock))
 
     async def drop(self, key: PoolKey, log: Log) -> Outcome:
         """Delete a pool whose log was read from its start, if it has not changed since."""
@@ -259,7 +257,7 @@ class PoolRecords(Commands):
             pipeline.hmget(_key(key, "meta"), *fields)
         found: list[list[bytes | None]] = []
         if keys:
-            found = await self._do("pool_read", pipeline.execute)
+            found = await self._do("pool_read", pipeline.execute())
         return found
 
     async def _stage(

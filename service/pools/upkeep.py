@@ -30,9 +30,9 @@ def log_is_long(pool: LocalPool) -> bool:
 
 
 async def fold(pool: LocalPool, workers: Workers) -> None:
-    """Replace all of a long log but its tail by one entry, unless another replica does it.
+    """Replace a long log, except its newest edits, by one entry, unless another replica does it.
 
-    The version stays.
+    The version of the pool does not change.
     """
     records = pool.records
     await pool.refresh()

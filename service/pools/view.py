@@ -88,7 +88,7 @@ class LocalView:
         return len(self.contents)
 
     async def search(self, query: Float32, top_k: int, where: Filter | None = None) -> list[Hit]:
-        """Search in another thread, unless that takes longer than the search."""
+        """Search a large pool in another thread, and a small one here, which takes less time."""
         with self.metrics.stage("search"):
             loop = asyncio.get_running_loop()
             if where and not self.contents.knows(where):

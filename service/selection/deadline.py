@@ -1,4 +1,8 @@
-"""The deadline of a request as a whole."""
+"""The deadline of a request as a whole.
+
+The routes set it, except for a turn: `Turns.turn` does, because it lifts the deadline while it
+commits. Within it the encoder queue and the re-ranker have the same timeout for their part.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator

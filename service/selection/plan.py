@@ -54,7 +54,7 @@ class Planning:
         )
 
     async def _encode(self, request: PlanRequest, context: Context) -> tuple[Float32, Float32]:
-        """Return cos(b_x, a_y) of each two goals (n, n), and the pull P of each goal (n,).
+        """Return cos(b_x, a_y) of every two goals (n, n), and the pull P of each goal (n,).
 
         Texts that the method does not need are not encoded: with `greedy`, the first is (n, 0).
         """

@@ -16,8 +16,9 @@ from turnwise.service.selection.confidence import FEWEST, Confidence
 from turnwise.service.selection.context import EncodedContext, Said
 from turnwise.service.selection.pairwise import Pairwise
 from turnwise.service.selection.rerank import Reranking
-from turnwise.service.wire.fields import Repeat, RerankerName
+from turnwise.service.wire.fields import Repeat
 from turnwise.service.wire.pools import Selected
+from turnwise.service.wire.sessions import TurnRequest
 
 _PAIRS = 1 << 21
 """Most pairs of utterances times candidates that MaxSim scores for a turn: about a fifth of a
@@ -37,26 +38,14 @@ class Choice:
     """The options of a selection.
 
     Attributes:
-        aggregation: Which rows count.
-        top_k: Number of candidates to return.
-        explain: Whether to return contributions.
-        rerank: The re-ranker that orders the short list, if any.
-        where: Leaves out the candidates that it does not match.
-        repeat: Whether replies may be returned that the responder has said.
-        exclude: Ids of candidates that must not be returned.
-        diversity: Of `most_diverse`.
-        min_confidence: Confidence below which there are no candidates; None for that of the pool.
+        request: The turn, as it was posted.
+        aggregation: The aggregation in force, which is the model's own unless the turn names one.
+        where: Leaves out the candidates that it does not match; the session may have a filter too.
     """
 
+    request: TurnRequest
     aggregation: Aggregation
-    top_k: int
-    explain: bool
-    rerank: RerankerName | None
     where: Filter | None
-    repeat: Repeat
-    exclude: frozenset[str]
-    diversity: float
-    min_confidence: float | None
 
     def within(self, where: Filter | None) -> "Choice":
         """Return the same options, among the candidates that a filter matches as well."""
@@ -73,7 +62,7 @@ class Choice:
     @property
     def by_pairs(self) -> bool:
         """Whether the pairs of utterances order or explain the short list."""
-        return self.explain or self.aggregation.name == "max_sim"
+        return self.request.explain or self.aggregation.name == "max_sim"
 
 
 class Selection(NamedTuple):
@@ -117,25 +106,27 @@ class Selector:
                 with what was said; or the choice wants a confidence that there cannot be.
             ServiceError: Encoding, searching or re-ranking failed.
         """
-        obstacle = self._confidence.obstacle(view, choice.aggregation, choice.rerank)
-        if obstacle and choice.min_confidence is not None:
+        request = choice.request
+        obstacle = self._confidence.obstacle(view, choice.aggregation, request.rerank)
+        if obstacle and request.min_confidence is not None:
             raise InvalidRequest.field(f"there is no confidence: {obstacle}", "min_confidence")
         if pairwise := pairwise_of(view, self._pairwise):
-            check_explained(view, explain=choice.explain)
-            check_compared(view, choice.repeat)
+            check_explained(view, explain=request.explain)
+            check_compared(view, request.repeat)
             with timings.stage("encode"):
                 query = await pairwise.query(context.texts)
         else:
             query = context.query(choice.aggregation)
-        by_pairs = choice.by_pairs and not (choice.rerank or pairwise)
+        by_pairs = choice.by_pairs and not (request.rerank or pairwise)
         count = self._count(choice, len(context.texts), by_pairs=by_pairs)
         confidence = None
         with timings.stage("retrieve"):
-            hits = await found(view, query, max(count, FEWEST), said, choice.where, choice.exclude)
+            exclude = frozenset(request.exclude)
+            hits = await found(view, query, max(count, FEWEST), said, choice.where, exclude)
             if not obstacle:
                 utterances = len(context.texts)
                 confidence = await self._confidence.of(view, query, hits, choice.where, utterances)
-        least = choice.min_confidence
+        least = request.min_confidence
         if least is None:
             least = view.settings.min_confidence
         if confidence is not None and least is not None and confidence < least:
@@ -143,12 +134,12 @@ class Selector:
         if not hits:
             return Selection([])
         scores = np.array([hit.score for hit in hits])
-        if choice.rerank:
+        if request.rerank:
             texts = [hit.candidate.text for hit in hits]
             reranked = await self._reranking.scores(context.texts, texts, timings)
             scores = reranked.astype(np.float64)
-        if not (by_pairs or choice.diversity):
-            return Selection(_selected(hits, scores, best(scores, choice.top_k)), confidence)
+        if not (by_pairs or request.diversity):
+            return Selection(_selected(hits, scores, best(scores, request.top_k)), confidence)
         with timings.stage("rerank", metric="rerank"):
             vectors = await view.vectors([hit.candidate.id for hit in hits])
             pairs = context.pairs if by_pairs else None
@@ -157,12 +148,13 @@ class Selector:
 
     def _count(self, choice: Choice, utterances: int, *, by_pairs: bool) -> int:
         """Return how many candidates to retrieve."""
+        request = choice.request
         if by_pairs and choice.aggregation.name == "max_sim":
             affordable = min(self._reranking.short_list, _PAIRS // utterances**2)
-            return max(choice.top_k, affordable)
-        if choice.rerank or choice.diversity:
-            return max(choice.top_k, self._reranking.short_list)
-        return choice.top_k
+            return max(request.top_k, affordable)
+        if request.rerank or request.diversity:
+            return max(request.top_k, self._reranking.short_list)
+        return request.top_k
 
 
 async def found(  # noqa: PLR0917
@@ -254,9 +246,9 @@ def _ordered(
     """Return the best hits, scored and explained by the pairs of a context if these are given."""
     if pairs and choice.aggregation.name == "max_sim":
         scores = choice.aggregation.scores(*pairs, vectors).astype(np.float64)
-    places = best(scores, choice.top_k, vectors, choice.diversity)
+    places = best(scores, choice.request.top_k, vectors, choice.request.diversity)
     parts = None
-    if pairs and choice.explain:
+    if pairs and choice.request.explain:
         parts = choice.aggregation.contributions(*pairs, vectors[places]).T.tolist()
     return _selected(hits, scores, places, parts)
 

@@ -100,7 +100,7 @@ class Sessions:
     async def add_feedback(
         self, namespace: str, session_id: str, turn: int, request: FeedbackRequest
     ) -> Feedback:
-        """Keep what became of a candidate that a turn offered; once more changes nothing.
+        """Keep an event on a candidate that a turn offered; the same event again changes nothing.
 
         Raises:
             SessionNotFound: There is no such session.

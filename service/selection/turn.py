@@ -29,13 +29,12 @@ from turnwise.service.journal import Journal, Offered, TurnLine
 from turnwise.service.observe.metrics import Metrics, Outcome
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Filter, Pools, PoolView
-from turnwise.service.selection.context import Contexts, Said, aggregation_of, context_inputs
+from turnwise.service.selection.context import Contexts, aggregation_of, context_inputs
 from turnwise.service.selection.deadline import deadline
 from turnwise.service.selection.rerank import Reranking
 from turnwise.service.selection.select import Choice, Selection, Selector
 from turnwise.service.sessions.store import (
     Answered,
-    Change,
     Offer,
     Session,
     SessionKey,
@@ -103,18 +102,7 @@ class Turns:
         aggregation = aggregation_of(request, self._encoder.aggregation)
         asked = _Asked(
             session=SessionKey(namespace, session_id),
-            request=request,
-            choice=Choice(
-                aggregation,
-                request.top_k,
-                explain=request.explain,
-                rerank=request.rerank,
-                where=Filter.of(request.where),
-                repeat=request.repeat,
-                exclude=frozenset(request.exclude),
-                diversity=request.diversity,
-                min_confidence=request.min_confidence,
-            ),
+            choice=Choice(request, aggregation, Filter.of(request.where)),
             retry=_Retry.of(key, request) if key else None,
             timings=Timings(self._metrics, "encode", "state", "retrieve", "rerank"),
         )
@@ -140,7 +128,10 @@ class Turns:
         view = await self._view(asked, update.responder)
         with asked.timings.stage("encode"):
             new = await self._contexts.encode_update(update)
-            said = await self._said(asked, update) if view else None
+            said = None
+            if view:
+                responder, repeat = update.responder, asked.request.repeat
+                said = await self._contexts.said(update.turns, responder, repeat)
         selection = Selection([])
         if view and said:
             context = await self._contexts.context(update, new, pairs=asked.choice.pairs_read)
@@ -150,7 +141,8 @@ class Turns:
         kept_answer = asked.retry.answered(answer) if asked.retry else None
         change = update.change(new, kept_answer, _offer(answer))
         limit.reschedule(None)  # a commit that was cancelled could still land
-        version = await self._commit(asked, base, change)
+        with asked.timings.stage("state", metric="session_write"):
+            version = await self._sessions.commit(asked.session, base, change)
         if version is None:
             limit.reschedule(end)
             return None
@@ -171,10 +163,6 @@ class Turns:
                 idempotency_key=asked.retry.key if asked.retry else "",
             )
 
-    async def _commit(self, asked: "_Asked", base: Session | None, change: Change) -> int | None:
-        with asked.timings.stage("state", metric="session_write"):
-            return await self._sessions.commit(asked.session, base, change)
-
     def _update(self, asked: "_Asked", base: Session | None) -> Update:
         before, name, request = base.turns if base else (), asked.session.id, asked.request
         if request.expected_turn not in {None, len(before) + 1}:
@@ -187,9 +175,6 @@ class Turns:
         turn = Turn(request.speaker, request.text, time())
         responder = base.responder if base else RESPONDER
         return Update(base, (*before, turn), responder)
-
-    async def _said(self, asked: "_Asked", update: Update) -> Said:
-        return await self._contexts.said(update.turns, update.responder, asked.choice.repeat)
 
     async def _view(self, asked: "_Asked", responder: str) -> PoolView | None:
         """Return the pool to select from; None where no candidates are returned."""
@@ -262,10 +247,14 @@ class _Asked:
     """A request for a turn, and the values that every attempt shares."""
 
     session: SessionKey
-    request: TurnRequest
     choice: Choice
     retry: _Retry | None
     timings: Timings
+
+    @property
+    def request(self) -> TurnRequest:
+        """The request as it was posted."""
+        return self.choice.request
 
 
 def _outcome(selection: Selection) -> Outcome:

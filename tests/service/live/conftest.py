@@ -284,7 +284,11 @@ def serve(
     api = create_encoder_app(settings) if encoder_only else create_app(settings)
     app = InNamespace(api)
     listener = socket.create_server(("127.0.0.1", port))
-    config = uvicorn.Config(app, loop=loop, http=BoundedProtocol, log_config=None, ws="none")
+    # As `turnwise serve`: with uvicorn's 5 seconds, which are also those of httpx, the service may
+    # close an idle connection at the moment at which a test sends a request on it.
+    config = uvicorn.Config(
+        app, loop=loop, http=BoundedProtocol, log_config=None, ws="none", timeout_keep_alive=75
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()

@@ -48,6 +48,8 @@ def test_replies_are_accessible(still: Console) -> None:
     page.get_by_text("Numbers").click()
     page.get_by_role("button", name="Reject: ").first.click()
     expect(page.locator("#candidates > li.rejected")).to_be_visible()
+    if (options := page.get_by_role("button", name="Options")).is_visible():  # on a phone
+        options.click()
     page.locator("#where").fill("{")
     page.locator("#where").press("Enter")
     expect(page.locator(".wrong")).to_be_visible()
@@ -134,6 +136,10 @@ def test_a_turn_is_taken_by_touch(live: Live, console_of: OpenConsole) -> None:
 def test_targets_are_as_large_as_a_finger(live: Live, console_of: OpenConsole) -> None:
     console = console_of(live, **PHONE).open()
     console.say("Hello there")
+    repeats = console.page.get_by_label("Repeats")
+    expect(repeats).to_be_hidden()
+    console.page.get_by_role("button", name="Options").tap()
+    expect(repeats).to_be_visible()
     for view in VIEWS:
         console.view(view.capitalize())
         assert console.page.evaluate(SMALL, 44) == [], view

@@ -117,3 +117,15 @@ def small_model(folder: Path, model: str) -> str:
     small = folder / "small" / Path(model).name
     subprocess.run([TURNWISE, "card", model, "--out", small], check=True)  # noqa: S603
     return str(small)
+
+
+def infinity(program: Path, model: str, port: int, folder: Path, http: httpx.AsyncClient) -> Part:
+    """Return an Infinity that answers at `/embeddings` for the model `default`."""
+    command = [
+        str(program.absolute()), "v2", "--model-id", str(Path(model).absolute()),
+        "--served-model-name", "default", "--port", str(port),
+        "--device", "cpu", "--engine", "torch", "--no-model-warmup",
+    ]  # fmt: skip
+    environment = {"PYTHONPATH": "", "DO_NOT_TRACK": "1"}  # it has packages of its own
+    ready = all_say(http, 200, f"http://127.0.0.1:{port}/health")
+    return Part("infinity", command, ready, folder, environment)

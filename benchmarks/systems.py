@@ -34,7 +34,7 @@ import httpx
 import numpy as np
 
 from benchmarks.load import many_clients
-from benchmarks.part import Part, all_say
+from benchmarks.part import Part, all_say, infinity
 from benchmarks.pools import plain_encoder, queries_like, write_parts
 from benchmarks.record import ROOT, Rows, arguments, phase, run
 from benchmarks.serving import Served, free_port, import_pool, served
@@ -193,25 +193,18 @@ def _parts(
 ) -> tuple[int, list[Part]]:
     """Return the port of the handler, and what the assembled stack has beside PostgreSQL."""
     port, embeddings = free_port(), free_port()
-    url = f"http://127.0.0.1:{embeddings}"
-    command = [
-        str(trial.options.infinity.absolute()), "v2", "--model-id",
-        str(Path(Settings().model).absolute()), "--served-model-name", "default",
-        "--port", str(embeddings), "--device", "cpu", "--engine", "torch", "--no-model-warmup",
-    ]  # fmt: skip
-    environment = {"PYTHONPATH": "", "DO_NOT_TRACK": "1"}  # it has packages of its own
-    serves = all_say(http, 200, f"{url}/health")
-    infinity = Part("infinity", command, serves, trial.folder, environment)
+    program = trial.options.infinity
+    encoder = infinity(program, Settings().model, embeddings, trial.folder, http)
     uvicorn = ["-m", "uvicorn", "benchmarks.assembled:app", "--log-level", "error"]
     environment = {
         "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
         "ASSEMBLED_DATABASE": database,
-        "ASSEMBLED_EMBEDDINGS": f"{url}/embeddings",
+        "ASSEMBLED_EMBEDDINGS": f"http://127.0.0.1:{embeddings}/embeddings",
         "ASSEMBLED_WIDTH": str(width),
     }
     command = [sys.executable, *uvicorn, "--port", str(port)]
     serves = all_say(http, 200, f"http://127.0.0.1:{port}/readyz")
-    return port, [infinity, Part("handler", command, serves, trial.folder, environment)]
+    return port, [encoder, Part("handler", command, serves, trial.folder, environment)]
 
 
 async def turns(system: System, trial: Trial) -> None:

@@ -1,13 +1,14 @@
 """Compares a replica that calls an encoder tier with one that runs the encoder itself.
 
-    python -m benchmarks.tier [--starts 3] [--rounds 3] [--turns 100] [--sessions 32] [--out FILE]
+    python -m benchmarks.tier [--rounds 3] [--infinity VENV/bin/infinity_emb] [--out FILE]
 
 It starts a Redis, an encoder tier of one process (`turnwise serve --encoder-only`), and two
 replicas that share the Redis and its pool. Starts and load alternate between the replicas; the one
 that gets no load is idle. All processes and the clients share the cores of the machine, so a tier
 on a machine of its own serves more. A figure is the median of the starts or of the rounds.
 Replicas start without a pool. Memory is the resident memory of one process. Scores are those of
-searches for the same texts.
+searches for the same texts. With `--infinity`, the vectors of Infinity are compared with those of
+the tier.
 """
 
 import argparse
@@ -21,10 +22,11 @@ from pathlib import Path
 from statistics import median
 
 import httpx
+import numpy as np
 
 from benchmarks.heads import SEEDS, one_client
 from benchmarks.load import many_clients
-from benchmarks.part import Part, port_opens, small_model, turnwise
+from benchmarks.part import Part, infinity, port_opens, small_model, turnwise
 from benchmarks.pools import replies, sayings
 from benchmarks.record import Rows, arguments, percentile, run
 from benchmarks.serving import Connection, Process, free_port
@@ -72,6 +74,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=100, help="of the one client, in a round")
     parser.add_argument("--sessions", type=int, default=32, help="that talk at once")
     parser.add_argument("--each", type=int, default=20, help="turns of each of them, in a round")
+    parser.add_argument("--infinity", type=Path, help="the program infinity_emb")
     toy = {"starts": 1, "rounds": 1, "turns": 4, "sessions": 2, "each": 2}
     run(parser, toy, lambda options: asyncio.run(measure(options)))
 
@@ -83,7 +86,10 @@ async def measure(options: argparse.Namespace) -> Rows:
             for process in (encoder, own, tier):
                 await process.start()
         await make_pool(own.port)
-        difference = await most_different(own.port, tier.port)
+        differences = {f"scores of {_SEARCHES} searches": await of_scores(own.port, tier.port)}
+        if options.infinity:
+            what = f"vectors of {_SEARCHES} texts by Infinity"
+            differences[what] = await of_vectors(options.infinity, encoder)
         for _ in range(options.rounds):
             await own.load(options)
             await tier.load(options)
@@ -97,7 +103,8 @@ async def measure(options: argparse.Namespace) -> Rows:
             ratio=of_tier / of_own,
             process_of_the_tier=median(encoder.figures[what]) if what in encoder.figures else None,
         )
-    rows.add(searches=_SEARCHES, largest_difference_of_scores=difference)
+    for what, difference in differences.items():
+        rows.add(compared=what, largest_difference=difference)
     return rows
 
 
@@ -135,7 +142,7 @@ async def make_pool(port: int) -> None:
             (await http.put(path, json=body)).raise_for_status()
 
 
-async def most_different(*ports: int) -> float:
+async def of_scores(*ports: int) -> float:
     """Return the largest difference of a candidate's scores between replicas, in searches."""
     connections = [await Connection.open(port) for port in ports]
     differences = []
@@ -150,6 +157,25 @@ async def most_different(*ports: int) -> float:
 
 def scores(answer: dict[str, Sequence[dict[str, float]]]) -> dict[float, float]:
     return {found["id"]: found["score"] for found in answer["candidates"]}
+
+
+async def of_vectors(program: Path, encoder: Measured) -> float:
+    """Return the largest difference of a number between vectors of Infinity and of the tier."""
+    model, port = Settings().model, free_port()
+    async with httpx.AsyncClient(timeout=60) as http:
+        with infinity(program, model, port, encoder.part.folder, http) as part:
+            await part.served()
+            texts = [f"[AFTER] {text}" for text in islice(sayings(next(SEEDS)), _SEARCHES)]
+            ours = (f"http://127.0.0.1:{encoder.port}/v1/embeddings", Path(model).name)
+            theirs = (f"http://127.0.0.1:{port}/embeddings", "default")
+            answers = [
+                (await http.post(url, json={"model": name, "input": texts})).raise_for_status()
+                for url, name in (ours, theirs)
+            ]
+    one, other = (
+        np.array([found["embedding"] for found in answer.json()["data"]]) for answer in answers
+    )
+    return float(np.abs(one - other).max())
 
 
 if __name__ == "__main__":

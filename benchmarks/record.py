@@ -99,9 +99,9 @@ def _joined(before: dict[str, Any], record: dict[str, Any], by: Sequence[str]) -
     """Return a record with the rows of an earlier one, and with the options that both share."""
     fresh = [[row[name] for name in by] for row in record["rows"]]
     kept = [row for row in before["rows"] if [row[name] for name in by] not in fresh]
-    options, earlier = record["options"], json.loads(_text(before["options"]))
+    options, earlier = json.loads(_text(record["options"])), before["options"]
     return record | {
-        "options": {n: v for n, v in json.loads(_text(options)).items() if earlier.get(n) == v},
+        "options": {n: v for n, v in options.items() if earlier.get(n) == v},
         "seconds": before["seconds"] + record["seconds"],
         "rows": kept + record["rows"],
     }
@@ -120,8 +120,9 @@ def _text(value: object) -> str:
 
 
 def _relative(value: object) -> str:
-    """Return a path relative to the repository, if it is in it."""
-    return str(value).removeprefix(f"{ROOT}/")
+    """Return a path relative to the repository, or the name of what is elsewhere."""
+    path = str(value).removeprefix(f"{ROOT}/")
+    return Path(path).name if path.startswith("/") else path
 
 
 def machine() -> dict[str, Any]:

@@ -20,9 +20,9 @@ from benchmarks.record import ROOT, SAME, write
 RESULTS = Path(__file__).with_name("results.json")
 README = ROOT / "README.md"
 PAGES = [ROOT / "docs" / f"{name}.md" for name in ("benchmarks", "encoder-tier", "how-far")]
-_TABLE = re.compile(r"(<!-- benchmarks/results.json -->\n).*?(?=\n<!-- end -->)", re.S)
-_JOINED = re.compile(r"(<!-- benchmarks/results.json: (\w+) -->\n).*?(?=\n<!-- end -->)", re.S)
-_ALONE = re.compile(r"(<!-- benchmarks/(?!results)([\w-]+.json) -->\n).*?(?=\n<!-- end -->)", re.S)
+_TABLE = re.compile(r"(<!-- benchmarks/results.json -->\n).*?(?=<!-- end -->)", re.S)
+_JOINED = re.compile(r"(<!-- benchmarks/results.json: (\w+) -->\n).*?(?=<!-- end -->)", re.S)
+_ALONE = re.compile(r"(<!-- benchmarks/(?!results)([\w-]+.json) -->\n).*?(?=<!-- end -->)", re.S)
 
 _BUSY = """
 Other programs kept the cores busy: on a quiet machine all times are shorter, and the ratios differ.
@@ -87,9 +87,13 @@ def table(names: Sequence[str], results: dict[str, Any]) -> str:
 
 def with_figures(page: str, names: Sequence[str], results: dict[str, Any]) -> str:
     """Return a page with the figures of some benchmarks, and with the records that it marks."""
-    page = _TABLE.sub(lambda found: found[1] + table(names, results), page)
-    page = _JOINED.sub(lambda found: found[1] + joined_record(found[2], results), page)
-    return _ALONE.sub(lambda found: found[1] + record(read(RESULTS.with_name(found[2]))), page)
+    for marker, text in (
+        (_TABLE, lambda _: table(names, results)),
+        (_JOINED, lambda found: joined_record(found[2], results)),
+        (_ALONE, lambda found: own_record(RESULTS.with_name(found[2]))),
+    ):
+        page = marker.sub(lambda found: f"{found[1]}{text(found)}\n", page)  # noqa: B023
+    return page
 
 
 def joined_record(benchmark: str, results: dict[str, Any]) -> str:
@@ -98,6 +102,11 @@ def joined_record(benchmark: str, results: dict[str, Any]) -> str:
     if run is None:
         return "`benchmarks/results.json` has no run of this benchmark."
     return record({"benchmark": benchmark, **results, **run})
+
+
+def own_record(path: Path) -> str:
+    """Return the run of a file of its own as text."""
+    return record(read(path)) if path.exists() else f"`benchmarks/{path.name}` has no run yet."
 
 
 def record(run: dict[str, Any]) -> str:

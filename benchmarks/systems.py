@@ -145,9 +145,14 @@ def in_milvus(trial: Trial) -> None:
     with milvus_server() as (url, pid):
         store, begin = {"TURNWISE_STORE_URL": url}, time.monotonic()
         client = milvus_client(url)
+        before = client.list_collections()  # of others, if the server is not our own
         with phase("load"):
             import_pool(trial.data, trial.parts, "--store", "milvus", **store)
-        (collection,) = [name for name in client.list_collections() if name.startswith(PREFIX)]
+        (collection,) = [
+            name
+            for name in client.list_collections()
+            if name.startswith(f"{PREFIX}default_default_") and name not in before
+        ]
         with phase("index"):
             asyncio.run(indexed(client, collection, trial.size))
         seconds = time.monotonic() - begin

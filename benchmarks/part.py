@@ -17,6 +17,8 @@ from benchmarks.serving import link_models
 
 TURNWISE = str(Path(sys.executable).with_name("turnwise"))
 _SERVED_SECONDS = 300.0
+_SHOWN = 2000
+"""Characters of the log of a part that does not serve."""
 
 Serves = Callable[[], Awaitable[bool]]
 
@@ -42,8 +44,12 @@ class Part:
     def __exit__(self, *_: object) -> None:
         self.kill()
 
+    @property
+    def log(self) -> Path:
+        return self.folder / f"{self.name}.log"
+
     def start(self) -> None:
-        with (self.folder / f"{self.name}.log").open("ab") as log:
+        with self.log.open("ab") as log:
             self.process = subprocess.Popen(  # noqa: S603 - our own commands
                 self.command, env={**os.environ, **self.environment}, cwd=self.folder,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
@@ -66,7 +72,8 @@ class Part:
         while not await self._serves():
             ended = self.process is None or self.process.poll() is not None
             if ended or monotonic() > begin + _SERVED_SECONDS:
-                raise SystemExit(f"{self.name} does not serve; see {self.folder}/{self.name}.log")
+                said = self.log.read_text(encoding="utf-8", errors="replace")
+                raise SystemExit(f"{self.name} does not serve:\n{said[-_SHOWN:]}")
             await asyncio.sleep(0.05)
         return monotonic() - begin
 

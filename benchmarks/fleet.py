@@ -7,15 +7,11 @@ is in a Redis Cluster of three primaries and in a Milvus.
 import asyncio
 import os
 import shutil
-import signal
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from time import monotonic
 
 import httpx
 from redis import Redis
@@ -23,8 +19,9 @@ from redis.backoff import ConstantBackoff
 from redis.crc import key_slot
 from redis.retry import Retry
 
+from benchmarks.part import Part, Serves, all_say, small_model, turnwise
 from benchmarks.record import ROOT
-from benchmarks.serving import free_port, link_models
+from benchmarks.serving import free_port
 from benchmarks.stores import milvus_command, wait_for_milvus
 from turnwise.service.settings import Settings
 from turnwise.service.state.private_redis import server_program
@@ -34,51 +31,6 @@ ENCODERS = ("encoder-1", "encoder-2")
 PRIMARIES = 3
 _PROXY = ROOT / "docker" / "haproxy.cfg"
 _SLOTS = 16_384
-_SERVED_SECONDS = 120.0
-_TURNWISE = str(Path(sys.executable).with_name("turnwise"))
-
-Serves = Callable[[], Awaitable[bool]]
-
-
-@dataclass
-class Part:
-    """A process, and a request that succeeds when it does its work."""
-
-    name: str
-    command: Sequence[str]
-    serves: Serves
-    folder: Path
-    environment: Mapping[str, str] = field(default_factory=dict)
-    process: "subprocess.Popen[bytes] | None" = None
-
-    def start(self) -> None:
-        with (self.folder / f"{self.name}.log").open("ab") as log:
-            self.process = subprocess.Popen(  # noqa: S603 - our own commands
-                self.command, env={**os.environ, **self.environment}, cwd=self.folder,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
-
-    def kill(self) -> None:
-        if self.process:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-            self.process = None
-
-    async def served(self) -> float:
-        """Wait until it does its work; return the seconds."""
-        begin = monotonic()
-        while not await self._serves():
-            ended = self.process is None or self.process.poll() is not None
-            if ended or monotonic() > begin + _SERVED_SECONDS:
-                raise SystemExit(f"{self.name} does not serve; see {self.folder}/{self.name}.log")
-            await asyncio.sleep(0.05)
-        return monotonic() - begin
-
-    async def _serves(self) -> bool:
-        try:
-            return await self.serves()
-        except (httpx.TransportError, OSError):
-            return False
 
 
 @dataclass
@@ -125,17 +77,8 @@ async def _started(
     ports = {name: free_port() for name in (*ENCODERS, *REPLICAS)}
     fleet = Fleet(proxy, [f"http://127.0.0.1:{ports[name]}" for name in REPLICAS], parts)
 
-    def turnwise(name: str, *words: str, **settings: str) -> None:
-        data = folder / name
-        link_models(data)
-        about = {
-            "TURNWISE_PORT": str(ports[name]),
-            "TURNWISE_DATA_DIR": str(data),
-            "TURNWISE_LOG_LEVEL": "warning",
-        }
-        ready = _all_say(http, 200, [f"http://127.0.0.1:{ports[name]}/readyz"])
-        command = [_TURNWISE, "serve", *words]
-        parts[name] = Part(name, command, ready, folder, about | settings)
+    def start_turnwise(name: str, *words: str, **settings: str) -> None:
+        parts[name] = turnwise(name, ports[name], folder, http, *words, **settings)
         parts[name].start()
 
     async def searches() -> bool:
@@ -143,21 +86,20 @@ async def _started(
         return (await http.post(f"{proxy}/pools/far/search", json=body)).status_code == 200
 
     for name in ENCODERS:
-        turnwise(name, "--encoder-only")
+        start_turnwise(name, "--encoder-only")
     nodes = _start_cluster(folder, appendfsync, parts, http, fleet.replicas)
     if store_url is None:
         store_url = await _start_milvus(folder, parts, searches)
     configuration = folder / "haproxy.cfg"
     configuration.write_text(_proxy_configuration(proxy, encoder, ports), encoding="utf-8")
     command = [_program("haproxy"), "-db", "-f", str(configuration)]
-    parts["proxy"] = Part("proxy", command, _all_say(http, 200, [f"{proxy}/livez"]), folder)
+    parts["proxy"] = Part("proxy", command, all_say(http, 200, f"{proxy}/livez"), folder)
     parts["proxy"].start()
-    small = folder / "small" / Path(Settings().model).name
-    subprocess.run([_TURNWISE, "card", Settings().model, "--out", small], check=True)  # noqa: S603
+    small = small_model(folder, Settings().model)
     for name, node in zip(REPLICAS, nodes, strict=True):
-        turnwise(
+        start_turnwise(
             name,
-            TURNWISE_MODEL=str(small),
+            TURNWISE_MODEL=small,
             TURNWISE_ENCODER_URL=encoder,
             TURNWISE_REDIS_URL=f"redis://127.0.0.1:{node}",
             TURNWISE_REDIS_CLUSTER="true",
@@ -210,7 +152,7 @@ def _start_cluster(
             if key_slot(f"{{default/{name}}}".encode()) // share == number
         )
         urls = [f"{replica}/sessions/{session}" for replica in replicas]
-        parts[name] = Part(name, command, _all_say(http, 404, urls), folder)
+        parts[name] = Part(name, command, all_say(http, 404, *urls), folder)
         parts[name].start()
     retry = Retry(ConstantBackoff(0.05), 200)  # until they have started
     for number, port in enumerate(ports):
@@ -240,12 +182,3 @@ async def _start_milvus(folder: Path, parts: dict[str, Part], serves: Serves) ->
         "LD_LIBRARY_PATH": str(data / "bin"),
     }
     return f"milvus://127.0.0.1:{port}"
-
-
-def _all_say(http: httpx.AsyncClient, status: int, urls: Sequence[str]) -> Serves:
-    """Return a check whether all URLs answer with a status."""
-
-    async def serves() -> bool:
-        return all([(await http.get(url)).status_code == status for url in urls])
-
-    return serves

@@ -33,7 +33,7 @@ from turnwise.models.heads import RoleHeads
 from turnwise.models.roles import Relation, Role, RoleText
 from turnwise.service.settings import Settings
 
-_SEEDS = count(10_000)
+SEEDS = count(10_000)
 _GOALS = [
     {"text": "Please book it for me.", "speaker": "user"},
     {"text": "I have booked it for you.", "speaker": "bot"},
@@ -97,37 +97,37 @@ def both(candidates: Path | int, heads: Path) -> Iterator[dict[str, Served]]:
 async def one_round(service: Served, options: argparse.Namespace) -> dict[str, float]:
     connection = await Connection.open(service.port)
     cold, warm = await rankings(connection, options.ranks)
-    seed = 1000 * next(_SEEDS)
+    seed = 1000 * next(SEEDS)
     load = await many_clients(service.port, options.sessions, options.each, seed)
     return {
-        "turn of one client, ms": await one_client(connection, options.turns),
+        "turn of one client, ms": median(await one_client(connection, options.turns)),
         f"turns a second at {options.sessions} sessions": load.turns_per_second,
         "/rank toward two goals, cold, ms": cold,
         "/rank toward two goals, warm, ms": warm,
     }
 
 
-async def one_client(connection: Connection, turns: int) -> float:
-    """Return the median milliseconds of a turn, in sessions of ten."""
-    took, seed = list[float](), next(_SEEDS)
+async def one_client(connection: Connection, turns: int) -> list[float]:
+    """Return the milliseconds of each turn, in sessions of ten."""
+    took, seed = list[float](), next(SEEDS)
     for number, text in enumerate(islice(sayings(seed), turns)):
         body = {"speaker": "user" if number % 2 == 0 else "bot", "text": text, "respond": True}
         path = f"/sessions/{seed}-{number // 10}/turn"
         took.append(await timed(connection, path, body))
         await asyncio.sleep(0.03)  # as people do, so that the idle work is done
-    return median(took)
+    return took
 
 
 async def rankings(connection: Connection, number: int) -> tuple[float, float]:
     """Return median milliseconds of a ranking: with new candidates, and once again."""
     cold, warm = list[float](), list[float]()
     for _ in range(number):
-        said = list(islice(sayings(next(_SEEDS)), _SAID))
+        said = list(islice(sayings(next(SEEDS)), _SAID))
         context = [
             {"speaker": "user" if place % 2 == 0 else "bot", "text": text}
             for place, text in enumerate(said[:5])
         ]
-        name = f"p{next(_SEEDS)}"
+        name = f"p{next(SEEDS)}"
         await connection.request("PUT", f"/pools/{name}", {})
         await connection.request(
             "PUT", f"/pools/{name}/candidates", [{"text": text} for text in said[5:]]
@@ -150,7 +150,7 @@ async def timed(connection: Connection, path: str, body: object) -> float:
 async def bytes_a_turn(service: Served) -> float:
     """Return the memory in Redis that a turn adds to a session."""
     connection, sizes = await Connection.open(service.port), dict[int, int]()
-    for number, text in enumerate(islice(sayings(next(_SEEDS)), 60), 1):
+    for number, text in enumerate(islice(sayings(next(SEEDS)), 60), 1):
         body = {"speaker": "user" if number % 2 else "bot", "text": text}
         await connection.post("/sessions/memory/turn", body)
         if number in {20, 60}:

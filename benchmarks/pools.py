@@ -5,7 +5,6 @@ the example replies, with noise, so that nobody has to encode millions of texts.
 queries of utterances that the pool does not contain.
 """
 
-import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -20,14 +19,9 @@ from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import Relation, Role
 from turnwise.models.scores import rows, running_query
-from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools import Candidate, write_snapshot
-from turnwise.service.pools.contents import Contents, Segment
-from turnwise.service.pools.index import FlatIndex
-from turnwise.service.pools.view import LocalView
-from turnwise.service.pools.workers import Workers
+from turnwise.service.pools import Candidate
+from turnwise.service.pools.parts import FORMAT, EncodedBy, Part, PartsFolder, PartsManifest
 from turnwise.service.settings import Settings
-from turnwise.service.wire.pools import PoolSettings
 
 Float16 = NDArray[np.float16]
 
@@ -82,22 +76,23 @@ def context_vectors(encoder: UtteranceEncoder, said: Sequence[str]) -> tuple[Flo
     return first, second
 
 
-def write_pool(size: int, folder: Path, *, name: str = "default") -> None:
-    """Write a snapshot of a generated pool; a candidate has the text of its main reply."""
-    encoder = plain_encoder()
-    texts, candidates = replies(), list[Candidate]()
-    vectors = np.empty((size, encoder.dimension), np.float16)
-    for one, block in mixed(encoder.encode(texts, Role.AFTER), size):
-        start = len(candidates)
-        vectors[start : start + len(block)] = block
-        candidates += [
-            Candidate(str(start + n), f"{texts[seed]} ({start + n})")
-            for n, seed in enumerate(one.tolist())
+def write_parts(size: int, folder: Path) -> None:
+    """Write a generated pool for `turnwise pool import`; a candidate has its main reply's text."""
+    encoder, out, texts = plain_encoder(), PartsFolder(str(folder)), replies()
+    parts = tuple(
+        Part(start=start, stop=min(start + _BLOCK, size), digest="generated")
+        for start in range(0, size, _BLOCK)
+    )
+    facts = EncodedBy.of(encoder)
+    manifest = PartsManifest(format=FORMAT, size=size, encoded_by=facts, parts=parts)
+    out.begin(manifest)
+    blocks = mixed(encoder.encode(texts, Role.AFTER), size)
+    for part, (seeds, vectors) in zip(parts, blocks, strict=True):
+        candidates = [
+            Candidate(str(number), f"{texts[seed]} ({number})")
+            for number, seed in enumerate(seeds.tolist(), part.start)
         ]
-    contents = Contents.empty(encoder.dimension)
-    contents = Contents(Segment(tuple(candidates), FlatIndex(vectors)), contents.overlay)
-    view = LocalView(name, 1, "default", PoolSettings(), contents, Workers(1), Metrics())
-    asyncio.run(write_snapshot(view, folder, model=encoder.name, fingerprint=encoder.fingerprint))
+        out.write(manifest, part, candidates, vectors.astype(np.float16))
 
 
 _WHO = ["I", "my wife", "our group", "a colleague", "my parents", "the two of us"]

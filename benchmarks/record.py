@@ -9,10 +9,12 @@ import json
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +23,8 @@ from typing import Any
 from turnwise.service.settings import Settings
 
 ROOT = Path(__file__).parents[1]
+SAME = ("commit", "versions", "model", "processor", "cores")
+"""Facts that runs must share to be in one record."""
 _PACKAGES = ("turnwise", "torch", "onnxruntime", "faiss-cpu", "redis")
 
 
@@ -49,35 +53,76 @@ def run(
     parser: argparse.ArgumentParser,
     toy: dict[str, object],
     measure: Callable[[argparse.Namespace], Rows],
+    *,
+    joined_by: Sequence[str] = (),
 ) -> None:
-    """Run a benchmark with the options of the command line; `toy` has the defaults of `--toy`."""
+    """Run a benchmark with the options of the command line.
+
+    Args:
+        parser: The options.
+        toy: The defaults of `--toy`.
+        measure: The benchmark.
+        joined_by: Fields of a row. With them, a record keeps the rows that it has from earlier
+            runs, unless a new row has the same values in these fields.
+    """
+    # As Ctrl-C does, so that what the benchmark has started ends with it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if parser.parse_known_args()[0].toy:
         parser.set_defaults(**toy)
     options = parser.parse_args()
     about, begin = machine(), time.monotonic()
+    before = _before(options.out, about) if joined_by and options.out else {}
     rows = measure(options)
     if options.out:
         given = {name: value for name, value in vars(options).items() if name != "out"}
-        write(options.out, {
+        record = {
             "benchmark": Path(sys.argv[0]).stem,
             **about,
             "options": given,
             "seconds": round(time.monotonic() - begin, 1),
             "rows": rows,
-        })  # fmt: skip
+        }
+        write(options.out, _joined(before, record, joined_by) if before else record)
+
+
+def _before(path: Path, about: dict[str, Any]) -> dict[str, Any]:
+    """Return the record that new rows are added to, if there is one."""
+    if not path.exists():
+        return {}
+    before: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if differ := [name for name in SAME if before[name] != about[name]]:
+        raise SystemExit(f"{path} is of another {', '.join(differ)}: name another file")
+    return before
+
+
+def _joined(before: dict[str, Any], record: dict[str, Any], by: Sequence[str]) -> dict[str, Any]:
+    """Return a record with the rows of an earlier one, and with the options that both share."""
+    fresh = [[row[name] for name in by] for row in record["rows"]]
+    kept = [row for row in before["rows"] if [row[name] for name in by] not in fresh]
+    options, earlier = json.loads(_text(record["options"])), before["options"]
+    return record | {
+        "options": {n: v for n, v in options.items() if earlier.get(n) == v},
+        "seconds": before["seconds"] + record["seconds"],
+        "rows": kept + record["rows"],
+    }
 
 
 def write(path: Path, value: object) -> None:
     """Write JSON, with an object on one line if it contains no other object."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(value, indent=1, default=_relative)
+    text = _text(value)
     text = re.sub(r"\{[^{}]*\}", lambda found: re.sub(r"\s*\n\s*", " ", found[0]), text)
     path.write_text(text + "\n", encoding="utf-8")
 
 
+def _text(value: object) -> str:
+    return json.dumps(value, indent=1, default=_relative)
+
+
 def _relative(value: object) -> str:
-    """Return a path relative to the repository, if it is in it."""
-    return str(value).removeprefix(f"{ROOT}/")
+    """Return a path relative to the repository, or the name of what is elsewhere."""
+    path = str(value).removeprefix(f"{ROOT}/")
+    return Path(path).name if path.startswith("/") else path
 
 
 def machine() -> dict[str, Any]:
@@ -105,6 +150,16 @@ def _output(*command: str) -> str:
     except (OSError, subprocess.CalledProcessError):  # no git, or no repository
         return "unknown"
     return done.stdout.strip()
+
+
+@contextmanager
+def phase(name: str) -> Iterator[None]:
+    """Tell on stderr when a long phase begins and ends."""
+    begin = time.monotonic()
+    print(f"{time.strftime('%T')} {name} ...", file=sys.stderr, flush=True)
+    yield
+    took = time.monotonic() - begin
+    print(f"{time.strftime('%T')} {name}: {took:.1f} s", file=sys.stderr, flush=True)
 
 
 def taken(work: Callable[[], object]) -> float:

@@ -35,7 +35,8 @@ from typing import Any
 
 import httpx
 
-from benchmarks.fleet import Fleet, Part, running
+from benchmarks.fleet import Fleet, running
+from benchmarks.part import Part
 from benchmarks.pools import replies, sayings
 from benchmarks.record import Rows, arguments, run
 from turnwise.service.settings import Settings

@@ -1,9 +1,10 @@
-"""Writes the figures of speed in README and docs, from runs of one commit on one machine.
+"""Writes the figures of speed in README and docs from recorded runs.
 
-    python -m benchmarks.results runs/benchmarks/*.json
+    python -m benchmarks.results [runs/benchmarks/*.json]
 
-It joins the runs into `benchmarks/results.json`, and writes the README's three figures and the
-tables of `docs/benchmarks.md` from that file. `make benchmarks` also does the runs.
+It joins runs of one commit on one machine into `benchmarks/results.json`; `make benchmarks` also
+does these runs. Then it writes the README's three figures, and the tables of the pages from the
+records that their markers name: `results.json`, or a record with a file of its own beside it.
 """
 
 import argparse
@@ -14,14 +15,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from benchmarks.record import ROOT, write
+from benchmarks.record import ROOT, SAME, write
 
 RESULTS = Path(__file__).with_name("results.json")
 README = ROOT / "README.md"
-PAGE = ROOT / "docs" / "benchmarks.md"
-_SAME = ("commit", "versions", "model", "processor", "cores")
-_TABLE = re.compile(r"(<!-- benchmarks/results.json -->\n).*?(?=\n<!-- end -->)", re.S)
-_RECORD = re.compile(r"(<!-- benchmarks/results.json: (\w+) -->\n).*?(?=\n<!-- end -->)", re.S)
+PAGES = [ROOT / "docs" / f"{name}.md" for name in ("benchmarks", "encoder-tier", "how-far")]
+_TABLE = re.compile(r"(<!-- benchmarks/results.json -->\n).*?(?=<!-- end -->)", re.S)
+_JOINED = re.compile(r"(<!-- benchmarks/results.json: (\w+) -->\n).*?(?=<!-- end -->)", re.S)
+_ALONE = re.compile(r"(<!-- benchmarks/(?!results)([\w-]+.json) -->\n).*?(?=<!-- end -->)", re.S)
 
 _BUSY = """
 Other programs kept the cores busy: on a quiet machine all times are shorter, and the ratios differ.
@@ -35,19 +36,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("runs", type=Path, nargs="+", help="files that the benchmarks wrote")
-    results = joined([json.loads(path.read_text("utf-8")) for path in parser.parse_args().runs])
-    write(RESULTS, results)
-    for path, figures in ((README, FIRST), (PAGE, FIGURES)):
+    parser.add_argument("runs", type=Path, nargs="*", help="files that the benchmarks wrote")
+    if runs := parser.parse_args().runs:
+        write(RESULTS, joined([read(path) for path in runs]))
+    results = read(RESULTS)
+    for path, figures in ((README, FIRST), *((page, FIGURES) for page in PAGES)):
         text = path.read_text("utf-8")
         path.write_text(with_figures(text, figures, results), encoding="utf-8")
 
 
+def read(path: Path) -> dict[str, Any]:
+    recorded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return recorded
+
+
 def joined(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Return runs by the name of the benchmark, under the facts that they share."""
-    about = {name: runs[0][name] for name in _SAME}
+    about = {name: runs[0][name] for name in SAME}
     for run in runs:
-        if {name: run.pop(name) for name in _SAME} != about:
+        if {name: run.pop(name) for name in SAME} != about:
             raise SystemExit(f"{run['benchmark']} ran on another commit, machine or version")
     return about | {"runs": {run.pop("benchmark"): run for run in runs}}
 
@@ -80,24 +87,39 @@ def table(names: Sequence[str], results: dict[str, Any]) -> str:
 
 def with_figures(page: str, names: Sequence[str], results: dict[str, Any]) -> str:
     """Return a page with the figures of some benchmarks, and with the records that it marks."""
-    page = _TABLE.sub(lambda found: found[1] + table(names, results), page)
-    return _RECORD.sub(lambda found: found[1] + record(found[2], results), page)
+    for marker, text in (
+        (_TABLE, lambda _: table(names, results)),
+        (_JOINED, lambda found: joined_record(found[2], results)),
+        (_ALONE, lambda found: own_record(RESULTS.with_name(found[2]))),
+    ):
+        page = marker.sub(lambda found: f"{found[1]}{text(found)}\n", page)  # noqa: B023
+    return page
 
 
-def record(benchmark: str, results: dict[str, Any]) -> str:
-    """Return a recorded run as text: its command, when and where it ran, and all rows."""
+def joined_record(benchmark: str, results: dict[str, Any]) -> str:
+    """Return one of the joined runs as text."""
     run = results["runs"].get(benchmark)
     if run is None:
         return "`benchmarks/results.json` has no run of this benchmark."
+    return record({"benchmark": benchmark, **results, **run})
+
+
+def own_record(path: Path) -> str:
+    """Return the run of a file of its own as text."""
+    return record(read(path)) if path.exists() else f"`benchmarks/{path.name}` has no run yet."
+
+
+def record(run: dict[str, Any]) -> str:
+    """Return a recorded run as text: its command, when and where it ran, and all rows."""
     options = [
         f"--{name.replace('_', '-')} {shown(value, ' ')}"
         for name, value in run["options"].items()
         if value is not None and name != "toy"
     ]
+    command = " ".join([f"python -m benchmarks.{run['benchmark']}", *options])
     about = (
-        f"`{' '.join([f'python -m benchmarks.{benchmark}', *options])}` on {run['date'][:10]} at "
-        f"commit `{results['commit']}`, with {results['cores']} cores ({results['processor']}) "
-        f"and a load average of {run['load']:.1f}:"
+        f"`{command}` on {run['date'][:10]} at commit `{run['commit']}`, with {run['cores']} cores "
+        f"({run['processor']}) and a load average of {run['load']:.1f}:"
     )
     tables = (rows_table(list(rows)) for _, rows in groupby(run["rows"], key=tuple))
     return "\n\n".join([about, *tables])

@@ -1,7 +1,7 @@
 """A service for the benchmarks over HTTP, a lean client, and the resources of a process.
 
 The service is `turnwise serve` with its private Redis. Its pool is a file of candidates, or a
-number of generated ones (`pools.py`), which `turnwise pool restore` loads.
+number of generated ones (`pools.py`), which `turnwise pool import` loads.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from typing import Any
 
 from redis import Redis
 
-from benchmarks.pools import write_pool
+from benchmarks.pools import write_parts
 from turnwise.service.settings import Settings
 from turnwise.service.state.private_redis import running_url
 
@@ -201,14 +201,19 @@ def made(size: int, folder: Path) -> Path:
     data = folder / f"pool-{size}"
     if not data.exists():
         with tempfile.TemporaryDirectory(dir=folder) as temporary:
-            snapshot, part = Path(temporary) / "snapshot", Path(temporary) / "data"
-            link_models(part)
-            write_pool(size, snapshot)
-            named = {"TURNWISE_DATA_DIR": str(part)}
-            command = [_TURNWISE, "pool", "restore", snapshot]
-            subprocess.run(command, env=os.environ | named, check=True)  # noqa: S603
-            part.rename(data)
+            parts, fresh = Path(temporary) / "parts", Path(temporary) / "data"
+            write_parts(size, parts)
+            import_pool(fresh, parts)
+            fresh.rename(data)
     return data
+
+
+def import_pool(data: Path, parts: Path, *words: str, **settings: str) -> None:
+    """Import parts as the pool `default` of a data folder, or of a store."""
+    link_models(data)
+    command = [_TURNWISE, "pool", "import", parts, "--pool", "default", *words]
+    named = {"TURNWISE_DATA_DIR": str(data)} | settings
+    subprocess.run(command, env=os.environ | named, check=True)  # noqa: S603
 
 
 def free_port() -> int:

@@ -15,8 +15,7 @@ import asyncio
 import json
 import os
 import re
-import signal
-import subprocess
+import struct
 import sys
 import tempfile
 import time
@@ -32,8 +31,9 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.part import Part, port_opens
 from benchmarks.pools import mixed, plain_encoder, queries_like, replies
-from benchmarks.record import Rows, arguments, percentile, run
+from benchmarks.record import Rows, arguments, percentile, phase, run
 from benchmarks.serving import free_port
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
@@ -58,8 +58,9 @@ SYSTEMS = ("local", "milvus", "pgvector")
 WIDTHS = (64, 128, 256, 512, 1024)
 RECALL = 0.99
 QUERIES = 128
-_START_SECONDS = 60
-_INDEX_SECONDS = 1800
+_START_SECONDS = 300
+_POLL_SECONDS = 0.5
+_MINUTE = round(60 / _POLL_SECONDS)
 _EXACT = Settings.model_fields["exact_limit"].default
 
 
@@ -197,13 +198,11 @@ async def local(pool: Pool, before: float) -> AsyncIterator[Loaded]:
 
 async def milvus(pool: Pool, _: float) -> AsyncIterator[Loaded]:
     """Yield the pool in Milvus, first just uploaded, then with the index of all its candidates."""
-    from pymilvus import MilvusClient  # noqa: PLC0415 - an extra
-
     from turnwise.service.pools.stores.milvus import Milvus  # noqa: PLC0415 - an extra
 
     with milvus_server() as (url, pid):
         store, collection = Milvus(urlsplit(url), Metrics()), "turnwise_benchmark"
-        client = MilvusClient(url.replace("milvus://", "http://"))
+        client = milvus_client(url)
         name, idle = f"Milvus {client.get_server_version()}", memory_mb(pid)
         await store.drop(collection)
         begin = time.perf_counter()
@@ -221,20 +220,30 @@ async def milvus(pool: Pool, _: float) -> AsyncIterator[Loaded]:
         yield Loaded(f"{name}, just uploaded", search, seconds, memory_mb(pid) - idle)
         begin = time.perf_counter()
         client.flush(collection)
-        while not _indexed(client, collection, len(pool.candidates)):
-            await asyncio.sleep(0.2)
+        await indexed(client, collection, len(pool.candidates))
         seconds += time.perf_counter() - begin
         yield Loaded(f"{name}, indexed", search, seconds, memory_mb(pid) - idle)
         await store.drop(collection)
         await store.close()
 
 
-def _indexed(client: Any, collection: str, size: int) -> bool:  # noqa: ANN401 - untyped
-    """Return whether Milvus searches all candidates by their index."""
-    segments = client.list_loaded_segments(collection)
-    sealed = sum(one.num_rows for one in segments if one.state.name == "Sealed")
-    pending = int(client.describe_index(collection, "vector")["pending_index_rows"])
-    return sealed >= size and not pending
+def milvus_client(url: str) -> Any:  # noqa: ANN401 - untyped
+    from pymilvus import MilvusClient  # noqa: PLC0415 - an extra
+
+    return MilvusClient(url.replace("milvus://", "http://"))
+
+
+async def indexed(client: Any, collection: str, size: int) -> None:  # noqa: ANN401 - untyped
+    """Wait until Milvus searches all candidates by their index; tell each minute how many."""
+    for number in count():
+        segments = client.list_loaded_segments(collection)
+        sealed = sum(one.num_rows for one in segments if one.state.name == "Sealed")
+        pending = int(client.describe_index(collection, "vector")["pending_index_rows"])
+        if sealed >= size and not pending:
+            return
+        if number % _MINUTE == _MINUTE - 1:
+            print(f"{sealed:,} sealed, {pending:,} without index", file=sys.stderr, flush=True)
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 @contextmanager
@@ -246,16 +255,10 @@ def milvus_server() -> Iterator[tuple[str, int]]:
     import_module("milvus")  # else an error names it
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="milvus-", ignore_cleanup_errors=True) as folder:
-        process = subprocess.Popen(  # noqa: S603 - our own command
-            milvus_command(Path(folder), port),
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-        try:
+        command, path = milvus_command(Path(folder), port), Path(folder)
+        with Part("milvus", command, port_opens(port), path) as part:
             wait_for_milvus(f"http://127.0.0.1:{port}")
-            yield f"milvus://127.0.0.1:{port}", process.pid
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            yield f"milvus://127.0.0.1:{port}", part.pid
 
 
 def milvus_command(folder: Path, port: int) -> list[str]:
@@ -282,19 +285,23 @@ async def pgvector(pool: Pool, _: float) -> AsyncIterator[Loaded]:
     """Yield the pool in a table of PostgreSQL with the same HNSW, over kept connections."""
     import pgserver  # noqa: PLC0415 - an extra
     from psycopg import AsyncConnection  # noqa: PLC0415 - an extra
+    from psycopg.types.json import Jsonb  # noqa: PLC0415 - an extra
 
     with tempfile.TemporaryDirectory(prefix="pg-", ignore_cleanup_errors=True) as folder:
-        server = pgserver.get_server(folder)
+        server = pgserver.get_server(folder)  # which ends with this process
         pid, url = server.get_pid(), server.get_uri()
         idle, begin = memory_mb(pid), time.perf_counter()
         async with await AsyncConnection.connect(url, autocommit=True) as connection:
             for statement in _TABLE:
                 await connection.execute(statement.format(pool.vectors.shape[1]))
-            async with connection.cursor().copy("COPY candidates FROM STDIN") as copy:
-                for candidate, vector in zip(pool.candidates, pool.vectors, strict=True):
-                    row = candidate.id, candidate.text, json.dumps(candidate.metadata)
-                    await copy.write_row((*row, _text(vector)))
-            await connection.execute(_INDEX)
+            with phase("PostgreSQL: load"):
+                async with connection.cursor().copy(_COPY) as copy:
+                    copy.set_types(["text", "text", "jsonb", "bytea"])  # sent as they are
+                    for candidate, vector in zip(pool.candidates, pool.vectors, strict=True):
+                        row = candidate.id, candidate.text, Jsonb(candidate.metadata)
+                        await copy.write_row((*row, _bytes(vector)))
+            with phase("PostgreSQL: index"):
+                await connection.execute(_INDEX)
             about = await connection.execute(_VERSIONS)
             (name,) = await about.fetchone() or ("PostgreSQL",)
         seconds = time.perf_counter() - begin
@@ -323,8 +330,10 @@ _CONNECTIONS = 16
 _TABLE = [
     "CREATE EXTENSION vector",
     "CREATE TABLE candidates (id text PRIMARY KEY, text text, metadata jsonb, vector vector({}))",
-    "SET maintenance_work_mem = '2GB'",
+    # A graph that does not fit is built many times as slowly; a million vectors take some 2.5 GB.
+    "SET maintenance_work_mem = '4GB'",
 ]
+_COPY = "COPY candidates FROM STDIN (FORMAT BINARY)"
 _INDEX = (
     "CREATE INDEX ON candidates USING hnsw (vector vector_ip_ops) "
     "WITH (m = 16, ef_construction = 200)"
@@ -339,8 +348,13 @@ _NEAREST = (
 )
 
 
-def _text(vector: Float32 | Float16) -> str:
+def _text(vector: Float32) -> str:
     return json.dumps(vector.tolist())
+
+
+def _bytes(vector: Float16) -> bytes:
+    """Return a vector as pgvector sends and receives it."""
+    return struct.pack(">HH", len(vector), 0) + vector.astype(">f4").tobytes()
 
 
 def memory_mb(pid: int) -> float:

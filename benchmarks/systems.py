@@ -10,18 +10,22 @@ as the system has measured it. `memory_mb` is that of all processes of the syste
 `load_seconds` what it takes until the pool is searched by its index. Infinity (`pip install
 'infinity-emb[server,torch]==0.0.78'` in an environment of its own) is named by `--infinity`; a
 system that is not installed is left out.
+
+A million candidates take long, so run one system at a time, with `--systems`. FILE keeps the rows
+of earlier runs of the same commit, except those of the same system, size and clients. If a system
+fails, the others run all the same, and the exit status is 1.
 """
 
 import argparse
 import asyncio
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+import traceback
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -30,18 +34,26 @@ import httpx
 import numpy as np
 
 from benchmarks.load import many_clients
-from benchmarks.pools import plain_encoder, queries_like, write_pool
-from benchmarks.record import ROOT, Rows, arguments, run, taken
-from benchmarks.serving import Served, free_port, link_models, served
-from benchmarks.stores import QUERIES, Pool, memory_mb, milvus_server, pgvector
+from benchmarks.part import Part, all_say, infinity
+from benchmarks.pools import plain_encoder, queries_like, write_parts
+from benchmarks.record import ROOT, Rows, arguments, phase, run
+from benchmarks.serving import Served, free_port, import_pool, served
+from benchmarks.stores import (
+    QUERIES,
+    Pool,
+    indexed,
+    memory_mb,
+    milvus_client,
+    milvus_server,
+    pgvector,
+)
+from turnwise.service.pools.stores.store import PREFIX
 from turnwise.service.settings import Settings
 
 SYSTEMS = ("memory", "milvus", "assembled")
-_TURNWISE = Path(sys.executable).with_name("turnwise")
 _SEEDS = count(1000, 1000)
 """No session of one system goes on in the next, and no text is known there."""
-_START_SECONDS = 300
-_RECALL_SECONDS = 900
+_RECALL_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,50 +75,66 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--turns", type=int, default=320, help="turns of a measurement")
     parser.add_argument("--infinity", type=Path, help="the program infinity_emb")
-    run(parser, {"sizes": [1000], "turns": 32}, measure)
+    failed = list[str]()
+    toy = {"sizes": [1000], "turns": 32}
+    joined_by = ("candidates", "system", "at_once")
+    run(parser, toy, lambda options: measure(options, failed), joined_by=joined_by)
+    raise SystemExit(f"failed: {', '.join(failed)}" if failed else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A trial with a pool of some size.
+    """A trial of one system with a pool of some size.
 
     Attributes:
         size: Number of candidates.
-        folder: Keeps the data of the service, with the pool, and logs.
-        restore_seconds: Seconds in which the pool was written into the service's Redis.
+        folder: Keeps the data of the system, and logs.
+        parts: The pool, as `turnwise pool import` reads it.
     """
 
     size: int
     folder: Path
-    restore_seconds: float
+    parts: Path
     options: argparse.Namespace
     rows: Rows
 
     @property
     def data(self) -> Path:
+        """The data folder that `served` takes for a pool of this size."""
         return self.folder / f"pool-{self.size}"
 
 
-def measure(options: argparse.Namespace) -> Rows:
+def measure(options: argparse.Namespace, failed: list[str]) -> Rows:
     rows = Rows()
     systems = dict(zip(SYSTEMS, (in_memory, in_milvus, assembled), strict=True))
     for size in options.sizes:
         with tempfile.TemporaryDirectory(prefix="systems-") as temporary:
-            folder = Path(temporary)
-            trial = Trial(size, folder, _restored(folder, size), options, rows)
+            parts = Path(temporary) / "parts"
+            with phase(f"{size:,} candidates: made"):
+                write_parts(size, parts)
             for name in options.systems:
+                folder = Path(temporary) / name
+                folder.mkdir()
                 try:
-                    systems[name](trial)
+                    with phase(f"{name}, {size:,} candidates"):
+                        systems[name](Trial(size, folder, parts, options, rows))
                 except ModuleNotFoundError as error:
                     print(f"{name} is left out: no package '{error.name}'", file=sys.stderr)
+                except (Exception, SystemExit):
+                    traceback.print_exc()
+                    failed.append(f"{name} with {size:,} candidates")
     return rows
 
 
 def in_memory(trial: Trial) -> None:
-    begin = time.monotonic()
-    with served(trial.size, trial.folder) as service:  # which waits for the index
+    with ExitStack() as stack:
+        begin = time.monotonic()
+        with phase("load"):
+            import_pool(trial.data, trial.parts)
+        with phase("start and index"):
+            service = stack.enter_context(served(trial.size, trial.folder))
+        seconds = time.monotonic() - begin
         pool = json.loads(asyncio.run(service.get("/pools/default")))
-        seconds = trial.restore_seconds + time.monotonic() - begin
         recall = 1.0 if pool["exact"] else pool["recall_at_10"]
         memory = _memory_of(service)
         system = System("Turnwise, in memory", service.port, recall, None, seconds, memory)
@@ -115,13 +143,22 @@ def in_memory(trial: Trial) -> None:
 
 def in_milvus(trial: Trial) -> None:
     with milvus_server() as (url, pid):
-        store = {"TURNWISE_STORE_URL": url}
+        store, begin = {"TURNWISE_STORE_URL": url}, time.monotonic()
+        client = milvus_client(url)
+        before = client.list_collections()  # of others, if the server is not our own
+        with phase("load"):
+            import_pool(trial.data, trial.parts, "--store", "milvus", **store)
+        (collection,) = [
+            name
+            for name in client.list_collections()
+            if name.startswith(f"{PREFIX}default_default_") and name not in before
+        ]
+        with phase("index"):
+            asyncio.run(indexed(client, collection, trial.size))
+        seconds = time.monotonic() - begin
         with served(trial.size, trial.folder, **store) as service:
-            begin = time.monotonic()
-            _pool(trial.data, "move", "default", "--to", "milvus", **store)
-            recall, width = asyncio.run(_measured(service))
-            seconds = time.monotonic() - begin
-        with served(trial.size, trial.folder, **store) as service:  # which never had it in memory
+            with phase("recall"):
+                recall, width = asyncio.run(_measured(service))
             memory = _memory_of(service, pid)
             system = System("Turnwise, in Milvus", service.port, recall, width, seconds, memory)
             asyncio.run(turns(system, trial))
@@ -140,39 +177,47 @@ async def _assembled(trial: Trial) -> None:
     chosen_by, measured_by = np.split(queries_like(encoder, QUERIES), 2)
     pool = Pool.made(encoder, trial.size, chosen_by, measured_by)
     async for loaded in pgvector(pool, 0):
-        width = await pool.width(loaded.search)
-        recall = await pool.recall(measured_by, loaded.search, width)
-        embeddings, port = free_port(), free_port()
-        variables = {
-            "ASSEMBLED_DATABASE": loaded.url,
-            "ASSEMBLED_EMBEDDINGS": f"http://127.0.0.1:{embeddings}/embeddings",
-            "ASSEMBLED_WIDTH": str(width),
-        }
-        infinity = [
-            str(trial.options.infinity), "v2", "--model-id", str(Path(Settings().model).absolute()),
-            "--served-model-name", "default", "--port", str(embeddings), "--device", "cpu",
-            "--engine", "torch", "--no-model-warmup",
-        ]  # fmt: skip
-        uvicorn = ["-m", "uvicorn", "benchmarks.assembled:app", "--log-level", "error"]
-        handler = [sys.executable, *uvicorn, "--port", str(port)]
-        with ExitStack() as stack:
-            pids = [
-                stack.enter_context(_process(command, trial.folder, variables))
-                for command in (infinity, handler)
-            ]
-            for url in (f"http://127.0.0.1:{embeddings}/health", f"http://127.0.0.1:{port}/readyz"):
-                await _until_answers(url)
-            system = System(
-                f"FastAPI, Infinity, {loaded.name}", port, recall, width, loaded.load_seconds,
-                lambda: (loaded.memory_mb or 0) + sum(map(memory_mb, pids)),  # noqa: B023
-            )  # fmt: skip
-            await turns(system, trial)
+        with phase("recall"):
+            width = await pool.width(loaded.search)
+            recall = await pool.recall(measured_by, loaded.search, width)
+        async with httpx.AsyncClient() as http:
+            with ExitStack() as stack:
+                port, parts = _parts(trial, loaded.url, width, http)
+                with phase("start"):
+                    for part in parts:
+                        await stack.enter_context(part).served()
+                system = System(
+                    f"FastAPI, Infinity, {loaded.name}", port, recall, width, loaded.load_seconds,
+                    lambda: (loaded.memory_mb or 0) + sum(memory_mb(part.pid) for part in parts),  # noqa: B023
+                )  # fmt: skip
+                await turns(system, trial)
+
+
+def _parts(
+    trial: Trial, database: str, width: int, http: httpx.AsyncClient
+) -> tuple[int, list[Part]]:
+    """Return the port of the handler, and what the assembled stack has beside PostgreSQL."""
+    port, embeddings = free_port(), free_port()
+    program = trial.options.infinity
+    encoder = infinity(program, Settings().model, embeddings, trial.folder, http)
+    uvicorn = ["-m", "uvicorn", "benchmarks.assembled:app", "--log-level", "error"]
+    environment = {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
+        "ASSEMBLED_DATABASE": database,
+        "ASSEMBLED_EMBEDDINGS": f"http://127.0.0.1:{embeddings}/embeddings",
+        "ASSEMBLED_WIDTH": str(width),
+    }
+    command = [sys.executable, *uvicorn, "--port", str(port)]
+    serves = all_say(http, 200, f"http://127.0.0.1:{port}/readyz")
+    return port, [encoder, Part("handler", command, serves, trial.folder, environment)]
 
 
 async def turns(system: System, trial: Trial) -> None:
     for at_once in trial.options.at_once:
         each = trial.options.turns // at_once
-        load = await many_clients(system.port, at_once, each, next(_SEEDS))
+        busy = os.getloadavg()[0]
+        with phase(f"turns, {at_once} at once"):
+            load = await many_clients(system.port, at_once, each, next(_SEEDS))
         trial.rows.add(
             candidates=trial.size,
             system=system.name,
@@ -184,6 +229,7 @@ async def turns(system: System, trial: Trial) -> None:
             width=system.width,
             load_seconds=system.load_seconds,
             memory_mb=system.memory_mb(),
+            load_average=busy,
         )
 
 
@@ -197,55 +243,10 @@ async def _measured(service: Served) -> tuple[float | None, int]:
         await asyncio.sleep(1)
 
 
-def _restored(folder: Path, size: int) -> float:
-    """Make a pool, write it into the Redis of a service, and return the seconds of the writing."""
-    data, snapshot = folder / f"pool-{size}", folder / "snapshot"
-    write_pool(size, snapshot)
-    link_models(data)
-    return taken(lambda: _pool(data, "restore", snapshot))
-
-
-def _pool(data: Path, *words: str | Path, **settings: str) -> None:
-    """Run `turnwise pool`, with the Redis of a data folder."""
-    named = {"TURNWISE_DATA_DIR": str(data)} | settings
-    subprocess.run([_TURNWISE, "pool", *words], env=os.environ | named, check=True)  # noqa: S603
-
-
 def _memory_of(service: Served, *more: int) -> Callable[[], float]:
     """Return the megabytes of a service, its Redis and other processes."""
     pids = (service.process.pid, service.redis_process.pid, *more)
     return lambda: sum(map(memory_mb, pids))
-
-
-@contextmanager
-def _process(command: Sequence[str], folder: Path, variables: Mapping[str, str]) -> Iterator[int]:
-    """Run a process until the block ends; yield its id."""
-    path = os.pathsep.join([str(ROOT), *sys.path])
-    with (folder / "assembled.log").open("ab") as log:
-        environment = {**os.environ, **variables, "DO_NOT_TRACK": "1"}
-        if command[0] == sys.executable:  # Infinity has packages of its own
-            environment["PYTHONPATH"] = path
-        else:
-            environment.pop("PYTHONPATH", None)
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)  # noqa: S603
-    try:
-        yield process.pid
-    finally:
-        process.terminate()
-        process.wait()
-
-
-async def _until_answers(url: str) -> None:
-    end = time.monotonic() + _START_SECONDS
-    async with httpx.AsyncClient(timeout=10) as http:
-        while time.monotonic() < end:
-            try:
-                if (await http.get(url)).is_success:
-                    return
-            except httpx.TransportError:
-                pass
-            await asyncio.sleep(0.2)
-    raise SystemExit(f"{url} does not answer")
 
 
 if __name__ == "__main__":

@@ -16,11 +16,17 @@ def results(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("benchmarks.results")
 
 
-def test_the_figures_of_readme_and_page_are_those_of_the_recorded_runs(results: ModuleType) -> None:
+def test_the_figures_of_readme_and_pages_are_those_of_the_recorded_runs(
+    results: ModuleType,
+) -> None:
     recorded = json.loads((ROOT / "benchmarks" / "results.json").read_text(encoding="utf-8"))
-    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    assert all(f"<!-- benchmarks/results.json: {name} -->\n" in page for name in results.FIGURES)
-    assert results.with_figures(page, results.FIGURES, recorded) == page
+    pages = {page.stem: page.read_text(encoding="utf-8") for page in results.PAGES}
+    joined, alone = results.FIGURES, ("stores", "systems", "systems-million", "tier")
+    markers = [f"results.json: {name}" for name in joined] + [f"{name}.json" for name in alone]
+    for marker in markers:
+        assert f"<!-- benchmarks/{marker} -->\n" in "".join(pages.values())
+    for page in pages.values():
+        assert results.with_figures(page, results.FIGURES, recorded) == page
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert "turns a second" in results.table(results.FIRST, recorded)
     assert results.with_figures(readme, results.FIRST, recorded) == readme
@@ -31,13 +37,6 @@ def test_runs_of_two_commits_are_not_joined(results: ModuleType) -> None:
     runs = [{"benchmark": name, "commit": name, **about} for name in ("load", "peer")]
     with pytest.raises(SystemExit, match="peer ran on another commit"):
         results.joined(runs)
-
-
-def test_the_table_of_candidate_stores_is_that_of_its_record(results: ModuleType) -> None:
-    recorded = json.loads((ROOT / "benchmarks" / "stores.json").read_text(encoding="utf-8"))
-    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    assert f"\n{results.rows_table(recorded['rows'])}\n" in page
-    assert f"commit `{recorded['commit']}`" in page
 
 
 def test_how_far_it_goes_counts_with_recorded_figures() -> None:
@@ -76,12 +75,4 @@ def test_the_trial_of_several_replicas_is_that_of_its_record() -> None:
     assert whole["wrong"] == 0
     assert f"\n{picture.table(recorded['rows'])}\n" in page
     assert f"{whole['turns']:,} turns" in page
-    assert f"commit `{recorded['commit']}`" in page
-
-
-@pytest.mark.parametrize("name", ["systems", "systems-million"])
-def test_the_table_of_whole_systems_is_that_of_its_record(results: ModuleType, name: str) -> None:
-    recorded = json.loads((ROOT / "benchmarks" / f"{name}.json").read_text(encoding="utf-8"))
-    page = (ROOT / "docs" / "how-far.md").read_text(encoding="utf-8")
-    assert f"\n{results.rows_table(recorded['rows'])}\n" in page
     assert f"commit `{recorded['commit']}`" in page

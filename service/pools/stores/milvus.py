@@ -9,6 +9,7 @@ acknowledged when Milvus has it in its log; searches see it within a second. `fe
 import json
 import logging
 from collections.abc import AsyncGenerator, Sequence
+from time import monotonic
 from typing import Any
 from urllib.parse import SplitResult
 
@@ -31,6 +32,8 @@ _SECONDS = 5.0
 """Seconds that a call may take; a request's own deadline may be shorter."""
 _LONG_SECONDS = 60.0
 """The same for what creates, writes or counts much."""
+_BOUNDED_SECONDS = 10.0
+"""Age from which "Bounded" queries see an edit: twice the default of Milvus (`gracefulTime`)."""
 _ID_BYTES, _TEXT_BYTES, _METADATA_BYTES = 512, 8000, 16_384
 _ITEMS = 4
 """Values of a list that a range compares in Milvus; it finds longer lists, and they are checked."""
@@ -114,10 +117,12 @@ class Milvus:
 
     async def scan(self, collection: str) -> AsyncGenerator[list[Stored]]:
         """Yield all candidates in batches, ordered by id."""
-        last = ""
+        last, begin = "", monotonic()
         while True:
             after = f"id > {json.dumps(last, ensure_ascii=False)}"
-            rows = await self._query("scan", collection, after, _COLUMNS, limit=SCANNED)
+            # A query that has to see the newest edit waits some 0.2 s, far longer than it reads.
+            level = "Strong" if monotonic() < begin + _BOUNDED_SECONDS else "Bounded"
+            rows = await self._query("scan", collection, after, _COLUMNS, level, limit=SCANNED)
             if not rows:
                 return
             yield [_stored(row) for row in rows]
@@ -148,11 +153,12 @@ class Milvus:
         collection: str,
         where: str,
         columns: list[str],
+        level: str = "Strong",
         **given: int,
     ) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = await self._call(
             operation, "query", collection, filter=where, output_fields=columns,
-            consistency_level="Strong", timeout=_LONG_SECONDS, **given,
+            consistency_level=level, timeout=_LONG_SECONDS, **given,
         )  # fmt: skip
         return rows
 

@@ -85,7 +85,7 @@ def test_an_interrupted_encoding_goes_on_where_it_was(
         return await encode(*args)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr("turnwise.service.app.catalogues.encode_candidates", failing)
+        patch.setattr("turnwise.service.app.part_writer.encode_candidates", failing)
         with pytest.raises(SystemExit):
             command("encode", file, "--out", folder)
     before = written(folder)

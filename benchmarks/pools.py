@@ -92,7 +92,7 @@ def write_parts(size: int, folder: Path) -> None:
             Candidate(str(number), f"{texts[seed]} ({number})")
             for number, seed in enumerate(seeds.tolist(), part.start)
         ]
-        out.write(manifest, part, candidates, vectors.astype(np.float16))
+        out.write(facts, part, candidates, vectors.astype(np.float16))
 
 
 _WHO = ["I", "my wife", "our group", "a colleague", "my parents", "the two of us"]

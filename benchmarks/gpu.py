@@ -1,25 +1,23 @@
 """What a GPU changes: vectors, encoding, and turns a second with and without heads.
 
-One command of at most ten minutes for a machine with a GPU; without one, it measures the CPU. The
-two services, one with the model of the settings and one with the same weights under new heads,
-alternate in every number of sessions.
+One command of at most ten minutes for a machine with a GPU; without one, it measures the CPU. Two
+services with the same weights, one without heads and one with new ones, alternate in every number
+of sessions.
 
     python -m benchmarks.gpu [--sessions 1 32 256] [--out FILE]
 """
 
 import argparse
 import asyncio
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import islice
-from pathlib import Path
 from statistics import median
 
 import numpy as np
 import torch
 
-from benchmarks.heads import both, with_new_heads
+from benchmarks.heads import both
 from benchmarks.load import many_clients
 from benchmarks.pools import REPLIES, plain_encoder, sayings
 from benchmarks.record import Rows, arguments, run, taken
@@ -89,14 +87,12 @@ def batch_seconds(encoder: UtteranceEncoder, texts: Sequence[str], repeats: int)
 
 def turns(options: argparse.Namespace, rows: Rows) -> None:
     """Measure turns a second and their times, by the number of sessions."""
-    with tempfile.TemporaryDirectory() as temporary:
-        heads = with_new_heads(Path(temporary) / "heads")
-        with both(options.pool, heads) as services:
-            for sessions in options.sessions:
-                each = max(options.turns // sessions // 4, 2)
-                for name, service in services.items():
-                    load = asyncio.run(many_clients(service.port, sessions, each, 1000 * sessions))
-                    rows.add(what="turns", sessions=sessions, model=name, **asdict(load))
+    with both(options.pool) as services:
+        for sessions in options.sessions:
+            each = max(options.turns // sessions // 4, 2)
+            for name, service in services.items():
+                load = asyncio.run(many_clients(service.port, sessions, each, 1000 * sessions))
+                rows.add(what="turns", sessions=sessions, model=name, **asdict(load))
 
 
 if __name__ == "__main__":

@@ -1,17 +1,16 @@
 """A model with heads against one with prefix tokens: turns, goals, and memory.
 
-Starts two services: one with the model of the settings, which gives each role a text by a prefix,
-and one with the same weights under new heads. Untrained heads rank badly, but take the same time
-as trained ones; `--heads FOLDER` serves a trained model instead. All measurements alternate
-between the services. `/rank` ranks the best hundred of a pool toward two goals, one for each
-speaker; cold, no candidate of the hundred was encoded as an utterance before.
+Starts two services with the weights of the settings' model: one with new heads, and one without
+heads, which gives each role a text by a prefix. Neither is trained for it, so both rank badly, but
+they take the same time as trained ones. All measurements alternate between the services. `/rank`
+ranks the best hundred of a pool toward two goals, one for each speaker; cold, no candidate of the
+hundred was encoded as an utterance before.
 
-    python -m benchmarks.heads [--rounds 3] [--heads FOLDER] [--out FILE]
+    python -m benchmarks.heads [--rounds 3] [--out FILE]
 """
 
 import argparse
 import asyncio
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,12 +22,10 @@ from statistics import median
 import numpy as np
 
 from benchmarks.load import many_clients
-from benchmarks.pools import REPLIES, sayings
+from benchmarks.pools import REPLIES, plain_encoder, sayings
 from benchmarks.record import Rows, arguments, run, taken
 from benchmarks.serving import Connection, Served, pool, served
-from turnwise.models.card import CARD
 from turnwise.models.encoder import load_sentence_transformer
-from turnwise.models.head_arrays import HEADS_FILE
 from turnwise.models.heads import RoleHeads
 from turnwise.models.roles import Relation, Role, RoleText
 from turnwise.service.settings import Settings
@@ -51,7 +48,6 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=32, help="that talk at once")
     parser.add_argument("--each", type=int, default=20, help="turns of each of them, in a round")
     parser.add_argument("--ranks", type=int, default=10, help="rankings toward goals, in a round")
-    parser.add_argument("--heads", type=Path, help="folder of a model with heads")
     parser.add_argument("--pool", type=pool, default=REPLIES)
     toy = {"rounds": 1, "turns": 4, "sessions": 2, "each": 2, "ranks": 2}
     run(parser, toy, measure)
@@ -59,39 +55,35 @@ def main() -> None:
 
 def measure(options: argparse.Namespace) -> Rows:
     rows, figures = Rows(), dict[tuple[str, str], list[float]]()
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = options.heads or with_new_heads(Path(temporary) / "heads")
-        with both(options.pool, folder) as services:
-            for _ in range(options.rounds):
-                for name, service in services.items():
-                    for what, value in asyncio.run(one_round(service, options)).items():
-                        figures.setdefault((what, name), []).append(value)
+    with both(options.pool) as services:
+        for _ in range(options.rounds):
             for name, service in services.items():
-                figures["bytes a turn in Redis", name] = [asyncio.run(bytes_a_turn(service))]
-        for what in dict.fromkeys(what for what, _ in figures):
-            prefixes, heads = (median(figures[what, name]) for name in ("prefixes", "heads"))
-            rows.add(what=what, prefixes=prefixes, heads=heads, ratio=heads / prefixes)
-        for n in _READ:
-            rows.add(what=f"[B1] of {n} utterances by heads, ms", heads=head_ms(folder, n))
+                for what, value in asyncio.run(one_round(service, options)).items():
+                    figures.setdefault((what, name), []).append(value)
+        for name, service in services.items():
+            figures["bytes a turn in Redis", name] = [asyncio.run(bytes_a_turn(service))]
+    for what in dict.fromkeys(what for what, _ in figures):
+        prefixes, heads = (median(figures[what, name]) for name in ("prefixes", "heads"))
+        rows.add(what=what, prefixes=prefixes, heads=heads, ratio=heads / prefixes)
+    for n in _READ:
+        rows.add(what=f"[B1] of {n} utterances by heads, ms", heads=head_ms(n))
     return rows
 
 
-def with_new_heads(folder: Path) -> Path:
-    """Copy the model of the settings, and put untrained heads beside it."""
-    model = load_sentence_transformer(Settings().model, "cpu")
-    model.save_pretrained(str(folder), create_model_card=False)
-    card = Path(Settings().model) / CARD
-    if card.is_file():
-        shutil.copy(card, folder)
-    RoleHeads(model.get_embedding_dimension() or 0).save(folder)
-    return folder
-
-
 @contextmanager
-def both(candidates: Path | int, heads: Path) -> Iterator[dict[str, Served]]:
-    """Serve the model of the settings, and beside it one with heads."""
-    with served(candidates) as prefixes, served(candidates, TURNWISE_MODEL=str(heads)) as other:
-        yield {"prefixes": prefixes, "heads": other}
+def both(candidates: Path | int) -> Iterator[dict[str, Served]]:
+    """Serve the weights of the settings' model without heads, and beside it with new ones."""
+    with tempfile.TemporaryDirectory() as temporary:
+        prefixes, heads = Path(temporary) / "prefixes", Path(temporary) / "heads"
+        model = load_sentence_transformer(Settings().model, "cpu")
+        for folder in (prefixes, heads):
+            model.save_pretrained(str(folder), create_model_card=False)
+        RoleHeads(model.get_embedding_dimension() or 0).save(heads)
+        with (
+            served(candidates, TURNWISE_MODEL=str(prefixes)) as one,
+            served(candidates, TURNWISE_MODEL=str(heads)) as other,
+        ):
+            yield {"prefixes": one, "heads": other}
 
 
 async def one_round(service: Served, options: argparse.Namespace) -> dict[str, float]:
@@ -160,9 +152,9 @@ async def bytes_a_turn(service: Served) -> float:
     return (sizes[60] - sizes[20]) / 40
 
 
-def head_ms(folder: Path, n: int) -> float:
+def head_ms(n: int) -> float:
     """Return the median milliseconds in which heads compute [B1] of n utterances."""
-    heads = RoleHeads.load(folder / HEADS_FILE)
+    heads = RoleHeads(plain_encoder().dimension)
     after = np.random.default_rng(0).normal(size=(n, heads.linear.shape[-1])).astype(np.float32)
     items = [RoleText("", Role.FIRST, list(Relation)[place % 2]) for place in range(n)]
     return 1e3 * median(taken(lambda: heads.in_roles(after, items)) for _ in range(30))

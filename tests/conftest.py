@@ -44,8 +44,15 @@ MARKS = {
     "test_wheel.py": "wheel",
 }
 """The marks of all tests in a file or folder."""
+MOST_PROCESSORS = 8
+"""That the tests use: each process takes about a gigabyte."""
 SERVERS = {"_shared_server", "_shared_cluster", "redis_server", "redis_cluster", "milvus_server"}
 """Fixtures that start a server: what needs one is marked `live`."""
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are processors: tests wait half of their time for services."""
+    return min(os.cpu_count() or 1, MOST_PROCESSORS) + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

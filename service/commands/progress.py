@@ -1,5 +1,6 @@
 """Progress bars on a terminal, for training, evaluations and uploads."""
 
+from time import monotonic
 from typing import TYPE_CHECKING, Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -7,6 +8,9 @@ from rich.progress import Progress as Bar
 
 if TYPE_CHECKING:
     from turnwise.models.training.trainer import Progress
+
+
+_SECONDS_A_LINE = 60.0
 
 
 class _Shown:
@@ -23,9 +27,13 @@ class _Shown:
 
 
 class TrainingProgress(_Shown):
-    """Shows each step that training reports, as a bar; validations stay as lines."""
+    """Shows each step that training reports, as a bar; validations stay as lines.
+
+    Where the output is a file, a line each minute says how far the training is.
+    """
 
     def __init__(self) -> None:
+        self._next_line = 0.0
         self._bar = Bar(
             TextColumn("training"),
             BarColumn(),
@@ -37,20 +45,20 @@ class TrainingProgress(_Shown):
     def __call__(self, progress: "Progress") -> None:
         """Show the progress of training."""
         minutes = progress.seconds_left / 60
-        self._bar.update(
-            self._task,
-            total=progress.steps,
-            completed=progress.step,
-            shown=f"loss {sum(progress.losses.values()):.3f}  "
-            f"{progress.texts_per_second:.0f} texts/s  {minutes:.0f} min left",
+        shown = (
+            f"loss {sum(progress.losses.values()):.3f}  "
+            f"{progress.texts_per_second:.0f} texts/s  {minutes:.0f} min left"
         )
+        self._bar.update(self._task, total=progress.steps, completed=progress.step, shown=shown)
         if progress.validation:
-            metrics = "  ".join(
-                f"{name} {value:.2f}" for name, value in progress.validation.items()
-            )
-            self._bar.console.print(
-                f"step {progress.step}: {metrics}", markup=False, highlight=False
-            )
+            metrics = (f"{name} {value:.2f}" for name, value in progress.validation.items())
+            self._print(f"step {progress.step}: {'  '.join(metrics)}")
+        elif not self._bar.console.is_terminal and monotonic() >= self._next_line:
+            self._next_line = monotonic() + _SECONDS_A_LINE
+            self._print(f"step {progress.step} of {progress.steps}: {shown}")
+
+    def _print(self, line: str) -> None:
+        self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 class UploadProgress(_Shown):

@@ -18,7 +18,7 @@ from benchmarks.record import Rows, arguments, run
 from turnwise.models.data import write_jsonl
 from turnwise.models.roles import Role
 from turnwise.service.app.catalogues import encode, load
-from turnwise.service.app.snapshots import parts_of
+from turnwise.service.app.snapshots import components_of
 from turnwise.service.pools.catalogue import Catalogue
 from turnwise.service.pools.parts import EncodedBy, PartsFolder, PartsManifest
 from turnwise.service.settings import Settings
@@ -56,8 +56,8 @@ async def measure(options: argparse.Namespace) -> Rows:
             await load(settings, "n", "p", made, lambda *_: None, store=options.store)
             seconds = time.perf_counter() - begin
             rows.add(part="import", candidates=options.imported, seconds=seconds)
-            async with parts_of(settings) as parts:  # a store outlives the folder
-                await parts.pools.drop("n", "p")
+            async with components_of(settings) as components:  # a store outlives the folder
+                await components.pools.drop("n", "p")
     return rows
 
 

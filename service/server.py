@@ -69,7 +69,7 @@ async def _serve(server: "_Server", listener: socket.socket) -> None:
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server for an app whose parts have already started."""
+    """A uvicorn server for an app whose components have already started."""
 
     def __init__(self, app: FastAPI, settings: Settings, example: tuple[str, str]) -> None:
         """Take an app, and the path and the body of a request to show to people."""
@@ -89,7 +89,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Do nothing: `_signals` handles signals, also while the parts start and stop."""
+        """Do nothing: `_signals` handles signals, also while the components start and stop."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -191,7 +191,7 @@ def test_a_service_runs_a_model_with_a_graph_without_torch(
 ) -> None:
     code = (
         "import sys\n"
-        "from turnwise.service.app.parts import load_encoder\n"
+        "from turnwise.service.app.components import load_encoder\n"
         "from turnwise.service.settings import Settings\n"
         "settings = Settings()\n"
         "print(load_encoder(settings, settings.model).runtime, 'torch' in sys.modules)\n"

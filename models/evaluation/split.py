@@ -1,4 +1,4 @@
-"""Contexts, the texts that they are scored against, and the vectors of both."""
+"""`Split`: the contexts and candidates of an evaluation; `encode_split` encodes both."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Warnings, before anything runs, about inputs that models cut; each names the first."""
+"""Warns, before a run, of inputs that a model will truncate; each warning names the first."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The use cases and parts that the routes call."""
+"""The use cases and components that the routes call."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from turnwise.service.app.part_writer import PartWriter
-from turnwise.service.app.snapshots import parts_of
+from turnwise.service.app.snapshots import components_of
 from turnwise.service.pools import PoolEncoder
 from turnwise.service.pools.catalogue import Catalogue
 from turnwise.service.pools.encoding import Progress
@@ -134,14 +134,14 @@ async def load(
             done += len(batch[0])
             progress(done, manifest.size)
 
-    async with parts_of(settings) as parts:
+    async with components_of(settings) as components:
         by = manifest.encoded_by
-        if by.fingerprint != parts.cached.fingerprint:
+        if by.fingerprint != components.cached.fingerprint:
             raise PartsError(
                 f"'{url}' was encoded by model '{by.model}' ({by.fingerprint}), and the service "
-                f"has '{parts.cached.name}' ({parts.cached.fingerprint})"
+                f"has '{components.cached.name}' ({components.cached.fingerprint})"
             )
-        pools = parts.pools
+        pools = components.pools
         await pools.create(namespace, name, PoolRequest(encoder="default", store=store))
         await pools.load(namespace, name)
         return await pools.replace(namespace, name, batches)

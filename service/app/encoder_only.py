@@ -10,7 +10,7 @@ from turnwise.service.api import create_api, embeddings, ops
 from turnwise.service.api.admission import Admission
 from turnwise.service.api.keys import ApiKeys
 from turnwise.service.api.services import EncoderServices
-from turnwise.service.app.parts import load_encoder, show_build, start_queue
+from turnwise.service.app.components import load_encoder, show_build, start_queue
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings, SettingsError
 

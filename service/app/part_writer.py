@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
-from turnwise.service.app.parts import main_encoder, start_queue
+from turnwise.service.app.components import main_encoder, start_queue
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import RunningQueries

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from turnwise.service.app.parts import Parts, running_parts
+from turnwise.service.app.components import Components, running_components
 from turnwise.service.errors import PoolNotFound
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Manifest, read_snapshot, write_snapshot
@@ -24,9 +24,9 @@ async def save(settings: Settings, namespace: str, name: str, folder: Path) -> M
         SnapshotError: The folder cannot be written.
         ServiceError: There is no such pool, or Redis cannot be reached.
     """
-    async with parts_of(settings) as parts:
-        await parts.pools.load(namespace, name)
-        view, info = parts.pools.view(namespace, name), parts.pools.info(namespace, name)
+    async with components_of(settings) as components:
+        await components.pools.load(namespace, name)
+        view, info = components.pools.view(namespace, name), components.pools.info(namespace, name)
         return await write_snapshot(
             view,
             folder,
@@ -54,8 +54,8 @@ async def restore(
     """
     snapshot = await asyncio.to_thread(read_snapshot, folder)
     name = name or snapshot.manifest.pool
-    async with parts_of(settings) as parts:
-        pools = parts.pools
+    async with components_of(settings) as components:
+        pools = components.pools
         try:
             await pools.load(namespace, name)
         except PoolNotFound:
@@ -74,15 +74,15 @@ async def move(settings: Settings, namespace: str, name: str, to: StoreName) -> 
         ServiceError: There is no such pool or store, Redis or the store cannot be reached, or the
             pool was edited while it was copied out of another candidate store.
     """
-    async with parts_of(settings) as parts:
-        return await parts.pools.move(namespace, name, to)
+    async with components_of(settings) as components:
+        return await components.pools.move(namespace, name, to)
 
 
 @asynccontextmanager
-async def parts_of(settings: Settings) -> AsyncIterator[Parts]:
-    """Start the parts for a command, with a private Redis if the settings name none."""
+async def components_of(settings: Settings) -> AsyncIterator[Components]:
+    """Start the components for a command, with a private Redis if the settings name none."""
     async with AsyncExitStack() as stack:
         url = settings.redis_url
         if url is None:
             url = await stack.enter_async_context(running_or_started(settings.redis_folder))
-        yield await stack.enter_async_context(running_parts(settings, url, Metrics()))
+        yield await stack.enter_async_context(running_components(settings, url, Metrics()))

@@ -1,4 +1,4 @@
-"""Wires the service: the use cases over the parts, and the API over the use cases."""
+"""Wires the service: the use cases over the components, and the API over the use cases."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ from turnwise.service.api.admission import Admission
 from turnwise.service.api.keys import ApiKeys
 from turnwise.service.api.security import NAMESPACE
 from turnwise.service.api.services import Services
-from turnwise.service.app.parts import Parts, running_parts
+from turnwise.service.app.components import Components, running_components
 from turnwise.service.errors import PoolNotFound, PoolNotReady
 from turnwise.service.journal import Journal, load_hook
 from turnwise.service.observe.metrics import Metrics
@@ -46,7 +46,7 @@ _log = logging.getLogger("turnwise")
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """Return the application; its lifespan starts and stops the parts."""
+    """Return the application; its lifespan starts and stops the components."""
     metrics = Metrics()
 
     @asynccontextmanager
@@ -60,7 +60,7 @@ def create_app(settings: Settings) -> FastAPI:
 
 @asynccontextmanager
 async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Services]:
-    """Start the parts, each after those that it needs; stop them in the opposite order."""
+    """Start the components, each after those that it needs; stop them in the opposite order."""
     async with AsyncExitStack() as stack:
         keys = ApiKeys(settings, metrics)
         journal = _journal(settings, metrics)
@@ -71,21 +71,23 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
             private = await stack.enter_async_context(PrivateRedis(settings.redis_folder))
             url = private.url
             _log.info("private Redis started, its data are in %s", settings.redis_folder)
-        parts = await stack.enter_async_context(running_parts(settings, url, metrics))
-        await parts.followed_pools.start([PoolKey(NAMESPACE, DEFAULT_POOL)])
+        components = await stack.enter_async_context(running_components(settings, url, metrics))
+        await components.followed_pools.start([PoolKey(NAMESPACE, DEFAULT_POOL)])
         reranking = Reranking(
             await asyncio.to_thread(_load_reranker, settings),
-            parts.queues[0],
+            components.queues[0],
             metrics,
             short_list=SHORT_LIST,
             timeout=settings.request_timeout,
         )
         stack.callback(reranking.close)
-        services = _services(settings, metrics, keys, parts, reranking=reranking, journal=journal)
+        services = _services(
+            settings, metrics, keys, components, reranking=reranking, journal=journal
+        )
         stack.push_async_callback(services.turns.close)
         if settings.default_pool:
-            fill = partial(_fill_default_pool, parts.pools, settings.default_pool)
-            await parts.followed_pools.keep_filled(fill)
+            fill = partial(_fill_default_pool, components.pools, settings.default_pool)
+            await components.followed_pools.keep_filled(fill)
         following = asyncio.create_task(keys.follow())
         stack.callback(following.cancel)
         yield services
@@ -124,16 +126,16 @@ def _services(
     settings: Settings,
     metrics: Metrics,
     keys: ApiKeys,
-    parts: Parts,
+    components: Components,
     *,
     reranking: Reranking,
     journal: Journal | None,
 ) -> Services:
-    """Return the use cases over running parts, as the routes find them."""
-    encoder, pools, pairwise = parts.cached, parts.pools, parts.pairwise
+    """Return the use cases over running components, as the routes find them."""
+    encoder, pools, pairwise = components.cached, components.pools, components.pairwise
     timeout = settings.request_timeout
     store = SessionStore(
-        parts.redis,
+        components.redis,
         metrics,
         fingerprint=encoder.fingerprint,
         dimension=encoder.dimension,
@@ -148,8 +150,8 @@ def _services(
         metrics=metrics,
         admission=Admission(settings, metrics),
         keys=keys,
-        encoder=parts.encoder,
-        queues=parts.queues,
+        encoder=components.encoder,
+        queues=components.queues,
         pools=pools,
         turns=Turns(
             sessions=store,
@@ -182,9 +184,9 @@ def _services(
             timeout=timeout,
         ),
         planning=Planning(contexts, encoder, metrics),
-        followed_pools=parts.followed_pools,
-        store_answers=StoreProbe(parts.store) if parts.store else None,
-        ping=Probe((parts.redis, parts.redis_of_pools), metrics, settings.redis_cluster),
+        followed_pools=components.followed_pools,
+        store_answers=StoreProbe(components.store) if components.store else None,
+        ping=Probe((components.redis, components.redis_of_pools), metrics, settings.redis_cluster),
     )
 
 

@@ -1,4 +1,4 @@
-"""What the queue runs: any model that turns a batch of tokens into rows, and an encoder."""
+"""What the encoder queue calls: `Model`, and `Encoder`, a model of texts in roles."""
 
 from collections.abc import Sequence, Sized
 from typing import Any, Protocol

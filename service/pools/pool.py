@@ -1,4 +1,4 @@
-"""One pool on this replica, wherever its candidates are: as `following` keeps it."""
+"""`Pool`: one pool on this replica, the base class of `LocalPool` and `RemotePool`."""
 
 import asyncio
 from abc import ABC, abstractmethod

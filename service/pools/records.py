@@ -1,4 +1,4 @@
-"""The pools in Redis: each has a log of edits, and chunks of candidates beside it.
+"""Reads and writes pools in Redis: each has a log of edits, and chunks of candidates.
 
 The keys of a pool share a hash tag: `meta` (hash), `log` (list of entries), `chunk:NAME` (hash: the
 candidates, and their vectors by each model). A pool in a candidate store has only `meta`, which

@@ -1,4 +1,4 @@
-"""The use case of ranking: candidates of a request or a pool, after a context or toward goals."""
+"""The use case of ranking: sorts candidates by weighted goals plus the next-utterance score."""
 
 import asyncio
 import math
@@ -16,14 +16,14 @@ from turnwise.service.observe.logs import request_id
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Filter, Hit, Pools, PoolView
-from turnwise.service.selection.confidence import FEWEST, Confidence
-from turnwise.service.selection.context import Context, Contexts, aggregation_of, empty_context
-from turnwise.service.selection.given import (
+from turnwise.service.selection.candidate_scores import (
     Candidates,
     NextUtteranceScores,
     goal_scores,
     next_utterance_scores,
 )
+from turnwise.service.selection.confidence import FEWEST, Confidence
+from turnwise.service.selection.context import Context, Contexts, aggregation_of, empty_context
 from turnwise.service.selection.pairwise import Pairwise
 from turnwise.service.selection.rerank import Reranking
 from turnwise.service.selection.select import (

@@ -1,4 +1,4 @@
-"""Selection: the candidates of a pool that fit a context best."""
+"""Selects the candidates of a pool that fit a context best, and leaves out repeats."""
 
 import asyncio
 from dataclasses import dataclass, replace

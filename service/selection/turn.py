@@ -214,7 +214,7 @@ class Turns:
         await asyncio.sleep(_HEAD_START)
         with suppress(ServiceError):
             vectors = await self._encoder.encode(inputs, Priority.IDLE, _IDLE_SECONDS)
-            await self._sessions.put_first(
+            await self._sessions.put_b1(
                 session, update.base, update.epoch, len(said) - 1, vectors[0]
             )
 

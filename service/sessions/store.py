@@ -233,8 +233,8 @@ class SessionStore:
         self._redis, self._metrics, self._ttl = redis, metrics, ttl
         self._max_sessions = max_sessions
         self._fingerprint, self._dimension, self._paired = fingerprint, dimension, paired
-        names = ("read_session", "commit_session", "put_first", "add_feedback", "admit_session")
-        self._read, self._commit, self._put_first, self._add_feedback, self._admit = (
+        names = ("read_session", "commit_session", "put_b1", "add_feedback", "admit_session")
+        self._read, self._commit, self._put_b1, self._add_feedback, self._admit = (
             redis.register_script(
                 (files("turnwise.service.sessions") / "scripts" / f"{name}.lua").read_text()
             )
@@ -395,7 +395,7 @@ class SessionStore:
         ]
         return sorted(events, key=lambda each: (each.turn, each.rank, each.event))
 
-    async def put_first(
+    async def put_b1(
         self, session: SessionKey, base: Session | None, epoch: int, place: int, vector: Float32
     ) -> bool:
         """Add [B1] (d,) of the utterance at `place`, unless it is stored or the text changed.
@@ -412,7 +412,7 @@ class SessionStore:
         blob = vector.astype(np.float16).tobytes()
         arguments: list[str | int | bytes] = [prefix, self._fingerprint, epoch, place, blob]
         with redis_errors(self._metrics, "session_fill") as outcome:
-            applied = bool(await self._put_first(keys=keys, args=arguments))
+            applied = bool(await self._put_b1(keys=keys, args=arguments))
             if not applied:
                 outcome.result = "conflict"
         return applied
@@ -501,7 +501,7 @@ class SessionStore:
 
 
 async def until_landed(session: SessionKey, attempt: Callable[[], Awaitable[T | None]]) -> T:
-    """Return the result of the first attempt to change a session that lands.
+    """Try a change of a session until no other writer commits first, and return its result.
 
     Args:
         session: The session.

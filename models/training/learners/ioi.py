@@ -1,4 +1,4 @@
-"""The learner of the interaction-over-interaction network."""
+"""The learner of the interaction-over-interaction network, and its draw of negatives."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -167,7 +167,7 @@ async def test_every_key_of_a_session_expires(redis: Redis) -> None:
     change = replace(turn(None), first=vectors(1), answered=Answered("k" * 64, "b" * 64, "{}"))
     await sessions.commit(KEY, None, change)
     session = await read(sessions)
-    assert await sessions.put_first(KEY, session, session.epoch, 1, vectors(1)[0])
+    assert await sessions.put_b1(KEY, session, session.epoch, 1, vectors(1)[0])
     keys = await redis.keys("*")
     assert len(keys) == 5
     assert all([0 < await redis.ttl(key) <= 100 for key in keys])
@@ -177,15 +177,15 @@ async def test_a_late_first_vector_lands_only_on_its_utterance(redis: Redis) -> 
     sessions = store(redis)
     session = await write(sessions, 2)
     vector = vectors(1)[0]
-    assert not await sessions.put_first(KEY, session, session.epoch, 0, vector)  # is there
-    assert not await sessions.put_first(
+    assert not await sessions.put_b1(KEY, session, session.epoch, 0, vector)  # is there
+    assert not await sessions.put_b1(
         KEY, session, session.epoch, 2, vector
     )  # one before is missing
-    assert not await sessions.put_first(KEY, session, session.epoch + 1, 1, vector)  # another text
-    assert await sessions.put_first(KEY, session, session.epoch, 1, vector)
+    assert not await sessions.put_b1(KEY, session, session.epoch + 1, 1, vector)  # another text
+    assert await sessions.put_b1(KEY, session, session.epoch, 1, vector)
     assert len((await read(sessions)).first) == 2
     await sessions.delete(KEY)
-    assert not await sessions.put_first(KEY, session, session.epoch, 0, vector)
+    assert not await sessions.put_b1(KEY, session, session.epoch, 0, vector)
     assert await redis.keys("*") == []
 
 
@@ -263,7 +263,7 @@ async def test_two_models_keep_their_vectors_and_a_third_takes_the_older_place(
 async def test_a_model_that_is_not_used_loses_its_vectors(redis: Redis) -> None:
     one, two = store(redis), store(redis, model="g")
     session = await write(one, 2)
-    assert await one.put_first(KEY, session, session.epoch, 1, vectors(1)[0])
+    assert await one.put_b1(KEY, session, session.epoch, 1, vectors(1)[0])
     for part in ("first", "second"):
         await redis.expire(f"tw:session:{{shop/s-1}}:{part}", 7)
     assert await two.commit(KEY, session := await read(two), other_turn(session, 0))
@@ -296,7 +296,7 @@ async def test_an_earlier_release_does_not_know_of_the_second_place(redis: Redis
     assert await two.commit(KEY, session := await read(two), other_turn(session, 0))
     assert (await read(two)).complete == 4
     await redis.hincrby("tw:session:{shop/s-1}:meta", "epoch", 1)
-    assert not await two.put_first(KEY, session, session.epoch + 1, 0, vectors(1)[0])
+    assert not await two.put_b1(KEY, session, session.epoch + 1, 0, vectors(1)[0])
     session = await read(two)
     assert (session.complete, session.prefix) == (0, "other_")
     assert await two.commit(KEY, session, other_turn(session, 0))

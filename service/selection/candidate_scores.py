@@ -1,4 +1,4 @@
-"""The candidates of a ranking: encodes them and scores them with `models.scores`."""
+"""Scores candidates of a ranking: how well each follows the context and nears each goal."""
 
 import asyncio
 from collections.abc import Sequence

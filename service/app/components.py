@@ -1,4 +1,4 @@
-"""The parts below the use cases: Redis, the encoders behind their queues, the pools."""
+"""The components below the use cases: Redis, the encoders behind their queues, the pools."""
 
 import asyncio
 import logging
@@ -48,8 +48,8 @@ _LAST_BATCH = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """The running parts. The pools do not follow Redis before `followed_pools.start()`."""
+class Components:
+    """The running components. The pools do not follow Redis before `followed_pools.start()`."""
 
     redis: Redis
     """The connections of sessions."""
@@ -66,10 +66,10 @@ class Parts:
 
 
 @asynccontextmanager
-async def running_parts(
+async def running_components(
     settings: Settings, redis_url: str, metrics: Metrics
-) -> AsyncIterator[Parts]:
-    """Start the parts, each after those that it needs; stop them in the opposite order."""
+) -> AsyncIterator[Components]:
+    """Start the components, each after those that it needs; stop them in the opposite order."""
     async with AsyncExitStack() as stack:
         connected = partial(
             connect, redis_url, cluster=settings.redis_cluster, timeout=settings.redis_timeout
@@ -102,7 +102,7 @@ async def running_parts(
         )
         stack.push_async_callback(followed.close)
         pools = Pools(followed, metrics, max_pools=settings.max_pools)
-        yield Parts(
+        yield Components(
             redis, redis_of_pools, encoder, tuple(queues), cached, followed, pools, pairwise, store
         )  # fmt: skip
 

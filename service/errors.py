@@ -15,7 +15,7 @@
     - SessionStarted: the session has turns, so its responder cannot change.
     - SessionFull, PoolFull: the session or the pool has reached its limit.
     - FeedbackFull: the session has as many events of feedback as it may.
-    - NamespaceFull: the pools of the namespace have reached their limit, in number or in bytes.
+    - NamespaceFull: the namespace has reached its limit of sessions, pools or bytes of pools.
   - BodyTooLarge 413: the body has more bytes than the limit.
   - UnsupportedMedia 415: the resource does not accept this content type.
   - HostNotAllowed 421: the service does not answer to the name in the header `Host`.
@@ -28,7 +28,7 @@
     - EncoderUnavailable: the remote encoder cannot be reached, or answers with errors.
     - StateUnavailable: Redis cannot be reached.
     - StoreUnavailable: the candidate store of a pool cannot be reached.
-    - PoolNotReady: the pool is being encoded for this model.
+    - PoolNotReady: this replica cannot serve the pool now, for example while it reads it.
     - DeadlineExceeded: the work took too long and was dropped.
     - Draining: the service is stopping.
     - NotReady: the service cannot take requests; `errors` names the failed checks.

@@ -115,7 +115,7 @@ def alias(
     url: Url = LOCAL,
     key: Key = None,
 ) -> None:
-    """Make a name stand for a pool, or for another pool than before, on a running service."""
+    """Create an alias of a pool on a running service, or move it to another pool."""
     with connected(url, key) as client:
         made = client.pool(name).point_to(to)
     _say(f"alias {name}: pool {made.name}, version {made.version}, {made.size} candidates")

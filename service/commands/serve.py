@@ -20,7 +20,7 @@ def serve(
     encoder_only: Annotated[
         bool,
         typer.Option(
-            "--encoder-only", help="Serve only /v1/embeddings, for replicas; without Redis."
+            "--encoder-only", help="Serve only /v1/embeddings, which replicas call. Needs no Redis."
         ),
     ] = False,
 ) -> None:

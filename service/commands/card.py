@@ -18,8 +18,8 @@ def card(
 ) -> None:
     """State in a model's card what its encoder computes, and write its graph (`model.onnx`) beside.
 
-    With both, a service runs the model on a CPU without torch. A replica with a remote encoder
-    (TURNWISE_ENCODER_URL) needs no other file of the model than those that --out has.
+    With both, a service runs the model on a CPU without torch. With --out it writes the card and
+    the heads alone: a replica with a remote encoder (TURNWISE_ENCODER_URL) needs no other file.
     """
     from turnwise.models.card import CARD, file_of, update_card  # noqa: PLC0415
     from turnwise.models.encoder import UtteranceEncoder  # noqa: PLC0415 - loads torch

@@ -81,8 +81,8 @@ def test_a_whole_folder_is_left_whenever_it_is_interrupted(
             assert interrupted_in < 3
     assert read(tmp_path / "model") == ("one" if interrupted_in < 3 else "two")
     write(tmp_path / "model", "three")
-    assert read(tmp_path / "model") == "three"
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert read(tmp_path / "model") == "three"
 
 
 def state_of(*, learner: nn.Module | None = None, **recipe: object) -> State:

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from copy import deepcopy
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,6 @@ INGRESS = {"enabled": True, "host": "turnwise.example", "tlsSecret": "tls", "cla
 VALUES: dict[str, dict[str, Any]] = {
     "defaults": {},
     "gpu": {"gpu": True, "nodeSelector": {"pool": "gpu"}},
-    "everything": EVERYTHING,
     "trial": EVERYTHING | {"redis": {"trial": True}, "ingress": INGRESS, "candidates": 10_000},
     "own": {
         "cpu": "1500m",
@@ -55,7 +53,6 @@ helm = pytest.mark.skipif(
     not find_spec("helm_python"), reason="the package helm-python-sdk is not installed"
 )
 kubectl = pytest.mark.skipif(not KUBECTL, reason="kubectl is not on PATH")
-each_values = pytest.mark.parametrize("values", VALUES.values(), ids=VALUES.keys())
 
 
 def objects(texts: str) -> Objects:
@@ -127,24 +124,13 @@ def test_the_chart_passes_the_linter() -> None:
 
 
 @helm
-@each_values
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES.keys())
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_clusters_accept_what_the_chart_renders(values: dict[str, Any], cluster: str) -> None:
     found = chart(values)
     assert ("Deployment", "turnwise") in found
     for resource in found.values():
         check(resource, cluster)
-
-
-@helm
-@pytest.mark.parametrize(
-    "kind", ["Deployment", "NetworkPolicy", "ServiceMonitor", "PrometheusRule"]
-)
-def test_a_cluster_rejects_an_unknown_field(kind: str) -> None:
-    wrong = deepcopy(chart(EVERYTHING)[kind, "turnwise"])
-    wrong["spec"]["unknown"] = 1
-    with pytest.raises(Exception, match=r"unknown"):
-        check(wrong, CLUSTERS[-1])
 
 
 @helm
@@ -163,8 +149,6 @@ def test_the_kustomize_resources_are_those_of_the_chart(tmp_path: Path) -> None:
     ("overlay", "components", "values"),
     [
         ("cpu", [], {}),
-        ("gpu", [], {"gpu": True}),
-        ("cpu", COMPONENTS, EVERYTHING),
         ("gpu", COMPONENTS, EVERYTHING | {"gpu": True}),
         ("cpu", ["autoscaling"], {"autoscaling": {"enabled": True}}),
     ],
@@ -184,29 +168,15 @@ def test_overlays_and_chart_render_the_same(
     assert kustomize(tmp_path) == without_release(chart(values))
 
 
-@kubectl
-@pytest.mark.parametrize("overlay", ["cpu", "gpu"])
-@pytest.mark.parametrize("cluster", CLUSTERS)
-def test_a_plain_cluster_accepts_the_overlays(overlay: str, cluster: str) -> None:
-    found = kustomize(K8S / "overlays" / overlay)
-    assert {resource["apiVersion"] for resource in found.values()} == {
-        "apps/v1", "policy/v1", "v1",
-    }  # fmt: skip
-    for resource in found.values():
-        check(resource, cluster)
-
-
 @helm
 @pytest.mark.parametrize(
     ("values", "named"),
     [
         ({"unknown": 1}, "unknown"),
-        ({"redis": {"enabled": True}}, "enabled"),
         ({"candidates": 0}, "candidates"),
         ({"env": {"TURNWISE_MODEL": 3}}, "TURNWISE_MODEL"),
         ({"env": {"TURNWISE_REDIS_URL": "redis://here"}}, "TURNWISE_REDIS_URL"),
         ({"ingress": {"enabled": True}}, "ingress/host"),
-        ({"networkPolicy": {"redisPorts": [0]}}, "redisPorts"),
     ],
 )
 def test_wrong_values_are_refused(values: dict[str, Any], named: str) -> None:
@@ -238,7 +208,7 @@ def test_the_chart_has_the_version_of_the_package() -> None:
 
 @helm
 @pytest.mark.parametrize("gpu", [False, True])
-@pytest.mark.parametrize("candidates", [1, 100_000, 2_000_000, 50_000_000])
+@pytest.mark.parametrize("candidates", [1, 50_000_000])
 def test_memory_follows_from_the_candidates(candidates: int, gpu: bool) -> None:
     process = 1e9 if gpu else 0.5e9
     found = chart({"candidates": candidates, "gpu": gpu, "redis": {"trial": True}})
@@ -355,7 +325,6 @@ def test_secrets_are_only_referred_to() -> None:
     ]
 
 
-@helm
 @helm
 def test_the_example_of_a_candidate_store_is_accepted() -> None:
     page = (K8S.parent / "docs" / "candidate-stores.md").read_text(encoding="utf-8")

@@ -1,4 +1,7 @@
-"""Tokenizers of ten words."""
+"""The types of the fixtures with encoders, and tokenizers of ten words."""
+
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,6 +11,11 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import BertProcessing
 from transformers import GPT2Config, PreTrainedTokenizerFast
 
+from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.roles import EncoderKind
+
+Encoders = Callable[[EncoderKind], UtteranceEncoder]
+Folder = Callable[[EncoderKind], Path]
 WORDS = ["bread", "rain", "train", "music", "garden", "letter", "winter", "river", "window", "lamp"]
 
 

@@ -27,6 +27,9 @@ FORMATS = {
     ".txt": "Fancy the zoo? __eou__ Très volontiers. __eou__\n",
     ".csv": "dialogue_id,speaker,text\nzoo-1,A,Fancy the zoo?\nzoo-1,B,Très volontiers.\n",
 }
+each_format = pytest.mark.parametrize(
+    ("ending", "compression"), [(".jsonl", ""), (".txt", ".gz"), (".csv", ".xz")]
+)
 
 
 def written(folder: Path, name: str, content: str | bytes) -> Path:
@@ -56,9 +59,8 @@ def test_merging_joins_the_texts_of_a_run_by_a_space() -> None:
     assert merge_runs(run) == (Utterance("A", "Wait. Stop."), Utterance("C", "Why?"))
 
 
-@pytest.mark.parametrize("compression", COMPRESS)
-@pytest.mark.parametrize("ending", FORMATS)
-def test_every_format_is_read_in_every_compression(
+@each_format
+def test_every_format_and_every_compression_is_read(
     tmp_path: Path, ending: str, compression: str
 ) -> None:
     content = COMPRESS[compression](FORMATS[ending].encode())
@@ -109,18 +111,13 @@ def test_the_id_of_a_json_dialogue(
     ("record", "field"),
     [
         ([], None),
-        ("text", None),
         ({}, "utterances"),
-        ({"utterances": {}}, "utterances"),
         ({"utterances": None}, "utterances"),
         ({"utterances": said("Hi."), "id": True}, "id"),
-        ({"utterances": said("Hi."), "id": []}, "id"),
         ({"utterances": said("Hi."), "id": " "}, "id"),
         ({"utterances": [*said("Hi."), "Bye."]}, "utterances[1]"),
-        ({"utterances": [*said("Hi."), {"text": "Bye."}]}, "utterances[1].speaker"),
         ({"utterances": [*said("Hi."), {"speaker": 2, "text": ""}]}, "utterances[1].speaker"),
         ({"utterances": [{"speaker": "", "text": "Hi."}]}, "utterances[0].speaker"),
-        ({"utterances": [{"speaker": "A"}]}, "utterances[0].text"),
         ({"utterances": [{"speaker": "A", "text": None}]}, "utterances[0].text"),
         ({"utterances": said("Hi \ud83d.")}, "utterances[0].text"),
     ],
@@ -148,13 +145,12 @@ def test_errors_survive_pickling(error: TurnwiseError) -> None:
     assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
 
 
-@pytest.mark.parametrize("line", ["{", "nonsense", '{"id": 1} {}', "[" * 200_000, "1" * 5_000])
+@pytest.mark.parametrize("line", ["{", '{"id": 1} {}', "[" * 200_000, "1" * 5_000])
 def test_bad_json_is_named_by_line(tmp_path: Path, line: str) -> None:
     assert failure(written(tmp_path, "t.jsonl", FORMATS[".jsonl"] + line)).line == 2
 
 
-@pytest.mark.parametrize("compression", COMPRESS)
-@pytest.mark.parametrize("ending", FORMATS)
+@each_format
 def test_what_is_not_utf8_is_named_by_line(tmp_path: Path, ending: str, compression: str) -> None:
     content = FORMATS[ending].encode() * 3 + b"\xff\n"
     path = written(tmp_path, f"t{ending}{compression}", COMPRESS[compression](content))
@@ -176,16 +172,12 @@ def plain(content: bytes, _: Callable[[bytes], bytes]) -> bytes:
 
 
 @pytest.mark.parametrize("compression", [".gz", ".xz"])
-@pytest.mark.parametrize("ending", FORMATS)
 @pytest.mark.parametrize("damaged", [truncated, corrupt, plain])
 def test_a_damaged_file_is_an_error(
-    tmp_path: Path,
-    ending: str,
-    compression: str,
-    damaged: Callable[[bytes, Callable[[bytes], bytes]], bytes],
+    tmp_path: Path, compression: str, damaged: Callable[[bytes, Callable[[bytes], bytes]], bytes]
 ) -> None:
-    content = damaged(FORMATS[ending].encode(), COMPRESS[compression])
-    path = written(tmp_path, f"t{ending}{compression}", content)
+    content = damaged(FORMATS[".jsonl"].encode(), COMPRESS[compression])
+    path = written(tmp_path, f"t.jsonl{compression}", content)
     assert "corrupt or truncated" in failure(path).what
 
 
@@ -193,7 +185,7 @@ def test_a_damaged_file_is_an_error(
     ("name", "what"),
     [
         *((name, "unknown ending") for name in ("t.json", "t", "t.gz", "t.jsonl.gz.xz")),
-        *((name, "No such file") for name in ("none.jsonl", "none.csv.gz", "none.txt.xz")),
+        ("none.csv.gz", "No such file"),
         ("folder.jsonl", "directory"),
     ],
 )
@@ -206,9 +198,7 @@ def test_a_file_that_cannot_be_opened_is_an_error(tmp_path: Path, name: str, wha
     ("rows", "line", "field"),
     [
         ("", 1, "dialogue_id"),
-        ("number,speaker,text\n1,A,Hi.\n", 1, "dialogue_id"),
         ("id,who,text\n1,A,Hi.\n", 1, "speaker"),
-        ("id,speaker\n1,A\n", 1, "text"),
         ("id,speaker,text\n1,A,Hi.\n1,B\n", 3, None),
         ("id,speaker,text,text\n1,A,Hi.,Bye.\n", 1, "text"),
         ("id,speaker,text\n1,A,Hi, you.\n", 2, None),

@@ -1,6 +1,5 @@
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,14 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 
+from tests.models.conftest import Encoders, Folder
 from turnwise.models.card import CARD, model_name, read_card
 from turnwise.models.encoder import UtteranceEncoder, batches
 from turnwise.models.errors import ModelError
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText, prefix
 from turnwise.models.scores import Aggregation
 
-Folder = Callable[[EncoderKind], Path]
-Encoder = Callable[[EncoderKind], UtteranceEncoder]
 TEXTS = ["good evening", "two rooms please", "good evening", "a very long reply " * 60, ""]
 
 
@@ -30,7 +28,7 @@ def test_what_a_run_trained_goes_by_the_name_of_the_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", sorted(set(EncoderKind) - {EncoderKind.HEADS}))
 @pytest.mark.parametrize("role", list(Role))
 def test_vectors_are_those_of_sentence_transformers_with_the_prefix(
-    tiny_encoder: Encoder, tiny_encoder_folder: Folder, kind: EncoderKind, role: Role
+    tiny_encoder: Encoders, tiny_encoder_folder: Folder, kind: EncoderKind, role: Role
 ) -> None:
     read = None if role is Role.AFTER else Relation.OTHER
     prefixed = [prefix(kind, role, read) + text for text in TEXTS]
@@ -45,27 +43,27 @@ def test_vectors_are_those_of_sentence_transformers_with_the_prefix(
     max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(st.text("abc de", min_size=1, max_size=60), min_size=1, max_size=9))
-def test_a_vector_does_not_depend_on_its_batch(tiny_encoder: Encoder, texts: list[str]) -> None:
+def test_a_vector_does_not_depend_on_its_batch(tiny_encoder: Encoders, texts: list[str]) -> None:
     encoder = tiny_encoder(EncoderKind.TRIPLE)
     together = encoder.encode(texts, Role.SECOND, Relation.SAME)
     alone = np.concatenate([encoder.encode([t], Role.SECOND, Relation.SAME) for t in texts])
     assert together == pytest.approx(alone, abs=1e-5)
 
 
-def test_a_relation_a_text(tiny_encoder: Encoder) -> None:
+def test_a_relation_a_text(tiny_encoder: Encoders) -> None:
     encoder = tiny_encoder(EncoderKind.TRIPLE)
     mixed = encoder.encode(["a", "a"], Role.FIRST, [Relation.SAME, Relation.OTHER])
     assert mixed[0] == pytest.approx(encoder.encode(["a"], Role.FIRST, Relation.SAME)[0], abs=1e-6)
     assert not np.allclose(mixed[0], mixed[1], atol=1e-3)
 
 
-def test_no_texts_give_no_vectors(tiny_encoder: Encoder) -> None:
+def test_no_texts_give_no_vectors(tiny_encoder: Encoders) -> None:
     encoder = tiny_encoder(EncoderKind.TRIPLE)
     assert encoder.encode([], Role.AFTER).shape == (0, encoder.dimension)
 
 
 def test_the_fingerprint_tells_models_apart(
-    tiny_encoder: Encoder, tiny_encoder_folder: Folder
+    tiny_encoder: Encoders, tiny_encoder_folder: Folder
 ) -> None:
     again = UtteranceEncoder(tiny_encoder_folder(EncoderKind.TRIPLE), device="cpu")
     assert again.fingerprint == tiny_encoder(EncoderKind.TRIPLE).fingerprint
@@ -113,7 +111,7 @@ def test_a_card_that_recommends_nothing_known_is_named(tmp_path: Path, text: str
 
 
 def test_bfloat16_keeps_the_vectors_close(
-    tiny_encoder: Encoder, tiny_encoder_folder: Folder
+    tiny_encoder: Encoders, tiny_encoder_folder: Folder
 ) -> None:
     half = UtteranceEncoder(
         tiny_encoder_folder(EncoderKind.TRIPLE), device="cpu", precision="bfloat16"
@@ -147,9 +145,7 @@ def test_batches_hold_each_place_once_within_the_budget(lengths: list[int], budg
         assert len(places) == 1 or len(places) * longest <= budget
 
 
-def test_no_text_holds_a_token_with_a_meaning(
-    tiny_encoder: Callable[[EncoderKind], UtteranceEncoder],
-) -> None:
+def test_no_text_holds_a_token_with_a_meaning(tiny_encoder: Encoders) -> None:
     encoder = tiny_encoder(EncoderKind.TRIPLE)
     special = set(encoder.model.tokenizer.all_special_ids)
     plain, tricky = (

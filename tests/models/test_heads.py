@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +7,8 @@ from numpy.testing import assert_allclose
 from scipy.special import erf
 from sentence_transformers import SentenceTransformer
 
+from tests.models.conftest import Encoders, Folder
 from turnwise.models.arrays import Float32
-from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import ModelError
 from turnwise.models.head_arrays import HEADS_FILE, head_of
 from turnwise.models.heads import RIDGE, RoleHeads
@@ -54,9 +53,7 @@ def test_a_head_is_the_normalised_sum_of_a_linear_map_and_a_network(
     assert_allclose(got, trained, atol=1e-6)
 
 
-def test_heads_start_from_what_a_teacher_makes_of_the_vectors(
-    after: Float32, tmp_path: Path
-) -> None:
+def test_heads_start_from_what_a_teacher_makes_of_the_vectors(after: Float32) -> None:
     drawn = np.random.default_rng(1).normal(size=(400, D))
     seen = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
     maps = np.random.default_rng(2).normal(size=(len(IN_CONTEXT), D, D))
@@ -70,9 +67,6 @@ def test_heads_start_from_what_a_teacher_makes_of_the_vectors(
     items = [RoleText("", *IN_CONTEXT[1])] * len(after)
     cosines = (heads.eval().in_roles(after, items) * (after @ maps[1])).sum(1)
     assert (cosines / np.linalg.norm(after @ maps[1], axis=1) > 0.99).all()
-    heads.save(tmp_path)
-    kept = RoleHeads.load(tmp_path / HEADS_FILE)
-    assert_allclose(kept.linear.detach(), heads.linear.detach(), atol=2e-3)
 
 
 def test_each_text_gets_its_own_role(heads: RoleHeads, after: Float32) -> None:
@@ -118,9 +112,7 @@ def test_a_file_without_heads_is_refused(tmp_path: Path, content: bytes) -> None
 
 
 def test_an_encoder_with_heads_reads_a_text_once(
-    tiny_encoder: Callable[[EncoderKind], UtteranceEncoder],
-    tiny_encoder_folder: Callable[[EncoderKind], Path],
-    monkeypatch: pytest.MonkeyPatch,
+    tiny_encoder: Encoders, tiny_encoder_folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = tiny_encoder(EncoderKind.HEADS)
     assert encoder.kind is EncoderKind.HEADS

@@ -1,13 +1,13 @@
 """An encoder from the files that `turnwise card` completes."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from tests.models.conftest import Folder
 from turnwise.models.card import CARD
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import ModelError
@@ -16,8 +16,8 @@ from turnwise.models.onnx_encoder import TOKENIZER, OnnxEncoder, has_graph
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 from turnwise.service.commands.card import card
 
-Folder = Callable[[EncoderKind], Path]
 WEIGHTS = "model.safetensors"
+PRECISIONS = {EncoderKind.TRIPLE: "float16", EncoderKind.HEADS: "float32"}
 ITEMS = [
     RoleText(text, role, Relation.SAME)
     for role in Role
@@ -26,44 +26,32 @@ ITEMS = [
 
 
 @pytest.fixture(scope="module")
-def written(
-    tiny_encoder_folder: Folder, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[EncoderKind, str], Path]:
-    """A model with card and graph, its weights in a precision; each is made once."""
-    made: dict[tuple[EncoderKind, str], Path] = {}
+def written(tiny_encoder_folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """From a kind to a model with card and graph; each is made once, in its own precision."""
+    made: dict[EncoderKind, Path] = {}
 
-    def folder(kind: EncoderKind, precision: str = "float32") -> Path:
-        key = kind, precision
-        if key not in made:
-            made[key] = tmp_path_factory.mktemp("written") / "model"
-            shutil.copytree(tiny_encoder_folder(kind), made[key])
-            weights = made[key] / WEIGHTS
+    def folder(kind: EncoderKind) -> Path:
+        if kind not in made:
+            made[kind] = tmp_path_factory.mktemp("written") / "model"
+            shutil.copytree(tiny_encoder_folder(kind), made[kind])
+            weights, precision = made[kind] / WEIGHTS, PRECISIONS[kind]
             numbers = {name: value.astype(precision) for name, value in load_file(weights).items()}
             save_file(numbers, weights, metadata={"format": "pt"})
-            card(str(made[key]))
-        return made[key]
+            card(str(made[kind]))
+        return made[kind]
 
     return folder
 
 
 @pytest.fixture
-def damaged(written: Callable[[EncoderKind], Path], tmp_path: Path) -> Path:
+def damaged(written: Folder, tmp_path: Path) -> Path:
     """A copy, to be damaged."""
     return Path(shutil.copytree(written(EncoderKind.TRIPLE), tmp_path / "model"))
 
 
-@pytest.mark.parametrize(
-    ("kind", "precision"),
-    [
-        (EncoderKind.TRIPLE, "float32"),
-        (EncoderKind.TRIPLE, "float16"),
-        (EncoderKind.HEADS, "float32"),
-    ],
-)
-def test_vectors_are_those_of_torch(
-    written: Callable[[EncoderKind, str], Path], kind: EncoderKind, precision: str
-) -> None:
-    folder = written(kind, precision)
+@pytest.mark.parametrize("kind", PRECISIONS)
+def test_vectors_are_those_of_torch(written: Folder, kind: EncoderKind) -> None:
+    folder = written(kind)
     whole, served = UtteranceEncoder(folder, device="cpu"), OnnxEncoder(folder)
     tokens = served.tokenize(ITEMS)
     assert tokens == whole.tokenize(ITEMS) == served.tokenize([*map(served.prefixed, ITEMS)])

@@ -49,11 +49,6 @@ def test_a_text_does_not_choose_how_it_is_read() -> None:
     assert prefixed(EncoderKind.SINGLE, item) == item.text
 
 
-@pytest.mark.parametrize("kind", sorted(set(EncoderKind) - {EncoderKind.HEADS}))
-def test_a_kind_is_read_from_its_tokens(kind: EncoderKind) -> None:
-    assert encoder_kind({"hello", *kind.tokens}) is kind
-
-
 @pytest.mark.parametrize(
     ("before", "after", "possible"),
     [

@@ -1,6 +1,5 @@
 """Dialogues of made-up sentences, and tiny re-rankers."""
 
-from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
 
@@ -9,10 +8,9 @@ import pytest
 import torch
 from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from tests.models.conftest import WORDS, small_gpt2
+from tests.models.conftest import WORDS, Encoders, small_gpt2
 from tests.rerankers import tiny_ioi
 from turnwise.models.data import Dialogue, Utterance
-from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation import metrics
 from turnwise.models.rerankers import IoI, PairwiseModel
 from turnwise.models.rerankers.pairwise import Projectors
@@ -51,7 +49,7 @@ def small_language_model(
 
 
 @pytest.fixture(scope="session")
-def pairwise(tiny_encoder: Callable[[EncoderKind], UtteranceEncoder]) -> PairwiseModel:
+def pairwise(tiny_encoder: Encoders) -> PairwiseModel:
     torch.manual_seed(0)
     projectors = Projectors(embedding=32, projection=16, context_length=3)
     return PairwiseModel(tiny_encoder(EncoderKind.SINGLE), projectors)

@@ -1,8 +1,7 @@
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
+from tests.models.conftest import Encoders
 from turnwise.models.confidence import Calibration, Spread, features
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder import UtteranceEncoder
@@ -17,7 +16,6 @@ from turnwise.models.evaluation.confidence import (
 )
 from turnwise.models.roles import EncoderKind, Role
 
-Encoders = Callable[[EncoderKind], UtteranceEncoder]
 MORE = [f"filler number {n}" for n in range(40)]
 CALIBRATION = Calibration(0.5, 0.8, 1.0, -0.2, 0.1, -2.0)
 

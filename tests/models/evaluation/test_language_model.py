@@ -14,7 +14,6 @@ from turnwise.models.errors import ModelError
 from turnwise.models.evaluation import language_model as module
 from turnwise.models.evaluation.language_model import (
     NEW_TOKENS,
-    Language,
     LanguageModel,
     prompt,
     sampled_replies,
@@ -159,17 +158,9 @@ def test_an_answer_longer_than_the_model_counts_what_fits(small_language_model: 
     assert found == pytest.approx(naive(small_language_model, "train", answer.strip()), abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("language", "opening", "closing"),
-    [
-        ("en", "Two people are talking.", "In other words, A says:"),
-        ("de", "Zwei Personen unterhalten sich.", "Mit anderen Worten sagt A:"),
-    ],
-)
-def test_a_prompt_tells_the_dialogue_in_the_language(
-    language: Language, opening: str, closing: str
-) -> None:
+def test_a_prompt_tells_the_dialogue_in_the_language() -> None:
+    opening, closing = "Zwei Personen unterhalten sich.", "Mit anderen Worten sagt A:"
     dialogue = ["A: is it far", "B: no", "A: thank you"]
-    assert prompt(SAID, language).split("\n") == [opening, *dialogue, closing]
-    alone = prompt(SAID, language, with_context=False)
+    assert prompt(SAID, "de").split("\n") == [opening, *dialogue, closing]
+    alone = prompt(SAID, "de", with_context=False)
     assert alone.split("\n") == [opening, "A: thank you", closing]

@@ -1,10 +1,8 @@
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
+from tests.models.conftest import Encoders
 from turnwise.models.data import Dialogue
-from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation.next_utterance import (
     average_ranks,
     evaluate_next_utterance,
@@ -13,10 +11,7 @@ from turnwise.models.evaluation.next_utterance import (
 )
 from turnwise.models.evaluation.split import make_split
 from turnwise.models.evaluation.systems import System
-from turnwise.models.rerankers import PairwiseModel
 from turnwise.models.roles import EncoderKind
-
-Encoders = Callable[[EncoderKind], UtteranceEncoder]
 
 
 def constant(contexts: np.ndarray, candidates: np.ndarray) -> np.ndarray:
@@ -65,18 +60,6 @@ def test_rows_of_all_systems(tiny_encoder: Encoders, dialogues: list[Dialogue]) 
         assert row.ms_per_context > 0
         assert row.outcomes
         assert row.outcomes.mean == pytest.approx(row.metrics["average_rank"])
-
-
-def test_a_pairwise_model_has_its_row(pairwise: PairwiseModel, dialogues: list[Dialogue]) -> None:
-    row = evaluate_next_utterance({"pair": pairwise}, dialogues, [2, 5])[-1]
-    assert row.system == "pair · pairwise"
-    assert row.ms_per_context > 0
-    split = make_split(dialogues, [5], full_pool=False)
-    contexts = [context.texts for context in split.contexts]
-    texts = [context.target.text for context in split.contexts]
-    scores = pairwise.encode_contexts(contexts) @ pairwise.encode_responses(texts).T
-    ranks = 1 + (scores > scores.diagonal()[:, None]).sum(axis=1)
-    assert row.metrics["average_rank/h=5"] == pytest.approx(ranks.mean())
 
 
 def test_the_quick_average_ranks_are_those_of_the_whole_evaluation(

@@ -60,13 +60,6 @@ def test_negatives_come_from_other_dialogues(dialogues: list[Dialogue], source: 
         assert not set(wrong(example)) & said
 
 
-def test_negatives_of_the_same_dialogue_come_from_it(dialogues: list[Dialogue]) -> None:
-    for example, dialogue in zip(
-        built(dialogues[3:], "same-dialogue", context=1), dialogues[3:], strict=True
-    ):
-        assert set(wrong(example)) <= texts(dialogue)
-
-
 def test_what_a_dialogue_cannot_give_is_random(dialogues: list[Dialogue]) -> None:
     short = dialogues[1]  # three utterances: two besides the reply
     (example,) = islice(built([short, *dialogues], "same-dialogue"), 1)

@@ -1,15 +1,11 @@
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
+from tests.models.conftest import Encoders
 from turnwise.models.data import Dialogue
-from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.evaluation.short_term_examples import make_examples, retrieved_replies
 from turnwise.models.roles import EncoderKind, Role
-
-Encoders = Callable[[EncoderKind], UtteranceEncoder]
 
 
 def propose(dialogue: Dialogue, length: int) -> list[str]:

@@ -96,10 +96,3 @@ def test_p_is_that_of_a_t_test_of_many_examples() -> None:
     (p,) = p_values(alone(np.zeros(200)), [alone(differences)])
     two_sided = 2 * float(np.mean(np.random.default_rng(0).standard_normal(10**6) > abs(t)))
     assert p == pytest.approx(two_sided, abs=0.01)
-
-
-def test_one_dialogue_many_times_shows_no_more_than_once() -> None:
-    names, dialogues = np.full(500, ""), np.repeat(np.arange(5), 100)
-    one = Outcomes(np.ones(500), names, dialogues)
-    other = Outcomes(np.full(500, 2.0), names, dialogues)
-    assert p_values(one, [other]) == [0.5**4]

@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from tests.models.conftest import WORDS
-from turnwise.models.arrays import Float32, Float64
+from tests.models.conftest import WORDS, Encoders
+from turnwise.models.arrays import Float32
 from turnwise.models.data import Utterance
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation.language_model import LanguageModel, prompt
@@ -30,8 +30,8 @@ from turnwise.models.evaluation.systems import System
 from turnwise.models.evaluation.truncation import warn_of_truncation
 from turnwise.models.rerankers import PairwiseModel
 from turnwise.models.roles import EncoderKind, Relation, Role
+from turnwise.models.scores import row
 
-Encoders = Callable[[EncoderKind], UtteranceEncoder]
 Model = UtteranceEncoder | PairwiseModel
 CONTEXT = (Utterance("A", "bread rain"), Utterance("B", "train"), Utterance("A", "music garden"))
 SAID = [Said(CONTEXT, "B", "letter"), Said((), "A", "winter")]
@@ -63,12 +63,12 @@ def expected(embed: Callable[[tuple[Utterance, ...], str], NDArray[np.floating]]
     return pytest.approx(cosines, abs=1e-5)
 
 
-def second(encoder: UtteranceEncoder, text: str) -> Float64:
-    return encoder.encode([text], Role.SECOND, Relation.OTHER)[0].astype(np.float64)
+def second(encoder: UtteranceEncoder, text: str) -> Float32:
+    return encoder.encode([text], Role.SECOND, Relation.OTHER)[0]
 
 
-def contexts(encoder: UtteranceEncoder, role: Role) -> Float64:
-    return encoder.encode([said.text for said in CONTEXT], role, RELATIONS).astype(np.float64)
+def contexts(encoder: UtteranceEncoder, role: Role) -> Float32:
+    return encoder.encode([said.text for said in CONTEXT], role, RELATIONS)
 
 
 @pytest.mark.parametrize(
@@ -88,18 +88,17 @@ def test_a_triple_encoder_compares_the_rows_after_the_context(tiny_encoder: Enco
     encoder = tiny_encoder(EncoderKind.TRIPLE)
     before = contexts(encoder, Role.FIRST)
 
-    def row(context: tuple[Utterance, ...], text: str) -> Float64:
-        new = second(encoder, text)
-        return sum((b1 + new) / np.linalg.norm(b1 + new) for b1 in before) if context else new
+    def new_row(context: tuple[Utterance, ...], text: str) -> Float32:
+        return row(before if context else before[:0], second(encoder, text))
 
-    assert found(encoder)["in context"] == expected(row)
+    assert found(encoder)["in context"] == expected(new_row)
 
 
 def test_ccl_compares_sums_with_the_mean_of_the_context(tiny_encoder: Encoders) -> None:
     encoder = tiny_encoder(EncoderKind.CURVED)
     before = contexts(encoder, Role.SECOND).mean(axis=0)
 
-    def mixed(context: tuple[Utterance, ...], text: str) -> Float64:
+    def mixed(context: tuple[Utterance, ...], text: str) -> Float32:
         return before + second(encoder, text) if context else second(encoder, text)
 
     assert found(encoder)["in context"] == expected(mixed)
@@ -238,29 +237,6 @@ def test_the_most_similar_choice_is_taken(tiny_encoder: Encoders) -> None:
         assert row.metrics["accuracy"] == pytest.approx(np.mean(right))
         assert row.metrics["accuracy/domain=shop"] == pytest.approx(np.mean(right[1::2]))
         assert row.metrics["accuracy/turns=2"] == pytest.approx(np.mean(right[2::3]))
-
-
-class Overflowing(LanguageModel):
-    """Finds NaN for the first of three choices, and the last one likely for its tokens."""
-
-    def __init__(self) -> None:
-        self.name = "overflowing"
-
-    def log_likelihoods(
-        self, _prompts: Sequence[str], answers: Sequence[str]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        count = len(answers) // 3
-        return np.tile([np.nan, -2, -3], count), np.tile([1.0, 1, 3], count)
-
-    def warn_of_long(self, prompts: Sequence[str], where: Sequence[str]) -> None:
-        """None is too long."""
-
-
-def test_nan_comes_last_and_a_token_counts_the_mean() -> None:
-    asked = [Question(Said((), "A", "x"), ("a", "b", "c"), answer, "", "") for answer in (0, 1, 1)]
-    for row in evaluate_language_models({"m": Overflowing()}, asked, "en"):
-        whole = row.system.endswith("whole")
-        assert row.metrics["accuracy"] == pytest.approx(2 / 3 if whole else 0), row.system
 
 
 def test_questions_may_have_different_numbers_of_choices() -> None:

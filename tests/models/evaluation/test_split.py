@@ -1,19 +1,8 @@
-from collections.abc import Callable
-
-import numpy as np
 import pytest
 
 from turnwise.models.data import Dialogue, Utterance
-from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
-from turnwise.models.evaluation.split import (
-    Context,
-    VectorTable,
-    candidate_inputs,
-    dialogues_of,
-    make_split,
-)
-from turnwise.models.roles import EncoderKind, Relation, Role
+from turnwise.models.evaluation.split import dialogues_of, make_split
 
 
 def test_every_dialogue_longer_than_a_length_gives_a_context(dialogues: list[Dialogue]) -> None:
@@ -45,19 +34,3 @@ def test_contexts_that_begin_alike_are_of_one_dialogue(dialogues: list[Dialogue]
     one = Utterance("A", "hello")
     contexts = [[one], [one, Utterance("B", "hi")], [Utterance("B", "hello")]]
     assert dialogues_of(contexts).tolist() == [0, 0, 1]
-
-
-@pytest.mark.parametrize("kind", list(EncoderKind))
-def test_a_table_gives_the_vectors_of_the_encoder(
-    kind: EncoderKind, tiny_encoder: Callable[[EncoderKind], UtteranceEncoder]
-) -> None:
-    encoder = tiny_encoder(kind)
-    said = (Utterance("A", "is the shop open"), Utterance("B", "until six"))
-    context = Context(said, Utterance("A", "thanks")).inputs(Role.SECOND)
-    after = candidate_inputs(["until six"])
-    table = VectorTable(encoder, [*context, *after])
-    relations = [Relation.SAME, Relation.OTHER]
-    expected = encoder.encode([one.text for one in said], Role.SECOND, relations)
-    np.testing.assert_allclose(table[context], expected, atol=1e-5)
-    expected = encoder.encode(["until six"], Role.AFTER)
-    np.testing.assert_allclose(table[after], expected, atol=1e-5)

@@ -1,8 +1,9 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
+from tests.models.conftest import Encoders
 from turnwise.models.data import Dialogue
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation import systems
@@ -24,7 +25,6 @@ from turnwise.models.rerankers import IoI, PairwiseModel
 from turnwise.models.roles import EncoderKind, Role, relation_to
 from turnwise.models.scores import Aggregation, max_sim
 
-Encoders = Callable[[EncoderKind], UtteranceEncoder]
 NAMES = {
     EncoderKind.TRIPLE: [
         "bi-encoder",
@@ -46,22 +46,20 @@ def all_scores(system: System, encoded: EncodedSplit) -> np.ndarray:
     return system.scores(np.arange(contexts), np.arange(pool))
 
 
-def naive(name: str, encoder: UtteranceEncoder, texts: list[str], relations: list) -> np.ndarray:
-    """Score against unit vectors by the pairs themselves, in float64: returns the query."""
-    second = encoder.encode(texts, Role.SECOND, relations).astype(np.float64)
+def query_of(name: str, encoder: UtteranceEncoder, texts: list[str], relations: list) -> np.ndarray:
+    """The query of a system, from the texts of a context."""
+    second = encoder.encode(texts, Role.SECOND, relations)
     if name in ("bi-encoder", "CCL", "mean of the context"):
         return second.sum(axis=0)
     if name.endswith("last utterance"):
         return second[-1]
     if name == "whole history":
         return encoder.encode([" ".join(texts)], Role.AFTER)[0]
-    first = encoder.encode(texts, Role.FIRST, relations).astype(np.float64)
-    last = len(texts) if name == "mean" else int(name.split()[1])
-    query = np.zeros(second.shape[1])
-    for j in range(max(1, len(texts) - last), len(texts)):
-        for i in range(j):
-            query += (first[i] + second[j]) / np.linalg.norm(first[i] + second[j])
-    return query
+    first = encoder.encode(texts, Role.FIRST, relations)
+    aggregation = (
+        Aggregation() if name == "mean" else Aggregation("last_rows", int(name.split()[1]))
+    )
+    return aggregation.query(first, second)
 
 
 @pytest.mark.parametrize(
@@ -74,28 +72,19 @@ def test_scores_are_those_of_the_definition(
     encoder = tiny_encoder(kind)
     split = make_split(dialogues[1:4], [2, 5], full_pool=False)
     encoded = encode_split(encoder, split)
-    vectors = encoder.encode(split.pool, Role.AFTER).astype(np.float64)
+    vectors = encoder.encode(split.pool, Role.AFTER)
     expected = []
     for context in split.contexts:
         texts = [said.text for said in context.utterances]
         relations = [
             relation_to(said.speaker, context.target.speaker) for said in context.utterances
         ]
-        expected.append(vectors @ naive(name, encoder, texts, relations))
+        expected.append(vectors @ query_of(name, encoder, texts, relations))
     scores = all_scores(encoded_systems(encoded)[name], encoded)
     np.testing.assert_allclose(scores, expected, atol=1e-4)
 
 
-def test_max_sim_scores_every_candidate_up_to_the_short_list(
-    tiny_encoder: Encoders, dialogues: list[Dialogue]
-) -> None:
-    encoded = encode_split(tiny_encoder(EncoderKind.TRIPLE), make_split(dialogues[2:4], [3]))
-    scores = all_scores(encoded_systems(encoded)["MaxSim"], encoded)
-    expected = max_sim(encoded.first[1], encoded.second[1], encoded.vectors)
-    np.testing.assert_allclose(scores[1], expected, atol=1e-6)
-
-
-def test_max_sim_keeps_the_order_of_the_query_behind_the_short_list(
+def test_max_sim_scores_a_short_list_and_keeps_the_order_of_the_query_behind_it(
     tiny_encoder: Encoders, dialogues: list[Dialogue], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(systems, "MAX_SIM_LIST", 4)
@@ -105,6 +94,8 @@ def test_max_sim_keeps_the_order_of_the_query_behind_the_short_list(
     by_max_sim = all_scores(found["MaxSim"], encoded)[0]
     order = np.argsort(-by_query)
     assert set(np.argsort(-by_max_sim)[:4]) == set(order[:4])
+    expected = max_sim(encoded.first[0], encoded.second[0], encoded.vectors[order[:4]])
+    np.testing.assert_allclose(by_max_sim[order[:4]], expected, atol=1e-6)
     np.testing.assert_array_equal(np.argsort(-by_max_sim)[4:], order[4:])
 
 

@@ -3,8 +3,8 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.models.conftest import Encoders
 from turnwise.models.data import Dialogue, Utterance
-from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation.truncation import (
     Model,
     Placed,
@@ -15,7 +15,6 @@ from turnwise.models.evaluation.truncation import (
 from turnwise.models.rerankers import IoI, PairwiseModel
 from turnwise.models.roles import EncoderKind
 
-Encoders = Callable[[EncoderKind], UtteranceEncoder]
 LONG = Dialogue("d", (Utterance("A", "a b"), Utterance("B", "c " * 200), Utterance("A", "d e")))
 FULL = Dialogue("f", (Utterance("A", "a " * 60), Utterance("B", "b " * 70), Utterance("A", "c")))
 REST = "and cut, as are"

@@ -1,8 +1,8 @@
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.models.conftest import Folder
 from tests.rerankers import save_tiny_cross_encoder, save_tiny_pairwise, tiny_ioi
 from turnwise.models.rerankers.ioi import IoI
 from turnwise.models.roles import EncoderKind
@@ -14,12 +14,10 @@ def ioi() -> IoI:
 
 
 @pytest.fixture
-def pairwise_folder(tmp_path: Path, tiny_encoder_folder: Callable[[EncoderKind], Path]) -> Path:
+def pairwise_folder(tmp_path: Path, tiny_encoder_folder: Folder) -> Path:
     return save_tiny_pairwise(tmp_path / "pairwise", tiny_encoder_folder(EncoderKind.SINGLE))
 
 
 @pytest.fixture
-def cross_encoder_folder(
-    tmp_path: Path, tiny_encoder_folder: Callable[[EncoderKind], Path]
-) -> Path:
+def cross_encoder_folder(tmp_path: Path, tiny_encoder_folder: Folder) -> Path:
     return save_tiny_cross_encoder(tmp_path / "cross", tiny_encoder_folder(EncoderKind.SINGLE))

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from tests.models.conftest import small_gpt2
+from tests.models.conftest import Folder, small_gpt2
 from tests.rerankers import save_tiny_classifier, save_tiny_cross_encoder
 from turnwise.models.errors import ModelError
 from turnwise.models.rerankers import CrossEncoder
@@ -120,7 +119,7 @@ PAIRS = [
 
 @pytest.mark.train
 def test_served_scores_are_those_of_sentence_transformers(
-    tmp_path: Path, tiny_encoder_folder: Callable[[EncoderKind], Path], onnx_cache: Path
+    tmp_path: Path, tiny_encoder_folder: Folder, onnx_cache: Path
 ) -> None:
     """Of two classes: the graph takes the difference of their scores."""
     single = tiny_encoder_folder(EncoderKind.SINGLE)

@@ -169,7 +169,7 @@ CONTEXT = [[3, 7, 9, 4, 4], [11], [30, 2, 5]]
 RESPONSE = [8, 3, 39, 6]
 
 
-@pytest.mark.parametrize("matrices", [(1, 2, 3), (1,), (2,), (3,), (1, 3)])
+@pytest.mark.parametrize("matrices", [(1, 2, 3), (2,), (1, 3)])
 def test_the_network_is_its_formulas(matrices: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     sizes = Sizes(vocabulary=40, dimension=6, blocks=3, words=20, turns=4, matrices=matrices)
@@ -179,7 +179,7 @@ def test_the_network_is_its_formulas(matrices: tuple[int, ...]) -> None:
     assert np.allclose(logits(network, CONTEXT, RESPONSE, width=5), wanted, atol=1e-4)
 
 
-@pytest.mark.parametrize("width", [6, 11, 20])
+@pytest.mark.parametrize("width", [6, 20])
 def test_padding_changes_nothing(width: int) -> None:
     torch.manual_seed(0)
     network = shaken(InteractionNetwork(SIZES))
@@ -189,12 +189,7 @@ def test_padding_changes_nothing(width: int) -> None:
 
 @pytest.mark.parametrize(
     ("side", "words"),
-    [
-        (side, words)
-        for words in (9, 30, 50)
-        for side in (1, 4, 5, 8, 9, 12, 17, 30, 50)
-        if side <= words
-    ],
+    [(1, 9), (4, 9), (9, 9), (4, 30), (5, 30), (17, 30), (12, 50), (50, 50)],
 )
 def test_the_corner_is_what_the_full_matrix_gives(side: int, words: int) -> None:
     torch.manual_seed(0)

@@ -1,6 +1,5 @@
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from turnwise.models.errors import ModelError
@@ -35,14 +34,6 @@ def test_frequent_words_come_first_and_rare_ones_not_at_all() -> None:
     assert "zebra" not in vocabulary.words
     assert vectors.shape == (len(vocabulary), 8)
     assert not vectors[:FIRST].any()
-
-
-def test_the_same_seed_gives_the_same_vectors() -> None:
-    one, two, other = (
-        word_vectors(TEXTS, 8, min_count=1, epochs=2, seed=seed)[1] for seed in (3, 3, 4)
-    )
-    assert np.array_equal(one, two)
-    assert not np.allclose(one, other)
 
 
 def test_a_corpus_without_frequent_words_gives_the_unknown_alone() -> None:

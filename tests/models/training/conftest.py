@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.models.conftest import Folder
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training import checkpoint
@@ -16,8 +17,6 @@ from turnwise.models.training.config import Config, EncoderConfig, IoIConfig, Pa
 from turnwise.models.training.run import train
 from turnwise.models.training.trainer import Progress
 from turnwise.models.training.windows import Window
-
-Folder = Callable[[EncoderKind], Path]
 
 
 @dataclass(frozen=True)

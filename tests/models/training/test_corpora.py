@@ -44,24 +44,6 @@ def ids(file: Path, leaks: Path) -> list[str]:
     return [dialogue.id for dialogue in read_source(source, Path)]
 
 
-@pytest.mark.parametrize(
-    "named",
-    [
-        WindowCorpus(path="talk/train.jsonl", leave_out="talk/leaks.json", windows=3),
-        PairCorpus(path="talk/train.jsonl", leave_out="talk/leaks.json", pairs=3),
-    ],
-)
-def test_what_is_left_out_stays_out_of_a_file_that_is_named(
-    talk: Path, named: CorpusSource, caplog: pytest.LogCaptureFixture
-) -> None:
-    file = talk / "train.jsonl"
-    (corpus,) = in_place_of([CorpusSource(path="a"), named], [file])
-    update = {"path": str(file), "leave_out": str(talk / "leaks.json")}
-    assert corpus == named.model_copy(update=update)
-    assert [dialogue.id for dialogue in read_source(corpus, finder([]))] == ["d0", "d2"]
-    assert not caplog.messages
-
-
 def test_a_file_is_the_one_that_is_named_wherever_one_stands(
     talk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,13 +104,12 @@ def test_ids_of_a_list_may_be_numbers_and_the_list_may_begin_with_a_mark(talk: P
     assert ids(file, leaks) == ["2"]
 
 
-@pytest.mark.parametrize("name", ["train.txt", "train.txt.gz"])
 def test_that_lines_are_counted_where_dialogues_have_no_ids_is_told(
-    talk: Path, caplog: pytest.LogCaptureFixture, name: str
+    talk: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file, leaks = talk / name, talk / "leaks.json"
-    lines = "".join(f"hi {n} __eou__ hello __eou__\n" for n in range(3)).encode()
-    file.write_bytes(gzip.compress(lines) if name.endswith("gz") else lines)
+    file, leaks = talk / "train.txt.gz", talk / "leaks.json"
+    lines = "".join(f"hi {n} __eou__ hello __eou__\n" for n in range(3))
+    file.write_bytes(gzip.compress(lines.encode()))
     leaks.write_text(json.dumps({"exact": ["train-1"]}))
     assert ids(file, leaks) == ["train-2", "train-3"]
     (warning,) = caplog.messages
@@ -140,13 +121,13 @@ def test_that_lines_are_counted_where_dialogues_have_no_ids_is_told(
 @pytest.mark.parametrize(
     "text",
     [
-        'kind = "triple"\nbase = "x"\nobjectives = {c3l = 1}',
+        'base = "x"\nobjectives = {c3l = 1}\nstage = [{kind = "curved"}, {kind = "triple"}]',
         'kind = "pairwise"\nbase = "x"',
         'kind = "ioi"',
     ],
 )
-def test_a_run_leaves_out_of_a_file_what_its_recipe_does(
-    talk: Path, monkeypatch: pytest.MonkeyPatch, text: str
+def test_a_run_on_a_file_leaves_out_what_its_recipe_does_in_all_stages(
+    talk: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, text: str
 ) -> None:
     recipe = talk / "recipe.toml"
     data = '[[data]]\npath = "talk/train.jsonl"\nleave_out = "talk/leaks.json"'
@@ -154,8 +135,12 @@ def test_a_run_leaves_out_of_a_file_what_its_recipe_does(
     trained: list[Config] = []
     monkeypatch.setattr(run, "train_stages", lambda stages, *_, **__: trained.extend(stages))
     run.run(recipe, [talk / "train.jsonl"], talk / "out")
-    (config,) = trained
-    assert [corpus.leave_out for corpus in config.data] == [str(talk / "leaks.json")]
+    assert len(trained) == text.count("kind")
+    for config in trained:
+        (corpus,) = config.data
+        assert corpus.path == str(talk / "train.jsonl")
+        assert [dialogue.id for dialogue in read_source(corpus, finder([]))] == ["d0", "d2"]
+    assert not caplog.messages
 
 
 @pytest.mark.parametrize("dialogues", [[["alone"]], [["a", "same"], ["b", "same"]]])

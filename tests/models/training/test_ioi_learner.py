@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.models.training.conftest import Folder, train_once, write_dialogues
+from tests.models.conftest import Folder
+from tests.models.training.conftest import train_once, write_dialogues
 from turnwise.models.data import Utterance
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.ranking_examples import RankingExample

@@ -5,15 +5,14 @@ import numpy as np
 import pytest
 import torch
 
-from tests.models.training.conftest import Folder, Trained
-from turnwise.models.errors import DataError
+from tests.models.conftest import Folder
+from tests.models.training.conftest import Trained
 from turnwise.models.rerankers import reranker_kind
 from turnwise.models.rerankers.pairwise import PairwiseModel
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training.config import Config, PairwiseConfig
 from turnwise.models.training.learners.pairwise import PairwiseLearner
 from turnwise.models.training.losses import contrastive_loss
-from turnwise.models.training.run import train
 
 RNG = np.random.default_rng(0)
 
@@ -76,23 +75,6 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(
     pairwise_config: PairwiseConfig, check_resuming: Callable[[Config], None]
 ) -> None:
     check_resuming(pairwise_config)
-
-
-def test_bad_data_is_named_before_anything_is_written(
-    pairwise_config: PairwiseConfig, tmp_path: Path
-) -> None:
-    bad = tmp_path / "bad.jsonl"
-    bad.write_text(
-        '{"utterances": [{"speaker": "A", "text": "x"}]}\n{"utterances": [{"speaker": "A"}]}'
-    )
-    corpus = pairwise_config.data[0].model_copy(update={"path": str(bad)})
-    validation = pairwise_config.validation.model_copy(update={"paths": (str(bad),)})
-    for change in ({"data": (corpus,)}, {"validation": validation}):
-        with pytest.raises(DataError) as caught:
-            train(pairwise_config.model_copy(update=change), tmp_path / "out", device="cpu")
-        assert (caught.value.line, caught.value.field) == (2, "utterances[0].text")
-        assert caught.value.file == str(bad)
-    assert not (tmp_path / "out").exists()
 
 
 def test_texts_longer_than_the_encoder_reads_are_recognised(

@@ -4,16 +4,19 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
-from tests.models.training.conftest import Folder, write_dialogues
+from tests.models.conftest import Folder
+from tests.models.training.conftest import write_dialogues
 from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.errors import DataError, TrainingError, TurnwiseError
+from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.rerankers import reranker_kind
 from turnwise.models.roles import EncoderKind
+from turnwise.models.training.confidence import calibrate
+from turnwise.models.training.config import read_stages
+from turnwise.models.training.corpora import finder
 from turnwise.models.training.run import run
 from turnwise.models.training.trainer import Progress
 
@@ -66,20 +69,34 @@ def plain(tiny_encoder_folder: Folder) -> Path:
     return tiny_encoder_folder(EncoderKind.SINGLE)
 
 
+class Finished(NamedTuple):
+    folder: Path
+    """It has a configuration of two stages, its corpora, and its run in `out`."""
+    seen: list[Progress]
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "out" / "model"
+
+    @property
+    def base(self) -> Path:
+        return self.folder / "out" / "base" / "model"
+
+
 @pytest.fixture(scope="session")
-def finished(tiny_encoder_folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a configuration of two stages, its corpora, and its finished run in `out`."""
+def finished(tiny_encoder_folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("finished")
+    seen: list[Progress] = []
     write_corpora(folder)
     config = write_config(folder, tiny_encoder_folder(EncoderKind.SINGLE), STAGES)
-    run(config, [folder / "corpora"], folder / "out")
-    return folder
+    run(config, [folder / "corpora"], folder / "out", report=seen.append)
+    return Finished(folder, seen)
 
 
 @pytest.fixture
-def staged(finished: Path, tmp_path: Path) -> Path:
-    """A copy of it, to change."""
-    return Path(shutil.copytree(finished, tmp_path / "staged"))
+def staged(finished: Finished, tmp_path: Path) -> Path:
+    """A copy of its folder, to change."""
+    return Path(shutil.copytree(finished.folder, tmp_path / "staged"))
 
 
 def steps_of(train: Callable[..., Path], **options: object) -> list[int]:
@@ -89,13 +106,8 @@ def steps_of(train: Callable[..., Path], **options: object) -> list[int]:
 
 
 @pytest.mark.train
-def test_corpora_are_found_in_the_folders_and_ranks_are_validated(
-    corpora: Path, tmp_path: Path, plain: Path
-) -> None:
-    seen: list[Progress] = []
-    model = run(write_config(tmp_path, plain), [corpora], tmp_path / "out", report=seen.append)
-    assert UtteranceEncoder(model).kind is EncoderKind.TRIPLE
-    (validated,) = [progress.validation for progress in seen if progress.validation]
+def test_each_stage_is_validated_on_every_file(finished: Finished) -> None:
+    _, validated = [progress.validation for progress in finished.seen if progress.validation]
     assert list(validated)[:3] == ["relative_rank", "average_rank", "short_term_rank"]
     assert "desk/validation.jsonl/average_rank" in validated
     assert 1 <= validated["average_rank"] <= 8
@@ -105,69 +117,11 @@ def test_corpora_are_found_in_the_folders_and_ranks_are_validated(
 
 
 @pytest.mark.train
-def test_a_task_that_short_dialogues_cannot_measure_is_left_out(
-    corpora: Path, tmp_path: Path, plain: Path
-) -> None:
-    file = write_dialogues(corpora / "desk" / "validation.jsonl", [["step 0", "step 1", "step 2"]])
-    seen: list[Progress] = []
-    config = write_config(tmp_path, plain)
-    run(config, [corpora], tmp_path / "out", report=seen.append)
-    (validated,) = [progress.validation for progress in seen if progress.validation]
-    names = ["relative_rank", "average_rank"]
-    assert list(validated) == [*names, *(f"desk/validation.jsonl/{name}" for name in names)]
-    write_dialogues(file, [["step 0", "step 1"]])
-    with pytest.raises(DataError, match=f"{file}: has no dialogue of more than 2 utterances"):
-        run(config, [corpora], tmp_path / "out")
-
-
-@pytest.mark.parametrize("stages", ['kind = "triple"', STAGES])
-def test_a_corpus_that_is_nowhere_is_named(
-    corpora: Path, tmp_path: Path, plain: Path, stages: str
-) -> None:
-    config = write_config(tmp_path, plain, stages, data="nowhere.jsonl")
-    with pytest.raises(DataError, match=r"nowhere\.jsonl"):
-        run(config, [corpora], tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.train
-def test_files_take_the_place_of_the_corpora_in_all_stages(
-    corpora: Path, tmp_path: Path, plain: Path
-) -> None:
-    config = write_config(tmp_path, plain, STAGES, data="nowhere.jsonl")
-    own = corpora / "desk" / "train.jsonl"
-    assert steps_of(partial(run, config, [own, corpora], tmp_path / "out")) == [1, 2, 1, 2]
-
-
-@pytest.mark.train
-def test_each_stage_starts_from_the_model_of_the_one_before(
-    finished: Path, tmp_path: Path, plain: Path
-) -> None:
-    assert UtteranceEncoder(finished / "out" / "model").kind is EncoderKind.TRIPLE
-    assert UtteranceEncoder(finished / "out" / "base" / "model").kind is EncoderKind.CURVED
-    card = json.loads((finished / "out" / "model" / "turnwise.json").read_text())
-    assert card["trained"]["base"] == str(finished / "out" / "base" / "model")
-    alone = write_config(tmp_path, plain, 'kind = "curved"')
-    first = run(alone, [finished / "corpora"], tmp_path / "alone")
-    stage, only = (
-        load_file(folder / "model.safetensors") for folder in (finished / "out/base/model", first)
-    )
-    assert all(torch.equal(weights, only[name]) for name, weights in stage.items())
-
-
-@pytest.mark.train
-def test_a_finished_run_has_nothing_to_resume_wherever_it_and_its_files_lie(
-    staged: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(staged)
-    again = partial(run, staged / "desk.toml", resume=True)
-    own = Path("corpora/desk/train.jsonl")
-    assert steps_of(partial(again, [Path("corpora")], Path("out"))) == []
-    moved = Path("out").rename(staged / "moved")
-    assert steps_of(partial(again, [own.absolute(), Path("corpora")], moved)) == []
-    other = own.rename(own.with_name("other.jsonl"))
-    with pytest.raises(TrainingError, match="another run, which differs in data;"):
-        again([other, Path("corpora")], moved)
+def test_each_stage_starts_from_the_model_of_the_one_before(finished: Finished) -> None:
+    assert UtteranceEncoder(finished.model).kind is EncoderKind.TRIPLE
+    assert UtteranceEncoder(finished.base).kind is EncoderKind.CURVED
+    card = json.loads((finished.model / "turnwise.json").read_text())
+    assert card["trained"]["base"] == str(finished.base)
 
 
 @pytest.mark.train
@@ -259,13 +213,12 @@ def test_the_kind_of_a_configuration_decides_what_is_trained(
 
 
 @pytest.mark.train
-def test_the_last_stage_alone_is_calibrated(finished: Path) -> None:
-    encoder = UtteranceEncoder(finished / "out" / "model")
-    before = UtteranceEncoder(finished / "out" / "base" / "model")
-    assert before.calibration is None
+def test_the_last_stage_alone_is_calibrated(finished: Finished) -> None:
+    encoder = UtteranceEncoder(finished.model)
+    assert UtteranceEncoder(finished.base).calibration is None
     assert encoder.calibration is not None
     assert encoder.calibration.fitted["answers"] > 0
-    card = json.loads((finished / "out" / "model" / "turnwise.json").read_text())
+    card = json.loads((finished.model / "turnwise.json").read_text())
     assert card["aggregation"]["name"] == encoder.aggregation.name
     assert card["encoder"]["fingerprint"] == encoder.fingerprint
 
@@ -273,8 +226,10 @@ def test_the_last_stage_alone_is_calibrated(finished: Path) -> None:
 @pytest.mark.train
 @pytest.mark.parametrize("values", ["calibration_pool = 0", 'aggregation = {name = "max_sim"}'])
 def test_a_recipe_can_do_without_a_calibration(
-    corpora: Path, tmp_path: Path, plain: Path, values: str
+    finished: Finished, tmp_path: Path, values: str
 ) -> None:
-    config = write_config(tmp_path, plain, f'kind = "triple"\n{values}')
-    model = run(config, [corpora], tmp_path / "out")
-    assert UtteranceEncoder(model).calibration is None
+    recipe = tmp_path / "desk.toml"
+    recipe.write_text(values + (finished.folder / "desk.toml").read_text())
+    _, last = read_stages(recipe)
+    calibrate(finished.base, last, finder([finished.folder / "corpora"]))
+    assert UtteranceEncoder(finished.base).calibration is None

@@ -1,15 +1,11 @@
-from collections.abc import Callable
-
 import pytest
 
+from tests.models.conftest import Encoders
 from turnwise.models.data import Dialogue, Utterance
-from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation import evaluate_next_utterance
 from turnwise.models.roles import EncoderKind
 from turnwise.models.scores import Aggregation
 from turnwise.models.training.validation import make_validation_split
-
-Encoder = Callable[[EncoderKind], UtteranceEncoder]
 
 DIALOGUES = [
     Dialogue(f"d{n}", tuple(Utterance("AB"[t % 2], f"{n} says {t} {t * n}") for t in range(12)))
@@ -19,7 +15,7 @@ DIALOGUES = [
 
 @pytest.mark.parametrize("last_rows", [1, 3])
 def test_the_rank_is_that_of_the_aggregation_of_the_card(
-    tiny_encoder: Encoder, last_rows: int
+    tiny_encoder: Encoders, last_rows: int
 ) -> None:
     encoder = tiny_encoder(EncoderKind.TRIPLE)
     split = make_validation_split(DIALOGUES, encoder)
@@ -30,7 +26,7 @@ def test_the_rank_is_that_of_the_aggregation_of_the_card(
     assert measured["average_rank"] == pytest.approx(wanted)
 
 
-def test_chance_is_the_middle_of_the_candidates(tiny_encoder: Encoder) -> None:
+def test_chance_is_the_middle_of_the_candidates(tiny_encoder: Encoders) -> None:
     split = make_validation_split(DIALOGUES, tiny_encoder(EncoderKind.SINGLE))
     assert split.of_chance["average_rank"] == 3.0  # of five contexts of each length
     assert split.of_chance["long_term_rank"] == 3.5
@@ -38,7 +34,14 @@ def test_chance_is_the_middle_of_the_candidates(tiny_encoder: Encoder) -> None:
     assert split.of_chance["short_term_rank"] == pytest.approx(1 + candidates.pop() / 2)
 
 
-def test_each_task_counts_by_its_share_of_chance(tiny_encoder: Encoder) -> None:
+def test_a_task_that_short_dialogues_cannot_measure_is_left_out(tiny_encoder: Encoders) -> None:
+    encoder = tiny_encoder(EncoderKind.SINGLE)
+    short = [Dialogue(each.id, each.utterances[:3]) for each in DIALOGUES]
+    measured = make_validation_split(short, encoder).measure(encoder, Aggregation())
+    assert measured.keys() == {"relative_rank", "average_rank"}
+
+
+def test_each_task_counts_by_its_share_of_chance(tiny_encoder: Encoders) -> None:
     encoder = tiny_encoder(EncoderKind.HEADS)
     split = make_validation_split(DIALOGUES, encoder)
     measured = split.measure(encoder, Aggregation())

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.models.conftest import Encoders
 from tests.models.training.conftest import both_sides, dialogue
 from turnwise.models.data import Dialogue, Utterance
-from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training.config import WindowCorpus
 from turnwise.models.training.corpora import draw_batches, read_windows
@@ -69,7 +69,7 @@ def test_pair_scores_are_those_of_ccl() -> None:
     assert [pair_score(i, 5) for i in (1, 2, 3, 4)] == pytest.approx([0.8, 0.6, 0.4, 0.2])
 
 
-@pytest.mark.parametrize("window", [3, 4, 5, 8])
+@pytest.mark.parametrize("window", [3, 5])
 def test_triple_scores_fall_from_one_to_one_over_the_window(window: int) -> None:
     pairs = [(i, j) for j, i in combinations(range(1, window), 2)]
     scores = {(i, j): triple_score(i, j, window) for i, j in pairs}
@@ -152,9 +152,7 @@ def test_each_utterance_answers_the_ones_before_it() -> None:
 
 
 @pytest.mark.parametrize("kind", [EncoderKind.TRIPLE, EncoderKind.SINGLE])
-def test_hard_negatives_are_the_best_wrong_ones(
-    tiny_encoder: Callable[[EncoderKind], UtteranceEncoder], kind: EncoderKind
-) -> None:
+def test_hard_negatives_are_the_best_wrong_ones(tiny_encoder: Encoders, kind: EncoderKind) -> None:
     said = [Utterance("AB"[n % 2], text) for n, text in enumerate("abcdefgh")]
     pairs = pairs_of(Dialogue("d", tuple(said)), turns=3)
     all_of_them = hard_negatives(tiny_encoder(kind), pairs, among=100)

@@ -40,9 +40,9 @@ class Spread(NamedTuple):
         candidates: Their number, at least 2.
     """
 
-    mean: Values
-    deviation: Values
-    candidates: Values
+    mean: float
+    deviation: float
+    candidates: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,7 @@ class Moments:
         return Spread(float(query @ self.mean), max(variance, 0.0) ** 0.5, candidates)
 
 
-def features(
-    first: Values, second: Values, spread: Spread, norm: Values, utterances: Values
-) -> Float64:
+def features(first: float, second: float, spread: Spread, norm: float, utterances: int) -> Float64:
     """Return what tells right first candidates from wrong ones, in the order of `Calibration`.
 
     Args:
@@ -95,17 +93,13 @@ def features(
         utterances: Number of utterances of the context, at least 1.
 
     Returns:
-        (k,) of one answer, or (n, k) of n.
+        (k,).
     """
-    deviation = np.maximum(spread.deviation, _NARROWEST)
+    deviation = max(spread.deviation, _NARROWEST)
     height = (first - spread.mean) / deviation
     margin = (first - second) / deviation
-    cosine = first / np.maximum(norm, _NARROWEST)
-    columns = (height, margin, cosine, np.log(spread.candidates), np.log(utterances))
-    found = np.empty((*np.broadcast(*columns).shape, len(columns)))
-    for place, column in enumerate(columns):
-        found[..., place] = column
-    return found
+    cosine = first / max(norm, _NARROWEST)
+    return np.array([height, margin, cosine, np.log(spread.candidates), np.log(utterances)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from turnwise.models.evaluation.long_term import (
     long_term_average_rank,
     make_goal_sets,
 )
-from turnwise.models.evaluation.next_utterance import average_ranks, evaluate_next_utterance
+from turnwise.models.evaluation.next_utterance import evaluate_next_utterance
 from turnwise.models.evaluation.report import Report, Row
 from turnwise.models.evaluation.short_term import evaluate_short_term, short_term_average_rank
 from turnwise.models.evaluation.short_term_examples import (
@@ -29,7 +29,6 @@ __all__ = [
     "Row",
     "Setting",
     "ShortTermExample",
-    "average_ranks",
     "evaluate_long_term",
     "evaluate_next_utterance",
     "evaluate_short_term",

@@ -24,11 +24,10 @@ from turnwise.models.evaluation.metrics import (
 )
 from turnwise.models.evaluation.report import FULL_POOL, Row
 from turnwise.models.evaluation.significance import Outcomes
-from turnwise.models.evaluation.split import LENGTHS, Split, encode_split, make_split
+from turnwise.models.evaluation.split import LENGTHS, Split, make_split
 from turnwise.models.evaluation.systems import (
     System,
     lexical_systems,
-    linear_systems,
     retrieval_systems,
     turn_ms,
 )
@@ -64,28 +63,6 @@ def evaluate_next_utterance(
         systems = retrieval_systems(model, split)
         result += [_row(f"{label} · {system.name}", system, split) for system in systems]
     return result
-
-
-def average_ranks(
-    encoder: UtteranceEncoder,
-    dialogues: Iterable[Dialogue],
-    lengths: Sequence[int] = LENGTHS,
-) -> dict[str, float]:
-    """Return the average rank of each linear system of an encoder: fast enough for training.
-
-    Args:
-        encoder: The encoder.
-        dialogues: The dialogues of a split.
-        lengths: Lengths of contexts.
-
-    Returns:
-        From `mean`, `last 2 rows`, `CCL`, ... to the mean over lengths of the mean rank.
-    """
-    split = make_split(dialogues, lengths, full_pool=False)
-    return {
-        system.name: ranks_by_length(system, split)["average_rank"]
-        for system in linear_systems(encode_split(encoder, split))
-    }
 
 
 def ranks_by_length(system: System, split: Split) -> Metrics:

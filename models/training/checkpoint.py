@@ -105,6 +105,8 @@ def replacing(folder: Path) -> Iterator[Path]:
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
     yield fresh
+    for weights in fresh.rglob("*.safetensors"):  # safetensors lets nobody else read them
+        weights.chmod(fresh.stat().st_mode & 0o666)
     if folder.exists():
         folder.rename(old)
     fresh.rename(folder)

@@ -83,20 +83,6 @@ def test_features_are_those_of_a_naive_computation(
     assert CALIBRATION.confidence(got) == pytest.approx(1 / (1 + np.exp(-logit)))
 
 
-def test_many_answers_at_once_are_what_each_is_alone() -> None:
-    rng = np.random.default_rng(0)
-    first, second, mean = rng.random((3, 5))
-    spread = Spread(mean, np.full(5, 0.2), np.full(5, 50))
-    together = features(first, second, spread, first + 1, np.arange(1, 6))
-    for place in range(5):
-        spread = Spread(mean[place], 0.2, 50)
-        alone = features(first[place], second[place], spread, first[place] + 1, place + 1)
-        assert together[place] == pytest.approx(alone)
-        assert CALIBRATION.confidence(together)[place] == pytest.approx(
-            CALIBRATION.confidence(alone)
-        )
-
-
 def answers(n: int, w: list[float]) -> tuple[Float64, Float64]:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((n, len(w) - 1)) * np.arange(1, len(w))

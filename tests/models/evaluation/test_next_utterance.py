@@ -4,7 +4,6 @@ import pytest
 from tests.models.conftest import Encoders
 from turnwise.models.data import Dialogue
 from turnwise.models.evaluation.next_utterance import (
-    average_ranks,
     evaluate_next_utterance,
     ranks_by_length,
     ranks_in_full_pool,
@@ -60,14 +59,3 @@ def test_rows_of_all_systems(tiny_encoder: Encoders, dialogues: list[Dialogue]) 
         assert row.ms_per_context > 0
         assert row.outcomes
         assert row.outcomes.mean == pytest.approx(row.metrics["average_rank"])
-
-
-def test_the_quick_average_ranks_are_those_of_the_whole_evaluation(
-    tiny_encoder: Encoders, dialogues: list[Dialogue]
-) -> None:
-    encoder = tiny_encoder(EncoderKind.TRIPLE)
-    quick = average_ranks(encoder, dialogues, [2, 5])
-    whole = evaluate_next_utterance({"x": encoder}, dialogues, [2, 5])
-    found = {row.system.removeprefix("x · "): row.metrics["average_rank"] for row in whole}
-    assert quick == {name: pytest.approx(found[name]) for name in quick}
-    assert list(quick)[:2] == ["bi-encoder", "mean"]

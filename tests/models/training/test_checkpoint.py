@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize
 from torch import nn
@@ -46,6 +47,14 @@ def test_an_older_sentence_transformers_can_read_what_is_saved(
     saved = UtteranceEncoder(tmp_path, device="cpu")
     model.half().float()  # the weights are saved in float16
     assert saved.fingerprint == UtteranceEncoder(model, device="cpu").fingerprint
+
+
+def test_who_may_read_the_folder_of_a_model_may_read_its_weights(tmp_path: Path) -> None:
+    with replacing(tmp_path / "model") as fresh:
+        save_file({"weights": torch.zeros(1)}, fresh / "model.safetensors")
+        (fresh / "card").touch()
+    card, weights = ((tmp_path / "model" / name).stat() for name in ("card", "model.safetensors"))
+    assert weights.st_mode == card.st_mode
 
 
 def write(folder: Path, text: str) -> None:

@@ -17,7 +17,7 @@ def chat(live: Live, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     """Run `turnwise chat` with some lines; return what it shows."""
 
     def run(*lines: str, options: tuple[str, ...] = ()) -> str:
-        argv = ["turnwise", "chat", "--url", str(live.http.base_url), "--session", "s", *options]
+        argv = ["turnwise", "chat", "--url", live.url, "--session", "s", *options]
         monkeypatch.setattr("sys.argv", argv)
         monkeypatch.setattr("sys.stdin", io.StringIO("".join(line + "\n" for line in lines)))
         monkeypatch.setenv("COLUMNS", "120")
@@ -70,13 +70,10 @@ def test_a_goal_ranks_and_can_be_ended(chat: Chat, live: Live) -> None:
     assert shown[:n] == shown[2 * n :]
     assert sorted(shown[n : 2 * n]) == sorted(REPLIES)
     assert "toward: Thank you!" in out
+    assert "toward: Bye [now]" in chat("Hello", options=("--goal", "Bye [now]"))
     goals = [{"text": "Thank you!", "speaker": "user"}]
     ranking = live.post("/rank", session_id="s", pool="default", goals=goals)["ranking"]
     assert shown[n : 2 * n] == [ranked["text"] for ranked in ranking]
-
-
-def test_a_goal_may_be_given_from_the_start(chat: Chat) -> None:
-    assert "toward: Bye [now]" in chat("Hello", options=("--goal", "Bye [now]"))
 
 
 def test_explain_shows_what_each_utterance_contributes(chat: Chat, live: Live) -> None:
@@ -90,7 +87,7 @@ def test_explain_shows_what_each_utterance_contributes(chat: Chat, live: Live) -
 def test_a_pool_of_the_pairwise_model_is_talked_with_and_not_explained(
     chat: Chat, by_pairs: Live
 ) -> None:
-    url = str(by_pairs.http.base_url)
+    url = by_pairs.url
     out = chat("Hello", "/explain 1", "1", options=("--url", url, "--pool", "pairs"))
     assert "the scores of pool 'pairs' cannot be explained" in out
     assert said(by_pairs) == [("user", "Hello"), ("bot", offered(out)[0])]
@@ -112,7 +109,7 @@ def test_quit_ends_it_and_without_a_name_the_session_is_forgotten(
     assert said(live) == [("user", "Hello")]
     deleted = live.increase("turnwise_requests_total", method="DELETE", status="204")
     monkeypatch.setattr("sys.stdin", io.StringIO("Hello\n"))
-    monkeypatch.setattr("sys.argv", ["turnwise", "chat", "--url", str(live.http.base_url)])
+    monkeypatch.setattr("sys.argv", ["turnwise", "chat", "--url", live.url])
     with pytest.raises(SystemExit):
         main()
     assert deleted() == 1

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.service.conftest import RedisServer
-from tests.service.live.conftest import Launch, Live
+from tests.service.live.conftest import Launch, Live, problem
 from turnwise.service.sessions.store import SessionStore
 
 HELLO = {"speaker": "user", "text": "Hello"}
@@ -33,8 +33,7 @@ def test_a_retry_gets_the_first_answer_and_changes_nothing(live: Live) -> None:
 def test_the_same_key_with_another_body_is_refused(live: Live) -> None:
     live.ok(post(live, HELLO, "k1"))
     other = post(live, HELLO | {"text": "Good morning"}, "k1")
-    kind = "urn:turnwise:problem:idempotency-mismatch"
-    assert (other.status_code, other.json()["type"]) == (422, kind)
+    assert problem(other) == (422, "idempotency-mismatch")
     assert live.get("/sessions/s")["turns"] == 1
 
 

@@ -1,13 +1,11 @@
 """Replicas with different models share sessions, as while the model of a service changes."""
 
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.service.live.conftest import REPLIES, Launch, Live, Oracle
+from tests.service.live.conftest import REPLIES, Launch, Live, Oracle, scores
 from tests.waiting import eventually
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import EncoderKind, Role
@@ -23,9 +21,8 @@ class Replica(NamedTuple):
         every = {"aggregation": "mean", "top_k": len(REPLIES), "respond": True}
         answer = self.live.turn(session, *said[-1], **every)
         assert answer["turn"] == len(said)
-        found = {candidate["text"]: candidate["score"] for candidate in answer["candidates"]}
         naive = {text: self.oracle.score(said, text) for text in REPLIES}
-        assert found == pytest.approx(naive, rel=2e-3, abs=2e-3)
+        assert scores(answer) == pytest.approx(naive, rel=2e-3, abs=2e-3)
         return self._texts() - before
 
     def _texts(self) -> float:
@@ -38,12 +35,10 @@ class Replica(NamedTuple):
 def test_replicas_with_two_models_encode_only_the_newest_utterances(
     launch: Launch,
     tiny_encoder: Callable[[EncoderKind], UtteranceEncoder],
-    tiny_encoder_folder: Callable[[EncoderKind], Path],
-    in_torch: Path,
+    model_of: Callable[[EncoderKind], dict[str, object]],
 ) -> None:
-    launch = partial(launch, data_dir=in_torch)
     old, new = (
-        Replica(launch(model=str(tiny_encoder_folder(kind))), Oracle(tiny_encoder(kind)))
+        Replica(launch(**model_of(kind)), Oracle(tiny_encoder(kind)))
         for kind in (EncoderKind.TRIPLE, EncoderKind.HEADS)
     )
     old.live.fill()

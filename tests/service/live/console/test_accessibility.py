@@ -30,7 +30,10 @@ def accessible(console: Console) -> None:
 
 
 @pytest.fixture(
-    params=[{"color_scheme": "light"}, {"color_scheme": "dark", **PHONE}], ids=["desk", "phone"]
+    params=[
+        pytest.param({"color_scheme": "light"}, id="desk"),
+        pytest.param({"color_scheme": "dark", **PHONE}, id="phone", marks=pytest.mark.nightly),
+    ]
 )
 def still(live: Live, console_of: OpenConsole, request: pytest.FixtureRequest) -> Console:
     """A console without motion; axe is a script of the test, which the page's policy forbids."""

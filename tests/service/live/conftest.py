@@ -120,6 +120,12 @@ class Live:
         body = {"speaker": speaker, "text": text, **fields}
         return self.ok(self.http.post(f"/sessions/{session}/turn", json=body))
 
+    def try_turn(self, text: str = "Hello", key: str = "", **fields: object) -> httpx.Response:
+        """Let the user of session `s` say something, which may be refused."""
+        headers = {"Idempotency-Key": key} if key else {}
+        body = {"speaker": "user", "text": text, **fields}
+        return self.http.post("/sessions/s/turn", json=body, headers=headers)
+
     def say(self, session: str, said: Said, **fields: object) -> dict[str, Any]:
         return [self.turn(session, speaker, text, **fields) for speaker, text in said][-1]
 

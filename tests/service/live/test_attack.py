@@ -18,11 +18,7 @@ from tests.waiting import eventually
 from turnwise.service.observe.logs import JsonFormatter
 
 TURN = {"speaker": "user", "text": "Hello"}
-RANK: dict[str, Any] = {
-    "context": [TURN], "candidates": [{"id": "a", "text": "x", "speaker": "bot"}, "y"],
-    "goals": [{"text": "z", "speaker": "user", "weight": 0.5}],
-    "avoid": [{"text": "w", "threshold": 0.9}], "fit_weight": 0.2, "top_k": 2, "explain": True,
-}  # fmt: skip
+RANK: dict[str, Any] = {"context": [TURN], "candidates": ["x"]}
 PLAN: dict[str, Any] = {"goals": [{"id": "a", "text": "x"}, {"text": "y"}], "top": 2}
 UPLOAD = [{"id": "a", "text": "x", "metadata": {"k": [1, None, "ü"]}}, {"text": "y"}]
 JSON = {"content-type": "application/json"}

@@ -70,10 +70,10 @@ def test_a_goal_ranks_and_can_be_ended(chat: Chat, live: Live) -> None:
     assert shown[:n] == shown[2 * n :]
     assert sorted(shown[n : 2 * n]) == sorted(REPLIES)
     assert "toward: Thank you!" in out
-    assert "toward: Bye [now]" in chat("Hello", options=("--goal", "Bye [now]"))
     goals = [{"text": "Thank you!", "speaker": "user"}]
     ranking = live.post("/rank", session_id="s", pool="default", goals=goals)["ranking"]
     assert shown[n : 2 * n] == [ranked["text"] for ranked in ranking]
+    assert "toward: Bye [now]" in chat("Hello", options=("--goal", "Bye [now]"))
 
 
 def test_explain_shows_what_each_utterance_contributes(chat: Chat, live: Live) -> None:

@@ -126,11 +126,12 @@ def test_with_a_filter_it_counts_the_candidates_that_match(live: Live, oracle: O
     assert ranked["confidence"] == wanted
 
 
-def test_copies_of_the_first_candidate_do_not_lower_it(live: Live) -> None:
-    alone = last_turn(live, "s", top_k=1)
-    copy = {"id": "copy", "text": alone["candidates"][0]["text"]}
-    live.ok(live.http.put("/pools/default/candidates", json=[copy]))
-    assert last_turn(live, "t")["confidence"] == pytest.approx(alone["confidence"], abs=0.1)
+def test_copies_of_the_first_candidate_do_not_lower_it(live: Live, oracle: Oracle) -> None:
+    found = all_scores(live)
+    best = next(iter(found))
+    live.ok(live.http.put("/pools/default/candidates", json=[{"id": "copy", "text": best}]))
+    with_copy = found | {"the copy": found[best]}
+    assert last_turn(live)["confidence"] == expected(oracle, with_copy, REPLIES, ALL + 1)
 
 
 @pytest.mark.parametrize(
@@ -218,11 +219,7 @@ def test_other_replicas_and_restarted_ones_learn_the_settings(
 
 
 def test_a_replayed_answer_is_as_the_first_one(live: Live) -> None:
-    body = {"speaker": "user", "text": "Hello", "min_confidence": 1.0}
-    first, again = (
-        live.ok(live.http.post("/sessions/k/turn", json=body, headers={"Idempotency-Key": "a"}))
-        for _ in range(2)
-    )
+    first, again = (live.ok(live.try_turn(key="a", min_confidence=1.0)) for _ in range(2))
     assert again["replayed"]
     assert first["abstained"]
     for name in ("confidence", "abstained", "candidates", "turn"):
@@ -231,9 +228,8 @@ def test_a_replayed_answer_is_as_the_first_one(live: Live) -> None:
 
 def test_a_threshold_that_could_never_apply_is_rejected(live: Live) -> None:
     live.ok(live.http.put("/pools/pairs", json={"encoder": "pairwise"}))
-    body = {"speaker": "user", "text": "Hello", "min_confidence": 0.5}
     for options in ({"aggregation": "max_sim"}, {"pool": "pairs"}):
-        refused = live.http.post("/sessions/s/turn", json=body | options)
+        refused = live.try_turn(min_confidence=0.5, **options)
         assert wrong(refused) == [["body", "min_confidence"]]
     assert live.http.get("/sessions/s").status_code == 404
 
@@ -241,9 +237,7 @@ def test_a_threshold_that_could_never_apply_is_rejected(live: Live) -> None:
 def test_a_model_without_a_calibration_has_no_confidence(by_pairs: Live) -> None:
     answer = by_pairs.turn("s", "user", "Hello")
     assert (answer["confidence"], answer["abstained"]) == (None, False)
-    body = {"speaker": "user", "text": "Hello", "min_confidence": 0.5}
-    refused = by_pairs.http.post("/sessions/t/turn", json=body)
-    assert wrong(refused) == [["body", "min_confidence"]]
+    assert wrong(by_pairs.try_turn(min_confidence=0.5)) == [["body", "min_confidence"]]
 
 
 QUESTIONS = [f"question number {number}" for number in range(20)]

@@ -44,6 +44,7 @@ from turnwise.service.server import run
 from turnwise.service.settings import Settings
 
 Folder = Callable[[EncoderKind], Path]
+Replica = Callable[..., Live]
 
 
 class Tier(Protocol):
@@ -84,17 +85,22 @@ def small(tmp_path: Path, tiny_encoder_folder: Folder, kind: EncoderKind) -> Pat
 
 
 def say(live: Live, text: str) -> httpx.Response:
-    body = {"speaker": "user", "text": text, "respond": False}
-    return live.http.post("/sessions/s/turn", json=body)
+    return live.try_turn(text, respond=False)
+
+
+@pytest.fixture
+def replica(launch: Launch, small: Path) -> Replica:
+    """Services without the model's weights, from the URLs of their encoders."""
+    return lambda url, **settings: launch(model=str(small), encoder_url=url, **settings)
 
 
 @with_and_without_heads
 def test_a_replica_answers_as_if_it_ran_the_model_itself(
-    launch: Launch, tier: Tier, small: Path, live: Live
+    replica: Replica, tier: Tier, live: Live
 ) -> None:
     settings = live.services.settings
     encoder = tier(model=settings.model, data_dir=settings.data_dir)
-    remote = launch(model=str(small), encoder_url=encoder.url)
+    remote = replica(encoder.url)
     assert remote.get("/version")["model"]["fingerprint"] == live.encoder.fingerprint
     remote.fill()
     asked = {"respond": True, "top_k": len(REPLIES), "aggregation": "mean"}
@@ -133,9 +139,9 @@ def traced(
 
 
 def test_a_trace_leads_through_the_queue_redis_and_the_tier(
-    traced: InMemorySpanExporter, launch: Launch, tier: Tier, small: Path
+    traced: InMemorySpanExporter, replica: Replica, tier: Tier
 ) -> None:
-    live = launch(model=str(small), encoder_url=tier().url)
+    live = replica(tier().url)
     assert say(live, "Hello").is_success
     turn, call = "POST /sessions/{session_id}/turn", "POST /v1/embeddings"
     at_the_tier = f"{turn} > encode > batch > encoder {call} > {call}"
@@ -171,10 +177,10 @@ def ways(spans: InMemorySpanExporter) -> list[str]:
 
 
 def test_while_the_tier_is_away_nothing_is_lost_and_it_comes_back(
-    launch: Launch, tier: Tier, small: Path
+    replica: Replica, tier: Tier
 ) -> None:
     encoder = tier()
-    live = launch(model=str(small), encoder_url=encoder.url)
+    live = replica(encoder.url)
     live.fill()
     live.turn("s", "user", "Hello")
     encoder.stop()
@@ -197,20 +203,20 @@ def test_while_the_tier_is_away_nothing_is_lost_and_it_comes_back(
 
 
 def test_readiness_notices_a_tier_that_goes_away_while_nobody_asks(
-    launch: Launch, tier: Tier, small: Path, monkeypatch: pytest.MonkeyPatch
+    replica: Replica, tier: Tier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("turnwise.service.encoder.queue._IDLE_SECONDS", 0.05)
     encoder = tier()
-    live = launch(model=str(small), encoder_url=encoder.url)
+    live = replica(encoder.url)
     encoder.stop()
     eventually(lambda: not live.ready)
 
 
 def test_a_tier_that_hangs_does_not_delay_an_answer_beyond_the_deadline(
-    launch: Launch, tier: Tier, small: Path, monkeypatch: pytest.MonkeyPatch
+    replica: Replica, tier: Tier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = tier()
-    live = launch(model=str(small), encoder_url=encoder.url, request_timeout=0.5)
+    live = replica(encoder.url, request_timeout=0.5)
     held = Held(encoder, monkeypatch)
     try:
         status, slug = problem(say(live, "Hello"))
@@ -228,9 +234,9 @@ def relay(shared: Live) -> Iterator[Relay]:
 
 
 def test_a_call_is_tried_again_after_a_lost_connection_and_a_busy_tier(
-    launch: Launch, relay: Relay, small: Path
+    replica: Replica, relay: Relay
 ) -> None:
-    live = launch(model=str(small), encoder_url=relay.url)
+    live = replica(relay.url)
     retried = live.increase("turnwise_encoder_calls_total", result="retried")
     relay.faults.extend([httpx.Response(429), LOST])
     assert say(live, "Hello").is_success
@@ -255,10 +261,8 @@ UNUSABLE = {
 }
 
 
-def test_an_answer_without_the_vector_fails_its_text_alone(
-    launch: Launch, relay: Relay, small: Path
-) -> None:
-    live = launch(model=str(small), encoder_url=relay.url)
+def test_an_answer_without_the_vector_fails_its_text_alone(replica: Replica, relay: Relay) -> None:
+    live = replica(relay.url)
     for turn, (name, (answer, failure)) in enumerate(UNUSABLE.items(), 1):
         relay.faults.append(answer)
         assert problem(say(live, f"Hello {turn}")) == failure, name
@@ -335,11 +339,11 @@ def test_the_endpoint_is_bounded_and_answers_with_problems(shared: Live) -> None
         assert wrong(refused)[0] == ["body", field, *place]
 
 
-def test_a_tier_with_keys_takes_only_those(launch: Launch, tier: Tier, small: Path) -> None:
+def test_a_tier_with_keys_takes_only_those(replica: Replica, tier: Tier) -> None:
     encoder = tier(api_keys=[InNamespace.KEY])
     asked = {"model": encoder.encoder.name, "input": "a"}
     assert problem(encoder.http.post("/v1/embeddings", json=asked)) == (401, "unauthenticated")
-    live = launch(model=str(small), encoder_url=encoder.url, encoder_key="tests")
+    live = replica(encoder.url, encoder_key="tests")
     assert say(live, "Hello").is_success
 
 

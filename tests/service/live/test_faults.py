@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-import httpx
 import onnxruntime
 import pytest
 import redis as blocking
@@ -44,10 +43,6 @@ def live(own: Live) -> Live:
     return own
 
 
-def turn(live: Live, text: str = "Hello") -> httpx.Response:
-    return live.http.post("/sessions/s/turn", json={"speaker": "user", "text": text})
-
-
 def test_an_encoder_that_fails_writes_nothing_and_comes_back(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,11 +54,11 @@ def test_an_encoder_that_fails_writes_nothing_and_comes_back(
     with monkeypatch.context() as patched:
         patched.setattr(live.encoder, "forward", broken)
         for number in range(5):
-            assert problem(turn(live, f"Anyone {number}?")) == (500, "encoder-failed")
+            assert problem(live.try_turn(f"Anyone {number}?")) == (500, "encoder-failed")
         eventually(lambda: not live.ready)
         assert live.http.get("/livez").is_success
     assert live.get("/sessions/s")["turns"] == 1
-    assert turn(live, "Is it working?").json()["turn"] == 2
+    assert live.try_turn("Is it working?").json()["turn"] == 2
     eventually(lambda: live.ready)
 
 
@@ -109,7 +104,7 @@ def test_a_batch_for_which_memory_does_not_suffice_is_encoded_one_by_one(
         ranked = live.post("/rank", context=CONTEXT, candidates=candidates)
         assert len(ranked["ranking"]) == len(REPLIES)
         assert failures() >= 1
-        assert problem(turn(live, "long " * 60)) == (500, "encoder-failed")
+        assert problem(live.try_turn("long " * 60)) == (500, "encoder-failed")
         talk.turn(live)
         assert live.ready
     talk.check(live)
@@ -166,28 +161,19 @@ def leaving(live: Live, text: str, *, whole: bool = True) -> Iterator[None]:
         "POST /sessions/s/turn HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Idempotency-Key: {text.replace(' ', '-')}\r\nContent-Length: {len(body)}\r\n\r\n"
     )
-    url = live.http.base_url
-    with socket.create_connection((url.host, url.port or 0)) as client:
+    with socket.create_connection(("127.0.0.1", live.http.base_url.port or 0)) as client:
         client.sendall(head.encode() + (body if whole else body[:9]))
         yield
 
 
-def left(live: Live, times: int) -> None:
-    route = {"route": "/sessions/{session_id}/turn", "status": "499"}
-
-    def count() -> float:
-        try:
-            return live.metric("turnwise_requests_total", **route)
-        except KeyError:
-            return 0
-
-    eventually(lambda: count() == times)
+LEFT = {"route": "/sessions/{session_id}/turn", "status": "499"}
 
 
 def test_a_client_that_leaves_early_has_said_nothing(
     live: Live, monkeypatch: pytest.MonkeyPatch, oracle: Oracle
 ) -> None:
     written, talk = live.written(), Talk("s", oracle)
+    left = live.increase("turnwise_requests_total", **LEFT)
     talk.turn(live)
     eventually(lambda: written() == 1)  # so that the device is free
     with leaving(live, "Half of it.", whole=False):
@@ -197,7 +183,7 @@ def test_a_client_that_leaves_early_has_said_nothing(
         assert held.has.wait(20)
         with leaving(live, "In the queue."):
             eventually(lambda: live.metric("turnwise_queue_texts", lane="critical") == 1)
-    left(live, 3)
+    eventually(lambda: left() == 3)
     held.let_go()
     eventually(lambda: live.metric("turnwise_dropped_texts_total", reason="cancelled") == 1)
     assert live.metric("turnwise_queue_texts", lane="critical") == 0
@@ -222,9 +208,10 @@ def test_a_client_that_leaves_after_the_commit_has_said_it_once(
 
     with monkeypatch.context() as patched:
         patched.setattr(SessionStore, "commit", committing)
+        left = live.increase("turnwise_requests_total", **LEFT)
         with leaving(live, "It was kept."):
             assert committed.wait(20)
-        left(live, 1)
+        eventually(lambda: left() == 1)
     again = Live.ok(talk.post(live, "It was kept."))
     assert again["replayed"]
     talk.said.append((Talk.body("It was kept.")["speaker"], "It was kept."))

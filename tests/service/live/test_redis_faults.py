@@ -6,7 +6,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import redis as blocking
 
@@ -20,13 +19,8 @@ UNLIMITED = -1
 INSTALLED = shutil.which("redis-server", path="/usr/bin") or shutil.which("valkey-server") or ""
 
 
-def post(live: Live, text: str, key: str) -> httpx.Response:
-    body = {"speaker": "user", "text": text}
-    return live.http.post("/sessions/s/turn", json=body, headers={"Idempotency-Key": key})
-
-
 def refused(live: Live, key: str) -> None:
-    answer = post(live, "Is anybody there?", key)
+    answer = live.try_turn("Is anybody there?", key)
     assert problem(answer) == (503, "state-unavailable")
     assert int(answer.headers["Retry-After"]) >= 1
     unavailable = {"operation": "session_read", "result": "unavailable"}
@@ -65,7 +59,7 @@ def test_a_redis_of_the_system_serves_as_the_bundled_one_does(
 def test_a_frozen_redis_is_away_until_it_thaws(launch: Launch, redis_server: RedisServer) -> None:
     live = launch(redis_url=redis_server.url, redis_timeout=0.5)
     live.fill()
-    post(live, "Hello", "first")
+    live.try_turn("Hello", "first")
     redis_server.signal(signal.SIGSTOP)
     try:
         refused(live, "frozen")
@@ -73,7 +67,7 @@ def test_a_frozen_redis_is_away_until_it_thaws(launch: Launch, redis_server: Red
     finally:
         redis_server.signal(signal.SIGCONT)
     eventually(lambda: live.ready)
-    settled = Live.ok(post(live, "Is anybody there?", "frozen"))
+    settled = Live.ok(live.try_turn("Is anybody there?", "frozen"))
     assert settled["turn"] == 2
     assert live.get("/sessions/s")["turns"] == 2
 
@@ -91,14 +85,14 @@ def test_a_redis_that_cannot_write_takes_no_turn_and_loses_none(
 ) -> None:
     live = launch(redis_url=redis_server.url)
     live.fill()
-    post(live, "Hello", "first")
+    live.try_turn("Hello", "first")
     redis_server.command(*fault.split())
     refused(live, "refused")
     eventually(lambda: not live.ready)
     assert live.get("/sessions/s")["turns"] == 1
     redis_server.command(*repair.split())
     eventually(lambda: live.ready)
-    assert Live.ok(post(live, "Is anybody there?", "refused"))["turn"] == 2
+    assert Live.ok(live.try_turn("Is anybody there?", "refused"))["turn"] == 2
 
 
 def test_a_primary_that_moves_behind_its_address_is_found_again(
@@ -109,13 +103,13 @@ def test_a_primary_that_moves_behind_its_address_is_found_again(
     try:
         live = launch(redis_url=f"unix://{address}")
         live.fill()
-        post(live, "Hello", "first")
+        live.try_turn("Hello", "first")
         address.unlink()
         address.symlink_to(new.socket)
         redis_server.command("REPLICAOF", "127.0.0.1", "1")
         eventually(lambda: live.ready)
         live.fill()
-        assert Live.ok(post(live, "Hello", "first"))["turn"] == 1
+        assert Live.ok(live.try_turn("Hello", "first"))["turn"] == 1
     finally:
         new.remove()
 
@@ -125,7 +119,7 @@ def test_a_redis_whose_disk_is_full_takes_no_turn_that_it_could_not_keep(
 ) -> None:
     live = launch(redis_url=lasting_redis.url)
     live.fill()
-    post(live, "Hello", "first")
+    live.try_turn("Hello", "first")
     lasting_redis.limit_files(1)
     numbers = count()
 
@@ -136,7 +130,7 @@ def test_a_redis_whose_disk_is_full_takes_no_turn_that_it_could_not_keep(
     refused(live, "full")
     eventually(lambda: not live.ready)
     lasting_redis.limit_files(UNLIMITED)
-    eventually(lambda: post(live, "Is anybody there?", "full").is_success)
+    eventually(lambda: live.try_turn("Is anybody there?", "full").is_success)
     told = [one["text"] for one in live.get("/sessions/s")["transcript"]]
     assert told == ["Hello", "Is anybody there?"]
     # While a busy disk syncs, Redis holds back what it writes, for up to two seconds.
@@ -188,8 +182,7 @@ def test_a_redis_that_dies_and_has_no_file_begins_anew_and_says_so(
         assert live.get("/pools/default")["size"] == len(REPLIES)
         eventually(lambda: live.http.get("/pools/other").status_code == 404)  # noqa: B023
         assert live.http.get("/sessions/s").status_code == 404
-    body = {"speaker": "user", "text": "And now?", "expected_turn": 3}
-    assert one.http.post("/sessions/s/turn", json=body).status_code == 409
+    assert problem(one.try_turn("And now?", expected_turn=3)) == (409, "turn-conflict")
     talk.said.clear()
     talk.turn(two)  # with a key that was used before all was lost
     talk.turn(one)

@@ -130,10 +130,11 @@ def test_search_and_rank_use_the_pool_s_encoder(by_pairs: Live, pairwise: Pairwi
 
 
 def test_scores_of_pairs_are_not_explained_and_have_no_running_matrix(by_pairs: Live) -> None:
-    said, explained = {"speaker": "user", "text": "Hello"}, {"pool": "pairs", "explain": True}
-    turn = by_pairs.http.post("/sessions/x/turn", json=explained | said)
-    assert by_pairs.http.get("/sessions/x").status_code == 404
-    ranking = by_pairs.http.post("/rank", json=explained | {"context": [said]})
+    explained = {"pool": "pairs", "explain": True}
+    turn = by_pairs.try_turn(**explained)
+    assert by_pairs.http.get("/sessions/s").status_code == 404
+    context = posts([("user", "Hello")])
+    ranking = by_pairs.http.post("/rank", json=explained | {"context": context})
     by_pairs.say("s", DIALOGUE[:1])
     matrix = by_pairs.http.get("/sessions/s/scores", params={"pool": "pairs", "ids": "r0"})
     assert wrong(turn) == wrong(ranking) == [["body", "explain"]]
@@ -161,8 +162,7 @@ def test_a_service_without_the_model_says_so(
     plain = launch()
     refused = plain.http.put("/pools/more", json={"encoder": "pairwise"})
     assert wrong(refused) == [["body", "encoder"]]
-    body = {"speaker": "user", "text": "Hello", "pool": "pairs"}
-    answer = plain.http.post("/sessions/s/turn", json=body)
+    answer = plain.try_turn(pool="pairs")
     assert answer.status_code == 503
     assert "TURNWISE_PAIRWISE" in answer.json()["detail"]
     assert plain.http.get("/readyz").status_code == 200
@@ -232,8 +232,7 @@ def test_more_candidates_than_a_short_list_are_not_reranked(reranking: Live) -> 
 
 
 def test_without_a_reranker_nothing_is_reranked(live: Live) -> None:
-    body = {"speaker": "user", "text": "Hello", "rerank": "ioi"}
-    assert wrong(live.http.post("/sessions/s/turn", json=body)) == [["body", "rerank"]]
+    assert wrong(live.try_turn(rerank="ioi")) == [["body", "rerank"]]
     assert live.http.get("/sessions/s").status_code == 404
 
 
@@ -244,8 +243,7 @@ def test_a_reranker_that_fails_leaves_the_session_as_it_was(
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(IoI, "scores", broken)
-    body = {"speaker": "user", "text": "Hello", "rerank": "ioi"}
-    assert reranking.http.post("/sessions/s/turn", json=body).status_code == 500
+    assert reranking.try_turn(rerank="ioi").status_code == 500
     assert reranking.http.get("/sessions/s").status_code == 404
     assert reranking.turn("s", "user", "Hello")["turn"] == 1
 
@@ -270,8 +268,7 @@ def test_only_the_kind_that_the_service_has_is_offered(crossing: Live, reranking
         (crossing, "cross_encoder", "ioi"),
         (reranking, "ioi", "cross_encoder"),
     ):
-        body = {"speaker": "user", "text": "Hello", "rerank": other}
-        assert wrong(live.http.post("/sessions/s/turn", json=body)) == [["body", "rerank"]]
+        assert wrong(live.try_turn(rerank=other)) == [["body", "rerank"]]
         schemas = live.get("/openapi.json")["components"]["schemas"]
         for name in ("TurnRequest", "RankRequest"):
             offered = schemas[name]["properties"]["rerank"]["anyOf"]

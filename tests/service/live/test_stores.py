@@ -11,7 +11,7 @@ import pytest
 from pymilvus import MilvusClient
 from redis import Redis
 
-from tests.service.live.conftest import Launch, Live, problem
+from tests.service.live.conftest import Launch, Live
 from tests.service.live.test_doctor import Examined, examined  # noqa: F401 - a fixture
 from tests.service.milvus import MilvusServer
 from tests.waiting import eventually
@@ -67,7 +67,7 @@ def turn(live: Live, session: str, text: str, **options: object) -> httpx.Respon
 
 def test_answers_do_not_depend_on_the_store(live: Live) -> None:
     for number, options in enumerate(OPTIONS):
-        for text in ("Where is my parcel?", "It has the number 7."):
+        for text in ("Where is my parcel?", "It has the number 7.", "Thank you, goodbye"):
             near, far = (
                 turn(live, f"{pool}-{number}", text, pool=pool, **options)
                 for pool in ("default", "far")
@@ -97,7 +97,8 @@ def test_a_store_that_is_away_costs_no_session(
     monkeypatch.setattr(milvus, "_SECONDS", 0.3)
     with milvus_server.halted():
         failed = turn(live, "s", "Are you there?", pool="far")
-        assert problem(failed) == (503, "store-unavailable")
+        assert failed.status_code == 503
+        assert failed.json()["type"] == "urn:turnwise:problem:store-unavailable"
         assert failed.headers["retry-after"] == "1"
         assert turn(live, "t", "Hello", pool="default").status_code == 200
         ready = live.http.get("/readyz")

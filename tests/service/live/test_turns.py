@@ -221,16 +221,13 @@ def test_the_hard_maximum_of_turns(launch: Launch) -> None:
     live = launch(max_turns=2)
     live.fill()
     live.say("s", DIALOGUE[:2])
-    full = live.http.post("/sessions/s/turn", json={"speaker": "user", "text": "More"})
+    full = live.try_turn("More")
     assert problem(full) == (409, "session-full")
     assert live.get("/sessions/s")["turns"] == 2
 
 
 def test_a_pool_that_is_not_there_leaves_the_session_as_it_was(live: Live) -> None:
-    missing = live.http.post(
-        "/sessions/s/turn", json={"speaker": "user", "text": "Hello", "pool": "none"}
-    )
-    assert problem(missing) == (404, "pool-not-found")
+    assert problem(live.try_turn(pool="none")) == (404, "pool-not-found")
     assert live.http.get("/sessions/s").status_code == 404
 
 

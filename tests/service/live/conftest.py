@@ -14,7 +14,7 @@ from functools import cache
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import httpx
 import numpy as np
@@ -462,39 +462,65 @@ def _cosine(x: Float64, y: Float64) -> float:
     return float(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
 
 
-@pytest.fixture
-def command(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    live: Live,
-    defaults: dict[str, object],
-) -> Command:
-    """Run `turnwise pool` in the test's namespace; return what it says, or raise SystemExit."""
-    for name, value in (defaults | {"redis_url": live.redis_url}).items():
-        monkeypatch.setenv(f"TURNWISE_{name.upper()}", str(value))
+class Ended(NamedTuple):
+    """What a command left."""
 
-    def run(word: str, *words: object) -> str:
-        where = ["--namespace", live.namespace] if word in {"snapshot", "restore", "import"} else []
-        monkeypatch.setattr("sys.argv", ["turnwise", "pool", word, *where, *map(str, words)])
-        try:
+    status: int
+    out: str
+    err: str
+
+
+Turnwise = Callable[..., Ended]
+
+
+@pytest.fixture
+def turnwise(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Turnwise:
+    """Run `turnwise` with some words."""
+
+    def run(*words: object) -> Ended:
+        monkeypatch.setattr("sys.argv", ["turnwise", *map(str, words)])
+        with pytest.raises(SystemExit) as caught:
             main()
-        except SystemExit as end:
-            if end.code:
-                raise
-        return capsys.readouterr().out
+        return Ended(int(caught.value.code or 0), *capsys.readouterr())
 
     return run
 
 
 @pytest.fixture
-def refused(command: Command, capsys: pytest.CaptureFixture[str]) -> Command:
+def pool_command(
+    turnwise: Turnwise, monkeypatch: pytest.MonkeyPatch, live: Live, defaults: dict[str, object]
+) -> Turnwise:
+    """Run `turnwise pool` in the test's namespace."""
+    for name, value in (defaults | {"redis_url": live.redis_url}).items():
+        monkeypatch.setenv(f"TURNWISE_{name.upper()}", str(value))
+
+    def run(word: str, *words: object) -> Ended:
+        where = ["--namespace", live.namespace] if word in {"snapshot", "restore", "import"} else []
+        return turnwise("pool", word, *where, *words)
+
+    return run
+
+
+@pytest.fixture
+def command(pool_command: Turnwise) -> Command:
+    """Run `turnwise pool` with words that it takes; return what it says."""
+
+    def run(*words: object) -> str:
+        ended = pool_command(*words)
+        assert not ended.status, ended.err
+        return ended.out
+
+    return run
+
+
+@pytest.fixture
+def refused(pool_command: Turnwise) -> Command:
     """Run `turnwise pool` with words that it rejects; return the one line that it says."""
 
     def run(*words: object) -> str:
-        with pytest.raises(SystemExit) as caught:
-            command(*words)
-        assert caught.value.code == 2
-        (line,) = capsys.readouterr().err.splitlines()
+        ended = pool_command(*words)
+        assert ended.status == 2
+        (line,) = ended.err.splitlines()
         return line
 
     return run

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from tests.service.live.conftest import REPLIES, Command, Live
+from tests.service.live.conftest import REPLIES, Command, Live, Turnwise
 from tests.waiting import eventually
 from turnwise.models.roles import EncoderKind, Role
 from turnwise.service.pools import catalogue, encoding
@@ -69,13 +69,13 @@ def test_an_import_replaces_what_the_pool_had(
 
 def test_an_interrupted_encoding_goes_on_where_it_was(
     file: Path,
-    tmp_path: Path,
     command: Command,
     refused: Command,
+    pool_command: Turnwise,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     encode = encoding.encode_candidates
-    folder = tmp_path / "out"
+    folder = file.parent / "out"
 
     async def failing(*args: object) -> object:
         if len(written(folder)) == 2:
@@ -84,8 +84,7 @@ def test_an_interrupted_encoding_goes_on_where_it_was(
 
     with monkeypatch.context() as patch:
         patch.setattr("turnwise.service.app.part_writer.encode_candidates", failing)
-        with pytest.raises(SystemExit):
-            command("encode", file, "--out", folder)
+        assert pool_command("encode", file, "--out", folder).status
     before = written(folder)
     assert len(before) == 2
     line = refused("import", folder, "--pool", "bulk")
@@ -186,13 +185,8 @@ def test_a_damaged_folder_is_rejected(
 
 @pytest.mark.parametrize("shard", ["3/2", "0/2", "x"])
 def test_a_shard_that_is_none_is_rejected(
-    file: Path,
-    tmp_path: Path,
-    command: Command,
-    capsys: pytest.CaptureFixture[str],
-    shard: str,
+    file: Path, tmp_path: Path, pool_command: Turnwise, shard: str
 ) -> None:
-    with pytest.raises(SystemExit):
-        command("encode", file, "--out", tmp_path / "out", "--shard", shard)
-    assert "is not I/N" in capsys.readouterr().err
+    ended = pool_command("encode", file, "--out", tmp_path / "out", "--shard", shard)
+    assert (ended.status, "is not I/N" in ended.err) == (2, True)
     assert not (tmp_path / "out").exists()

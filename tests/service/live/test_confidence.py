@@ -17,6 +17,7 @@ from tests.service.live.conftest import (
     Launch,
     Live,
     Oracle,
+    Turnwise,
     posts,
     scores,
     with_replies,
@@ -28,7 +29,6 @@ from turnwise.models.card import CARD
 from turnwise.models.confidence import Calibration, Spread, features, rescaled
 from turnwise.models.roles import EncoderKind
 from turnwise.models.scores import Aggregation
-from turnwise.service.cli import main
 from turnwise.service.commands import calibrate as calibrate_command
 
 CALIBRATION = Calibration(0.5, 0.8, 0.7, -0.2, 0.1, -1.5)
@@ -244,9 +244,7 @@ QUESTIONS = [f"question number {number}" for number in range(20)]
 
 
 @pytest.fixture
-def calibrate(
-    live: Live, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Callable[..., str]:
+def calibrate(live: Live, turnwise: Turnwise, tmp_path: Path) -> Callable[..., str]:
     """Run `turnwise calibrate` on dialogues of two turns; return what it prints, or its error."""
 
     def run(pairs: Sequence[tuple[str, str]], *options: str) -> str:
@@ -255,14 +253,9 @@ def calibrate(
             for number, (question, reply) in enumerate(pairs)
         ]
         file = write_lines(tmp_path / "said.jsonl", *dialogues)
-        given = ["--pool", "default", "--data", str(file), "--url", live.url]
-        monkeypatch.setattr("sys.argv", ["turnwise", "calibrate", *given, *options])
-        try:
-            main()
-        except SystemExit as end:
-            if end.code:
-                return capsys.readouterr().err
-        return capsys.readouterr().out
+        given = ("--pool", "default", "--data", file, "--url", live.url)
+        ended = turnwise("calibrate", *given, *options)
+        return ended.err if ended.status else ended.out
 
     return run
 

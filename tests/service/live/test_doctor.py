@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import redis as blocking
 
-from tests.service.live.conftest import REPLIES, Live
+from tests.service.live.conftest import REPLIES, Ended, Live, Turnwise
 from turnwise.models.roles import EncoderKind
-from turnwise.service.cli import main
 from turnwise.service.commands.doctor.examine import examine
 from turnwise.service.commands.doctor.finding import Finding
 from turnwise.service.settings import Settings
@@ -123,22 +122,19 @@ def test_a_private_redis_is_checked_only_if_it_has_data(
 
 
 @pytest.fixture
-def command(
+def doctor(
+    turnwise: Turnwise,
     redis_url: str,
     defaults: dict[str, object],
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Callable[..., tuple[int, str]]:
-    """Run `turnwise doctor` with one variable changed; return its status and what it prints."""
+) -> Callable[..., Ended]:
+    """Run `turnwise doctor` with one variable changed."""
     for name, given in (defaults | {"redis_url": redis_url}).items():
         monkeypatch.setenv(f"TURNWISE_{name.upper()}", str(given))
 
-    def run(variable: str, value: str, *options: str) -> tuple[int, str]:
-        monkeypatch.setattr("sys.argv", ["turnwise", "doctor", *options])
+    def run(variable: str, value: str, *options: str) -> Ended:
         monkeypatch.setenv(variable, value)
-        with pytest.raises(SystemExit) as caught:
-            main()
-        return int(caught.value.code or 0), capsys.readouterr().out
+        return turnwise("doctor", *options)
 
     return run
 
@@ -152,19 +148,17 @@ def command(
     ],
 )
 def test_the_exit_status_says_whether_the_service_can_serve(
-    command: Callable[..., tuple[int, str]], variable: str, value: str, status: int, summary: str
+    doctor: Callable[..., Ended], variable: str, value: str, status: int, summary: str
 ) -> None:
-    ended, out = command(variable, value)
-    assert (ended, summary in out) == (status, True)
+    ended = doctor(variable, value)
+    assert (ended.status, summary in ended.out) == (status, True)
 
 
 @pytest.mark.parametrize(("port", "status"), [("0", 0), ("many", 1)])
-def test_a_program_reads_the_findings(
-    command: Callable[..., tuple[int, str]], port: str, status: int
-) -> None:
-    exit_status, printed = command("TURNWISE_PORT", port, "--json")
-    found = json.loads(printed)
-    assert (exit_status, found["serves"]) == (status, status == 0)
+def test_a_program_reads_the_findings(doctor: Callable[..., Ended], port: str, status: int) -> None:
+    ended = doctor("TURNWISE_PORT", port, "--json")
+    found = json.loads(ended.out)
+    assert (ended.status, found["serves"]) == (status, status == 0)
     assert {tuple(check) for check in found["checks"]} == {("subject", "grade", "found", "advice")}
     failed = [check["subject"] for check in found["checks"] if check["grade"] == "fail"]
     assert failed == ["settings"] * status

@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.live.conftest import REPLIES, Command, Launch, Live, api_key, write_lines
+from tests.service.live.conftest import (
+    REPLIES,
+    Command,
+    Launch,
+    Live,
+    Turnwise,
+    api_key,
+    write_lines,
+)
 from tests.waiting import eventually
 from turnwise.service.client import uploads
 
@@ -130,13 +138,9 @@ def test_a_snapshot_that_cannot_be_restored_is_refused(
         ("restore", "saved", "--namespace", ""),
     ],
 )
-def test_an_invalid_name_is_rejected_first(
-    words: tuple[str, ...], command: Command, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        command(*words)
-    assert caught.value.code == 2
-    assert "is not a name" in capsys.readouterr().err
+def test_an_invalid_name_is_rejected_first(words: tuple[str, ...], pool_command: Turnwise) -> None:
+    ended = pool_command(*words)
+    assert (ended.status, "is not a name" in ended.err) == (2, True)
 
 
 def test_a_missing_pool_cannot_be_saved(tmp_path: Path, refused: Command) -> None:

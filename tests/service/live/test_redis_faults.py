@@ -220,7 +220,7 @@ def test_all_that_redis_holds_may_go_while_requests_come(
     assert live.metric("turnwise_redis_losses_total", what="database") >= 1
 
 
-@pytest.mark.parametrize("lost", ["meta", "posts", "first", "second", "answers"])
+@pytest.mark.parametrize("lost", ["meta", "posts", "second", "answers"])
 def test_a_part_of_a_session_that_redis_dropped_never_makes_an_answer_wrong(
     live: Live, oracle: Oracle, lost: str
 ) -> None:

@@ -31,18 +31,6 @@ def test_cohere(live: Live, ranked: list[tuple[int, float]], name: str) -> None:
             assert best.document.text == REPLIES[ranked[0][0]]
 
 
-def test_cohere_is_told_of_a_wrong_key_and_a_wrong_request(live: Live) -> None:
-    cohere = pytest.importorskip("cohere")
-    asked: dict[str, Any] = {"model": "any", "query": QUERY, "documents": REPLIES}
-    url = live.url
-    wrong = cohere.ClientV2(api_key="wrong", base_url=url)
-    with wrong, pytest.raises(cohere.UnauthorizedError):
-        wrong.rerank(**asked)
-    right = cohere.ClientV2(api_key=KEY, base_url=url)
-    with right, pytest.raises(cohere.UnprocessableEntityError, match="documents"):
-        right.rerank(**asked | {"documents": []})
-
-
 @pytest.mark.parametrize("name", ["cohere", "jina"])
 def test_haystack(
     live: Live, ranked: list[tuple[int, float]], name: str, monkeypatch: pytest.MonkeyPatch

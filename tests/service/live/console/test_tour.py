@@ -14,6 +14,7 @@ from tests.service.live.console.conftest import Console, OpenConsole
 from tests.waiting import eventually
 
 TOP, BOTTOM = {"x": 60, "y": 8}, {"x": 60, "y": 54}
+HEALTH_MS = 5_000
 MARKUP = "<img src=x onerror=\"document.title='broken'\"> <b>bold</b>"
 
 
@@ -366,12 +367,22 @@ def test_when_somebody_else_goes_on_the_text_is_kept_and_the_session_shown(
     assert console.transcript[2] == ("user", "Is anybody there?")
 
 
-def test_a_service_that_stops_is_told_in_words(console: Console) -> None:
+@pytest.fixture
+def timed(live: Live, console_of: OpenConsole) -> Console:
+    """A console that need not wait for its next look at the health of the service."""
+    console = console_of(live)
+    console.page.clock.install()
+    return console.open()
+
+
+def test_a_service_that_stops_is_told_in_words(timed: Console) -> None:
+    console = timed
     console.say("Hello there")
     console.page.route("**/*", lambda route: route.abort())
     console.type("Are you there?")
     console.problem("The service cannot be reached. Is it running?")
     expect(console.page.get_by_label("Message")).to_have_value("Are you there?")
+    console.page.clock.fast_forward(HEALTH_MS)
     expect(console.page.locator("#health-words")).to_have_text("Unreachable")
     console.page.unroute("**/*")
     expect(console.page.locator("#health-words")).to_have_text("Ready")
@@ -379,7 +390,9 @@ def test_a_service_that_stops_is_told_in_words(console: Console) -> None:
     expect(console.posts).to_have_count(2)
 
 
-def test_what_had_arrived_although_no_answer_came_is_not_said_again(console: Console) -> None:
+def test_what_had_arrived_although_no_answer_came_is_not_said_again(timed: Console) -> None:
+    console = timed
+
     def lost(route: Route) -> None:
         if "/turn" in route.request.url:
             route.fetch()
@@ -388,6 +401,7 @@ def test_what_had_arrived_although_no_answer_came_is_not_said_again(console: Con
     console.page.route("**/*", lost)
     console.type("Hello there")
     console.problem("The service cannot be reached")
+    console.page.clock.fast_forward(HEALTH_MS)
     expect(console.page.locator("#health-words")).to_have_text("Unreachable")
     console.page.unroute("**/*")
     expect(console.posts).to_have_text(["Hello there"])

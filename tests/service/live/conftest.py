@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import gzip
+import json
 import socket
 import threading
 import time
@@ -12,7 +14,7 @@ from functools import cache
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import httpx
 import numpy as np
@@ -35,6 +37,8 @@ from turnwise.service.cli import main
 from turnwise.service.settings import Settings
 
 Said = Sequence[tuple[str, str]]
+Command = Callable[..., str]
+"""Runs a command with some words; returns what it says."""
 _NAMES = count()
 
 REPLIES = [
@@ -57,13 +61,19 @@ DIALOGUE = [
 ]
 
 
+def api_key(name: str, *scopes: str) -> dict[str, object]:
+    """The setting of a key that is its own name."""
+    digest = sha256(name.encode()).hexdigest()
+    return {"name": name, "sha256": digest, "scopes": scopes or ("select", "pools")}
+
+
 class InNamespace:
     """An application in which whoever brings no API key acts in one namespace, where that is set.
 
     So the tests that share a service do not see each other's sessions and pools.
     """
 
-    KEY: ClassVar = {"name": "tests", "sha256": sha256(b"tests").hexdigest(), "scopes": ["admin"]}
+    KEY: ClassVar = api_key("tests", "admin")
 
     def __init__(self, app: ASGIApp) -> None:
         self._app, self.name = app, ""
@@ -95,12 +105,26 @@ class Live:
         return self.app.name or "default"
 
     @property
+    def url(self) -> str:
+        return str(self.http.base_url)
+
+    @property
+    def ready(self) -> bool:
+        return self.http.get("/readyz").is_success
+
+    @property
     def redis_url(self) -> str:
         return self.services.settings.redis_url or ""
 
     def turn(self, session: str, speaker: str, text: str, **fields: object) -> dict[str, Any]:
         body = {"speaker": speaker, "text": text, **fields}
         return self.ok(self.http.post(f"/sessions/{session}/turn", json=body))
+
+    def try_turn(self, text: str = "Hello", key: str = "", **fields: object) -> httpx.Response:
+        """Let the user of session `s` say something, which may be refused."""
+        headers = {"Idempotency-Key": key} if key else {}
+        body = {"speaker": "user", "text": text, **fields}
+        return self.http.post("/sessions/s/turn", json=body, headers=headers)
 
     def say(self, session: str, said: Said, **fields: object) -> dict[str, Any]:
         return [self.turn(session, speaker, text, **fields) for speaker, text in said][-1]
@@ -154,6 +178,55 @@ class Live:
         assert response.is_success, response.text
         answer: dict[str, Any] = response.json()
         return answer
+
+
+def problem(answer: httpx.Response) -> tuple[int, str]:
+    """The status and the kind of a problem."""
+    assert answer.headers["content-type"] == "application/problem+json"
+    return answer.status_code, answer.json()["type"].removeprefix("urn:turnwise:problem:")
+
+
+def wrong(answer: httpx.Response) -> list[list[str | int]]:
+    """The places in a request that an answer calls invalid."""
+    assert problem(answer) == (422, "invalid-request"), answer.text
+    return [error["loc"] for error in answer.json()["errors"]]
+
+
+def posts(said: Said) -> list[dict[str, str]]:
+    """A context, as a request has it."""
+    return [{"speaker": speaker, "text": text} for speaker, text in said]
+
+
+def scores(answer: dict[str, Any], field: str = "score") -> dict[str, Any]:
+    """The scores of an answer's candidates by their texts, in the order of the answer."""
+    ranked = answer["ranking"] if "ranking" in answer else answer["candidates"]
+    return {candidate["text"]: candidate[field] for candidate in ranked}
+
+
+def write_lines(path: Path, *items: object) -> Path:
+    """Write a JSON Lines file, every other line of which is empty."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps(item) + "\n\n" for item in items)
+    return path
+
+
+class Held:
+    """An encoder whose next batch does not come back until it is let go."""
+
+    def __init__(self, live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.has, self._go = threading.Event(), threading.Event()
+        forward = live.encoder.forward
+
+        def held(tokens: Any) -> Any:  # noqa: ANN401
+            self.has.set()
+            assert self._go.wait(60)
+            return forward(tokens)
+
+        monkeypatch.setattr(live.encoder, "forward", held)
+
+    def let_go(self) -> None:
+        self._go.set()
 
 
 Loop = Literal["auto", "asyncio"]
@@ -227,15 +300,18 @@ def kind() -> EncoderKind:
 
 
 @pytest.fixture(scope="session")
-def _live(
-    share: Launch, tiny_encoder_folder: Callable[[EncoderKind], Path], in_torch: Path
-) -> Callable[[EncoderKind], Live]:
-    def serve_kind(kind: EncoderKind) -> Live:
-        if kind is EncoderKind.TRIPLE:
-            return share()
-        return share(model=str(tiny_encoder_folder(kind)), data_dir=in_torch)
+def model_of(
+    tiny_encoder_folder: Callable[[EncoderKind], Path], in_torch: Path
+) -> Callable[[EncoderKind], dict[str, Any]]:
+    """From a kind of encoder to the settings of a service that runs it in torch."""
+    return lambda kind: {"model": str(tiny_encoder_folder(kind)), "data_dir": in_torch}
 
-    return cache(serve_kind)
+
+@pytest.fixture(scope="session")
+def _live(
+    share: Launch, model_of: Callable[[EncoderKind], dict[str, Any]]
+) -> Callable[[EncoderKind], Live]:
+    return cache(lambda kind: share(**({} if kind is EncoderKind.TRIPLE else model_of(kind))))
 
 
 @pytest.fixture(scope="session")
@@ -386,34 +462,65 @@ def _cosine(x: Float64, y: Float64) -> float:
     return float(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
 
 
-@pytest.fixture
-def command(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    live: Live,
-    defaults: dict[str, object],
-) -> Callable[..., str]:
-    """Run `turnwise pool` in the test's namespace; return what it says, or raise SystemExit."""
-    for name, value in (defaults | {"redis_url": live.redis_url}).items():
-        monkeypatch.setenv(f"TURNWISE_{name.upper()}", str(value))
+class Ended(NamedTuple):
+    """What a command left."""
 
-    def run(word: str, *words: object) -> str:
-        where = ["--namespace", live.namespace] if word in {"snapshot", "restore", "import"} else []
-        monkeypatch.setattr("sys.argv", ["turnwise", "pool", word, *where, *map(str, words)])
-        try:
+    status: int
+    out: str
+    err: str
+
+
+Turnwise = Callable[..., Ended]
+
+
+@pytest.fixture
+def turnwise(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Turnwise:
+    """Run `turnwise` with some words."""
+
+    def run(*words: object) -> Ended:
+        monkeypatch.setattr("sys.argv", ["turnwise", *map(str, words)])
+        with pytest.raises(SystemExit) as caught:
             main()
-        except SystemExit as end:
-            if end.code:
-                raise
-        return capsys.readouterr().out
+        return Ended(int(caught.value.code or 0), *capsys.readouterr())
 
     return run
 
 
-def refused(command: Callable[..., str], capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    """The one line that is said where a command fails."""
-    with pytest.raises(SystemExit) as caught:
-        command(*words)
-    assert caught.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    return line
+@pytest.fixture
+def pool_command(
+    turnwise: Turnwise, monkeypatch: pytest.MonkeyPatch, live: Live, defaults: dict[str, object]
+) -> Turnwise:
+    """Run `turnwise pool` in the test's namespace."""
+    for name, value in (defaults | {"redis_url": live.redis_url}).items():
+        monkeypatch.setenv(f"TURNWISE_{name.upper()}", str(value))
+
+    def run(word: str, *words: object) -> Ended:
+        where = ["--namespace", live.namespace] if word in {"snapshot", "restore", "import"} else []
+        return turnwise("pool", word, *where, *words)
+
+    return run
+
+
+@pytest.fixture
+def command(pool_command: Turnwise) -> Command:
+    """Run `turnwise pool` with words that it takes; return what it says."""
+
+    def run(*words: object) -> str:
+        ended = pool_command(*words)
+        assert not ended.status, ended.err
+        return ended.out
+
+    return run
+
+
+@pytest.fixture
+def refused(pool_command: Turnwise) -> Command:
+    """Run `turnwise pool` with words that it rejects; return the one line that it says."""
+
+    def run(*words: object) -> str:
+        ended = pool_command(*words)
+        assert ended.status == 2
+        (line,) = ended.err.splitlines()
+        return line
+
+    return run

@@ -1,6 +1,5 @@
 """What a client with a key may try: values, names, texts, and what is another tenant's."""
 
-import hashlib
 import io
 import json
 import logging
@@ -14,16 +13,12 @@ import pytest
 import redis as blocking
 
 from tests.service.conftest import RedisServer
-from tests.service.live.conftest import Launch, Live
+from tests.service.live.conftest import Launch, Live, api_key
 from tests.waiting import eventually
 from turnwise.service.observe.logs import JsonFormatter
 
 TURN = {"speaker": "user", "text": "Hello"}
-RANK: dict[str, Any] = {
-    "context": [TURN], "candidates": [{"id": "a", "text": "x", "speaker": "bot"}, "y"],
-    "goals": [{"text": "z", "speaker": "user", "weight": 0.5}],
-    "avoid": [{"text": "w", "threshold": 0.9}], "fit_weight": 0.2, "top_k": 2, "explain": True,
-}  # fmt: skip
+RANK: dict[str, Any] = {"context": [TURN], "candidates": ["x"]}
 PLAN: dict[str, Any] = {"goals": [{"id": "a", "text": "x"}, {"text": "y"}], "top": 2}
 UPLOAD = [{"id": "a", "text": "x", "metadata": {"k": [1, None, "ü"]}}, {"text": "y"}]
 JSON = {"content-type": "application/json"}
@@ -44,10 +39,8 @@ def test_too_much_is_refused_before_each_of_it_is_looked_at(live: Live) -> None:
     many = [0] * 100_000
     for path, body, loc in [
         ("/rank", {**RANK, "candidates": many}, ["candidates"]),
-        ("/rank", {**RANK, "context": many}, ["context"]),
         ("/rank", {**RANK, "fit_weight": many}, ["fit_weight"]),
         ("/rank", {**RANK, "candidates": [{"id": many}]}, ["candidates"]),
-        ("/plan", {"goals": many}, ["goals"]),
         ("/sessions/s/turn", {**TURN, "text": {"a": {"b": many}}}, ["text"]),
         ("/sessions/s/turn", {**TURN, **{f"k{n}": n for n in range(30_000)}}, None),
     ]:
@@ -61,11 +54,10 @@ def test_too_much_is_refused_before_each_of_it_is_looked_at(live: Live) -> None:
 TEXTS = {
     "NUL": "a\0b", "only NUL": "\0", "bidi": "\u202eabc\u2066x", "combining": "a" + "\u0301" * 1900,
     "no space": "x" * 2000, "ZWJ": "👨‍👩‍👧‍👦🏳️‍🌈", "noncharacters": "\ufffe\uffff\U0010ffff\ufdd0",
-    "BOM": "\ufeffa\ufeff", "RTL": "שלום مرحبا", "NFC": "é", "NFD": "e\u0301",
-    "terminal": "\x1b[31mred\x1b]0;t\x07", "separators": "a\u2028b\u2029c\x85d\r\ne",
-    "zero width": "\u200b", "role tokens": "[CLS] [B1] [E] [BEFORE] [AFTER] [PAD]",
-    "markup": "<script>alert(1)</script>", "Lua": "']]..redis.call('FLUSHALL')..[['",
-    "RESP": "x\r\n*1\r\n$8\r\nFLUSHALL", "tags": "\U000e0041", "format": "%s {0} ${x}",
+    "BOM": "\ufeffa\ufeff", "NFC": "é", "NFD": "e\u0301", "terminal": "\x1b[31mred\x1b]0;t\x07",
+    "separators": "a\u2028b\u2029c\x85d\r\ne", "zero width": "\u200b",
+    "role tokens": "[CLS] [B1] [E] [BEFORE] [AFTER] [PAD]", "markup": "<script>alert(1)</script>",
+    "Lua": "']]..redis.call('FLUSHALL')..[['", "RESP": "x\r\n*1\r\n$8\r\nFLUSHALL",
 }  # fmt: skip
 IDS = {name: text[:100] for name, text in TEXTS.items() if text[:100].isprintable()} | {
     "path": "../a/b?c#d%2f",
@@ -108,23 +100,9 @@ def test_ids_of_candidates_are_any_line_of_text(live: Live) -> None:
         assert check_refusal(response, bad)[0]["loc"] == ["body", 0, "id"]
 
 
-def test_a_megabyte_is_too_long_whatever_it_is_of(live: Live) -> None:
-    for flood in ("\u0301" * 500_000, "x" * 1_000_000, "\U0001f468\u200d" * 140_000):
-        for field in TURN:
-            response = live.http.post(
-                "/sessions/s/turn",
-                content=json.dumps({**TURN, field: flood}, ensure_ascii=False).encode(),
-                headers=JSON,
-            )
-            (error,) = check_refusal(response, field)
-            assert error["loc"] == ["body", field]
-            assert len(response.content) < 1000
-
-
 LEAVING = [
-    "a:b", "{a}", "a}:x{", "}{", "*", "a*", "..", ".", "a/b", "../b", "a\n", "a\r\nX: y", "a b",
-    "a\0",
-    "é", "e\u0301", "", "-", "_a", "tw:pools", "x" * 129, "\u202ea", "a'", 'a"', "a$", "{0}", "%00",
+    "a:b", "{a}", "a}:x{", "*", "..", ".", "a/b", "../b", "a\n", "a b", "a\0", "é", "", "-", "_a",
+    "x" * 129, "\u202ea", "%00",
 ]  # fmt: skip
 
 
@@ -133,7 +111,7 @@ def test_a_key_that_leaves_the_file_no_longer_opens(
 ) -> None:
     monkeypatch.setattr("turnwise.service.api.keys._SECONDS", 0.02)
     file = tmp_path / "keys.json"
-    file.write_text(json.dumps([{"name": "ann", "sha256": hashlib.sha256(b"ann").hexdigest()}]))
+    file.write_text(json.dumps([api_key("ann")]))
     live = launch(api_keys_file=file)
     assert live.http.get("/pools").status_code == 401
     become(live, "ann")
@@ -145,12 +123,7 @@ def test_a_key_that_leaves_the_file_no_longer_opens(
 @pytest.fixture
 def tenants(launch: Launch) -> Live:
     """A service where `ann` has a session and a pool, and `bob` nothing."""
-    keys = [
-        {"name": name, "sha256": hashlib.sha256(name.encode()).hexdigest(),
-         "scopes": ["select", "pools"]}
-        for name in ("ann", "bob")
-    ]  # fmt: skip
-    live = launch(api_keys=keys)
+    live = launch(api_keys=[api_key("ann"), api_key("bob")])
     become(live, "ann")
     live.fill(pool="default")
     live.fill(pool="secret")
@@ -243,11 +216,11 @@ def test_a_key_of_idempotency_is_the_tenants_own(tenants: Live) -> None:
         assert (found["turn"], found["replayed"]) == (1, replayed)
 
 
-@pytest.mark.parametrize("key", ["", "a b", "a\tb", "k" * 256, "k" * 10_240, "é", "\xff"])
-def test_keys_of_idempotency_are_plain_and_short(live: Live, key: str) -> None:
-    headers = {"Idempotency-Key": key.encode("latin-1")}
-    response = live.http.post("/sessions/s/turn", json=TURN, headers=headers)  # type: ignore[arg-type]
-    assert check_refusal(response, key)[0]["loc"] == ["header", "idempotency-key"]
+def test_keys_of_idempotency_are_plain_and_short(live: Live) -> None:
+    for key in (b"", b"a b", b"k" * 256, b"\xe9"):
+        headers = {b"Idempotency-Key": key}
+        response = live.http.post("/sessions/s/turn", json=TURN, headers=headers)
+        assert check_refusal(response, key)[0]["loc"] == ["header", "idempotency-key"]
 
 
 def test_logs_keep_to_their_lines_and_tell_no_texts(live: Live) -> None:

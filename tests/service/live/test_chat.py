@@ -6,25 +6,22 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.service.live.conftest import REPLIES, Live
-from turnwise.service.cli import main
+from tests.service.live.conftest import REPLIES, Live, Turnwise
 
 Chat = Callable[..., str]
 
 
 @pytest.fixture
-def chat(live: Live, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Chat:
+def chat(live: Live, turnwise: Turnwise, monkeypatch: pytest.MonkeyPatch) -> Chat:
     """Run `turnwise chat` with some lines; return what it shows."""
+    monkeypatch.setenv("COLUMNS", "120")
 
-    def run(*lines: str, options: tuple[str, ...] = ()) -> str:
-        argv = ["turnwise", "chat", "--url", str(live.http.base_url), "--session", "s", *options]
-        monkeypatch.setattr("sys.argv", argv)
+    def run(*lines: str, session: str = "s", options: tuple[str, ...] = ()) -> str:
         monkeypatch.setattr("sys.stdin", io.StringIO("".join(line + "\n" for line in lines)))
-        monkeypatch.setenv("COLUMNS", "120")
-        with pytest.raises(SystemExit) as caught:
-            main()
-        assert caught.value.code == 0
-        return capsys.readouterr().out
+        named = ("--session", session) if session else ()
+        ended = turnwise("chat", "--url", live.url, *named, *options)
+        assert not ended.status, ended.err
+        return ended.out
 
     return run
 
@@ -73,9 +70,6 @@ def test_a_goal_ranks_and_can_be_ended(chat: Chat, live: Live) -> None:
     goals = [{"text": "Thank you!", "speaker": "user"}]
     ranking = live.post("/rank", session_id="s", pool="default", goals=goals)["ranking"]
     assert shown[n : 2 * n] == [ranked["text"] for ranked in ranking]
-
-
-def test_a_goal_may_be_given_from_the_start(chat: Chat) -> None:
     assert "toward: Bye [now]" in chat("Hello", options=("--goal", "Bye [now]"))
 
 
@@ -90,7 +84,7 @@ def test_explain_shows_what_each_utterance_contributes(chat: Chat, live: Live) -
 def test_a_pool_of_the_pairwise_model_is_talked_with_and_not_explained(
     chat: Chat, by_pairs: Live
 ) -> None:
-    url = str(by_pairs.http.base_url)
+    url = by_pairs.url
     out = chat("Hello", "/explain 1", "1", options=("--url", url, "--pool", "pairs"))
     assert "the scores of pool 'pairs' cannot be explained" in out
     assert said(by_pairs) == [("user", "Hello"), ("bot", offered(out)[0])]
@@ -105,16 +99,11 @@ def test_an_invalid_line_is_reported_and_the_chat_continues(chat: Chat, live: Li
     assert len(said(live)) == 2
 
 
-def test_quit_ends_it_and_without_a_name_the_session_is_forgotten(
-    chat: Chat, live: Live, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_quit_ends_it_and_without_a_name_the_session_is_forgotten(chat: Chat, live: Live) -> None:
     chat("Hello", "/quit", "1")
     assert said(live) == [("user", "Hello")]
     deleted = live.increase("turnwise_requests_total", method="DELETE", status="204")
-    monkeypatch.setattr("sys.stdin", io.StringIO("Hello\n"))
-    monkeypatch.setattr("sys.argv", ["turnwise", "chat", "--url", str(live.http.base_url)])
-    with pytest.raises(SystemExit):
-        main()
+    chat("Hello", session="")
     assert deleted() == 1
 
 

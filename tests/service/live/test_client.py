@@ -1,8 +1,6 @@
 """Both clients against a real service, with a relay between them that makes trouble."""
 
-import gzip
 import inspect
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +10,7 @@ import httpx
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from tests.service.live.conftest import DIALOGUE, REPLIES, Live
+from tests.service.live.conftest import DIALOGUE, REPLIES, Live, write_lines
 from tests.service.live.relay import LOST, Relay, relaying
 from turnwise.models.errors import DataError
 from turnwise.service.api.problems import problem_response
@@ -39,7 +37,7 @@ HELLO = [GivenTurn(speaker="user", text="Hello")]
 
 
 class Connect(Protocol):
-    def __call__(self, url: object, **options: Any) -> Client: ...  # noqa: ANN401
+    def __call__(self, url: str, **options: Any) -> Client: ...  # noqa: ANN401
 
 
 class Waiting:
@@ -78,12 +76,12 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
     """Make clients of one kind, which are closed at the end."""
     with ExitStack() as stack:
         if request.param == "sync":
-            yield lambda url, **options: stack.enter_context(Client(str(url), **options))
+            yield lambda url, **options: stack.enter_context(Client(url, **options))
         else:
             portal = stack.enter_context(start_blocking_portal())
 
-            def make(url: object, **options: Any) -> Client:  # noqa: ANN401
-                client = Waiting(AsyncClient(str(url), **options), portal)
+            def make(url: str, **options: Any) -> Client:  # noqa: ANN401
+                client = Waiting(AsyncClient(url, **options), portal)
                 return cast(Client, stack.enter_context(client))
 
             yield make
@@ -91,12 +89,12 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
 
 @pytest.fixture
 def client(live: Live, connect: Connect) -> Client:
-    return connect(live.http.base_url)
+    return connect(live.url)
 
 
 @pytest.fixture
 def relay(live: Live) -> Iterator[Relay]:
-    with relaying(str(live.http.base_url)) as relay:
+    with relaying(live.url) as relay:
         yield relay
 
 
@@ -197,11 +195,6 @@ def test_goals_are_put_in_order(client: Client) -> None:
     assert plan.next_goal == client.plan(goals, HELLO, method="greedy").next_goal
 
 
-def test_readiness_and_version(client: Client, live: Live) -> None:
-    assert client.ready().ready
-    assert client.version().model.fingerprint == live.encoder.fingerprint
-
-
 def test_pools(client: Client) -> None:
     pool = client.pool("shop")
     assert pool.create("of a shop").description == "of a shop"
@@ -299,9 +292,10 @@ def test_a_permanent_problem_is_not_retried(
 
 
 def test_another_server_is_an_unexpected_answer(
-    relay: Relay, connect: Connect, pauses: list[float]
+    live: Live, relay: Relay, connect: Connect, pauses: list[float]
 ) -> None:
     client = connect(relay.url)
+    assert client.version().model.fingerprint == live.encoder.fingerprint
     relay.faults.extend(
         [
             httpx.Response(404, text="nothing here"),
@@ -328,22 +322,9 @@ def test_fields_that_are_newer_than_the_client_do_no_harm(relay: Relay, connect:
     assert client.session("s").turn("user", "Hello").turn == 1
 
 
-def test_an_unreachable_service(connect: Connect, pauses: list[float]) -> None:
-    with pytest.raises(UnreachableError, match="cannot be reached"):
-        connect("http://127.0.0.1:1", deadline=0.5).version()
-    assert pauses
-
-
-def written(path: Path, *candidates: dict[str, object]) -> Path:
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "wt", encoding="utf-8") as file:
-        file.writelines(json.dumps(candidate) + "\n\n" for candidate in candidates)
-    return path
-
-
 def test_a_file_is_uploaded_with_progress(client: Client, tmp_path: Path) -> None:
     lines = [{"text": f"reply {n}", "metadata": {"n": n}, "more": 1} for n in range(300)]
-    file = written(tmp_path / "replies.jsonl.gz", *lines)
+    file = write_lines(tmp_path / "replies.jsonl.gz", *lines)
     seen: list[tuple[int, int]] = []
     pool = client.pool("new")
     pool.create()
@@ -355,19 +336,7 @@ def test_a_file_is_uploaded_with_progress(client: Client, tmp_path: Path) -> Non
     assert pool.search("reply 7", top_k=1).candidates[0].metadata.keys() == {"n"}
 
 
-def test_an_upload_whose_answer_was_lost_is_sent_again(
-    relay: Relay, connect: Connect, pauses: list[float], tmp_path: Path
-) -> None:
-    relay.faults.extend([said_no(Overloaded), LOST])
-    file = written(tmp_path / "a.jsonl", {"text": "One"}, {"text": "Two"})
-    edited = connect(relay.url).pool().upsert(file)
-    assert (edited.upserted, edited.unchanged, edited.size) == (0, 2, len(REPLIES) + 2)
-    assert relay.seen == ["PUT /pools/default/candidates"] * 3
-    assert len(pauses) == 2
-
-
-def replies_file(path: Path, count: int) -> Path:
-    return written(path, *({"id": str(n), "text": f"reply {n}"} for n in range(count)))
+FIVE = [{"id": str(n), "text": f"reply {n}"} for n in range(5)]
 
 
 @pytest.fixture
@@ -380,11 +349,11 @@ def test_a_file_is_loaded_in_batches(client: Client, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     pool = client.pool("new")
     pool.create()
-    file = replies_file(tmp_path / "a.jsonl.gz", 5)
+    file = write_lines(tmp_path / "a.jsonl.gz", *FIVE)
     loaded = pool.load(file, lambda *counts: seen.append(counts))
     assert (loaded.version, loaded.upserted, loaded.unchanged, loaded.size) == (3, 5, 0, 5)
     assert seen == [(2, 5), (4, 5), (5, 5)]
-    empty = pool.load(written(tmp_path / "b.jsonl"))
+    empty = pool.load(write_lines(tmp_path / "b.jsonl"))
     assert (empty.version, empty.upserted, empty.size) == (3, 0, 5)
 
 
@@ -393,7 +362,7 @@ def test_a_load_that_fails_keeps_what_is_done_and_goes_on_from_there(
     relay: Relay, connect: Connect, pauses: list[float], tmp_path: Path
 ) -> None:
     pool = connect(relay.url).pool()
-    file = replies_file(tmp_path / "a.jsonl", 5)
+    file = write_lines(tmp_path / "a.jsonl", *FIVE)
     relay.faults.extend([None, LOST, said_no(PoolFull)])
     with pytest.raises(ConflictError) as caught:
         pool.load(file)
@@ -430,7 +399,6 @@ def test_an_upload_that_is_broken_off_is_sent_again(
     ("candidate", "field"),
     [
         ({"text": "x" * 5000}, "text"),
-        ({"text": "x", "metadata": {"n": "x" * 5000}}, "metadata"),
         ({"text": "x", "id": "1"}, "id"),
     ],
 )
@@ -439,7 +407,7 @@ def test_a_rejected_candidate_of_a_later_batch_is_named_by_its_line(
     client: Client, tmp_path: Path, candidate: dict[str, object], field: str
 ) -> None:
     good = [{"text": "Hello"}, {"text": "Hi"}, {"text": "Bye", "id": "1"}]
-    file = written(tmp_path / "a.jsonl", *good, candidate)
+    file = write_lines(tmp_path / "a.jsonl", *good, candidate)
     with pytest.raises(DataError) as caught:
         client.pool().load(file)
     assert (caught.value.file, caught.value.line) == (str(file), 7)  # every other line is empty
@@ -447,17 +415,14 @@ def test_a_rejected_candidate_of_a_later_batch_is_named_by_its_line(
     assert client.pool().info().size == len(REPLIES) + 2
 
 
-@pytest.mark.parametrize("candidate", [{"words": "x"}, {"text": " "}, {"text": "x", "id": "a\nb"}])
-def test_a_bad_line_is_named_before_anything_is_sent(
-    connect: Connect, tmp_path: Path, candidate: dict[str, object]
-) -> None:
-    file = written(tmp_path / "a.jsonl", {"text": "Hello"}, candidate)
+def test_a_bad_line_is_named_before_anything_is_sent(connect: Connect, tmp_path: Path) -> None:
+    file = write_lines(tmp_path / "a.jsonl", {"text": "Hello"}, {"words": "x"})
     with pytest.raises(DataError) as caught:
         connect("http://127.0.0.1:1").pool().upsert(file)
     assert caught.value.line == 3
 
 
 def test_an_upload_to_a_missing_pool_fails(client: Client, tmp_path: Path) -> None:
-    lines = [{"id": str(n), "text": "long " * 300} for n in range(20_000)]
+    lines = [{"id": str(n), "text": "long " * 300} for n in range(5_000)]
     with pytest.raises(NotFoundError):
-        client.pool("nowhere").upsert(written(tmp_path / "a.jsonl", *lines))
+        client.pool("nowhere").upsert(write_lines(tmp_path / "a.jsonl", *lines))

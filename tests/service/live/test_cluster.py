@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from threading import Event
 from typing import Any
 
 import pytest
@@ -12,10 +11,7 @@ import pytest
 from tests.service.conftest import RedisServer, free_port
 from tests.service.live.conftest import REPLIES, InNamespace, Launch, Oracle
 from tests.service.live.talk import Talk
-from tests.waiting import PATIENCE, eventually
-from turnwise.service.pools import records, upkeep
-from turnwise.service.pools.log import PoolKey
-from turnwise.service.pools.records import PoolRecords
+from tests.waiting import eventually
 
 SLOTS = 16_384
 NODES = 3
@@ -118,7 +114,7 @@ def test_turns_land_once_while_their_slot_moves(
         assert not move.source.keys(move.slot)
     for talk in talks:
         talk.check(one, two)
-    assert all(live.http.get("/readyz").is_success for live in (one, two))
+    assert all(live.ready for live in (one, two))
 
 
 def test_sessions_are_listed_and_deleted_on_every_node(launch: Launch, nodes: list[Node]) -> None:
@@ -154,40 +150,4 @@ def test_a_pool_is_edited_while_its_slot_moves(launch: Launch, nodes: list[Node]
     eventually(edit)
     other = launch(redis_url=url, redis_cluster=True)
     eventually(lambda: other.http.get("/pools/default").json().get("size") == size + 1)
-    assert other.http.get("/readyz").is_success
-
-
-def test_a_pool_is_folded_while_its_slot_moves(
-    launch: Launch, nodes: list[Node], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url = f"redis://127.0.0.1:{nodes[0].port}"
-    live = launch(redis_url=url, redis_cluster=True)
-    live.fill(pool="long")
-    for number in range(6):
-        live.ok(live.http.put("/pools/long/candidates", json=[{"text": f"Reply {number}."}]))
-    size = live.get("/pools/long")["size"]
-    moves: list[Move] = []
-    tried, fold = Event(), PoolRecords.fold
-
-    async def fold_while_it_moves(self: PoolRecords, key: PoolKey, *args: Any) -> object:  # noqa: ANN401
-        if key.name != "long":  # of another test's service in this process
-            return await fold(self, key, *args)
-        if not moves:
-            moves.append(Move(nodes, "tw:pool:{default/long}:meta"))
-        try:
-            return await fold(self, key, *args)
-        finally:
-            tried.set()
-
-    monkeypatch.setattr(PoolRecords, "fold", fold_while_it_moves)
-    monkeypatch.setattr(records, "_LOCK_SECONDS", 1)  # so that one that had to wait is tried again
-    monkeypatch.setattr(upkeep, "_MIN_ENTRIES", 5)
-    monkeypatch.setattr(upkeep, "_TAIL_SECONDS", 0.0)
-    assert tried.wait(PATIENCE)
-    (move,) = moves
-    move.carry()
-    move.end()
-    eventually(lambda: move.target.command("LLEN", "tw:pool:{default/long}:log") == 1)
-    other = launch(redis_url=url, redis_cluster=True)
-    eventually(lambda: other.http.get("/pools/long").json().get("size") == size)
-    assert other.get("/pools/long")["state"] == "ready"
+    assert other.ready

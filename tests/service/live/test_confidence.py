@@ -17,19 +17,23 @@ from tests.service.live.conftest import (
     Launch,
     Live,
     Oracle,
+    Turnwise,
+    posts,
+    scores,
     with_replies,
+    write_lines,
+    wrong,
 )
 from tests.waiting import eventually
 from turnwise.models.card import CARD
 from turnwise.models.confidence import Calibration, Spread, features, rescaled
 from turnwise.models.roles import EncoderKind
 from turnwise.models.scores import Aggregation
-from turnwise.service.cli import main
 from turnwise.service.commands import calibrate as calibrate_command
 
 CALIBRATION = Calibration(0.5, 0.8, 0.7, -0.2, 0.1, -1.5)
 SAID = [*DIALOGUE[:2], ("user", "My parcel has not come. It was due on Monday.")]
-CONTEXT = [{"speaker": speaker, "text": text} for speaker, text in SAID]
+CONTEXT = posts(SAID)
 ALL = len(REPLIES)
 
 
@@ -64,11 +68,9 @@ def last_turn(live: Live, session: str = "s", **options: object) -> dict[str, An
     return live.turn(session, *SAID[-1], **options)
 
 
-def all_scores(live: Live, pool: str = "default") -> dict[str, float]:
+def all_scores(live: Live) -> dict[str, float]:
     """The score of each candidate after `SAID`; other tests check them."""
-    size = live.get(f"/pools/{pool}")["size"]
-    ranked = live.post("/rank", context=CONTEXT, pool=pool, top_k=min(size, 100))["ranking"]
-    return {one["text"]: one["score"] for one in ranked}
+    return scores(live.post("/rank", context=CONTEXT, pool="default", top_k=ALL))
 
 
 def expected(
@@ -86,13 +88,6 @@ def expected(
     spread = Spread(np.mean(values), np.std(values), searched)
     confidence = CALIBRATION.confidence(features(best, next_best, spread, norm, len(SAID)))
     return pytest.approx(float(confidence), abs=5e-3)
-
-
-def problem(live: Live, path: str, body: dict[str, Any], method: str = "POST") -> list[str]:
-    response = live.http.request(method, path, json=body)
-    assert response.status_code == 422, response.text
-    assert response.headers["content-type"] == "application/problem+json"
-    return [".".join(map(str, error["loc"])) for error in response.json()["errors"]]
 
 
 def test_it_is_what_the_calibration_makes_of_the_scores(live: Live, oracle: Oracle) -> None:
@@ -113,9 +108,9 @@ def test_options_that_keep_the_order_keep_it(live: Live) -> None:
 
 
 def test_it_is_of_what_may_be_offered(live: Live, oracle: Oracle) -> None:
-    scores = all_scores(live)
-    best, *left = scores
-    wanted = expected(oracle, scores, left, ALL)
+    found = all_scores(live)
+    best, *left = found
+    wanted = expected(oracle, found, left, ALL)
     assert last_turn(live, exclude=[f"r{REPLIES.index(best)}"])["confidence"] == wanted
 
 
@@ -131,11 +126,12 @@ def test_with_a_filter_it_counts_the_candidates_that_match(live: Live, oracle: O
     assert ranked["confidence"] == wanted
 
 
-def test_copies_of_the_first_candidate_do_not_lower_it(live: Live) -> None:
-    alone = last_turn(live, "s", top_k=1)
-    copy = {"id": "copy", "text": alone["candidates"][0]["text"]}
-    live.ok(live.http.put("/pools/default/candidates", json=[copy]))
-    assert last_turn(live, "t")["confidence"] == pytest.approx(alone["confidence"], abs=0.1)
+def test_copies_of_the_first_candidate_do_not_lower_it(live: Live, oracle: Oracle) -> None:
+    found = all_scores(live)
+    best = next(iter(found))
+    live.ok(live.http.put("/pools/default/candidates", json=[{"id": "copy", "text": best}]))
+    with_copy = found | {"the copy": found[best]}
+    assert last_turn(live)["confidence"] == expected(oracle, with_copy, REPLIES, ALL + 1)
 
 
 @pytest.mark.parametrize(
@@ -223,58 +219,43 @@ def test_other_replicas_and_restarted_ones_learn_the_settings(
 
 
 def test_a_replayed_answer_is_as_the_first_one(live: Live) -> None:
-    body = {"speaker": "user", "text": "Hello", "min_confidence": 1.0}
-    first, again = (
-        live.ok(live.http.post("/sessions/k/turn", json=body, headers={"Idempotency-Key": "a"}))
-        for _ in range(2)
-    )
+    first, again = (live.ok(live.try_turn(key="a", min_confidence=1.0)) for _ in range(2))
     assert again["replayed"]
     assert first["abstained"]
     for name in ("confidence", "abstained", "candidates", "turn"):
         assert again[name] == first[name], name
 
 
-@pytest.mark.parametrize("options", [{"aggregation": "max_sim"}, {"pool": "pairs"}])
-def test_a_threshold_that_could_never_apply_is_rejected(
-    live: Live, options: dict[str, str]
-) -> None:
+def test_a_threshold_that_could_never_apply_is_rejected(live: Live) -> None:
     live.ok(live.http.put("/pools/pairs", json={"encoder": "pairwise"}))
-    body = {"speaker": "user", "text": "Hello", "min_confidence": 0.5, **options}
-    assert problem(live, "/sessions/s/turn", body) == ["body.min_confidence"]
+    for options in ({"aggregation": "max_sim"}, {"pool": "pairs"}):
+        refused = live.try_turn(min_confidence=0.5, **options)
+        assert wrong(refused) == [["body", "min_confidence"]]
     assert live.http.get("/sessions/s").status_code == 404
 
 
-def test_a_model_without_a_calibration_has_no_confidence(own: Live) -> None:
-    answer = own.turn("s", "user", "Hello")
+def test_a_model_without_a_calibration_has_no_confidence(by_pairs: Live) -> None:
+    answer = by_pairs.turn("s", "user", "Hello")
     assert (answer["confidence"], answer["abstained"]) == (None, False)
-    body = {"speaker": "user", "text": "Hello", "min_confidence": 0.5}
-    assert problem(own, "/sessions/t/turn", body) == ["body.min_confidence"]
+    assert wrong(by_pairs.try_turn(min_confidence=0.5)) == [["body", "min_confidence"]]
 
 
-QUESTIONS = [f"question number {number}" for number in range(40)]
+QUESTIONS = [f"question number {number}" for number in range(20)]
 
 
 @pytest.fixture
-def calibrate(
-    live: Live, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Callable[..., str]:
+def calibrate(live: Live, turnwise: Turnwise, tmp_path: Path) -> Callable[..., str]:
     """Run `turnwise calibrate` on dialogues of two turns; return what it prints, or its error."""
 
     def run(pairs: Sequence[tuple[str, str]], *options: str) -> str:
-        file = tmp_path / "said.jsonl"
-        with file.open("w") as lines:
-            for number, (question, reply) in enumerate(pairs):
-                said = [("user", question), ("bot", reply)]
-                utterances = [{"speaker": speaker, "text": text} for speaker, text in said]
-                print(json.dumps({"id": str(number), "utterances": utterances}), file=lines)
-        given = ["--pool", "default", "--data", str(file), "--url", str(live.http.base_url)]
-        monkeypatch.setattr("sys.argv", ["turnwise", "calibrate", *given, *options])
-        try:
-            main()
-        except SystemExit as end:
-            if end.code:
-                return capsys.readouterr().err
-        return capsys.readouterr().out
+        dialogues = [
+            {"id": str(number), "utterances": posts([("user", question), ("bot", reply)])}
+            for number, (question, reply) in enumerate(pairs)
+        ]
+        file = write_lines(tmp_path / "said.jsonl", *dialogues)
+        given = ("--pool", "default", "--data", file, "--url", live.url)
+        ended = turnwise("calibrate", *given, *options)
+        return ended.err if ended.status else ended.out
 
     return run
 
@@ -288,19 +269,19 @@ def best_reply(live: Live, question: str) -> tuple[str, float]:
 def test_calibrate_fits_the_pool_to_what_was_said(
     live: Live, calibrate: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calibrate_command, "FEWEST", 10)
+    monkeypatch.setattr(calibrate_command, "FEWEST", 5)
     # The dialogues agree with most of the more confident answers, and with none of the others.
     answers = sorted((best_reply(live, q)[::-1], q) for q in QUESTIONS)
-    right = {q for place, (_, q) in enumerate(answers) if place >= 16 and place % 10}
+    right = {q for place, (_, q) in enumerate(answers) if place >= 8 and place % 5}
     pairs = [(q, first if q in right else "None of these.") for (_, first), q in answers]
     said = calibrate(pairs)
-    assert f"40 answers, {len(right)} of them right" in said
+    assert f"{len(QUESTIONS)} answers, {len(right)} of them right" in said
     fitted = live.get("/pools/default")["calibration"]
     assert f"slope {fitted['slope']:.3f}, offset {fitted['offset']:.3f}" in said
     before, after = map(float, re.findall(r"\d\.\d{3}", said)[:2])
     assert after < before
     confidences = np.array([best_reply(live, q)[1] for q, _ in pairs])
-    assert confidences.mean() == pytest.approx(len(right) / 40, abs=0.02)
+    assert confidences.mean() == pytest.approx(len(right) / len(QUESTIONS), abs=0.02)
     calibrate(pairs)  # what is calibrated stays as it is
     again = live.get("/pools/default")["calibration"]
     assert again["slope"] == pytest.approx(fitted["slope"], rel=0.05)

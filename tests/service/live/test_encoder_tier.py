@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import httpx
 import numpy as np
@@ -19,15 +19,18 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from tests.service.live.conftest import (
     DIALOGUE,
     REPLIES,
+    Held,
     InNamespace,
     Launch,
     Live,
+    problem,
+    scores,
     serve,
     with_and_without_heads,
+    wrong,
 )
 from tests.service.live.relay import LOST, Relay, relaying
 from tests.service.live.test_doctor import Examined, examined  # noqa: F401 - a fixture
-from tests.service.live.test_faults import kind as problem
 from tests.waiting import eventually
 from turnwise.models.card import CARD
 from turnwise.models.encoder import UtteranceEncoder
@@ -41,6 +44,7 @@ from turnwise.service.server import run
 from turnwise.service.settings import Settings
 
 Folder = Callable[[EncoderKind], Path]
+Replica = Callable[..., Live]
 
 
 class Tier(Protocol):
@@ -61,6 +65,14 @@ def tier(defaults: dict[str, object]) -> Iterator[Tier]:
         yield start
 
 
+@pytest.fixture(scope="module")
+def shared(defaults: dict[str, object]) -> Iterator[Live]:
+    """A tier that no test breaks."""
+    live = serve(Settings.model_validate(defaults), "asyncio", encoder_only=True)
+    yield live
+    live.stop()
+
+
 @pytest.fixture
 def small(tmp_path: Path, tiny_encoder_folder: Folder, kind: EncoderKind) -> Path:
     """A folder with what a replica without the model's weights needs."""
@@ -72,47 +84,40 @@ def small(tmp_path: Path, tiny_encoder_folder: Folder, kind: EncoderKind) -> Pat
     return folder
 
 
-def url(live: Live) -> str:
-    return str(live.http.base_url)
-
-
 def say(live: Live, text: str) -> httpx.Response:
-    body = {"speaker": "user", "text": text, "respond": False}
-    return live.http.post("/sessions/s/turn", json=body)
+    return live.try_turn(text, respond=False)
 
 
 @pytest.fixture
-def whole(tiny_encoder_folder: Folder, kind: EncoderKind, in_torch: Path) -> dict[str, object]:
-    """Settings of a process that runs the model."""
-    return {"model": str(tiny_encoder_folder(kind)), "data_dir": in_torch}
+def replica(launch: Launch, small: Path) -> Replica:
+    """Services without the model's weights, from the URLs of their encoders."""
+    return lambda url, **settings: launch(model=str(small), encoder_url=url, **settings)
 
 
 @with_and_without_heads
 def test_a_replica_answers_as_if_it_ran_the_model_itself(
-    launch: Launch, tier: Tier, small: Path, whole: dict[str, Any]
+    replica: Replica, tier: Tier, live: Live
 ) -> None:
-    own = launch(**whole)
-    remote = launch(model=str(small), encoder_url=url(tier(**whole)))
-    assert remote.get("/version")["model"]["fingerprint"] == own.services.encoder.fingerprint
-    own.fill()
-    eventually(lambda: "default" in [pool["name"] for pool in remote.get("/pools")["pools"]])
+    settings = live.services.settings
+    encoder = tier(model=settings.model, data_dir=settings.data_dir)
+    remote = replica(encoder.url)
+    assert remote.get("/version")["model"]["fingerprint"] == live.encoder.fingerprint
+    remote.fill()
     asked = {"respond": True, "top_k": len(REPLIES), "aggregation": "mean"}
-    ours, theirs = (
-        {c["text"]: c["score"] for c in live.say(session, DIALOGUE, **asked)["candidates"]}
-        for live, session in ((own, "own"), (remote, "remote"))
-    )
+    ours, theirs = (scores(each.say("s", DIALOGUE, **asked)) for each in (live, remote))
     assert list(ours) == list(theirs)
     assert ours == pytest.approx(theirs, abs=1e-3)
     assert remote.metric("turnwise_encoder_calls_total", result="ok") > 0
 
 
+@pytest.mark.nightly
 def test_a_tier_and_its_replicas_use_the_graph_of_a_model(
     launch: Launch, tier: Tier, tiny_encoder_folder: Folder, tmp_path: Path
 ) -> None:
     folder = shutil.copytree(tiny_encoder_folder(EncoderKind.TRIPLE), tmp_path / "model")
     card(str(folder))
     model: dict[str, object] = {"model": str(folder), "data_dir": tmp_path / "data"}
-    own, remote = launch(**model), launch(**model, encoder_url=url(tier(**model)))
+    own, remote = launch(**model), launch(**model, encoder_url=tier(**model).url)
     own.fill()
     eventually(lambda: "default" in [pool["name"] for pool in remote.get("/pools")["pools"]])
     ours, theirs = (
@@ -134,9 +139,9 @@ def traced(
 
 
 def test_a_trace_leads_through_the_queue_redis_and_the_tier(
-    traced: InMemorySpanExporter, launch: Launch, tier: Tier, small: Path
+    traced: InMemorySpanExporter, replica: Replica, tier: Tier
 ) -> None:
-    live = launch(model=str(small), encoder_url=url(tier()))
+    live = replica(tier().url)
     assert say(live, "Hello").is_success
     turn, call = "POST /sessions/{session_id}/turn", "POST /v1/embeddings"
     at_the_tier = f"{turn} > encode > batch > encoder {call} > {call}"
@@ -172,10 +177,10 @@ def ways(spans: InMemorySpanExporter) -> list[str]:
 
 
 def test_while_the_tier_is_away_nothing_is_lost_and_it_comes_back(
-    launch: Launch, tier: Tier, small: Path
+    replica: Replica, tier: Tier
 ) -> None:
     encoder = tier()
-    live = launch(model=str(small), encoder_url=url(encoder))
+    live = replica(encoder.url)
     live.fill()
     live.turn("s", "user", "Hello")
     encoder.stop()
@@ -188,56 +193,50 @@ def test_while_the_tier_is_away_nothing_is_lost_and_it_comes_back(
     upload = live.http.put("/pools/default/candidates", json=items)
     assert problem(upload) == (503, "encoder-unavailable")
     assert time.monotonic() - begin < live.services.settings.request_timeout
-    assert live.http.get("/readyz").status_code == 503
+    assert not live.ready
     assert live.http.get("/livez").is_success
     assert live.get("/sessions/s")["turns"] == 1
     assert live.get("/pools/default")["size"] == len(REPLIES)
     tier(port=encoder.http.base_url.port or 0)
-    eventually(lambda: live.http.get("/readyz").is_success)
+    eventually(lambda: live.ready)
     assert live.turn("s", "user", "Are you there?")["turn"] == 2
 
 
 def test_readiness_notices_a_tier_that_goes_away_while_nobody_asks(
-    launch: Launch, tier: Tier, small: Path, monkeypatch: pytest.MonkeyPatch
+    replica: Replica, tier: Tier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("turnwise.service.encoder.queue._IDLE_SECONDS", 0.05)
     encoder = tier()
-    live = launch(model=str(small), encoder_url=url(encoder))
+    live = replica(encoder.url)
     encoder.stop()
-    eventually(lambda: live.http.get("/readyz").status_code == 503)
+    eventually(lambda: not live.ready)
 
 
-def test_a_slow_tier_does_not_delay_an_answer_beyond_the_deadline(
-    launch: Launch, tier: Tier, small: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_tier_that_hangs_does_not_delay_an_answer_beyond_the_deadline(
+    replica: Replica, tier: Tier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = tier()
-    live = launch(model=str(small), encoder_url=url(encoder), request_timeout=0.5)
-    forward = encoder.services.encoder.forward
-
-    def slow(tokens: list[list[int]]) -> object:
-        time.sleep(2)
-        return forward(tokens)
-
-    monkeypatch.setattr(encoder.services.encoder, "forward", slow)
-    begin = time.monotonic()
-    status, slug = problem(say(live, "Hello"))
-    assert status == 503
-    assert slug in {"deadline-exceeded", "encoder-unavailable"}
-    assert time.monotonic() - begin < 2
+    live = replica(encoder.url, request_timeout=0.5)
+    held = Held(encoder, monkeypatch)
+    try:
+        status, slug = problem(say(live, "Hello"))
+    finally:
+        held.let_go()
+    assert (status, slug in {"deadline-exceeded", "encoder-unavailable"}) == (503, True)
     assert live.http.get("/sessions/s").status_code == 404
 
 
 @pytest.fixture
-def relay(tier: Tier) -> Iterator[Relay]:
+def relay(shared: Live) -> Iterator[Relay]:
     """A tier behind a relay, which answers for it or loses its answers."""
-    with relaying(url(tier())) as relay:
+    with relaying(shared.url) as relay:
         yield relay
 
 
 def test_a_call_is_tried_again_after_a_lost_connection_and_a_busy_tier(
-    launch: Launch, relay: Relay, small: Path
+    replica: Replica, relay: Relay
 ) -> None:
-    live = launch(model=str(small), encoder_url=relay.url)
+    live = replica(relay.url)
     retried = live.increase("turnwise_encoder_calls_total", result="retried")
     relay.faults.extend([httpx.Response(429), LOST])
     assert say(live, "Hello").is_success
@@ -245,43 +244,37 @@ def test_a_call_is_tried_again_after_a_lost_connection_and_a_busy_tier(
     relay.faults.extend([httpx.Response(500)] * 100)  # more than a call is tried again
     assert problem(say(live, "Is it open?")) == (503, "encoder-unavailable")
     relay.faults.clear()
-    eventually(lambda: live.http.get("/readyz").is_success)
+    eventually(lambda: live.ready)
     assert say(live, "Is it open?").json()["turn"] == 2
 
 
-def test_a_text_that_the_tier_rejects_fails_alone(
-    launch: Launch, relay: Relay, small: Path
-) -> None:
-    live = launch(model=str(small), encoder_url=relay.url)
-    relay.faults.append(httpx.Response(413))
-    assert problem(say(live, "Hello")) == (500, "encoder-failed")
-    assert say(live, "Hello").is_success
+ANOTHER = {"data": [{"index": 0, "embedding": [1.0] * 32}], "fingerprint": "another"}
+UNUSABLE = {
+    "rejected": (httpx.Response(413), (500, "encoder-failed")),
+    "another model": (httpx.Response(200, json=ANOTHER), (503, "encoder-unavailable")),
+    "no vector": (
+        httpx.Response(200, json={"data": [{"index": 0, "embedding": "no numbers"}]}),
+        (503, "encoder-unavailable"),
+    ),
+    "no text's": (httpx.Response(200, json={"data": []}), (503, "encoder-unavailable")),
+    "another API": (httpx.Response(200, json=[]), (503, "encoder-unavailable")),
+}
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {"data": [{"index": 0, "embedding": [1.0] * 32}], "fingerprint": "another"},
-        {"data": [{"index": 0, "embedding": "no numbers"}]},
-        {"data": []},
-        [],
-    ],
-    ids=["another model", "no vector", "no text's", "another API"],
-)
-def test_an_answer_of_another_kind_is_not_used(
-    launch: Launch, relay: Relay, small: Path, answer: object
-) -> None:
-    live = launch(model=str(small), encoder_url=relay.url)
-    relay.faults.append(httpx.Response(200, json=answer))
-    assert problem(say(live, "Hello")) == (503, "encoder-unavailable")
+def test_an_answer_without_the_vector_fails_its_text_alone(replica: Replica, relay: Relay) -> None:
+    live = replica(relay.url)
+    for turn, (name, (answer, failure)) in enumerate(UNUSABLE.items(), 1):
+        relay.faults.append(answer)
+        assert problem(say(live, f"Hello {turn}")) == failure, name
+        assert say(live, f"Hello {turn}").json()["turn"] == turn
 
 
 def test_a_tier_with_another_model_is_refused_at_the_start(
-    tier: Tier, small: Path, tmp_path: Path, tiny_encoder_folder: Folder
+    tier: Tier, small: Path, tmp_path: Path, tiny_encoder_folder: Folder, in_torch: Path
 ) -> None:
     other = tmp_path / "other" / small.name
     shutil.copytree(tiny_encoder_folder(EncoderKind.SINGLE), other)
-    with relaying(url(tier(model=str(other)))) as relay:
+    with relaying(tier(model=str(other), data_dir=in_torch).url) as relay:
         settings = Settings(model=str(small), encoder_url=relay.url, data_dir=tmp_path, port=0)
         with pytest.raises(ModelError, match=r"it has another model \(\w+, not \w+\)$"):
             run(settings)
@@ -313,50 +306,44 @@ def test_a_model_without_a_card_is_refused(tmp_path: Path, tiny_encoder_folder: 
 
 
 def test_the_endpoint_returns_the_vectors_of_texts_as_they_are(
-    tier: Tier, tiny_encoder: Callable[[EncoderKind], UtteranceEncoder]
+    shared: Live, tiny_encoder: Callable[[EncoderKind], UtteranceEncoder]
 ) -> None:
-    live, encoder = tier(), tiny_encoder(EncoderKind.TRIPLE)
-    asked = {"model": live.services.encoder.name, "input": ["[AFTER] Hello", "[AFTER] Bye"]}
-    answer = live.post("/v1/embeddings", **asked, user="me")
+    encoder = tiny_encoder(EncoderKind.TRIPLE)
+    counted = shared.increase("turnwise_encoded_texts_total", role="any", lane="critical")
+    asked = {"model": shared.encoder.name, "input": ["[AFTER] Hello", "[AFTER] Bye"]}
+    answer = shared.post("/v1/embeddings", **asked, user="me")
     found = [item["embedding"] for item in answer["data"]]
     assert np.allclose(found, encoder.encode(["Hello", "Bye"], Role.AFTER), atol=1e-4)
-    packed = live.post("/v1/embeddings", **asked, encoding_format="base64")
+    packed = shared.post("/v1/embeddings", **asked, encoding_format="base64")
     for vector, item in zip(found, packed["data"], strict=True):
         assert np.allclose(np.frombuffer(base64.b64decode(item["embedding"]), "<f4"), vector)
-    (one,) = live.post("/v1/embeddings", **asked | {"input": "[AFTER] Bye"})["data"]
+    (one,) = shared.post("/v1/embeddings", **asked | {"input": "[AFTER] Bye"})["data"]
     assert np.allclose(one["embedding"], found[1], atol=1e-5)
-    assert live.get("/readyz")["ready"]
-    assert live.metric("turnwise_encoded_texts_total", role="any", lane="critical") >= 5
+    assert shared.ready
+    assert counted() == 5
 
 
-@pytest.mark.parametrize(
-    ("fields", "status", "loc"),
-    [
-        ({"model": "another"}, 404, None),
-        ({"input": []}, 422, ["body", "input"]),
-        ({"input": ["a"] * 1001}, 422, ["body", "input"]),
-        ({"input": ["a", "a" * 20_000]}, 422, ["body", "input", 1]),
-        ({"input": [[1, 2]]}, 422, ["body", "input", 0]),
-        ({"dimensions": 8}, 422, ["body", "dimensions"]),
-        ({"encoding_format": "hex"}, 422, ["body", "encoding_format"]),
-    ],
-)
-def test_the_endpoint_is_bounded_and_answers_with_problems(
-    tier: Tier, fields: dict[str, object], status: int, loc: list[str] | None
-) -> None:
-    live = tier()
-    body = {"model": live.services.encoder.name, "input": "a"} | fields
-    refused = live.http.post("/v1/embeddings", json=body)
-    assert problem(refused)[0] == status
-    if loc:
-        assert refused.json()["errors"][0]["loc"] == loc
+def test_the_endpoint_is_bounded_and_answers_with_problems(shared: Live) -> None:
+    asked = {"model": shared.encoder.name, "input": "a"}
+    unknown = shared.http.post("/v1/embeddings", json=asked | {"model": "another"})
+    assert problem(unknown)[0] == 404
+    for field, value, *place in (
+        ("input", []),
+        ("input", ["a"] * 1001),
+        ("input", ["a", "a" * 20_000], 1),
+        ("input", [[1, 2]], 0),
+        ("dimensions", 8),
+        ("encoding_format", "hex"),
+    ):
+        refused = shared.http.post("/v1/embeddings", json=asked | {field: value})
+        assert wrong(refused)[0] == ["body", field, *place]
 
 
-def test_a_tier_with_keys_takes_only_those(launch: Launch, tier: Tier, small: Path) -> None:
+def test_a_tier_with_keys_takes_only_those(replica: Replica, tier: Tier) -> None:
     encoder = tier(api_keys=[InNamespace.KEY])
-    asked = {"model": encoder.services.encoder.name, "input": "a"}
+    asked = {"model": encoder.encoder.name, "input": "a"}
     assert problem(encoder.http.post("/v1/embeddings", json=asked)) == (401, "unauthenticated")
-    live = launch(model=str(small), encoder_url=url(encoder), encoder_key="tests")
+    live = replica(encoder.url, encoder_key="tests")
     assert say(live, "Hello").is_success
 
 
@@ -366,9 +353,9 @@ def test_the_doctor_looks_at_the_tier(
     examined: Examined,  # noqa: F811
 ) -> None:
     encoder = tier()
-    found = examined(model=str(small), encoder_url=url(encoder))["model"]
+    found = examined(model=str(small), encoder_url=encoder.url)["model"]
     assert found.grade == "ok"
     assert "embeddings over HTTP" in found.found
     encoder.stop()
-    found = examined(model=str(small), encoder_url=url(encoder))["model"]
+    found = examined(model=str(small), encoder_url=encoder.url)["model"]
     assert (found.grade, found.advice) == ("fail", "check TURNWISE_MODEL and TURNWISE_ENCODER_URL")

@@ -6,7 +6,7 @@ import pytest
 import redis as blocking
 from typer.testing import CliRunner
 
-from tests.service.live.conftest import Launch, Live, with_replies
+from tests.service.live.conftest import Launch, Live, with_replies, wrong
 from turnwise import Client
 from turnwise.service.cli import app
 from turnwise.service.state import scan
@@ -33,7 +33,7 @@ def client(live: Live, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     monkeypatch.setattr(scan, "_SCANS", 3)
     for session in HERS | OTHERS:
         live.ok(live.http.put(f"/sessions/{session}", json={}))
-    with Client(str(live.http.base_url), key="tests", namespace=live.namespace) as connected:
+    with Client(live.url, key="tests", namespace=live.namespace) as connected:
         yield connected
 
 
@@ -66,7 +66,7 @@ def test_a_user_s_sessions_are_listed_and_deleted_page_by_page(live: Live, clien
 
 
 def test_the_command_counts_what_it_deletes(live: Live, client: Client) -> None:
-    options = ["--url", str(live.http.base_url), "--key", "tests", "--namespace", live.namespace]
+    options = ["--url", live.url, "--key", "tests", "--namespace", live.namespace]
     found = CliRunner().invoke(app, ["session", "list", "u42-", *options])
     assert {*found.output.split()} == HERS
     deleted = CliRunner().invoke(app, ["session", "delete", "u42-", *options])
@@ -85,22 +85,19 @@ def test_a_deletion_takes_what_redis_left_of_a_session(live: Live, client: Clien
 
 
 @pytest.mark.parametrize(
-    ("method", "query", "wrong"),
+    ("method", "query", "name"),
     [
-        ("DELETE", "", ["query", "prefix"]),
-        ("DELETE", "?prefix=", ["query", "prefix"]),
-        ("DELETE", "?prefix=*", ["query", "prefix"]),
-        ("GET", "?prefix=[a]", ["query", "prefix"]),
-        ("GET", "?cursor=x", ["query", "cursor"]),
-        ("DELETE", "?prefix=u&cursor=0123456789abcdef-0-0", ["query", "cursor"]),
-        ("GET", "?cursor=0123456789abcdef-0-99999999999999999999999", ["query", "cursor"]),
+        ("DELETE", "", "prefix"),
+        ("DELETE", "?prefix=", "prefix"),
+        ("GET", "?prefix=[a]", "prefix"),
+        ("GET", "?cursor=x", "cursor"),
+        ("DELETE", "?prefix=u&cursor=0123456789abcdef-0-0", "cursor"),
+        ("GET", "?cursor=0123456789abcdef-0-99999999999999999999999", "cursor"),
     ],
 )
 def test_a_wrong_prefix_or_cursor_changes_nothing(
-    live: Live, method: str, query: str, wrong: list[str]
+    live: Live, method: str, query: str, name: str
 ) -> None:
     live.ok(live.http.put("/sessions/s", json={}))
-    answer = live.http.request(method, f"/sessions{query}")
-    assert answer.status_code == 422
-    assert [error["loc"] for error in answer.json()["errors"]] == [wrong]
+    assert wrong(live.http.request(method, f"/sessions{query}")) == [["query", name]]
     assert live.http.get("/sessions/s").is_success

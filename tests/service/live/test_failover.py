@@ -65,10 +65,6 @@ def _info(server: RedisServer) -> dict[str, Any]:
     return found
 
 
-def ready(live: Live) -> bool:
-    return live.http.get("/readyz").is_success
-
-
 def test_a_primary_that_dies_is_replaced(launch: Launch, watched: Watched, oracle: Oracle) -> None:
     one, two = (launch(redis_url=watched.url, redis_timeout=0.5) for _ in range(2))
     one.fill()
@@ -79,11 +75,11 @@ def test_a_primary_that_dies_is_replaced(launch: Launch, watched: Watched, oracl
     watched.replicated()
     watched.primary.kill()
     assert talk.post(one, Talk.text(4)).status_code == 503
-    eventually(lambda: not ready(one))
+    eventually(lambda: not one.ready)
     assert one.http.get("/livez").is_success
     talk.turn(one, two)  # the one that was refused, once
     watched.promoted()
-    eventually(lambda: ready(one) and ready(two))
+    eventually(lambda: one.ready and two.ready)
     talk.check(one, two)
     assert Live.ok(talk.post(two, Talk.text(3)))["replayed"]
     watched.primary.start()  # it takes itself for a primary, until the Sentinel comes by
@@ -109,7 +105,7 @@ def test_a_primary_that_stood_still_gets_nothing_more(
         watched.primary.signal(signal.SIGCONT)
     for _ in range(3):
         talk.turn(live)
-    eventually(lambda: ready(live))
+    eventually(lambda: live.ready)
     talk.check(live)
     assert watched.replica.command("LLEN", "tw:session:{default/s}:posts") == len(talk.said)
 

@@ -10,59 +10,37 @@ import time
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-import httpx
 import onnxruntime
 import pytest
 import redis as blocking
 import torch
 
-from tests.service.conftest import RedisServer
-from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live, Oracle
+from tests.service.live.conftest import (
+    DIALOGUE,
+    REPLIES,
+    Held,
+    Launch,
+    Live,
+    Oracle,
+    posts,
+    problem,
+    scores,
+)
 from tests.service.live.talk import Talk
 from tests.waiting import eventually
 from turnwise.models.roles import EncoderKind
 from turnwise.service.sessions.store import SessionStore
 from turnwise.service.settings import Limits
 
-PREFIX = "urn:turnwise:problem:"
-CONTEXT = [{"speaker": "user", "text": "Hello"}]
+CONTEXT = posts([("user", "Hello")])
 
 
 @pytest.fixture
 def live(own: Live) -> Live:
     """Of the test's own, for it breaks."""
     return own
-
-
-def kind(answer: httpx.Response) -> tuple[int, str]:
-    assert answer.headers["content-type"] == "application/problem+json"
-    return answer.status_code, answer.json()["type"].removeprefix(PREFIX)
-
-
-def turn(live: Live, text: str = "Hello") -> httpx.Response:
-    return live.http.post("/sessions/s/turn", json={"speaker": "user", "text": text})
-
-
-def test_redis_away_and_back(launch: Launch, redis_server: RedisServer) -> None:
-    live = launch(redis_url=redis_server.url, redis_timeout=1.0)
-    live.fill()
-    live.turn("s", "user", "Hello")
-    redis_server.kill()
-    away = turn(live)
-    assert kind(away) == (503, "state-unavailable")
-    assert int(away.headers["Retry-After"]) >= 1
-    assert kind(live.http.get("/sessions/s")) == (503, "state-unavailable")
-    assert live.http.get("/livez").is_success
-    eventually(lambda: live.http.get("/readyz").status_code == 503)
-    assert live.post("/rank", context=CONTEXT, candidates=REPLIES)["ranking"]
-    assert live.post("/rank", context=CONTEXT, pool="default")["ranking"]
-    redis_server.start()
-    eventually(lambda: live.http.get("/readyz").is_success)
-    again = live.turn("s", "user", "Hello again", respond=False)  # its pool is gone as well
-    assert again["turn"] == 1  # this Redis forgets
 
 
 def test_an_encoder_that_fails_writes_nothing_and_comes_back(
@@ -76,82 +54,60 @@ def test_an_encoder_that_fails_writes_nothing_and_comes_back(
     with monkeypatch.context() as patched:
         patched.setattr(live.encoder, "forward", broken)
         for number in range(5):
-            assert kind(turn(live, f"Anyone {number}?")) == (500, "encoder-failed")
-        eventually(lambda: live.http.get("/readyz").status_code == 503)
+            assert problem(live.try_turn(f"Anyone {number}?")) == (500, "encoder-failed")
+        eventually(lambda: not live.ready)
         assert live.http.get("/livez").is_success
     assert live.get("/sessions/s")["turns"] == 1
-    assert turn(live, "Is it working?").json()["turn"] == 2
-    eventually(lambda: live.http.get("/readyz").is_success)
+    assert live.try_turn("Is it working?").json()["turn"] == 2
+    eventually(lambda: live.ready)
 
 
 def test_a_session_of_another_model_is_rebuilt_once_from_its_text(
-    launch: Launch,
-    tiny_encoder_folder: Callable[[EncoderKind], Path],
-    in_torch: Path,
-    oracle: Oracle,
+    launch: Launch, model_of: Callable[[EncoderKind], dict[str, Any]], oracle: Oracle
 ) -> None:
-    old = launch(model=str(tiny_encoder_folder(EncoderKind.SINGLE)), data_dir=in_torch)
+    old = launch(**model_of(EncoderKind.SINGLE))
     old.fill()
     old.say("s", DIALOGUE[:4])
     new = launch()
-    eventually(lambda: new.http.get("/readyz").is_success)
+    eventually(lambda: new.ready)
     written = new.written()
     answer = new.turn("s", *DIALOGUE[4], respond=True, top_k=len(REPLIES), aggregation="mean")
     naive = {text: oracle.score(DIALOGUE[:5], text) for text in REPLIES}
-    found = {candidate["text"]: candidate["score"] for candidate in answer["candidates"]}
-    assert found == pytest.approx(naive, abs=1e-3)
+    assert scores(answer) == pytest.approx(naive, abs=1e-3)
     eventually(lambda: written() == 1)
     encoded = new.encoded()
     new.turn("s", *DIALOGUE[5])
     assert encoded() == {"first": 0, "second": 1, "after": 0}
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        torch.OutOfMemoryError("CUDA out of memory."),
-        MemoryError(),
-        onnxruntime.capi.onnxruntime_pybind11_state.Fail("Failed to allocate memory"),
-    ],
-    ids=lambda error: type(error).__name__,
-)
+OUT_OF_MEMORY = [
+    torch.OutOfMemoryError("CUDA out of memory."),
+    MemoryError(),
+    onnxruntime.capi.onnxruntime_pybind11_state.Fail("Failed to allocate memory"),
+]
+
+
 def test_a_batch_for_which_memory_does_not_suffice_is_encoded_one_by_one(
-    live: Live, monkeypatch: pytest.MonkeyPatch, oracle: Oracle, error: Exception
+    live: Live, monkeypatch: pytest.MonkeyPatch, oracle: Oracle
 ) -> None:
-    forward = live.encoder.forward
+    forward, talk = live.encoder.forward, Talk("s", oracle)
+    for number, error in enumerate(OUT_OF_MEMORY):
 
-    def small_batches_only(tokens: Any) -> Any:  # noqa: ANN401
-        if len(tokens) > 1 or len(tokens[0]) > 40:
-            raise error
-        return forward(tokens)
-
-    monkeypatch.setattr(live.encoder, "forward", small_batches_only)
-    talk = Talk("s", oracle)
-    ranked = live.post("/rank", context=CONTEXT, candidates=REPLIES)
-    assert len(ranked["ranking"]) == len(REPLIES)
-    assert live.metric("turnwise_batch_failures_total") >= 1
-    assert kind(turn(live, "long " * 60)) == (500, "encoder-failed")
-    talk.turn(live)
-    assert live.http.get("/readyz").is_success
-    talk.check(live)
-
-
-class Held:
-    """An encoder whose next batch does not come back until it is let go."""
-
-    def __init__(self, live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.has, self._go = threading.Event(), threading.Event()
-        forward = live.encoder.forward
-
-        def held(tokens: Any) -> Any:  # noqa: ANN401
-            self.has.set()
-            assert self._go.wait(60)
+        def small_batches_only(tokens: Any, error: Exception = error) -> Any:  # noqa: ANN401
+            if len(tokens) > 1 or len(tokens[0]) > 40:
+                raise error
             return forward(tokens)
 
-        monkeypatch.setattr(live.encoder, "forward", held)
-
-    def let_go(self) -> None:
-        self._go.set()
+        monkeypatch.setattr(live.encoder, "forward", small_batches_only)
+        failures = live.increase("turnwise_batch_failures_total")
+        candidates = [f"{text} {number}" for text in REPLIES]
+        ranked = live.post("/rank", context=CONTEXT, candidates=candidates)
+        assert len(ranked["ranking"]) == len(REPLIES)
+        assert failures() >= 1
+        assert problem(live.try_turn("long " * 60)) == (500, "encoder-failed")
+        talk.turn(live)
+        assert live.ready
+    talk.check(live)
 
 
 def test_an_encoder_that_hangs_is_told_of_and_takes_nothing_with_it(
@@ -164,14 +120,15 @@ def test_an_encoder_that_hangs_is_told_of_and_takes_nothing_with_it(
     talk.turn(live)
     held = Held(live, monkeypatch)
     try:
-        assert kind(talk.post(live, "Hangs.")) == (503, "deadline-exceeded")
+        assert problem(talk.post(live, "Hangs.")) == (503, "deadline-exceeded")
         eventually(lambda: live.metric("turnwise_batch_running_seconds") > 0.1)
         with ThreadPoolExecutor(6) as six:
-            seen = list(six.map(lambda number: kind(talk.post(live, f"Waits {number}.")), range(6)))
-        assert set(seen) == {(503, "deadline-exceeded"), (429, "overloaded")}
+            posted = six.map(lambda number: talk.post(live, f"Waits {number}."), range(6))
+            seen = {problem(answer) for answer in posted}
+        assert seen == {(503, "deadline-exceeded"), (429, "overloaded")}
         assert live.metric("turnwise_queue_texts", lane="critical") <= 4
         assert live.get("/sessions/s")["turns"] == 1
-        assert live.http.get("/readyz").is_success  # it may be a large batch
+        assert live.ready  # it may be a large batch
         monkeypatch.setattr("turnwise.service.encoder.queue._STALLED_SECONDS", 0.1)
         assert live.http.get("/readyz").json()["errors"][0]["loc"] == ["encoder"]
         assert live.http.get("/livez").is_success
@@ -179,7 +136,7 @@ def test_an_encoder_that_hangs_is_told_of_and_takes_nothing_with_it(
         assert live.http.get("/livez").status_code == 503
     finally:
         held.let_go()
-    eventually(lambda: live.http.get("/readyz").is_success)
+    eventually(lambda: live.ready)
     assert live.http.get("/livez").is_success
     assert live.metric("turnwise_batch_running_seconds") == 0
     talk.turn(live, text="Hangs.")
@@ -191,7 +148,7 @@ def test_an_encoder_whose_thread_died_is_to_be_started_anew(live: Live) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(queue._threads[0], "is_alive", lambda: False)
         assert live.metric("turnwise_batch_running_seconds") == math.inf
-        assert live.http.get("/readyz").status_code == 503
+        assert not live.ready
         assert live.http.get("/livez").status_code == 503
     assert live.http.get("/livez").is_success
 
@@ -204,28 +161,19 @@ def leaving(live: Live, text: str, *, whole: bool = True) -> Iterator[None]:
         "POST /sessions/s/turn HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Idempotency-Key: {text.replace(' ', '-')}\r\nContent-Length: {len(body)}\r\n\r\n"
     )
-    url = live.http.base_url
-    with socket.create_connection((url.host, url.port or 0)) as client:
+    with socket.create_connection(("127.0.0.1", live.http.base_url.port or 0)) as client:
         client.sendall(head.encode() + (body if whole else body[:9]))
         yield
 
 
-def left(live: Live, times: int) -> None:
-    route = {"route": "/sessions/{session_id}/turn", "status": "499"}
-
-    def count() -> float:
-        try:
-            return live.metric("turnwise_requests_total", **route)
-        except KeyError:
-            return 0
-
-    eventually(lambda: count() == times)
+LEFT = {"route": "/sessions/{session_id}/turn", "status": "499"}
 
 
 def test_a_client_that_leaves_early_has_said_nothing(
     live: Live, monkeypatch: pytest.MonkeyPatch, oracle: Oracle
 ) -> None:
     written, talk = live.written(), Talk("s", oracle)
+    left = live.increase("turnwise_requests_total", **LEFT)
     talk.turn(live)
     eventually(lambda: written() == 1)  # so that the device is free
     with leaving(live, "Half of it.", whole=False):
@@ -235,7 +183,7 @@ def test_a_client_that_leaves_early_has_said_nothing(
         assert held.has.wait(20)
         with leaving(live, "In the queue."):
             eventually(lambda: live.metric("turnwise_queue_texts", lane="critical") == 1)
-    left(live, 3)
+    eventually(lambda: left() == 3)
     held.let_go()
     eventually(lambda: live.metric("turnwise_dropped_texts_total", reason="cancelled") == 1)
     assert live.metric("turnwise_queue_texts", lane="critical") == 0
@@ -260,9 +208,10 @@ def test_a_client_that_leaves_after_the_commit_has_said_it_once(
 
     with monkeypatch.context() as patched:
         patched.setattr(SessionStore, "commit", committing)
+        left = live.increase("turnwise_requests_total", **LEFT)
         with leaving(live, "It was kept."):
             assert committed.wait(20)
-        left(live, 1)
+        eventually(lambda: left() == 1)
     again = Live.ok(talk.post(live, "It was kept."))
     assert again["replayed"]
     talk.said.append((Talk.body("It was kept.")["speaker"], "It was kept."))
@@ -300,6 +249,6 @@ def test_a_clock_that_jumps_loses_nothing_and_holds_up_nobody(
     with blocking.Redis.from_url(redis_url) as redis:
         for name in ("meta", "posts", "second"):
             assert 86_000 < redis.ttl(f"tw:session:{{default/s}}:{name}") <= 86_400
-    assert live.http.get("/readyz").is_success
+    assert live.ready
     for each in (talk, again):
         each.check(live)

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from tests.service.live.conftest import Live
+from tests.service.live.conftest import Live, posts
 from turnwise.service.client import Client, GivenTurn
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 GOAL = "Thank you so much!"
 Example = Callable[[str], Any]
-CONTEXT = [{"speaker": "user", "text": "Hello"}]
+CONTEXT = posts([("user", "Hello")])
 HELLO = [GivenTurn(speaker="user", text="Hello")]
 
 
@@ -32,7 +32,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Example:
 
 @pytest.fixture
 def client(live: Live) -> Iterator[Client]:
-    with Client(str(live.http.base_url)) as client:
+    with Client(live.url) as client:
         yield client
 
 
@@ -84,7 +84,7 @@ def test_haystack_component_runs_in_a_pipeline_that_was_saved(
     from haystack.dataclasses import ChatMessage  # noqa: PLC0415
 
     pipeline = haystack.Pipeline()
-    selector = example("haystack_component").ReplySelector(str(live.http.base_url), top_k=2)
+    selector = example("haystack_component").ReplySelector(live.url, top_k=2)
     pipeline.add_component("replies", selector)
     pipeline = haystack.Pipeline.loads(pipeline.dumps(), allowed_modules=["haystack_component"])
     messages = [ChatMessage.from_system("Be kind."), ChatMessage.from_user("Hello")]
@@ -126,7 +126,7 @@ def test_rasa_action_answers_in_view_of_the_tracker(
     uttered: list[dict[str, Any]] = []
     tracker = SimpleNamespace(events=events, get_slot={"goal": goal}.get)
     dispatcher = SimpleNamespace(utter_message=lambda **message: uttered.append(message))
-    with closing(example("rasa_action").SelectReply(str(live.http.base_url))) as action:
+    with closing(example("rasa_action").SelectReply(live.url)) as action:
         assert action.name() == "action_select_reply"
         assert action.run(dispatcher, tracker, {}) == []
     said = [("user", "Hello"), ("bot", "Hi, how can I help?"), ("user", "Where is my parcel?")]

@@ -1,19 +1,18 @@
 """A service whose encoder forms no pairs: CCL's scores are sums over the utterances."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live, with_replies
+from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live, posts, scores, with_replies
 from turnwise.models.arrays import Float64
 from turnwise.models.data import Utterance, merge_runs
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import EncoderKind, Role, relation_to
 
-CONTEXT = [{"speaker": speaker, "text": text} for speaker, text in DIALOGUE]
+CONTEXT = posts(DIALOGUE)
 AGGREGATIONS: list[dict[str, object]] = [
     {"aggregation": "mean"},
     {"last_rows": 2},
@@ -50,12 +49,10 @@ def kind(request: pytest.FixtureRequest) -> EncoderKind:
 def _served(
     share: Launch,
     kind: EncoderKind,
-    tiny_encoder_folder: Callable[[EncoderKind], object],
+    model_of: Callable[[EncoderKind], dict[str, object]],
     tiny_encoder: Callable[[EncoderKind], UtteranceEncoder],
-    in_torch: Path,
 ) -> Served:
-    live = share(model=str(tiny_encoder_folder(kind)), data_dir=in_torch)
-    return Served(live, tiny_encoder(kind))
+    return Served(share(**model_of(kind)), tiny_encoder(kind))
 
 
 @pytest.fixture
@@ -94,9 +91,7 @@ def test_ranking_sums_over_the_utterances_and_reaches_goals_by_one_cosine(served
     for fields in AGGREGATIONS:
         answer = served.live.post("/rank", context=CONTEXT, candidates=REPLIES, **fields)
         naive = {text: served.parts(text, fields).sum() for text in REPLIES}
-        assert {item["text"]: item["fit"] for item in answer["ranking"]} == pytest.approx(
-            naive, abs=1e-3
-        )
+        assert scores(answer, "fit") == pytest.approx(naive, abs=1e-3)
     goal = "I have booked it for you."
     answer = served.live.post(
         "/rank", context=CONTEXT, candidates=REPLIES, goals=[{"text": goal, "speaker": "user"}]

@@ -3,10 +3,19 @@ from typing import Any
 
 import pytest
 
-from tests.service.live.conftest import DIALOGUE, Live, Oracle, unseen, with_and_without_heads
+from tests.service.live.conftest import (
+    DIALOGUE,
+    Live,
+    Oracle,
+    posts,
+    problem,
+    unseen,
+    with_and_without_heads,
+    wrong,
+)
 from turnwise.models.roles import Role, relation_to
 
-CONTEXT = [{"speaker": speaker, "text": text} for speaker, text in DIALOGUE]
+CONTEXT = posts(DIALOGUE)
 GOALS = [("bot", "What is your name?"), ("user", "My name is Ada."), ("bot", "Here is your key.")]
 
 
@@ -74,21 +83,18 @@ def test_greedy_encodes_only_what_the_pull_is_made_of(live: Live) -> None:
     assert encoded() == {"first": 0, "second": 5, "after": 2}
 
 
-@pytest.mark.parametrize("method", ["chain_curved", "greedy"])
-def test_methods_of_the_history_need_one(live: Live, method: str) -> None:
-    answer = live.http.post("/plan", json={"goals": goals(), "method": method})
-    assert answer.status_code == 422
-    assert answer.json()["errors"][0]["loc"] == ["body", "context"]
+def test_methods_of_the_history_need_one(live: Live) -> None:
     live.http.put("/sessions/new", json={})
-    answer = live.http.post("/plan", json={"goals": goals(), "method": method, "session_id": "new"})
-    assert answer.status_code == 409
-    assert "has no utterance" in answer.json()["detail"]
+    for method in ("chain_curved", "greedy"):
+        asked = {"goals": goals(), "method": method}
+        assert wrong(live.http.post("/plan", json=asked)) == [["body", "context"]]
+        answer = live.http.post("/plan", json=asked | {"session_id": "new"})
+        assert problem(answer) == (409, "conflict")
+        assert "has no utterance" in answer.json()["detail"]
 
 
 def test_two_goals_of_one_id_are_refused(live: Live) -> None:
     twice = [{"id": "g", "text": "One"}, {"id": "g", "text": "Two"}]
     answer = live.http.post("/plan", json={"goals": twice})
-    assert answer.status_code == 422
-    assert answer.json()["errors"] == [
-        {"loc": ["body", "goals"], "msg": "two goals have the same id"}
-    ]
+    assert wrong(answer) == [["body", "goals"]]
+    assert answer.json()["errors"][0]["msg"] == "two goals have the same id"

@@ -1,44 +1,27 @@
 """A Redis that dies, forgets, is frozen, full, demoted, cut off or evicts: what is kept of it."""
 
-import json
-import os
 import shutil
 import signal
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
-from subprocess import DEVNULL, PIPE, Popen
 from typing import Any
 
-import httpx
 import pytest
 import redis as blocking
 
 from tests.service.conftest import RedisServer, free_port
-from tests.service.live.conftest import REPLIES, Launch, Live, Oracle
+from tests.service.live.conftest import REPLIES, Launch, Live, Oracle, posts, problem, write_lines
 from tests.service.live.talk import Talk
 from tests.service.live.wire import wired
 from tests.waiting import eventually
-from turnwise.models.roles import EncoderKind
 
 UNLIMITED = -1
 INSTALLED = shutil.which("redis-server", path="/usr/bin") or shutil.which("valkey-server") or ""
 
 
-def post(live: Live, text: str, key: str) -> httpx.Response:
-    body = {"speaker": "user", "text": text}
-    return live.http.post("/sessions/s/turn", json=body, headers={"Idempotency-Key": key})
-
-
-def ready(live: Live) -> bool:
-    return live.http.get("/readyz").is_success
-
-
 def refused(live: Live, key: str) -> None:
-    answer = post(live, "Is anybody there?", key)
-    assert answer.status_code == 503
-    assert answer.json()["type"] == "urn:turnwise:problem:state-unavailable"
+    answer = live.try_turn("Is anybody there?", key)
+    assert problem(answer) == (503, "state-unavailable")
     assert int(answer.headers["Retry-After"]) >= 1
     unavailable = {"operation": "session_read", "result": "unavailable"}
     committing = {"operation": "session_write", "result": "unavailable"}
@@ -48,6 +31,7 @@ def refused(live: Live, key: str) -> None:
     assert sum(counted) >= 1
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not INSTALLED, reason="there is neither /usr/bin/redis-server nor Valkey")
 def test_a_redis_of_the_system_serves_as_the_bundled_one_does(
     launch: Launch, oracle: Oracle
@@ -64,7 +48,7 @@ def test_a_redis_of_the_system_serves_as_the_bundled_one_does(
         talk.turn(live, text="Once more.")
         server.kill()
         server.start()
-        eventually(lambda: ready(live))
+        eventually(lambda: live.ready)
         talk.turn(live)
         talk.check(live)
         assert live.get("/pools/default")["size"] == len(REPLIES)
@@ -75,15 +59,15 @@ def test_a_redis_of_the_system_serves_as_the_bundled_one_does(
 def test_a_frozen_redis_is_away_until_it_thaws(launch: Launch, redis_server: RedisServer) -> None:
     live = launch(redis_url=redis_server.url, redis_timeout=0.5)
     live.fill()
-    post(live, "Hello", "first")
+    live.try_turn("Hello", "first")
     redis_server.signal(signal.SIGSTOP)
     try:
         refused(live, "frozen")
-        eventually(lambda: not ready(live))
+        eventually(lambda: not live.ready)
     finally:
         redis_server.signal(signal.SIGCONT)
-    eventually(lambda: ready(live))
-    settled = Live.ok(post(live, "Is anybody there?", "frozen"))
+    eventually(lambda: live.ready)
+    settled = Live.ok(live.try_turn("Is anybody there?", "frozen"))
     assert settled["turn"] == 2
     assert live.get("/sessions/s")["turns"] == 2
 
@@ -101,14 +85,14 @@ def test_a_redis_that_cannot_write_takes_no_turn_and_loses_none(
 ) -> None:
     live = launch(redis_url=redis_server.url)
     live.fill()
-    post(live, "Hello", "first")
+    live.try_turn("Hello", "first")
     redis_server.command(*fault.split())
     refused(live, "refused")
-    eventually(lambda: not ready(live))
+    eventually(lambda: not live.ready)
     assert live.get("/sessions/s")["turns"] == 1
     redis_server.command(*repair.split())
-    eventually(lambda: ready(live))
-    assert Live.ok(post(live, "Is anybody there?", "refused"))["turn"] == 2
+    eventually(lambda: live.ready)
+    assert Live.ok(live.try_turn("Is anybody there?", "refused"))["turn"] == 2
 
 
 def test_a_primary_that_moves_behind_its_address_is_found_again(
@@ -119,13 +103,13 @@ def test_a_primary_that_moves_behind_its_address_is_found_again(
     try:
         live = launch(redis_url=f"unix://{address}")
         live.fill()
-        post(live, "Hello", "first")
+        live.try_turn("Hello", "first")
         address.unlink()
         address.symlink_to(new.socket)
         redis_server.command("REPLICAOF", "127.0.0.1", "1")
-        eventually(lambda: ready(live))
+        eventually(lambda: live.ready)
         live.fill()
-        assert Live.ok(post(live, "Hello", "first"))["turn"] == 1
+        assert Live.ok(live.try_turn("Hello", "first"))["turn"] == 1
     finally:
         new.remove()
 
@@ -135,7 +119,7 @@ def test_a_redis_whose_disk_is_full_takes_no_turn_that_it_could_not_keep(
 ) -> None:
     live = launch(redis_url=lasting_redis.url)
     live.fill()
-    post(live, "Hello", "first")
+    live.try_turn("Hello", "first")
     lasting_redis.limit_files(1)
     numbers = count()
 
@@ -144,75 +128,19 @@ def test_a_redis_whose_disk_is_full_takes_no_turn_that_it_could_not_keep(
 
     eventually(full)
     refused(live, "full")
-    eventually(lambda: not ready(live))
+    eventually(lambda: not live.ready)
     lasting_redis.limit_files(UNLIMITED)
-    eventually(lambda: post(live, "Is anybody there?", "full").is_success)
+    eventually(lambda: live.try_turn("Is anybody there?", "full").is_success)
     told = [one["text"] for one in live.get("/sessions/s")["transcript"]]
     assert told == ["Hello", "Is anybody there?"]
     # While a busy disk syncs, Redis holds back what it writes, for up to two seconds.
     eventually(lambda: lasting_redis.command("INFO", "persistence")["aof_buffer_length"] == 0)
     lasting_redis.kill()
     lasting_redis.start()
-    eventually(lambda: ready(live))
+    eventually(lambda: live.ready)
     assert live.get("/sessions/s")["turns"] == 2
 
 
-def test_a_service_killed_between_commit_and_answer_has_taken_the_turn_once(
-    launch: Launch,
-    redis_server: RedisServer,
-    tiny_encoder_folder: Callable[[EncoderKind], Path],
-    data_folder: Path,
-    warm_commands: Path,
-) -> None:
-    other = launch(redis_url=redis_server.url)
-    other.fill()
-    other.turn("elsewhere", "user", "Hello")  # so that Redis knows the scripts
-    with wired(redis_server) as wire:
-        variables = {
-            "TURNWISE_REDIS_URL": wire.url,
-            "TURNWISE_MODEL": str(tiny_encoder_folder(EncoderKind.TRIPLE)),
-            "TURNWISE_DATA_DIR": str(data_folder),
-            "TURNWISE_PORT": "0",
-        }
-        wire.mark = b"Is anybody there?"
-        process = Popen(  # noqa: S603 - our own words
-            [warm_commands / "turnwise", "serve"],
-            env=os.environ | variables, stdout=DEVNULL, stderr=PIPE, text=True,
-        )  # fmt: skip
-        try:
-            url = _url(process)
-            with ThreadPoolExecutor(1) as thread:
-                body = {"speaker": "user", "text": "Is anybody there?"}
-                asked = thread.submit(
-                    httpx.post,
-                    f"{url}/sessions/s/turn",
-                    json=body,
-                    headers={"Idempotency-Key": "k"},
-                    timeout=60,
-                )
-                assert wire.deaf.wait(60)
-                eventually(lambda: other.http.get("/sessions/s").is_success)
-                process.kill()
-                assert isinstance(asked.exception(30), httpx.TransportError)
-            retried = Live.ok(post(other, "Is anybody there?", "k"))
-            assert (retried["turn"], retried["replayed"]) == (1, True)
-            assert other.get("/sessions/s")["turns"] == 1
-        finally:
-            process.kill()
-            process.wait()
-            assert process.stderr is not None
-            process.stderr.close()
-
-
-def _url(process: Popen[str]) -> str:
-    assert process.stderr is not None
-    for line in process.stderr:
-        if '"ready on ' in line:
-            return line.split("ready on ")[1].split('"')[0]
-    raise AssertionError("the service did not start")
-
-
-@pytest.mark.parametrize("lasting_redis", ["always", "everysec"], indirect=True)
 def test_a_redis_that_dies_and_has_its_file_goes_on(
     launch: Launch, oracle: Oracle, lasting_redis: RedisServer
 ) -> None:
@@ -223,9 +151,9 @@ def test_a_redis_that_dies_and_has_its_file_goes_on(
     talk.turn(live)
     lasting_redis.kill()
     assert talk.post(live, Talk.text(3)).status_code == 503
-    eventually(lambda: not ready(live))
+    eventually(lambda: not live.ready)
     lasting_redis.start()
-    eventually(lambda: ready(live))
+    eventually(lambda: live.ready)
     talk.turn(live)
     assert Live.ok(talk.post(live, Talk.text(2)))["replayed"]
     talk.check(live)
@@ -235,24 +163,26 @@ def test_a_redis_that_dies_and_has_its_file_goes_on(
 def test_a_redis_that_dies_and_has_no_file_begins_anew_and_says_so(
     launch: Launch, redis_server: RedisServer, oracle: Oracle, tmp_path: Path
 ) -> None:
-    file = tmp_path / "replies.jsonl"
-    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in REPLIES))
+    file = write_lines(tmp_path / "replies.jsonl", *({"text": text} for text in REPLIES))
     one, two = (launch(redis_url=redis_server.url, default_pool=file) for _ in range(2))
     one.fill(pool="other")
     talk = Talk("s", oracle)
     for live in (one, two):
         talk.turn(live)
     redis_server.kill()
-    eventually(lambda: not ready(one))
+    eventually(lambda: not one.ready)
+    assert one.http.get("/livez").is_success
+    assert problem(one.http.get("/sessions/s")) == (503, "state-unavailable")
+    for candidates in ({"candidates": REPLIES}, {"pool": "default"}):
+        assert one.post("/rank", context=posts([("user", "Hello")]), **candidates)["ranking"]
     redis_server.start()
     for live in (one, two):
         eventually(lambda: live.metric("turnwise_redis_losses_total", what="database") == 1)  # noqa: B023
-        eventually(lambda: ready(live))  # noqa: B023 - the pool that has to be there is again
+        eventually(lambda: live.ready)  # noqa: B023 - the pool that has to be there is again
         assert live.get("/pools/default")["size"] == len(REPLIES)
         eventually(lambda: live.http.get("/pools/other").status_code == 404)  # noqa: B023
         assert live.http.get("/sessions/s").status_code == 404
-    body = {"speaker": "user", "text": "And now?", "expected_turn": 3}
-    assert one.http.post("/sessions/s/turn", json=body).status_code == 409
+    assert problem(one.try_turn("And now?", expected_turn=3)) == (409, "turn-conflict")
     talk.said.clear()
     talk.turn(two)  # with a key that was used before all was lost
     talk.turn(one)
@@ -263,7 +193,7 @@ def test_all_that_redis_holds_may_go_while_requests_come(
     launch: Launch, redis_server: RedisServer
 ) -> None:
     live = launch(redis_url=redis_server.url)
-    context = [{"speaker": "user", "text": "Hello"}]
+    context = posts([("user", "Hello")])
     calls: list[tuple[str, str, dict[str, Any] | None]] = [
         ("POST", "/sessions/s/turn", {"speaker": "user", "text": "Hello"}),
         ("GET", "/sessions/s", None),
@@ -277,23 +207,20 @@ def test_all_that_redis_holds_may_go_while_requests_come(
         ("DELETE", "/sessions/s/turns/last", None),
     ]
     seen = set()
-    for _ in range(3):
-        live.fill()
-        live.turn("s", "user", "Hello")
-        redis_server.command("FLUSHALL")
-        for _ in range(2):
-            for method, path, body in calls:
-                seen.add(live.http.request(method, path, json=body).status_code)
-        gone = lambda: live.http.get("/pools/default").status_code == 404  # noqa: E731
-        eventually(gone)
-        for method, path, body in calls:
-            seen.add(live.http.request(method, path, json=body).status_code)
+    live.fill()
+    live.turn("s", "user", "Hello")
+    redis_server.command("FLUSHALL")
+    for method, path, body in calls * 2:
+        seen.add(live.http.request(method, path, json=body).status_code)
+    eventually(lambda: live.http.get("/pools/default").status_code == 404)
+    for method, path, body in calls:
+        seen.add(live.http.request(method, path, json=body).status_code)
     assert seen <= {200, 404, 409}
-    assert ready(live)
+    assert live.ready
     assert live.metric("turnwise_redis_losses_total", what="database") >= 1
 
 
-@pytest.mark.parametrize("lost", ["meta", "posts", "first", "second", "answers"])
+@pytest.mark.parametrize("lost", ["meta", "posts", "second", "answers"])
 def test_a_part_of_a_session_that_redis_dropped_never_makes_an_answer_wrong(
     live: Live, oracle: Oracle, lost: str
 ) -> None:
@@ -340,13 +267,12 @@ def test_a_part_of_a_session_that_redis_dropped_never_makes_an_answer_wrong(
 def test_a_service_whose_default_pool_is_damaged_starts_so_that_it_can_be_mended(
     launch: Launch, redis_url: str, tmp_path: Path
 ) -> None:
-    file = tmp_path / "replies.jsonl"
-    file.write_text('{"text": "Good morning"}\n')
+    file = write_lines(tmp_path / "replies.jsonl", {"text": "Good morning"})
     launch(default_pool=file)
     with blocking.Redis.from_url(redis_url) as redis:
         redis.unlink(*redis.keys("tw:pool:{default/default}:chunk:*"))
     live = launch(default_pool=file)
-    assert ready(live)
+    assert live.ready
     assert live.get("/pools/default")["state"] == "damaged"
     assert live.http.delete("/pools/default").is_success
 
@@ -360,26 +286,30 @@ def test_a_service_waits_for_a_cluster_that_is_away(launch: Launch) -> None:
     refused(live, "away")
 
 
-@pytest.mark.parametrize("lost", ["meta", "log", "chunk:*"])
 def test_a_part_of_a_pool_that_redis_dropped_is_missed_not_passed_over(
-    launch: Launch, redis_url: str, lost: str
+    launch: Launch, redis_url: str
 ) -> None:
+    def search(live: Live, pool: str) -> int:
+        return live.http.post(f"/pools/{pool}/search", json={"text": "Hello"}).status_code
+
     one = launch()
-    one.fill()
-    with blocking.Redis.from_url(redis_url) as redis:
-        redis.unlink(*redis.keys(f"tw:pool:{{default/default}}:{lost}"))
+    losses = {"meta": 404, "log": 503, "chunk": 503}
+    for lost in losses:
+        one.fill(pool=lost)
+        with blocking.Redis.from_url(redis_url) as redis:
+            assert redis.unlink(*redis.keys(f"tw:pool:{{default/{lost}}}:{lost}*"))
     two = launch()
-    eventually(lambda: ready(two))
-    answer = two.http.post("/pools/default/search", json={"text": "Hello"})
-    assert answer.status_code == (404 if lost == "meta" else 503)
-    if lost != "meta":
-        assert two.metric("turnwise_redis_losses_total", what="pool") >= 1
-        assert two.metric("turnwise_pools", state="damaged") == 1
-        assert one.post("/pools/default/search", text="Hello")["candidates"]  # it has them all
-        assert one.http.delete("/pools/default").is_success
-    eventually(lambda: one.http.get("/pools/default").status_code == 404)
-    one.fill()
-    eventually(lambda: two.http.post("/pools/default/search", json={"text": "Hello"}).is_success)
+    eventually(lambda: two.ready)
+    assert {lost: search(two, lost) for lost in losses} == losses
+    assert two.metric("turnwise_redis_losses_total", what="pool") >= 2
+    assert two.metric("turnwise_pools", state="damaged") == 2
+    for lost in ("log", "chunk"):
+        assert search(one, lost) == 200  # it has them all
+        assert one.http.delete(f"/pools/{lost}").is_success
+    for lost in losses:
+        eventually(lambda: one.http.get(f"/pools/{lost}").status_code == 404)  # noqa: B023
+        one.fill(pool=lost)
+        eventually(lambda: search(two, lost) == 200)  # noqa: B023
     eventually(lambda: two.metric("turnwise_pools", state="damaged") == 0)
 
 
@@ -425,12 +355,12 @@ def test_of_two_replicas_one_is_cut_off(
         talk.acknowledged(text, replayed := Live.ok(talk.post(here, text)))
         assert replayed["replayed"]
         wire.cut()
-        eventually(lambda: not ready(there))
-        assert ready(here)
+        eventually(lambda: not there.ready)
+        assert here.ready
         assert talk.post(there, "Heard by nobody").status_code == 503
         talk.turn(here)
         wire.mend()
-        eventually(lambda: ready(there))
+        eventually(lambda: there.ready)
         assert Live.ok(talk.post(there, text))["replayed"]
         for live in (there, here):
             talk.turn(live)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.service.live.conftest import REPLIES, Live
+from tests.service.live.conftest import REPLIES, Live, posts, scores, wrong
 from turnwise.models.diversity import most_diverse
 from turnwise.models.roles import Role
 from turnwise.service.selection import select
@@ -16,7 +16,7 @@ SAID = REPLIES[4]
 
 def offered(live: Live, session: str, **options: object) -> list[str]:
     answer = live.turn(session, "user", "Thanks, bye.", **{"top_k": ALL, **options})
-    return [candidate["text"] for candidate in answer["candidates"]]
+    return list(scores(answer))
 
 
 def after_reply(live: Live, session: str) -> None:
@@ -92,7 +92,7 @@ def test_a_ranking_of_a_pool_leaves_out_what_a_turn_does(
 
 
 def test_a_diverse_ranking_leaves_out_what_is_avoided(live: Live) -> None:
-    context = [{"speaker": "user", "text": "Hello"}]
+    context = posts([("user", "Hello")])
     avoid = [{"text": SAID, "threshold": 0.0}]
     asked = {"context": context, "pool": "default", "diversity": 1.0, "avoid": avoid}
     reach = [one["reachability"] for one in live.post("/rank", **asked)["rejected"]]
@@ -112,12 +112,8 @@ def test_a_pool_of_the_pairwise_model_cannot_tell_what_is_near(
     for speaker, text in said:
         by_pairs.turn("s", speaker, text)
     body = {"speaker": "user", "text": "Hello", "pool": "pairs", "repeat": "near"}
-    context = [{"speaker": "user", "text": "Hello"}]
-    for problem in (
-        by_pairs.http.post("/sessions/s/turn", json=body),
-        by_pairs.http.post("/rank", json={"context": context, "pool": "pairs", "repeat": "near"}),
-    ):
-        assert problem.status_code == 422
-        assert problem.json()["errors"][0]["loc"] == ["body", "repeat"]
+    ranking = {"context": posts([("user", "Hello")]), "pool": "pairs", "repeat": "near"}
+    for path, asked in (("/sessions/s/turn", body), ("/rank", ranking)):
+        assert wrong(by_pairs.http.post(path, json=asked)) == [["body", "repeat"]]
     body["repeat"] = False
     assert len(by_pairs.post("/sessions/s/turn", **body, diversity=0.5)["candidates"]) == 5

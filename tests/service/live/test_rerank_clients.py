@@ -22,25 +22,13 @@ def ranked(live: Live) -> list[tuple[int, float]]:
 def test_cohere(live: Live, ranked: list[tuple[int, float]], name: str) -> None:
     cohere = pytest.importorskip("cohere")
     asked: dict[str, Any] = {"model": "rerank-v3.5", "query": QUERY, "documents": REPLIES}
-    with getattr(cohere, name)(api_key=KEY, base_url=str(live.http.base_url)) as client:
+    with getattr(cohere, name)(api_key=KEY, base_url=live.url) as client:
         answer = client.rerank(**asked, top_n=3)
         assert [(one.index, one.relevance_score) for one in answer.results] == ranked
         assert answer.id
         if name == "Client":
             (best,) = client.rerank(**asked, top_n=1, return_documents=True).results
             assert best.document.text == REPLIES[ranked[0][0]]
-
-
-def test_cohere_is_told_of_a_wrong_key_and_a_wrong_request(live: Live) -> None:
-    cohere = pytest.importorskip("cohere")
-    asked: dict[str, Any] = {"model": "any", "query": QUERY, "documents": REPLIES}
-    url = str(live.http.base_url)
-    wrong = cohere.ClientV2(api_key="wrong", base_url=url)
-    with wrong, pytest.raises(cohere.UnauthorizedError):
-        wrong.rerank(**asked)
-    right = cohere.ClientV2(api_key=KEY, base_url=url)
-    with right, pytest.raises(cohere.UnprocessableEntityError, match="documents"):
-        right.rerank(**asked | {"documents": []})
 
 
 @pytest.mark.parametrize("name", ["cohere", "jina"])
@@ -53,7 +41,7 @@ def test_haystack(
     from haystack.utils import Secret  # noqa: PLC0415
 
     given: dict[str, Any] = {"api_key": Secret.from_token(KEY), "top_k": 3}
-    url = str(live.http.base_url)
+    url = live.url
     if name == "cohere":
         ranker = rankers.CohereRanker(api_base_url=url, **given)
         ranker.warm_up()

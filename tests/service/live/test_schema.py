@@ -19,7 +19,13 @@ _EXAMPLES = settings(
 )
 
 
-@pytest.mark.parametrize("mode", GenerationMode)
+@pytest.mark.parametrize(
+    "mode",
+    [
+        GenerationMode.POSITIVE,
+        pytest.param(GenerationMode.NEGATIVE, marks=pytest.mark.nightly),
+    ],
+)
 def test_every_operation_keeps_what_the_document_says(
     launch: Launch, monkeypatch: pytest.MonkeyPatch, mode: GenerationMode
 ) -> None:

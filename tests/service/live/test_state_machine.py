@@ -7,9 +7,7 @@ score that a turn answers is the transcript scored from scratch.
 
 import json
 from collections.abc import Callable
-from functools import partial
 from itertools import count
-from pathlib import Path
 from typing import Any, ClassVar
 
 import httpx
@@ -25,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from tests.service.conftest import RedisServer
-from tests.service.live.conftest import REPLIES, Launch, Live, Oracle
+from tests.service.live.conftest import REPLIES, Launch, Live, Oracle, scores
 from tests.waiting import eventually
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import EncoderKind
@@ -145,9 +143,8 @@ class Conversation(RuleBasedStateMachine):
         assert found["turn"] == len(self.said)
         self.answered[key] = body, found
         self.answered = dict(list(self.answered.items())[-ANSWERS_KEPT:])
-        scores = {each["text"]: each["score"] for each in found["candidates"]}
         naive = {text: self._naive(oracle, text, name, last_rows) for text in REPLIES}
-        assert scores == pytest.approx(naive, rel=2e-3, abs=2e-3)
+        assert scores(found) == pytest.approx(naive, rel=2e-3, abs=2e-3)
 
     def _naive(self, oracle: Oracle, text: str, name: str, last_rows: int) -> float:
         if name == "max_sim":
@@ -179,17 +176,16 @@ class commit_lost:  # noqa: N801 - used as a function
         self._patch.undo()
 
 
+@pytest.mark.parametrize("examples", [2, pytest.param(10, marks=pytest.mark.nightly)])
 def test_whatever_happens_no_turn_is_lost_or_doubled(
     launch: Launch,
     lasting_redis: RedisServer,
     tiny_encoder: Callable[[EncoderKind], UtteranceEncoder],
-    tiny_encoder_folder: Callable[[EncoderKind], Path],
-    in_torch: Path,
+    model_of: Callable[[EncoderKind], dict[str, object]],
+    examples: int,
 ) -> None:
     kinds = [EncoderKind.TRIPLE, EncoderKind.TRIPLE, EncoderKind.HEADS]
-    models = [str(tiny_encoder_folder(kind)) for kind in kinds]
-    launch = partial(launch, redis_url=lasting_redis.url, data_dir=in_torch)
-    replicas = [launch(model=model) for model in models]
+    replicas = [launch(redis_url=lasting_redis.url, **model_of(kind)) for kind in kinds]
     replicas[0].fill()
     for other in replicas[1:]:
         eventually(lambda: other.http.get("/pools/default").json().get("state") == "ready")  # noqa: B023
@@ -198,7 +194,7 @@ def test_whatever_happens_no_turn_is_lost_or_doubled(
     run_state_machine_as_test(
         Conversation,
         settings=settings(
-            max_examples=4, stateful_step_count=15, deadline=None,
+            max_examples=examples, stateful_step_count=15, deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )  # fmt: skip

@@ -18,7 +18,7 @@ def test_its_tests_pass(live: Live) -> None:
     done = subprocess.run(  # noqa: S603 - our own command
         [NODE, "--test", "test/client.test.ts"],
         cwd=CLIENT,
-        env=os.environ | {"TURNWISE_URL": str(live.http.base_url), "NODE_NO_WARNINGS": "1"},
+        env=os.environ | {"TURNWISE_URL": live.url, "NODE_NO_WARNINGS": "1"},
         capture_output=True,
         text=True,
         timeout=200,

@@ -58,7 +58,7 @@ class Console:
         return self.page.locator("#candidates .reply")
 
     def open(self, view: str = "replies") -> "Console":
-        self.page.goto(f"{self.live.http.base_url}/#{view}")
+        self.page.goto(f"{self.live.url}/#{view}")
         return self
 
     def view(self, name: str) -> None:
@@ -106,7 +106,7 @@ def console_of(browser: Browser) -> Iterator[OpenConsole]:
     yield console
     for opened in consoles:
         opened.page.context.close()
-        elsewhere = [u for u in opened.asked if not u.startswith(str(opened.live.http.base_url))]
+        elsewhere = [u for u in opened.asked if not u.startswith(opened.live.url)]
         assert not elsewhere
         assert not opened.complaints
 

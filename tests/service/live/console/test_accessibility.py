@@ -1,5 +1,6 @@
 """The console for everybody: WCAG 2.1 AA by axe, and a turn by touch."""
 
+import re
 from typing import Any
 
 import pytest
@@ -30,7 +31,10 @@ def accessible(console: Console) -> None:
 
 
 @pytest.fixture(
-    params=[{"color_scheme": "light"}, {"color_scheme": "dark", **PHONE}], ids=["desk", "phone"]
+    params=[
+        pytest.param({"color_scheme": "light"}, id="desk"),
+        pytest.param({"color_scheme": "dark", **PHONE}, id="phone", marks=pytest.mark.nightly),
+    ]
 )
 def still(live: Live, console_of: OpenConsole, request: pytest.FixtureRequest) -> Console:
     """A console without motion; axe is a script of the test, which the page's policy forbids."""
@@ -133,13 +137,21 @@ def test_a_turn_is_taken_by_touch(live: Live, console_of: OpenConsole) -> None:
     expect(console.posts).to_have_count(2)
 
 
-def test_targets_are_as_large_as_a_finger(live: Live, console_of: OpenConsole) -> None:
-    console = console_of(live, **PHONE).open()
-    console.say("Hello there")
-    repeats = console.page.get_by_label("Repeats")
+def test_every_view_fits_a_phone_and_its_targets_a_finger(
+    live: Live, console_of: OpenConsole
+) -> None:
+    console = console_of(live, **PHONE, color_scheme="dark").open()
+    page = console.page
+    console.say(*(f"Sentence {number}, which is long enough to wrap." for number in range(4)))
+    repeats = page.get_by_label("Repeats")
     expect(repeats).to_be_hidden()
-    console.page.get_by_role("button", name="Options").tap()
+    page.get_by_role("button", name="Options").tap()
     expect(repeats).to_be_visible()
     for view in VIEWS:
         console.view(view.capitalize())
-        assert console.page.evaluate(SMALL, 44) == [], view
+        expect(page.locator(f"[data-view={view}].view")).to_be_visible()
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width == PHONE["viewport"]["width"], view
+        assert page.evaluate(SMALL, 44) == [], view
+    colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert sum(map(int, re.findall(r"\d+", colour)[:3])) < 3 * 128, "it is not dark"

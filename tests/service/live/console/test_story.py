@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.service.live.console.conftest import SLOW_MS, Console
+from tests.service.live.console.conftest import SLOW_MS
 
 DEMO = Path(__file__).parents[4] / "examples" / "demo"
 CARD = "I am sorry that your card is gone. Shall I block it for you right now?"
@@ -101,11 +101,3 @@ def test_the_story_shows_what_it_says(story: str, browser: Browser) -> None:
     expect(page.locator("#candidates .reply")).to_have_count(6)
     expect(page.locator("#story")).to_be_hidden()
     page.context.close()
-
-
-def test_a_reload_goes_on_with_the_story(console: Console) -> None:
-    console.page.goto(f"{console.live.http.base_url}/#story")
-    expect(console.page.locator("#story")).to_contain_text("two minutes")
-    console.view("Replies")
-    console.page.reload()
-    expect(console.page.get_by_role("button", name="Start")).to_be_visible()

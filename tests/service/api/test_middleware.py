@@ -20,15 +20,12 @@ async def test_sane_request_id_is_echoed(client: httpx.AsyncClient) -> None:
     assert response.headers["x-request-id"] == "trace-1.2~3"
 
 
-@pytest.mark.parametrize("given", ["", "a b", 'x"y', "x" * 129, "ü"])
-async def test_other_request_ids_are_replaced(client: httpx.AsyncClient, given: str) -> None:
-    response = await client.get("/livez", headers={b"X-Request-ID": given.encode("latin-1")})
-    assert response.headers["x-request-id"] not in {"", given}
-
-
-async def test_request_ids_differ(client: httpx.AsyncClient) -> None:
-    ids = {(await client.get("/livez")).headers["x-request-id"] for _ in range(5)}
-    assert len(ids) == 5
+async def test_other_request_ids_are_replaced_by_new_ones(client: httpx.AsyncClient) -> None:
+    given, answered = ["", "a b", 'x"y', "x" * 129, "ü"], set()
+    for name in given:
+        headers = {b"X-Request-ID": name.encode("latin-1")}
+        answered.add((await client.get("/livez", headers=headers)).headers["x-request-id"])
+    assert len(answered - {*given}) == len(given)
 
 
 async def test_access_is_logged_without_text(

@@ -123,17 +123,12 @@ async def test_a_call_may_be_larger_than_the_cache(tiny_encoder: Encoder, size: 
 
 
 async def test_uploads_pass_the_cache_by(parts: Parts) -> None:
-    for _ in range(2):
-        await parts.cached.encode(after("a"), Priority.BULK)
-    await parts.cached.encode(after("a"))
+    priorities = [Priority.BULK, Priority.BULK, Priority.IDLE]
+    for priority in priorities:
+        await parts.cached.encode(after("a"), priority)
     assert parts.queue.asked == after("a", "a", "a")
+    assert parts.queue.priorities == priorities
     assert parts.hits == 0
-
-
-async def test_the_priority_is_handed_on(parts: Parts) -> None:
-    await parts.cached.encode(after("a"), Priority.IDLE)
-    await parts.cached.encode(after("b"), Priority.BULK)
-    assert parts.queue.priorities == [Priority.IDLE, Priority.BULK]
 
 
 async def test_a_failure_leaves_nothing_behind(tiny_encoder: Encoder) -> None:

@@ -53,16 +53,6 @@ def running(folder: Path) -> Iterator[PrivateRedis]:
         server.stop()
 
 
-@pytest.mark.anyio
-async def test_data_survive_a_restart(tmp_path: Path) -> None:
-    async with PrivateRedis(tmp_path) as server:
-        with client(server.url) as redis:
-            redis.set("key", "value")
-    async with PrivateRedis(tmp_path) as server:
-        with client(server.url) as redis:
-            assert redis.get("key") == b"value"
-
-
 def test_the_folder_may_have_a_long_name(tmp_path: Path) -> None:
     with running(tmp_path / ("long" * 50)) as server:
         pass

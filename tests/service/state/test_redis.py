@@ -94,11 +94,10 @@ def test_a_connection_that_closes_as_it_is_used_is_unavailable(redis_url: str) -
 @pytest.mark.parametrize(
     "url",
     [
-        "redis://:se/cret@host", "redis://:12/cret@host", "redis://[se", "redis://host:99999",
-        "redis://host:cret", "redis://host/cret", "redis://host?db=cret", "redis://host?cret=1",
-        "redis://host?protocol=9", "rediss://host?ssl_cert_reqs=cret", "unix:///socket?cret=1",
-        "redis+sentinel://host:cret/shop", "redis+sentinel://host/shop?cret=1",
-        "redis+sentinel://host/shop?sentinel_cret=1", "redis+sentinel://host/shop?db=cret",
+        "redis://:se/cret@host", "redis://[se", "redis://host:99999", "redis://host:cret",
+        "redis://host/cret", "redis://host?db=cret", "redis://host?cret=1",
+        "rediss://host?ssl_cert_reqs=cret", "unix:///socket?cret=1",
+        "redis+sentinel://host:cret/shop", "redis+sentinel://host/shop?sentinel_cret=1",
     ],
 )  # fmt: skip
 async def test_a_url_that_cannot_be_read_is_refused_and_not_quoted(

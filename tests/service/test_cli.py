@@ -1,7 +1,6 @@
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from typer.main import get_command
@@ -48,14 +47,12 @@ def test_a_key_is_made_without_a_model_library() -> None:
 
 
 def test_an_error_of_the_user_prints_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bad = tmp_path / "bad.jsonl"
-    bad.write_text('{"id": "1"}\n')
-    words = ["turnwise", "evaluate", "next-utterance", "--data", str(bad)]
-    monkeypatch.setattr("sys.argv", words)
+    monkeypatch.setenv("TURNWISE_HOTS", "127.0.0.1")
+    monkeypatch.setattr("sys.argv", ["turnwise", "serve"])
     with pytest.raises(SystemExit) as caught:
         main()
     assert caught.value.code == 2
-    line = f'error: {bad}, line 1, field "utterances": missing\n'
+    line = "error: TURNWISE_HOTS is not a setting; did you mean TURNWISE_HOST?\n"
     assert capsys.readouterr().err == line

@@ -151,6 +151,8 @@ async def test_a_restart_and_a_fold_of_edits_do_not_train_again(
     await one.create()
     await one.upsert(*MANY)
     await until(lambda: one.info().index == "ivf")
+    info = one.info()
+    assert (info.exact, (info.recall_at_10 or 0) >= 0.99) == (False, True)
     await one.upsert(Candidate("new", "Reply 7."))
     await one.remove("Reply 8.")
     two = await start(exact_limit=1000, data="kept", ready=True)

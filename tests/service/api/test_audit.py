@@ -75,4 +75,5 @@ async def test_the_outcome_of_an_upload_is_that_of_its_last_line(
         answer = await client.put("/pools/p/candidates", json=[{"text": "x"}], headers=headers)
         assert answer.status_code == 200
         parts.outcomes["upsert"] = PoolFull("no room")
+    assert answer.text.splitlines()[-1].startswith('{"type":"urn:turnwise:problem:pool-full"')
     assert [line["status"] for line in lines(caplog)] == [200, 409]

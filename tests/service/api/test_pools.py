@@ -12,7 +12,7 @@ import pytest
 from tests.service.api.conftest import Limit, Parts, connect, make_app, request_scope
 from turnwise.service.api import uploads
 from turnwise.service.api.uploads import Progress
-from turnwise.service.errors import PoolFull, PoolNotFound
+from turnwise.service.errors import PoolNotFound
 from turnwise.service.pools import Candidate, memory
 
 pytestmark = pytest.mark.anyio
@@ -163,14 +163,6 @@ async def test_progress_comes_line_by_line(client: httpx.AsyncClient) -> None:
     assert first == {"encoded": 1, "total": 2}
     assert second == {"encoded": 2, "total": 2}
     assert last == {"version": 4, "upserted": 2, "unchanged": 0, "size": 4}
-
-
-async def test_progress_ends_in_the_problem(client: httpx.AsyncClient, parts: Parts) -> None:
-    parts.outcomes["upsert"] = PoolFull("the pool holds all it may")
-    response = await client.put("/pools/p/candidates", json=CANDIDATES, headers=LINES)
-    last = json.loads(response.text.splitlines()[-1])
-    assert (response.status_code, last["status"]) == (200, 409)
-    assert last["type"] == "urn:turnwise:problem:pool-full"
 
 
 async def test_progress_hides_unexpected_errors(client: httpx.AsyncClient, parts: Parts) -> None:

@@ -59,6 +59,7 @@ def test_every_field_of_a_search_is_a_parameter() -> None:
 
 def test_a_name_cannot_leave_its_place_in_the_path() -> None:
     assert path("pools", "a/b?c", "..") == "/pools/a%2Fb%3Fc/%2E%2E"
+    assert path("sessions", "\ud83d") == "/sessions/%ED%A0%BD"  # the service's to refuse
 
 
 def test_a_key_and_a_namespace_go_with_every_call() -> None:
@@ -103,10 +104,6 @@ def test_an_unsendable_text_is_reported_but_not_quoted(
     assert not told.value.temporary
     assert told.value.undone
     assert "schl" not in str(told.value)
-
-
-def test_half_a_character_in_a_name_is_the_service_s_to_refuse() -> None:
-    assert path("sessions", "\ud83d") == "/sessions/%ED%A0%BD"
 
 
 def test_a_foreign_line_of_progress_is_an_unexpected_answer() -> None:

@@ -23,7 +23,7 @@ from tests.service.pools.conftest import (
     with_pool,
 )
 from tests.waiting import until
-from turnwise.service.errors import EncoderFailed, PoolNotReady
+from turnwise.service.errors import EncoderFailed
 from turnwise.service.pools import Candidate, following, ivf, local, pool, records, upkeep
 from turnwise.service.pools.contents import Contents, Edit
 from turnwise.service.pools.directory import Directory
@@ -306,24 +306,6 @@ async def test_a_reader_whose_chunks_are_folded_keeps_what_it_has_encoded(
     await until(lambda: two.followed.ready and two.follows(one))
     assert left == 0
     assert len(two.encoder.candidates) == len(set(two.encoder.candidates))
-
-
-async def test_a_damaged_pool_is_reported_and_can_be_dropped(
-    start: StartReplica, redis: Redis
-) -> None:
-    one = await start()
-    await edited(one, 3)
-    await redis.unlink((await chunks_of(redis))[0])
-    two = await start()
-    await until(lambda: two.info().state == "damaged")
-    assert two.followed.ready
-    with pytest.raises(PoolNotReady, match="damaged"):
-        two.view()
-    await two.pools.drop("n", "p")
-    await two.create()
-    await two.upsert("Again.")
-    await one.find()  # which reads it anew if a poll found no pool of this name
-    await until(lambda: one.follows(two))
 
 
 class Polls:

@@ -49,17 +49,6 @@ async def test_an_operation_is_counted_by_its_result(redis: Redis) -> None:
     assert counted(metrics, "failed") == 2
 
 
-async def test_a_killed_server_is_unavailable_and_its_return_is_seen(
-    redis_server: RedisServer,
-) -> None:
-    async with connect(redis_server.url, cluster=False, timeout=5.0) as client:
-        await asyncio.gather(*(client.ping() for _ in range(10)))  # several connections go stale
-        redis_server.kill()
-        await fails(client, "PING")
-        redis_server.start()
-        assert all(await asyncio.gather(*(client.ping() for _ in range(10))))
-
-
 async def test_a_connection_that_was_closed_while_idle_is_made_anew() -> None:
     port = str(free_port())
     server = RedisServer("--port", port, "--bind", "127.0.0.1")

@@ -72,7 +72,10 @@ def test_a_server_that_died_can_be_stopped(tmp_path: Path) -> None:
     assert not Path(server.url.removeprefix("unix://")).parent.exists()
 
 
-def test_a_second_process_on_the_folder_is_refused(tmp_path: Path) -> None:
+def test_a_second_process_on_the_folder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(private_redis, "_LOCK_SECONDS", 0.1)
     refused = rf"in use by another process \({os.getpid()}\)"
     with running(tmp_path) as server, client(server.url) as redis:
         with pytest.raises(PrivateRedisError, match=refused):

@@ -2,7 +2,7 @@ import asyncio
 import logging
 import math
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -78,10 +78,12 @@ def items(*texts: str) -> list[RoleText]:
     return [RoleText(text, Role.AFTER) for text in texts]
 
 
-async def admitted(*tasks: "asyncio.Task[Float32]") -> None:
-    """Let tasks that were just made run until they wait."""
+async def admitted(*work: Coroutine[Any, Any, Float32]) -> "list[asyncio.Task[Float32]]":
+    """Start work, and let it run until it waits."""
+    tasks = [asyncio.create_task(each) for each in work]
     await asyncio.sleep(0)
     assert not any(task.done() for task in tasks)
+    return tasks
 
 
 @pytest.fixture
@@ -145,8 +147,7 @@ async def test_texts_that_arrive_while_the_device_is_busy_are_one_batch(
     queue: EncoderQueue, stub: StubEncoder
 ) -> None:
     held = await stub.hold(queue)
-    task = asyncio.create_task(queue.encode(items("a", "b", "c")))
-    await admitted(task)
+    (task,) = await admitted(queue.encode(items("a", "b", "c")))
     stub.open.set()
     await asyncio.gather(held, task)
     assert stub.batches == [["held"], ["a", "b", "c"]]
@@ -169,8 +170,7 @@ async def test_a_turn_waits_for_one_small_batch_of_an_upload(
 ) -> None:
     async with running(stub, metrics, batch_tokens=4096) as queue:
         held = await stub.hold(queue)
-        bulk = asyncio.create_task(queue.encode(items(*["x" * 32] * 64), Priority.BULK))
-        await admitted(bulk)
+        (bulk,) = await admitted(queue.encode(items(*["x" * 32] * 64), Priority.BULK))
         stub.open.set()
         await asyncio.gather(held, bulk)
         assert [len(batch) for batch in stub.batches] == [1] + [8] * 8
@@ -179,8 +179,7 @@ async def test_a_turn_waits_for_one_small_batch_of_an_upload(
 async def test_texts_beyond_the_limit_are_rejected(stub: StubEncoder, metrics: Metrics) -> None:
     async with running(stub, metrics, limit=3) as queue:
         held = await stub.hold(queue)
-        waiting = asyncio.create_task(queue.encode(items("a", "b")))
-        await admitted(waiting)
+        (waiting,) = await admitted(queue.encode(items("a", "b")))
         with pytest.raises(Overloaded):
             await queue.encode(items("c", "d"), Priority.IDLE)
         rejected = {"reason": "queue_full"}
@@ -199,14 +198,12 @@ async def test_a_flood_of_one_namespace_leaves_room_for_a_text_of_another(
     async with running(stub, metrics, limit=20, batch_tokens=64) as queue:
         held = await stub.hold(queue)
         with acting("flood"):
-            flood = [asyncio.create_task(queue.encode(items("f" * 32))) for _ in range(20)]
-            await admitted(*flood)
+            flood = await admitted(*(queue.encode(items("f" * 32)) for _ in range(20)))
             with pytest.raises(Overloaded):
                 queue.check()
         with acting("other"):
             queue.check()
-            other = asyncio.create_task(queue.encode(items("other")))
-            await admitted(other)
+            (other,) = await admitted(queue.encode(items("other")))
         stub.open.set()
         await asyncio.gather(held, *flood, other)
     assert "other" in stub.encoded[: 1 + 2 + 1]  # after the running batch and one of two others
@@ -218,14 +215,12 @@ async def test_a_text_that_would_wait_too_long_is_rejected_at_once(
     async with running(stub, metrics, max_wait=1e-9) as queue:  # any batch takes longer
         await queue.encode(items("a"))
         held = await stub.hold(queue)
-        waiting = asyncio.create_task(queue.encode(items("b")))
-        await admitted(waiting)
+        (waiting,) = await admitted(queue.encode(items("b")))
         with pytest.raises(Overloaded):
             queue.check()
         with pytest.raises(Overloaded):
             await queue.encode(items("c"))
-        bulk = asyncio.create_task(queue.encode(items("d"), Priority.BULK))
-        await admitted(bulk)
+        (bulk,) = await admitted(queue.encode(items("d"), Priority.BULK))
         stub.open.set()
         await asyncio.gather(held, waiting, bulk)
         queue.check()  # nothing waits: it would be next
@@ -251,8 +246,7 @@ async def test_a_failing_text_fails_its_own_request_only(
 ) -> None:
     setattr(stub, step, lambda text: text == POISON)
     held = await stub.hold(queue)
-    tasks = [asyncio.create_task(queue.encode(items(text))) for text in ("a", POISON, "b")]
-    await admitted(*tasks)
+    tasks = await admitted(*(queue.encode(items(text)) for text in ("a", POISON, "b")))
     stub.open.set()
     with caplog.at_level(logging.CRITICAL, "turnwise"):
         answers = await asyncio.gather(*tasks, return_exceptions=True)
@@ -379,8 +373,7 @@ async def test_draining_encodes_waiting_texts_and_rejects_new_ones(
     queue: EncoderQueue, stub: StubEncoder, metrics: Metrics
 ) -> None:
     held = await stub.hold(queue)
-    waiting = asyncio.create_task(queue.encode(items("a", "b"), Priority.BULK))
-    await admitted(waiting)
+    (waiting,) = await admitted(queue.encode(items("a", "b"), Priority.BULK))
     draining = asyncio.create_task(queue.drain(PATIENCE))
     await asyncio.sleep(0)
     with pytest.raises(Draining):
@@ -396,8 +389,7 @@ async def test_draining_ends_where_only_cancelled_work_is_left(
     queue: EncoderQueue, stub: StubEncoder
 ) -> None:
     held = await stub.hold(queue)
-    gone = asyncio.create_task(queue.encode(items("gone")))
-    await admitted(gone)
+    (gone,) = await admitted(queue.encode(items("gone")))
     gone.cancel()
     draining = asyncio.create_task(queue.drain(PATIENCE))
     await asyncio.sleep(0)
@@ -412,8 +404,7 @@ async def test_texts_that_draining_cannot_encode_in_time_fail(
     queue: EncoderQueue, stub: StubEncoder
 ) -> None:
     held = await stub.hold(queue)
-    waiting = asyncio.create_task(queue.encode(items("a")))
-    await admitted(waiting)
+    (waiting,) = await admitted(queue.encode(items("a")))
     await queue.drain(0.01)
     with pytest.raises(Draining):
         await waiting
@@ -477,11 +468,12 @@ async def test_pairs_are_scored_after_turns_and_before_idle_work(
     queue: EncoderQueue, stub: StubEncoder, metrics: Metrics
 ) -> None:
     reader, held = StubReader(stub), await stub.hold(queue)
-    idle = asyncio.create_task(queue.encode(items("idle"), Priority.IDLE))
     pairs = [("context", "a" * length) for length in range(1, 100)]
-    scores = asyncio.create_task(queue.score(reader, pairs))
-    turn = asyncio.create_task(queue.encode(items("turn")))
-    await admitted(idle, scores, turn)
+    idle, scores, turn = await admitted(
+        queue.encode(items("idle"), Priority.IDLE),
+        queue.score(reader, pairs),
+        queue.encode(items("turn")),
+    )
     assert value(metrics, "turnwise_queue_texts", lane="rerank") == 99
     stub.open.set()
     assert (await scores).tolist() == [7 + length for length in range(1, 100)]
@@ -498,13 +490,8 @@ async def test_pairs_that_take_long_do_not_count_against_turns(
     async with running(stub, metrics, max_wait=10.0) as queue:
         queue._paces[Priority.RERANK].record(60.0)
         reader, held = StubReader(stub), await stub.hold(queue)
-        tasks = [
-            asyncio.create_task(queue.encode(items("a"))),
-            asyncio.create_task(queue.encode(items("b"))),
-        ]
-        await admitted(*tasks)
-        first = asyncio.create_task(queue.score(reader, [("c", "d")]))
-        await admitted(first)
+        tasks = await admitted(queue.encode(items("a")), queue.encode(items("b")))
+        (first,) = await admitted(queue.score(reader, [("c", "d")]))
         with pytest.raises(Overloaded):
             await queue.score(reader, [("c", "e")])
         queue.check()

@@ -153,9 +153,9 @@ async def test_unchanged_candidates_are_compared_with_the_newest_version(
 
 
 async def test_a_dropped_pool_vanishes_everywhere(start: StartReplica, redis: Redis) -> None:
-    one = await with_pool(start, "One.")
+    one = await with_pool(start, "One.", "Two.")
     two = await start(ready=True)
-    assert one.gauges() == two.gauges() == [1, 1]
+    assert one.gauges() == two.gauges() == [2, 1]
     await one.pools.drop("n", "p")
     assert await one.names() == []
     await until(lambda: not two.knows())

@@ -20,7 +20,7 @@ async def test_sane_request_id_is_echoed(client: httpx.AsyncClient) -> None:
 
 
 async def test_other_request_ids_are_replaced_by_new_ones(client: httpx.AsyncClient) -> None:
-    given, answered = ["", "a b", 'x"y', "x" * 129, "ü"], set()
+    given, answered = ["", "a b", 'x"y', "x" * 129, "ü"], set[str]()
     for name in given:
         headers = {b"X-Request-ID": name.encode("latin-1")}
         answered.add((await client.get("/livez", headers=headers)).headers["x-request-id"])

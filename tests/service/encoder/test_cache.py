@@ -7,7 +7,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.service.encoder.acting import acting
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
@@ -78,13 +77,6 @@ async def test_a_text_is_encoded_once(parts: Parts) -> None:
     assert parts.queue.asked == after("a", "b", "c")
     assert again[:2].tolist() == first[::-1].tolist()
     assert parts.hits == 2
-
-
-async def test_namespaces_do_not_share_vectors(parts: Parts) -> None:
-    for name in ("one", "two", "two"):
-        with acting(name):
-            await parts.cached.encode(after("a"))
-    assert parts.queue.asked == after("a", "a")
 
 
 async def test_one_text_has_a_vector_for_each_role_and_relation(parts: Parts) -> None:

@@ -265,13 +265,6 @@ async def test_pools_live_in_a_cluster(start: StartReplica, cluster_url: str) ->
     assert await two.names() == ["q"]
 
 
-async def test_scripts_survive_script_flush(start: StartReplica, redis: Redis) -> None:
-    replica = await with_pool(start, "One.")
-    await redis.script_flush()
-    await replica.upsert("Two.")
-    assert len(replica.contents()) == 2
-
-
 async def test_redis_keeps_the_vectors_of_the_last_two_models(
     start: StartReplica, redis: Redis
 ) -> None:

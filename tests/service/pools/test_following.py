@@ -82,9 +82,8 @@ async def test_the_pools_of_a_namespace_have_so_many_bytes(start: StartReplica) 
     of_text, of_vector = len("1") + 16, 2 * 32  # a text of one letter and its id
     replica = await start(max_pools_bytes=3 * (of_text + of_vector))
     await replica.create()
-    await replica.pools.create("n", "q", PoolRequest())
     await replica.upsert("1")
-    await replica.pools.upsert("n", "q", some("2"))
+    await replica.fill("q", "2")
     with pytest.raises(NamespaceFull, match="would have 324 bytes, more than the limit of 243"):
         await replica.upsert("3", "4")
     assert len(replica.contents()) == 1
@@ -253,8 +252,7 @@ async def test_a_service_that_starts_without_redis_becomes_ready_with_it(
 async def test_pools_live_in_a_cluster(start: StartReplica, cluster_url: str) -> None:
     one = await start(cluster_url, cluster=True)
     for name in ("p", "q"):  # of different slots, most likely
-        await one.pools.create("n", name, PoolRequest())
-        await one.pools.upsert("n", name, some("One.", name))
+        await one.fill(name, "One.", name)
     await one.remove("One.")
     two = await start(cluster_url, cluster=True, ready=True)
     for name in ("p", "q"):

@@ -1,12 +1,10 @@
-import asyncio
 import logging
 from typing import Any
 
 import httpx
 import pytest
-from starlette.types import Message
 
-from tests.service.api.conftest import Connect, Parts, api_key, make_app, request_scope
+from tests.service.api.conftest import Connect, Parts, api_key
 from tests.service.api.test_problems import KEYED, url
 from turnwise.service.errors import PoolFull
 
@@ -77,30 +75,5 @@ async def test_the_outcome_of_an_upload_is_that_of_its_last_line(
         answer = await client.put("/pools/p/candidates", json=[{"text": "x"}], headers=headers)
         assert answer.status_code == 200
         parts.outcomes["upsert"] = PoolFull("no room")
+    assert answer.text.splitlines()[-1].startswith('{"type":"urn:turnwise:problem:pool-full"')
     assert [line["status"] for line in lines(caplog)] == [200, 409]
-
-
-async def test_an_upload_whose_client_leaves_has_not_succeeded(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "turnwise.audit")
-    begun, bodies = asyncio.Event(), [b'[{"text": "x"}]']
-
-    async def endless(*_: object) -> None:
-        begun.set()
-        await asyncio.Event().wait()
-
-    async def receive() -> Message:
-        if bodies:
-            return {"type": "http.request", "body": bodies.pop()}
-        await begun.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(_: Message) -> None: ...
-
-    monkeypatch.setattr(parts, "upsert", endless)
-    headers = {"content_type": "application/json", "accept": "application/x-ndjson"}
-    scope = request_scope("PUT", "/pools/p/candidates", **headers)
-    async with asyncio.timeout(10):
-        await make_app(parts)(scope, receive, send)
-    assert [line["status"] for line in lines(caplog)] == [499]

@@ -63,7 +63,6 @@ def test_a_file_adds_keys_and_one_without_any_lets_nobody_in(file: Path) -> None
 WRONG: dict[str, Callable[[Path], object]] = {
     "gone": Path.unlink,
     "half written": lambda file: file.write_text('[{"name": "ada", "sha256": "a-secret'),
-    "empty": lambda file: file.write_bytes(b""),
     "of another form": lambda file: file.write_text('[{"name": "ada", "sha256": "a-secret"}]'),
     "with a key twice": lambda file: write(file, BOB, BOB),
 }

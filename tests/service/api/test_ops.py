@@ -6,6 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.service.api.conftest import Connect, Limit, Parts, connect, make_app
+from tests.service.api.test_problems import check_problem
 from turnwise.service.server import _Server
 from turnwise.service.settings import Settings
 
@@ -33,25 +34,25 @@ async def test_probes_may_ask_for_the_head_alone(client: httpx.AsyncClient, part
 
 @pytest.mark.parametrize(
     ("part", "value", "check"),
-    [("ready", False, "pools"), ("healthy", False, "model"), ("stalled", True, "encoder")],
+    [
+        ("ready", False, "pools"),
+        ("healthy", False, "model"),
+        ("stalled", True, "encoder"),
+        ("ping", False, "redis"),
+    ],
 )
 async def test_unready_part_is_named(
     client: httpx.AsyncClient, parts: Parts, part: str, value: bool, check: str
 ) -> None:
     await client.get("/readyz")
-    setattr(parts, part, value)
-    response = await client.get("/readyz")
-    assert response.status_code == 503
-    assert response.headers["content-type"] == "application/problem+json"
-    assert [error["loc"] for error in response.json()["errors"]] == [[check]]
-    assert "turnwise_ready 0.0" in (await client.get("/metrics")).text
-
-
-async def test_not_ready_without_redis(client: httpx.AsyncClient, parts: Parts) -> None:
-    parts.outcomes["ping"] = False
-    problem = (await client.get("/readyz")).json()
+    if part in parts.outcomes:
+        parts.outcomes[part] = value
+    else:
+        setattr(parts, part, value)
+    problem = check_problem(await client.get("/readyz"), 503)
     assert problem["type"] == "urn:turnwise:problem:not-ready"
-    assert [error["loc"] for error in problem["errors"]] == [["redis"]]
+    assert [error["loc"] for error in problem["errors"]] == [[check]]
+    assert "turnwise_ready 0.0" in (await client.get("/metrics")).text
 
 
 async def test_from_sigterm_on_it_is_not_ready_and_answers(parts: Parts) -> None:

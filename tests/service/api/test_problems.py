@@ -6,12 +6,9 @@ import httpx
 import pytest
 from starlette.types import Message
 
-from tests.service.api.conftest import Connect, Limit, Parts, api_key, make_app, request_scope
+from tests.service.api.conftest import Limit, Parts, api_key, make_app, request_scope
 from turnwise.service import errors
-from turnwise.service.errors import (
-    InvalidRequest,
-    ServiceError,
-)
+from turnwise.service.errors import InvalidRequest, ServiceError
 
 pytestmark = pytest.mark.anyio
 
@@ -77,9 +74,7 @@ async def test_wrong_method(client: httpx.AsyncClient) -> None:
         assert allowed >= {method.upper() for method in SCHEMA["paths"].get(path, {"get": None})}
 
 
-@pytest.mark.parametrize(
-    "path", ["/nowhere", "/session", "/sessions/", "/pools/", "/docs/x", "/sessions/s/turn/"]
-)
+@pytest.mark.parametrize("path", ["/nowhere", "/sessions/", "/docs/x"])
 async def test_unknown_path(client: httpx.AsyncClient, path: str) -> None:
     check_problem(await client.get(path), 404)
 
@@ -87,9 +82,8 @@ async def test_unknown_path(client: httpx.AsyncClient, path: str) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"{", b"not json", b"[1", b"NaN", b'{"text": NaN}', b"\xff\xfe\x00", b"null", b"7",
-        b'{"text": "\\ud800", "speaker": "user"}', b"[" * 100_000, b'{"a":' * 100_000,
-        b"9" * 10_000, b"[[]]", b'{"": 1}',
+        b"", b"{", b'{"text": NaN}', b"\xff\xfe\x00", b"null", b'{"text": "\\ud800"}',
+        b"[" * 100_000, b"9" * 10_000, b"[[]]", b'{"": 1}',
     ],
 )  # fmt: skip
 async def test_garbage_body(client: httpx.AsyncClient, parts: Parts, body: bytes) -> None:
@@ -115,18 +109,11 @@ async def test_bad_names(client: httpx.AsyncClient, parts: Parts) -> None:
     assert parts.calls == []
 
 
-async def test_no_key(client_of: Connect, parts: Parts) -> None:
-    headers = {"Authorization": "Bearer useless"}
-    async with client_of(api_keys=(api_key("useless"),)) as client:
-        for method, path in KEYED:
-            check_problem(await client.request(method, url(path)), 401)
-            check_problem(await client.request(method, url(path), headers=headers), 403)
-    assert parts.calls == []
-
-
 @pytest.mark.parametrize(("key", "status"), [("unknown", 401), ("useless", 403)])
-async def test_who_may_not_is_told_so_before_the_body_is_read(key: str, status: int) -> None:
-    app = make_app(Parts(), api_keys=(api_key("useless"),))
+async def test_who_may_not_is_told_so_before_the_body_is_read(
+    parts: Parts, key: str, status: int
+) -> None:
+    app = make_app(parts, api_keys=(api_key("useless"),))
     answers: list[Message] = []
 
     async def receive() -> Message:
@@ -141,6 +128,7 @@ async def test_who_may_not_is_told_so_before_the_body_is_read(key: str, status: 
         await app(scope, receive, send)
         assert [answer.get("status") for answer in answers] == [status, None], (method, path)
         answers.clear()
+    assert parts.calls == []
 
 
 def test_all_but_the_operations_take_keys() -> None:
@@ -169,20 +157,15 @@ def test_document_names_the_limits_in_force(limit: Limit) -> None:
     assert ids["schema"]["maxItems"] == 1000
 
 
-@pytest.mark.parametrize(
-    "error",
-    [error for error in ERRORS if error is not InvalidRequest],
-    ids=lambda error: error.slug,
-)
 async def test_every_error_is_answered_with_its_problem(
-    client: httpx.AsyncClient, parts: Parts, error: type[ServiceError]
+    client: httpx.AsyncClient, parts: Parts
 ) -> None:
-    parts.outcomes["transcript"] = error("this time", [errors.FieldError(("body", "x"), "bad")])
-    response = await client.get("/sessions/s")
-    problem = check_problem(response, error.status)
-    assert problem["type"] == f"urn:turnwise:problem:{error.slug}"
-    assert (problem["title"], problem["detail"]) == (error.title, "this time")
-    assert problem["errors"] == [{"loc": ["body", "x"], "msg": "bad"}]
+    for error in set(ERRORS) - {InvalidRequest}:
+        parts.outcomes["transcript"] = error("this time", [errors.FieldError(("body", "x"), "bad")])
+        problem = check_problem(await client.get("/sessions/s"), error.status)
+        assert problem["type"] == f"urn:turnwise:problem:{error.slug}"
+        assert (problem["title"], problem["detail"]) == (error.title, "this time")
+        assert problem["errors"] == [{"loc": ["body", "x"], "msg": "bad"}]
 
 
 @pytest.mark.parametrize("place", ["query", "body"])

@@ -25,20 +25,14 @@ async def post_turn(client: httpx.AsyncClient, headers: dict[str, str]) -> httpx
     return await client.post("/sessions/s/turn", json=TURN, headers=headers)
 
 
-async def test_namespace_is_the_name_of_the_key(client_of: Connect, parts: Parts) -> None:
-    async with client_of(api_keys=KEYS) as client:
-        response = await post_turn(client, holder("reader"))
-    assert response.status_code == 200
-    assert parts.calls == [("turn", "reader", "s", TurnRequest.model_validate(TURN), None)]
-
-
 async def test_keys_of_one_name_share_its_namespace(client_of: Connect, parts: Parts) -> None:
     old = api_key("reader", "select")
     new = old.model_copy(update={"sha256": api_key("fresh").sha256})
     async with client_of(api_keys=(old, new)) as client:
         for secret in ("reader", "fresh"):
             assert (await post_turn(client, holder(secret))).status_code == 200
-    assert [call[1] for call in parts.calls] == ["reader", "reader"]
+    turn = ("turn", "reader", "s", TurnRequest.model_validate(TURN), None)
+    assert parts.calls == [turn, turn]
 
 
 @pytest.mark.parametrize(
@@ -167,10 +161,10 @@ async def test_other_names_are_allowed_by_the_settings(
 OPEN = ["/livez", "/readyz", "/metrics", "/version", "/docs", "/", "/console", "/console/main.js"]
 
 
-@pytest.mark.parametrize("path", OPEN)
-async def test_operations_and_the_console_take_no_key(client_of: Connect, path: str) -> None:
+async def test_operations_and_the_console_take_no_key(client_of: Connect) -> None:
     async with client_of(api_keys=KEYS) as client:
-        assert (await client.get(path)).status_code == 200
+        for path in OPEN:
+            assert (await client.get(path)).status_code == 200, path
 
 
 async def test_turned_away_callers_are_counted(client_of: Connect) -> None:

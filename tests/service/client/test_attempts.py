@@ -39,7 +39,9 @@ def test_pauses_grow_up_to_some_seconds(clock: Clock) -> None:
 
 def test_no_pause_is_shorter_than_the_service_asks_for(clock: Clock) -> None:
     call = attempts(clock)
+    assert not call.again
     assert call.pause(FailedError(retry_after=7.0)) == 7.0
+    assert call.again
     assert call.pause(FailedError(retry_after=0.0)) > 0
 
 
@@ -69,13 +71,6 @@ def test_a_call_that_may_have_arrived_is_retried_only_if_repeatable(clock: Clock
     with pytest.raises(FailedError):
         attempts(clock, repeatable=False).pause(FailedError())
     assert attempts(clock, repeatable=False).pause(FailedError(undone=True)) > 0
-
-
-def test_again_is_true_after_a_failed_attempt(clock: Clock) -> None:
-    call = attempts(clock)
-    assert not call.again
-    call.pause(FailedError())
-    assert call.again
 
 
 def test_only_new_progress_begins_the_deadline_anew(clock: Clock) -> None:

@@ -41,14 +41,8 @@ def test_every_problem_becomes_an_error_with_all_its_fields(
     assert error.kind == kind.slug
     assert error.errors == problem.errors
     assert error.retry_after == kind.retry_after
+    assert error.temporary is (kind.retry_after is not None)
     assert str(error) == f"{kind.title}: {problem.detail}"
-
-
-@pytest.mark.parametrize("kind", kinds(of_service.ServiceError))
-def test_a_problem_with_retry_after_is_temporary(
-    kind: type[of_service.ServiceError],
-) -> None:
-    assert answered(made(kind)).temporary is (kind.retry_after is not None)
 
 
 def test_no_status_belongs_to_two_classes() -> None:
@@ -61,9 +55,6 @@ def test_a_refused_connection_has_changed_nothing_and_a_lost_one_may_have() -> N
     lost = UnreachableError("u", httpx.ReadError("reset"))
     assert (refused.temporary, refused.undone) == (True, True)
     assert (lost.temporary, lost.undone) == (True, False)
-
-
-def test_a_url_that_is_none_stays_so() -> None:
     assert not UnreachableError("u", httpx.UnsupportedProtocol("no scheme")).temporary
 
 

@@ -105,17 +105,20 @@ def test_urgent_texts_go_first(batcher: Batcher) -> None:
     assert [texts(batch) for batch in batches(batcher)] == [[each.name] for each in Priority]
 
 
-FLOOD = ["a" * BUDGET] * 3
-"""Texts that each fill a batch."""
-
-
-def flood(priority: Priority = Priority.TURN) -> EncodingRequest:
-    return asked(*FLOOD, namespace="a", priority=priority)
-
-
-def test_a_namespace_waits_for_one_batch_of_another(batcher: Batcher) -> None:
-    add_tokenized(batcher, flood(), asked("b", namespace="b"))
-    assert [texts(batch) for batch in batches(batcher)] == [["a" * BUDGET], ["b"], *2 * [FLOOD[:1]]]
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "order"),
+    [
+        (Priority.TURN, Priority.TURN, "abaa"),
+        (Priority.TURN, Priority.LIST, "abaa"),
+        (Priority.BULK, Priority.TURN, "baaa"),
+    ],
+)
+def test_a_namespace_waits_for_one_batch_of_another_at_most(
+    batcher: Batcher, of_a: Priority, of_b: Priority, order: str
+) -> None:
+    a = asked(*["a" * BUDGET] * 3, namespace="a", priority=of_a)
+    add_tokenized(batcher, a, asked("b", "bb", namespace="b", priority=of_b))
+    assert [texts(batch)[0][0] for batch in batches(batcher)] == list(order)
 
 
 def test_a_namespace_that_comes_back_is_next(batcher: Batcher) -> None:
@@ -127,16 +130,6 @@ def test_a_namespace_that_comes_back_is_next(batcher: Batcher) -> None:
     assert isinstance(part, TextSlice)
     tokenize(batcher, part)
     assert [texts(batch)[0][0] for batch in batches(batcher)] == list("dabc")
-
-
-def test_turns_of_one_namespace_do_not_starve_the_rankings_of_another(batcher: Batcher) -> None:
-    add_tokenized(batcher, flood(), asked("b", namespace="b", priority=Priority.LIST))
-    assert [texts(batch)[0][0] for batch in batches(batcher)] == list("abaa")
-
-
-def test_uploads_of_one_namespace_leave_the_turns_of_another_alone(batcher: Batcher) -> None:
-    add_tokenized(batcher, flood(Priority.BULK), asked("b", "bb", namespace="b"))
-    assert [texts(batch)[0][0] for batch in batches(batcher)] == list("baaa")
 
 
 def test_a_batch_with_room_takes_texts_of_other_namespaces(batcher: Batcher) -> None:

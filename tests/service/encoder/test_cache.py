@@ -7,7 +7,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.service.encoder.acting import acting
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
@@ -80,13 +79,6 @@ async def test_a_text_is_encoded_once(parts: Parts) -> None:
     assert parts.hits == 2
 
 
-async def test_namespaces_do_not_share_vectors(parts: Parts) -> None:
-    for name in ("one", "two", "two"):
-        with acting(name):
-            await parts.cached.encode(after("a"))
-    assert parts.queue.asked == after("a", "a")
-
-
 async def test_one_text_has_a_vector_for_each_role_and_relation(parts: Parts) -> None:
     items = [
         RoleText("a", role, relation) for role in (Role.FIRST, Role.SECOND) for relation in Relation
@@ -123,17 +115,12 @@ async def test_a_call_may_be_larger_than_the_cache(tiny_encoder: Encoder, size: 
 
 
 async def test_uploads_pass_the_cache_by(parts: Parts) -> None:
-    for _ in range(2):
-        await parts.cached.encode(after("a"), Priority.BULK)
-    await parts.cached.encode(after("a"))
+    priorities = [Priority.BULK, Priority.BULK, Priority.IDLE]
+    for priority in priorities:
+        await parts.cached.encode(after("a"), priority)
     assert parts.queue.asked == after("a", "a", "a")
+    assert parts.queue.priorities == priorities
     assert parts.hits == 0
-
-
-async def test_the_priority_is_handed_on(parts: Parts) -> None:
-    await parts.cached.encode(after("a"), Priority.IDLE)
-    await parts.cached.encode(after("b"), Priority.BULK)
-    assert parts.queue.priorities == [Priority.IDLE, Priority.BULK]
 
 
 async def test_a_failure_leaves_nothing_behind(tiny_encoder: Encoder) -> None:

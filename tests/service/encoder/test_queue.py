@@ -2,7 +2,7 @@ import asyncio
 import logging
 import math
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -78,10 +78,12 @@ def items(*texts: str) -> list[RoleText]:
     return [RoleText(text, Role.AFTER) for text in texts]
 
 
-async def admitted(*tasks: "asyncio.Task[Float32]") -> None:
-    """Let tasks that were just made run until they wait."""
+async def admitted(*work: Coroutine[Any, Any, Float32]) -> "list[asyncio.Task[Float32]]":
+    """Start work, and let it run until it waits."""
+    tasks = [asyncio.create_task(each) for each in work]
     await asyncio.sleep(0)
     assert not any(task.done() for task in tasks)
+    return tasks
 
 
 @pytest.fixture
@@ -131,25 +133,21 @@ def value(metrics: Metrics, name: str, **labels: str) -> float:
     return found
 
 
-async def test_vectors_come_in_the_order_of_the_texts(queue: EncoderQueue) -> None:
-    texts = ["a long text", "b", "a longer text still", "cc"] * 40
-    vectors = await queue.encode(items(*texts))
-    assert vectors.dtype == np.float32
-    assert vectors.tolist() == [list(vector(text)) for text in texts]
-
-
-async def test_requests_side_by_side_get_their_own_vectors(queue: EncoderQueue) -> None:
-    texts = [f"{n} and so on"[: 3 + n % 7] for n in range(60)]
-    answers = await asyncio.gather(*(queue.encode(items(text)) for text in texts))
-    assert [answer.tolist() for answer in answers] == [[list(vector(text))] for text in texts]
+async def test_each_request_gets_its_vectors_in_the_order_of_its_texts(
+    queue: EncoderQueue,
+) -> None:
+    requests = [[f"{n} and so on"[: 3 + (n + k) % 7] for k in range(n % 9)] for n in range(60)]
+    answers = await asyncio.gather(*(queue.encode(items(*texts)) for texts in requests))
+    assert {answer.dtype for answer in answers} == {np.dtype(np.float32)}
+    for texts, answer in zip(requests, answers, strict=True):
+        assert answer.tolist() == [list(vector(text)) for text in texts]
 
 
 async def test_texts_that_arrive_while_the_device_is_busy_are_one_batch(
     queue: EncoderQueue, stub: StubEncoder
 ) -> None:
     held = await stub.hold(queue)
-    task = asyncio.create_task(queue.encode(items("a", "b", "c")))
-    await admitted(task)
+    (task,) = await admitted(queue.encode(items("a", "b", "c")))
     stub.open.set()
     await asyncio.gather(held, task)
     assert stub.batches == [["held"], ["a", "b", "c"]]
@@ -172,8 +170,7 @@ async def test_a_turn_waits_for_one_small_batch_of_an_upload(
 ) -> None:
     async with running(stub, metrics, batch_tokens=4096) as queue:
         held = await stub.hold(queue)
-        bulk = asyncio.create_task(queue.encode(items(*["x" * 32] * 64), Priority.BULK))
-        await admitted(bulk)
+        (bulk,) = await admitted(queue.encode(items(*["x" * 32] * 64), Priority.BULK))
         stub.open.set()
         await asyncio.gather(held, bulk)
         assert [len(batch) for batch in stub.batches] == [1] + [8] * 8
@@ -182,19 +179,17 @@ async def test_a_turn_waits_for_one_small_batch_of_an_upload(
 async def test_texts_beyond_the_limit_are_rejected(stub: StubEncoder, metrics: Metrics) -> None:
     async with running(stub, metrics, limit=3) as queue:
         held = await stub.hold(queue)
-        waiting = asyncio.create_task(queue.encode(items("a", "b")))
-        await admitted(waiting)
+        (waiting,) = await admitted(queue.encode(items("a", "b")))
         with pytest.raises(Overloaded):
             await queue.encode(items("c", "d"), Priority.IDLE)
-        assert (
-            value(metrics, "turnwise_rejected_requests_total", reason="queue_full") == 0
-        )  # nobody heard
+        rejected = {"reason": "queue_full"}
+        assert value(metrics, "turnwise_rejected_requests_total", **rejected) == 0  # nobody heard
         with pytest.raises(Overloaded):
             await queue.encode(items("c", "d", "e"))
-        assert value(metrics, "turnwise_rejected_requests_total", reason="queue_full") == 1
+        assert value(metrics, "turnwise_rejected_requests_total", **rejected) == 1
         stub.open.set()
         await asyncio.gather(held, waiting)
-        assert (await queue.encode(items("c", "d", "e"))).shape == (3, 3)
+        assert (await queue.encode(items("c", "d", "e", "f"))).shape == (4, 3)  # nothing waits
 
 
 async def test_a_flood_of_one_namespace_leaves_room_for_a_text_of_another(
@@ -203,24 +198,15 @@ async def test_a_flood_of_one_namespace_leaves_room_for_a_text_of_another(
     async with running(stub, metrics, limit=20, batch_tokens=64) as queue:
         held = await stub.hold(queue)
         with acting("flood"):
-            flood = [asyncio.create_task(queue.encode(items("f" * 32))) for _ in range(20)]
-            await admitted(*flood)
+            flood = await admitted(*(queue.encode(items("f" * 32)) for _ in range(20)))
             with pytest.raises(Overloaded):
                 queue.check()
         with acting("other"):
             queue.check()
-            other = asyncio.create_task(queue.encode(items("other")))
-            await admitted(other)
+            (other,) = await admitted(queue.encode(items("other")))
         stub.open.set()
         await asyncio.gather(held, *flood, other)
     assert "other" in stub.encoded[: 1 + 2 + 1]  # after the running batch and one of two others
-
-
-async def test_an_empty_queue_admits_a_request_beyond_the_limit(
-    stub: StubEncoder, metrics: Metrics
-) -> None:
-    async with running(stub, metrics, limit=2) as queue:
-        assert (await queue.encode(items("a", "b", "c"))).shape == (3, 3)
 
 
 async def test_a_text_that_would_wait_too_long_is_rejected_at_once(
@@ -229,43 +215,16 @@ async def test_a_text_that_would_wait_too_long_is_rejected_at_once(
     async with running(stub, metrics, max_wait=1e-9) as queue:  # any batch takes longer
         await queue.encode(items("a"))
         held = await stub.hold(queue)
-        waiting = asyncio.create_task(queue.encode(items("b")))
-        await admitted(waiting)
+        (waiting,) = await admitted(queue.encode(items("b")))
         with pytest.raises(Overloaded):
             queue.check()
         with pytest.raises(Overloaded):
             await queue.encode(items("c"))
-        bulk = asyncio.create_task(queue.encode(items("d"), Priority.BULK))
-        await admitted(bulk)
+        (bulk,) = await admitted(queue.encode(items("d"), Priority.BULK))
         stub.open.set()
         await asyncio.gather(held, waiting, bulk)
         queue.check()  # nothing waits: it would be next
         assert (await queue.encode(items("c"))).shape == (1, 3)
-
-
-async def test_uploads_wait_instead(stub: StubEncoder, metrics: Metrics) -> None:
-    async with running(stub, metrics, limit=1) as queue:
-        held = await stub.hold(queue)
-        bulk = asyncio.create_task(queue.encode(items("a", "b", "c"), Priority.BULK))
-        await admitted(bulk)
-        stub.open.set()
-        await held
-        assert (await bulk).shape == (3, 3)
-
-
-async def test_cancelled_texts_are_not_encoded(
-    queue: EncoderQueue, stub: StubEncoder, metrics: Metrics
-) -> None:
-    held = await stub.hold(queue)
-    gone, kept = (asyncio.create_task(queue.encode(items(text))) for text in ("gone", "kept"))
-    await admitted(gone, kept)
-    gone.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await gone
-    stub.open.set()
-    await asyncio.gather(held, kept)
-    assert stub.encoded == ["held", "kept"]
-    assert value(metrics, "turnwise_dropped_texts_total", reason="cancelled") == 1
 
 
 async def test_expired_texts_are_not_encoded(
@@ -281,13 +240,13 @@ async def test_expired_texts_are_not_encoded(
     assert value(metrics, "turnwise_dropped_texts_total", reason="deadline") == 1
 
 
+@pytest.mark.parametrize("step", ["cannot_cut", "fails"])
 async def test_a_failing_text_fails_its_own_request_only(
-    queue: EncoderQueue, stub: StubEncoder, caplog: pytest.LogCaptureFixture
+    queue: EncoderQueue, stub: StubEncoder, caplog: pytest.LogCaptureFixture, step: str
 ) -> None:
-    stub.fails = lambda text: text == POISON
+    setattr(stub, step, lambda text: text == POISON)
     held = await stub.hold(queue)
-    tasks = [asyncio.create_task(queue.encode(items(text))) for text in ("a", POISON, "b")]
-    await admitted(*tasks)
+    tasks = await admitted(*(queue.encode(items(text)) for text in ("a", POISON, "b")))
     stub.open.set()
     with caplog.at_level(logging.CRITICAL, "turnwise"):
         answers = await asyncio.gather(*tasks, return_exceptions=True)
@@ -380,39 +339,18 @@ async def test_a_vector_that_is_no_number_is_a_failure(
         await queue.encode(items("a"))
 
 
-async def test_a_text_that_cannot_be_cut_up_fails_its_request_only(
-    queue: EncoderQueue, stub: StubEncoder
+async def test_an_idle_queue_finds_out_by_itself_that_the_model_works_again(
+    queue: EncoderQueue, stub: StubEncoder, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stub.cannot_cut = lambda text: text == POISON
-    answers = await asyncio.gather(
-        *(queue.encode(items(text)) for text in ("a", POISON, "b")), return_exceptions=True
-    )
-    assert [type(answer) for answer in answers] == [np.ndarray, EncoderFailed, np.ndarray]
-
-
-async def test_repeated_failures_are_unhealthy_until_a_batch_succeeds(
-    queue: EncoderQueue, stub: StubEncoder, metrics: Metrics
-) -> None:
+    monkeypatch.setattr("turnwise.service.encoder.queue._PROBE_SECONDS", 0.001)
     stub.fails = lambda _: True
-    for failures in range(1, 4):
+    for _ in range(3):
         assert queue.healthy
         with pytest.raises(EncoderFailed):
             await queue.encode(items("a"))
-        assert value(metrics, "turnwise_batch_failures_total") >= failures
+    assert value(metrics, "turnwise_batch_failures_total") >= 3
     assert not queue.healthy
-    stub.fails = lambda _: False
-    await queue.encode(items("a"))
-    assert queue.healthy
-
-
-async def test_an_idle_queue_finds_out_by_itself_that_the_model_works_again(
-    queue: EncoderQueue, stub: StubEncoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("turnwise.service.encoder.queue._PROBE_SECONDS", 0.001)
     stub.fails = lambda text: text != "Hello"
-    for _ in range(3):
-        with pytest.raises(EncoderFailed):
-            await queue.encode(items("a"))
     await until(lambda: queue.healthy)
     assert "Hello" in stub.encoded
 
@@ -431,23 +369,11 @@ async def test_a_device_that_hangs_while_it_is_probed_is_stalled(
     stub.open.set()
 
 
-async def test_a_batch_that_never_ends_is_stalled(
-    queue: EncoderQueue, stub: StubEncoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = await stub.hold(queue)
-    assert not queue.stalled
-    monkeypatch.setattr("turnwise.service.encoder.queue._STALLED_SECONDS", 0.0)
-    assert queue.stalled
-    stub.open.set()
-    await held
-
-
 async def test_draining_encodes_waiting_texts_and_rejects_new_ones(
     queue: EncoderQueue, stub: StubEncoder, metrics: Metrics
 ) -> None:
     held = await stub.hold(queue)
-    waiting = asyncio.create_task(queue.encode(items("a", "b"), Priority.BULK))
-    await admitted(waiting)
+    (waiting,) = await admitted(queue.encode(items("a", "b"), Priority.BULK))
     draining = asyncio.create_task(queue.drain(PATIENCE))
     await asyncio.sleep(0)
     with pytest.raises(Draining):
@@ -463,8 +389,7 @@ async def test_draining_ends_where_only_cancelled_work_is_left(
     queue: EncoderQueue, stub: StubEncoder
 ) -> None:
     held = await stub.hold(queue)
-    gone = asyncio.create_task(queue.encode(items("gone")))
-    await admitted(gone)
+    (gone,) = await admitted(queue.encode(items("gone")))
     gone.cancel()
     draining = asyncio.create_task(queue.drain(PATIENCE))
     await asyncio.sleep(0)
@@ -479,8 +404,7 @@ async def test_texts_that_draining_cannot_encode_in_time_fail(
     queue: EncoderQueue, stub: StubEncoder
 ) -> None:
     held = await stub.hold(queue)
-    waiting = asyncio.create_task(queue.encode(items("a")))
-    await admitted(waiting)
+    (waiting,) = await admitted(queue.encode(items("a")))
     await queue.drain(0.01)
     with pytest.raises(Draining):
         await waiting
@@ -544,11 +468,12 @@ async def test_pairs_are_scored_after_turns_and_before_idle_work(
     queue: EncoderQueue, stub: StubEncoder, metrics: Metrics
 ) -> None:
     reader, held = StubReader(stub), await stub.hold(queue)
-    idle = asyncio.create_task(queue.encode(items("idle"), Priority.IDLE))
     pairs = [("context", "a" * length) for length in range(1, 100)]
-    scores = asyncio.create_task(queue.score(reader, pairs))
-    turn = asyncio.create_task(queue.encode(items("turn")))
-    await admitted(idle, scores, turn)
+    idle, scores, turn = await admitted(
+        queue.encode(items("idle"), Priority.IDLE),
+        queue.score(reader, pairs),
+        queue.encode(items("turn")),
+    )
     assert value(metrics, "turnwise_queue_texts", lane="rerank") == 99
     stub.open.set()
     assert (await scores).tolist() == [7 + length for length in range(1, 100)]
@@ -565,13 +490,8 @@ async def test_pairs_that_take_long_do_not_count_against_turns(
     async with running(stub, metrics, max_wait=10.0) as queue:
         queue._paces[Priority.RERANK].record(60.0)
         reader, held = StubReader(stub), await stub.hold(queue)
-        tasks = [
-            asyncio.create_task(queue.encode(items("a"))),
-            asyncio.create_task(queue.encode(items("b"))),
-        ]
-        await admitted(*tasks)
-        first = asyncio.create_task(queue.score(reader, [("c", "d")]))
-        await admitted(first)
+        tasks = await admitted(queue.encode(items("a")), queue.encode(items("b")))
+        (first,) = await admitted(queue.score(reader, [("c", "d")]))
         with pytest.raises(Overloaded):
             await queue.score(reader, [("c", "e")])
         queue.check()

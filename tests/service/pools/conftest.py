@@ -86,6 +86,11 @@ class Replica:
     async def create(self, description: str = "") -> PoolInfo:
         return await self.pools.create("n", "p", PoolRequest(description=description))
 
+    async def fill(self, name: str, *texts: str) -> None:
+        """Make another pool of `n`, of one version."""
+        await self.pools.create("n", name, PoolRequest())
+        await self.pools.upsert("n", name, some(*texts))
+
     async def upsert(self, *candidates: Candidate | str) -> Edited:
         made = [Candidate.of(c) if isinstance(c, str) else c for c in candidates]
         return await self.pools.upsert("n", "p", made)

@@ -14,13 +14,6 @@ from turnwise.service.wire.pools import PoolRequest
 pytestmark = pytest.mark.anyio
 
 
-async def catalogues(replica: Replica, *names: str) -> None:
-    """Make pools that have their own name as a candidate."""
-    for name in names:
-        await replica.pools.create("n", name, PoolRequest())
-        await replica.pools.upsert("n", name, some(name))
-
-
 async def served(replica: Replica, name: str = "shop") -> list[str]:
     return [c.text for c in (await replica.pools.found_view("n", name)).contents.candidates()]
 
@@ -34,7 +27,8 @@ def stands(replica: Replica, name: str = "shop") -> str | None:
 
 async def test_an_alias_stands_for_its_pool_on_every_replica(start: StartReplica) -> None:
     one, two = await start(), await start()
-    await catalogues(one, "a", "b")
+    await one.fill("a", "a")
+    await one.fill("b", "b")
     assert (await one.pools.point("n", "shop", "a")).aliases == ["shop"]
     for replica in (one, two):
         view = await replica.pools.found_view("n", "shop")
@@ -52,7 +46,8 @@ async def test_edits_by_an_alias_go_to_the_pool_that_it_stands_for_now(
 ) -> None:
     monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
     one, two = await start(), await start()
-    await catalogues(one, "a", "b")
+    await one.fill("a", "a")
+    await one.fill("b", "b")
     await one.pools.point("n", "shop", "a")
     assert await served(two) == ["a"]
     await one.pools.point("n", "shop", "b")
@@ -67,7 +62,8 @@ async def test_a_replica_serves_the_former_pool_until_it_has_read_the_new_one(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await start()
-    await catalogues(one, "a", "b")
+    await one.fill("a", "a")
+    await one.fill("b", "b")
     await one.pools.point("n", "shop", "a")
     two = await start(fingerprint="other")
     assert await served(two) == ["a"]
@@ -90,7 +86,7 @@ async def test_a_replica_serves_the_former_pool_until_it_has_read_the_new_one(
 
 async def test_a_deleted_alias_leaves_the_pool(start: StartReplica) -> None:
     one, two = await start(), await start()
-    await catalogues(one, "a")
+    await one.fill("a", "a")
     await one.pools.point("n", "shop", "a")
     assert await served(two) == ["a"]
     with pytest.raises(Conflict, match="alias of pool 'a'"):
@@ -111,7 +107,8 @@ async def test_a_name_is_never_both_and_an_alias_never_points_at_an_alias(
     start: StartReplica, cluster_url: str
 ) -> None:
     replica = await start(cluster_url, cluster=True)
-    await catalogues(replica, "a", "b")
+    await replica.fill("a", "a")
+    await replica.fill("b", "b")
     await replica.pools.point("n", "shop", "a")
     with pytest.raises(Conflict, match="'b' is a pool"):
         await replica.pools.point("n", "b", "a")
@@ -127,7 +124,8 @@ async def test_a_name_is_never_both_and_an_alias_never_points_at_an_alias(
 
 async def test_an_alias_moves_only_from_the_pool_that_is_expected(start: StartReplica) -> None:
     replica = await start()
-    await catalogues(replica, "a", "b")
+    await replica.fill("a", "a")
+    await replica.fill("b", "b")
     with pytest.raises(Conflict, match="does not point at pool 'a'"):
         await replica.pools.point("n", "shop", "b", "a")
     await replica.pools.point("n", "shop", "a")
@@ -139,7 +137,7 @@ async def test_an_alias_moves_only_from_the_pool_that_is_expected(start: StartRe
 
 async def test_an_alias_is_of_one_namespace(start: StartReplica) -> None:
     replica = await start()
-    await catalogues(replica, "a")
+    await replica.fill("a", "a")
     await replica.pools.point("n", "shop", "a")
     with pytest.raises((PoolNotFound, PoolNotReady)):
         await replica.pools.found_view("m", "shop")

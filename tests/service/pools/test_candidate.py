@@ -42,9 +42,8 @@ def test_metadata_nests_as_deep_as_every_answer_can_hold_it(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "line", ['{"id": "a"}', '{"text": " "}', '{"text": 1}', '{"text": "x", "id": 1}',
-             '{"text": "x", "metadata": []}', "[]"],
-)  # fmt: skip
+    "line", ['{"id": "a"}', '{"text": " "}', '{"text": "x", "metadata": []}', "[]"]
+)
 def test_a_line_that_is_no_candidate_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "replies.jsonl"
     path.write_text('{"text": "One."}\n' + line)

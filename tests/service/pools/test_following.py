@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from tests.service.conftest import RedisServer
-from tests.service.pools.conftest import Replica, StartReplica, patch_records, some, with_pool
+from tests.service.pools.conftest import StartReplica, patch_records, some, with_pool
 from tests.waiting import until
 from turnwise.service.errors import (
     InvalidRequest,
@@ -82,9 +82,8 @@ async def test_the_pools_of_a_namespace_have_so_many_bytes(start: StartReplica) 
     of_text, of_vector = len("1") + 16, 2 * 32  # a text of one letter and its id
     replica = await start(max_pools_bytes=3 * (of_text + of_vector))
     await replica.create()
-    await replica.pools.create("n", "q", PoolRequest())
     await replica.upsert("1")
-    await replica.pools.upsert("n", "q", some("2"))
+    await replica.fill("q", "2")
     with pytest.raises(NamespaceFull, match="would have 324 bytes, more than the limit of 243"):
         await replica.upsert("3", "4")
     assert len(replica.contents()) == 1
@@ -153,8 +152,9 @@ async def test_unchanged_candidates_are_compared_with_the_newest_version(
 
 
 async def test_a_dropped_pool_vanishes_everywhere(start: StartReplica, redis: Redis) -> None:
-    one = await with_pool(start, "One.")
+    one = await with_pool(start, "One.", "Two.")
     two = await start(ready=True)
+    assert one.gauges() == two.gauges() == [2, 1]
     await one.pools.drop("n", "p")
     assert await one.names() == []
     await until(lambda: not two.knows())
@@ -210,14 +210,6 @@ async def test_a_dropped_pool_and_a_new_one_of_its_name_are_different(start: Sta
     assert held.contents.candidates() == some("One.")
 
 
-async def test_metrics_report_size_and_version(start: StartReplica) -> None:
-    replica = await with_pool(start, "One.", "Two.")
-    await replica.remove("One.")
-    assert replica.gauges() == [1, 2]
-    await replica.view().search(np.ones(32, np.float32), 1)
-    assert replica.metric("turnwise_stage_seconds_count", stage="search") == 1
-
-
 async def test_search_goes_on_without_redis_and_edits_come_back_with_it(
     start: StartReplica, redis_server: RedisServer
 ) -> None:
@@ -260,8 +252,7 @@ async def test_a_service_that_starts_without_redis_becomes_ready_with_it(
 async def test_pools_live_in_a_cluster(start: StartReplica, cluster_url: str) -> None:
     one = await start(cluster_url, cluster=True)
     for name in ("p", "q"):  # of different slots, most likely
-        await one.pools.create("n", name, PoolRequest())
-        await one.pools.upsert("n", name, some("One.", name))
+        await one.fill(name, "One.", name)
     await one.remove("One.")
     two = await start(cluster_url, cluster=True, ready=True)
     for name in ("p", "q"):
@@ -270,13 +261,6 @@ async def test_pools_live_in_a_cluster(start: StartReplica, cluster_url: str) ->
     await one.pools.drop("n", "p")
     await until(lambda: not two.knows())
     assert await two.names() == ["q"]
-
-
-async def test_scripts_survive_script_flush(start: StartReplica, redis: Redis) -> None:
-    replica = await with_pool(start, "One.")
-    await redis.script_flush()
-    await replica.upsert("Two.")
-    assert len(replica.contents()) == 2
 
 
 async def test_redis_keeps_the_vectors_of_the_last_two_models(
@@ -340,35 +324,20 @@ async def test_a_pool_that_is_dropped_while_it_is_read_does_not_delay_readiness(
     await until(lambda: two.followed.ready)
 
 
-async def just_made(start: StartReplica, monkeypatch: pytest.MonkeyPatch) -> list[Replica]:
-    """Two replicas that poll no more. The first one has then made a pool."""
-    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
-    replicas = [await start(ready=True), await start(ready=True)]
-    await replicas[0].create()
-    return replicas
-
-
-async def test_a_pool_that_another_replica_has_just_made_is_read_at_once(
+async def test_a_pool_that_another_replica_has_just_made_is_read_at_once_or_is_not_ready(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = await just_made(start, monkeypatch)
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
+    one, two = await start(ready=True), await start(ready=True)
+    await one.create()
     await one.upsert("One.")
-    with pytest.raises(PoolNotFound):
-        two.pools.view("n", "p")
+    with monkeypatch.context() as patched:
+        patched.setattr(following, "FIRST_READ_SECONDS", 0.0)
+        with pytest.raises(PoolNotReady):
+            await two.pools.found_view("n", "p")
     assert (await two.pools.found_view("n", "p")).contents.candidates() == some("One.")
     with pytest.raises(PoolNotFound):
         await two.pools.found_view("n", "nowhere")
-
-
-async def test_a_pool_that_takes_long_to_read_is_not_ready_instead_of_unknown(
-    start: StartReplica, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, two = await just_made(start, monkeypatch)
-    monkeypatch.setattr(following, "FIRST_READ_SECONDS", 0.0)
-    with pytest.raises(PoolNotReady):
-        await two.pools.found_view("n", "p")
-    monkeypatch.undo()
-    assert (await two.pools.found_view("n", "p")).size == 0
 
 
 async def test_a_pool_that_is_created_during_a_poll_stays(
@@ -399,5 +368,6 @@ async def test_a_search_in_another_thread_finds_the_same(
     here = await view.search(query, 2)
     monkeypatch.setattr("turnwise.service.pools.view.INLINE", 0)
     assert await view.search(query, 2) == here
+    assert replica.metric("turnwise_stage_seconds_count", stage="search") == 2
     with pytest.raises(ValueError, match="finite"):
         await view.search(query * np.nan, 2)

@@ -15,7 +15,6 @@ from turnwise.service.pools.index import FlatIndex, Float16, one_thread
 from turnwise.service.pools.index_files import IndexFiles
 from turnwise.service.pools.ivf import IvfIndex, build_ivf, marks_of, refilled
 from turnwise.service.pools.log import PoolKey
-from turnwise.service.wire.pools import PoolRequest
 
 D = 16
 KEY = PoolKey("n", "p")
@@ -151,6 +150,8 @@ async def test_a_restart_and_a_fold_of_edits_do_not_train_again(
     await one.create()
     await one.upsert(*MANY)
     await until(lambda: one.info().index == "ivf")
+    info = one.info()
+    assert (info.exact, (info.recall_at_10 or 0) >= 0.99) == (False, True)
     await one.upsert(Candidate("new", "Reply 7."))
     await one.remove("Reply 8.")
     two = await start(exact_limit=1000, data="kept", ready=True)
@@ -174,8 +175,7 @@ async def test_readiness_waits_for_indexes_of_pools_in_use_and_never_again(
     assert not two.followed.ready
     await until(lambda: two.followed.ready)
     assert two.info().index == "ivf"
-    await two.pools.create("n", "later", PoolRequest())
-    await two.pools.upsert("n", "later", [Candidate.of(text) for text in MANY])
+    await two.fill("later", *MANY)
     assert two.followed.ready
     monkeypatch.setattr(upkeep, "code_bytes", lambda _: 1 << 20)
     monkeypatch.setattr(memory, "available_memory", lambda: 100.0 * (1 << 20))
@@ -189,8 +189,7 @@ async def test_the_pools_that_were_in_use_at_the_last_stop_are_read_at_the_start
     start: StartReplica,
 ) -> None:
     one, other = await with_pool(start, "In use."), PoolKey("n", "other")
-    await one.pools.create(*other, PoolRequest())
-    await one.pools.upsert(*other, [Candidate.of("In use too.")])
+    await one.fill("other", "In use too.")
     files = IndexFiles(one.followed.files._folder)
     database = (await one.followed.directory.changes()).database_id
     await one.followed.close()

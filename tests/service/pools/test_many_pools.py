@@ -57,8 +57,7 @@ async def test_the_bytes_of_a_namespace_include_pools_that_a_replica_has_not_rea
     start: StartReplica,
 ) -> None:
     one = await start()
-    await one.pools.create("n", "q", PoolRequest())
-    await one.pools.upsert("n", "q", some("One.", "Two."))
+    await one.fill("q", "One.", "Two.")
     held = one.followed.in_memory[PoolKey("n", "q")].candidate_bytes
     two = await start(max_pools_bytes=held + 1)
     await two.create()
@@ -73,8 +72,7 @@ async def test_a_pool_of_an_earlier_release_shows_what_is_stored(
     start: StartReplica, redis: Redis
 ) -> None:
     one = await start()
-    await one.pools.create("n", "q", PoolRequest())
-    await one.pools.upsert("n", "q", some("One."))
+    await one.fill("q", "One.")
     await redis.hdel("tw:pool:{n/q}:meta", "size")
     two = await start()
     assert [info.size for info in await two.pools.list("n")] == [1]
@@ -102,8 +100,7 @@ async def test_a_pool_that_nobody_asks_for_is_given_up_and_read_again(
     monkeypatch.setattr(following, "FULL_POLL_SECONDS", 0.0)
     replica = await start()
     for name in ("p", "q"):
-        await replica.pools.create("n", name, PoolRequest())
-        await replica.pools.upsert("n", name, some("One."))
+        await replica.fill(name, "One.")
     await replica.pools.point("n", "shop", "q")
     await replica.pools.found_view("n", "shop")
     monkeypatch.setattr(following, "IDLE_SECONDS", 0.0)
@@ -122,8 +119,7 @@ async def test_few_chunks_are_read_at_once(
     monkeypatch.setattr(records, "CHUNK", 1)
     one = await start()
     for name in ("q", "r"):
-        await one.pools.create("n", name, PoolRequest())
-        await one.pools.upsert("n", name, some(*map(str, range(8))))
+        await one.fill(name, *map(str, range(8)))
     monkeypatch.setattr(records, "_READERS", 3)
     monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
     two = await start()

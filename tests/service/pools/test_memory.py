@@ -151,8 +151,8 @@ def test_a_whole_log_becomes_a_base_without_a_copy() -> None:
     assert contents.base.index.vectors is edits[0].vectors
 
 
-@pytest.mark.parametrize("counts", [(N,), (N, 200), (N, 2000), (20, N)])
-@pytest.mark.parametrize("before", [0, 100, 2 * N])
+@pytest.mark.parametrize("counts", [(N,), (N, 2000), (20, N)])
+@pytest.mark.parametrize("before", [0, 2 * N])
 def test_edits_take_no_more_memory_than_is_asked_for(before: int, counts: tuple[int, ...]) -> None:
     contents = Contents.empty(D)
     if before:

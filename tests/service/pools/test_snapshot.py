@@ -1,32 +1,43 @@
 import io
 import json
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.service.pools.conftest import StartReplica, with_pool
+from tests.service.pools.conftest import StartReplica, unit_vectors
+from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate, Manifest, SnapshotError, read_snapshot, write_snapshot
-from turnwise.service.wire.pools import PoolRequest
+from turnwise.service.pools.contents import Contents, Edit
+from turnwise.service.pools.index import FlatIndex
+from turnwise.service.pools.snapshot import described
+from turnwise.service.pools.view import LocalView
+from turnwise.service.pools.workers import Workers
+from turnwise.service.wire.pools import PoolSettings
 
 pytestmark = pytest.mark.anyio
 
 CANDIDATES = [Candidate("a", "One.", {"tag": ["ü", None]}), Candidate("b", "Two.\nLines.")]
 
 
-async def written(start: StartReplica, folder: Path) -> Manifest:
-    replica = await with_pool(start, *CANDIDATES)
-    view = replica.view()
+@pytest.fixture(scope="module")
+def view() -> Iterator[LocalView]:
+    workers, vectors = Workers(1), unit_vectors(2, 32).astype(np.float16)
+    contents = Contents.empty(32).after([Edit(CANDIDATES, vectors)], FlatIndex)
+    yield LocalView("p", 1, "default", PoolSettings(), contents, workers, Metrics())
+    workers.close()
+
+
+async def written(view: LocalView, folder: Path) -> Manifest:
     return await write_snapshot(view, folder, model="tiny", fingerprint="tiny")
 
 
-async def test_a_snapshot_comes_back_as_it_was(start: StartReplica, tmp_path: Path) -> None:
-    replica = await with_pool(start, *CANDIDATES)
-    view = replica.view()
-    manifest = await write_snapshot(view, tmp_path / "s", model="tiny", fingerprint="tiny")
+async def test_a_snapshot_comes_back_as_it_was(view: LocalView, tmp_path: Path) -> None:
+    manifest = await written(view, tmp_path / "s")
     snapshot = read_snapshot(tmp_path / "s")
     assert snapshot.manifest == manifest
     assert (manifest.pool, manifest.version, manifest.size, manifest.dimension) == ("p", 1, 2, 32)
@@ -35,42 +46,37 @@ async def test_a_snapshot_comes_back_as_it_was(start: StartReplica, tmp_path: Pa
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
 
 
-async def test_an_empty_pool_can_be_written(start: StartReplica, tmp_path: Path) -> None:
-    replica = await with_pool(start)
-    view = replica.view()
-    await write_snapshot(view, tmp_path / "s", model="tiny", fingerprint="tiny")
+async def test_an_empty_pool_can_be_written(view: LocalView, tmp_path: Path) -> None:
+    await written(replace(view, contents=Contents.empty(32)), tmp_path / "s")
     assert read_snapshot(tmp_path / "s").vectors.shape == (0, 32)
 
 
 async def test_vectors_of_another_model_are_encoded_again(
-    start: StartReplica, tmp_path: Path
+    start: StartReplica, view: LocalView, tmp_path: Path
 ) -> None:
-    await written(start, tmp_path / "s")
+    await written(view, tmp_path / "s")
     other = await start(fingerprint="other")
-    await other.pools.create("n", "q", PoolRequest())
-    other.encoder.candidates.clear()
-    await other.pools.replace("n", "q", read_snapshot(tmp_path / "s").batches)
+    await other.create()
+    await other.pools.replace("n", "p", read_snapshot(tmp_path / "s").batches)
     assert set(other.encoder.candidates) >= {"One.", "Two.\nLines."}
 
 
-async def test_a_folder_that_is_not_empty_is_left_alone(
-    start: StartReplica, tmp_path: Path
-) -> None:
+async def test_a_folder_that_is_not_empty_is_left_alone(view: LocalView, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     with pytest.raises(SnapshotError, match="not empty"):
-        await written(start, tmp_path)
+        await written(view, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
 async def test_a_failed_write_leaves_nothing(
-    start: StartReplica, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    view: LocalView, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(np, "save", full)
     with pytest.raises(SnapshotError, match="No space left"):
-        await written(start, tmp_path / "s")
+        await written(view, tmp_path / "s")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -91,8 +97,6 @@ def append(name: str) -> Callable[[Path], None]:
 
 
 def redescribed(folder: Path) -> dict[str, Any]:
-    from turnwise.service.pools.snapshot import described  # noqa: PLC0415
-
     names = ("candidates.jsonl", "vectors.npy")
     return {name: described(folder / name).model_dump() for name in names}
 
@@ -116,12 +120,12 @@ def array(change: Callable[[Any], Any]) -> Callable[[Path], None]:
     return put("vectors.npy", saved)
 
 
-def claiming(shape: tuple[int, ...], dtype: str = "<f2") -> Callable[[Path], None]:
+def claiming(shape: tuple[int, ...]) -> Callable[[Path], None]:
     """An array whose header claims a shape but has no data."""
 
     def claimed(_: Path) -> bytes:
         file = io.BytesIO()
-        fields = {"descr": dtype, "fortran_order": False, "shape": shape}
+        fields = {"descr": "<f2", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, fields)
         return file.getvalue()
 
@@ -164,51 +168,41 @@ class Trap:
         (change_manifest(format=2), "format 2 is not 1"),
         (change_manifest(size=3), "manifest says 3"),
         (change_manifest(dimension=16), r"\(2, 16\)"),
-        (change_manifest(files={}), "other files than"),
-        (change_manifest(size="many"), "manifest: size"),
         (change_manifest(pool="../p"), "manifest: pool"),
-        (change_manifest(pool="p}:x{"), "manifest: pool"),
         (change_manifest(files={"../p": {"bytes": 0, "sha256": ""}}), "other files than"),
         (change_manifest(more="x" * 100_000), "manifest.json has more than"),
         (lambda folder: (folder / "manifest.json").write_text("[" * 60_000), "manifest"),
         (link("manifest.json", "moved"), "manifest.json is not a plain file"),
         (link("vectors.npy", "/dev/zero"), "vectors.npy is not a plain file"),
-        (link("candidates.jsonl", "../../candidates.jsonl"), "candidates.jsonl is not a plain"),
         (array(lambda vectors: vectors[:1]), r"shape \(1, 32\)"),
         (array(lambda vectors: vectors.astype(np.float32)), "float32 vectors"),
-        (array(lambda vectors: vectors.ravel()), r"shape \(64,\)"),
         (array(lambda vectors: vectors * np.nan), "not of unit length"),
         (array(lambda vectors: vectors * 100), "not of unit length"),
         (put("vectors.npy", lambda _: pickle.dumps(Trap())), "magic string"),
         (put("vectors.npy", archive), "magic string"),
-        (put("vectors.npy", lambda _: b""), "vectors.npy|magic string"),
         (put("vectors.npy", lambda folder: (folder / "vectors.npy").read_bytes()[:-8]), "mmap"),
         (array(lambda _: np.array([{"a": 1}, {}], object)), "Python objects"),
-        (claiming((1 << 40, 32)), "mmap"),
         (claiming((1 << 62, 1 << 62)), "no complete snapshot"),
         (claiming((-1, 32)), "no complete snapshot"),
-        (claiming((2, 32), "|O"), "Python objects"),
         (
             lines('{"id": "a", "text": "One."}', '{"id": "a", "text": "Two."}'),
             "candidates.jsonl: 'a' is the id",
         ),
         (lines('{"id": "a", "text": "One."}'), "holds 1 candidates"),
-        (lines('{"id": "a\\n", "text": "One."}'), "not a candidate"),
         (lines('{"text": "\\ud800"}'), "not a candidate"),
-        (lines('{"text": "a", "metadata": {"k": "\\ud800"}}'), "not a candidate"),
         (lines('{"text": "a", "metadata": {"k": NaN}}'), "not a candidate"),
         (lines("[" * 100_000), "not JSON"),
     ],
 )
 async def test_damaged_snapshots_are_rejected(
-    start: StartReplica,
+    view: LocalView,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     damage: Callable[[Path], None],
     message: str,
 ) -> None:
     folder = tmp_path / "s"
-    await written(start, folder)
+    await written(view, folder)
     damage(folder)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SnapshotError, match=message):

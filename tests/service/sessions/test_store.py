@@ -94,24 +94,27 @@ async def test_only_what_is_wanted_is_read(redis: Redis) -> None:
     assert session.complete == 6
 
 
-@pytest.mark.parametrize("fields", [("rows",), ("rows_of",), ("rows", "rows_of")])
-async def test_without_rows_the_vectors_are_read_to_compute_them(
-    redis: Redis, fields: tuple[str, ...]
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"rows": None},
+        {"rows_of": None},
+        {"rows": None, "rows_of": None},  # as version 0.1 left it
+        {"rows": b""},
+        {"rows": b"x"},
+        {"rows": vectors(2).tobytes()},
+    ],
+)
+async def test_without_rows_of_this_release_the_vectors_are_read_to_compute_them(
+    redis: Redis, stored: dict[str, bytes | None]
 ) -> None:
     sessions = store(redis)
     await write(sessions, 3)
-    await redis.hdel("tw:session:{shop/s-1}:meta", *fields)  # as version 0.1 left it
-    session, _ = await sessions.read(KEY)
-    assert session
-    assert session.rows is None
-    assert (session.complete, len(session.encoded)) == (3, 3)
-
-
-@pytest.mark.parametrize("written", [b"", b"x", vectors(2).tobytes()])
-async def test_rows_of_another_release_are_not_used(redis: Redis, written: bytes) -> None:
-    sessions = store(redis)
-    await write(sessions, 3)
-    await redis.hset("tw:session:{shop/s-1}:meta", "rows", written)
+    for field, value in stored.items():
+        if value is None:
+            await redis.hdel("tw:session:{shop/s-1}:meta", field)
+        else:
+            await redis.hset("tw:session:{shop/s-1}:meta", field, value)
     session, _ = await sessions.read(KEY)
     assert session
     assert session.rows is None

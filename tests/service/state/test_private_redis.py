@@ -53,16 +53,6 @@ def running(folder: Path) -> Iterator[PrivateRedis]:
         server.stop()
 
 
-@pytest.mark.anyio
-async def test_data_survive_a_restart(tmp_path: Path) -> None:
-    async with PrivateRedis(tmp_path) as server:
-        with client(server.url) as redis:
-            redis.set("key", "value")
-    async with PrivateRedis(tmp_path) as server:
-        with client(server.url) as redis:
-            assert redis.get("key") == b"value"
-
-
 def test_the_folder_may_have_a_long_name(tmp_path: Path) -> None:
     with running(tmp_path / ("long" * 50)) as server:
         pass
@@ -82,7 +72,10 @@ def test_a_server_that_died_can_be_stopped(tmp_path: Path) -> None:
     assert not Path(server.url.removeprefix("unix://")).parent.exists()
 
 
-def test_a_second_process_on_the_folder_is_refused(tmp_path: Path) -> None:
+def test_a_second_process_on_the_folder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(private_redis, "_LOCK_SECONDS", 0.1)
     refused = rf"in use by another process \({os.getpid()}\)"
     with running(tmp_path) as server, client(server.url) as redis:
         with pytest.raises(PrivateRedisError, match=refused):

@@ -49,17 +49,6 @@ async def test_an_operation_is_counted_by_its_result(redis: Redis) -> None:
     assert counted(metrics, "failed") == 2
 
 
-async def test_a_killed_server_is_unavailable_and_its_return_is_seen(
-    redis_server: RedisServer,
-) -> None:
-    async with connect(redis_server.url, cluster=False, timeout=5.0) as client:
-        await asyncio.gather(*(client.ping() for _ in range(10)))  # several connections go stale
-        redis_server.kill()
-        await fails(client, "PING")
-        redis_server.start()
-        assert all(await asyncio.gather(*(client.ping() for _ in range(10))))
-
-
 async def test_a_connection_that_was_closed_while_idle_is_made_anew() -> None:
     port = str(free_port())
     server = RedisServer("--port", port, "--bind", "127.0.0.1")
@@ -94,11 +83,10 @@ def test_a_connection_that_closes_as_it_is_used_is_unavailable(redis_url: str) -
 @pytest.mark.parametrize(
     "url",
     [
-        "redis://:se/cret@host", "redis://:12/cret@host", "redis://[se", "redis://host:99999",
-        "redis://host:cret", "redis://host/cret", "redis://host?db=cret", "redis://host?cret=1",
-        "redis://host?protocol=9", "rediss://host?ssl_cert_reqs=cret", "unix:///socket?cret=1",
-        "redis+sentinel://host:cret/shop", "redis+sentinel://host/shop?cret=1",
-        "redis+sentinel://host/shop?sentinel_cret=1", "redis+sentinel://host/shop?db=cret",
+        "redis://:se/cret@host", "redis://[se", "redis://host:99999", "redis://host:cret",
+        "redis://host/cret", "redis://host?db=cret", "redis://host?cret=1",
+        "rediss://host?ssl_cert_reqs=cret", "unix:///socket?cret=1",
+        "redis+sentinel://host:cret/shop", "redis+sentinel://host/shop?sentinel_cret=1",
     ],
 )  # fmt: skip
 async def test_a_url_that_cannot_be_read_is_refused_and_not_quoted(

@@ -28,13 +28,6 @@ def test_the_chosen_dialogues_are_drawn(
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
 
 
-def test_a_dialogue_that_is_not_there_is_named(data: Path, tmp_path: Path) -> None:
-    args = ["evaluate", "heat-map", "--data", str(data), "--dialogue", "17"]
-    result = run(app, [*args, "--model", str(tmp_path)])
-    assert result.exit_code == 2
-    assert "no dialogue '17'" in result.output
-
-
 def test_ids_that_are_no_file_names_have_a_picture_each(
     tmp_path: Path, pairwise_folder: Path
 ) -> None:

@@ -2,11 +2,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-from typer.testing import CliRunner
-
-from turnwise.service.cli import app
-
 
 def test_options_take_many_values(
     data: Path, tmp_path: Path, triple: str, single: str, evaluate: Callable[..., Any]
@@ -23,11 +18,3 @@ def test_options_take_many_values(
     assert chains == [f"{model} · chain" for model in models]
     metrics = written.json["rows"][0]["metrics"]
     assert {"hits@1/h=3 d=1 f=0", "hits@1/h=3 d=2 f=1"} <= metrics.keys()
-
-
-@pytest.mark.parametrize("setting", ["2,2", "a,b,c", "0,2,1"])
-def test_a_bad_setting_is_rejected(data: Path, setting: str) -> None:
-    args = ["evaluate", "long-term", "--data", str(data), "--setting", setting]
-    result = CliRunner().invoke(app, args)
-    assert result.exit_code == 2
-    assert setting in result.output

@@ -83,13 +83,25 @@ def test_what_cannot_be_written_is_told_before_the_work(tmp_path: Path) -> None:
         assert "folder" in result.output
 
 
-@pytest.mark.parametrize("task", ["short-term", "long-term"])
-def test_a_re_ranker_is_no_encoder(task: str, data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("heat-map --data DATA --dialogue 17 --model x", "no dialogue '17'"),
+        ("long-term --data DATA --setting 2,2", "2,2"),
+        ("long-term --data DATA --setting a,b,c", "a,b,c"),
+        ("long-term --data DATA --setting 0,2,1", "0,2,1"),
+        ("long-term --data DATA --model RERANKER", "not an encoder"),
+        ("short-term --data DATA --model RERANKER", "not an encoder"),
+        ("short-term", "give either"),
+    ],
+)
+def test_a_wrong_option_is_named(words: str, message: str, data: Path, tmp_path: Path) -> None:
     (tmp_path / "reranker.json").write_text('{"kind": "pairwise"}')
-    args = ["--data", str(data), "--model", str(tmp_path), "--out", str(tmp_path / "out")]
-    result = CliRunner().invoke(app, ["evaluate", task, *args])
+    places = {"DATA": str(data), "RERANKER": str(tmp_path)}
+    args = [places.get(word, word) for word in words.split()]
+    result = CliRunner().invoke(app, ["evaluate", *args, "--out", str(tmp_path / "out")])
     assert result.exit_code == 2
-    assert "not an encoder" in result.output
+    assert message in result.output
 
 
 def test_items_that_are_too_few_name_their_file(tmp_path: Path) -> None:

@@ -4,9 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
-
-from turnwise.service.cli import app
 
 
 def test_saved_candidates_give_the_same_results(
@@ -36,12 +33,6 @@ def test_the_retriever_decides_on_the_candidates_whatever_is_measured(
         assert written.json["note"] == f"Candidates were retrieved by {triple}."
         saved.append(file.read_text())
     assert saved[0] == saved[1]
-
-
-def test_short_term_needs_data_or_candidates() -> None:
-    result = CliRunner().invoke(app, ["evaluate", "short-term"])
-    assert result.exit_code == 2
-    assert "give either" in result.output
 
 
 def test_a_warning_names_the_place_of_a_candidate_that_is_cut(

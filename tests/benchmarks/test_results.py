@@ -53,6 +53,7 @@ def test_how_far_it_goes_counts_with_recorded_figures() -> None:
     sessions = next(row for row in runs["load"]["rows"] if "turns_per_second" in row)
     heads = next(row for row in runs["heads"]["rows"] if row["what"].startswith("turns a second"))
     memory, _, _, _, one, many, pg_one, pg_many = stores["rows"]
+    of_100k, of_million = (turns_at_16(f"systems{size}.json") for size in ("", "-million"))
     rate = "searches_per_second"
     for figure in (
         f"a turn in {ten_thousand['turnwise_ms']:.0f} ms",
@@ -62,8 +63,24 @@ def test_how_far_it_goes_counts_with_recorded_figures() -> None:
         f"{memory[rate]:,.0f} searches a second from one client",
         f"{one[rate]:.0f} searches a second from one client and {many[rate]:.0f} from 16",
         f"asked directly: {pg_one[rate]:.0f} and {pg_many[rate]:.0f} searches",
+        f"[{of_million['memory']:.0f} turns a second over HTTP]",
+        f"memory took {of_million['memory'] / of_million['PostgreSQL']:.1f} times as many turns",
+        f"Milvus {of_million['Milvus'] / of_million['PostgreSQL']:.1f} times as many; with 100,000 "
+        f"candidates {of_100k['memory'] / of_100k['PostgreSQL']:.1f} "
+        f"and {of_100k['Milvus'] / of_100k['PostgreSQL']:.1f} times",
     ):
         assert figure in page
+
+
+def turns_at_16(file: str) -> dict[str, float]:
+    """The turns a second of 16 clients, by a word of the system's name."""
+    rows = json.loads((ROOT / "benchmarks" / file).read_text(encoding="utf-8"))["rows"]
+    return {
+        word: row["turns_per_second"]
+        for row in rows
+        for word in ("memory", "Milvus", "PostgreSQL")
+        if row["at_once"] == 16 and word in row["system"]
+    }
 
 
 @pytest.mark.usefixtures("results")

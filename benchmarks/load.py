@@ -18,7 +18,7 @@ from benchmarks.pools import REPLIES, sayings
 from benchmarks.record import Rows, arguments, percentile, run
 from benchmarks.serving import Connection, pool, served
 
-ONE_BY_ONE = "from turnwise.service.app import parts; parts.BATCH_TOKENS = 1"
+ONE_BY_ONE = "from turnwise.service.app import components; components.BATCH_TOKENS = 1"
 _WARM_UP = 20
 
 

@@ -32,7 +32,7 @@ SAMPLE = 2.0
 EDITABLE = 300
 """Candidates of the pool that the chats edit."""
 SESSION_SECONDS = 20
-SMALL_CACHE = "from turnwise.service.app import parts; parts._VECTOR_CACHE = 1000"
+SMALL_CACHE = "from turnwise.service.app import components; components._VECTOR_CACHE = 1000"
 """Without it the cache of vectors still fills in the second half, which would look like a leak."""
 
 

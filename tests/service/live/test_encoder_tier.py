@@ -266,7 +266,9 @@ def test_an_answer_without_the_vector_fails_its_text_alone(replica: Replica, rel
     for turn, (name, (answer, failure)) in enumerate(UNUSABLE.items(), 1):
         relay.faults.append(answer)
         assert problem(say(live, f"Hello {turn}")) == failure, name
+        written = live.written()
         assert say(live, f"Hello {turn}").json()["turn"] == turn
+        eventually(lambda done=written: done() == 1)  # [B1] would take the next fault
 
 
 def test_a_tier_with_another_model_is_refused_at_the_start(

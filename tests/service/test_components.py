@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from turnwise.models import DEFAULT_MODEL
-from turnwise.service.app import parts
+from turnwise.service.app import components
 from turnwise.service.settings import Settings
 
 
@@ -14,8 +14,8 @@ from turnwise.service.settings import Settings
 def test_a_model_with_a_graph_runs_in_torch_on_a_gpu_only(
     monkeypatch: pytest.MonkeyPatch, device: str | None, gpu: bool, in_torch: bool
 ) -> None:
-    monkeypatch.setattr(parts, "has_gpu", lambda: gpu)
+    monkeypatch.setattr(components, "has_gpu", lambda: gpu)
     torch: Any = object()
-    monkeypatch.setattr(parts, "load_in_torch", lambda *_: torch)
-    encoder = parts.load_encoder(Settings.model_validate({"device": device}), DEFAULT_MODEL)
+    monkeypatch.setattr(components, "load_in_torch", lambda *_: torch)
+    encoder = components.load_encoder(Settings.model_validate({"device": device}), DEFAULT_MODEL)
     assert (encoder is torch) is in_torch

@@ -34,6 +34,7 @@ from time import monotonic
 from typing import Any
 
 import httpx
+import numpy as np
 
 from benchmarks.fleet import Fleet, running
 from benchmarks.part import Part
@@ -54,6 +55,8 @@ _AGAIN = 0.1
 _GIVE_UP_SECONDS = 120.0
 _BEFORE_KILL = 0.2
 """Share of the time for a part that passes before it is killed."""
+_CLOSE = 2e-4
+"""Largest difference of scores that were worked out from float16 vectors."""
 _PROBLEM = "application/problem+json"
 _ERRORS = ("429", "503", "proxy", "not accepted", "cut off")
 
@@ -285,7 +288,7 @@ async def _kill(part: Part, clients: Clients, away: float) -> Kill:
 
 async def _differences(fleet: Fleet, clients: Clients) -> list[str]:
     """Return how the replicas differ from what was acknowledged, and from each other."""
-    found, answers = list[str](), list[list[str]]()
+    found, answers = list[str](), list[list[tuple[str, list[float]]]]()
     for url in fleet.replicas:
         async with _client(url) as http:
             for pool, expected in clients.pools.items():
@@ -307,7 +310,7 @@ async def _differences(fleet: Fleet, clients: Clients) -> list[str]:
         found += [
             f"{url} says {one}, and {fleet.replicas[0]} {other}"
             for one, other in zip(given, answers[0], strict=True)
-            if one != other
+            if one[0] != other[0] or not np.allclose(one[1], other[1], atol=_CLOSE)
         ]
     return found
 
@@ -323,11 +326,17 @@ def _questions() -> list[tuple[str, dict[str, Any]]]:
     return asked
 
 
-async def _answer(http: httpx.AsyncClient, path: str, body: dict[str, Any]) -> str:
-    """Return an answer without times, and with its scores as far as float16 vectors agree."""
-    answer = (await http.post(path, json=body)).json()
+async def _answer(
+    http: httpx.AsyncClient, path: str, body: dict[str, Any]
+) -> tuple[str, list[float]]:
+    """Return an answer without times and scores, and its scores."""
+    answer, scores = (await http.post(path, json=body)).json(), list[float]()
     answer.pop("timings_ms", None)
-    return json.dumps(json.loads(json.dumps(answer), parse_float=lambda text: f"{float(text):.4f}"))
+
+    def set_apart(score: str) -> None:
+        scores.append(float(score))
+
+    return json.dumps(json.loads(json.dumps(answer), parse_float=set_apart)), scores
 
 
 def _rows(clients: Clients, kills: list[Kill], seconds: float, wrong: list[str]) -> Rows:

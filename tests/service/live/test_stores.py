@@ -11,7 +11,7 @@ import pytest
 from pymilvus import MilvusClient
 from redis import Redis
 
-from tests.service.live.conftest import Launch, Live
+from tests.service.live.conftest import Launch, Live, problem
 from tests.service.live.test_doctor import Examined, examined  # noqa: F401 - a fixture
 from tests.service.milvus import MilvusServer
 from tests.waiting import eventually
@@ -97,9 +97,10 @@ def test_a_store_that_is_away_costs_no_session(
     monkeypatch.setattr(milvus, "_SECONDS", 0.3)
     with milvus_server.halted():
         failed = turn(live, "s", "Are you there?", pool="far")
-        assert failed.status_code == 503
-        assert failed.json()["type"] == "urn:turnwise:problem:store-unavailable"
+        assert problem(failed) == (503, "store-unavailable")
         assert failed.headers["retry-after"] == "1"
+        edit = live.http.put("/pools/far/candidates", json=[{"text": "One more."}])
+        assert problem(edit) == (503, "store-unavailable")
         assert turn(live, "t", "Hello", pool="default").status_code == 200
         ready = live.http.get("/readyz")
         assert (ready.status_code, ready.json()["errors"][0]["loc"]) == (503, ["store"])

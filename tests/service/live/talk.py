@@ -75,7 +75,14 @@ class Talk:
         return answer
 
     def check(self, *replicas: Live) -> None:
-        """Every replica tells what was acknowledged, in order, and nothing else."""
+        """Every replica tells, once it can, what was acknowledged, in order, and nothing else."""
         for live in replicas:
-            told = live.get(f"/sessions/{self.session}")["transcript"]
+            told = Live.ok(self._read(live))["transcript"]
             assert [(post["speaker"], post["text"]) for post in told] == self.said
+
+    def _read(self, live: Live, seconds: float = 30.0) -> httpx.Response:
+        end = time.monotonic() + seconds
+        while (answer := live.http.get(f"/sessions/{self.session}")).status_code in UNAVAILABLE:
+            assert time.monotonic() < end, answer.text
+            time.sleep(0.02)
+        return answer

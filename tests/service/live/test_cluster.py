@@ -150,4 +150,4 @@ def test_a_pool_is_edited_while_its_slot_moves(launch: Launch, nodes: list[Node]
     eventually(edit)
     other = launch(redis_url=url, redis_cluster=True)
     eventually(lambda: other.http.get("/pools/default").json().get("size") == size + 1)
-    assert other.ready
+    eventually(lambda: other.ready)

@@ -1,4 +1,4 @@
-"""Encoding a catalogue, and importing one whose vectors are made up, as the commands do.
+"""Measures encoding a catalogue, and importing one with random vectors, as the commands do.
 
 Candidates a second count from the first 256 candidates on. The seconds of an import are those of
 the command: it reads the model, and the pool is in Redis or in the store at the end.

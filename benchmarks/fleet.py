@@ -1,4 +1,4 @@
-"""A whole Turnwise on one machine, of parts that may be killed and started again.
+"""Starts a whole Turnwise on one machine, in parts that a benchmark may kill and start again.
 
 Three replicas and an encoder tier of two stand behind HAProxy (`docker/haproxy.cfg`). Their state
 is in a Redis Cluster of three primaries and in a Milvus.

@@ -1,4 +1,4 @@
-"""What a GPU changes: vectors, encoding, and turns a second with and without heads.
+"""Measures a GPU against the CPU: vectors, encoding, and turns per second with and without heads.
 
 One command of at most ten minutes for a machine with a GPU; without one, it measures the CPU. Two
 services with the same weights, one without heads and one with new ones, alternate in every number

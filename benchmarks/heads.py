@@ -1,4 +1,4 @@
-"""A model with heads against one with prefix tokens: turns, goals, and memory.
+"""Compares a model with heads with one with prefix tokens: turns, goals, and memory.
 
 Starts two services with the weights of the settings' model: one with new heads, and one without
 heads, which gives each role a text by a prefix. Neither is trained for it, so both rank badly, but

@@ -1,4 +1,4 @@
-"""Overloads a service over HTTP in an open loop: turns arrive at a rate, answered or not.
+"""Overloads a service over HTTP: sends turns at a fixed rate without waiting for the answers.
 
 Each rate is a share of the throughput of 32 clients in a closed loop. Chats have 2 to 40 turns: a
 user posts a run of one to three turns, the bot answers, and the user thinks for some seconds. The

@@ -1,6 +1,6 @@
 """Compares turns a second over HTTP with a plain service of the same model and pool.
 
-`straightforward.py` is FastAPI, `SentenceTransformer.encode` and a flat FAISS index in one process
+`plain_service.py` is FastAPI, `SentenceTransformer.encode` and a flat FAISS index in one process
 of uvicorn. It keeps only texts, so it encodes the whole context again, as one text. In a second row
 it encodes only the last utterance, and so ignores the rest of the context. Both services run all
 the time, and get load in alternating blocks: clients post chats, each turn as soon as the turn
@@ -97,7 +97,7 @@ def measure(options: argparse.Namespace) -> Rows:
     os.environ.pop("OMP_NUM_THREADS", None)
     rows = Rows()
     for size in options.sizes:
-        with served(size, options.folder) as ours, straightforward(size) as peer:
+        with served(size, options.folder) as ours, plain_service(size) as peer:
             systems = [
                 System("Turnwise", ours.port, {"respond": True}),
                 System("plain, whole context", peer, {"encode": "context"}),
@@ -127,7 +127,7 @@ async def compare(systems: Sequence[System], clients: int, options: argparse.Nam
 
 
 @contextmanager
-def straightforward(size: int) -> Iterator[int]:
+def plain_service(size: int) -> Iterator[int]:
     """Run the plain service over a generated pool until the block ends; yield its port."""
     with tempfile.TemporaryDirectory() as folder:
         texts = replies()
@@ -138,11 +138,11 @@ def straightforward(size: int) -> Iterator[int]:
         port = free_port()
         process = subprocess.Popen(  # noqa: S603 - our own command
             [
-                sys.executable, "-m", "uvicorn", "benchmarks.straightforward:app",
+                sys.executable, "-m", "uvicorn", "benchmarks.plain_service:app",
                 "--port", str(port), "--log-level", "warning", "--no-access-log",
                 "--app-dir", str(ROOT),
             ],
-            env=os.environ | {"STRAIGHTFORWARD": folder},
+            env=os.environ | {"PLAIN_SERVICE": folder},
         )  # fmt: skip
         with answering(port, process):
             yield port

@@ -1,4 +1,4 @@
-"""Kills each part of a whole Turnwise in turn, while clients go on, and checks what is left.
+"""Kills each part of a running Turnwise in turn while clients go on, and checks for losses.
 
     python -m benchmarks.replicas [--minutes 10] [--appendfsync always|everysec] [--out FILE]
 

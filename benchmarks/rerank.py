@@ -1,4 +1,4 @@
-"""Milliseconds of re-ranking a short list with a cross-encoder, and what a turn beside it costs.
+"""Measures how long a cross-encoder re-ranks a short list, and how much it delays turns meanwhile.
 
     python -m benchmarks.rerank [--model FOLDER] [--out FILE]
 

@@ -1,4 +1,4 @@
-"""What a corpus has in common, word for word, with others, such as splits that are held out.
+"""Counts the texts that a corpus shares, word for word, with others, such as held-out splits.
 
     python research/corpus_overlap.py --data train.jsonl.xz --against validation.jsonl.xz ...
 

@@ -1,4 +1,4 @@
-"""How much of the order of goals an encoder's vectors tell, whatever the score.
+"""Measures how much the vectors of an encoder reveal about the order of goals, with any scorer.
 
     python research/goal_order.py --train train.jsonl.xz --validation validation.jsonl.xz
 

@@ -1,4 +1,4 @@
-"""How IoI depends on its depth and on its similarity matrices: many small runs, one table.
+"""Measures how IoI depends on its depth and on its similarity matrices: many small runs, one table.
 
     python research/ioi_depth.py --data CORPORA [--config ioi_depth.toml] [--out runs/ioi-depth]
 

@@ -1,4 +1,4 @@
-"""How the cosine of two candidates follows from how much their meanings agree.
+"""Measures how the cosine of two candidates depends on how similar their meanings are.
 
     python research/near_repeats.py --data sts_b_en/train.jsonl.xz
 

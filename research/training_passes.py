@@ -1,4 +1,4 @@
-"""Encoder passes of an epoch of C3L: one example a triple, against one encoding a text.
+"""Counts the encoder passes of an epoch of C3L: one for each triple, or one for each text.
 
     python research/training_passes.py --data train.jsonl.xz [--leave-out leaks.json]
 

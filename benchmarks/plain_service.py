@@ -2,7 +2,7 @@
 
 `peer.py` starts it. It keeps contexts in memory. The handler, in one of the server's threads, calls
 `SentenceTransformer.encode` on the whole context as one text, or on the last utterance alone; the
-request chooses. `STRAIGHTFORWARD` names a folder with `vectors.npy` and `texts.json`.
+request chooses. `PLAIN_SERVICE` names a folder with `vectors.npy` and `texts.json`.
 """
 
 import json
@@ -23,7 +23,7 @@ SETTINGS = Settings()
 MODEL = SentenceTransformer(
     str(SETTINGS.model), device=SETTINGS.device, model_kwargs={"dtype": "float32"}
 )
-FOLDER = Path(os.environ["STRAIGHTFORWARD"])
+FOLDER = Path(os.environ["PLAIN_SERVICE"])
 TEXTS: list[str] = json.loads((FOLDER / "texts.json").read_text(encoding="utf-8"))
 INDEX = faiss.IndexFlatIP(MODEL.get_embedding_dimension())
 INDEX.add(np.load(FOLDER / "vectors.npy"))

@@ -50,8 +50,8 @@ def calibrate(
 ) -> None:
     """Fit the confidences in a pool of a running service to your own dialogues.
 
-    A first candidate is right if it is the reply that was said. The pool keeps a slope and an
-    offset, which correct the logit of each confidence.
+    A first candidate is right if it is the true reply. The pool keeps a slope and an offset, which
+    correct the logit of each confidence.
     """
     from turnwise.service.client import PoolCalibration  # noqa: PLC0415
 

@@ -16,10 +16,10 @@ def card(
         Path | None, typer.Option(help="A folder for the card and the heads.", show_default="MODEL")
     ] = None,
 ) -> None:
-    """State in a model's card what its encoder computes, and write its graph (`model.onnx`) beside.
+    """Write the card and the graph (`model.onnx`) of a model into its folder.
 
-    With both, a service runs the model on a CPU without torch. With --out it writes the card and
-    the heads alone: a replica with a remote encoder (TURNWISE_ENCODER_URL) needs no other file.
+    With both, a service runs the model on a CPU without torch. With --out the command writes only
+    the card and the heads, which is all that a replica with TURNWISE_ENCODER_URL needs.
     """
     from turnwise.models.card import CARD, file_of, update_card  # noqa: PLC0415
     from turnwise.models.encoder import UtteranceEncoder  # noqa: PLC0415 - loads torch

@@ -9,7 +9,7 @@ from turnwise.models.data import write_jsonl
 from turnwise.service.commands.evaluate.options import Written
 
 journal = typer.Typer(
-    help="Use what the service wrote into TURNWISE_JOURNAL.", no_args_is_help=True
+    help="Export and compact the journal (TURNWISE_JOURNAL).", no_args_is_help=True
 )
 
 Folders = Annotated[
@@ -19,9 +19,9 @@ Folders = Annotated[
 
 @journal.command()
 def export(folders: Folders, *, out: Written) -> None:
-    """Write dialogues, as train and evaluate read them.
+    """Write the journal as dialogues for train and evaluate.
 
-    Sessions that were deleted and turns that were undone are left out.
+    The command leaves out deleted sessions and undone turns.
     """
     from turnwise.service.journal.export import dialogues  # noqa: PLC0415
 
@@ -30,7 +30,7 @@ def export(folders: Folders, *, out: Written) -> None:
 
 @journal.command()
 def compact(folders: Folders) -> None:
-    """Remove sessions that were deleted from the files, beside a running service too."""
+    """Remove the lines of deleted sessions from the files. The service may be running."""
     from turnwise.service.journal.compact import remove_deleted  # noqa: PLC0415
 
     done = remove_deleted(folders)

@@ -60,8 +60,8 @@ def load(
 ) -> None:
     """Upload candidates to a running service, in batches.
 
-    A batch makes one version of the pool, or changes nothing if it fails. Run the command again to
-    go on after an interruption: candidates that the pool has are skipped.
+    A batch makes one version of the pool, or changes nothing if it fails. After an interruption,
+    run the command again: it skips the candidates that the pool has.
     """
     from turnwise.service.client import NotFoundError  # noqa: PLC0415
     from turnwise.service.commands.progress import UploadProgress  # noqa: PLC0415
@@ -110,7 +110,7 @@ def remove(
 @pool.command("alias")
 def alias(
     name: Annotated[str, typer.Argument(help="Name of the alias.")],
-    to: Annotated[str, typer.Argument(help="Name of the pool that it stands for from now on.")],
+    to: Annotated[str, typer.Argument(help="Name of the pool that it points at from now on.")],
     *,
     url: Url = LOCAL,
     key: Key = None,
@@ -153,7 +153,7 @@ def restore(
 ) -> None:
     """Restore a pool from a snapshot.
 
-    This makes one version. An incomplete snapshot is rejected and changes nothing.
+    This makes one version. The command rejects an incomplete snapshot, and then changes nothing.
     """
     from turnwise.service.app.snapshots import restore  # noqa: PLC0415 - loads torch
     from turnwise.service.commands.progress import UploadProgress  # noqa: PLC0415
@@ -192,8 +192,8 @@ def encode(
 ) -> None:
     """Encode a catalogue into a folder of Parquet files, which `turnwise pool import` loads.
 
-    Each part of 10,000 candidates is written whole. Run the command again to go on after an
-    interruption: parts that are there are skipped.
+    After an interruption, run the command again: it skips the parts of 10,000 candidates that are
+    complete.
     """
     require(*EXTRAS["bulk"], *(EXTRAS["ray"] if ray else ()))
     from turnwise.service.app.catalogues import encode  # noqa: PLC0415 - loads torch
@@ -229,8 +229,8 @@ def import_(
 ) -> None:
     """Replace the candidates of a pool by an encoded catalogue, without encoding.
 
-    This makes one version. An incomplete folder, or one of another model, is rejected and changes
-    nothing.
+    This makes one version. The command rejects an incomplete folder, or vectors of another model,
+    and then changes nothing.
     """
     require(*EXTRAS["bulk"])
     from turnwise.service.app.catalogues import load  # noqa: PLC0415 - loads torch
@@ -253,8 +253,8 @@ def move(
 ) -> None:
     """Move a pool to the candidate store that TURNWISE_STORE_URL names.
 
-    The command copies candidates and vectors. Services that use the pool go on meanwhile, and
-    switch to the copy when it is complete.
+    The command copies candidates and vectors. Running services keep using the pool, and switch to
+    the copy when it is complete.
     """
     from turnwise.service.app.snapshots import move  # noqa: PLC0415 - loads torch
 

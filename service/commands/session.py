@@ -27,14 +27,14 @@ Namespace = Annotated[
 @session.command("list")
 def list_sessions(
     prefix: Annotated[
-        str | None, typer.Argument(help="Beginning of their ids.", show_default="all sessions")
+        str | None, typer.Argument(help="Prefix of their ids.", show_default="all sessions")
     ] = None,
     *,
     url: Url = LOCAL,
     key: Key = None,
     namespace: Namespace = None,
 ) -> None:
-    """Print the ids of sessions, in no order."""
+    """Print the ids of sessions, unordered."""
     with connected(url, key, namespace) as client:
         for page in _pages(partial(client.sessions, prefix)):
             for each in page.ids:
@@ -43,7 +43,7 @@ def list_sessions(
 
 @session.command("delete")
 def delete_sessions(
-    prefix: Annotated[str, typer.Argument(help="Beginning of their ids.")],
+    prefix: Annotated[str, typer.Argument(help="Prefix of their ids.")],
     *,
     url: Url = LOCAL,
     key: Key = None,
@@ -51,7 +51,7 @@ def delete_sessions(
 ) -> None:
     """Delete all sessions whose ids begin with a prefix, such as those of a user.
 
-    An interrupted deletion can be repeated.
+    After an interruption, run the command again.
     """
     with connected(url, key, namespace) as client:
         deleted = sum(page.deleted for page in _pages(partial(client.delete_sessions, prefix)))

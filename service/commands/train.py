@@ -10,13 +10,13 @@ from turnwise.service.commands.evaluate.options import can_draw
 
 
 def train(
-    config: Annotated[Path, typer.Argument(help="The run's configuration (TOML).")],
+    config: Annotated[Path, typer.Argument(help="The recipe (TOML).")],
     *,
     data: Annotated[
         list[Path] | None,
         typer.Option(
             "--data",
-            help="Folders of the configuration's corpora; or files to train on instead.",
+            help="Folders of the recipe's corpora, or files to train on instead.",
             metavar="PATH ...",
         ),
     ] = None,
@@ -31,7 +31,7 @@ def train(
 ) -> None:
     """Train an encoder, a pairwise model or an IoI network, stage by stage.
 
-    An encoder gets its graph (`model.onnx`), with which a service on a CPU needs no torch.
+    The folder of an encoder includes its graph (`model.onnx`): a service on a CPU needs no torch.
     """
     from torch.onnx import OnnxExporterError  # noqa: PLC0415
 

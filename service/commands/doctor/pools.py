@@ -100,7 +100,7 @@ async def _examine_stored(
 async def _examine_collections(
     records: PoolRecords, keys: Sequence[PoolKey], engine: CandidateStore
 ) -> list[Finding]:
-    """Return a finding if the store is away, or has collections that no pool stands for."""
+    """Return a finding if the store is away, or has collections without a pool."""
     pools = [await records.stored(key) for key in keys]
     try:
         has = await engine.collections()
@@ -108,6 +108,6 @@ async def _examine_collections(
         return [Finding("store", "fail", str(error), "check TURNWISE_STORE_URL")]
     if not (left := sorted({*has} - {pool.collection.name for pool in pools if pool})):
         return []
-    found = f"no pool of this Redis stands for {', '.join(left)}"
+    found = f"collections without a pool in this Redis: {', '.join(left)}"
     advice = "unless a pool is being loaded, or another Redis uses the store: drop them there"
     return [Finding("store", "warn", found, advice)]

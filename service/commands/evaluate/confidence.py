@@ -28,7 +28,7 @@ def confidence(
         typer.Option(help="Files of dialogues whose texts fill large pools.", metavar="FILE ..."),
     ] = None,
     size: Annotated[list[int], typer.Option(min=2, help="Sizes of pools.")] = _SIZES,
-    contexts: Annotated[int, typer.Option(min=1, help="Contexts to measure, about.")] = 2_000,
+    contexts: Annotated[int, typer.Option(min=1, help="Approximate number of contexts.")] = 2_000,
     model: Models = None,
     out: Out = None,
     precision: Arithmetic = "float32",

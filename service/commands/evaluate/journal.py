@@ -22,7 +22,7 @@ def journal(
     precision: Arithmetic = "float32",
     limit: Limit = None,
 ) -> None:
-    """Rank what people were shown, in files of `turnwise journal export`: is their choice first?"""
+    """Rank what people were shown (files of `turnwise journal export`): does their choice win?"""
     from turnwise.models.evaluation.journal import as_offered, read_choices  # noqa: PLC0415
     from turnwise.models.evaluation.ranking import evaluate_ranking  # noqa: PLC0415 - loads torch
     from turnwise.service.commands.progress import SystemProgress  # noqa: PLC0415

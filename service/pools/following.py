@@ -20,7 +20,7 @@ from turnwise.service.pools.directory import Changes, Directory
 from turnwise.service.pools.encoding import PoolEncoder
 from turnwise.service.pools.index_files import IndexFiles
 from turnwise.service.pools.local import LocalPool
-from turnwise.service.pools.log import Head, PoolKey, PoolMoved, Summary
+from turnwise.service.pools.log import Head, PoolKey, PoolMoved
 from turnwise.service.pools.memory import Memory
 from turnwise.service.pools.pool import Backend, Pool
 from turnwise.service.pools.records import PoolRecords
@@ -104,8 +104,6 @@ class FollowedPools:
         self._served: dict[PoolKey, PoolKey] = {}
         """The pool that each alias stood for when it was last asked for here."""
         self.in_memory: dict[PoolKey, Pool] = {}
-        self._heads: dict[PoolKey, Head] = {}
-        """The heads of these pools in Redis."""
         self._unserved: dict[PoolKey, str] = {}
         """The pools that this replica cannot serve, and why."""
         self._first: Collection[PoolKey] = ()
@@ -179,7 +177,7 @@ class FollowedPools:
         if key not in self.in_memory:
             key = await self.look_up(name)
             if key in self.in_memory:
-                self._begin_read(self.in_memory[key], self._heads[key])
+                self._begin_read(self.in_memory[key])
         pool = self._pool(key)
         pool.asked_at = monotonic()
         if pool.state != "ready":
@@ -201,8 +199,7 @@ class FollowedPools:
         if head is None:
             self.forget(key)
             raise not_found(key)
-        if self.open(key, head):
-            self._heads[key] = head
+        self.open(key, head)
         return key
 
     def unread(self, namespace: str) -> list[PoolKey]:
@@ -216,12 +213,11 @@ class FollowedPools:
         return [key for key in self._names if key.namespace == namespace and key not in here]
 
     def open(self, key: PoolKey, head: Head) -> Pool | None:
-        """Return the pool with this head; None if this replica cannot serve it."""
+        """Return the pool that has this head now; None if this replica cannot serve it."""
         known = self.in_memory.get(key)
-        if known and (known.encoder_name, _store_name(known)) == (
-            head.encoder_name,
-            head.store_name,
-        ):
+        has = known and (known.newest.encoder_name, known.newest.store_name)
+        if known and has == (head.encoder_name, head.store_name):
+            known.newest = head
             return known
         obstacle, before = self.obstacle(head), self._unserved.get(key)
         if known or before:
@@ -234,21 +230,21 @@ class FollowedPools:
         self.in_memory[key] = self.new(key, head)
         return self.in_memory[key]
 
-    def new(self, key: PoolKey, head: Head | Summary) -> Pool:
+    def new(self, key: PoolKey, head: Head) -> Pool:
         """Return a pool that has read nothing from Redis yet."""
         backend = self.backends[head.encoder_name]
         if engine := self.engine(head.store_name):
             return RemotePool(
                 key, backend, engine, self._workers, self._metrics,
-                count_change=self.directory.count_change,
+                newest=head, count_change=self.directory.count_change,
             )  # fmt: skip
         return LocalPool(
             key, backend, self._workers, self.memory, self._metrics,
-            exact_limit=self._exact_limit, max_size=self._max_size,
+            newest=head, exact_limit=self._exact_limit, max_size=self._max_size,
             check_growth=self._check_growth if self._max_bytes else None,
         )  # fmt: skip
 
-    def obstacle(self, head: Head | Summary) -> str | None:
+    def obstacle(self, head: Head) -> str | None:
         """Return why this replica cannot serve a pool; None if it can."""
         if head.encoder_name not in self.backends:
             return no_encoder(head.encoder_name)
@@ -263,7 +259,6 @@ class FollowedPools:
     def forget(self, key: PoolKey) -> None:
         """Drop a pool from memory, and its metrics."""
         self._unserved.pop(key, None)
-        self._heads.pop(key, None)
         self._served = {alias: to for alias, to in self._served.items() if to != key}
         if pool := self.in_memory.pop(key, None):
             pool.forgotten = True
@@ -318,13 +313,13 @@ class FollowedPools:
         if changes != self._changes or monotonic() > self._next_full_poll:
             await self._compare(changes.database_id)
             self._changes, self._next_full_poll = changes, monotonic() + FULL_POLL_SECONDS
-        for key, head in list(self._heads.items()):
-            if (pool := self.in_memory.get(key)) is None or pool.busy:
+        for pool in list(self.in_memory.values()):
+            if pool.busy:
                 continue
-            if pool.head == head:
+            if pool.head == pool.newest:
                 self._keep_up(pool)
             else:
-                self._begin_read(pool, head)
+                self._begin_read(pool)
 
     async def _compare(self, database_id: str) -> None:
         """Read all names, and the heads of the pools in memory; give up those that are idle."""
@@ -339,8 +334,8 @@ class FollowedPools:
             if head is None:
                 await self.directory.remove(key, names[key])
                 self._forget_gone(key, known)
-            elif self.open(key, head):
-                self._heads[key] = head
+            else:
+                self.open(key, head)
         for key in known.keys() - names.keys():
             self._forget_gone(key, known)
         self._names = names.keys()
@@ -369,13 +364,13 @@ class FollowedPools:
             await self._fill()
             self._filled = True
 
-    def _begin_read(self, pool: Pool, head: Head) -> None:
-        self.background.begin(("read", pool.key), partial(self._follow, pool, head))
+    def _begin_read(self, pool: Pool) -> None:
+        self.background.begin(("read", pool.key), partial(self._follow, pool))
 
-    async def _follow(self, pool: Pool, head: Head) -> None:
+    async def _follow(self, pool: Pool) -> None:
         acting.set(pool.key.namespace)  # in this task, for its share of the encoder
         try:
-            if await pool.follow(head):
+            if await pool.follow():
                 self._keep_up(pool)
         except PoolMoved:
             await self.look_up(pool.key)
@@ -428,7 +423,3 @@ def no_encoder(name: EncoderName) -> str:
 def no_store(name: StoreName) -> str:
     """Return what to do about a candidate store that this service lacks."""
     return f"this service has no candidate store '{name}': TURNWISE_STORE_URL names it"
-
-
-def _store_name(pool: Pool) -> StoreName:
-    return pool.store.name if isinstance(pool, RemotePool) else "local"

@@ -51,14 +51,12 @@ class Head(NamedTuple):
 class Summary(NamedTuple):
     """What Redis knows of a pool without its log."""
 
+    head: Head
     version: int
     size: int
     bytes: int
     """Bytes of the candidates; 0 if nothing was edited since a release that did not count them."""
-    settings: PoolSettings
     created_at: float
-    encoder_name: EncoderName
-    store_name: StoreName
 
 
 NOWHERE = Position("", 0, "")

@@ -31,8 +31,10 @@ class Backend(NamedTuple):
 class Pool(ABC):
     """A pool that this replica follows; every method that needs Redis raises StateUnavailable."""
 
-    def __init__(self, key: PoolKey, backend: Backend, metrics: Metrics) -> None:
+    def __init__(self, key: PoolKey, backend: Backend, metrics: Metrics, newest: Head) -> None:
         self.key, self._metrics = key, metrics
+        self.newest = newest
+        """The head in Redis, as it was last seen there."""
         self.encoder_name, self.encoder, self.records = backend
         self._lock = asyncio.Lock()
         self.state: PoolState = "loading"
@@ -88,23 +90,24 @@ class Pool(ABC):
             await self._catch_up()
             self._unreadable = None
 
-    async def follow(self, head: Head) -> bool:
-        """Refresh if the head in Redis is another; return False if that one failed lately.
+    async def follow(self) -> bool:
+        """Refresh if Redis has a newer head; return False if reading that one failed lately.
 
         Raises:
             ServiceError: As `refresh`.
         """
-        if self.head == head:
+        newest = self.newest
+        if self.head == newest:
             return True
         unreadable, since = self._unreadable or (None, 0.0)
-        if unreadable == head and monotonic() - since < RETRY_SECONDS:
+        if unreadable == newest and monotonic() - since < RETRY_SECONDS:
             return False
         try:
             await self.refresh()
         except (PoolNotFound, StateUnavailable):  # reading cost nothing: no delay
             raise
         except Exception:
-            self._unreadable = head, monotonic()
+            self._unreadable = newest, monotonic()
             raise
         return True
 

@@ -300,10 +300,7 @@ def _summary(found: list[bytes | None]) -> Summary | None:
     if version is None or stored is None or created_at is None or head is None:
         return None
     # Version 0.1 wrote no size. It stored at least as many candidates.
-    return Summary(
-        int(version), int(size or stored), int(in_bytes or 0), head.settings,
-        float(created_at), head.encoder_name, head.store_name,
-    )  # fmt: skip
+    return Summary(head, int(version), int(size or stored), int(in_bytes or 0), float(created_at))
 
 
 def _key(key: PoolKey, name: str) -> str:

@@ -62,9 +62,9 @@ class RemotePool(Pool):
 
     def __init__(
         self, key: PoolKey, backend: Backend, store: CandidateStore, workers: Workers,
-        metrics: Metrics, *, count_change: Callable[[], Awaitable[None]],
+        metrics: Metrics, *, newest: Head, count_change: Callable[[], Awaitable[None]],
     ) -> None:  # fmt: skip
-        super().__init__(key, backend, metrics)
+        super().__init__(key, backend, metrics, newest)
         self.store, self._workers, self._count_change = store, workers, count_change
         self._known: StoredPool | None = None
         self._sample: Segment | None = None

@@ -76,7 +76,7 @@ class Pools:
         unread, pools = self._followed.unread(namespace), self._followed.in_memory.values()
         found = [self._info(pool) for pool in pools if pool.key.namespace == namespace]
         for key, summary in zip(unread, await self._records.summaries(unread), strict=True):
-            if summary and not self._followed.obstacle(summary):
+            if summary and not self._followed.obstacle(summary.head):
                 found.append(self._unread(key, summary))
         return sorted(found, key=lambda info: info.name)
 
@@ -307,10 +307,10 @@ class Pools:
 
     def _unread(self, key: PoolKey, summary: Summary) -> PoolInfo:
         return replace(
-            self._info(self._followed.new(key, summary)),
+            self._info(self._followed.new(key, summary.head)),
             state="unread",
             version=summary.version,
             size=summary.size,
             created_at=summary.created_at,
-            **summary.settings._asdict(),
+            **summary.head.settings._asdict(),
         )

@@ -25,14 +25,10 @@ async def save(settings: Settings, namespace: str, name: str, folder: Path) -> M
         ServiceError: There is no such pool, or Redis cannot be reached.
     """
     async with components_of(settings) as components:
-        await components.pools.load(namespace, name)
-        view, info = components.pools.view(namespace, name), components.pools.info(namespace, name)
-        return await write_snapshot(
-            view,
-            folder,
-            model=info.model,
-            fingerprint=info.fingerprint,
-        )
+        pools = components.pools
+        await pools.load(namespace, name)
+        view, info = await pools.view(namespace, name), await pools.info(namespace, name)
+        return await write_snapshot(view, folder, model=info.model, fingerprint=info.fingerprint)
 
 
 async def restore(

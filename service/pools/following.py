@@ -153,14 +153,19 @@ class FollowedPools:
         self._at_start = [pool for pool in self._at_start if self._is_awaited(pool)]
         return self._filled and not self._at_start
 
-    def here(self, name: PoolKey) -> Pool:
-        """Return the pool of a name, as it is here now.
+    def here(self, key: PoolKey) -> Pool:
+        """Return a pool as it is here now.
 
         Raises:
             PoolNotFound: This replica knows no such pool.
             PoolNotReady: This replica cannot serve it.
         """
-        return self._pool(self._target(name))
+        if obstacle := self._unserved.get(key):
+            raise PoolNotReady(f"pool '{key.name}' cannot be served: {obstacle}")
+        if (pool := self.in_memory.get(key)) is None:
+            self._check_known()
+            raise not_found(key)
+        return pool
 
     async def found(self, name: PoolKey, *, newest: bool = False) -> Pool:
         """Return a pool, and wait a moment if it is being read.
@@ -178,7 +183,7 @@ class FollowedPools:
             key = await self.look_up(name)
             if key in self.in_memory:
                 self._begin_read(self.in_memory[key])
-        pool = self._pool(key)
+        pool = self.here(key)
         pool.asked_at = monotonic()
         if pool.state != "ready":
             await self.background.wait(("read", key), FIRST_READ_SECONDS)
@@ -270,14 +275,6 @@ class FollowedPools:
         if isinstance(pool, LocalPool) and pool.state == "ready":
             return needs_index(pool, self._exact_limit)
         return pool.state in {"loading", "encoding"}
-
-    def _pool(self, key: PoolKey) -> Pool:
-        if obstacle := self._unserved.get(key):
-            raise PoolNotReady(f"pool '{key.name}' cannot be served: {obstacle}")
-        if (pool := self.in_memory.get(key)) is None:
-            self._check_known()
-            raise not_found(key)
-        return pool
 
     def _check_known(self) -> None:
         if self._at_start is None:

@@ -32,9 +32,8 @@ class Pools:
     """Reads, searches and changes pools, in memory and in the candidate store.
 
     Methods that name a pool also take an alias of it. They raise PoolNotFound if the pool does not
-    exist, and PoolNotReady if it has not been read yet or this replica lacks its encoder. Methods
-    raise StateUnavailable if they need Redis and it is unavailable; those that are not async need
-    it only until the first poll.
+    exist, and PoolNotReady if it has not been read yet or this replica lacks its encoder. Without
+    Redis they raise StateUnavailable; `view` and `info` do not need it for a pool in memory.
     """
 
     def __init__(
@@ -50,12 +49,8 @@ class Pools:
         self._followed, self._metrics, self._max_pools = followed, metrics, max_pools
         self._directory, self._records = followed.directory, followed.records
 
-    def view(self, namespace: str, name: str) -> PoolView:
-        """Return the version of a pool that is here now."""
-        return self._followed.here(PoolKey(namespace, name)).view()
-
-    async def found_view(self, namespace: str, name: str) -> PoolView:
-        """Return the same, and first read a pool that is not in memory.
+    async def view(self, namespace: str, name: str) -> PoolView:
+        """Return the version of a pool that is here now; first read one that is not in memory.
 
         Raises:
             PoolNotFound: There is no such pool in Redis either.
@@ -63,12 +58,8 @@ class Pools:
         """
         return (await self._followed.found(PoolKey(namespace, name))).view()
 
-    def info(self, namespace: str, name: str) -> PoolInfo:
-        """Return the description of a pool as clients get it."""
-        return self._info(self._followed.here(PoolKey(namespace, name)))
-
-    async def find(self, namespace: str, name: str) -> PoolInfo:
-        """Return the same, and begin to read a pool that is not in memory."""
+    async def info(self, namespace: str, name: str) -> PoolInfo:
+        """Return the description of a pool; begin to read one that is not in memory."""
         return self._info(await self._followed.found(PoolKey(namespace, name)))
 
     async def list(self, namespace: str) -> list[PoolInfo]:

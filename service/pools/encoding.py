@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 
+_SLICE = 256
+"""Texts that are given to the queue at once."""
+_CONTEXTS, _UTTERANCES = 128, 4
+"""How many contexts `drawn_contexts` draws, and of how many utterances each."""
+
 
 class PoolEncoder(Protocol):
     """An encoder of a pool's candidates."""
@@ -78,11 +83,6 @@ def drawn_contexts(texts: Sequence[str]) -> list[list[str]]:
     """Return contexts of texts drawn at random; equal texts give equal contexts."""
     drawn = np.random.default_rng(0).integers(len(texts), size=(_CONTEXTS, _UTTERANCES))
     return [[texts[place] for place in places] for places in drawn.tolist()]
-
-
-_SLICE = 256
-_CONTEXTS = 128
-_UTTERANCES = 4
 
 
 async def encode_candidates(

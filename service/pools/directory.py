@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from turnwise.service.errors import Conflict, PoolNotFound, StateUnavailable
 from turnwise.service.pools.commands import Commands
-from turnwise.service.pools.log import PoolKey
+from turnwise.service.pools.log import PoolKey, not_found
 
 _NAMES, _ALIASES = "tw:pools", "tw:aliases:{tw:pools}"
 _DATABASE_ID, _CHANGES = "tw:born", "tw:changes:{tw:born}"
@@ -87,7 +87,7 @@ class Directory(Commands):
         if outcome == b"is_pool":
             raise Conflict(f"'{alias.name}' is a pool: choose another name for the alias")
         if outcome == b"no_pool":
-            raise PoolNotFound(f"there is no pool '{to.name}'")
+            raise not_found(to)
         if expected and outcome == b"conflict":
             raise Conflict(f"alias '{alias.name}' does not point at pool '{expected.name}'")
 

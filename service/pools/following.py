@@ -13,14 +13,14 @@ from pathlib import Path
 from time import monotonic
 from typing import get_args
 
-from turnwise.service.errors import NamespaceFull, PoolNotFound, PoolNotReady, StateUnavailable
+from turnwise.service.errors import NamespaceFull, PoolNotReady, StateUnavailable
 from turnwise.service.observe.logs import namespace as acting
 from turnwise.service.observe.metrics import Metrics, PoolState
 from turnwise.service.pools.directory import Changes, Directory
 from turnwise.service.pools.encoding import PoolEncoder
 from turnwise.service.pools.index_files import IndexFiles
 from turnwise.service.pools.local import LocalPool
-from turnwise.service.pools.log import Head, PoolKey, PoolMoved
+from turnwise.service.pools.log import Head, PoolKey, PoolMoved, not_found
 from turnwise.service.pools.memory import Memory
 from turnwise.service.pools.pool import Backend, Pool
 from turnwise.service.pools.records import PoolRecords
@@ -405,11 +405,6 @@ class FollowedPools:
     def _count(self, state: PoolState) -> int:
         pools = self.in_memory.values()
         return sum(("behind" if pool.behind else pool.state) == state for pool in pools)
-
-
-def not_found(key: PoolKey) -> PoolNotFound:
-    """Return the error that names the pool."""
-    return PoolNotFound(f"there is no pool '{key.name}'")
 
 
 def no_encoder(name: EncoderName) -> str:

@@ -2,7 +2,7 @@
 
 import gc
 import math
-from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -157,7 +157,7 @@ class LocalPool(Pool):
         edited = await self._edit(plan, {}, progress)
         return replace(edited, unchanged=len(candidates) - edited.upserted)
 
-    async def remove(self, ids: Collection[str]) -> Removed:
+    async def remove(self, ids: Iterable[str]) -> Removed:
         """Remove candidates in one version, or change nothing."""
         wanted = list(dict.fromkeys(ids))
         gone: list[str] = []
@@ -220,11 +220,7 @@ class LocalPool(Pool):
                 staged = edit, await self.records.stage(self.key, edit)
 
     async def move_to(self, engine: CandidateStore) -> None:
-        """Copy the candidates into a candidate store, and let the pool stand for the copy.
-
-        Raises:
-            StoreUnavailable: The engine is away; nothing was changed.
-        """
+        """Copy the candidates, and again those that are edited meanwhile."""
         await self.refresh()
         position, contents = self.position, self.contents
         log = await self.records.read(self.key)

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
+from turnwise.service.errors import PoolNotFound
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.index import Float16
 from turnwise.service.wire.fields import EncoderName, StoreName
@@ -29,6 +30,11 @@ class PoolKey(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+def not_found(key: PoolKey) -> PoolNotFound:
+    """Return the error that names the pool."""
+    return PoolNotFound(f"there is no pool '{key.name}'")
 
 
 class Position(NamedTuple):
@@ -145,6 +151,11 @@ class Log:
             has=has,
             entries=tuple(Entry(**json.loads(entry)) for entry in entries),
         )
+
+    @property
+    def chunks(self) -> list[str]:
+        """The names of the chunks of `entries`, oldest first."""
+        return [name for entry in self.entries for name in entry.chunks]
 
     @property
     def whole(self) -> bool:

@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, Collection, Sequence
+from collections.abc import AsyncIterable, Iterable, Sequence
 from time import monotonic
 from typing import NamedTuple, get_args
 
@@ -12,6 +12,7 @@ from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.encoding import PoolEncoder, Progress
 from turnwise.service.pools.log import Head, PoolKey
 from turnwise.service.pools.records import PoolRecords
+from turnwise.service.pools.stores import CandidateStore
 from turnwise.service.pools.view import Batch, PoolView
 from turnwise.service.wire.fields import EncoderName
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolState, Removed
@@ -131,7 +132,7 @@ class Pool(ABC):
         """
 
     @abstractmethod
-    async def remove(self, ids: Collection[str]) -> Removed:
+    async def remove(self, ids: Iterable[str]) -> Removed:
         """Remove candidates, and count the ids that the pool lacks; raises as `upsert`."""
 
     @abstractmethod
@@ -140,6 +141,17 @@ class Pool(ABC):
 
         Args:
             batches: Candidates with distinct ids, and their vectors by this pool's encoder.
+        """
+
+    @abstractmethod
+    async def move_to(self, engine: CandidateStore) -> None:
+        """Copy the candidates into a candidate store, and let the pool stand for the copy.
+
+        If that fails, nothing is changed.
+
+        Raises:
+            Conflict: A pool in a candidate store was edited meanwhile.
+            StoreUnavailable: The engine is away.
         """
 
     @abstractmethod

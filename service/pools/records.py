@@ -152,8 +152,7 @@ class PoolRecords(Commands):
             collection: The collection.
             size: Number of candidates in it.
         """
-        chunks = [name for entry in log.entries for name in entry.chunks] if log else []
-        keys = [*_keys(key), *(_chunk(key, name) for name in chunks)]
+        keys = _keys(key, log.chunks if log else ())
         arguments = [
             read.incarnation, read.stamp, _first_chunk(log), secrets.token_hex(8), store,
             collection.name, collection.fingerprint, size, _GRACE_SECONDS,
@@ -214,7 +213,7 @@ class PoolRecords(Commands):
             entry: The entry.
             totals: Number and bytes of the candidates that the entry results in.
         """
-        keys = [*_keys(key), *(_chunk(key, name) for name in entry.chunks)]
+        keys = _keys(key, entry.chunks)
         arguments = [
             read.incarnation, read.stamp, entry.stamp, entry.to_json(), entry.count, *totals
         ]  # fmt: skip
@@ -222,8 +221,7 @@ class PoolRecords(Commands):
 
     async def fold(self, key: PoolKey, log: Log, entry: Entry) -> Outcome:
         """Replace all entries of a log, which was read from its start, by one entry."""
-        old = [name for folded in log.entries for name in folded.chunks]
-        keys = [*_keys(key), *(_chunk(key, name) for name in (*entry.chunks, *old))]
+        keys = _keys(key, (*entry.chunks, *log.chunks))
         arguments = [
             log.position.incarnation,
             log.base,
@@ -246,10 +244,8 @@ class PoolRecords(Commands):
 
     async def drop(self, key: PoolKey, log: Log) -> Outcome:
         """Delete a pool whose log was read from its start, if it has not changed since."""
-        chunks = [name for entry in log.entries for name in entry.chunks]
-        keys = [*_keys(key), *(_chunk(key, name) for name in chunks)]
         arguments = [log.position.incarnation, log.position.stamp, _first_chunk(log)]
-        return await self._mutate("drop", keys, arguments)
+        return await self._mutate("drop", _keys(key, log.chunks), arguments)
 
     async def _metas(self, keys: Sequence[PoolKey], *fields: str) -> list[list[bytes | None]]:
         pipeline = self._redis.pipeline(transaction=False)
@@ -307,8 +303,8 @@ def _key(key: PoolKey, name: str) -> str:
     return f"tw:pool:{{{key}}}:{name}"
 
 
-def _keys(key: PoolKey) -> list[str]:
-    return [_key(key, "meta"), _key(key, "log")]
+def _keys(key: PoolKey, chunks: Iterable[str] = ()) -> list[str]:
+    return [_key(key, "meta"), _key(key, "log"), *(_chunk(key, name) for name in chunks)]
 
 
 def _chunk(key: PoolKey, name: str) -> str:

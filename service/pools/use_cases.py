@@ -1,7 +1,7 @@
 """The use cases of pools: what a request, or a command, does with them."""
 
 import asyncio
-from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -14,13 +14,12 @@ from turnwise.service.errors import (
 )
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate, distinct
-from turnwise.service.pools.collections import empty_collection, filled_collection
+from turnwise.service.pools.collections import empty_collection
 from turnwise.service.pools.encoding import PoolEncoder, Progress
-from turnwise.service.pools.following import FollowedPools, no_encoder, no_store, not_found
+from turnwise.service.pools.following import FollowedPools, no_encoder, no_store
 from turnwise.service.pools.local import LocalPool
-from turnwise.service.pools.log import Head, PoolKey, PoolMoved, Summary
+from turnwise.service.pools.log import Head, PoolKey, PoolMoved, Summary, not_found
 from turnwise.service.pools.pool import Pool
-from turnwise.service.pools.remote import RemotePool
 from turnwise.service.pools.view import Batch, PoolView
 from turnwise.service.wire.fields import StoreName
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolRequest, Removed
@@ -161,7 +160,7 @@ class Pools:
             raise CandidateNotFound(f"pool '{name}' has no candidate '{id}'")
         return Edited(removed.version, 0, 0, removed.size)
 
-    async def remove_many(self, namespace: str, name: str, ids: Collection[str]) -> Removed:
+    async def remove_many(self, namespace: str, name: str, ids: Iterable[str]) -> Removed:
         """Remove all candidates with these ids in one version; ignore ids that the pool lacks."""
         return await self._edited(namespace, name, lambda pool: pool.remove(ids))
 
@@ -197,17 +196,10 @@ class Pools:
             raise InvalidRequest.field(no_store(to), "store")
         await self.load(namespace, name)
         pool = await self._followed.found(PoolKey(namespace, name), newest=True)
-        if isinstance(pool, RemotePool):
-            read, view = pool.known, pool.view()
-            filled = await filled_collection(pool.key, engine, pool.encoder, view.scan())
-            await pool.stand_for(filled, engine, read, await engine.count(filled.name))
-        else:
-            assert isinstance(pool, LocalPool)  # noqa: S101 - there is no other
-            await pool.move_to(engine)
-            await self._directory.count_change()
-        moved = self._followed.in_memory[await self._followed.look_up(pool.key)]
-        await moved.refresh()
-        return self._info(moved)
+        await pool.move_to(engine)
+        await self._directory.count_change()
+        await self.load(*pool.key)
+        return await self.info(*pool.key)
 
     async def drop(self, namespace: str, name: str) -> None:
         """Delete a pool.
@@ -283,9 +275,7 @@ class Pools:
             try:
                 edited = await edit(pool)
             except PoolMoved:
-                await self._followed.look_up(pool.key)
-                if other := self._followed.in_memory.get(pool.key):
-                    await other.refresh()
+                await self.load(*pool.key)
                 continue
             if isinstance(pool, LocalPool):  # one in a candidate store counts its edits itself
                 await self._directory.count_change()

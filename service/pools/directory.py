@@ -1,4 +1,4 @@
-"""The names of all pools in Redis: the one place that tells which pool a name stands for.
+"""The names of all pools in Redis, and which pool each name stands for.
 
 A name belongs to a pool or to an alias, never to both. `tw:pools` (hash) has the incarnation of
 each pool, `tw:aliases:{tw:pools}` (hash) the pool of each alias; they share a hash slot, so that

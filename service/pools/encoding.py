@@ -114,8 +114,12 @@ async def encode_unknown(
         known: Vectors (d,) by text; newly encoded ones are added.
         progress: Called with (texts encoded, texts to encode).
     """
+    unknown = await workers.edit(
+        lambda: [text for text in dict.fromkeys(texts) if text not in known]
+    )
+    encoded = await encode_candidates(encoder, unknown, progress)
 
-    def together(encoded: Float16) -> Float16:
+    def assembled() -> Float16:
         known.update(zip(unknown, encoded, strict=True))
         if len(unknown) == len(texts):
             return encoded
@@ -124,8 +128,4 @@ async def encode_unknown(
             made[row] = known[text]
         return made
 
-    unknown = await workers.edit(
-        lambda: [text for text in dict.fromkeys(texts) if text not in known]
-    )
-    encoded = await encode_candidates(encoder, unknown, progress)
-    return await workers.edit(lambda: together(encoded))
+    return await workers.edit(assembled)

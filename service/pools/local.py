@@ -31,8 +31,8 @@ CheckGrowth = Callable[[str, int], Awaitable[None]]
 
 _INDEX_RETRY_SECONDS = 600.0
 _FROZEN = 10_000
-"""Size of a pool from which freezing pays: it also freezes other objects, and of these no garbage
-cycle is ever collected."""
+"""Size from which the candidates are frozen (`gc.freeze`). All other objects are frozen with them,
+so garbage cycles of that moment are never collected: for a small pool this does not pay."""
 
 _NOT_READY = {
     "loading": "being read",

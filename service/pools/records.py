@@ -19,7 +19,6 @@ from time import time
 from typing import Any, cast
 
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.commands import Commands
 from turnwise.service.pools.contents import Edit
 from turnwise.service.pools.index import Float16
@@ -191,7 +190,10 @@ class PoolRecords(Commands):
             for start in range(0, len(edit.candidates), CHUNK):
                 chunks.append(secrets.token_hex(8))
                 some = slice(start, start + CHUNK)
-                await self._stage(key, chunks[-1], edit.candidates[some], edit.vectors[some])
+                packed = await asyncio.to_thread(pack_candidates, edit.candidates[some])
+                fields = ["candidates", packed, self._field, edit.vectors[some].tobytes()]
+                arguments = [_STAGED_SECONDS, *fields]
+                await self._run("pool_write", "stage", [_chunk(key, chunks[-1])], arguments)
         except BaseException:
             await self.discard(key, chunks)
             raise
@@ -248,20 +250,13 @@ class PoolRecords(Commands):
         return await self._mutate("drop", _keys(key, log.chunks), arguments)
 
     async def _metas(self, keys: Sequence[PoolKey], *fields: str) -> list[list[bytes | None]]:
+        if not keys:
+            return []
         pipeline = self._redis.pipeline(transaction=False)
         for key in keys:
             pipeline.hmget(_key(key, "meta"), *fields)
-        found: list[list[bytes | None]] = []
-        if keys:
-            found = await self._do("pool_read", pipeline.execute())
+        found: list[list[bytes | None]] = await self._do("pool_read", pipeline.execute())
         return found
-
-    async def _stage(
-        self, key: PoolKey, name: str, candidates: Sequence[Candidate], vectors: Float16
-    ) -> None:
-        compressed = await asyncio.to_thread(pack_candidates, candidates)
-        arguments = [_STAGED_SECONDS, "candidates", compressed, self._field, vectors.tobytes()]
-        await self._run("pool_write", "stage", [_chunk(key, name)], arguments)
 
     async def _mutate(self, script: str, keys: list[str], arguments: list[Any]) -> Outcome:
         with redis_errors(self._metrics, "pool_write") as counted:

@@ -1,8 +1,8 @@
 """A pool in a candidate store: a replica keeps a sample of it, and asks the store for the rest.
 
-Edits go to the store, and then count in Redis. So an edit that fails halfway may leave some of its
-candidates in the pool; sending it again completes it. A replacement of all candidates fills a new
-collection, and the pool stands for it at once.
+An edit is written to the store first, and then counted in Redis. So an edit that fails halfway may
+leave some of its candidates in the pool; sending it again completes it. To replace all candidates,
+the replica fills a new collection; then one command in Redis lets the pool stand for it.
 """
 
 import asyncio
@@ -146,9 +146,9 @@ class RemotePool(Pool):
             return Edited(known.position.version, 0, len(candidates), known.size)
         for start in range(0, len(changed), SCANNED):
             batch = changed[start : start + SCANNED]
-            await self.store.upsert(
-                known.collection.name, batch, await self._encoded(batch, vectors)
-            )
+            texts = [candidate.text for candidate in batch]
+            rows = await encode_unknown(self.encoder, self._workers, texts, vectors)
+            await self.store.upsert(known.collection.name, batch, rows)
             if progress:
                 progress(start + len(batch), len(changed))
         version, size = await self._counted(known)
@@ -283,12 +283,6 @@ class RemotePool(Pool):
             vectors |= {stored.candidate.text: stored.vector for stored in has.values()}
             changed += [c for c in batch if c.id not in has or has[c.id].candidate != c]
         return changed
-
-    async def _encoded(
-        self, candidates: Sequence[Candidate], vectors: dict[str, Float16]
-    ) -> Float16:
-        texts = [candidate.text for candidate in candidates]
-        return await encode_unknown(self.encoder, self._workers, texts, vectors)
 
     async def _counted(self, known: StoredPool) -> tuple[int, int]:
         """Count an edit; return the version and the size after it.

@@ -5,8 +5,8 @@
 - `facets`: metadata as strings that every engine can match exactly.
 - `milvus`, `qdrant`: the engines.
 
-An engine is only asked for candidates and their vectors. Scores are computed from the vectors here,
-and filters are checked again, so an answer does not depend on the engine but by its recall.
+An engine only returns candidates and their vectors. The replica computes the scores from the
+vectors and checks the filters again, so the engine affects an answer only by its recall.
 """
 
 from turnwise.service.pools.stores.store import (

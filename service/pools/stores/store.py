@@ -21,7 +21,7 @@ from turnwise.service.settings import SettingsError
 from turnwise.service.wire.fields import StoreName
 
 PREFIX = "turnwise_"
-"""Begin of the names of all collections that Turnwise makes."""
+"""Start of the names of all collections that Turnwise makes."""
 _PROBE_SECONDS = 1.0
 """Interval at which a probe asks a store, and the time that this may take."""
 SCANNED = 1000
@@ -67,7 +67,7 @@ class CandidateStore(Protocol):
     ) -> list[Stored]:
         """Return about the k candidates with the largest inner products, in any order.
 
-        They contain those of the best k that the condition holds for, and may contain others.
+        All of the best k for which the condition holds are among them; there may be others.
 
         Args:
             collection: Name of the collection.

@@ -18,7 +18,7 @@ from benchmarks.record import Rows, arguments, run
 from turnwise.models.data import write_jsonl
 from turnwise.models.roles import Role
 from turnwise.service.app.catalogues import encode, load
-from turnwise.service.app.snapshots import components_of
+from turnwise.service.app.components import components_of
 from turnwise.service.pools.catalogue import Catalogue
 from turnwise.service.pools.parts import EncodedBy, PartsFolder, PartsManifest
 from turnwise.service.settings import Settings

@@ -170,7 +170,7 @@ async def search(pools: Pools, encoder: MadeVectors, seconds: float) -> None:
     end, queries = time.monotonic() + seconds, await encoder.sample_queries([])
     while time.monotonic() < end:
         for query in queries:
-            await pools.view("n", "p").search(query, 10)
+            await (await pools.view("n", "p")).search(query, 10)
             await asyncio.sleep(0)  # searches of small pools are over at once
 
 

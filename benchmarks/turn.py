@@ -207,11 +207,11 @@ class Ours:
         metrics = self._services.metrics
         shown = LocalView("default", 1, "default", PoolSettings(), contents, self._workers, metrics)
 
-        async def found_view(_namespace: str, _name: str) -> LocalView:
+        async def view(_namespace: str, _name: str) -> LocalView:
             return shown
 
         pools: Any = self._services.pools
-        pools.found_view = found_view
+        pools.view = view
 
     def flat(self, vectors: Float32) -> FlatIndex:
         return self._workers.flat(vectors.astype(np.float16))

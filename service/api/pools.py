@@ -108,7 +108,7 @@ async def put_pool(
 )  # fmt: skip
 async def get_pool(services: ServicesDep, namespace: LookingAtPools, name: PoolName) -> Response:
     """Returns its version, size and index, and whether it is ready on this replica."""
-    return answer(await services.pools.find(namespace, name))
+    return answer(await services.pools.info(namespace, name))
 
 
 @router.delete(
@@ -185,7 +185,7 @@ async def put_candidates(
     client disconnects. With `Accept: application/x-ndjson` the answer is lines of progress. The
     last line holds the result or the problem.
     """
-    await services.pools.find(namespace, name)  # fails before the body is read or the stream begins
+    await services.pools.info(namespace, name)  # fails before the body is read or the stream begins
     candidates = await read_candidates(request, services.settings, services.followed_pools.memory)
     if NDJSON not in accept:
         return answer(await services.pools.upsert(namespace, name, candidates, None))

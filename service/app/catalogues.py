@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from turnwise.service.app.components import components_of
 from turnwise.service.app.part_writer import PartWriter
-from turnwise.service.app.snapshots import components_of
 from turnwise.service.pools import PoolEncoder
 from turnwise.service.pools.catalogue import Catalogue
 from turnwise.service.pools.encoding import Progress

@@ -23,6 +23,7 @@ from turnwise.service.pools import FollowedPools, PoolEncoder, Pools, RunningQue
 from turnwise.service.pools.stores import CandidateStore, connect_store
 from turnwise.service.selection.pairwise import Pairwise
 from turnwise.service.settings import Settings, SettingsError
+from turnwise.service.state.private_redis import running_or_started
 from turnwise.service.state.redis import connect
 from turnwise.service.wire.fields import EncoderName
 
@@ -107,6 +108,16 @@ async def running_components(
         )  # fmt: skip
 
 
+@asynccontextmanager
+async def components_of(settings: Settings) -> AsyncIterator[Components]:
+    """Start the components for a command, with a private Redis if the settings name none."""
+    async with AsyncExitStack() as stack:
+        url = settings.redis_url
+        if url is None:
+            url = await stack.enter_async_context(running_or_started(settings.redis_folder))
+        yield await stack.enter_async_context(running_components(settings, url, Metrics()))
+
+
 async def start_queue(
     settings: Settings, encoder: Encoder, metrics: Metrics, stack: AsyncExitStack
 ) -> EncoderQueue:
@@ -125,7 +136,10 @@ async def start_queue(
 
 
 async def main_encoder(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> Encoder:
-    """Return the encoder of the settings, here or remote; the stack closes it."""
+    """Return the encoder of the settings, here or remote, and name it in the metrics.
+
+    The stack closes it.
+    """
     encoder: Encoder
     if settings.encoder_url:
         encoder = remote = remote_encoder(settings, settings.encoder_url, metrics)
@@ -133,7 +147,9 @@ async def main_encoder(settings: Settings, metrics: Metrics, stack: AsyncExitSta
         await asyncio.to_thread(remote.verify, _START_SECONDS)
     else:
         encoder = await asyncio.to_thread(load_encoder, settings, settings.model)
-    show_build(encoder, metrics)
+    metrics.build.info(
+        {"version": version("turnwise"), "model": encoder.name, "runtime": encoder.runtime}
+    )
     return encoder
 
 
@@ -148,13 +164,6 @@ async def _start_pairwise(
     model = await asyncio.to_thread(PairwiseModel.load, folder, encoder=encoder)
     cached = CachedEncoder(queue, encoder, metrics, size=_VECTOR_CACHE)
     return Pairwise(model, cached, timeout=settings.request_timeout), queue
-
-
-def show_build(encoder: Encoder, metrics: Metrics) -> None:
-    """Show the version of Turnwise and the model among the metrics."""
-    metrics.build.info(
-        {"version": version("turnwise"), "model": encoder.name, "runtime": encoder.runtime}
-    )
 
 
 def remote_encoder(settings: Settings, url: str, metrics: Metrics) -> RemoteEncoder:

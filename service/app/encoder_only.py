@@ -10,7 +10,7 @@ from turnwise.service.api import create_api, embeddings, ops
 from turnwise.service.api.admission import Admission
 from turnwise.service.api.keys import ApiKeys
 from turnwise.service.api.services import EncoderServices
-from turnwise.service.app.components import load_encoder, show_build, start_queue
+from turnwise.service.app.components import main_encoder, start_queue
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings, SettingsError
 
@@ -29,8 +29,7 @@ def create_encoder_app(settings: Settings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             keys = ApiKeys(settings, metrics)
-            encoder = await asyncio.to_thread(load_encoder, settings, settings.model)
-            show_build(encoder, metrics)
+            encoder = await main_encoder(settings, metrics, stack)
             queue = await start_queue(settings, encoder, metrics, stack)
             following = asyncio.create_task(keys.follow())
             stack.callback(following.cancel)

@@ -1,18 +1,14 @@
 """Saving a pool to a folder, restoring it, and moving it, for the command line."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from turnwise.service.app.components import Components, running_components
+from turnwise.service.app.components import components_of
 from turnwise.service.errors import PoolNotFound
-from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Manifest, read_snapshot, write_snapshot
 from turnwise.service.pools.encoding import Progress
 from turnwise.service.settings import Settings
-from turnwise.service.state.private_redis import running_or_started
 from turnwise.service.wire.fields import StoreName
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolRequest, PoolSettings
 
@@ -25,14 +21,10 @@ async def save(settings: Settings, namespace: str, name: str, folder: Path) -> M
         ServiceError: There is no such pool, or Redis cannot be reached.
     """
     async with components_of(settings) as components:
-        await components.pools.load(namespace, name)
-        view, info = components.pools.view(namespace, name), components.pools.info(namespace, name)
-        return await write_snapshot(
-            view,
-            folder,
-            model=info.model,
-            fingerprint=info.fingerprint,
-        )
+        pools = components.pools
+        await pools.load(namespace, name)
+        view, info = await pools.view(namespace, name), await pools.info(namespace, name)
+        return await write_snapshot(view, folder, model=info.model, fingerprint=info.fingerprint)
 
 
 async def restore(
@@ -76,13 +68,3 @@ async def move(settings: Settings, namespace: str, name: str, to: StoreName) -> 
     """
     async with components_of(settings) as components:
         return await components.pools.move(namespace, name, to)
-
-
-@asynccontextmanager
-async def components_of(settings: Settings) -> AsyncIterator[Components]:
-    """Start the components for a command, with a private Redis if the settings name none."""
-    async with AsyncExitStack() as stack:
-        url = settings.redis_url
-        if url is None:
-            url = await stack.enter_async_context(running_or_started(settings.redis_folder))
-        yield await stack.enter_async_context(running_components(settings, url, Metrics()))

@@ -195,7 +195,7 @@ async def _fill_default_pool(pools: Pools, file: Path) -> None:
     candidates = await asyncio.to_thread(read_candidates, file)
     try:
         await pools.load(NAMESPACE, DEFAULT_POOL)
-        if pools.view(NAMESPACE, DEFAULT_POOL).version:
+        if (await pools.view(NAMESPACE, DEFAULT_POOL)).version:
             return  # a pool without a version is left of an interrupted start
     except PoolNotReady as error:  # the API of a running service can repair it
         _log.warning("default pool: %s", error)

@@ -24,7 +24,7 @@ class Candidate:
     @property
     def bytes(self) -> int:
         """Bytes of the id, the text and the metadata."""
-        metadata = _dumped(self.metadata) if self.metadata else ""
+        metadata = dumped(self.metadata)
         return len(self.id.encode()) + len(self.text.encode()) + len(metadata.encode())
 
     @classmethod
@@ -43,13 +43,14 @@ class Candidate:
             return NotImplemented
         if (self.id, self.text, self.metadata) != (other.id, other.text, other.metadata):
             return False
-        return not self.metadata or _dumped(self.metadata) == _dumped(other.metadata)
+        return dumped(self.metadata) == dumped(other.metadata)
 
     __hash__ = None  # type: ignore[assignment]
 
 
-def _dumped(metadata: dict[str, Any]) -> str:
-    return json.dumps(metadata, sort_keys=True)
+def dumped(metadata: dict[str, Any]) -> str:
+    """Return JSON that is equal for equal metadata; an empty string for none."""
+    return json.dumps(metadata, sort_keys=True) if metadata else ""
 
 
 def distinct(candidates: Sequence[Candidate]) -> list[Candidate]:

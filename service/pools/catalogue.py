@@ -24,7 +24,7 @@ from pyarrow import parquet
 
 from turnwise.models.data import open_text, read_jsonl
 from turnwise.models.errors import DataError, TurnwiseError
-from turnwise.service.pools.candidate import Candidate
+from turnwise.service.pools.candidate import Candidate, dumped
 from turnwise.service.settings import Limits, excess
 from turnwise.service.wire.pools import read_candidate
 
@@ -71,8 +71,8 @@ class Catalogue:
         Raises:
             DataError: A file cannot be read, a row is not a candidate, or two different candidates
                 share an id. The error names file, row and field.
-            TurnwiseError: There are no candidates, a pattern matches no file, or nothing that is
-                installed can open a URL.
+            TurnwiseError: There are no candidates, a pattern matches no file, or no installed
+                package can open a URL.
         """
         files = [file for pattern in patterns for file in _expanded(pattern)]
         # Two texts in 10^8 have the same 64 bits with a probability of 0.0003.
@@ -95,7 +95,7 @@ class Catalogue:
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
-        """The places of the first candidate of each part, and after its last one."""
+        """The place of the first candidate of each part, and the one after its last candidate."""
         return [(start, min(start + PART, len(self))) for start in range(0, len(self), PART)]
 
     def digest(self, start: int, stop: int) -> str:
@@ -114,7 +114,7 @@ class Catalogue:
 
 @contextmanager
 def url_errors(url: str) -> Iterator[None]:
-    """Raise as TurnwiseError that nothing which is installed can open a URL."""
+    """Raise TurnwiseError if no installed package can open a URL."""
     try:
         yield
     except (ImportError, ValueError) as error:  # the package of a protocol; an unknown protocol
@@ -227,8 +227,7 @@ def _number(text: str) -> int:
 
 
 def _digest(candidate: Candidate) -> int:
-    metadata = json.dumps(candidate.metadata, sort_keys=True) if candidate.metadata else ""
-    return _number("\0".join((candidate.id, candidate.text, metadata)))
+    return _number("\0".join((candidate.id, candidate.text, dumped(candidate.metadata))))
 
 
 def _shared_id(files: Sequence[str], earlier: int, later: int) -> DataError:

@@ -1,4 +1,4 @@
-"""The names of all pools in Redis: the one place that tells which pool a name stands for.
+"""The names of all pools in Redis, and which pool each name stands for.
 
 A name belongs to a pool or to an alias, never to both. `tw:pools` (hash) has the incarnation of
 each pool, `tw:aliases:{tw:pools}` (hash) the pool of each alias; they share a hash slot, so that
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from turnwise.service.errors import Conflict, PoolNotFound, StateUnavailable
 from turnwise.service.pools.commands import Commands
-from turnwise.service.pools.log import PoolKey
+from turnwise.service.pools.log import PoolKey, not_found
 
 _NAMES, _ALIASES = "tw:pools", "tw:aliases:{tw:pools}"
 _DATABASE_ID, _CHANGES = "tw:born", "tw:changes:{tw:born}"
@@ -87,7 +87,7 @@ class Directory(Commands):
         if outcome == b"is_pool":
             raise Conflict(f"'{alias.name}' is a pool: choose another name for the alias")
         if outcome == b"no_pool":
-            raise PoolNotFound(f"there is no pool '{to.name}'")
+            raise not_found(to)
         if expected and outcome == b"conflict":
             raise Conflict(f"alias '{alias.name}' does not point at pool '{expected.name}'")
 

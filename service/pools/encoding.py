@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 
+_SLICE = 256
+"""Texts that are given to the queue at once."""
+_CONTEXTS, _UTTERANCES = 128, 4
+"""How many contexts `drawn_contexts` draws, and of how many utterances each."""
+
 
 class PoolEncoder(Protocol):
     """An encoder of a pool's candidates."""
@@ -80,11 +85,6 @@ def drawn_contexts(texts: Sequence[str]) -> list[list[str]]:
     return [[texts[place] for place in places] for places in drawn.tolist()]
 
 
-_SLICE = 256
-_CONTEXTS = 128
-_UTTERANCES = 4
-
-
 async def encode_candidates(
     encoder: PoolEncoder, texts: Sequence[str], progress: Progress | None = None
 ) -> Float16:
@@ -114,8 +114,12 @@ async def encode_unknown(
         known: Vectors (d,) by text; newly encoded ones are added.
         progress: Called with (texts encoded, texts to encode).
     """
+    unknown = await workers.edit(
+        lambda: [text for text in dict.fromkeys(texts) if text not in known]
+    )
+    encoded = await encode_candidates(encoder, unknown, progress)
 
-    def together(encoded: Float16) -> Float16:
+    def assembled() -> Float16:
         known.update(zip(unknown, encoded, strict=True))
         if len(unknown) == len(texts):
             return encoded
@@ -124,8 +128,4 @@ async def encode_unknown(
             made[row] = known[text]
         return made
 
-    unknown = await workers.edit(
-        lambda: [text for text in dict.fromkeys(texts) if text not in known]
-    )
-    encoded = await encode_candidates(encoder, unknown, progress)
-    return await workers.edit(lambda: together(encoded))
+    return await workers.edit(assembled)

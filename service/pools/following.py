@@ -13,14 +13,14 @@ from pathlib import Path
 from time import monotonic
 from typing import get_args
 
-from turnwise.service.errors import NamespaceFull, PoolNotFound, PoolNotReady, StateUnavailable
+from turnwise.service.errors import NamespaceFull, PoolNotReady, StateUnavailable
 from turnwise.service.observe.logs import namespace as acting
 from turnwise.service.observe.metrics import Metrics, PoolState
 from turnwise.service.pools.directory import Changes, Directory
 from turnwise.service.pools.encoding import PoolEncoder
 from turnwise.service.pools.index_files import IndexFiles
 from turnwise.service.pools.local import LocalPool
-from turnwise.service.pools.log import Head, PoolKey, PoolMoved, Summary
+from turnwise.service.pools.log import Head, PoolKey, PoolMoved, not_found
 from turnwise.service.pools.memory import Memory
 from turnwise.service.pools.pool import Backend, Pool
 from turnwise.service.pools.records import PoolRecords
@@ -104,8 +104,6 @@ class FollowedPools:
         self._served: dict[PoolKey, PoolKey] = {}
         """The pool that each alias stood for when it was last asked for here."""
         self.in_memory: dict[PoolKey, Pool] = {}
-        self._heads: dict[PoolKey, Head] = {}
-        """The heads of these pools in Redis."""
         self._unserved: dict[PoolKey, str] = {}
         """The pools that this replica cannot serve, and why."""
         self._first: Collection[PoolKey] = ()
@@ -155,14 +153,19 @@ class FollowedPools:
         self._at_start = [pool for pool in self._at_start if self._is_awaited(pool)]
         return self._filled and not self._at_start
 
-    def here(self, name: PoolKey) -> Pool:
-        """Return the pool of a name, as it is here now.
+    def here(self, key: PoolKey) -> Pool:
+        """Return a pool as it is here now.
 
         Raises:
             PoolNotFound: This replica knows no such pool.
             PoolNotReady: This replica cannot serve it.
         """
-        return self._pool(self._target(name))
+        if obstacle := self._unserved.get(key):
+            raise PoolNotReady(f"pool '{key.name}' cannot be served: {obstacle}")
+        if (pool := self.in_memory.get(key)) is None:
+            self._check_known()
+            raise not_found(key)
+        return pool
 
     async def found(self, name: PoolKey, *, newest: bool = False) -> Pool:
         """Return a pool, and wait a moment if it is being read.
@@ -179,8 +182,8 @@ class FollowedPools:
         if key not in self.in_memory:
             key = await self.look_up(name)
             if key in self.in_memory:
-                self._begin_read(self.in_memory[key], self._heads[key])
-        pool = self._pool(key)
+                self._begin_read(self.in_memory[key])
+        pool = self.here(key)
         pool.asked_at = monotonic()
         if pool.state != "ready":
             await self.background.wait(("read", key), FIRST_READ_SECONDS)
@@ -201,8 +204,7 @@ class FollowedPools:
         if head is None:
             self.forget(key)
             raise not_found(key)
-        if self.open(key, head):
-            self._heads[key] = head
+        self.open(key, head)
         return key
 
     def unread(self, namespace: str) -> list[PoolKey]:
@@ -216,12 +218,11 @@ class FollowedPools:
         return [key for key in self._names if key.namespace == namespace and key not in here]
 
     def open(self, key: PoolKey, head: Head) -> Pool | None:
-        """Return the pool with this head; None if this replica cannot serve it."""
+        """Return the pool that has this head now; None if this replica cannot serve it."""
         known = self.in_memory.get(key)
-        if known and (known.encoder_name, _store_name(known)) == (
-            head.encoder_name,
-            head.store_name,
-        ):
+        has = known and (known.newest.encoder_name, known.newest.store_name)
+        if known and has == (head.encoder_name, head.store_name):
+            known.newest = head
             return known
         obstacle, before = self.obstacle(head), self._unserved.get(key)
         if known or before:
@@ -234,21 +235,21 @@ class FollowedPools:
         self.in_memory[key] = self.new(key, head)
         return self.in_memory[key]
 
-    def new(self, key: PoolKey, head: Head | Summary) -> Pool:
+    def new(self, key: PoolKey, head: Head) -> Pool:
         """Return a pool that has read nothing from Redis yet."""
         backend = self.backends[head.encoder_name]
         if engine := self.engine(head.store_name):
             return RemotePool(
                 key, backend, engine, self._workers, self._metrics,
-                count_change=self.directory.count_change,
+                newest=head, count_change=self.directory.count_change,
             )  # fmt: skip
         return LocalPool(
             key, backend, self._workers, self.memory, self._metrics,
-            exact_limit=self._exact_limit, max_size=self._max_size,
+            newest=head, exact_limit=self._exact_limit, max_size=self._max_size,
             check_growth=self._check_growth if self._max_bytes else None,
         )  # fmt: skip
 
-    def obstacle(self, head: Head | Summary) -> str | None:
+    def obstacle(self, head: Head) -> str | None:
         """Return why this replica cannot serve a pool; None if it can."""
         if head.encoder_name not in self.backends:
             return no_encoder(head.encoder_name)
@@ -263,7 +264,6 @@ class FollowedPools:
     def forget(self, key: PoolKey) -> None:
         """Drop a pool from memory, and its metrics."""
         self._unserved.pop(key, None)
-        self._heads.pop(key, None)
         self._served = {alias: to for alias, to in self._served.items() if to != key}
         if pool := self.in_memory.pop(key, None):
             pool.forgotten = True
@@ -275,14 +275,6 @@ class FollowedPools:
         if isinstance(pool, LocalPool) and pool.state == "ready":
             return needs_index(pool, self._exact_limit)
         return pool.state in {"loading", "encoding"}
-
-    def _pool(self, key: PoolKey) -> Pool:
-        if obstacle := self._unserved.get(key):
-            raise PoolNotReady(f"pool '{key.name}' cannot be served: {obstacle}")
-        if (pool := self.in_memory.get(key)) is None:
-            self._check_known()
-            raise not_found(key)
-        return pool
 
     def _check_known(self) -> None:
         if self._at_start is None:
@@ -318,13 +310,13 @@ class FollowedPools:
         if changes != self._changes or monotonic() > self._next_full_poll:
             await self._compare(changes.database_id)
             self._changes, self._next_full_poll = changes, monotonic() + FULL_POLL_SECONDS
-        for key, head in list(self._heads.items()):
-            if (pool := self.in_memory.get(key)) is None or pool.busy:
+        for pool in list(self.in_memory.values()):
+            if pool.busy:
                 continue
-            if pool.head == head:
+            if pool.head == pool.newest:
                 self._keep_up(pool)
             else:
-                self._begin_read(pool, head)
+                self._begin_read(pool)
 
     async def _compare(self, database_id: str) -> None:
         """Read all names, and the heads of the pools in memory; give up those that are idle."""
@@ -339,8 +331,8 @@ class FollowedPools:
             if head is None:
                 await self.directory.remove(key, names[key])
                 self._forget_gone(key, known)
-            elif self.open(key, head):
-                self._heads[key] = head
+            else:
+                self.open(key, head)
         for key in known.keys() - names.keys():
             self._forget_gone(key, known)
         self._names = names.keys()
@@ -369,13 +361,13 @@ class FollowedPools:
             await self._fill()
             self._filled = True
 
-    def _begin_read(self, pool: Pool, head: Head) -> None:
-        self.background.begin(("read", pool.key), partial(self._follow, pool, head))
+    def _begin_read(self, pool: Pool) -> None:
+        self.background.begin(("read", pool.key), partial(self._follow, pool))
 
-    async def _follow(self, pool: Pool, head: Head) -> None:
+    async def _follow(self, pool: Pool) -> None:
         acting.set(pool.key.namespace)  # in this task, for its share of the encoder
         try:
-            if await pool.follow(head):
+            if await pool.follow():
                 self._keep_up(pool)
         except PoolMoved:
             await self.look_up(pool.key)
@@ -415,11 +407,6 @@ class FollowedPools:
         return sum(("behind" if pool.behind else pool.state) == state for pool in pools)
 
 
-def not_found(key: PoolKey) -> PoolNotFound:
-    """Return the error that names the pool."""
-    return PoolNotFound(f"there is no pool '{key.name}'")
-
-
 def no_encoder(name: EncoderName) -> str:
     """Return what to do about an encoder that this service lacks."""
     return f"this service has no encoder '{name}': TURNWISE_PAIRWISE names its folder"
@@ -428,7 +415,3 @@ def no_encoder(name: EncoderName) -> str:
 def no_store(name: StoreName) -> str:
     """Return what to do about a candidate store that this service lacks."""
     return f"this service has no candidate store '{name}': TURNWISE_STORE_URL names it"
-
-
-def _store_name(pool: Pool) -> StoreName:
-    return pool.store.name if isinstance(pool, RemotePool) else "local"

@@ -24,13 +24,16 @@ from turnwise.service.pools.index import (
 
 _MAX_LISTS = 1024  # more make building slow, and scanning a list of 4-bit codes is cheap
 _SHORT_LISTS = (200, 800, 3200)
+_RECALL = 0.99
+"""Recall@10 to reach: the fewest probed lists and exact scores that reach it are chosen. With many
+near-duplicates none may."""
 _TRAINING_POINTS = 40
 _SLICE = 20_000
 _FEW = 0.08
 """Share of vectors that are alive below which comparing all of them is as fast as reading lists."""
 _SPREAD = 0.25
-"""Exponent by which more lists are read if fewer vectors are alive: 1.8 times as many of a tenth.
-`benchmarks/filters.py` measures their recall."""
+"""If a share s of the vectors is alive, a search reads s^-0.25 times as many lists: 1.8 times as
+many for a tenth. `benchmarks/filters.py` measures the recall."""
 _MARKED = 2000
 _TOLERANCE = 0.01
 """Difference of recall that may be chance: other queries are drawn when the pool has changed."""
@@ -113,7 +116,6 @@ class IvfIndex(Index):
 def build_ivf(
     flat: FlatIndex,
     queries: Float32,
-    least_recall: float = 0.99,
     progress: Callable[[float], None] | None = None,
 ) -> IvfIndex:
     """Return an approximate index over the same vectors; takes seconds to minutes of one core.
@@ -122,20 +124,23 @@ def build_ivf(
         flat: At least 16 vectors.
         queries: (m, d) running queries to measure recall with, m ≥ 1. They are further from the
             data than the vectors, whose own recall would be too high.
-        least_recall: Recall@10 to reach. The smallest numbers of probed lists and exact scores
-            that reach it are chosen; with many near-duplicates, none may.
         progress: Called with the share of the vectors that are in their lists.
     """
     codes = _trained(flat)
     _fill(codes, flat, np.arange(len(flat)), progress)
-    return tuned(flat, codes, queries, least_recall)
+    exact = [flat.search(query, 10)[1] for query in queries]
+    for short_list, probes in product(_SHORT_LISTS, _probes(codes.nlist)):
+        index = IvfIndex(flat, codes, probes=probes, short_list=short_list)
+        index.recall = recall_at_10(index, queries, exact)
+        if index.recall >= _RECALL:
+            break
+    return index
 
 
 def refilled(
     lists: Lists,
     flat: FlatIndex,
     queries: Float32,
-    least_recall: float = 0.99,
     progress: Callable[[float], None] | None = None,
 ) -> IvfIndex | None:
     """Return an approximate index with lists that were trained for other vectors, or mostly these.
@@ -145,12 +150,12 @@ def refilled(
     Args:
         lists: Trained lists, which this changes.
         flat: The vectors of the index.
-        queries: As for `build_ivf`, which takes the same arguments.
-        least_recall: The recall to reach, or that of the lists if it was lower.
+        queries: As for `build_ivf`.
         progress: Called with the share of the new vectors that are in their lists.
 
     Returns:
-        None if the lists have to be trained anew: recall has fallen, or there are too few lists.
+        None if the lists have to be trained anew: recall is below that of the lists and below what
+        `build_ivf` aims at, or there are too few lists.
     """
     codes = lists.codes
     if codes.d != flat.dimension or _list_count(len(flat)) > 2 * codes.nlist:
@@ -163,7 +168,7 @@ def refilled(
     index = IvfIndex(flat, codes, probes=lists.probes, short_list=lists.short_list)
     exact = [flat.search(query, 10)[1] for query in queries]
     index.recall = recall_at_10(index, queries, exact)
-    return index if index.recall >= min(least_recall, lists.recall) - _TOLERANCE else None
+    return index if index.recall >= min(_RECALL, lists.recall) - _TOLERANCE else None
 
 
 def marks_of(vectors: Float16) -> Marks:
@@ -222,19 +227,6 @@ def _fill(
         codes.add_with_ids(flat.vectors[some].astype(np.float32), some)
         if progress:
             progress(min(1.0, (start + _SLICE) / len(places)))
-
-
-def tuned(
-    flat: FlatIndex, codes: faiss.IndexIVFPQFastScan, queries: Float32, least_recall: float = 0.99
-) -> IvfIndex:
-    """Return an index over filled lists, with probes and short list as `build_ivf` chooses them."""
-    exact = [flat.search(query, 10)[1] for query in queries]
-    for short_list, probes in product(_SHORT_LISTS, _probes(codes.nlist)):
-        index = IvfIndex(flat, codes, probes=probes, short_list=short_list)
-        index.recall = recall_at_10(index, queries, exact)
-        if index.recall >= least_recall:
-            break
-    return index
 
 
 def recall_at_10(index: Index, queries: Float32, exact: Sequence[Float32]) -> float:

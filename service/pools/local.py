@@ -2,7 +2,7 @@
 
 import gc
 import math
-from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -31,19 +31,18 @@ CheckGrowth = Callable[[str, int], Awaitable[None]]
 
 _INDEX_RETRY_SECONDS = 600.0
 _FROZEN = 10_000
-"""Size of a pool from which freezing pays: it also freezes other objects, and of these no garbage
-cycle is ever collected."""
+"""Size from which the candidates are frozen (`gc.freeze`). All other objects are frozen with them,
+so garbage cycles of that moment are never collected: for a small pool this does not pay."""
 
 _NOT_READY = {
     "loading": "being read",
     "encoding": "being encoded for this replica's model",
     "damaged": "damaged: Redis lost a part of it; delete it and upload it again",
-    "ready": "ready",
 }
 
 
 class LocalPool(Pool):
-    """The contents of the newest version that was read completely; none before the first read.
+    """The newest version that was read completely; empty until the state is "ready".
 
     An edit makes one new version, or changes nothing.
     """
@@ -56,22 +55,21 @@ class LocalPool(Pool):
         memory: Memory,
         metrics: Metrics,
         *,
+        newest: Head,
         exact_limit: int,
         max_size: int,
         check_growth: CheckGrowth | None,
     ) -> None:
-        super().__init__(key, backend, metrics)
+        super().__init__(key, backend, metrics, newest)
         self._workers, self.memory, self._check_growth = workers, memory, check_growth
         self._exact_limit, self._max_size = exact_limit, max_size
         self._replay = Replay(
             key, self.records, self.encoder, workers, self._admitted_read,
             self._is_encoding, self._is_reading,
         )  # fmt: skip
-        self._contents: Contents | None = None
-        self.position = NOWHERE
-        """The version of the contents."""
+        self._contents = Contents.empty(self.encoder.dimension)
         self.log: Log | None = None
-        """The log in Redis as it was last read."""
+        """The log that made the contents; None before the first read."""
         self._progress: float | None = None
         """Share that is done of reading the pool or building its index; None if neither runs."""
         self._edits_during_build: list[Edit] | None = None
@@ -82,6 +80,11 @@ class LocalPool(Pool):
     def may_be_indexed(self) -> bool:
         """False for a while after a failed build: a build takes minutes and may fail again."""
         return monotonic() - self._index_failed_at > _INDEX_RETRY_SECONDS
+
+    @property
+    def position(self) -> Position:
+        """The version of the contents."""
+        return self.log.position if self.log else NOWHERE
 
     @property
     def head(self) -> Head | None:
@@ -97,14 +100,14 @@ class LocalPool(Pool):
         Raises:
             PoolNotReady: The pool has not been read yet.
         """
-        if self._contents is None:
+        if self.state != "ready":
             raise PoolNotReady(f"pool '{self.key.name}' is {_NOT_READY[self.state]}")
         return self._contents
 
     @property
     def candidate_bytes(self) -> int:
         """Bytes of the candidates that are here."""
-        return self._contents.candidate_bytes if self._contents else 0
+        return self._contents.candidate_bytes
 
     def view(self) -> LocalView:
         """Return the version that is here now."""
@@ -120,10 +123,7 @@ class LocalPool(Pool):
 
     def info(self) -> PoolInfo:
         """Return the description of the pool as clients get it."""
-        contents = self._contents
-        if contents is None:
-            contents = Contents.empty(self.encoder.dimension)
-        index = contents.base.index
+        contents, index = self._contents, self._contents.base.index
         return PoolInfo(
             name=self.key.name,
             version=self.position.version,
@@ -157,7 +157,7 @@ class LocalPool(Pool):
         edited = await self._edit(plan, {}, progress)
         return replace(edited, unchanged=len(candidates) - edited.upserted)
 
-    async def remove(self, ids: Collection[str]) -> Removed:
+    async def remove(self, ids: Iterable[str]) -> Removed:
         """Remove candidates in one version, or change nothing."""
         wanted = list(dict.fromkeys(ids))
         gone: list[str] = []
@@ -220,11 +220,7 @@ class LocalPool(Pool):
                 staged = edit, await self.records.stage(self.key, edit)
 
     async def move_to(self, engine: CandidateStore) -> None:
-        """Copy the candidates into a candidate store, and let the pool stand for the copy.
-
-        Raises:
-            StoreUnavailable: The engine is away; nothing was changed.
-        """
+        """Copy the candidates, and again those that are edited meanwhile."""
         await self.refresh()
         position, contents = self.position, self.contents
         log = await self.records.read(self.key)
@@ -280,12 +276,14 @@ class LocalPool(Pool):
     async def _catch_up(self) -> None:
         try:
             async with self._replay.since(self.position) as (log, edits):
-                self.log = log
-                if log.position != self.position:
-                    await self._take_over(edits, log.position, anew=log.has == 0)
+                if log.position == self.position:
+                    self.log = log  # its settings may be new
+                else:
+                    await self._take_over(log, edits, anew=log.has == 0)
         except PoolNotReady:
             self._metrics.redis_losses.labels("pool").inc()
-            self.state = "damaged" if self._contents is None else "ready"
+            if self.state != "ready":
+                self.state = "damaged"
             raise
 
     def _admitted_upload(self, count: int) -> AbstractContextManager[None]:
@@ -293,17 +291,14 @@ class LocalPool(Pool):
         return self.memory.admitted(needed, f"an upload of {count} candidates")
 
     def _admitted_read(self, log: Log) -> AbstractContextManager[None]:
-        contents = self._contents if log.has else None
-        if contents is None:
-            contents = Contents.empty(self.encoder.dimension)
+        contents = self._contents if log.has else Contents.empty(self.encoder.dimension)
         counts = [entry.count for entry in log.entries]
         needed = contents.bytes_after(counts) if any(counts) else 0
         return self.memory.admitted(needed, f"reading pool '{self.key.name}'")
 
-    async def _take_over(self, edits: Sequence[Edit], position: Position, *, anew: bool) -> None:
-        before = self._contents
-        if anew or before is None:
-            anew, before = True, Contents.empty(self.encoder.dimension)
+    async def _take_over(self, log: Log, edits: Sequence[Edit], *, anew: bool) -> None:
+        """Apply the edits that lead to the end of the log; if `anew`, to empty contents."""
+        before = Contents.empty(self.encoder.dimension) if anew else self._contents
         contents = await self._after(before, edits)
         if anew and len(contents) > _FROZEN:
             gc.freeze()  # they stay: a full collection, which stops every thread, skips them
@@ -311,10 +306,10 @@ class LocalPool(Pool):
             self._edits_during_build = None  # a build that began before is of other contents
         elif self._edits_during_build is not None:
             self._edits_during_build += edits
-        if self._contents is None:
+        if self.state != "ready":
             self.set_progress(None)
-        self._contents, self.position, self.state = contents, position, "ready"
-        self._report_size(len(contents), position.version)
+        self._contents, self.log, self.state = contents, log, "ready"
+        self._report_size(len(contents), log.position.version)
 
     async def _after(self, contents: Contents, edits: Sequence[Edit]) -> Contents:
         def work() -> Contents:
@@ -326,12 +321,11 @@ class LocalPool(Pool):
         return await self._workers.edit(work)
 
     async def _committed(self, edit: Edit, entry: Entry) -> Edited:
-        version = self.position.version + 1
-        position = self.position._replace(version=version, stamp=entry.stamp)
-        if self.log:
-            self.log = replace(self.log, position=position, stored=self.log.stored + entry.count)
-        await self._take_over([edit], position, anew=False)
-        return Edited(version, entry.count, 0, len(self.contents))
+        assert self.log  # noqa: S101 - it was just read
+        position = Position(self.position.incarnation, self.position.version + 1, entry.stamp)
+        log = replace(self.log, position=position, stored=self.log.stored + entry.count)
+        await self._take_over(log, [edit], anew=False)
+        return Edited(position.version, entry.count, 0, len(self.contents))
 
     def _totals(self, edit: Edit) -> tuple[int, int]:
         """Return the number and the bytes of the candidates after an edit."""
@@ -373,11 +367,11 @@ class LocalPool(Pool):
         return await encode_unknown(self.encoder, self._workers, texts, vectors, progress)
 
     def _is_reading(self, progress: float) -> None:
-        if self._contents is None:
+        if self.state != "ready":
             self.set_progress(progress)
 
     def _is_encoding(self) -> None:
-        if self._contents is None:
+        if self.state != "ready":
             self.state = "encoding"
 
 

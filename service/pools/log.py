@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
+from turnwise.service.errors import PoolNotFound
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.index import Float16
 from turnwise.service.wire.fields import EncoderName, StoreName
@@ -31,6 +32,11 @@ class PoolKey(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
+def not_found(key: PoolKey) -> PoolNotFound:
+    """Return the error that names the pool."""
+    return PoolNotFound(f"there is no pool '{key.name}'")
+
+
 class Position(NamedTuple):
     """A version of a pool; a pool that is created again has another incarnation."""
 
@@ -51,14 +57,12 @@ class Head(NamedTuple):
 class Summary(NamedTuple):
     """What Redis knows of a pool without its log."""
 
+    head: Head
     version: int
     size: int
     bytes: int
     """Bytes of the candidates; 0 if nothing was edited since a release that did not count them."""
-    settings: PoolSettings
     created_at: float
-    encoder_name: EncoderName
-    store_name: StoreName
 
 
 NOWHERE = Position("", 0, "")
@@ -147,6 +151,11 @@ class Log:
             has=has,
             entries=tuple(Entry(**json.loads(entry)) for entry in entries),
         )
+
+    @property
+    def chunks(self) -> list[str]:
+        """The names of the chunks of `entries`, oldest first."""
+        return [name for entry in self.entries for name in entry.chunks]
 
     @property
     def whole(self) -> bool:

@@ -1,7 +1,7 @@
 """Parts: an encoded catalogue as a folder of Parquet files and a manifest, local or at a URL.
 
-The manifest says which parts there are. It is written first, and each part is written whole: so an
-encoding can go on after an interruption, and several can share the folder.
+The manifest says which parts there are. It is written first, and each part is written whole. So an
+encoding that was interrupted can be continued, and several processes can share the folder.
 """
 
 import json
@@ -70,7 +70,7 @@ class Part(BaseModel):
         return f"part-{self.start:012}-{self.stop:012}.parquet"
 
     def facts(self, encoded_by: EncodedBy) -> dict[bytes, bytes]:
-        """Return what the schema of its file says of it."""
+        """Return the metadata that the schema of its file must have."""
         stated = {"format": str(FORMAT), "digest": self.digest, **encoded_by.model_dump()}
         return {f"turnwise.{name}".encode(): str(value).encode() for name, value in stated.items()}
 
@@ -104,7 +104,7 @@ class PartsFolder:
         """Read nothing yet.
 
         Raises:
-            TurnwiseError: Nothing that is installed can open the URL.
+            TurnwiseError: No installed package can open the URL.
         """
         self.url = url
         with url_errors(url):

@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, Collection, Sequence
+from collections.abc import AsyncIterable, Iterable, Sequence
 from time import monotonic
 from typing import NamedTuple, get_args
 
@@ -12,6 +12,7 @@ from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.encoding import PoolEncoder, Progress
 from turnwise.service.pools.log import Head, PoolKey
 from turnwise.service.pools.records import PoolRecords
+from turnwise.service.pools.stores import CandidateStore
 from turnwise.service.pools.view import Batch, PoolView
 from turnwise.service.wire.fields import EncoderName
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolState, Removed
@@ -31,8 +32,10 @@ class Backend(NamedTuple):
 class Pool(ABC):
     """A pool that this replica follows; every method that needs Redis raises StateUnavailable."""
 
-    def __init__(self, key: PoolKey, backend: Backend, metrics: Metrics) -> None:
+    def __init__(self, key: PoolKey, backend: Backend, metrics: Metrics, newest: Head) -> None:
         self.key, self._metrics = key, metrics
+        self.newest = newest
+        """The head in Redis, as it was last seen there."""
         self.encoder_name, self.encoder, self.records = backend
         self._lock = asyncio.Lock()
         self.state: PoolState = "loading"
@@ -88,23 +91,24 @@ class Pool(ABC):
             await self._catch_up()
             self._unreadable = None
 
-    async def follow(self, head: Head) -> bool:
-        """Refresh if the head in Redis is another; return False if that one failed lately.
+    async def follow(self) -> bool:
+        """Refresh if Redis has a newer head; return False if reading that one failed lately.
 
         Raises:
             ServiceError: As `refresh`.
         """
-        if self.head == head:
+        newest = self.newest
+        if self.head == newest:
             return True
         unreadable, since = self._unreadable or (None, 0.0)
-        if unreadable == head and monotonic() - since < RETRY_SECONDS:
+        if unreadable == newest and monotonic() - since < RETRY_SECONDS:
             return False
         try:
             await self.refresh()
         except (PoolNotFound, StateUnavailable):  # reading cost nothing: no delay
             raise
         except Exception:
-            self._unreadable = head, monotonic()
+            self._unreadable = newest, monotonic()
             raise
         return True
 
@@ -128,7 +132,7 @@ class Pool(ABC):
         """
 
     @abstractmethod
-    async def remove(self, ids: Collection[str]) -> Removed:
+    async def remove(self, ids: Iterable[str]) -> Removed:
         """Remove candidates, and count the ids that the pool lacks; raises as `upsert`."""
 
     @abstractmethod
@@ -137,6 +141,17 @@ class Pool(ABC):
 
         Args:
             batches: Candidates with distinct ids, and their vectors by this pool's encoder.
+        """
+
+    @abstractmethod
+    async def move_to(self, engine: CandidateStore) -> None:
+        """Copy the candidates into a candidate store, and let the pool stand for the copy.
+
+        If that fails, nothing is changed.
+
+        Raises:
+            Conflict: A pool in a candidate store was edited meanwhile.
+            StoreUnavailable: The engine is away.
         """
 
     @abstractmethod

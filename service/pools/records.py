@@ -19,7 +19,6 @@ from time import time
 from typing import Any, cast
 
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.commands import Commands
 from turnwise.service.pools.contents import Edit
 from turnwise.service.pools.index import Float16
@@ -152,8 +151,7 @@ class PoolRecords(Commands):
             collection: The collection.
             size: Number of candidates in it.
         """
-        chunks = [name for entry in log.entries for name in entry.chunks] if log else []
-        keys = [*_keys(key), *(_chunk(key, name) for name in chunks)]
+        keys = _keys(key, log.chunks if log else ())
         arguments = [
             read.incarnation, read.stamp, _first_chunk(log), secrets.token_hex(8), store,
             collection.name, collection.fingerprint, size, _GRACE_SECONDS,
@@ -192,7 +190,10 @@ class PoolRecords(Commands):
             for start in range(0, len(edit.candidates), CHUNK):
                 chunks.append(secrets.token_hex(8))
                 some = slice(start, start + CHUNK)
-                await self._stage(key, chunks[-1], edit.candidates[some], edit.vectors[some])
+                packed = await asyncio.to_thread(pack_candidates, edit.candidates[some])
+                fields = ["candidates", packed, self._field, edit.vectors[some].tobytes()]
+                arguments = [_STAGED_SECONDS, *fields]
+                await self._run("pool_write", "stage", [_chunk(key, chunks[-1])], arguments)
         except BaseException:
             await self.discard(key, chunks)
             raise
@@ -214,7 +215,7 @@ class PoolRecords(Commands):
             entry: The entry.
             totals: Number and bytes of the candidates that the entry results in.
         """
-        keys = [*_keys(key), *(_chunk(key, name) for name in entry.chunks)]
+        keys = _keys(key, entry.chunks)
         arguments = [
             read.incarnation, read.stamp, entry.stamp, entry.to_json(), entry.count, *totals
         ]  # fmt: skip
@@ -222,8 +223,7 @@ class PoolRecords(Commands):
 
     async def fold(self, key: PoolKey, log: Log, entry: Entry) -> Outcome:
         """Replace all entries of a log, which was read from its start, by one entry."""
-        old = [name for folded in log.entries for name in folded.chunks]
-        keys = [*_keys(key), *(_chunk(key, name) for name in (*entry.chunks, *old))]
+        keys = _keys(key, (*entry.chunks, *log.chunks))
         arguments = [
             log.position.incarnation,
             log.base,
@@ -246,26 +246,17 @@ class PoolRecords(Commands):
 
     async def drop(self, key: PoolKey, log: Log) -> Outcome:
         """Delete a pool whose log was read from its start, if it has not changed since."""
-        chunks = [name for entry in log.entries for name in entry.chunks]
-        keys = [*_keys(key), *(_chunk(key, name) for name in chunks)]
         arguments = [log.position.incarnation, log.position.stamp, _first_chunk(log)]
-        return await self._mutate("drop", keys, arguments)
+        return await self._mutate("drop", _keys(key, log.chunks), arguments)
 
     async def _metas(self, keys: Sequence[PoolKey], *fields: str) -> list[list[bytes | None]]:
+        if not keys:
+            return []
         pipeline = self._redis.pipeline(transaction=False)
         for key in keys:
             pipeline.hmget(_key(key, "meta"), *fields)
-        found: list[list[bytes | None]] = []
-        if keys:
-            found = await self._do("pool_read", pipeline.execute())
+        found: list[list[bytes | None]] = await self._do("pool_read", pipeline.execute())
         return found
-
-    async def _stage(
-        self, key: PoolKey, name: str, candidates: Sequence[Candidate], vectors: Float16
-    ) -> None:
-        compressed = await asyncio.to_thread(pack_candidates, candidates)
-        arguments = [_STAGED_SECONDS, "candidates", compressed, self._field, vectors.tobytes()]
-        await self._run("pool_write", "stage", [_chunk(key, name)], arguments)
 
     async def _mutate(self, script: str, keys: list[str], arguments: list[Any]) -> Outcome:
         with redis_errors(self._metrics, "pool_write") as counted:
@@ -300,18 +291,15 @@ def _summary(found: list[bytes | None]) -> Summary | None:
     if version is None or stored is None or created_at is None or head is None:
         return None
     # Version 0.1 wrote no size. It stored at least as many candidates.
-    return Summary(
-        int(version), int(size or stored), int(in_bytes or 0), head.settings,
-        float(created_at), head.encoder_name, head.store_name,
-    )  # fmt: skip
+    return Summary(head, int(version), int(size or stored), int(in_bytes or 0), float(created_at))
 
 
 def _key(key: PoolKey, name: str) -> str:
     return f"tw:pool:{{{key}}}:{name}"
 
 
-def _keys(key: PoolKey) -> list[str]:
-    return [_key(key, "meta"), _key(key, "log")]
+def _keys(key: PoolKey, chunks: Iterable[str] = ()) -> list[str]:
+    return [_key(key, "meta"), _key(key, "log"), *(_chunk(key, name) for name in chunks)]
 
 
 def _chunk(key: PoolKey, name: str) -> str:

@@ -1,13 +1,13 @@
 """A pool in a candidate store: a replica keeps a sample of it, and asks the store for the rest.
 
-Edits go to the store, and then count in Redis. So an edit that fails halfway may leave some of its
-candidates in the pool; sending it again completes it. A replacement of all candidates fills a new
-collection, and the pool stands for it at once.
+An edit is written to the store first, and then counted in Redis. So an edit that fails halfway may
+leave some of its candidates in the pool; sending it again completes it. To replace all candidates,
+the replica fills a new collection; then one command in Redis lets the pool stand for it.
 """
 
 import asyncio
 import math
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from time import monotonic
@@ -16,12 +16,7 @@ import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.confidence import Spread
-from turnwise.service.errors import (
-    CandidateNotFound,
-    Conflict,
-    PoolNotFound,
-    PoolNotReady,
-)
+from turnwise.service.errors import CandidateNotFound, Conflict, PoolNotReady
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.collections import filled_collection
@@ -29,8 +24,14 @@ from turnwise.service.pools.contents import Hit, Segment
 from turnwise.service.pools.encoding import Progress, encode_unknown
 from turnwise.service.pools.filter import Filter
 from turnwise.service.pools.index import FlatIndex, Float16
-from turnwise.service.pools.log import Collection as StoreCollection
-from turnwise.service.pools.log import Head, PoolKey, PoolMoved, StoredPool
+from turnwise.service.pools.log import (
+    Collection,
+    Head,
+    PoolKey,
+    PoolMoved,
+    StoredPool,
+    not_found,
+)
 from turnwise.service.pools.pool import Backend, Pool
 from turnwise.service.pools.stores import CandidateStore, Stored
 from turnwise.service.pools.stores.store import SCANNED
@@ -62,9 +63,9 @@ class RemotePool(Pool):
 
     def __init__(
         self, key: PoolKey, backend: Backend, store: CandidateStore, workers: Workers,
-        metrics: Metrics, *, count_change: Callable[[], Awaitable[None]],
+        metrics: Metrics, *, newest: Head, count_change: Callable[[], Awaitable[None]],
     ) -> None:  # fmt: skip
-        super().__init__(key, backend, metrics)
+        super().__init__(key, backend, metrics, newest)
         self.store, self._workers, self._count_change = store, workers, count_change
         self._known: StoredPool | None = None
         self._sample: Segment | None = None
@@ -145,15 +146,15 @@ class RemotePool(Pool):
             return Edited(known.position.version, 0, len(candidates), known.size)
         for start in range(0, len(changed), SCANNED):
             batch = changed[start : start + SCANNED]
-            await self.store.upsert(
-                known.collection.name, batch, await self._encoded(batch, vectors)
-            )
+            texts = [candidate.text for candidate in batch]
+            rows = await encode_unknown(self.encoder, self._workers, texts, vectors)
+            await self.store.upsert(known.collection.name, batch, rows)
             if progress:
                 progress(start + len(batch), len(changed))
         version, size = await self._counted(known)
         return Edited(version, len(changed), len(candidates) - len(changed), size)
 
-    async def remove(self, ids: Collection[str]) -> Removed:
+    async def remove(self, ids: Iterable[str]) -> Removed:
         """Remove the candidates, and count one edit."""
         known, wanted = self.known, list(dict.fromkeys(ids))
         gone = list(await self.store.fetch(known.collection.name, wanted))
@@ -175,12 +176,18 @@ class RemotePool(Pool):
                 yield candidates, vectors
 
         filled = await filled_collection(self.key, self.store, self.encoder, counted())
-        await self.stand_for(filled, self.store, known, size)
+        await self._stand_for(filled, self.store, known, size)
         await self.refresh()
         return Edited(self.known.position.version, changed, size - changed, size)
 
-    async def stand_for(
-        self, filled: StoreCollection, store: CandidateStore, read: StoredPool, size: int
+    async def move_to(self, engine: CandidateStore) -> None:
+        """Copy the candidates once; fail if the pool is edited meanwhile."""
+        known, candidates = self.known, self.view().scan()
+        filled = await filled_collection(self.key, engine, self.encoder, candidates)
+        await self._stand_for(filled, engine, known, await engine.count(filled.name))
+
+    async def _stand_for(
+        self, filled: Collection, store: CandidateStore, read: StoredPool, size: int
     ) -> None:
         """Let the pool stand for another collection, and drop the one before.
 
@@ -240,7 +247,7 @@ class RemotePool(Pool):
     async def _catch_up(self) -> None:
         known = await self.records.stored(self.key)
         if known is None:
-            raise PoolNotFound(f"there is no pool '{self.key.name}'")
+            raise not_found(self.key)
         if known.head.store_name != self.store.name:
             raise PoolMoved(f"pool '{self.key.name}' was moved to another candidate store just now")
         self._known = known
@@ -277,12 +284,6 @@ class RemotePool(Pool):
             changed += [c for c in batch if c.id not in has or has[c.id].candidate != c]
         return changed
 
-    async def _encoded(
-        self, candidates: Sequence[Candidate], vectors: dict[str, Float16]
-    ) -> Float16:
-        texts = [candidate.text for candidate in candidates]
-        return await encode_unknown(self.encoder, self._workers, texts, vectors)
-
     async def _counted(self, known: StoredPool) -> tuple[int, int]:
         """Count an edit; return the version and the size after it.
 
@@ -307,7 +308,7 @@ class RemoteView:
     encoder_name: EncoderName
     settings: PoolSettings
     size: int
-    collection: StoreCollection
+    collection: Collection
     store: CandidateStore
     sample: Segment
     metrics: Metrics

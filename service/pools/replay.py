@@ -7,12 +7,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnwise.service.errors import PoolNotFound, PoolNotReady
+from turnwise.service.errors import PoolNotReady
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.contents import Edit
 from turnwise.service.pools.encoding import PoolEncoder, encode_unknown
 from turnwise.service.pools.index import Float16
-from turnwise.service.pools.log import NOWHERE, Log, PoolKey, PoolMoved, Position, unpack_chunk
+from turnwise.service.pools.log import (
+    NOWHERE,
+    Log,
+    PoolKey,
+    PoolMoved,
+    Position,
+    not_found,
+    unpack_chunk,
+)
 from turnwise.service.pools.records import PoolRecords
 from turnwise.service.pools.workers import Workers
 
@@ -57,7 +65,7 @@ class Replay:
         while True:
             log = await self.records.read(self.key, has)
             if log is None:
-                raise PoolNotFound(f"there is no pool '{self.key.name}'")
+                raise not_found(self.key)
             if not log.local:
                 raise PoolMoved(f"pool '{self.key.name}' was moved to a candidate store just now")
             with self.admit(log):

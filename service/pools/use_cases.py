@@ -1,7 +1,7 @@
 """The use cases of pools: what a request, or a command, does with them."""
 
 import asyncio
-from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -14,13 +14,12 @@ from turnwise.service.errors import (
 )
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate, distinct
-from turnwise.service.pools.collections import empty_collection, filled_collection
+from turnwise.service.pools.collections import empty_collection
 from turnwise.service.pools.encoding import PoolEncoder, Progress
-from turnwise.service.pools.following import FollowedPools, no_encoder, no_store, not_found
+from turnwise.service.pools.following import FollowedPools, no_encoder, no_store
 from turnwise.service.pools.local import LocalPool
-from turnwise.service.pools.log import Head, PoolKey, PoolMoved, Summary
+from turnwise.service.pools.log import Head, PoolKey, PoolMoved, Summary, not_found
 from turnwise.service.pools.pool import Pool
-from turnwise.service.pools.remote import RemotePool
 from turnwise.service.pools.view import Batch, PoolView
 from turnwise.service.wire.fields import StoreName
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolRequest, Removed
@@ -32,9 +31,8 @@ class Pools:
     """Reads, searches and changes pools, in memory and in the candidate store.
 
     Methods that name a pool also take an alias of it. They raise PoolNotFound if the pool does not
-    exist, and PoolNotReady if it has not been read yet or this replica lacks its encoder. Methods
-    raise StateUnavailable if they need Redis and it is unavailable; those that are not async need
-    it only until the first poll.
+    exist, and PoolNotReady if it has not been read yet or this replica lacks its encoder. Without
+    Redis they raise StateUnavailable; `view` and `info` do not need it for a pool in memory.
     """
 
     def __init__(
@@ -50,12 +48,8 @@ class Pools:
         self._followed, self._metrics, self._max_pools = followed, metrics, max_pools
         self._directory, self._records = followed.directory, followed.records
 
-    def view(self, namespace: str, name: str) -> PoolView:
-        """Return the version of a pool that is here now."""
-        return self._followed.here(PoolKey(namespace, name)).view()
-
-    async def found_view(self, namespace: str, name: str) -> PoolView:
-        """Return the same, and first read a pool that is not in memory.
+    async def view(self, namespace: str, name: str) -> PoolView:
+        """Return the version of a pool that is here now; first read one that is not in memory.
 
         Raises:
             PoolNotFound: There is no such pool in Redis either.
@@ -63,12 +57,8 @@ class Pools:
         """
         return (await self._followed.found(PoolKey(namespace, name))).view()
 
-    def info(self, namespace: str, name: str) -> PoolInfo:
-        """Return the description of a pool as clients get it."""
-        return self._info(self._followed.here(PoolKey(namespace, name)))
-
-    async def find(self, namespace: str, name: str) -> PoolInfo:
-        """Return the same, and begin to read a pool that is not in memory."""
+    async def info(self, namespace: str, name: str) -> PoolInfo:
+        """Return the description of a pool; begin to read one that is not in memory."""
         return self._info(await self._followed.found(PoolKey(namespace, name)))
 
     async def list(self, namespace: str) -> list[PoolInfo]:
@@ -76,7 +66,7 @@ class Pools:
         unread, pools = self._followed.unread(namespace), self._followed.in_memory.values()
         found = [self._info(pool) for pool in pools if pool.key.namespace == namespace]
         for key, summary in zip(unread, await self._records.summaries(unread), strict=True):
-            if summary and not self._followed.obstacle(summary):
+            if summary and not self._followed.obstacle(summary.head):
                 found.append(self._unread(key, summary))
         return sorted(found, key=lambda info: info.name)
 
@@ -170,7 +160,7 @@ class Pools:
             raise CandidateNotFound(f"pool '{name}' has no candidate '{id}'")
         return Edited(removed.version, 0, 0, removed.size)
 
-    async def remove_many(self, namespace: str, name: str, ids: Collection[str]) -> Removed:
+    async def remove_many(self, namespace: str, name: str, ids: Iterable[str]) -> Removed:
         """Remove all candidates with these ids in one version; ignore ids that the pool lacks."""
         return await self._edited(namespace, name, lambda pool: pool.remove(ids))
 
@@ -206,17 +196,10 @@ class Pools:
             raise InvalidRequest.field(no_store(to), "store")
         await self.load(namespace, name)
         pool = await self._followed.found(PoolKey(namespace, name), newest=True)
-        if isinstance(pool, RemotePool):
-            read, view = pool.known, pool.view()
-            filled = await filled_collection(pool.key, engine, pool.encoder, view.scan())
-            await pool.stand_for(filled, engine, read, await engine.count(filled.name))
-        else:
-            assert isinstance(pool, LocalPool)  # noqa: S101 - there is no other
-            await pool.move_to(engine)
-            await self._directory.count_change()
-        moved = self._followed.in_memory[await self._followed.look_up(pool.key)]
-        await moved.refresh()
-        return self._info(moved)
+        await pool.move_to(engine)
+        await self._directory.count_change()
+        await self.load(*pool.key)
+        return await self.info(*pool.key)
 
     async def drop(self, namespace: str, name: str) -> None:
         """Delete a pool.
@@ -292,9 +275,7 @@ class Pools:
             try:
                 edited = await edit(pool)
             except PoolMoved:
-                await self._followed.look_up(pool.key)
-                if other := self._followed.in_memory.get(pool.key):
-                    await other.refresh()
+                await self.load(*pool.key)
                 continue
             if isinstance(pool, LocalPool):  # one in a candidate store counts its edits itself
                 await self._directory.count_change()
@@ -307,10 +288,10 @@ class Pools:
 
     def _unread(self, key: PoolKey, summary: Summary) -> PoolInfo:
         return replace(
-            self._info(self._followed.new(key, summary)),
+            self._info(self._followed.new(key, summary.head)),
             state="unread",
             version=summary.version,
             size=summary.size,
             created_at=summary.created_at,
-            **summary.settings._asdict(),
+            **summary.head.settings._asdict(),
         )

@@ -82,18 +82,13 @@ class LocalView:
     workers: Workers
     metrics: Metrics
 
-    @property
-    def size(self) -> int:
-        """Number of candidates."""
-        return len(self.contents)
-
     async def search(self, query: Float32, top_k: int, where: Filter | None = None) -> list[Hit]:
         """Search a large pool in another thread, and a small one here, which takes less time."""
         with self.metrics.stage("search"):
             loop = asyncio.get_running_loop()
             if where and not self.contents.knows(where):
                 await loop.run_in_executor(self.workers.filters, self.contents.evaluate, where)
-            if self.size <= INLINE:
+            if len(self.contents) <= INLINE:
                 return self.contents.search(query, top_k, where)
             return await loop.run_in_executor(
                 self.workers.search, self.contents.search, query, top_k, where

@@ -111,7 +111,7 @@ class Ranking:
             raise empty_context(request)
         aggregation = aggregation_of(request, self._encoder.aggregation)
         asked = _Asked(request, where, context, aggregation, timings)
-        view = await self._pools.found_view(namespace, request.pool) if request.pool else None
+        view = await self._pools.view(namespace, request.pool) if request.pool else None
         confidence = None
         if view:
             candidates, fit, confidence = await self._retrieved(view, asked)
@@ -184,7 +184,7 @@ class Ranking:
             PoolNotFound: There is no such pool.
         """
         where = Filter.of(request.where)
-        view = await self._pools.found_view(namespace, pool)
+        view = await self._pools.view(namespace, pool)
         if pairwise := pairwise_of(view, self._pairwise):
             query = await pairwise.query([request.text])
         else:

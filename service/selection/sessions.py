@@ -126,7 +126,7 @@ class Sessions:
             )
             self._journal.write(line)
         with suppress(PoolNotFound):  # the series of a pool end with it
-            await self._pools.find(namespace, added.pool)
+            await self._pools.info(namespace, added.pool)
             self._count(namespace, feedback, added)
         return feedback
 
@@ -218,7 +218,7 @@ class Sessions:
         aggregation = aggregation_of(aggregated, self._encoder.aggregation)
         if aggregation.name == "max_sim":
             raise InvalidRequest.field("max_sim has no score matrix", "aggregation")
-        view = await self._pools.found_view(namespace, pool)
+        view = await self._pools.view(namespace, pool)
         if view.encoder_name == "pairwise":
             raise InvalidRequest.field(
                 f"pool '{pool}' uses the pairwise model, which has no score matrix", "pool"

@@ -183,7 +183,7 @@ class Turns:
             respond = asked.request.speaker != responder
         if not respond:
             return None
-        return await self._pools.found_view(asked.session.namespace, asked.request.pool)
+        return await self._pools.view(asked.session.namespace, asked.request.pool)
 
     def _answer(
         self, asked: "_Asked", turn: int, view: PoolView | None, selection: Selection

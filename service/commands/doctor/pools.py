@@ -60,8 +60,7 @@ async def _examine(
         return Finding(subject, "ok", "is being deleted")
     if head.encoder_name == "pairwise" and not pairwise:
         return Finding(subject, "fail", "encoded by a pairwise model", "set TURNWISE_PAIRWISE")
-    names = [name for entry in log.entries for name in entry.chunks]
-    fits = [await records.has_vectors(key, name) for name in names]
+    fits = [await records.has_vectors(key, name) for name in log.chunks]
     found = f"version {log.position.version}, {log.stored} candidates stored"
     if None in fits or not log.whole:
         advice = "delete it, then restore a snapshot (`turnwise pool restore`) or load it"

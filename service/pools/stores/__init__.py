@@ -1,15 +1,19 @@
 """Candidate stores: engines beside the replicas that keep and search the candidates of pools.
 
-- `store` (`CandidateStore`): what an engine must do, how its failures are reported, and whether it
-  answers (`StoreProbe`).
+- `store` (`CandidateStore`): what an engine must do, which one a URL names (`connect_store`), how
+  failures are reported, and whether the engine answers (`StoreProbe`).
 - `facets`: metadata as strings that every engine can match exactly.
-- `milvus`, `qdrant`: the engines. `connect` opens the one that a URL names.
+- `milvus`, `qdrant`: the engines.
 
-An engine is only asked for candidates and their vectors. Scores are computed from the vectors here,
-and filters are checked again, so an answer does not depend on the engine but by its recall.
+An engine only returns candidates and their vectors. The replica computes the scores from the
+vectors and checks the filters again, so the engine affects an answer only by its recall.
 """
 
-from turnwise.service.pools.stores.connect import connect_store
-from turnwise.service.pools.stores.store import CandidateStore, Stored, StoreProbe
+from turnwise.service.pools.stores.store import (
+    CandidateStore,
+    Stored,
+    StoreProbe,
+    connect_store,
+)
 
 __all__ = ["CandidateStore", "StoreProbe", "Stored", "connect_store"]

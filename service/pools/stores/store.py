@@ -1,4 +1,4 @@
-"""What a candidate store does for pools."""
+"""What a candidate store does for pools, and the store that a URL names."""
 
 import asyncio
 import logging
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic, perf_counter
 from typing import NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from turnwise.models.arrays import Float32
 from turnwise.service.errors import ServiceError, StoreUnavailable
@@ -16,10 +17,11 @@ from turnwise.service.observe.tracing import exemplar, span
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Condition
 from turnwise.service.pools.index import Float16
+from turnwise.service.settings import SettingsError
 from turnwise.service.wire.fields import StoreName
 
 PREFIX = "turnwise_"
-"""Begin of the names of all collections that Turnwise makes."""
+"""Start of the names of all collections that Turnwise makes."""
 _PROBE_SECONDS = 1.0
 """Interval at which a probe asks a store, and the time that this may take."""
 SCANNED = 1000
@@ -65,7 +67,7 @@ class CandidateStore(Protocol):
     ) -> list[Stored]:
         """Return about the k candidates with the largest inner products, in any order.
 
-        They contain those of the best k that the condition holds for, and may contain others.
+        All of the best k for which the condition holds are among them; there may be others.
 
         Args:
             collection: Name of the collection.
@@ -96,6 +98,34 @@ class CandidateStore(Protocol):
 
     async def close(self) -> None:
         """Close the connections."""
+
+
+def connect_store(url: str, metrics: Metrics) -> CandidateStore:
+    """Return the candidate store of a URL, which connects when it is first used.
+
+    Args:
+        url: `milvus://` or `qdrant://`, with TLS `milvuss://` or `qdrants://`. Its user and
+            password are those of the store; an API key stands as the password.
+        metrics: Gets the seconds of each call.
+
+    Raises:
+        SettingsError: The package of the store is not installed.
+    """
+    parts = urlsplit(url)
+    engine = "milvus" if parts.scheme.startswith("milvus") else "qdrant"
+    try:
+        if engine == "milvus":
+            from turnwise.service.pools.stores.milvus import Milvus  # noqa: PLC0415 - an extra
+
+            return Milvus(parts, metrics)
+        from turnwise.service.pools.stores.qdrant import Qdrant  # noqa: PLC0415 - an extra
+
+        return Qdrant.at(parts, metrics)
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"TURNWISE_STORE_URL names {engine}, but the package '{error.name}' is missing: "
+            f"pip install 'turnwise[{engine}]'"
+        ) from None
 
 
 @dataclass(slots=True)

@@ -93,7 +93,7 @@ class Parts:
                 method="chain", optimal=True, model="tiny", timings_ms=TIMINGS,
             ),
             "list": [POOL],
-            "find": POOL,
+            "info": POOL,
             "create": POOL,
             "upsert": EDITED,
             "remove": EDITED,

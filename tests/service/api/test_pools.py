@@ -151,7 +151,7 @@ async def test_an_alias_names_its_pool(client: httpx.AsyncClient, parts: Parts) 
 
 
 async def test_nothing_is_read_for_an_unknown_pool(client: httpx.AsyncClient, parts: Parts) -> None:
-    parts.outcomes["find"] = PoolNotFound("there is no pool 'p'")
+    parts.outcomes["info"] = PoolNotFound("there is no pool 'p'")
     response = await upload(client, b"not even json")
     assert response.status_code == 404
 
@@ -251,7 +251,7 @@ async def test_an_upload_that_does_not_fit_into_memory_is_rejected_with_the_size
         )
         assert answer.json()["type"] == "urn:turnwise:problem:not-enough-memory"
         assert "needs 1 MB of memory, but 0 MB are free" in answer.json()["detail"]
-    assert parts.calls[-1][0] == "find"
+    assert parts.calls[-1][0] == "info"
 
 
 @pytest.mark.parametrize("kind", ["application/x-ndjson", "application/json"])

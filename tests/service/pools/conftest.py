@@ -99,16 +99,16 @@ class Replica:
         return await self.pools.remove("n", "p", Candidate.of(text).id)
 
     async def find(self) -> PoolInfo:
-        return await self.pools.find("n", "p")
+        return await self.pools.info("n", "p")
 
     async def names(self) -> list[str]:
         return [info.name for info in await self.pools.list("n")]
 
-    def view(self) -> PoolView:
-        return self.pools.view("n", "p")
+    def view(self, name: str = "p") -> PoolView:
+        return self.followed.here(PoolKey("n", name)).view()
 
-    def info(self) -> PoolInfo:
-        return self.pools.info("n", "p")
+    def info(self, name: str = "p") -> PoolInfo:
+        return self.followed.here(PoolKey("n", name)).info()
 
     def metric(self, name: str, **labels: str) -> float | None:
         return self.metrics.registry.get_sample_value(name, labels)
@@ -119,11 +119,11 @@ class Replica:
         return [self.metric(name, namespace="n", pool="p") for name in names]
 
     def contents(self, name: str = "p") -> dict[str, tuple[str, dict[str, Any]]]:
-        candidates = self.pools.view("n", name).contents.candidates()
+        candidates = self.view(name).contents.candidates()
         return {c.id: (c.text, c.metadata) for c in candidates}
 
     def version(self, name: str = "p") -> int:
-        return self.pools.view("n", name).version
+        return self.view(name).version
 
     def knows(self) -> bool:
         """Whether it has the pool in memory, or is reading it."""

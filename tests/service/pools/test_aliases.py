@@ -8,20 +8,21 @@ import pytest
 from tests.service.pools.conftest import DirectEncoder, Replica, StartReplica, some
 from tests.waiting import until
 from turnwise.service.errors import Conflict, InvalidRequest, PoolNotFound, PoolNotReady
-from turnwise.service.pools import following
+from turnwise.service.pools import PoolKey, following
 from turnwise.service.wire.pools import PoolRequest
 
 pytestmark = pytest.mark.anyio
 
 
 async def served(replica: Replica, name: str = "shop") -> list[str]:
-    return [c.text for c in (await replica.pools.found_view("n", name)).contents.candidates()]
+    return [c.text for c in (await replica.pools.view("n", name)).contents.candidates()]
 
 
 def stands(replica: Replica, name: str = "shop") -> str | None:
     """The pool that a name stands for on a replica."""
     with suppress(PoolNotFound):
-        return replica.pools.info("n", name).name
+        followed = replica.followed
+        return followed.here(followed._target(PoolKey("n", name))).key.name
     return None
 
 
@@ -31,7 +32,7 @@ async def test_an_alias_stands_for_its_pool_on_every_replica(start: StartReplica
     await one.fill("b", "b")
     assert (await one.pools.point("n", "shop", "a")).aliases == ["shop"]
     for replica in (one, two):
-        view = await replica.pools.found_view("n", "shop")
+        view = await replica.pools.view("n", "shop")
         assert (view.name, view.contents.candidates()) == ("a", some("a"))
     await one.pools.point("n", "shop", "b")
     assert await served(one) == ["b"]
@@ -55,7 +56,7 @@ async def test_edits_by_an_alias_go_to_the_pool_that_it_stands_for_now(
     assert await served(two, "a") == ["a"]
     assert await served(two, "b") == ["b", "more"]
     await two.pools.create("n", "shop", PoolRequest(description="described"))
-    assert two.pools.info("n", "b").description == "described"
+    assert two.info("b").description == "described"
 
 
 async def test_a_replica_serves_the_former_pool_until_it_has_read_the_new_one(
@@ -73,14 +74,14 @@ async def test_a_replica_serves_the_former_pool_until_it_has_read_the_new_one(
 
     def reads() -> bool:
         try:
-            return two.pools.info("n", "b").state == "encoding"
+            return two.info("b").state == "encoding"
         except PoolNotFound:
             return False
 
     await until(reads)
     assert await served(two) == ["a"]
     read.set()
-    await until(lambda: two.pools.info("n", "b").state == "ready")
+    await until(lambda: two.info("b").state == "ready")
     assert await served(two) == ["b"]
 
 
@@ -140,4 +141,4 @@ async def test_an_alias_is_of_one_namespace(start: StartReplica) -> None:
     await replica.fill("a", "a")
     await replica.pools.point("n", "shop", "a")
     with pytest.raises((PoolNotFound, PoolNotReady)):
-        await replica.pools.found_view("m", "shop")
+        await replica.pools.view("m", "shop")

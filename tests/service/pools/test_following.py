@@ -256,7 +256,7 @@ async def test_pools_live_in_a_cluster(start: StartReplica, cluster_url: str) ->
     await one.remove("One.")
     two = await start(cluster_url, cluster=True, ready=True)
     for name in ("p", "q"):
-        await two.pools.find("n", name)
+        await two.pools.info("n", name)
         assert two.contents(name) == one.contents(name)
     await one.pools.drop("n", "p")
     await until(lambda: not two.knows())
@@ -334,10 +334,10 @@ async def test_a_pool_that_another_replica_has_just_made_is_read_at_once_or_is_n
     with monkeypatch.context() as patched:
         patched.setattr(following, "FIRST_READ_SECONDS", 0.0)
         with pytest.raises(PoolNotReady):
-            await two.pools.found_view("n", "p")
-    assert (await two.pools.found_view("n", "p")).contents.candidates() == some("One.")
+            await two.pools.view("n", "p")
+    assert (await two.pools.view("n", "p")).contents.candidates() == some("One.")
     with pytest.raises(PoolNotFound):
-        await two.pools.found_view("n", "nowhere")
+        await two.pools.view("n", "nowhere")
 
 
 async def test_a_pool_that_is_created_during_a_poll_stays(

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import faiss
@@ -74,7 +75,7 @@ def test_lists_are_refilled_with_the_vectors_of_a_later_version(
 ) -> None:
     later = np.concatenate([vectors[1900:2000], vectors[:1500:2], unit_vectors(60, D, 8)])
     later = later.astype(np.float16)
-    index = refilled(built.copied(), FlatIndex(later), QUERIES, least_recall=0.5)
+    index = refilled(replace(built.copied(), recall=0.5), FlatIndex(later), QUERIES)
     assert index
     assert (trainings, index.probes, index.short_list) == ([], built.probes, built.short_list)
     same_results(index, later)
@@ -85,7 +86,7 @@ def test_refilled_lists_hold_the_codes_that_fresh_ones_would(
     built: IvfIndex, vectors: Float16
 ) -> None:
     later = np.concatenate([vectors[:1500:2], unit_vectors(900, D, 8)]).astype(np.float16)
-    index = refilled(built.copied(), FlatIndex(later), QUERIES, least_recall=0.0)
+    index = refilled(replace(built.copied(), recall=0.0), FlatIndex(later), QUERIES)
     assert index
     fresh = built.copied().codes
     fresh.reset()

@@ -46,9 +46,9 @@ async def test_only_pools_that_are_asked_for_are_read(start: StartReplica) -> No
     before, after = await two.pools.list("n")
     assert (before.state, after.state) == ("ready", "unread")
     assert (after.version, after.size, after.description) == (3, 2, "pool q")
-    assert after.created_at == one.pools.info("n", "q").created_at
+    assert after.created_at == one.info("q").created_at
     assert two.metric("turnwise_pool_candidates", namespace="n", pool="q") is None
-    assert (await two.pools.find("n", "q")).state == "ready"
+    assert (await two.pools.info("n", "q")).state == "ready"
     await one.pools.upsert("n", "q", some("Four."))
     await until(lambda: two.version("q") == 4)
 
@@ -102,7 +102,7 @@ async def test_a_pool_that_nobody_asks_for_is_given_up_and_read_again(
     for name in ("p", "q"):
         await replica.fill(name, "One.")
     await replica.pools.point("n", "shop", "q")
-    await replica.pools.found_view("n", "shop")
+    await replica.pools.view("n", "shop")
     monkeypatch.setattr(following, "IDLE_SECONDS", 0.0)
     await replica.followed._poll()
     assert {info.state for info in await replica.pools.list("n")} == {"unread"}
@@ -110,7 +110,7 @@ async def test_a_pool_that_nobody_asks_for_is_given_up_and_read_again(
     assert replica.followed.ready
     await replica.followed._poll()  # which does not read the pool of the alias
     assert not replica.knows()
-    assert (await replica.pools.found_view("n", "shop")).contents.candidates() == some("One.")
+    assert (await replica.pools.view("n", "shop")).contents.candidates() == some("One.")
 
 
 async def test_few_chunks_are_read_at_once(

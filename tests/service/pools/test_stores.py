@@ -132,7 +132,7 @@ def filled(start_with: StartWith, engine: StoreName) -> Fill:
 async def searched(
     replica: Replica, query: Float32, k: int, where: Filter | None = None
 ) -> list[str]:
-    view = await replica.pools.found_view("n", "p")
+    view = await replica.pools.view("n", "p")
     return [hit.candidate.id for hit in await view.search(query, k, where)]
 
 
@@ -166,7 +166,7 @@ async def test_search_returns_the_exact_scores_best_first(filled: Fill, engine: 
     replica, ids = await filled(*texts), [one.id for one in some(*texts)]
     query = query_of(replica)
     await seen(lambda: _finds(replica, query, 40))
-    view = await replica.pools.found_view("n", "p")
+    view = await replica.pools.view("n", "p")
     vectors = (await view.vectors(ids)).astype(np.float64)
     scores = dict(zip(ids, vectors @ query.astype(np.float64), strict=True))
     hits = await view.search(query, 7)
@@ -262,7 +262,7 @@ async def test_a_dropped_pool_is_gone_everywhere(
     await replica.pools.drop("n", "p")
     await until(lambda: not other.knows())
     with pytest.raises(PoolNotFound):
-        await replica.pools.found_view("n", "p")
+        await replica.pools.view("n", "p")
     await replica.pools.create("n", "p", PoolRequest(store=engine))
     assert (await replica.find()).size == 0
 
@@ -410,7 +410,7 @@ async def test_a_pool_moves_while_it_is_edited(
     edited = await two.upsert("After.")  # before two has polled
     assert (edited.version, edited.size) == (5, 31)
     await seen(lambda: _finds(two, query, 31))
-    view = await two.pools.found_view("n", "p")
+    view = await two.pools.view("n", "p")
     texts = {hit.candidate.text for hit in await view.search(query, 100)}
     assert {"Late.", "Changed.", "After."} <= texts
     assert not texts & {"Reply 1.", "Reply 2."}
@@ -423,7 +423,7 @@ async def test_a_pool_of_another_model_says_so(filled: Fill, start_with: StartWi
     one, other = await filled("One."), await start_with(fingerprint="another")
     assert (await other.find()).state == "other_model"
     with pytest.raises(PoolNotReady, match="another model"):
-        await other.pools.found_view("n", "p")
+        await other.pools.view("n", "p")
     with pytest.raises(PoolNotReady, match="another model"):
         await other.upsert("Two.")
     assert (await one.find()).state == "ready"

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,8 @@ settings.register_profile("half as many examples", max_examples=50)
 settings.load_profile("half as many examples")
 
 TESTS = Path(__file__).parent
+IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
+"""Whether this process is one of several, which xdist started."""
 MARKS = {
     "service/live": "live",
     "service/live/console": "browser",
@@ -107,22 +109,24 @@ def tiny_encoder(
 
 
 @pytest.fixture(scope="session")
-def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder for services, one for all processes of this run.
-
-    In it are exported models: to export even a tiny one takes seconds.
-    """
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of this run share."""
     own = tmp_path_factory.getbasetemp()
-    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "data"
+    return own.parent if IS_WORKER else own
+
+
+@pytest.fixture(scope="session")
+def data_folder(run_folder: Path) -> Path:
+    """A data folder for services with exported models: to export even a tiny one takes seconds."""
+    folder = run_folder / "data"
     folder.mkdir(exist_ok=True)
     return folder
 
 
 @pytest.fixture(scope="session")
-def warm_commands() -> Iterator[Path]:
+def warm_commands(run_folder: Path) -> Path:
     """A folder with a `turnwise` that begins at once."""
-    with warm_command() as folder:
-        yield folder
+    return warm_command(run_folder / "warm", owner=os.getppid() if IS_WORKER else os.getpid())
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ from tests.service import milvus
 from tests.service.conftest import free_port
 from tests.service.live.conftest import serve
 from tests.test_packaging import series
+from tests.waiting import eventually
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.roles import EncoderKind
 from turnwise.service.cli import app
@@ -42,7 +43,7 @@ SHIPPED = {
 }  # fmt: skip
 """Pages that show what the shipped model answers; the others have a tiny one, which is faster."""
 WITH_EXAMPLES = {"README", "quick-start", "explain"}
-"""Pages whose service has the example replies; it takes seconds to encode them."""
+"""Pages whose service has the example replies."""
 LONG = [
     "bulk", "candidate-stores", "confidence", "dialogues", "feedback", "measure", "operate",
     "rerankers",
@@ -69,6 +70,17 @@ def runnable() -> list[Any]:
     return [pytest.param(name, marks=long.get(name, ())) for name in found]
 
 
+@pytest.fixture(scope="session")
+def with_examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of a service that has encoded the example replies, which takes seconds."""
+    folder = tmp_path_factory.mktemp("examples")
+    settings = {"data_dir": folder, "model": str(DEFAULT_MODEL), "default_pool": REPLIES}
+    live = serve(Settings.model_validate(settings))
+    eventually(lambda: live.ready)
+    live.stop()
+    return folder
+
+
 @pytest.mark.docs
 @pytest.mark.parametrize("name", runnable())
 def test_page_does_what_it_says(
@@ -79,12 +91,16 @@ def test_page_does_what_it_says(
     tiny_encoder_folder: Callable[[EncoderKind], Path],
     onnx_cache: Path,
     monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     text = TEXTS[name]
     tiny = str(tiny_encoder_folder(EncoderKind.TRIPLE))
     model = str(DEFAULT_MODEL) if name in SHIPPED else tiny
     data = tmp_path / ".turnwise"
-    data.mkdir()
+    if name in WITH_EXAMPLES:
+        shutil.copytree(request.getfixturevalue("with_examples"), data)
+    else:
+        data.mkdir()
     if "\nturnwise doctor" in text:  # which does not accept torch on a CPU
         onnx_cache.mkdir(exist_ok=True)
         (data / "models").symlink_to(onnx_cache)

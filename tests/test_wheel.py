@@ -164,33 +164,39 @@ def test_the_commands_of_the_client_work_without_an_extra(plain: Path, tmp_path:
     assert "start a service with `turnwise serve`" in ended.stderr
 
 
-@pytest.mark.parametrize(
-    ("command", "extra"),
-    [
-        ("serve", "server"),
-        ("doctor", "server"),
-        ("pool snapshot p folder", "server"),
-        ("pool restore folder", "server"),
-        ("train config.toml", "train"),
-        ("evaluate next-utterance --data file", "train"),
-        ("evaluate build-ranking --data file --out out.jsonl", "train"),
-    ],
-)
-def test_a_command_names_the_extra_that_it_needs(
-    plain: Path, tmp_path: Path, command: str, extra: str
-) -> None:
-    ended = run(plain / "turnwise", *command.split(), cwd=tmp_path)
-    assert ended.returncode == 2
-    (line,) = ended.stderr.splitlines()
-    assert line.startswith("error: ")
-    assert line.endswith(f"pip install 'turnwise[{extra}]'")
+def test_a_command_names_the_extra_that_it_needs(plain: Path, tmp_path: Path) -> None:
+    extras = {
+        "serve": "server",
+        "doctor": "server",
+        "pool snapshot p folder": "server",
+        "pool restore folder": "server",
+        "train config.toml": "train",
+        "evaluate next-utterance --data file": "train",
+        "evaluate build-ranking --data file --out out.jsonl": "train",
+    }
+    code = (
+        "import sys\n"
+        "from turnwise.service.cli import main\n"
+        "for command in sys.argv[1:]:\n"
+        "    sys.argv = ['turnwise', *command.split()]\n"
+        "    try:\n"
+        "        main()\n"
+        "    except SystemExit as end:\n"
+        "        print(end.code)"
+    )
+    ended = run(plain / "python", "-c", code, *extras, cwd=tmp_path)
+    assert ended.stdout.split() == ["2"] * len(extras), ended.stderr
+    for (command, extra), line in zip(extras.items(), ended.stderr.splitlines(), strict=True):
+        assert line.startswith("error: "), command
+        assert line.endswith(f"pip install 'turnwise[{extra}]'"), command
 
 
 def test_a_service_runs_a_model_with_a_graph_without_torch(
     environment: Environment, tmp_path: Path
 ) -> None:
     code = (
-        "import sys\n"
+        "import sys, turnwise.service.server, turnwise.service.commands.doctor.examine\n"
+        "print('onnxruntime' in sys.modules)\n"  # which a replica with a remote encoder lacks
         "from turnwise.service.app.components import load_encoder\n"
         "from turnwise.service.settings import Settings\n"
         "settings = Settings()\n"
@@ -198,7 +204,7 @@ def test_a_service_runs_a_model_with_a_graph_without_torch(
         "load_encoder(settings, 'hub/model')"
     )
     ended = run(environment("replica") / "python", "-c", code, cwd=tmp_path)
-    assert ended.stdout == "onnxruntime float32 on cpu False\n", ended.stderr
+    assert ended.stdout == "False\nonnxruntime float32 on cpu False\n", ended.stderr
     assert ended.stderr.rstrip().endswith("pip install 'turnwise[encoder]'")
 
 

@@ -2,8 +2,10 @@
 
 To load them takes seconds of every command, and the pages have a dozen. What runs is the same
 function in a process of its own, with the caller's arguments, folder, variables, files and signals.
+All processes of a test run share the one that is forked.
 """
 
+import fcntl
 import json
 import os
 import select
@@ -12,12 +14,10 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from subprocess import PIPE, Popen
-from tempfile import TemporaryDirectory
+from subprocess import DEVNULL, Popen
 from typing import NoReturn
 
 LOADED = (
@@ -42,27 +42,31 @@ _LARGEST = 1 << 18
 """Bytes of arguments and variables."""
 
 
-@contextmanager
-def warm_command() -> Iterator[Path]:
-    """Give a folder with a `turnwise` in it; it ends with the block, or with this process."""
-    with TemporaryDirectory(prefix="tw-") as scratch:
-        folder = Path(scratch)
-        address = str(folder / "s")
-        command = folder / "turnwise"
-        command.write_text(_CALLER.format(python=sys.executable, address=address))
-        command.chmod(0o700)
-        # -P: `tests` has packages of the same names as the project.
-        process = Popen([sys.executable, "-P", __file__, address], stdin=PIPE)  # noqa: S603
-        with process:
-            while not Path(address).exists():
+def warm_command(folder: Path, owner: int) -> Path:
+    """Return a folder with a `turnwise` in it, which lasts as long as the process `owner`.
+
+    Whoever asks first for a folder starts what it needs; the others wait for that.
+    """
+    folder.mkdir(exist_ok=True)
+    address, command = folder / "s", folder / "turnwise"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not address.exists():
+            command.write_text(_CALLER.format(python=sys.executable, address=str(address)))
+            command.chmod(0o700)
+            # -P: `tests` has packages of the same names as the project.
+            words = [sys.executable, "-P", __file__, str(address), str(owner)]
+            process = Popen(words, stdin=DEVNULL, start_new_session=True)  # noqa: S603
+            while not address.exists():
                 assert process.poll() is None, "it did not start"
                 time.sleep(0.01)
-            yield folder
-            process.kill()
+            process.returncode = 0  # it outlives this process, if that is not the owner
+    return folder
 
 
-def serve(address: str) -> None:
-    """Run commands until the standard input ends."""
+def serve(address: str, owner: int) -> None:
+    """Run commands until a process ends."""
+    owned = os.pidfd_open(owner)
     for name in LOADED:
         import_module(name)
     import torch  # noqa: PLC0415
@@ -77,7 +81,7 @@ def serve(address: str) -> None:
         listener.bind(address + "-")
         listener.listen()
         Path(address + "-").rename(address)  # there only when it listens
-        sources = [listener.fileno(), sys.stdin.fileno()]
+        sources = [listener.fileno(), owned]
         while listener.fileno() in select.select(sources, [], [])[0]:
             caller, _ = listener.accept()
             if os.fork() == 0:
@@ -131,4 +135,4 @@ def _become(
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(sys.argv[1], int(sys.argv[2]))

@@ -71,7 +71,7 @@ def create_api(
     if not settings.pages:
         routers = [router for router in routers if router is not console.router]
     for router in routers:  # the routes of turns first, as each request tries them in order
-        app.include_router(router)
+        app.router.routes.extend(router.routes)
     if settings.pages:
         add_docs(app)
     _create_series(metrics, routers)

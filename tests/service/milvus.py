@@ -23,7 +23,7 @@ from tests.waiting import eventually
 
 MISSING = None if find_spec("milvus") else "the wheel `milvus`, which is for Linux on x86-64"
 """What a test that needs the server lacks here, if anything."""
-_START_SECONDS = 60.0
+_START_SECONDS = 180.0
 _SHARED = Path(tempfile.gettempdir()) / f"turnwise-milvus-{os.getuid()}"
 
 

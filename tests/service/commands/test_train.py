@@ -1,14 +1,11 @@
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from turnwise.models.card import update_card
 from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.onnx_encoder import OnnxEncoder
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training import run
 from turnwise.service.cli import app
@@ -31,17 +28,19 @@ def train(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "best model in" in result.output
 
 
-@pytest.mark.train
-def test_a_trained_encoder_can_be_served_without_torch(
-    tiny_encoder_folder: Callable[[EncoderKind], Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_trained_encoder_gets_its_graph(
+    tiny_encoder_folder: Callable[[EncoderKind], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = Path(shutil.copytree(tiny_encoder_folder(EncoderKind.TRIPLE), tmp_path / "model"))
-    facts = UtteranceEncoder(model, device="cpu").facts
-    update_card(model, "encoder", facts)
+    """As from `turnwise card`, whose graphs are tried in `models/test_onnx_encoder.py`."""
+    model = tiny_encoder_folder(EncoderKind.TRIPLE)
+    written: list[tuple[str, Path]] = []
+
+    def write(encoder: UtteranceEncoder, folder: Path) -> None:
+        written.append((encoder.name, folder))
+
+    monkeypatch.setattr(UtteranceEncoder, "write_graph", write)
     train(model, monkeypatch)
-    assert OnnxEncoder(model).fingerprint == facts.fingerprint
+    assert written == [(model.name, model)]
 
 
 def test_a_trained_reranker_has_no_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

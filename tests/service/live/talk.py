@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tests.service.live.conftest import REPLIES, Live, Oracle, scores
+from tests.waiting import PATIENCE
 
 UNAVAILABLE = {429, 503}
 
@@ -45,10 +46,10 @@ class Talk:
             f"/sessions/{self.session}/turn", json=self.body(text), headers=headers
         )
 
-    def turn(self, *replicas: Live, text: str = "", seconds: float = 30.0) -> dict[str, Any]:
+    def turn(self, *replicas: Live, text: str = "") -> dict[str, Any]:
         """Say something, to one replica after the other; check all that the answer tells."""
         text = text or self.text(len(self.said) + 1)
-        end = time.monotonic() + seconds
+        end = time.monotonic() + PATIENCE
         while not (answer := self.post(replicas[0], text)).is_success:
             assert answer.status_code in UNAVAILABLE, answer.text
             assert int(answer.headers["Retry-After"]) >= 1
@@ -80,8 +81,8 @@ class Talk:
             told = Live.ok(self._read(live))["transcript"]
             assert [(post["speaker"], post["text"]) for post in told] == self.said
 
-    def _read(self, live: Live, seconds: float = 30.0) -> httpx.Response:
-        end = time.monotonic() + seconds
+    def _read(self, live: Live) -> httpx.Response:
+        end = time.monotonic() + PATIENCE
         while (answer := live.http.get(f"/sessions/{self.session}")).status_code in UNAVAILABLE:
             assert time.monotonic() < end, answer.text
             time.sleep(0.02)

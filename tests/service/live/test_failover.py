@@ -52,7 +52,7 @@ def watched() -> Iterator[Watched]:
         replica, _ = server("--replicaof", "127.0.0.1", port)
         sentinel, sentinel_port = server("--sentinel")
         sentinel.command("SENTINEL", "MONITOR", NAME, "127.0.0.1", port, "1")
-        for option, value in (("down-after-milliseconds", "300"), ("failover-timeout", "1000")):
+        for option, value in (("down-after-milliseconds", "1000"), ("failover-timeout", "1000")):
             sentinel.command("SENTINEL", "SET", NAME, option, value)
         eventually(lambda: sentinel.command("SENTINEL", "REPLICAS", NAME) != [])
         eventually(lambda: _info(replica)["master_link_status"] == "up")
@@ -66,7 +66,7 @@ def _info(server: RedisServer) -> dict[str, Any]:
 
 
 def test_a_primary_that_dies_is_replaced(launch: Launch, watched: Watched, oracle: Oracle) -> None:
-    one, two = (launch(redis_url=watched.url, redis_timeout=0.5) for _ in range(2))
+    one, two = (launch(redis_url=watched.url, redis_timeout=1.0) for _ in range(2))
     one.fill()
     eventually(lambda: two.http.get("/pools/default").json().get("size") == len(REPLIES))
     talk = Talk("s", oracle)
@@ -92,7 +92,7 @@ def test_a_primary_that_dies_is_replaced(launch: Launch, watched: Watched, oracl
 def test_a_primary_that_stood_still_gets_nothing_more(
     launch: Launch, watched: Watched, oracle: Oracle
 ) -> None:
-    live = launch(redis_url=watched.url, redis_timeout=0.5)
+    live = launch(redis_url=watched.url, redis_timeout=1.0)
     live.fill()
     talk = Talk("s", oracle)
     talk.turn(live)

@@ -57,7 +57,7 @@ def test_a_redis_of_the_system_serves_as_the_bundled_one_does(
 
 
 def test_a_frozen_redis_is_away_until_it_thaws(launch: Launch, redis_server: RedisServer) -> None:
-    live = launch(redis_url=redis_server.url, redis_timeout=0.5)
+    live = launch(redis_url=redis_server.url, redis_timeout=1.0)
     live.fill()
     live.try_turn("Hello", "first")
     redis_server.signal(signal.SIGSTOP)
@@ -344,7 +344,7 @@ def test_of_two_replicas_one_is_cut_off(
     with wired(redis_server) as wire:
         here = launch(redis_url=redis_server.url)
         here.fill()
-        there = launch(redis_url=wire.url, redis_timeout=0.5)
+        there = launch(redis_url=wire.url, redis_timeout=1.0)
         eventually(lambda: there.http.get("/pools/default").is_success)
         talk = Talk("s", oracle)
         for live in (here, there):

@@ -40,10 +40,11 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture
-def live(launch: Launch, milvus_server: MilvusServer) -> Iterator[Live]:
+@pytest.fixture(scope="module")
+def live(share: Launch, milvus_server: MilvusServer) -> Iterator[Live]:
     """A service with the same replies in two pools: `default` in memory, `far` in Milvus."""
-    live = launch(store_url=milvus_server.url, request_timeout=5.0)
+    live = share(store_url=milvus_server.url, request_timeout=5.0)
+    live.app.name = "stores"
     for pool, store in (("default", "local"), ("far", "milvus")):
         made = live.http.put(f"/pools/{pool}", json={"store": store})
         assert (made.status_code, made.json()["store"]) == (200, store), made.text
@@ -54,8 +55,8 @@ def live(launch: Launch, milvus_server: MilvusServer) -> Iterator[Live]:
     assert live.http.delete("/pools/far").status_code == 204
 
 
-def searched(live: Live, text: str) -> list[str]:
-    found = live.http.post("/pools/far/search", json={"text": text, "top_k": 10})
+def searched(live: Live, text: str, pool: str = "far") -> list[str]:
+    found = live.http.post(f"/pools/{pool}/search", json={"text": text, "top_k": 10})
     return [candidate["id"] for candidate in found.json()["candidates"]]
 
 
@@ -122,11 +123,14 @@ def test_a_catalogue_is_imported_into_the_store(
     file = tmp_path / "a.jsonl"
     file.write_text("\n".join(map(json.dumps, REPLIES[:4])))
     command("encode", file, "--out", tmp_path / "out")
-    said = command("import", tmp_path / "out", "--pool", "far", "--store", "milvus")
-    assert "pool far: version 2, 4 candidates" in said
-    eventually(lambda: sorted(searched(live, "Hello")) == ["0", "1", "2", "3"])
-    (best,) = live.post("/pools/far/search", text=REPLIES[2]["text"], top_k=1)["candidates"]
+    live.ok(live.http.put("/pools/import", json={"store": "milvus"}))
+    live.ok(live.http.put("/pools/import/candidates", json=[{"text": "Old."}]))
+    said = command("import", tmp_path / "out", "--pool", "import", "--store", "milvus")
+    assert "pool import: version 2, 4 candidates" in said
+    eventually(lambda: sorted(searched(live, "Hello", "import")) == ["0", "1", "2", "3"])
+    (best,) = live.post("/pools/import/search", text=REPLIES[2]["text"], top_k=1)["candidates"]
     assert (best["text"], best["metadata"]) == (REPLIES[2]["text"], REPLIES[2]["metadata"])
+    assert live.http.delete("/pools/import").status_code == 204
 
 
 def test_doctor_names_collections_that_no_pool_stands_for(
@@ -138,15 +142,14 @@ def test_doctor_names_collections_that_no_pool_stands_for(
     left = f"turnwise_left_{token_hex(4)}"
     client.create_collection(left, dimension=4)
     try:
-        found = examined(store_url=milvus_server.url)
+        found = examined(store_url=milvus_server.url, redis_url=live.redis_url)
     finally:
         client.drop_collection(left)
-    assert (
-        found["pool default/far"].found == "version 1, 6 candidates in milvus, recall not measured"
-    )
+    far = f"pool {live.namespace}/far"
+    assert found[far].found == "version 1, 6 candidates in milvus, recall not measured"
     assert (found["store"].grade, left in found["store"].found) == ("warn", True)
     with Redis.from_url(live.redis_url) as redis:
-        used = redis.hget("tw:pool:{default/far}:meta", "collection").decode()
+        used = redis.hget(f"tw:pool:{{{live.namespace}/far}}:meta", "collection").decode()
     assert used not in found["store"].found
-    away = examined(store_url="milvus://127.0.0.1:1")
-    assert (away["store"].grade, away["pool default/far"].grade) == ("fail", "fail")
+    away = examined(store_url="milvus://127.0.0.1:1", redis_url=live.redis_url)
+    assert (away["store"].grade, away[far].grade) == ("fail", "fail")

@@ -220,14 +220,6 @@ async def test_a_text_that_the_pool_has_is_not_encoded_again(filled: Fill) -> No
     assert replica.encoder.candidates == ["Three."]
 
 
-@every_store
-async def test_a_scan_yields_candidates_as_they_were_uploaded(filled: Fill) -> None:
-    replica = await filled("One.", "Two.")
-    odd = Candidate("m", "Three.", {"list": [1, {"x": None}], "big": 2**70})
-    await replica.upsert(odd)
-    assert await contents(replica) == {one.id: one for one in [*some("One.", "Two."), odd]}
-
-
 @any_store
 async def test_all_candidates_are_replaced_in_one_version_while_other_replicas_go_on(
     filled: Fill, start_with: StartWith, tmp_path: Path
@@ -286,6 +278,7 @@ METADATA: list[dict[str, Any]] = [
     {"topic": 'say "no" \\ ünd\n'},
     {"from": "2026-03-01"},
     {"long": "x" * 500},
+    {"list": [1, {"x": None}], "big": 2**70},
 ]
 WHERES: list[dict[str, Any]] = [
     {"topic": "hotel"},
@@ -315,12 +308,13 @@ WHERES: list[dict[str, Any]] = [
 
 
 @every_store
-async def test_a_filter_finds_what_it_matches(filled: Fill) -> None:
+async def test_metadata_come_back_and_a_filter_finds_what_it_matches(filled: Fill) -> None:
     replica = await filled()
     candidates = [Candidate(str(n), f"Reply {n}.", each) for n, each in enumerate(METADATA)]
     await replica.upsert(*candidates)
     query = query_of(replica)
     await seen(lambda: _finds(replica, query, len(candidates)))
+    assert await contents(replica) == {one.id: one for one in candidates}
     for where in WHERES:
         checked = Filter.checked(where)
         wanted = {c.id for c in candidates if checked.matches(c.metadata)}

@@ -88,9 +88,7 @@ def encoders_and_pairwise(
     return vectors
 
 
-def by_name(
-    names: Iterable[str], load: Callable[[str], M], taken: Collection[str] = ()
-) -> dict[str, M]:
+def by_name(names: Iterable[str], load: Callable[[str], M], taken: Collection[str]) -> dict[str, M]:
     """Load each model once. Its key is its name; if that is taken, its argument or its path."""
     loaded: dict[str, M] = {}
     for name in dict.fromkeys(names):

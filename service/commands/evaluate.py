@@ -82,7 +82,7 @@ def next_utterance(
 
     dialogues = read(data, limit)
     models = encoders_and_pairwise(model, base, precision)
-    warn_of_long_texts(models, data, dialogues, LENGTHS)
+    _warn_of_long_texts(models, data, dialogues, LENGTHS)
     with naming(data):
         rows = evaluate_next_utterance(models, dialogues)
     report("next-utterance", data, rows, out)
@@ -140,7 +140,7 @@ def short_term(
         warn_of_truncation(loaded, texts_of_examples(examples, str(candidates)))
     else:
         dialogues = read(data or [], limit)
-        warn_of_long_texts(loaded, data or [], dialogues, history)
+        _warn_of_long_texts(loaded, data or [], dialogues, history)
         if generator:
             note = f"Candidates were sampled from {generator}."
             propose = evaluation.sampled_replies(generator)
@@ -183,7 +183,7 @@ def long_term(
     with naming(data):
         goal_sets = evaluation.make_goal_sets(dialogues, settings)
     loaded = encoders(model, base, precision)
-    warn_of_long_texts(loaded, data, dialogues, {each.context for each in settings})
+    _warn_of_long_texts(loaded, data, dialogues, {each.context for each in settings})
     rows = evaluation.evaluate_long_term(loaded, goal_sets)
     report("long-term", data, rows, out)
 
@@ -422,7 +422,7 @@ def heat_map(
         typer.echo(f"written to {path}")
 
 
-def warn_of_long_texts(
+def _warn_of_long_texts(
     models: "Mapping[str, UtteranceEncoder | PairwiseModel]",
     files: Iterable[Path],
     dialogues: "list[Dialogue]",

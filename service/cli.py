@@ -10,11 +10,11 @@ from turnwise.models.extras import EXTRAS
 from turnwise.service.commands.calibrate import calibrate
 from turnwise.service.commands.card import card
 from turnwise.service.commands.chat import chat
-from turnwise.service.commands.doctor.command import doctor
+from turnwise.service.commands.doctor import doctor
 from turnwise.service.commands.evaluate import evaluate
 from turnwise.service.commands.journal import journal
 from turnwise.service.commands.key import key
-from turnwise.service.commands.many_values import ManyValues
+from turnwise.service.commands.options import ManyValues
 from turnwise.service.commands.pool import pool
 from turnwise.service.commands.serve import serve
 from turnwise.service.commands.session import session

@@ -7,7 +7,7 @@ import logging
 
 from starlette.types import Scope
 
-from turnwise.service.api.security import Caller
+from turnwise.service.api.keys import Caller
 
 CLIENT_LEFT = 499
 """Status in logs and metrics if the client disconnected before the answer."""

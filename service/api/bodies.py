@@ -53,18 +53,15 @@ def parse_json(data: bytes) -> Any:  # noqa: ANN401 - whatever the JSON holds
         raise InvalidRequest.field(f"not JSON: {error}") from None
 
 
-def answer(
-    value: object, timings_ms: Mapping[str, float] | None = None, status: int = 200
-) -> Response:
+def answer(value: object, timings_ms: Mapping[str, float] | None = None) -> Response:
     """Return a value as a JSON answer. Its type guarantees that it needs no further validation.
 
     Args:
         value: A pydantic model or a dataclass.
         timings_ms: Stages for the `Server-Timing` header.
-        status: Status of the answer.
     """
     body = to_json(value, inf_nan_mode="null")
-    response = Response(body, status, UNCACHED, media_type="application/json")
+    response = Response(body, headers=UNCACHED, media_type="application/json")
     if timings_ms:
         stages = (f"{stage};dur={ms:.3f}" for stage, ms in timings_ms.items())
         response.headers["Server-Timing"] = ", ".join(stages)

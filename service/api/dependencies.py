@@ -6,7 +6,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Header, Path, Request
 from fastapi.security import HTTPBearer
 
-from turnwise.service.api.security import authorize, identify
+from turnwise.service.api.keys import authorize, identify
 from turnwise.service.api.services import EncoderServices, Services
 from turnwise.service.observe.logs import namespace
 from turnwise.service.wire.fields import Name

@@ -21,9 +21,11 @@ ITEMS = {
 NUMBERS = {"top_k": "max_top_k", "top": "max_top_k", "last_rows": "max_turns"}
 _CHECKED = {"text", *ITEMS, *NUMBERS}
 _VALUES = 21_000
-"""Values of a body beside those of a context: more than a request within the other limits has."""
+"""Most values of a body, those of its context not counted: no request within the other limits has
+as many."""
 _VALUES_A_TURN = 4
-"""The same for each turn of a context, an object of two fields. Its length is a setting."""
+"""Values that each turn of a context may add. A turn is an object of two fields; `max_turns` limits
+their number."""
 
 
 def check_limits(limits: Limits, request: BaseModel) -> None:

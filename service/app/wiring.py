@@ -12,8 +12,7 @@ from fastapi import FastAPI
 
 from turnwise.service.api import create_api
 from turnwise.service.api.admission import Admission
-from turnwise.service.api.keys import ApiKeys
-from turnwise.service.api.security import NAMESPACE
+from turnwise.service.api.keys import NAMESPACE, ApiKeys
 from turnwise.service.api.services import Services
 from turnwise.service.app.components import Components, running_components
 from turnwise.service.errors import PoolNotFound, PoolNotReady

@@ -9,9 +9,8 @@ from typing import Self, TypeVar
 import httpx
 from anyio import sleep, to_thread
 
-from turnwise.service.client.answers import check
 from turnwise.service.client.attempts import Attempts
-from turnwise.service.client.calls import AsyncSender, Call
+from turnwise.service.client.calls import AsyncSender, Call, check
 from turnwise.service.client.connection import Connected
 from turnwise.service.client.errors import (
     ClientError,
@@ -45,34 +44,29 @@ class AsyncClient(Connected[httpx.AsyncClient], ServiceOperations, AsyncSender):
         await self._http.aclose()
 
     def session(self, session_id: str | None = None, *, forget: bool = False) -> "AsyncSession":
-        """Return a session. Nothing is sent before its first operation.
-
-        Args:
-            session_id: Your name for the session; random by default.
-            forget: Whether the end of the `with` block deletes the session.
-        """
+        """Return a session, as `Client.session` does."""
         return AsyncSession(self, session_id or uuid.uuid4().hex, forget=forget)
 
     def pool(self, name: str = "default") -> "AsyncPool":
-        """Return a pool. Nothing is sent before its first operation."""
+        """Return a pool, as `Client.pool` does."""
         return AsyncPool(self, name)
 
     async def send(self, call: Call[T]) -> T:
         """Send a call, with retries, and return its answer."""
 
         async def attempt(attempts: Attempts) -> T:
-            with self._to.reached():
+            with self._reached():
                 response = await self._http.send(call.request(self._http, attempts.timeout))
             return call.read(response, again=attempts.again)
 
-        return await self._retried(attempt, self._to.attempts(repeatable=call.repeatable))
+        return await self._retried(attempt, self._attempts(repeatable=call.repeatable))
 
     async def upload(self, upload: Upload) -> Edited:
         """Send candidates and return when the service has encoded them."""
 
         async def attempt(attempts: Attempts) -> Edited:
             request = upload.request(self._http, upload.async_chunks(), attempts.timeout)
-            with self._to.reached():
+            with self._reached():
                 async with aclosing(await self._http.send(request, stream=True)) as response:
                     if not response.is_success:
                         await response.aread()
@@ -84,7 +78,7 @@ class AsyncClient(Connected[httpx.AsyncClient], ServiceOperations, AsyncSender):
 
         if upload.large:
             upload.check(await self.version())
-        return await self._retried(attempt, self._to.attempts())
+        return await self._retried(attempt, self._attempts())
 
     async def _retried(self, attempt: Callable[[Attempts], Awaitable[T]], attempts: Attempts) -> T:
         while True:
@@ -124,16 +118,7 @@ class AsyncPool(PoolOperations, AsyncSender):
         self._client = client
 
     async def upsert(self, candidates: Candidates, progress: Progress | None = None) -> Edited:
-        """Add or replace candidates of an existing pool, as one version or not at all.
-
-        Args:
-            candidates: A file, which is streamed; candidates; or texts.
-            progress: Called with (candidates encoded, candidates in total).
-
-        Raises:
-            DataError: A line of the file is not a candidate, or the service rejects it.
-            ClientError: The service rejects the upload or cannot be reached.
-        """
+        """Add or replace candidates, as `Pool.upsert` does."""
         upload = await to_thread.run_sync(Upload, self.name, candidates, progress)
         try:
             return await self._client.upload(upload)
@@ -141,20 +126,7 @@ class AsyncPool(PoolOperations, AsyncSender):
             raise upload.located(error) from None
 
     async def load(self, file: Path, progress: Progress | None = None) -> Edited:
-        """Add or replace the candidates of a file, in batches that make one version each.
-
-        If a batch fails, those before it stay in the pool, and a note of the error says how many
-        candidates that are. To go on, load the file again: the service recognises candidates that
-        it has, and does not encode them again.
-
-        Args:
-            file: Lines of JSON (also .gz, .xz).
-            progress: Called with (candidates loaded, candidates in the file).
-
-        Raises:
-            DataError: A line of the file is not a candidate, or the service rejects it.
-            ClientError: The service rejects a batch or cannot be reached.
-        """
+        """Add or replace the candidates of a file, as `Pool.load` does."""
         load = await to_thread.run_sync(Load, self.name, file, progress)
         uploads = load.uploads()
         while upload := await to_thread.run_sync(next, uploads, None):

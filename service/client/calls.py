@@ -1,16 +1,19 @@
-"""Calls: how a request is built and its answer is read. The clients send them."""
+"""Calls: how a request is built, and how its answer is read. The clients send them."""
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Mapping
 from dataclasses import dataclass, field
-from functools import update_wrapper
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from email.utils import parsedate_to_datetime
+from functools import cache, update_wrapper
+from time import time
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 from urllib.parse import quote
 
 import httpx
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
-from turnwise.service.client.answers import check, parse, parse_text
-from turnwise.service.client.errors import NotFoundError
+from turnwise.service.client.errors import NotFoundError, ProblemError, UnexpectedAnswerError
+from turnwise.service.wire.problems import PROBLEM_JSON, Problem
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -56,16 +59,61 @@ class Call(Generic[T]):
     def read(self, response: httpx.Response, *, again: bool) -> T:
         """Return the value of an answer; `again` says whether this was a retry.
 
+        Fields that this client does not know are ignored.
+
         Raises:
             ClientError: The answer is an error, or does not come from Turnwise.
         """
+        body = response.content
         try:
             check(response)
         except NotFoundError:
             if not (again and self.deletes):
                 raise
-            return parse_text("null", self.answer)
-        return parse(response, self.answer)
+            body = b""
+        try:
+            value: T = _adapter(cast(Hashable, self.answer)).validate_json(
+                body or b"null", extra="ignore"
+            )
+        except ValidationError:
+            raise UnexpectedAnswerError(str(response.url), response.status_code) from None
+        return value
+
+
+def check(response: httpx.Response) -> None:
+    """Raise the error of an answer that is not a success. Its body must have been read.
+
+    Raises:
+        ProblemError: The answer is a problem document.
+        UnexpectedAnswerError: The answer does not come from Turnwise.
+    """
+    if response.is_success:
+        return
+    unexpected = UnexpectedAnswerError(str(response.url), response.status_code)
+    unexpected.retry_after = retry_after = _retry_after(response)
+    if not response.headers.get("content-type", "").startswith(PROBLEM_JSON):
+        raise unexpected
+    try:
+        problem = Problem.model_validate_json(response.content, extra="ignore")
+    except ValidationError:
+        raise unexpected from None
+    raise ProblemError.of(problem, retry_after)
+
+
+def _retry_after(response: httpx.Response) -> float | None:
+    """Return the seconds until `Retry-After`, which may be a number or a date."""
+    value = response.headers.get("retry-after", "")
+    if value.isdecimal():
+        return float(value)
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time())
+    except ValueError:
+        return None
+
+
+@cache
+def _adapter(kind: Hashable) -> TypeAdapter[Any]:
+    return TypeAdapter(cast(Any, kind))
 
 
 class Sender:

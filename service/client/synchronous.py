@@ -9,9 +9,8 @@ from typing import Self, TypeVar
 
 import httpx
 
-from turnwise.service.client.answers import check
 from turnwise.service.client.attempts import Attempts
-from turnwise.service.client.calls import Call, Sender
+from turnwise.service.client.calls import Call, Sender, check
 from turnwise.service.client.connection import Connected
 from turnwise.service.client.errors import (
     ClientError,
@@ -62,18 +61,18 @@ class Client(Connected[httpx.Client], ServiceOperations, Sender):
         """Send a call, with retries, and return its answer."""
 
         def attempt(attempts: Attempts) -> T:
-            with self._to.reached():
+            with self._reached():
                 response = self._http.send(call.request(self._http, attempts.timeout))
             return call.read(response, again=attempts.again)
 
-        return self._retried(attempt, self._to.attempts(repeatable=call.repeatable))
+        return self._retried(attempt, self._attempts(repeatable=call.repeatable))
 
     def upload(self, upload: Upload) -> Edited:
         """Send candidates and return when the service has encoded them."""
 
         def attempt(attempts: Attempts) -> Edited:
             request = upload.request(self._http, upload.chunks(), attempts.timeout)
-            with self._to.reached(), closing(self._http.send(request, stream=True)) as response:
+            with self._reached(), closing(self._http.send(request, stream=True)) as response:
                 if not response.is_success:
                     response.read()
                     check(response)
@@ -84,7 +83,7 @@ class Client(Connected[httpx.Client], ServiceOperations, Sender):
 
         if upload.large:
             upload.check(self.version())
-        return self._retried(attempt, self._to.attempts())
+        return self._retried(attempt, self._attempts())
 
     def _retried(self, attempt: Callable[[Attempts], T], attempts: Attempts) -> T:
         while True:

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
-from rich.console import Console
 from rich.progress import track
 
 from turnwise.models.errors import TurnwiseError
 from turnwise.service.commands.connected import LOCAL, Key, Url, connected
-from turnwise.service.commands.evaluate.options import Data, Limit, read
+from turnwise.service.commands.options import Data, Limit, read
 
 if TYPE_CHECKING:
     from turnwise.models.data import Dialogue
@@ -70,12 +69,10 @@ def calibrate(
         made = PoolCalibration(slope=slope * current.slope, offset=slope * current.offset + offset)
         client.pool(pool).create(calibration=made)
     right = sum(answer.right for answer in answers)
-    Console().print(
+    typer.echo(
         f"pool {pool}: {len(answers)} answers, {right} of them right\n"
         f"calibration error {before:.3f} before, {after:.3f} now\n"
-        f"slope {made.slope:.3f}, offset {made.offset:.3f}",
-        markup=False,
-        highlight=False,
+        f"slope {made.slope:.3f}, offset {made.offset:.3f}"
     )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from turnwise.models.data import write_jsonl
-from turnwise.service.commands.evaluate.options import Written
+from turnwise.service.commands.options import Written
 
 journal = typer.Typer(
     help="Export and compact the journal (TURNWISE_JOURNAL).", no_args_is_help=True

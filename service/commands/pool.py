@@ -9,6 +9,7 @@ from rich.console import Console
 
 from turnwise.models.extras import EXTRAS, require
 from turnwise.service.commands.connected import LOCAL, Key, Url, connected
+from turnwise.service.commands.progress import UploadProgress
 
 if TYPE_CHECKING:
     from turnwise.service.settings import Settings
@@ -64,7 +65,6 @@ def load(
     run the command again: it skips the candidates that the pool has.
     """
     from turnwise.service.client import NotFoundError  # noqa: PLC0415
-    from turnwise.service.commands.progress import UploadProgress  # noqa: PLC0415
 
     with connected(url, key) as client:
         target = client.pool(pool)
@@ -74,7 +74,7 @@ def load(
             target.create()
         with UploadProgress() as progress:
             edited = target.load(file, progress)
-    _say(
+    typer.echo(
         f"pool {pool}: version {edited.version}, {edited.size} candidates "
         f"({edited.upserted} new or changed, {edited.unchanged} as before)"
     )
@@ -104,7 +104,7 @@ def remove(
     with connected(url, key) as client:
         for start in range(0, len(ids), _REMOVED_AT_ONCE):
             removed += client.pool(pool).remove_many(ids[start : start + _REMOVED_AT_ONCE]).removed
-    _say(f"pool {pool}: {removed} candidates removed, {len(ids) - removed} were not there")
+    typer.echo(f"pool {pool}: {removed} candidates removed, {len(ids) - removed} were not there")
 
 
 @pool.command("alias")
@@ -118,7 +118,7 @@ def alias(
     """Create an alias of a pool on a running service, or move it to another pool."""
     with connected(url, key) as client:
         made = client.pool(name).point_to(to)
-    _say(f"alias {name}: pool {made.name}, version {made.version}, {made.size} candidates")
+    typer.echo(f"alias {name}: pool {made.name}, version {made.version}, {made.size} candidates")
 
 
 @pool.command("snapshot")
@@ -137,7 +137,7 @@ def snapshot(
 
     with Console().status(f"reading pool {name}"):
         made = asyncio.run(save(_settings(redis_url), namespace, name, folder))
-    _say(f"pool {name}: version {made.version}, {made.size} candidates, written to {folder}")
+    typer.echo(f"pool {name}: version {made.version}, {made.size} candidates, written to {folder}")
 
 
 @pool.command("restore")
@@ -156,12 +156,11 @@ def restore(
     This makes one version. The command rejects an incomplete snapshot, and then changes nothing.
     """
     from turnwise.service.app.snapshots import restore  # noqa: PLC0415 - loads torch
-    from turnwise.service.commands.progress import UploadProgress  # noqa: PLC0415
 
     with UploadProgress() as progress:
         work = restore(_settings(redis_url), namespace, pool, folder, progress)
         name, edited = asyncio.run(work)
-    _say(f"pool {name}: version {edited.version}, {edited.size} candidates, from {folder}")
+    typer.echo(f"pool {name}: version {edited.version}, {edited.size} candidates, from {folder}")
 
 
 @pool.command("encode")
@@ -197,7 +196,6 @@ def encode(
     """
     require(*EXTRAS["bulk"], *(EXTRAS["ray"] if ray else ()))
     from turnwise.service.app.catalogues import encode  # noqa: PLC0415 - loads torch
-    from turnwise.service.commands.progress import UploadProgress  # noqa: PLC0415
     from turnwise.service.settings import read_settings  # noqa: PLC0415
 
     number, of = _shard(shard)
@@ -206,7 +204,7 @@ def encode(
         work = encode(settings, catalogue, out, progress, shard=number, shards=of, ray=ray)
         done = asyncio.run(work)
     parts = len(done.manifest.parts)
-    _say(
+    typer.echo(
         f"{out}: {done.encoded} candidates encoded now, "
         f"{parts - done.missing} of {parts} parts are there"
     )
@@ -234,13 +232,12 @@ def import_(
     """
     require(*EXTRAS["bulk"])
     from turnwise.service.app.catalogues import load  # noqa: PLC0415 - loads torch
-    from turnwise.service.commands.progress import UploadProgress  # noqa: PLC0415
 
     where = _store(store, "--store") if store else None
     with UploadProgress("loading") as progress:
         work = load(_settings(redis_url), namespace, pool, folder, progress, store=where)
         edited = asyncio.run(work)
-    _say(f"pool {pool}: version {edited.version}, {edited.size} candidates, from {folder}")
+    typer.echo(f"pool {pool}: version {edited.version}, {edited.size} candidates, from {folder}")
 
 
 @pool.command("move")
@@ -260,7 +257,9 @@ def move(
 
     with Console().status(f"copying pool {name}"):
         made = asyncio.run(move(_settings(redis_url), namespace, name, _store(to, "--to", "local")))
-    _say(f"pool {name}: version {made.version}, {made.size} candidates, in the store {made.store}")
+    typer.echo(
+        f"pool {name}: version {made.version}, {made.size} candidates, in the store {made.store}"
+    )
 
 
 def _store(name: str, option: str, *without: str) -> "StoreName":
@@ -285,7 +284,3 @@ def _settings(redis_url: str | None) -> "Settings":
     from turnwise.service.settings import read_settings  # noqa: PLC0415
 
     return read_settings(redis_url=redis_url) if redis_url else read_settings()
-
-
-def _say(text: str) -> None:
-    Console().print(text, markup=False, highlight=False, soft_wrap=True)

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from turnwise.service.commands.evaluate.options import can_draw
+from turnwise.service.commands.options import can_draw
+from turnwise.service.commands.progress import TrainingProgress
 
 
 def train(
@@ -38,12 +38,11 @@ def train(
     from turnwise.models.encoder import UtteranceEncoder  # noqa: PLC0415
     from turnwise.models.rerankers import reranker_kind  # noqa: PLC0415
     from turnwise.models.training.run import run  # noqa: PLC0415
-    from turnwise.service.commands.progress import TrainingProgress  # noqa: PLC0415
 
     out = out or Path("runs") / (config.stem + "-small" * small)
     with TrainingProgress() as progress:
         folder = run(config, data or [], out, small=small, resume=resume, report=progress)
-    Console().print(f"best model in {folder}", markup=False, highlight=False)
+    typer.echo(f"best model in {folder}")
     if reranker_kind(folder) is None:
         try:
             UtteranceEncoder(folder, device="cpu").write_graph(folder)

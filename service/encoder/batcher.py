@@ -163,7 +163,7 @@ class Batcher:
         self._lines: dict[tuple[str, Priority], _Line] = {}
         self._batches = 0
         self._last_batch: dict[tuple[str, Lane], int] = {}
-        """The number of each namespace's last batch; none once nothing waits."""
+        """The number of the last batch of each namespace and lane; empty when nothing waits."""
 
     @property
     def size(self) -> int:
@@ -202,10 +202,10 @@ class Batcher:
         line.slices.extend(TextSlice(request, start) for start in starts)
 
     def next_work(self) -> Batch | TextSlice | None:
-        """Return the next batch to run, or texts that must be tokenized before it.
+        """Return the next batch to run, or the texts to tokenize before it.
 
-        Returns None if nothing waits, or if the other thread is tokenizing more urgent texts: that
-        takes less time than a batch of less urgent ones.
+        Returns None if nothing waits. It also does so while the other thread tokenizes more urgent
+        texts, since waiting for these takes less time than a batch of less urgent ones.
         """
         least = max(Priority)
         for line in self._in_order():
@@ -243,7 +243,7 @@ class Batcher:
         return left | {text.request for line in lines for text in line.tokenized}
 
     def _in_order(self) -> list[_Line]:
-        """Return the lines, the one that goes first first."""
+        """Return the lines in the order in which they go."""
 
         def place(line: _Line) -> tuple[int, int, Priority]:
             lane, last = line.priority.lane, self._last_batch
@@ -295,7 +295,7 @@ class Batcher:
             )
 
     def _take(self, batch: Batch) -> None:
-        """Remove the texts of the next batch, which is that of the first one's namespace."""
+        """Remove the texts of the next batch, and note it as one of its first text's namespace."""
         taken = set(map(id, batch))
         sizes = Counter((text.request.namespace, text.request.priority) for text in batch)
         self._batches += 1

@@ -1,7 +1,7 @@
 """Joins the lines of all replicas into dialogues, as `train` and `evaluate` read them.
 
-The reply to a turn is what the responder said next; where it said nothing, the candidate that was
-chosen, or what an edit made of it. A reply with feedback on what the turn offered says so:
+The reply to a turn is what the responder said next. If it said nothing, the reply is the candidate
+that was chosen, or the edited text. A reply with feedback on what the turn offered says so:
 
 - `shown`: the candidates that people chose among, best first; all that were offered where no event
   says which;

@@ -20,7 +20,8 @@ from turnwise.service.wire.fields import RESPONDER, Aggregated, OptionalContext,
 from turnwise.service.wire.filters import Where
 
 _TEXTS_OF_A_TURN = 8
-"""Most texts that take the critical lane; a longer context that must be encoded again does not."""
+"""Most texts that are encoded as a turn. A longer context that must be encoded again goes after
+turns, as a list of texts."""
 _ROWS_AT_ONCE = 8
 """Most rows that are computed on the event loop: a thread would take longer to start."""
 
@@ -32,8 +33,8 @@ class Context:
     Attributes:
         utterances: All of them.
         responder: The speaker who will say the candidates.
-        first: [B1] of the leading utterances, relative to the responder; maybe none.
-        encoded: Their [B2] likewise, or their [AFTER] of a model with heads.
+        first: [B1] of the first utterances, relative to the responder; maybe of none.
+        encoded: [B2] of the first utterances, or [AFTER] with a model with heads; maybe of none.
         turns: The turns that the utterances join.
         where: The filter of the session; None matches all candidates.
     """
@@ -58,7 +59,7 @@ class EncodedContext:
     Attributes:
         texts: Of its utterances.
         rows: Of all of them.
-        first: (n or n - 1, d) [B1]; (0, d) where no pairs were asked for, or there are none.
+        first: (n or n - 1, d) [B1]; (0, d) where no pairs were asked for, or the model has none.
         second: (n, d) [B2]; (0, d) where no pairs were asked for.
     """
 

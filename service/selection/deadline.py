@@ -1,7 +1,7 @@
 """The deadline of a request as a whole.
 
-The routes set it, except for a turn: `Turns.turn` does, because it lifts the deadline while it
-commits. Within it the encoder queue and the re-ranker have the same timeout for their part.
+The routes set it, except for a turn: `Turns.turn` sets its own, because it lifts the deadline while
+it commits. The encoder queue and the re-ranker apply the same number of seconds to their own parts.
 """
 
 import asyncio

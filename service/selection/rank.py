@@ -28,8 +28,7 @@ from turnwise.service.selection.pairwise import Pairwise
 from turnwise.service.selection.rerank import Reranking
 from turnwise.service.selection.select import (
     best,
-    check_compared,
-    check_explained,
+    check_served,
     found,
     pairwise_of,
     selected,
@@ -223,9 +222,7 @@ class Ranking:
         request, context = asked.request, asked.context
         count = max(request.top_k or 0, min(self._reranking.short_list, self._most(asked)))
         pairwise = pairwise_of(view, self._pairwise)
-        if not request.rerank:
-            check_explained(view, explain=request.explain)
-        check_compared(view, request.repeat)
+        check_served(view, explain=request.explain, repeat=request.repeat)
         with asked.timings.stage("encode"):
             query = await (pairwise.query(context.texts) if pairwise else self._query(asked))
             said = await self._contexts.said(context.turns, context.responder, request.repeat)

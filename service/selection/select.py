@@ -110,9 +110,8 @@ class Selector:
         obstacle = self._confidence.obstacle(view, choice.aggregation, request.rerank)
         if obstacle and request.min_confidence is not None:
             raise InvalidRequest.field(f"there is no confidence: {obstacle}", "min_confidence")
+        check_served(view, explain=request.explain, repeat=request.repeat)
         if pairwise := pairwise_of(view, self._pairwise):
-            check_explained(view, explain=request.explain)
-            check_compared(view, request.repeat)
             with timings.stage("encode"):
                 query = await pairwise.query(context.texts)
         else:
@@ -191,27 +190,22 @@ def pairwise_of(view: PoolView, pairwise: Pairwise | None) -> Pairwise | None:
     return pairwise
 
 
-def check_explained(view: PoolView, *, explain: bool) -> None:
-    """Reject a request to explain the scores of a pool that cannot be explained.
+def check_served(view: PoolView, *, explain: bool, repeat: Repeat) -> None:
+    """Reject options that a pool of the pairwise model cannot serve.
 
     Raises:
-        InvalidRequest: The pool is of the pairwise model.
+        InvalidRequest: The pool is of that model, and the request wants its scores explained, or
+            its candidates compared with what was said.
     """
-    if explain and view.encoder_name == "pairwise":
+    if view.encoder_name != "pairwise":
+        return
+    if explain:
         raise InvalidRequest.field(
             f"the scores of pool '{view.name}' cannot be explained: "
             "they are not sums over utterances",
             "explain",
         )
-
-
-def check_compared(view: PoolView, repeat: Repeat) -> None:
-    """Reject a request to leave out what is near to a reply, of a pool that cannot tell.
-
-    Raises:
-        InvalidRequest: The pool is of the pairwise model.
-    """
-    if repeat == "near" and view.encoder_name == "pairwise":
+    if repeat == "near":
         raise InvalidRequest.field(
             f"'near' cannot compare the candidates of pool '{view.name}' with what was said: "
             "another model encodes them",

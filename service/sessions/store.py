@@ -11,7 +11,7 @@ with vectors changes, so that neither a late [B1] nor kept rows ever belong to a
 
 While replicas with two models share a session, as during a change of the model, the second model
 has a place of its own: the lists `other_first` and `other_second`, and the fields `other_*` of
-`meta`. Of three models, the one that was not used for longest loses its place. The lists of a model
+`meta`. If a third model comes, the least recently used one loses its place. The lists of a model
 expire when no replica has used them for the lifetime of a session. Vectors in the second place are
 valid as of `other_epoch`, since earlier releases do not know the place and change only the epoch.
 
@@ -88,7 +88,7 @@ class Session:
         where: The filter of its turns; None matches all candidates.
         prefix: Of the keys and fields of this model's vectors: "", or "other_" where another model
             has those without a prefix.
-        fingerprint: Of this model, or of another one if there are no vectors of this model.
+        fingerprint: Of this model if the session has vectors of it, else of another model.
         turns: All of them.
         first: (m, d) [B1] of the first m utterances.
         encoded: (k, d) [B2], or [AFTER] of a model with heads, of the first k utterances; (0, d)
@@ -115,7 +115,7 @@ class Session:
 
 
 class _Read(NamedTuple):
-    """The reply of `read_session.lua`, which ends before the vectors if this model has none."""
+    """The reply of `read_session.lua`. If this model has no vectors, the reply ends before them."""
 
     session: list[Any]
     """Version, epoch, responder, number of posts, fingerprint, filter, and what the script needs of

@@ -60,7 +60,7 @@ class Update:
 
     @property
     def newest_without_first(self) -> tuple[Utterance, ...]:
-        """The last utterance, unless its [B1] is kept. The next turn needs it."""
+        """The last utterance, unless its [B1] is kept: the next turn needs that [B1]."""
         return self.utterances[max(self._keep_first, len(self.utterances) - 1) :]
 
     @property
@@ -80,7 +80,7 @@ class Update:
 
     @cached_property
     def epoch(self) -> int:
-        """The epoch after, which differs where an utterance that may have vectors changed.
+        """The epoch after; another one if an utterance changed that may have vectors.
 
         A new session never gets the epoch of a deleted session with its name.
         """

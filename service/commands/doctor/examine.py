@@ -10,7 +10,7 @@ from time import perf_counter
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.roles import Relation, Role, RoleText
 from turnwise.service.app.components import load_encoder, remote_encoder
-from turnwise.service.commands.doctor.finding import Finding
+from turnwise.service.commands.doctor import Finding
 from turnwise.service.commands.doctor.host import examine_device, examine_port, examine_settings
 from turnwise.service.commands.doctor.pools import examine_pools
 from turnwise.service.commands.doctor.redis import examine_redis

@@ -11,8 +11,8 @@ from turnwise.models.cores import has_gpu, usable_cores
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.service.api.keys import ApiKeys
 from turnwise.service.client import Client, ClientError, UnavailableError
-from turnwise.service.commands.doctor.finding import Finding
-from turnwise.service.commands.folders import nearest, writable
+from turnwise.service.commands.doctor import Finding
+from turnwise.service.commands.options import nearest, writable
 from turnwise.service.journal import load_hook
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.tracing import trace_endpoint

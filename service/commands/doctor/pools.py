@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from redis.exceptions import NoPermissionError
 
-from turnwise.service.commands.doctor.finding import Finding
+from turnwise.service.commands.doctor import Finding
 from turnwise.service.errors import ServiceError, StoreUnavailable
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.directory import Directory

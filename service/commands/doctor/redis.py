@@ -5,7 +5,7 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError, RedisClusterException, RedisError
 
-from turnwise.service.commands.doctor.finding import Finding
+from turnwise.service.commands.doctor import Finding
 from turnwise.service.state.redis import Redis
 
 Info = Mapping[str, Any]

@@ -3,7 +3,7 @@ import pytest
 
 from turnwise.service import errors as of_service
 from turnwise.service.api.problems import problem_response
-from turnwise.service.client.answers import check
+from turnwise.service.client.calls import check
 from turnwise.service.client.errors import ProblemError, UnreachableError
 
 

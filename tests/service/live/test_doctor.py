@@ -11,8 +11,8 @@ import redis as blocking
 
 from tests.service.live.conftest import REPLIES, Ended, Live, Turnwise
 from turnwise.models.roles import EncoderKind
+from turnwise.service.commands.doctor import Finding
 from turnwise.service.commands.doctor.examine import examine
-from turnwise.service.commands.doctor.finding import Finding
 from turnwise.service.settings import Settings
 
 Examined = Callable[..., dict[str, Finding]]

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from turnwise.service.commands.doctor.finding import Finding
+from turnwise.service.commands.doctor import Finding
 from turnwise.service.commands.doctor.host import examine_port, examine_settings
 from turnwise.service.settings import Settings
 

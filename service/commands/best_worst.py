@@ -7,7 +7,7 @@ import typer
 
 from turnwise.models.data import write_jsonl
 from turnwise.models.errors import naming
-from turnwise.service.commands.evaluate.options import Written
+from turnwise.service.commands.options import Written
 
 best_worst = typer.Typer(help="Best-worst scaling, to build a benchmark.", no_args_is_help=True)
 

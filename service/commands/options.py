@@ -1,0 +1,83 @@
+"""Options that several commands share: how they are parsed, checked and read."""
+
+import os
+from collections.abc import Iterable
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from turnwise.models.extras import require
+
+if TYPE_CHECKING:
+    from turnwise.models.data import Dialogue
+
+RUNS = Path("runs")
+"""Folder of results, unless `--out` names another."""
+
+
+class ManyValues(TyperCommand):
+    """A command whose repeatable options take many values: `--data A B` is `--data A --data B`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click's Context
+        """Repeat the option before each of its values, and let click parse the result."""
+        repeatable = {name for p in self.params if getattr(p, "multiple", False) for name in p.opts}
+        spread: list[str] = []
+        option, values = "", 0
+        for arg in args:
+            if arg.startswith("-"):
+                option, values = arg, 0
+            else:
+                values += 1
+                if option in repeatable and values > 1:
+                    spread.append(option)
+            spread.append(arg)
+        return super().parse_args(ctx, spread)
+
+
+def nearest(path: Path) -> Path:
+    """Return the path if it exists, else its nearest parent that exists."""
+    whole = path.absolute()
+    return next(part for part in (whole, *whole.parents) if part.exists())
+
+
+def writable(path: Path) -> bool:
+    """Return whether a path is a writable folder."""
+    return path.is_dir() and os.access(path, os.W_OK)
+
+
+def can_draw(folder: Path | None) -> Path | None:
+    """Check early that pictures can be drawn and written to the folder; return the folder."""
+    require("matplotlib")
+    _check_folder(folder or RUNS)
+    return folder
+
+
+def can_write(file: Path | None) -> Path | None:
+    """Check early that the file can be written; return the file."""
+    if file:
+        _check_folder(file.parent)
+        if file.is_dir():
+            raise typer.BadParameter(f"'{file}' is a folder")
+    return file
+
+
+def _check_folder(folder: Path) -> None:
+    there = nearest(folder)
+    if not writable(there):
+        raise typer.BadParameter(f"'{there}' is not a writable folder")
+
+
+DATA_HELP = "Files of dialogues (.jsonl, .txt, .csv; .gz, .xz), read as one split."
+Data = Annotated[list[Path], typer.Option("--data", help=DATA_HELP, metavar="FILE ...")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Read only the first N examples.")]
+Written = Annotated[Path, typer.Option(help="File to write (.jsonl).", callback=can_write)]
+
+
+def read(files: Iterable[Path], limit: int | None = None) -> "list[Dialogue]":
+    """Read dialogues, or the first `limit` of them."""
+    from turnwise.models.data import read_dialogues  # noqa: PLC0415
+
+    return list(islice(chain.from_iterable(map(read_dialogues, files)), limit))

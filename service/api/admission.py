@@ -1,4 +1,4 @@
-"""What each namespace may ask of this replica at once: requests a second, and uploads."""
+"""Limits what a namespace asks of this replica: requests per second, and uploads at once (429)."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The routes `/v1/rerank` and `/v2/rerank`: what the clients of Cohere and Jina call."""
+"""The routes `/v1/rerank` and `/v2/rerank`: compatible with the clients of Cohere and Jina."""
 
 from typing import Annotated
 

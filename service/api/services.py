@@ -1,4 +1,4 @@
-"""The use cases and components that the routes call."""
+"""What the routes reach: references to the use cases and components of a running replica."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,4 +1,4 @@
-"""The routes `/sessions`: turns, feedback, transcripts, score matrices, deletion."""
+"""The routes `/sessions`: turns, settings, feedback, transcripts, undo, scores, deletion."""
 
 import asyncio
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Encoding catalogues in bulk, and loading them, for the command line."""
+"""Encodes and loads catalogues for the command line."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -1,4 +1,4 @@
-"""Starts writers of an encoded catalogue's parts on a Ray cluster (https://docs.ray.io).
+"""Encodes the parts of a catalogue in parallel on a Ray cluster (https://docs.ray.io).
 
 Ray Data is not used: its `map_batches` wants all candidates in its object store before the first
 part is encoded, while an actor here gets a part whenever it is free.

@@ -1,4 +1,4 @@
-"""Encoding parts of a catalogue and writing them."""
+"""Encodes the parts of a catalogue and writes them as files."""
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack

@@ -1,4 +1,4 @@
-"""Saving a pool to a folder, restoring it, and moving it, for the command line."""
+"""Saves, restores and moves pools for the command line."""
 
 import asyncio
 from functools import partial

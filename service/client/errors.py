@@ -1,4 +1,4 @@
-"""The errors of calls.
+"""The exceptions that the client raises.
 
 - ClientError: any error of a call; its text is one line for people.
   - UnreachableError: no connection, or no answer in time.

@@ -1,4 +1,4 @@
-"""`turnwise calibrate`: fits the confidences in a pool to dialogues of one's own."""
+"""`turnwise calibrate`: fits the confidences of a pool to your dialogues."""
 
 from collections import Counter
 from collections.abc import Sequence

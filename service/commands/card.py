@@ -1,4 +1,4 @@
-"""`turnwise card`: states in a model's card what its encoder computes, and writes its graph."""
+"""`turnwise card`: writes the card and the graph (ONNX) of a model into its folder."""
 
 import shutil
 from pathlib import Path

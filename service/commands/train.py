@@ -1,4 +1,4 @@
-"""`turnwise train`: trains a model from a configuration."""
+"""`turnwise train`: trains a model from a recipe."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-/** Reads the text format of Prometheus: samples, and quantiles of the difference of two scrapes. */
+/** Reads the text format of Prometheus: samples, and quantiles over the time between two scrapes. */
 
 const LINE = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)/;
 const LABEL = /(\w+)="((?:[^"\\]|\\.)*)"/g;

@@ -1,4 +1,4 @@
-/** The score matrix of the candidates that are, or were, among the best. */
+/** Asks for the score matrix of the candidates that are, or were, among the best. */
 
 import { call, path } from "./api.js";
 import { session } from "./session.js";

@@ -1,4 +1,4 @@
-"""The texts that wait for the encoder, by priority, and the next batch of them."""
+"""Chooses the next batch: the waiting texts by priority, within a budget of tokens."""
 
 import asyncio
 import math

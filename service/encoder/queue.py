@@ -1,4 +1,4 @@
-"""The encoder queue: the texts that wait when the device becomes free are the next batch.
+"""The encoder queue: runs the next batch of waiting texts as soon as the device is free.
 
 The encoder thread forms batches and runs them. While it is busy, the tokenizer thread tokenizes the
 texts that arrive; if the device is free, the encoder thread tokenizes them itself, which saves a

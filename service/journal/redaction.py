@@ -1,4 +1,4 @@
-"""The redaction hook: a function of yours that removes from a text what no file may contain."""
+"""The redaction hook: your function that removes from a text what the journal must not contain."""
 
 import sys
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The milliseconds of each stage of one answer (the wire's `timings_ms`)."""
+"""The milliseconds of each stage of one answer (its field `timings_ms`)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

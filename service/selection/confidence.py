@@ -1,4 +1,4 @@
-"""The confidence of an answer, if the order of its candidates has one."""
+"""Computes the confidence of an answer; a re-ranked order has none."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The context of a request: reading it from a session, and encoding it."""
+"""The context of a request: reads it from a session, and encodes what has no vector yet."""
 
 import asyncio
 from collections.abc import Sequence

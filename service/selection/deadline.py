@@ -1,4 +1,4 @@
-"""The deadline of a request as a whole.
+"""Ends a request that takes longer than its deadline (503).
 
 The routes set it, except for a turn: `Turns.turn` sets its own, because it lifts the deadline while
 it commits. The encoder queue and the re-ranker apply the same number of seconds to their own parts.

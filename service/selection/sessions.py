@@ -1,4 +1,4 @@
-"""The other use cases of sessions: settings, transcript, feedback, undo, erasure, score matrix."""
+"""What a session can do beside a turn: settings, transcript, feedback, undo, deletion, scores."""
 
 import asyncio
 import json

@@ -11,7 +11,8 @@ The way of a turn, top to bottom:
 6. `sessions/store.py` commits the change in one script, unless another turn landed first: then the
    turn starts again at 2. The journal, where there is one, gets a line.
 
-Nothing is written before step 6, so a turn that fails leaves the session as it was.
+Nothing is written before step 6, so a turn that fails leaves the session as it was. A turn with a
+known idempotency key gets its first answer again; one with a wrong `expected_turn` gets 409.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Turns as they were posted, and the utterances that scores are about."""
+"""Turns as they were posted, and how they join into utterances, which the encoder reads."""
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, groupby, takewhile

@@ -1,4 +1,7 @@
-"""An update of a session, as a value: the texts to encode, and the change to commit."""
+"""An update of a session as a value: the texts to encode, and the change to commit.
+
+After a change of the model no kept vector counts, so every utterance is encoded again.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property

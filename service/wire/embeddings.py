@@ -1,4 +1,4 @@
-"""`/v1/embeddings`: texts to vectors, as for the clients of OpenAI."""
+"""`/v1/embeddings`: texts to vectors, compatible with the clients of OpenAI."""
 
 from typing import Annotated, Literal
 

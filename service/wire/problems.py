@@ -1,4 +1,4 @@
-"""Problems: the documents of error answers (RFC 9457)."""
+"""Schemas of error answers: problem documents (RFC 9457)."""
 
 from dataclasses import dataclass
 

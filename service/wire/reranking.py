@@ -1,4 +1,4 @@
-"""`/v1/rerank` and `/v2/rerank`: documents after a query, as for clients of Cohere and Jina."""
+"""`/v1/rerank` and `/v2/rerank`: compatible with the clients of Cohere and Jina."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Sessions: turns, the transcript, undo and the score matrix."""
+"""Sessions: turns, settings, the transcript, feedback, undo and the score matrix."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
--- Keeps an event on a candidate that a turn offered, unless it is kept already.
+-- Keeps a feedback event of an offered candidate, unless the session has it already.
 -- KEYS: meta, feedback. ARGV: turn, event, candidate, text or "", most events of a session.
 -- Returns what came of it, with facts: "session", "turn" (turns of the session), "offer" or
 --   "candidate" that is missing; "full"; "kept" (rank and text); "new" (also pool, model, version of the session).

@@ -1,4 +1,4 @@
--- Counts a session among the live ones of its namespace, or returns 0 where there are as many as may be.
+-- Counts a session among the live ones of its namespace, or returns 0 if the namespace is full.
 -- KEYS: the ids of the live sessions, by the second at which each expires.
 -- ARGV: id, now, second at which it expires, most sessions or "" for one that exists already.
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[2])

@@ -1,4 +1,4 @@
--- Applies a change as a whole, or returns 0 where the version is not the one that was read.
+-- Applies a whole change; returns 0 and changes nothing if the session changed since it was read.
 -- KEYS: meta, posts, first, second (or other_first, other_second), answers, feedback; then, if
 --   utterances changed, the lists that another model or release keeps of them.
 -- ARGV: version read (no session: ""), new version, epoch, responder, fingerprint, seconds to live,

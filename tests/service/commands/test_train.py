@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from turnwise.models.card import update_card
 from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.onnx_encoder import OnnxEncoder
+from turnwise.models.onnx import OnnxEncoder
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training import run
 from turnwise.service.cli import app

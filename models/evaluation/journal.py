@@ -14,7 +14,7 @@ import numpy as np
 from turnwise.models.data import Record, merge_runs, read_records, read_utterance
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.metrics import Places, Scores
-from turnwise.models.evaluation.ranking_examples import RankingExample, RankingSet, ranking_set
+from turnwise.models.evaluation.ranking import RankingExample, RankingSet, ranking_set
 from turnwise.models.evaluation.systems import System, one_by_one
 
 

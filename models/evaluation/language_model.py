@@ -14,8 +14,8 @@ from turnwise.models.card import model_name
 from turnwise.models.data import Dialogue
 from turnwise.models.encoder import batches, default_device
 from turnwise.models.errors import ModelError
-from turnwise.models.evaluation.short_term_examples import CANDIDATES, Propose
-from turnwise.models.evaluation.similarity_examples import Said
+from turnwise.models.evaluation.short_term import CANDIDATES
+from turnwise.models.evaluation.split import Context, Propose
 from turnwise.models.evaluation.truncation import warn_of_cut
 
 Language = Literal["en", "de"]
@@ -207,15 +207,14 @@ class LanguageModel:
         return likelihoods
 
 
-def prompt(said: Said, language: Language, *, with_context: bool = True) -> str:
+def prompt(said: Context, language: Language, *, with_context: bool = True) -> str:
     """Return a prompt that a language model continues with the text in other words."""
     opening, closing = _PROMPTS[language]
-    turns = [(turn.speaker, turn.text) for turn in said.context] if with_context else []
-    turns.append((said.speaker, said.text))
-    distinct = dict.fromkeys(speaker for speaker, _ in turns)
+    turns = [*(said.utterances if with_context else ()), said.target]
+    distinct = dict.fromkeys(turn.speaker for turn in turns)
     names = {speaker: chr(ord("A") + place) for place, speaker in enumerate(distinct)}
-    lines = "".join(f"{names[speaker]}: {text}\n" for speaker, text in turns)
-    return opening + lines + closing.format(speaker=names[said.speaker])
+    lines = "".join(f"{names[turn.speaker]}: {turn.text}\n" for turn in turns)
+    return opening + lines + closing.format(speaker=names[said.target.speaker])
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> int:

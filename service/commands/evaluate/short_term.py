@@ -63,9 +63,9 @@ def short_term(
     limit: Limit = None,
 ) -> None:
     """Find the reply that leads to a goal some turns ahead."""
-    from turnwise.models import evaluation  # noqa: PLC0415 - loads torch
-    from turnwise.models.encoder import UtteranceEncoder  # noqa: PLC0415
-    from turnwise.models.evaluation.short_term_examples import texts_of_examples  # noqa: PLC0415
+    from turnwise.models.encoder import UtteranceEncoder  # noqa: PLC0415 - loads torch
+    from turnwise.models.evaluation import short_term as task  # noqa: PLC0415
+    from turnwise.models.evaluation.language_model import sampled_replies  # noqa: PLC0415
     from turnwise.models.evaluation.truncation import warn_of_truncation  # noqa: PLC0415
     from turnwise.service.commands.progress import SystemProgress  # noqa: PLC0415
 
@@ -75,24 +75,24 @@ def short_term(
         raise typer.BadParameter("--candidates takes no --generator")
     loaded, note = encoders(model, base, precision), ""
     if candidates:
-        examples = evaluation.read_examples(candidates, limit)
-        warn_of_truncation(loaded, texts_of_examples(examples, str(candidates)))
+        examples = task.read_examples(candidates, limit)
+        warn_of_truncation(loaded, task.texts_of_examples(examples, str(candidates)))
     else:
         dialogues = read(data or [], limit)
         warn_of_long_texts(loaded, data or [], dialogues, history)
         if generator:
             note = f"Candidates were sampled from {generator}."
-            propose = evaluation.sampled_replies(generator)
+            propose = sampled_replies(generator)
         else:
             retriever = retriever or default_retriever()
             note = f"Candidates were retrieved by {retriever}."
             known = loaded.get("base") if retriever == base else None
             encoder = known or UtteranceEncoder(retriever, precision=precision)
-            propose = evaluation.retrieved_replies(encoder, dialogues, history)
+            propose = task.retrieved_replies(encoder, dialogues, history)
         with naming(data or []), SystemProgress() as bar:
             progress = partial(bar, "finding candidates")
-            examples = evaluation.make_examples(dialogues, history, distance, propose, progress)
+            examples = task.make_examples(dialogues, history, distance, propose, progress)
     if save_candidates:
-        evaluation.write_examples(examples, save_candidates)
-    rows = evaluation.evaluate_short_term(loaded, examples)
+        task.write_examples(examples, save_candidates)
+    rows = task.evaluate_short_term(loaded, examples)
     report("short-term", [candidates] if candidates else data or [], rows, out, note)

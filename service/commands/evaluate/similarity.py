@@ -30,22 +30,15 @@ def similarity(
     limit: Limit = None,
 ) -> None:
     """Compare sentences, alone and in context, and correlate with people's scores."""
-    from turnwise.models.evaluation.similarity import (  # noqa: PLC0415
-        check_scores,
-        evaluate_similarity,
-    )
-    from turnwise.models.evaluation.similarity_examples import (  # noqa: PLC0415
-        read_pairs,
-        texts_of_examples,
-    )
+    from turnwise.models.evaluation import similarity as task  # noqa: PLC0415 - loads torch
     from turnwise.models.evaluation.truncation import warn_of_truncation  # noqa: PLC0415
 
-    pairs = read_pairs(data, limit)
+    pairs = task.read_pairs(data, limit)
     with naming(data):
-        check_scores(pairs)
+        task.check_scores(pairs)
     loaded = encoders_and_pairwise(model, base, precision)
-    warn_of_truncation(loaded, texts_of_examples(pairs))
-    report("similarity", data, list(evaluate_similarity(loaded, pairs)), out)
+    warn_of_truncation(loaded, task.texts_of_examples(pairs))
+    report("similarity", data, list(task.evaluate_similarity(loaded, pairs)), out)
 
 
 def multiple_choice(
@@ -67,16 +60,12 @@ def multiple_choice(
     """Choose which text is most similar to the last turn."""
     from turnwise.models.evaluation import similarity as task  # noqa: PLC0415
     from turnwise.models.evaluation.language_model import LanguageModel  # noqa: PLC0415
-    from turnwise.models.evaluation.similarity_examples import (  # noqa: PLC0415
-        read_questions,
-        texts_of_examples,
-    )
     from turnwise.models.evaluation.truncation import warn_of_truncation  # noqa: PLC0415
 
-    questions = read_questions(data, limit)
+    questions = task.read_questions(data, limit)
     loaded = encoders_and_pairwise(model, base, precision)
     asked = by_name(language_model or [], LanguageModel, loaded)
-    warn_of_truncation(loaded, texts_of_examples(questions))
+    warn_of_truncation(loaded, task.texts_of_examples(questions))
     rows = chain(
         task.evaluate_choices(loaded, questions),
         task.evaluate_language_models(asked, questions, language),

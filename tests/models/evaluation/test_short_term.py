@@ -5,13 +5,14 @@ from tests.models.conftest import Encoders
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation.short_term import (
+    ShortTermExample,
     evaluate_short_term,
     goal_systems,
+    make_examples,
     short_term_average_rank,
     weighted,
     without_goals,
 )
-from turnwise.models.evaluation.short_term_examples import ShortTermExample, make_examples
 from turnwise.models.evaluation.systems import known, scores_of
 from turnwise.models.roles import EncoderKind, Role, RoleText, relation_to
 from turnwise.models.scores import Aggregation, reachability

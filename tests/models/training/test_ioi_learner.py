@@ -9,7 +9,7 @@ from tests.models.conftest import Folder
 from tests.models.training.conftest import train_once, write_dialogues
 from turnwise.models.data import Utterance
 from turnwise.models.errors import DataError
-from turnwise.models.evaluation.ranking_examples import RankingExample
+from turnwise.models.evaluation.ranking import RankingExample
 from turnwise.models.rerankers import reranker_kind
 from turnwise.models.rerankers.ioi import IoI
 from turnwise.models.roles import EncoderKind

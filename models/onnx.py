@@ -63,7 +63,7 @@ class OnnxForward:
 
     @property
     def properties(self) -> dict[str, str]:
-        """What the exported file says of itself."""
+        """The metadata of the exported file."""
         said: dict[str, str] = self._many.get_modelmeta().custom_metadata_map
         return said
 
@@ -108,7 +108,7 @@ class OnnxEncoder(StatedEncoder):
             tokens = self.tokenize([probe.text for probe in self._facts.probes])
             # One by one: a batch would pad all of them to the longest.
             vectors = np.concatenate([self.forward([ids]) for ids in tokens])
-        except Exception as error:  # that is what both libraries raise
+        except Exception as error:  # both libraries raise plain exceptions
             raise ModelError(f"model '{model}': {FILE} cannot be used: {error}") from error
         if vectors.shape[1] != self.dimension or self._facts.differs(vectors):
             raise ModelError(

@@ -1,8 +1,8 @@
-"""What people chose among what they were shown, as the journal of the service tells.
+"""Choices in the service's journal: which of the candidates that were shown people chose.
 
 The files are those of `turnwise journal export`: dialogues in which a reply may name the candidates
-that were `shown`, best first, and the one that was `chosen`. Only what an earlier model found was
-shown, so the figures favour models that agree with it.
+that were `shown`, best first, and the one that was `chosen`. People
+saw only what an earlier model had found, so the figures favour models that agree with it.
 """
 
 from collections.abc import Iterator, Sequence

@@ -56,21 +56,18 @@ def load_causal(name: str, device: str | None = None) -> tuple[Any, Any]:
     return tokenizer, model.to(default_device(device)).eval()
 
 
-def sampled_replies(
-    name: str, count: int = CANDIDATES, *, device: str | None = None, seed: int = 0
-) -> Propose:
+def sampled_replies(name: str, count: int = CANDIDATES, *, device: str | None = None) -> Propose:
     """Propose replies by nucleus sampling from a causal language model.
 
     A model with a chat template reads the context as its chat, in which it replies. Any other reads
     the utterances joined by the end-of-sequence token, as dialogue models such as DialoGPT are
     trained. A context that is too long for the model loses its start. Samples without text are
-    dropped, equal ones are kept.
+    dropped, equal ones are kept. The same context always gets the same samples.
 
     Args:
         name: A folder or a hub name that transformers loads.
         count: Samples a context.
         device: A torch device; the default is a GPU if there is one, else the CPU.
-        seed: The same context gets the same samples, whatever was sampled before.
 
     Raises:
         ModelError: The model cannot be loaded.
@@ -82,7 +79,7 @@ def sampled_replies(
     def propose(dialogue: Dialogue, length: int) -> list[str]:
         prompt = _prompt(tokenizer, dialogue, length, model)
         with torch.random.fork_rng(), torch.inference_mode():
-            torch.manual_seed(seed)
+            torch.manual_seed(0)
             copies = prompt.expand(count, -1)
             output = model.generate(
                 copies,

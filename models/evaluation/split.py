@@ -135,7 +135,7 @@ def said_at(record: Record, field: str, value: object, speaker: str) -> Utteranc
 
 
 def next_speaker(context: Sequence[Utterance]) -> str:
-    """Return who last spoke before the last speaker, or a name for someone new."""
+    """Return the speaker before the last one, or a new name if nobody else has spoken."""
     last = context[-1].speaker
     others = (said.speaker for said in reversed(context) if said.speaker != last)
     return next(others, "A" if last == "B" else "B")

@@ -49,9 +49,8 @@ def recipe_of(config: Section, counts: Sequence[int], out: Path) -> Recipe:
         counts: Items of each file.
         out: The run's folder.
     """
-    recipe = config.model_dump(
-        mode="json", exclude={"calibration_pool"}
-    )  # used after the last step
+    # The calibration follows the last step, so that its pool does not change the run.
+    recipe = config.model_dump(mode="json", exclude={"calibration_pool"})
     for corpus in recipe["data"]:
         corpus |= {key: Path(corpus[key]).name for key in ("path", "leave_out") if corpus[key]}
     if Path(base := recipe.get("base", "")).is_relative_to(out):
@@ -131,16 +130,16 @@ def _write_json(file: Path, value: object) -> None:
 
 @contextmanager
 def replacing(folder: Path) -> Iterator[Path]:
-    """Give an empty folder to fill, which then replaces another.
+    """Yield an empty folder to fill; it then replaces `folder`.
 
-    An interruption at any point leaves a complete folder; `recover` puts it back in place.
+    An interruption at any point leaves a complete folder, which `recover` puts back in place.
     """
     fresh, old = (folder.with_name(folder.name + end) for end in (".new", _OLD))
     recover(folder)
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
     yield fresh
-    for weights in fresh.rglob("*.safetensors"):  # safetensors lets nobody else read them
+    for weights in fresh.rglob("*.safetensors"):  # safetensors gives other users no access
         weights.chmod(fresh.stat().st_mode & 0o666)
     if folder.exists():
         folder.rename(old)

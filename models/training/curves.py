@@ -17,9 +17,8 @@ class Curves:
         kept = []
         if step and self._csv.is_file():
             with self._csv.open(encoding="utf-8", newline="") as file:
-                whole = (
-                    line for line in file if line.endswith("\n")
-                )  # a full disk may cut the last
+                # A full disk may have cut the last line.
+                whole = (line for line in file if line.endswith("\n"))
                 kept = [row for row in csv.DictReader(whole) if int(row["step"]) <= step]
         with self._csv.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, ("step", "name", "value"))

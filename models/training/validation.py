@@ -151,12 +151,12 @@ def ioi_validator(config: IoIConfig, find: Find) -> Callable[[IoI], dict[str, fl
 
     def validate(model: IoI) -> dict[str, float]:
         model.network.eval()
-        return means(ranking_metrics(model, of_file) for of_file in examples)
+        return means(response_metrics(model, of_file) for of_file in examples)
 
     return validate
 
 
-def ranking_metrics(model: IoI, examples: list[RankingExample]) -> dict[str, float]:
+def response_metrics(model: IoI, examples: list[RankingExample]) -> dict[str, float]:
     """Return average rank, R10@1 and mean reciprocal rank of the true responses."""
     scores = [model.scores([said.text for said in e.context], e.candidates) for e in examples]
     of_true = ranks_of(scores, [example.labels.index(1) for example in examples])

@@ -1,4 +1,4 @@
-"""A model's name and card: what can be read of a model without its weights, and without torch.
+"""A model's name and card: the parts of a model that need neither its weights nor torch.
 
 Training writes the card (`training/run.py`); `turnwise card` writes that of a model from elsewhere.
 """
@@ -39,7 +39,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class EncoderFacts:
-    """What a service must know of an encoder that another process runs."""
+    """The facts about an encoder that a service needs while another process runs it."""
 
     kind: EncoderKind
     dimension: int
@@ -55,7 +55,7 @@ class EncoderFacts:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What the service reads of a model's card (`turnwise.json`)."""
+    """The parts of a model's card (`turnwise.json`) that the service reads."""
 
     aggregation: Aggregation
     confidence: Calibration | None = None
@@ -63,7 +63,7 @@ class Card:
 
 
 def read_card(name: str | Path) -> Card:
-    """Return what a model's card says; the mean, and no calibration, if there is no card.
+    """Return a model's card; without one, the aggregation `mean` and no calibration.
 
     Args:
         name: A folder, a folder inside a Python package, or a hub name.
@@ -82,7 +82,7 @@ def read_card(name: str | Path) -> Card:
 
 
 class StatedEncoder:
-    """What a model's card states of its encoder, and its heads: all of it but the weights.
+    """An encoder without its weights: the facts in its model's card, and its heads.
 
     Attributes:
         name: As `model_name` returns it.

@@ -19,13 +19,14 @@ SAMPLE = 20_000
 """Most vectors that `Moments` are computed from."""
 AXES = 64
 """Most directions along which `Moments` keep the variance."""
+FOLDS = 5
+"""Parts of the answers in `held_out`."""
 _NARROWEST = 1e-6
 """Least standard deviation of scores and least norm of a query: nothing is divided by zero."""
 _LEAST = 1e-9
 """Least confidence that has a logit."""
 _RIDGE = 1e-3
 """Weight of the squared coefficients in `regress`, so that separable examples have a best fit."""
-
 
 Values = float | Float64
 """A number of one answer, or the numbers (n,) of n answers."""
@@ -65,7 +66,7 @@ class Moments:
 
     @classmethod
     def of(cls, vectors: NDArray[np.floating[Any]]) -> Self:
-        """Return those of n ≥ 1 vectors (n, d); of at most `SAMPLE` of them, evenly spread."""
+        """Compute the moments of n ≥ 1 vectors (n, d), from at most `SAMPLE` evenly spread ones."""
         sample = vectors[:: -(-len(vectors) // SAMPLE)].astype(np.float32)
         mean = sample.mean(axis=0)
         sample -= mean
@@ -83,7 +84,7 @@ class Moments:
 
 
 def features(first: float, second: float, spread: Spread, norm: float, utterances: int) -> Float64:
-    """Return what tells right first candidates from wrong ones, in the order of `Calibration`.
+    """Return the features of an answer, in the order of the coefficients of `Calibration`.
 
     Args:
         first: Score of the first candidate.
@@ -135,19 +136,16 @@ class Calibration:
         return _expit(features @ np.array(weights) + self.offset)
 
 
-def held_out(
-    features: Float64, right: NDArray[np.bool_], groups: NDArray[np.intp], folds: int = 5
-) -> Float64:
-    """Return the confidence (n,) of each answer by a regression on the other folds.
+def held_out(features: Float64, right: NDArray[np.bool_], groups: NDArray[np.intp]) -> Float64:
+    """Return the confidence (n,) of each answer by a regression on the other `FOLDS` - 1 folds.
 
     Args:
         features: (n, k) of n answers.
         right: (n,) whether the first candidate was right.
         groups: (n,) numbers; answers with the same number, as those of a dialogue, share a fold.
-        folds: Number of folds.
     """
     _, group = np.unique(groups, return_inverse=True)
-    fold = np.random.default_rng(0).permutation(group.max() + 1)[group] % folds
+    fold = np.random.default_rng(0).permutation(group.max() + 1)[group] % FOLDS
     confidence = np.empty(len(right))
     for held in np.unique(fold):
         w = regress(features[fold != held], right[fold != held])

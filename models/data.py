@@ -39,7 +39,7 @@ _JSON_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """What one speaker says until another speaks."""
+    """The consecutive turns of one speaker, joined."""
 
     speaker: str
     text: str
@@ -264,7 +264,7 @@ def read_dialogues(path: str | Path) -> Iterator[Dialogue]:
 
     - `.jsonl`: `{"id", "utterances": [{"speaker", "text"}]}` a line; other fields are ignored. An
       utterance with `shown` or `rejected`, as the journal of the service has it, is `Preferred` to
-      these texts, but not to itself and the one that was `chosen`.
+      these texts, except to itself and to the text that was `chosen`.
     - `.txt`: DailyDialog's own format, a dialogue a line, each utterance ended by `__eou__`,
       said by A and B in turn.
     - `.csv`: columns `dialogue_id` (or `id`), `speaker`, `text`; a dialogue's rows stand together.

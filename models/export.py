@@ -62,7 +62,7 @@ def in_onnx(
         spin: Whether the threads may spin for small batches.
 
     Returns:
-        None if torch must compute the model, since it cannot be exported or computes otherwise.
+        None if the model cannot be exported, or gives other numbers: torch must compute it.
     """
     try:
         if not folder.exists():
@@ -88,11 +88,11 @@ def export(graph: torch.nn.Module, folder: Path, *, typed: bool = False) -> None
         graph: A function of `input_ids`, `attention_mask` and, with types, `token_type_ids`; on
             the CPU in float32.
         folder: The new folder, 4 bytes a parameter. If another process writes it meanwhile,
-            that one stays.
+            its files stay.
         typed: Whether the graph takes types.
 
     Raises:
-        torch.onnx.OnnxExporterError: ONNX has no equal for an operation of the model.
+        torch.onnx.OnnxExporterError: ONNX has no equivalent of an operation of the model.
         OSError: The folder cannot be written.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -120,13 +120,13 @@ def export_graph(graph: torch.nn.Module, folder: Path, *, max_tokens: int) -> No
         max_tokens: Word pieces of its longest text.
 
     Raises:
-        torch.onnx.OnnxExporterError: ONNX has no equal for an operation of the model.
+        torch.onnx.OnnxExporterError: ONNX has no equivalent of an operation of the model.
         OSError: The folder cannot be written.
     """
     model = _convert(graph, INPUTS[:2]).model_proto
     if (folder / _WEIGHTS).exists():
         _refer(model.graph, folder / _WEIGHTS)
-    for node in model.graph.node:  # where in Python it comes from
+    for node in model.graph.node:  # drop the exporter's Python locations
         node.ClearField("metadata_props")
     for field in ("value_info", "metadata_props"):
         model.graph.ClearField(field)
@@ -168,7 +168,7 @@ def _refer(graph: onnx.GraphProto, file: Path) -> None:
     for array in graph.initializer:
         numbers = onnx.numpy_helper.to_array(array)
         found = stored.get(_key(numbers)) if numbers.size >= _SMALL else None
-        if found is None:  # anew, without where in Python it comes from
+        if found is None:  # a new array, without the exporter's Python locations
             arrays[array.name] = onnx.numpy_helper.from_array(numbers, array.name)
             continue
         arrays[found.name] = found.refer()

@@ -1,4 +1,4 @@
-"""Packages of extras that the models or a command need only for some work."""
+"""The packages of optional extras, which the models or a command need only for some work."""
 
 from importlib.util import find_spec
 
@@ -10,11 +10,11 @@ EXTRAS = {
     "bulk": ("fsspec", "pyarrow"),
     "ray": ("ray",),
 }
-"""What each extra adds to a service: models in torch; training, pictures; catalogues; a cluster."""
+"""The packages that each extra adds to a service."""
 
 
 def require(*modules: str) -> None:
-    """Check, before any work is done, that modules can be imported later.
+    """Check early that modules can be imported.
 
     Raises:
         TurnwiseError: One of them is not installed.

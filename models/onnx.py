@@ -1,20 +1,32 @@
-"""ONNX Runtime: runs exported models, without torch. One text on a CPU takes half the time."""
+"""ONNX Runtime: runs exported models on a CPU, without torch, in half the time for one text.
 
+`export.py` writes the graphs. `OnnxForward` runs any of them; `OnnxEncoder` is a whole encoder
+whose graph stands in the model's folder.
+"""
+
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from turnwise.models.arrays import Float32
+from turnwise.models.card import StatedEncoder, located
 from turnwise.models.cores import usable_cores
+from turnwise.models.errors import ModelError
+from turnwise.models.roles import RoleText
 
 FILE = "model.onnx"
+TOKENIZER = "tokenizer.json"
 MAX_TOKENS = "max_tokens"
 """Property of a graph in a model's folder: the word pieces of its longest text."""
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
+_PAD = 0
+"""The word piece that pads a text of an `OnnxEncoder`. Any will do: the mask hides it."""
 _ERRORS_ONLY = 3
 _FEW = 2
 """Texts of a batch up to which threads spin."""
@@ -51,7 +63,7 @@ class OnnxForward:
 
     @property
     def properties(self) -> dict[str, str]:
-        """What the exported file says of itself."""
+        """The metadata of the exported file."""
         said: dict[str, str] = self._many.get_modelmeta().custom_metadata_map
         return said
 
@@ -69,6 +81,63 @@ class OnnxForward:
         session = self._few if len(tokens) <= _FEW else self._many
         (rows,) = session.run(None, dict(zip(INPUTS, inputs, strict=False)))
         return cast(Float32, rows)
+
+
+class OnnxEncoder(StatedEncoder):
+    """Encodes texts on the CPU, from the files that `turnwise card` completes."""
+
+    device = "cpu"
+    runtime = OnnxForward.runtime
+
+    def __init__(self, model: str | Path) -> None:
+        """Load the graph, and compare what it computes with what the card states.
+
+        Args:
+            model: A folder with a graph and a card.
+
+        Raises:
+            ModelError: A file cannot be read, or the graph computes something else.
+        """
+        super().__init__(model)
+        folder = Path(located(model))
+        try:
+            self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+            self._forward = OnnxForward(folder, _PAD)
+            self._tokenizer.no_padding()
+            self._tokenizer.enable_truncation(int(self._forward.properties[MAX_TOKENS]))
+            tokens = self.tokenize([probe.text for probe in self._facts.probes])
+            # One by one: a batch would pad all of them to the longest.
+            vectors = np.concatenate([self.forward([ids]) for ids in tokens])
+        except Exception as error:  # both libraries raise plain exceptions
+            raise ModelError(f"model '{model}': {FILE} cannot be used: {error}") from error
+        if vectors.shape[1] != self.dimension or self._facts.differs(vectors):
+            raise ModelError(
+                f"model '{model}': {FILE} computes something else than the card states; write both "
+                "with `turnwise card`"
+            )
+
+    @property
+    def threads(self) -> int:
+        """Threads that compute a batch."""
+        return self._forward.threads
+
+    def tokenize(self, items: Sequence[RoleText | str]) -> Tokens:
+        """Return each item's word pieces, truncated at the model's limit.
+
+        Args:
+            items: Texts in roles, which get their prefix, or texts as the model reads them.
+        """
+        read = [item if isinstance(item, str) else self.prefixed(item) for item in items]
+        return [encoded.ids for encoded in self._tokenizer.encode_batch_fast(read)]
+
+    def forward(self, tokens: Tokens) -> Float32:
+        """Encode n texts in word pieces as one padded batch, n ≥ 1; (n, d) unit rows."""
+        return self._forward(tokens)
+
+
+def has_graph(model: str | Path) -> bool:
+    """Return whether a model is a folder with a graph."""
+    return Path(located(model), FILE).is_file()
 
 
 def _padded(rows: Tokens, pad: int) -> NDArray[np.int64]:

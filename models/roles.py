@@ -42,7 +42,7 @@ class RoleText(NamedTuple):
 class EncoderKind(StrEnum):
     """Which roles and relations an encoder distinguishes, and how.
 
-    A file of heads in its folder shows the kind `heads`, the vocabulary all others.
+    A file of heads in a model's folder makes it `heads`; the vocabulary decides between the others.
     """
 
     TRIPLE = "triple"

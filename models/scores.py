@@ -81,7 +81,7 @@ ROWS_KEPT = 2
 
 @dataclass(frozen=True, slots=True)
 class KeptRows:
-    """What the running query of the next turn needs of the rows of a context.
+    """The part of a context's rows from which the running query of its next turn follows.
 
     Attributes:
         count: Number n of the rows.
@@ -98,18 +98,18 @@ class KeptRows:
 
     @classmethod
     def none(cls, dimension: int, *, paired: bool) -> "KeptRows":
-        """Return those of an empty context."""
+        """Return the kept rows of an empty context."""
         return cls(0, np.zeros(dimension, np.float32), np.empty((0, dimension), np.float32), paired)
 
     def then(self, new: Float32) -> "KeptRows":
-        """Return those of a context that has (k, d) more rows."""
+        """Return the kept rows of the context with (k, d) more rows."""
         counted = new[1:] if self.paired and self.count == 0 else new
         total = self.total + counted.sum(axis=0, dtype=np.float64)
         newest = np.concatenate([self.newest, new])[-ROWS_KEPT:]
         return KeptRows(self.count + len(new), total.astype(np.float32), newest, paired=self.paired)
 
     def without_last(self) -> "KeptRows":
-        """Return those of the context before its last utterance, n ≥ 1."""
+        """Return the kept rows of the context without its last utterance, n ≥ 1."""
         counted = self.newest[-1] if self.count > int(self.paired) else np.float32(0)
         return KeptRows(self.count - 1, self.total - counted, self.newest[:-1], paired=self.paired)
 
@@ -292,7 +292,7 @@ def _has_pairs(first: Float32, second: Float32) -> bool:
 def _inverse_norms(first: Float64, second: Float64) -> Float64:
     """Return 1/‖first_i + second_j‖ (m, k) from the Gram matrix; 0 for an opposite pair.
 
-    It uses the real lengths: 2 + 2 x·y takes them for 1, and near-opposite pairs magnify the error.
+    It uses the real lengths: 2 + 2 x·y assumes 1, and near-opposite pairs magnify the error.
     """
     squares = (first**2).sum(axis=1)[:, None] + (second**2).sum(axis=1) + 2 * first @ second.T
     norms: Float64 = np.sqrt(np.maximum(squares, 0))

@@ -25,7 +25,7 @@ from turnwise.models.evaluation.confidence import (
     make_searches,
     texts_of,
 )
-from turnwise.models.training.confidence import calibrate
+from turnwise.models.training.calibration import calibrate
 from turnwise.models.training.config import EncoderConfig, read_stages
 from turnwise.models.training.corpora import Find, finder, validation_dialogues
 

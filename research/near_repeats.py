@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.evaluation.similarity_examples import read_pairs
+from turnwise.models.evaluation.similarity import read_pairs
 from turnwise.models.roles import Role
 
 EQUAL, DIFFERENT = 4.5, 3.0

@@ -40,8 +40,8 @@ MARKS = {
     "service/live/console": "browser",
     "service/state/test_private_redis.py": "live",
     "service/test_server.py": "live",
+    "models/test_export.py": "train",
     "models/test_onnx.py": "train",
-    "models/test_onnx_encoder.py": "train",
     "test_examples.py": "docs",
     "test_wheel.py": "wheel",
 }

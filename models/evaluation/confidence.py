@@ -44,20 +44,20 @@ _BLOCK = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answers:
-    """What n searches found first.
+    """The first candidates that n searches found.
 
     Attributes:
         features: (n, k) as `models.confidence.features` returns them.
         right: (n,) whether the first candidate is the reply.
         size: (n,) number of candidates that was asked for.
-        there: (n,) whether the pool has the reply.
+        has_reply: (n,) whether the pool has the reply.
         dialogue: (n,) number of the dialogue.
     """
 
     features: Float64
     right: Mask
     size: Places
-    there: Mask
+    has_reply: Mask
     dialogue: Places
 
     def __getitem__(self, chosen: Mask) -> Self:
@@ -91,17 +91,16 @@ class Searches:
     queries: Float32
     vectors: Float32
 
-    def answers(self, sizes: Collection[int], seed: int = 0) -> Answers:
-        """Return what each context finds in pools of these sizes, with its reply and without it.
+    def answers(self, sizes: Collection[int]) -> Answers:
+        """Search pools of these sizes for each context, once with its reply and once without it.
 
         Args:
             sizes: Numbers of candidates, at least 2. A pool has fewer if there are not more texts.
-            seed: Of all draws.
 
         Raises:
             TurnwiseError: There are too few texts for a pool.
         """
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(0)
         place = {text: number for number, text in enumerate(self.split.pool)}
         dialogues = self.split.dialogues
         found: list[tuple[Float64, bool, int, bool, int]] = []
@@ -116,8 +115,8 @@ class Searches:
                     continue
                 beside = drawn[: size - 1]
                 right = bool(scores[true] > beside.max())
-                there = _features(np.append(beside, scores[true]), norm, utterances)
-                found.append((there, right, size, True, dialogue))
+                with_reply = _features(np.append(beside, scores[true]), norm, utterances)
+                found.append((with_reply, right, size, True, dialogue))
                 found.append((_features(drawn, norm, utterances), False, size, False, dialogue))
         if not found:
             raise TurnwiseError("there are too few texts for a pool")
@@ -130,7 +129,7 @@ class Searches:
             yield from (self.queries[start : start + _BLOCK] @ self.vectors.T).astype(np.float64)
 
     def _drawn(self, size: int, without: list[int], rng: np.random.Generator) -> Places:
-        """Return `size` places of the pool without some, its own ones first; or all there are."""
+        """Draw `size` places of the pool, or all, except some; the dialogues' own come first."""
         own = _some(self.own, size + len(without), rng)
         more = _some(len(self.vectors) - self.own, size + len(without) - len(own), rng)
         places = np.concatenate([own, self.own + more])
@@ -158,7 +157,6 @@ def make_searches(
     *,
     contexts: int = CONTEXTS,
     largest: int = max(SIZES),
-    seed: int = 0,
 ) -> Searches:
     """Draw dialogues, and encode their contexts and the texts of pools.
 
@@ -168,12 +166,11 @@ def make_searches(
         bank: Texts that fill large pools.
         contexts: Number of contexts, about.
         largest: Size of the largest pool: texts that it cannot need are not encoded.
-        seed: Of all draws.
 
     Raises:
         TurnwiseError: No dialogue has two utterances.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     drawn: list[Context] = []
     for number in rng.permutation(len(dialogues)).tolist():
         said = dialogues[number].utterances
@@ -259,8 +256,8 @@ def _selections(answers: Answers) -> Iterator[tuple[str, Mask]]:
     everything = np.ones_like(answers.right)
     for kind, of_kind in (
         ("", everything),
-        (", with the reply", answers.there),
-        (", without it", ~answers.there),
+        (", with the reply", answers.has_reply),
+        (", without it", ~answers.has_reply),
     ):
         yield f"all sizes{kind}", of_kind
         for size in np.unique(answers.size):
@@ -287,7 +284,7 @@ def _features(scores: Float64, norm: float, utterances: int) -> Float64:
 
 
 def _some(count: int, wanted: int, rng: np.random.Generator) -> Places:
-    """Return `wanted` of the places 0 to count - 1 in random order, or all of them."""
+    """Draw `wanted` of the places 0 to count - 1, or all of them, in random order."""
     return rng.choice(count, min(wanted, count), replace=False)
 
 

@@ -1,8 +1,8 @@
-"""What people chose among what they were shown, as the journal of the service tells.
+"""Choices in the service's journal: which of the candidates that were shown people chose.
 
 The files are those of `turnwise journal export`: dialogues in which a reply may name the candidates
-that were `shown`, best first, and the one that was `chosen`. Only what an earlier model found was
-shown, so the figures favour models that agree with it.
+that were `shown`, best first, and the one that was `chosen`. People
+saw only what an earlier model had found, so the figures favour models that agree with it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ import numpy as np
 from turnwise.models.data import Record, merge_runs, read_records, read_utterance
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.metrics import Places, Scores
-from turnwise.models.evaluation.ranking_examples import RankingExample, RankingSet, ranking_set
+from turnwise.models.evaluation.ranking import RankingExample, RankingSet, ranking_set
 from turnwise.models.evaluation.systems import System, one_by_one
 
 

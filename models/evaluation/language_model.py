@@ -14,8 +14,8 @@ from turnwise.models.card import model_name
 from turnwise.models.data import Dialogue
 from turnwise.models.encoder import batches, default_device
 from turnwise.models.errors import ModelError
-from turnwise.models.evaluation.short_term_examples import CANDIDATES, Propose
-from turnwise.models.evaluation.similarity_examples import Said
+from turnwise.models.evaluation.short_term import CANDIDATES
+from turnwise.models.evaluation.split import Context, Propose
 from turnwise.models.evaluation.truncation import warn_of_cut
 
 Language = Literal["en", "de"]
@@ -56,21 +56,18 @@ def load_causal(name: str, device: str | None = None) -> tuple[Any, Any]:
     return tokenizer, model.to(default_device(device)).eval()
 
 
-def sampled_replies(
-    name: str, count: int = CANDIDATES, *, device: str | None = None, seed: int = 0
-) -> Propose:
+def sampled_replies(name: str, count: int = CANDIDATES, *, device: str | None = None) -> Propose:
     """Propose replies by nucleus sampling from a causal language model.
 
     A model with a chat template reads the context as its chat, in which it replies. Any other reads
     the utterances joined by the end-of-sequence token, as dialogue models such as DialoGPT are
     trained. A context that is too long for the model loses its start. Samples without text are
-    dropped, equal ones are kept.
+    dropped, equal ones are kept. The same context always gets the same samples.
 
     Args:
         name: A folder or a hub name that transformers loads.
         count: Samples a context.
         device: A torch device; the default is a GPU if there is one, else the CPU.
-        seed: The same context gets the same samples, whatever was sampled before.
 
     Raises:
         ModelError: The model cannot be loaded.
@@ -82,7 +79,7 @@ def sampled_replies(
     def propose(dialogue: Dialogue, length: int) -> list[str]:
         prompt = _prompt(tokenizer, dialogue, length, model)
         with torch.random.fork_rng(), torch.inference_mode():
-            torch.manual_seed(seed)
+            torch.manual_seed(0)
             copies = prompt.expand(count, -1)
             output = model.generate(
                 copies,
@@ -207,15 +204,14 @@ class LanguageModel:
         return likelihoods
 
 
-def prompt(said: Said, language: Language, *, with_context: bool = True) -> str:
+def prompt(said: Context, language: Language, *, with_context: bool = True) -> str:
     """Return a prompt that a language model continues with the text in other words."""
     opening, closing = _PROMPTS[language]
-    turns = [(turn.speaker, turn.text) for turn in said.context] if with_context else []
-    turns.append((said.speaker, said.text))
-    distinct = dict.fromkeys(speaker for speaker, _ in turns)
+    turns = [*(said.utterances if with_context else ()), said.target]
+    distinct = dict.fromkeys(turn.speaker for turn in turns)
     names = {speaker: chr(ord("A") + place) for place, speaker in enumerate(distinct)}
-    lines = "".join(f"{names[speaker]}: {text}\n" for speaker, text in turns)
-    return opening + lines + closing.format(speaker=names[said.speaker])
+    lines = "".join(f"{names[turn.speaker]}: {turn.text}\n" for turn in turns)
+    return opening + lines + closing.format(speaker=names[said.target.speaker])
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> int:

@@ -40,8 +40,8 @@ from turnwise.models.evaluation.split import (
 from turnwise.models.evaluation.systems import (
     System,
     example_ms,
-    known,
     lexical_systems,
+    precomputed,
     retrieval_systems,
     scores_of,
 )
@@ -177,7 +177,7 @@ def goal_pulls(system: System, split: Split) -> Scores:
 
 
 class _Choice(NamedTuple):
-    """What the systems choose among, and how it is measured; the true candidate stands first."""
+    """The number of candidates of a choice, the true one first, and the metrics of its scores."""
 
     candidates: int
     metrics: Callable[[Scores], Metrics]
@@ -193,7 +193,7 @@ def _systems(
     random = np.random.default_rng(0)
     for name, choice in (("random order", _ORDER), ("random next goal", _NEXT_GOAL)):
         scores = random.random((len(goal_sets), choice.candidates), np.float32)
-        yield known(name, scores), choice
+        yield precomputed(name, scores), choice
     split = asked_goals(goal_sets)
     yield from _lexical(goal_sets, split)
     for label, encoder in encoders.items():
@@ -212,7 +212,7 @@ def _lexical(goal_sets: Sequence[GoalSet], split: Split) -> Iterator[tuple[Syste
         for goal in range(GOALS * n, GOALS * (n + 1)):
             scores_of(bm25, goal, split.true[goal : goal + 1])
 
-    pulls = known("", goal_pulls(bm25, split), pull)
+    pulls = precomputed("", goal_pulls(bm25, split), pull)
     links = [link(n) for n in range(len(goal_sets))]
     return _planned("BM25", links, link, [pulls], lambda _: None)
 
@@ -221,7 +221,7 @@ def _encoded(
     label: str, encoder: UtteranceEncoder, goal_sets: Sequence[GoalSet], split: Split
 ) -> Iterator[tuple[System, _Choice]]:
     pulls = [
-        known(
+        precomputed(
             system.name,
             goal_pulls(system, split),
             partial(_encode_turn, encoder, system, goal_sets),
@@ -281,9 +281,9 @@ def _planned(
         plan_chain(links[n], curve[n])
 
     by_chain = np.stack([_order_scores(linked) for linked in links])
-    yield known(f"{label} · chain", by_chain, chain), _ORDER
+    yield precomputed(f"{label} · chain", by_chain, chain), _ORDER
     by_both = np.stack(list(map(_order_scores, links, curve)))
-    yield known(f"{label} · chain + curving", by_both, curved), _ORDER
+    yield precomputed(f"{label} · chain + curving", by_both, curved), _ORDER
     for place, (pull, table) in enumerate(zip(pulls, tables, strict=True)):
 
         def greedy(n: int, pull: System = pull, table: Scores = table) -> None:

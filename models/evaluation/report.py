@@ -126,7 +126,7 @@ class Report:
     def p_against_best(self) -> dict[str, float]:
         """From a system to the p of its difference from the best one with as many candidates.
 
-        Only of systems with outcomes, and not of the best ones themselves.
+        Systems without outcomes, and the best ones themselves, have none.
         """
         sign = 1 if self.layout.metric == "average_rank" else -1
         found = [(row.system, row.outcomes) for row in self.rows if row.outcomes]

@@ -21,14 +21,14 @@ BLOCK = 100
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcomes:
-    """What a system reached in each of n examples, by the first metric of the task.
+    """The values of a task's first metric that a system reached, one for each of n examples.
 
     Attributes:
         values: (n,), such as ranks.
         settings: (n,) name of the setting of each example; settings weigh the same in the mean.
         dialogues: (n,) number of the dialogue of each example.
-        candidates: How many candidates each example has, in a table whose rows differ in it. Only
-            rows with the same number are compared.
+        candidates: The number of candidates of each example, in a table whose rows differ in it.
+            Only rows with the same number are compared.
     """
 
     values: Float64
@@ -45,8 +45,8 @@ class Outcomes:
     def standard_error(self) -> float | None:
         """The standard error of the mean; None of a single dialogue.
 
-        That is √(D/(D - 1) Σ_d t_d²), t_d being what dialogue d of D adds to the mean by its
-        distance from it. With one setting and one example a dialogue it is s/√n.
+        That is √(D/(D - 1) Σ_d t_d²), where t_d is the part of the mean that comes from the
+        deviations of dialogue d of D. With one setting and one example a dialogue it is s/√n.
         """
         counts, dialogues = self.counts, len(self.counts)
         if dialogues == 1:

@@ -5,15 +5,18 @@ choice takes the choice that a system finds most similar to the last turn. The c
 example are texts that its speaker might say in its context.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from turnwise.models.arrays import Float32, Float64
+from turnwise.models.data import Record, Utterance, read_records
 from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.errors import TurnwiseError
+from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.bm25 import plain_words
 from turnwise.models.evaluation.language_model import Language, LanguageModel, prompt
 from turnwise.models.evaluation.metrics import (
@@ -29,8 +32,13 @@ from turnwise.models.evaluation.metrics import (
 )
 from turnwise.models.evaluation.report import Row
 from turnwise.models.evaluation.significance import Outcomes
-from turnwise.models.evaluation.similarity_examples import Pair, Question, Said
-from turnwise.models.evaluation.split import VectorTable, context_inputs
+from turnwise.models.evaluation.split import (
+    Context,
+    VectorTable,
+    context_inputs,
+    next_speaker,
+    read_context,
+)
 from turnwise.models.evaluation.systems import (
     System,
     encode_from_left,
@@ -44,7 +52,81 @@ from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 from turnwise.models.scores import row
 
 Models = Mapping[str, UtteranceEncoder | PairwiseModel]
-Embed = Callable[[Sequence[Said]], Float32]
+Embed = Callable[[Sequence[Context]], Float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two sentences in one context, and how similar people find them.
+
+    Attributes:
+        said: The first sentence, in the context.
+        other: The second sentence.
+        score: Higher is more similar, on any scale.
+        domain: The topic of the dialogue; "" if the file names none.
+        where: File and line.
+    """
+
+    said: Context
+    other: str
+    score: float
+    domain: str
+    where: str
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """The texts to compare the first sentence with."""
+        return (self.other,)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A last turn and choices; one choice is most similar to it.
+
+    Attributes:
+        said: The last turn, in its context.
+        candidates: The choices.
+        answer: Place of the right one.
+        domain: The topic of the dialogue; "" if the file names none.
+        where: File and line.
+    """
+
+    said: Context
+    candidates: tuple[str, ...]
+    answer: int
+    domain: str
+    where: str
+
+
+def read_pairs(paths: Sequence[str | Path], limit: int | None = None) -> list[Pair]:
+    """Read similarity files as one, or their first `limit` pairs.
+
+    A line is `{"context": [...], "sentence1", "sentence2", "score", "domain"?}`. An utterance of
+    the context, which may be empty, is a text or `{"speaker", "text"}`; where speakers are not
+    given, they alternate. The other speaker says the sentences, not that of the last utterance.
+
+    Raises:
+        DataError: A file cannot be read or does not hold such pairs, or there is none.
+    """
+    return [_pair(record) for record in _records(paths, limit)]
+
+
+def read_questions(paths: Sequence[str | Path], limit: int | None = None) -> list[Question]:
+    """Read files of multiple-choice questions as one, or their first `limit` questions.
+
+    A line is `{"context": [...], "choices": [...], "answer": 0, "domain"?}`. `answer` is the place
+    of the choice that is most similar to the last utterance of the context.
+
+    Raises:
+        DataError: A file cannot be read or does not hold such questions, or there is none.
+    """
+    return [_question(record) for record in _records(paths, limit)]
+
+
+def texts_of_examples(examples: Iterable[Pair | Question]) -> Iterator[tuple[str, str]]:
+    """Yield each text with its file, line and field."""
+    for item in examples:
+        yield from ((text, f'{item.where}, field "{field}"') for text, field in _texts(item))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +139,19 @@ class Comparisons:
         candidates: For each example the places (C,) of its candidates in the pool.
     """
 
-    said: tuple[Said, ...]
-    pool: tuple[Said, ...]
+    said: tuple[Context, ...]
+    pool: tuple[Context, ...]
     candidates: tuple[Places, ...]
 
     @property
     def with_context(self) -> bool:
         """Whether any example has a context."""
-        return any(item.context for item in self.said)
+        return any(item.utterances for item in self.said)
 
 
 def comparisons(examples: Sequence[Pair | Question]) -> Comparisons:
     """Return examples over one pool."""
-    own = [[replace(e.said, text=text) for text in e.candidates] for e in examples]
+    own = [[_with_text(example.said, text) for text in example.candidates] for example in examples]
     place = {item: n for n, item in enumerate(dict.fromkeys(item for of in own for item in of))}
     return Comparisons(
         said=tuple(example.said for example in examples),
@@ -151,13 +233,15 @@ def similarity_systems(models: Models, data: Comparisons) -> Iterator[System]:
 def word_overlap(data: Comparisons) -> System:
     """Return the share of two texts' distinct words that both have (Jaccard)."""
 
-    def shared(first: str, second: str) -> float:
-        a, b = set(plain_words(first)), set(plain_words(second))
-        return len(a & b) / max(len(a | b), 1)
+    def words(said: Context) -> set[str]:
+        return set(plain_words(said.target.text))
+
+    def shared(first: set[str], second: set[str]) -> float:
+        return len(first & second) / max(len(first | second), 1)
 
     def score(example: int, candidates: Places) -> Float32:
-        texts = (data.pool[place].text for place in candidates)
-        return np.array([shared(data.said[example].text, text) for text in texts], np.float32)
+        own = words(data.said[example])
+        return np.array([shared(own, words(data.pool[p])) for p in candidates], np.float32)
 
     return System("word overlap", one_by_one(score))
 
@@ -198,8 +282,8 @@ def language_model_systems(
     """
 
     def likely(examples: Sequence[int]) -> tuple[Float64, Float64]:
-        pairs = [(n, data.pool[place].text) for n in examples for place in data.candidates[n]]
-        return model.log_likelihoods([prompts[n] for n, _ in pairs], [text for _, text in pairs])
+        pairs = [(n, data.pool[place]) for n in examples for place in data.candidates[n]]
+        return model.log_likelihoods([prompts[n] for n, _ in pairs], _targets(x for _, x in pairs))
 
     whole, tokens = likely(range(len(data.said)))
     keys = [(n, int(place)) for n, own in enumerate(data.candidates) for place in own]
@@ -223,6 +307,48 @@ def check_scores(pairs: Sequence[Pair]) -> None:
         raise TurnwiseError(f"a correlation needs {FEWEST_PAIRS} pairs and scores that differ")
 
 
+def _records(paths: Sequence[str | Path], limit: int | None) -> list[Record]:
+    records = list(islice(chain.from_iterable(map(read_records, paths)), limit))
+    if not records:
+        raise DataError("no example in it", ", ".join(map(str, paths)))
+    return records
+
+
+def _pair(record: Record) -> Pair:
+    context = () if record.get("context") == [] else read_context(record, "context")
+    speaker = next_speaker(context) if context else "A"
+    return Pair(
+        said=Context(context, Utterance(speaker, record.text("sentence1"))),
+        other=record.text("sentence2"),
+        score=record.number("score"),
+        domain=_domain(record),
+        where=record.where,
+    )
+
+
+def _question(record: Record) -> Question:
+    *context, last = read_context(record, "context")
+    choices, answer = record.texts("choices"), record.get("answer")
+    if len(choices) < 2:
+        raise record.error("choices", "expected at least two")
+    if not isinstance(answer, int) or isinstance(answer, bool) or not 0 <= answer < len(choices):
+        raise record.error("answer", f"expected a whole number from 0 to {len(choices) - 1}")
+    return Question(Context(tuple(context), last), choices, answer, _domain(record), record.where)
+
+
+def _domain(record: Record) -> str:
+    return record.text("domain") if record.fields.get("domain") is not None else ""
+
+
+def _texts(item: Pair | Question) -> Iterator[tuple[str, str]]:
+    yield from ((text, "context") for text in item.said.texts)
+    if isinstance(item, Pair):
+        yield from ((item.said.target.text, "sentence1"), (item.other, "sentence2"))
+    else:
+        yield (item.said.target.text, "context")
+        yield from ((text, "choices") for text in item.candidates)
+
+
 class _Embedding(NamedTuple):
     """Vectors (n, d) of n texts in their contexts."""
 
@@ -234,22 +360,22 @@ class _Embedding(NamedTuple):
 def _embeddings(model: UtteranceEncoder | PairwiseModel) -> list[_Embedding]:
     if isinstance(model, PairwiseModel):
         return _three(
-            lambda said: model.encode_responses([item.text for item in said]),
-            lambda said: model.encode_contexts([[item.text] for item in said]),
-            lambda said: model.encode_contexts([_texts(item) for item in said]),
+            lambda said: model.encode_responses(_targets(said)),
+            lambda said: model.encode_contexts([[item.target.text] for item in said]),
+            lambda said: model.encode_contexts([_with_target(item) for item in said]),
         )
     if model.kind is EncoderKind.SINGLE:
         return [
-            _Embedding("alone", lambda said: model.encode([i.text for i in said], Role.AFTER)),
+            _Embedding("alone", lambda said: model.encode(_targets(said), Role.AFTER)),
             _Embedding(
                 "joined to the context",
-                lambda said: encode_from_left(model, [" ".join(_texts(i)) for i in said]),
+                lambda said: encode_from_left(model, [" ".join(_with_target(i)) for i in said]),
                 reads_context=True,
             ),
         ]
     return _three(
-        lambda said: model.encode([item.text for item in said], Role.AFTER),
-        lambda said: model.encode([item.text for item in said], Role.SECOND, Relation.OTHER),
+        lambda said: model.encode(_targets(said), Role.AFTER),
+        lambda said: model.encode(_targets(said), Role.SECOND, Relation.OTHER),
         lambda said: _in_context(model, said),
     )
 
@@ -262,18 +388,26 @@ def _three(as_candidate: Embed, as_utterance: Embed, in_context: Embed) -> list[
     ]
 
 
-def _in_context(encoder: UtteranceEncoder, said: Sequence[Said]) -> Float32:
+def _in_context(encoder: UtteranceEncoder, said: Sequence[Context]) -> Float32:
     paired = encoder.kind.paired
     mix, role = (row, Role.FIRST) if paired else (_mean, Role.SECOND)
-    before = [context_inputs(item.context, _answerer(item), role) for item in said]
-    own = [RoleText(item.text, Role.SECOND, Relation.OTHER) for item in said]
+    before = [context_inputs(item.utterances, _answerer(item), role) for item in said]
+    own = [RoleText(item.target.text, Role.SECOND, Relation.OTHER) for item in said]
     table = VectorTable(encoder, [*own, *(item for inputs in before for item in inputs)])
     mixed = [mix(table[inputs], new) for inputs, new in zip(before, table[own], strict=True)]
     return _unit(np.stack(mixed))
 
 
-def _texts(said: Said) -> list[str]:
-    return [*(utterance.text for utterance in said.context), said.text]
+def _with_text(said: Context, text: str) -> Context:
+    return replace(said, target=replace(said.target, text=text))
+
+
+def _targets(said: Iterable[Context]) -> list[str]:
+    return [item.target.text for item in said]
+
+
+def _with_target(said: Context) -> list[str]:
+    return [*said.texts, said.target.text]
 
 
 def _mean(before: Float32, new: Float32) -> Float32:
@@ -287,9 +421,9 @@ def _unit(vectors: Float32) -> Float32:
     return unit
 
 
-def _answerer(said: Said) -> str:
+def _answerer(said: Context) -> str:
     """Return who would speak next: the last speaker before, or someone else."""
-    return said.context[-1].speaker if said.context else f"not {said.speaker}"
+    return said.utterances[-1].speaker if said.utterances else f"not {said.target.speaker}"
 
 
 def _all_scores(system: System, data: Comparisons) -> list[Scores]:
@@ -329,4 +463,4 @@ def _groups(examples: Sequence[Pair | Question]) -> dict[str, Mask]:
     """Return which (n,) examples belong to each domain and each span of context lengths."""
     domains = np.array([example.domain for example in examples])
     groups = {f"domain={name}": domains == name for name in sorted(set(domains.tolist())) if name}
-    return groups | spans(np.array([len(example.said.context) for example in examples]))
+    return groups | spans(np.array([len(example.said.utterances) for example in examples]))

@@ -1,6 +1,6 @@
 """`Split`: the contexts and candidates of an evaluation; `encode_split` encodes both."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,14 +14,17 @@ from turnwise.models.roles import Role, RoleText, relation_to
 
 LENGTHS = range(2, 11)
 
+Propose = Callable[[Dialogue, int], Iterable[str]]
+"""From a dialogue and the length of a context to texts that might come next."""
+
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Utterances before a reply, and the reply.
+    """Utterances, and the one that follows them or may follow them.
 
     Attributes:
         utterances: The utterances before, oldest first.
-        target: The utterance that came next.
+        target: The utterance after them.
     """
 
     utterances: tuple[Utterance, ...]
@@ -132,7 +135,7 @@ def said_at(record: Record, field: str, value: object, speaker: str) -> Utteranc
 
 
 def next_speaker(context: Sequence[Utterance]) -> str:
-    """Return who last spoke before the last speaker, or a name for someone new."""
+    """Return the speaker before the last one, or a new name if nobody else has spoken."""
     last = context[-1].speaker
     others = (said.speaker for said in reversed(context) if said.speaker != last)
     return next(others, "A" if last == "B" else "B")

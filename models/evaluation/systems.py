@@ -1,4 +1,4 @@
-"""Systems: whatever scores candidates, one type for all tasks."""
+"""Systems: everything that scores candidates, as one type for all tasks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,8 +35,8 @@ class System:
     Attributes:
         name: As the table shows it, without the model.
         scores: From places of n examples and of C candidates to (n, C), higher is better.
-        work: Does for one example what it costs online besides: encodes the texts that are new
-            with it, one by one, and updates the state. Only timed; returns what it computed.
+        work: Does the other work that an example costs online: it encodes the example's new texts,
+            one by one, and updates the state. It is only timed; its result is not used.
     """
 
     name: str
@@ -91,7 +91,7 @@ def linear(name: str, queries: Float32, vectors: Float32, work: Callable[[int], 
     return System(name, scores, work)
 
 
-def known(name: str, table: Scores, work: Callable[[int], object] = lambda _: None) -> System:
+def precomputed(name: str, table: Scores, work: Callable[[int], object] = lambda _: None) -> System:
     """Return a system whose scores (examples, candidates) are computed beforehand."""
 
     def scores(examples: Places, candidates: Places) -> Scores:
@@ -100,9 +100,9 @@ def known(name: str, table: Scores, work: Callable[[int], object] = lambda _: No
     return System(name, scores, work)
 
 
-def lexical_systems(split: Split, seed: int = 0) -> list[System]:
+def lexical_systems(split: Split) -> list[System]:
     """Return the systems without a model: random scores, and BM25 with the context as the query."""
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     index = BM25(split.pool)
 
     def random(contexts: Places, candidates: Places) -> Scores:
@@ -125,8 +125,8 @@ def retrieval_systems(model: UtteranceEncoder | PairwiseModel, split: Split) -> 
 def recommended(systems: Sequence[System], aggregation: Aggregation) -> System:
     """Return the system of an encoder that its model card recommends.
 
-    That is the mean of all rows where the recommended one is not among them; an encoder without
-    pairs aggregates in one way, which stands first.
+    Where that one is not among the systems, it is the mean of all rows; for an encoder without
+    pairs, which has one aggregation, it is the first system.
     """
     names = {"max_sim": "MaxSim", "mean": "mean", "last_rows": _last_rows(aggregation.last_rows)}
     by_name = {system.name: system for system in systems}
@@ -134,9 +134,10 @@ def recommended(systems: Sequence[System], aggregation: Aggregation) -> System:
 
 
 def retriever(systems: Sequence[System], aggregation: Aggregation) -> System:
-    """Return the system of an encoder with pairs that finds the short list: a running query's.
+    """Return the running-query system of an encoder with pairs, which finds the short list.
 
-    It sums the rows that the model card recommends. MaxSim has no query: there it sums all rows.
+    It sums the rows that the model card recommends, or all rows where that recommends MaxSim,
+    which has no query.
     """
     return recommended(systems, Aggregation() if aggregation.name == "max_sim" else aggregation)
 

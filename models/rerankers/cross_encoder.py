@@ -156,8 +156,8 @@ class CrossEncoder:
     def tokenize(self, pairs: Sequence[Pair]) -> list[PairTokens]:
         """Return each pair's word pieces, at most as many as the model reads.
 
-        The longer text of a pair that is too long is cut, or both: the context loses its start, and
-        the candidate its end.
+        A pair that is too long loses word pieces of its longer text, or of both: the context loses
+        its start, the candidate its end.
         """
         encoded = self._model.tokenizer(list(pairs), truncation=False, verbose=False)
         limit = self._model.max_seq_length
@@ -230,8 +230,8 @@ def _load(name: str, device: str | None) -> Any:  # noqa: ANN401 - a CrossEncode
         model = Loaded(name, device=device, model_kwargs={"dtype": torch.float32})
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise ModelError(f"cross-encoder '{name}' cannot be loaded: {error}") from error
-    # The last of several modules scores. A transformer alone that has no classifier is loaded with
-    # a random one.
+    # A model of several modules scores with the last one. A single transformer that has no
+    # classifier was loaded with a random one.
     kinds = model.model.config.architectures or ()
     if len(model) == 1 and not any(kind.endswith("ForSequenceClassification") for kind in kinds):
         raise ModelError(f"cross-encoder '{name}' has no trained classifier")

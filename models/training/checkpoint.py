@@ -1,6 +1,5 @@
-"""The files that a run writes: the best model, a checkpoint to resume from, and its curves."""
+"""The folders that a run writes: the best model, and a checkpoint to resume from."""
 
-import csv
 import json
 import math
 import shutil
@@ -21,10 +20,8 @@ from torch import nn
 from turnwise.models.card import CARD
 from turnwise.models.encoder import load_sentence_transformer, transformer_of
 from turnwise.models.errors import TrainingError
-from turnwise.models.evaluation.report import Line, draw_lines, figure_height
 from turnwise.models.heads import RoleHeads
 from turnwise.models.training.config import REMOVED, EncoderConfig, Section, renamed
-from turnwise.models.training.layout import write_older_layout
 
 Schedule = torch.optim.lr_scheduler.LRScheduler
 Recipe = dict[str, Any]
@@ -33,6 +30,9 @@ Recipe = dict[str, Any]
 _UNREADABLE = (
     OSError, SafetensorError, RuntimeError, ValueError, KeyError, TypeError, AttributeError,
 )  # fmt: skip
+
+_MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
+_OLDER = "sentence_transformers.models"
 
 _OLD = ".old"
 _WEIGHTS = "learner.safetensors"
@@ -49,9 +49,8 @@ def recipe_of(config: Section, counts: Sequence[int], out: Path) -> Recipe:
         counts: Items of each file.
         out: The run's folder.
     """
-    recipe = config.model_dump(
-        mode="json", exclude={"calibration_pool"}
-    )  # used after the last step
+    # The calibration follows the last step, so that its pool does not change the run.
+    recipe = config.model_dump(mode="json", exclude={"calibration_pool"})
     for corpus in recipe["data"]:
         corpus |= {key: Path(corpus[key]).name for key in ("path", "leave_out") if corpus[key]}
     if Path(base := recipe.get("base", "")).is_relative_to(out):
@@ -83,7 +82,7 @@ def save_model(
         save_encoder(model, fresh)
         if heads:
             heads.save(fresh)
-        (fresh / CARD).write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+        _write_json(fresh / CARD, card)
 
 
 def save_encoder(model: SentenceTransformer, folder: Path) -> None:
@@ -91,21 +90,56 @@ def save_encoder(model: SentenceTransformer, folder: Path) -> None:
     half = deepcopy(model).half()
     transformer_of(half).set_attn_implementation("sdpa")
     half.save_pretrained(str(folder), create_model_card=False)
-    write_older_layout(folder, model)
+    _write_older_layout(folder, model)
+
+
+def _write_older_layout(folder: Path, model: SentenceTransformer) -> None:
+    """Rewrite the configuration files of a model in the form that every reader knows.
+
+    sentence-transformers 6 writes names of modules and settings that its older versions do not
+    know, and embedding servers such as Infinity are built on those versions. Version 6 still reads
+    the older form. Only a transformer with pooling and, perhaps, normalisation has that form; the
+    files of any other model stay as they are.
+    """
+    modules = _read_json(folder / "modules.json")
+    named = [module["type"].rpartition(".")[2] for module in modules]
+    if named not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        return
+    pooling = folder / modules[1]["path"] / "config.json"
+    config = _read_json(pooling)
+    chosen = config["pooling_mode"]
+    flags = {f"pooling_mode_{mode}": mode.startswith(f"{chosen}_") for mode in _MODES[:3]}
+    if not isinstance(chosen, str) or not any(flags.values()):
+        return
+    for module, name in zip(modules, named, strict=True):
+        module["type"] = f"{_OLDER}.{name}"
+    _write_json(folder / "modules.json", modules)
+    _write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_seq_length})
+    size = {"word_embedding_dimension": config["embedding_dimension"]}
+    flags[f"pooling_mode_{_MODES[3]}"] = False
+    _write_json(pooling, size | flags | {"include_prompt": config["include_prompt"]})
+
+
+def _read_json(file: Path) -> Any:  # noqa: ANN401 - whatever the JSON holds
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def _write_json(file: Path, value: object) -> None:
+    file.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
 @contextmanager
 def replacing(folder: Path) -> Iterator[Path]:
-    """Give an empty folder to fill, which then replaces another.
+    """Yield an empty folder to fill; it then replaces `folder`.
 
-    An interruption at any point leaves a complete folder; `recover` puts it back in place.
+    An interruption at any point leaves a complete folder, which `recover` puts back in place.
     """
     fresh, old = (folder.with_name(folder.name + end) for end in (".new", _OLD))
     recover(folder)
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
     yield fresh
-    for weights in fresh.rglob("*.safetensors"):  # safetensors lets nobody else read them
+    for weights in fresh.rglob("*.safetensors"):  # safetensors gives other users no access
         weights.chmod(fresh.stat().st_mode & 0o666)
     if folder.exists():
         folder.rename(old)
@@ -195,68 +229,3 @@ def drop_checkpoint(folder: Path) -> None:
     """Delete a checkpoint."""
     recover(folder)  # the remains of an interruption would come back later
     shutil.rmtree(folder, ignore_errors=True)
-
-
-class Curves:
-    """Losses and metrics by step, as CSV and, after each validation, as a picture."""
-
-    def __init__(self, folder: Path, step: int) -> None:
-        """Start a folder's curves; a resumed run keeps those up to its step."""
-        folder.mkdir(parents=True, exist_ok=True)
-        self._csv, self._png = folder / "curves.csv", folder / "curves.png"
-        kept = []
-        if step and self._csv.is_file():
-            with self._csv.open(encoding="utf-8", newline="") as file:
-                whole = (
-                    line for line in file if line.endswith("\n")
-                )  # a full disk may cut the last
-                kept = [row for row in csv.DictReader(whole) if int(row["step"]) <= step]
-        with self._csv.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, ("step", "name", "value"))
-            writer.writeheader()
-            writer.writerows(kept)
-
-    def add(
-        self,
-        step: int,
-        learning_rate: float,
-        losses: Mapping[str, float],
-        metrics: Mapping[str, float] | None,
-    ) -> None:
-        """Append a step's rows (step, name, value); draw the picture if there are metrics."""
-        rows = {"learning_rate": learning_rate}
-        rows |= {f"loss/{name}": value for name, value in losses.items()}
-        rows |= {f"validation/{name}": value for name, value in (metrics or {}).items()}
-        with self._csv.open("a", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerows((step, name, f"{value:.6g}") for name, value in rows.items())
-        if metrics is not None:
-            draw_curves(self._csv, self._png)
-
-
-def draw_curves(source: Path, target: Path) -> None:
-    """Draw losses above, validation below, from a `curves.csv`."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - an extra that only training needs
-
-    series: dict[str, tuple[list[int], list[float]]] = {}
-    with source.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            steps, values = series.setdefault(row["name"], ([], []))
-            steps.append(int(row["step"]))
-            values.append(float(row["value"]))
-    parts = {part: _lines(series, f"{part}/") for part in ("loss", "validation")}
-    inches = [figure_height(lines, 4) for lines in parts.values()]
-    figure = Figure(figsize=(8, sum(inches)))
-    both = figure.subplots(2, 1, sharex=True, height_ratios=inches)
-    for axes, (part, lines) in zip(both, parts.items(), strict=True):
-        draw_lines(axes, lines)
-        axes.set(xlabel="step", ylabel=part)
-    figure.savefig(target, dpi=120, bbox_inches="tight")
-
-
-def _lines(series: Mapping[str, tuple[list[int], list[float]]], start: str) -> list[Line]:
-    return [
-        Line(name.removeprefix(start), *points)
-        for name, points in series.items()
-        if name.startswith(start)
-    ]

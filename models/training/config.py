@@ -344,7 +344,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 
 
 def renamed(value: Any) -> Any:  # noqa: ANN401 - what TOML and JSON hold
-    """Return what a configuration or a recipe holds, with today's names of its fields."""
+    """Return a configuration or a recipe with the current names of its fields."""
     if isinstance(value, list):
         return [renamed(item) for item in value]
     if isinstance(value, dict):

@@ -51,7 +51,7 @@ def in_place_of(named: Sequence[S], files: Sequence[Path]) -> tuple[S, ...]:
     """Return files as the corpora to train on, instead of those that a configuration names.
 
     A file whose path ends with a path of the configuration keeps that corpus's settings, such as
-    `leave_out`. A `leave_out` that applies to none of the files is warned of.
+    `leave_out`. A warning names a `leave_out` that applies to none of the files.
     """
     for source in named:
         if source.leave_out and not any(_as_named(source, file) for file in files):
@@ -125,7 +125,7 @@ def validation_dialogues(
 ) -> dict[str, list[Dialogue]]:
     """Return dialogues drawn at random from each validation file, always the same ones.
 
-    The head of a file may be of one domain.
+    The first dialogues of a file may be of one domain, so they would not do.
 
     Args:
         validation: The files, and how much of each.

@@ -7,7 +7,7 @@ from turnwise.models.card import update_card
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation.split import LENGTHS
 from turnwise.models.extras import require
-from turnwise.models.training.confidence import calibrate
+from turnwise.models.training.calibration import calibrate
 from turnwise.models.training.config import (
     Config,
     EncoderConfig,

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from turnwise.models.errors import TrainingError
 from turnwise.models.training.checkpoint import (
-    Curves,
     State,
     drop_checkpoint,
     load_checkpoint,
@@ -21,6 +20,7 @@ from turnwise.models.training.checkpoint import (
     save_checkpoint,
 )
 from turnwise.models.training.config import Config
+from turnwise.models.training.curves import Curves
 
 Item = TypeVar("Item")
 Metrics = dict[str, float]

@@ -14,19 +14,21 @@ from typing import TypeVar
 from turnwise.models.data import Dialogue
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError, naming
-from turnwise.models.evaluation import (
+from turnwise.models.evaluation.long_term import (
+    ORDERS,
     GoalSet,
-    ShortTermExample,
     long_term_average_rank,
-    make_examples,
     make_goal_sets,
+)
+from turnwise.models.evaluation.metrics import ranks_of
+from turnwise.models.evaluation.next_utterance import ranks_by_length
+from turnwise.models.evaluation.ranking import Building, RankingExample, build_ranking
+from turnwise.models.evaluation.short_term import (
+    ShortTermExample,
+    make_examples,
     retrieved_replies,
     short_term_average_rank,
 )
-from turnwise.models.evaluation.long_term import ORDERS
-from turnwise.models.evaluation.metrics import ranks_of
-from turnwise.models.evaluation.next_utterance import ranks_by_length
-from turnwise.models.evaluation.ranking_examples import Building, RankingExample, build_ranking
 from turnwise.models.evaluation.split import LENGTHS, Split, encode_split, make_split
 from turnwise.models.evaluation.systems import linear_systems, pairwise_system, recommended
 from turnwise.models.rerankers.ioi import IoI
@@ -149,12 +151,12 @@ def ioi_validator(config: IoIConfig, find: Find) -> Callable[[IoI], dict[str, fl
 
     def validate(model: IoI) -> dict[str, float]:
         model.network.eval()
-        return means(ranking_metrics(model, of_file) for of_file in examples)
+        return means(response_metrics(model, of_file) for of_file in examples)
 
     return validate
 
 
-def ranking_metrics(model: IoI, examples: list[RankingExample]) -> dict[str, float]:
+def response_metrics(model: IoI, examples: list[RankingExample]) -> dict[str, float]:
     """Return average rank, R10@1 and mean reciprocal rank of the true responses."""
     scores = [model.scores([said.text for said in e.context], e.candidates) for e in examples]
     of_true = ranks_of(scores, [example.labels.index(1) for example in examples])

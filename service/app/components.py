@@ -185,7 +185,7 @@ def load_encoder(settings: Settings, model: str | Path) -> Encoder:
         ModelError: The model cannot be loaded.
         TurnwiseError: It needs torch, which is not installed.
     """
-    from turnwise.models.onnx_encoder import OnnxEncoder, has_graph  # noqa: PLC0415 - not if remote
+    from turnwise.models.onnx import OnnxEncoder, has_graph  # noqa: PLC0415 - not if remote
 
     if has_graph(model) and (settings.device == "cpu" or not (settings.device or has_gpu())):
         return OnnxEncoder(model)

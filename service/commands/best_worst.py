@@ -20,7 +20,7 @@ def tuples(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the shuffles.")] = 0,
 ) -> None:
     """Write 2N tuples of three items, from N items; each item is in six tuples."""
-    from turnwise.models.annotation import make_tuples, read_items  # noqa: PLC0415
+    from turnwise.models.evaluation.best_worst import make_tuples, read_items  # noqa: PLC0415
 
     read = read_items(items)
     with naming([items]):
@@ -39,18 +39,18 @@ def scores(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random halves.")] = 0,
 ) -> None:
     """Write a score from 0 to 1 for each item, and print how far the annotators agree."""
-    from turnwise.models import annotation  # noqa: PLC0415
+    from turnwise.models.evaluation import best_worst as task  # noqa: PLC0415
 
-    read = annotation.read_answers(answers)
-    scored = annotation.score_items(read)
+    read = task.read_answers(answers)
+    scored = task.score_items(read)
     write_jsonl(out, ({"id": item, "score": score} for item, score in scored.items()))
-    ratings = annotation.ratings_of(read)
-    half = annotation.split_half_reliability(read, seed=seed)
+    ratings = task.ratings_of(read)
+    half = task.split_half_reliability(read, seed=seed)
     for name, value in (
-        ("Krippendorff's alpha, ordinal", annotation.krippendorff_alpha(ratings, "ordinal")),
-        ("Krippendorff's alpha, nominal", annotation.krippendorff_alpha(ratings, "nominal")),
-        (f"split-half reliability, {annotation.SPLITS} splits", half),
-        ("the same, Spearman-Brown", None if half is None else annotation.spearman_brown(half)),
+        ("Krippendorff's alpha, ordinal", task.krippendorff_alpha(ratings, "ordinal")),
+        ("Krippendorff's alpha, nominal", task.krippendorff_alpha(ratings, "nominal")),
+        (f"split-half reliability, {task.SPLITS} splits", half),
+        ("the same, Spearman-Brown", None if half is None else task.spearman_brown(half)),
     ):
         typer.echo(f"{name}: {'not defined' if value is None else format(value, '.3f')}")
     typer.echo(f"{len(scored)} items, {len(read)} answers; scores written to {out}")

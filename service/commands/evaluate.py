@@ -43,8 +43,8 @@ from turnwise.service.commands.progress import SystemProgress
 if TYPE_CHECKING:  # torch takes seconds to load; `--help` must not wait for it
     from turnwise.models.data import Dialogue
     from turnwise.models.encoder import UtteranceEncoder
-    from turnwise.models.evaluation import Row
     from turnwise.models.evaluation.ranking import Model
+    from turnwise.models.evaluation.report import Row
     from turnwise.models.rerankers import PairwiseModel
 
 evaluate = typer.Typer(help="Measure models.", no_args_is_help=True)
@@ -77,7 +77,9 @@ def next_utterance(
     limit: Limit = None,
 ) -> None:
     """Find the true next utterance after 2 to 10 others; --model takes pairwise models too."""
-    from turnwise.models.evaluation import evaluate_next_utterance  # noqa: PLC0415 - loads torch
+    from turnwise.models.evaluation.next_utterance import (  # noqa: PLC0415 - loads torch
+        evaluate_next_utterance,
+    )
     from turnwise.models.evaluation.split import LENGTHS  # noqa: PLC0415
 
     dialogues = read(data, limit)
@@ -125,9 +127,9 @@ def short_term(
     limit: Limit = None,
 ) -> None:
     """Find the reply that leads to a goal some turns ahead."""
-    from turnwise.models import evaluation  # noqa: PLC0415 - loads torch
-    from turnwise.models.encoder import UtteranceEncoder  # noqa: PLC0415
-    from turnwise.models.evaluation.short_term_examples import texts_of_examples  # noqa: PLC0415
+    from turnwise.models.encoder import UtteranceEncoder  # noqa: PLC0415 - loads torch
+    from turnwise.models.evaluation import short_term as task  # noqa: PLC0415
+    from turnwise.models.evaluation.language_model import sampled_replies  # noqa: PLC0415
     from turnwise.models.evaluation.truncation import warn_of_truncation  # noqa: PLC0415
 
     if (data is None) == (candidates is None):
@@ -136,26 +138,26 @@ def short_term(
         raise typer.BadParameter("--candidates takes no --generator")
     loaded, note = encoders(model, base, precision), ""
     if candidates:
-        examples = evaluation.read_examples(candidates, limit)
-        warn_of_truncation(loaded, texts_of_examples(examples, str(candidates)))
+        examples = task.read_examples(candidates, limit)
+        warn_of_truncation(loaded, task.texts_of_examples(examples, str(candidates)))
     else:
         dialogues = read(data or [], limit)
         _warn_of_long_texts(loaded, data or [], dialogues, history)
         if generator:
             note = f"Candidates were sampled from {generator}."
-            propose = evaluation.sampled_replies(generator)
+            propose = sampled_replies(generator)
         else:
             retriever = retriever or default_retriever()
             note = f"Candidates were retrieved by {retriever}."
             known = loaded.get("base") if retriever == base else None
             encoder = known or UtteranceEncoder(retriever, precision=precision)
-            propose = evaluation.retrieved_replies(encoder, dialogues, history)
+            propose = task.retrieved_replies(encoder, dialogues, history)
         with naming(data or []), SystemProgress() as bar:
             progress = partial(bar, "finding candidates")
-            examples = evaluation.make_examples(dialogues, history, distance, propose, progress)
+            examples = task.make_examples(dialogues, history, distance, propose, progress)
     if save_candidates:
-        evaluation.write_examples(examples, save_candidates)
-    rows = evaluation.evaluate_short_term(loaded, examples)
+        task.write_examples(examples, save_candidates)
+    rows = task.evaluate_short_term(loaded, examples)
     report("short-term", [candidates] if candidates else data or [], rows, out, note)
 
 
@@ -176,15 +178,15 @@ def long_term(
     limit: Limit = None,
 ) -> None:
     """Put three goals into the order in which the dialogue reached them."""
-    from turnwise.models import evaluation  # noqa: PLC0415 - loads torch
+    from turnwise.models.evaluation import long_term as task  # noqa: PLC0415 - loads torch
 
-    settings = [evaluation.Setting(*_whole_numbers(text)) for text in setting]
+    settings = [task.Setting(*_whole_numbers(text)) for text in setting]
     dialogues = read(data, limit)
     with naming(data):
-        goal_sets = evaluation.make_goal_sets(dialogues, settings)
+        goal_sets = task.make_goal_sets(dialogues, settings)
     loaded = encoders(model, base, precision)
     _warn_of_long_texts(loaded, data, dialogues, {each.context for each in settings})
-    rows = evaluation.evaluate_long_term(loaded, goal_sets)
+    rows = task.evaluate_long_term(loaded, goal_sets)
     report("long-term", data, rows, out)
 
 
@@ -213,11 +215,10 @@ def ranking(
     limit: Limit = None,
 ) -> None:
     """Rank the candidates of R10 files; --model takes re-rankers' folders too."""
-    from turnwise.models.evaluation.ranking import evaluate_ranking  # noqa: PLC0415 - loads torch
-    from turnwise.models.evaluation.ranking_examples import read_ranking  # noqa: PLC0415
+    from turnwise.models.evaluation import ranking as task  # noqa: PLC0415 - loads torch
     from turnwise.models.rerankers import CrossEncoder  # noqa: PLC0415
 
-    examples = read_ranking(data, limit)
+    examples = task.read_ranking(data, limit)
     if examples.dropped:
         count, first = len(examples.dropped), examples.dropped[0]
         what = f"dropped {count} contexts, the first at {first}: all candidates are right, or none"
@@ -225,7 +226,7 @@ def ranking(
     models: dict[str, Model] = {**encoders_and_rerankers(model, base, precision)}
     models |= by_name(cross_encoder or [], CrossEncoder, models)
     with SystemProgress() as progress:
-        rows = list(evaluate_ranking(models, examples, progress))
+        rows = list(task.evaluate_ranking(models, examples, progress))
     report("ranking", data, rows, out)
 
 
@@ -278,9 +279,9 @@ def build_ranking(
     limit: Limit = None,
 ) -> None:
     """Make an R10 file from dialogues: the true reply among wrong ones."""
-    from turnwise.models.evaluation import ranking_examples as files  # noqa: PLC0415
+    from turnwise.models.evaluation import ranking as task  # noqa: PLC0415 - loads torch
 
-    how = files.Building(
+    how = task.Building(
         sources=tuple(source.value for source in negatives),
         candidates=candidates,
         replies=replies,
@@ -289,9 +290,9 @@ def build_ranking(
     )
     dialogues = read(data, limit)
     with naming(data):
-        total = len(files.draw_replies(dialogues, how))
-        examples = track(files.build_ranking(dialogues, how), "building", total, transient=True)
-        count = files.write_ranking(examples, out)
+        total = len(task.draw_replies(dialogues, how))
+        examples = track(task.build_ranking(dialogues, how), "building", total, transient=True)
+        count = task.write_ranking(examples, out)
     typer.echo(f"{count} contexts written to {out}")
 
 
@@ -333,22 +334,15 @@ def similarity(
     limit: Limit = None,
 ) -> None:
     """Compare sentences, alone and in context, and correlate with people's scores."""
-    from turnwise.models.evaluation.similarity import (  # noqa: PLC0415
-        check_scores,
-        evaluate_similarity,
-    )
-    from turnwise.models.evaluation.similarity_examples import (  # noqa: PLC0415
-        read_pairs,
-        texts_of_examples,
-    )
+    from turnwise.models.evaluation import similarity as task  # noqa: PLC0415 - loads torch
     from turnwise.models.evaluation.truncation import warn_of_truncation  # noqa: PLC0415
 
-    pairs = read_pairs(data, limit)
+    pairs = task.read_pairs(data, limit)
     with naming(data):
-        check_scores(pairs)
+        task.check_scores(pairs)
     loaded = encoders_and_pairwise(model, base, precision)
-    warn_of_truncation(loaded, texts_of_examples(pairs))
-    report("similarity", data, list(evaluate_similarity(loaded, pairs)), out)
+    warn_of_truncation(loaded, task.texts_of_examples(pairs))
+    report("similarity", data, list(task.evaluate_similarity(loaded, pairs)), out)
 
 
 @evaluate.command("multiple-choice", cls=ManyValues)
@@ -369,18 +363,14 @@ def multiple_choice(
     limit: Limit = None,
 ) -> None:
     """Choose which text is most similar to the last turn."""
-    from turnwise.models.evaluation import similarity as task  # noqa: PLC0415
+    from turnwise.models.evaluation import similarity as task  # noqa: PLC0415 - loads torch
     from turnwise.models.evaluation.language_model import LanguageModel  # noqa: PLC0415
-    from turnwise.models.evaluation.similarity_examples import (  # noqa: PLC0415
-        read_questions,
-        texts_of_examples,
-    )
     from turnwise.models.evaluation.truncation import warn_of_truncation  # noqa: PLC0415
 
-    questions = read_questions(data, limit)
+    questions = task.read_questions(data, limit)
     loaded = encoders_and_pairwise(model, base, precision)
     asked = by_name(language_model or [], LanguageModel, loaded)
-    warn_of_truncation(loaded, texts_of_examples(questions))
+    warn_of_truncation(loaded, task.texts_of_examples(questions))
     rows = chain(
         task.evaluate_choices(loaded, questions),
         task.evaluate_language_models(asked, questions, language),
@@ -443,7 +433,7 @@ def report(
     task: str, data: Iterable[Path], rows: "list[Row]", out: Path | None, note: str = ""
 ) -> None:
     """Write a task's results and print its tables; a note says how the examples were made."""
-    from turnwise.models.evaluation import Report  # noqa: PLC0415
+    from turnwise.models.evaluation.report import Report  # noqa: PLC0415
 
     folder = out or RUNS / f"evaluate-{task}"
     results = Report(task, tuple(map(str, data)), tuple(rows), note)

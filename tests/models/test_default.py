@@ -6,8 +6,7 @@ import pytest
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.card import read_card
 from turnwise.models.encoder import UtteranceEncoder, tokenize
-from turnwise.models.onnx import FILE
-from turnwise.models.onnx_encoder import OnnxEncoder
+from turnwise.models.onnx import FILE, OnnxEncoder
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 from turnwise.models.scores import reachability, rows, running_query
 from turnwise.models.training.config import EncoderConfig, read_stages, renamed

@@ -60,7 +60,7 @@ def test_answers_are_those_of_a_naive_search(searches: Searches) -> None:
             wanted = features(first, second, spread, norm, len(context.utterances))
             assert answers.features[row] == pytest.approx(wanted, rel=1e-3, abs=1e-3)
             there = row % 2 == 0
-            assert answers.there[row] == there
+            assert answers.has_reply[row] == there
             assert answers.right[row] == (there and scores[true] > max(others))
 
 

@@ -8,19 +8,20 @@ import pytest
 
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.errors import DataError
-from turnwise.models.evaluation.ranking_examples import (
+from turnwise.models.evaluation.ranking import (
     Building,
     build_ranking,
     ranking_set,
     read_ranking,
     write_ranking,
 )
-from turnwise.models.evaluation.short_term_examples import (
+from turnwise.models.evaluation.short_term import (
     make_examples,
     read_examples,
     write_examples,
 )
-from turnwise.models.evaluation.similarity_examples import Said, read_pairs, read_questions
+from turnwise.models.evaluation.similarity import read_pairs, read_questions
+from turnwise.models.evaluation.split import Context
 
 TEXTS = ["where is the key", "under the mat"]
 CONTEXT = (Utterance("A", TEXTS[0]), Utterance("B", TEXTS[1]))
@@ -168,14 +169,14 @@ def test_a_pair_has_one_context_and_speaker(path: Path) -> None:
     pair, bare = read_pairs(
         [write(path, PAIR | {"domain": "home"}, PAIR | {"context": [], "domain": None})]
     )
-    assert (pair.said, pair.other) == (Said(CONTEXT, "A", "thank you"), "which mat")
+    assert (pair.said, pair.other) == (Context(CONTEXT, Utterance("A", "thank you")), "which mat")
     assert (pair.score, pair.domain, pair.where) == (0.25, "home", f"{path}, line 1")
-    assert (bare.said.context, bare.domain) == ((), "")
+    assert (bare.said.utterances, bare.domain) == ((), "")
 
 
 def test_the_last_utterance_is_the_one_to_compare_with(path: Path) -> None:
     (question,) = read_questions([write(path, QUESTION)])
-    assert question.said == Said(CONTEXT[:1], "B", TEXTS[1])
+    assert question.said == Context(CONTEXT[:1], CONTEXT[1])
     assert (question.candidates, question.answer) == (("a", "b", "c"), 1)
 
 

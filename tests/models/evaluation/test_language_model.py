@@ -18,7 +18,7 @@ from turnwise.models.evaluation.language_model import (
     prompt,
     sampled_replies,
 )
-from turnwise.models.evaluation.similarity_examples import Said
+from turnwise.models.evaluation.split import Context
 
 ROOM = 24
 
@@ -106,7 +106,9 @@ def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path, load: Callable[[
 LIKELIHOOD_ROOM = 16
 PROMPTS = ["bread rain train", "music", "bread rain train"]
 ANSWERS = ["garden", "letter winter river", "window lamp"]
-SAID = Said((Utterance("guest", "is it far"), Utterance("host", "no")), "guest", "thank you")
+SAID = Context(
+    (Utterance("guest", "is it far"), Utterance("host", "no")), Utterance("guest", "thank you")
+)
 
 
 def naive(folder: Path, given: str, answer: str) -> float:

@@ -8,11 +8,11 @@ import pytest
 from tests.models.conftest import Encoders
 from turnwise.models.data import Dialogue
 from turnwise.models.evaluation import metrics
-from turnwise.models.evaluation.ranking import evaluate_ranking
-from turnwise.models.evaluation.ranking_examples import (
+from turnwise.models.evaluation.ranking import (
     Building,
     RankingSet,
     build_ranking,
+    evaluate_ranking,
     ranking_set,
     read_ranking,
 )

@@ -5,14 +5,15 @@ from tests.models.conftest import Encoders
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation.short_term import (
+    ShortTermExample,
     evaluate_short_term,
     goal_systems,
+    make_examples,
     short_term_average_rank,
     weighted,
     without_goals,
 )
-from turnwise.models.evaluation.short_term_examples import ShortTermExample, make_examples
-from turnwise.models.evaluation.systems import known, scores_of
+from turnwise.models.evaluation.systems import precomputed, scores_of
 from turnwise.models.roles import EncoderKind, Role, RoleText, relation_to
 from turnwise.models.scores import Aggregation, reachability
 
@@ -79,7 +80,8 @@ def test_the_work_encodes_candidates_goal_and_for_pairs_the_last_utterance(
 
 
 def test_the_next_utterance_score_has_half_the_weight() -> None:
-    toward, fit = (known(name, np.array([row])) for name, row in (("g", [1.0, 2]), ("f", [4.0, 8])))
+    scores = {"g": [1.0, 2], "f": [4.0, 8]}
+    toward, fit = (precomputed(name, np.array([row])) for name, row in scores.items())
     both = weighted(toward, fit)
     assert both.name == "g + 0.5 · f"
     assert both.scores(np.array([0]), np.array([1, 0])).tolist() == [[6, 3]]

@@ -13,19 +13,17 @@ from turnwise.models.data import Utterance
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation.language_model import LanguageModel, prompt
 from turnwise.models.evaluation.similarity import (
+    Pair,
+    Question,
     comparisons,
     cosine_systems,
     evaluate_choices,
     evaluate_language_models,
     evaluate_similarity,
+    texts_of_examples,
     word_overlap,
 )
-from turnwise.models.evaluation.similarity_examples import (
-    Pair,
-    Question,
-    Said,
-    texts_of_examples,
-)
+from turnwise.models.evaluation.split import Context
 from turnwise.models.evaluation.systems import System
 from turnwise.models.evaluation.truncation import warn_of_truncation
 from turnwise.models.rerankers import PairwiseModel
@@ -34,7 +32,7 @@ from turnwise.models.scores import row
 
 Model = UtteranceEncoder | PairwiseModel
 CONTEXT = (Utterance("A", "bread rain"), Utterance("B", "train"), Utterance("A", "music garden"))
-SAID = [Said(CONTEXT, "B", "letter"), Said((), "A", "winter")]
+SAID = [Context(CONTEXT, Utterance("B", "letter")), Context((), Utterance("A", "winter"))]
 OTHERS = ["river window", "lamp rain"]
 # To what A would say next.
 RELATIONS = [Relation.SAME, Relation.OTHER, Relation.SAME]
@@ -49,7 +47,7 @@ def scored(system: System) -> list[float]:
     return np.diagonal(system.scores(np.arange(len(SAID)), np.arange(len(OTHERS)))).tolist()
 
 
-def found(model: Model, said: Sequence[Said] = SAID) -> dict[str, list[float]]:
+def found(model: Model, said: Sequence[Context] = SAID) -> dict[str, list[float]]:
     """The scores of two pairs by system; the first pair has a context."""
     pairs = [Pair(one, other, 0, "", "") for one, other in zip(said, OTHERS, strict=True)]
     return {system.name: scored(system) for system in cosine_systems(model, comparisons(pairs))}
@@ -57,7 +55,7 @@ def found(model: Model, said: Sequence[Said] = SAID) -> dict[str, list[float]]:
 
 def expected(embed: Callable[[tuple[Utterance, ...], str], NDArray[np.floating]]) -> object:
     cosines = [
-        cosine(embed(said.context, said.text), embed(said.context, other))
+        cosine(embed(said.utterances, said.target.text), embed(said.utterances, other))
         for said, other in zip(SAID, OTHERS, strict=True)
     ]
     return pytest.approx(cosines, abs=1e-5)
@@ -131,7 +129,7 @@ def test_systems_that_read_the_context_are_left_out_without_one(
     kind: EncoderKind, tiny_encoder: Encoders
 ) -> None:
     given = found(tiny_encoder(kind))
-    alone = found(tiny_encoder(kind), [Said((), said.speaker, said.text) for said in SAID])
+    alone = found(tiny_encoder(kind), [Context((), said.target) for said in SAID])
     (reads_context,) = given.keys() - alone.keys()
     assert "context" in reads_context
     for name, scores in alone.items():
@@ -140,7 +138,9 @@ def test_systems_that_read_the_context_are_left_out_without_one(
 
 def test_word_overlap_is_the_share_of_common_words() -> None:
     texts = {"Rain, rain again!": "no rain", "no rain": "no rain", "": "", "snow": "Rain"}
-    pairs = [Pair(Said((), "A", text), other, 0, "", "") for text, other in texts.items()]
+    pairs = [
+        Pair(Context((), Utterance("A", text)), other, 0, "", "") for text, other in texts.items()
+    ]
     data = comparisons(pairs)
     system = word_overlap(data)
     scores = [
@@ -160,7 +160,9 @@ def make_pairs(count: int = 24, *, contexts: bool = True) -> list[Pair]:
         said = tuple(Utterance("AB"[n % 2], text()) for n in range(number % 3 * contexts))
         score = float(generator.integers(6))
         domain = ("home", "shop")[number % 2]
-        made.append(Pair(Said(said, "C", text()), text(), score, domain, f"f, line {number}"))
+        made.append(
+            Pair(Context(said, Utterance("C", text())), text(), score, domain, f"f, line {number}")
+        )
     return made
 
 
@@ -172,7 +174,7 @@ def test_correlations_are_those_of_the_systems(tiny_encoder: Encoders) -> None:
     assert list(rows) == ["word overlap", *(f"t · {system.name}" for system in systems)]
     scores = np.array([pair.score for pair in pairs])
     home = np.array([pair.domain == "home" for pair in pairs])
-    short = np.array([len(pair.said.context) == 1 for pair in pairs])
+    short = np.array([len(pair.said.utterances) == 1 for pair in pairs])
     for system in systems:
         own = np.concatenate(data.candidates)
         similar = system.scores(np.arange(len(pairs)), own).diagonal()
@@ -193,7 +195,7 @@ def test_a_domain_of_two_pairs_has_no_correlation() -> None:
 def test_warnings_of_cut_texts_name_their_place(
     tiny_encoder: Encoders, caplog: pytest.LogCaptureFixture
 ) -> None:
-    said = Said((Utterance("A", "y " * 200),), "B", "short")
+    said = Context((Utterance("A", "y " * 200),), Utterance("B", "short"))
     examples = [
         Pair(said, "x " * 200, 1, "", "file, line 1"),
         Question(said, ("z " * 200,), 0, "", "file, line 2"),
@@ -214,7 +216,7 @@ def make_questions(count: int = 12) -> list[Question]:
     for number in range(count):
         said = tuple(Utterance("AB"[n % 2], WORDS[(number + n) % 10]) for n in range(number % 3))
         choices = tuple(map(str, generator.permutation(WORDS)[:5]))
-        last = Said(said, "C", WORDS[number % 10])
+        last = Context(said, Utterance("C", WORDS[number % 10]))
         domain = ("home", "shop")[number % 2]
         made.append(Question(last, choices, number % 5, domain, f"file, line {number}"))
     return made
@@ -240,7 +242,7 @@ def test_the_most_similar_choice_is_taken(tiny_encoder: Encoders) -> None:
 
 
 def test_questions_may_have_different_numbers_of_choices() -> None:
-    last = Said((), "A", "bread")
+    last = Context((), Utterance("A", "bread"))
     asked = [
         Question(last, ("rain", "bread"), 1, "", ""),
         Question(last, ("bread",) * 3, 1, "", ""),

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from tests.models.conftest import Folder
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.roles import EncoderKind
-from turnwise.models.training import checkpoint
+from turnwise.models.training import curves
 from turnwise.models.training.config import Config, EncoderConfig, IoIConfig, PairwiseConfig
 from turnwise.models.training.run import train
 from turnwise.models.training.trainer import Progress
@@ -65,7 +65,7 @@ def both_sides(one: str = "lake", two: str = "oven", three: str = "tram") -> lis
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw no curves: a picture takes longer than the steps of a tiny model."""
-    monkeypatch.setattr(checkpoint, "draw_curves", lambda *_: None)
+    monkeypatch.setattr(curves, "draw_curves", lambda *_: None)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,6 @@ from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import TrainingError
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training.checkpoint import (
-    Curves,
     State,
     load_checkpoint,
     recipe_of,
@@ -179,13 +178,3 @@ def test_the_weights_of_another_model_cannot_be_read(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "checkpoint", state_of(seed=1))
     with pytest.raises(TrainingError, match="cannot be read"):
         load_checkpoint(tmp_path / "checkpoint", state_of(learner=nn.Linear(3, 2), seed=1))
-
-
-@pytest.mark.parametrize("cut", ["1", "2,loss/ccl,", "2,loss/ccl,0.5"])
-def test_curves_go_on_behind_a_line_that_was_cut_off(tmp_path: Path, cut: str) -> None:
-    Curves(tmp_path, 0).add(1, 1e-3, {"ccl": 0.5}, None)
-    with (tmp_path / "curves.csv").open("a") as file:
-        file.write(cut)
-    Curves(tmp_path, 2).add(3, 1e-3, {"ccl": 0.25}, {"average_rank": 2.0})
-    rows = (tmp_path / "curves.csv").read_text().splitlines()[1:]
-    assert [row for row in rows if "loss" in row] == ["1,loss/ccl,0.5", "3,loss/ccl,0.25"]

@@ -9,13 +9,13 @@ from tests.models.conftest import Folder
 from tests.models.training.conftest import train_once, write_dialogues
 from turnwise.models.data import Utterance
 from turnwise.models.errors import DataError
-from turnwise.models.evaluation.ranking_examples import RankingExample
+from turnwise.models.evaluation.ranking import RankingExample
 from turnwise.models.rerankers import reranker_kind
 from turnwise.models.rerankers.ioi import IoI
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training.config import Config, IoIConfig
 from turnwise.models.training.learners.ioi import IoILearner, Item, with_negatives
-from turnwise.models.training.validation import ranking_metrics
+from turnwise.models.training.validation import response_metrics
 
 
 @pytest.mark.train
@@ -113,7 +113,7 @@ def test_the_network_is_measured_by_the_rank_of_the_true_response() -> None:
         RankingExample(said, "B", ("a", "aaa", "aa"), (0, 1, 0)),
         RankingExample(said, "B", ("aa", "aaa", "a", "aaaa"), (1, 0, 0, 0)),
     ]
-    measured = ranking_metrics(Lengths(), examples)  # type: ignore[arg-type]
+    measured = response_metrics(Lengths(), examples)  # type: ignore[arg-type]
     assert measured == pytest.approx({"average_rank": 2, "r10@1": 0.5, "mrr": 2 / 3})
 
 

@@ -14,7 +14,7 @@ from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.rerankers import reranker_kind
 from turnwise.models.roles import EncoderKind
-from turnwise.models.training.confidence import calibrate
+from turnwise.models.training.calibration import calibrate
 from turnwise.models.training.config import read_stages
 from turnwise.models.training.corpora import finder
 from turnwise.models.training.run import run

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from turnwise.models.errors import TrainingError
-from turnwise.models.training import checkpoint
-from turnwise.models.training.checkpoint import draw_curves
+from turnwise.models.training import curves
 from turnwise.models.training.config import RunConfig, Validation
+from turnwise.models.training.curves import draw_curves
 from turnwise.models.training.trainer import Metrics, Progress, fit, warm_up_and_decay
 
 
@@ -84,7 +84,7 @@ def test_without_validation_the_last_model_is_kept(tmp_path: Path) -> None:
 
 
 def test_curves_hold_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "draw_curves", draw_curves)
+    monkeypatch.setattr(curves, "draw_curves", draw_curves)
     fit(Line(every=8, ranks=iter([1.5])), tmp_path)
     with (tmp_path / "curves.csv").open() as file:
         rows = list(csv.DictReader(file))

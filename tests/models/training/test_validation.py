@@ -2,7 +2,7 @@ import pytest
 
 from tests.models.conftest import Encoders
 from turnwise.models.data import Dialogue, Utterance
-from turnwise.models.evaluation import evaluate_next_utterance
+from turnwise.models.evaluation.next_utterance import evaluate_next_utterance
 from turnwise.models.roles import EncoderKind
 from turnwise.models.scores import Aggregation
 from turnwise.models.training.validation import make_validation_split

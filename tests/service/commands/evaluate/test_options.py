@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from turnwise.models.errors import DataError, ModelError, naming
-from turnwise.models.evaluation import Row
+from turnwise.models.evaluation.report import Row
 from turnwise.service.cli import app
 from turnwise.service.commands import compared_models
 from turnwise.service.commands.compared_models import by_name, encoders

@@ -5,7 +5,7 @@ import pytest
 
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.errors import TurnwiseError
-from turnwise.models.evaluation.ranking_examples import (
+from turnwise.models.evaluation.ranking import (
     Building,
     Negatives,
     RankingExample,
@@ -32,30 +32,30 @@ def test_a_reply_is_drawn_from_each_dialogue_that_is_long_enough(
 ) -> None:
     drawn = draw_replies(dialogues, Building(context=4, replies=3))
     lengths = [len(dialogue.utterances) for dialogue in dialogues]
-    assert [sum(p.dialogue is d for p in drawn) for d in dialogues] == [
+    assert [sum(drew is d for drew, _ in drawn) for d in dialogues] == [
         min(3, max(length - 4, 0)) for length in lengths
     ]
-    assert min(place.length for place in drawn) >= 4
+    assert min(length for _, length in drawn) >= 4
 
 
 @pytest.mark.parametrize("source", ["random", "bm25", "same-dialogue"])
 def test_the_one_right_candidate_is_what_was_said(
     dialogues: list[Dialogue], source: Negatives
 ) -> None:
-    for example, place in zip(
+    for example, (dialogue, length) in zip(
         built(dialogues, source), draw_replies(dialogues, Building()), strict=True
     ):
-        said = place.dialogue.utterances
-        assert example.context == said[: place.length]
-        assert example.speaker == said[place.length].speaker
+        said = dialogue.utterances
+        assert example.context == said[:length]
+        assert example.speaker == said[length].speaker
         assert len(set(example.candidates)) == 4
         assert sum(example.labels) == 1
-        assert example.candidates[example.labels.index(1)] == place.text
+        assert example.candidates[example.labels.index(1)] == said[length].text
 
 
 @pytest.mark.parametrize("source", ["random", "bm25"])
 def test_negatives_come_from_other_dialogues(dialogues: list[Dialogue], source: Negatives) -> None:
-    own = [texts(place.dialogue) for place in draw_replies(dialogues, Building())]
+    own = [texts(dialogue) for dialogue, _ in draw_replies(dialogues, Building())]
     for example, said in zip(built(dialogues, source), own, strict=True):
         assert not set(wrong(example)) & said
 

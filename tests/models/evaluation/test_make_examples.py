@@ -4,7 +4,7 @@ import pytest
 from tests.models.conftest import Encoders
 from turnwise.models.data import Dialogue
 from turnwise.models.errors import TurnwiseError
-from turnwise.models.evaluation.short_term_examples import make_examples, retrieved_replies
+from turnwise.models.evaluation.short_term import make_examples, retrieved_replies
 from turnwise.models.roles import EncoderKind, Role
 
 

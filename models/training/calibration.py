@@ -49,7 +49,7 @@ def calibrate(folder: Path, config: Config, find: Find) -> None:
 def answers_of(
     encoder: UtteranceEncoder, splits: Sequence[list[Dialogue]], bank: Bank, largest: int
 ) -> Answers:
-    """Return what an encoder finds for contexts of several splits, in pools of many sizes."""
+    """Search pools of many sizes for the contexts of several splits."""
     sizes = [size for size in _SIZES if size < largest] + [largest]
     parts = []
     for dialogues in splits:

@@ -7,7 +7,8 @@ import krippendorff
 import numpy as np
 import pytest
 
-from turnwise.models.annotation import (
+from turnwise.models.errors import DataError, TurnwiseError
+from turnwise.models.evaluation.best_worst import (
     Answer,
     Level,
     krippendorff_alpha,
@@ -19,7 +20,6 @@ from turnwise.models.annotation import (
     spearman_brown,
     split_half_reliability,
 )
-from turnwise.models.errors import DataError, TurnwiseError
 
 ANSWER = {"items": ["x", "y", "z"], "best": "y", "worst": "z", "annotator": "p"}
 

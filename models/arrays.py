@@ -1,4 +1,4 @@
-"""Types of arrays."""
+"""Array types of numpy with their dtype, such as `Float32`."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""Errors outside the program, as exceptions whose text names the place.
+"""Exceptions for bad input: files, folders and settings. Each message names the place.
 
 - TurnwiseError: any error that a user can fix without reading our code.
   - DataError: an input file does not hold what it should.

@@ -1,4 +1,4 @@
-"""The packages of optional extras, which the models or a command need only for some work."""
+"""Checks that the packages of an extra are installed, and names the extra if they are not."""
 
 from importlib.util import find_spec
 

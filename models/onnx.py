@@ -1,4 +1,4 @@
-"""ONNX Runtime: runs exported models on a CPU, without torch, in half the time for one text.
+"""Runs exported models in ONNX Runtime on a CPU, without torch, in half of the time of torch.
 
 `export.py` writes the graphs. `OnnxForward` runs any of them; `OnnxEncoder` is a whole encoder
 whose graph stands in the model's folder.

@@ -1,4 +1,4 @@
-"""Roles, relations and kinds of encoder, and the text prefixes that they become.
+"""Roles, relations and kinds of encoder, and the prefix that each puts before a text.
 
 The prefixes are those of the public CCL and C3L checkpoints, so that these load unchanged. An
 encoder with heads needs none (`models/heads.py`).

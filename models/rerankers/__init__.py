@@ -1,4 +1,4 @@
-"""Models beside the triple encoder: a pairwise model, and two re-rankers of short lists.
+"""The other models: the pairwise model, and two re-rankers of short lists (IoI, cross-encoders).
 
 `PairwiseModel` (`pairwise.py`) retrieves from a pool of its own vectors. `IoI` (`ioi.py`) scores
 context and candidate word by word with the network of `ioi_network.py`. Both are kept in a folder

@@ -1,4 +1,4 @@
-"""Corpora: where a configuration's files are, what they hold, and what an epoch sees of them."""
+"""Finds and reads the corpora of a recipe, and draws what each epoch sees of them."""
 
 import logging
 from codecs import BOM_UTF8

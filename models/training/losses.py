@@ -1,4 +1,4 @@
-"""The objectives: each a loss over vectors that were encoded once a step.
+"""The objectives: losses that share the vectors of a step, in which each text is encoded once.
 
 | objective | inputs | paper |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""A training run from its file: which stages it has, which models they train, on which corpora."""
+"""Runs the stages of a recipe: `turnwise train`."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The learners, one module a kind of model: what it reads, how it learns, what it keeps.
+"""Learners, one module for each type of model: the data it reads, its losses, what it saves.
 
 `turnwise.models.training.trainer` has the loop that trains them all.
 """

@@ -86,9 +86,7 @@ class FollowedPools:
         """
         self.directory = Directory(redis, metrics)
         self.backends = {
-            name: Backend(
-                name, encoder, PoolRecords(redis, metrics, fingerprint=encoder.fingerprint)
-            )
+            name: Backend(encoder, PoolRecords(redis, metrics, fingerprint=encoder.fingerprint))
             for name, encoder in encoders.items()
         }
         self.records = self.backends["default"].records
@@ -101,13 +99,14 @@ class FollowedPools:
         self._workers = Workers(search_threads)
         self._names: Collection[PoolKey] = ()
         self.aliases: dict[PoolKey, PoolKey] = {}
-        self._served: dict[PoolKey, PoolKey] = {}
+        self._stood_for: dict[PoolKey, PoolKey] = {}
         """The pool that each alias stood for when it was last asked for here."""
         self.in_memory: dict[PoolKey, Pool] = {}
-        self._unserved: dict[PoolKey, str] = {}
+        self._obstacles: dict[PoolKey, str] = {}
         """The pools that this replica cannot serve, and why."""
         self._first: Collection[PoolKey] = ()
-        self._at_start: list[Pool] | None = None
+        self._awaited: list[Pool] | None = None
+        """The pools that `ready` still waits for; None before the first poll."""
         self._changes: Changes | None = None
         self._next_full_poll = 0.0
         self._fill: Work | None = None
@@ -137,7 +136,7 @@ class FollowedPools:
 
     async def close(self) -> None:
         """Stop following the pools."""
-        if self._at_start is not None and self._changes:
+        if self._awaited is not None and self._changes:
             self.files.note_in_use(self._changes.database_id, self.in_memory)
         await self.background.close()
         self._workers.close()
@@ -148,10 +147,10 @@ class FollowedPools:
 
         Once it is, nothing that happens to this or another pool changes it.
         """
-        if self._at_start is None:
+        if self._awaited is None:
             return False
-        self._at_start = [pool for pool in self._at_start if self._is_awaited(pool)]
-        return self._filled and not self._at_start
+        self._awaited = [pool for pool in self._awaited if self._is_awaited(pool)]
+        return self._filled and not self._awaited
 
     def here(self, key: PoolKey) -> Pool:
         """Return a pool as it is here now.
@@ -160,7 +159,7 @@ class FollowedPools:
             PoolNotFound: This replica knows no such pool.
             PoolNotReady: This replica cannot serve it.
         """
-        if obstacle := self._unserved.get(key):
+        if obstacle := self._obstacles.get(key):
             raise PoolNotReady(f"pool '{key.name}' cannot be served: {obstacle}")
         if (pool := self.in_memory.get(key)) is None:
             self._check_known()
@@ -214,23 +213,23 @@ class FollowedPools:
             StateUnavailable: The names are not known yet.
         """
         self._check_known()
-        here = self.in_memory.keys() | self._unserved.keys()
+        here = self.in_memory.keys() | self._obstacles.keys()
         return [key for key in self._names if key.namespace == namespace and key not in here]
 
     def open(self, key: PoolKey, head: Head) -> Pool | None:
         """Return the pool that has this head now; None if this replica cannot serve it."""
-        known = self.in_memory.get(key)
-        has = known and (known.newest.encoder_name, known.newest.store_name)
-        if known and has == (head.encoder_name, head.store_name):
-            known.newest = head
-            return known
-        obstacle, before = self.obstacle(head), self._unserved.get(key)
+        if known := self.in_memory.get(key):
+            had = known.newest
+            if (had.encoder_name, had.store_name) == (head.encoder_name, head.store_name):
+                known.newest = head
+                return known
+        obstacle, before = self.obstacle(head), self._obstacles.get(key)
         if known or before:
             self.forget(key)  # an earlier pool of this name
         if obstacle:
             if obstacle != before:
                 _log.warning("pool %s cannot be served: %s", key.name, obstacle)
-            self._unserved[key] = obstacle
+            self._obstacles[key] = obstacle
             return None
         self.in_memory[key] = self.new(key, head)
         return self.in_memory[key]
@@ -263,8 +262,8 @@ class FollowedPools:
 
     def forget(self, key: PoolKey) -> None:
         """Drop a pool from memory, and its metrics."""
-        self._unserved.pop(key, None)
-        self._served = {alias: to for alias, to in self._served.items() if to != key}
+        self._obstacles.pop(key, None)
+        self._stood_for = {alias: to for alias, to in self._stood_for.items() if to != key}
         if pool := self.in_memory.pop(key, None):
             pool.forgotten = True
             self._metrics.forget_pool(*key)
@@ -277,7 +276,7 @@ class FollowedPools:
         return pool.state in {"loading", "encoding"}
 
     def _check_known(self) -> None:
-        if self._at_start is None:
+        if self._awaited is None:
             raise StateUnavailable("the pools are not known yet, because Redis is unavailable")
 
     def _target(self, name: PoolKey) -> PoolKey:
@@ -286,12 +285,12 @@ class FollowedPools:
         An alias that was moved stands for its former pool until the new one has been read.
         """
         if (to := self.aliases.get(name)) is None:
-            self._served.pop(name, None)
+            self._stood_for.pop(name, None)
             return name
-        former = self._served.get(name, to)
+        former = self._stood_for.get(name, to)
         if former != to and self._has_read(former) and not self._has_read(to):
             return former
-        self._served[name] = to
+        self._stood_for[name] = to
         return to
 
     def _has_read(self, key: PoolKey) -> bool:
@@ -322,8 +321,8 @@ class FollowedPools:
         """Read all names, and the heads of the pools in memory; give up those that are idle."""
         known = dict(self.in_memory)  # the names may lack a pool that is created from here on
         names, self.aliases = await self.directory.names(), await self.directory.aliases()
-        asked = {*self._served}
-        if self._at_start is None:
+        asked = {*self._stood_for}
+        if self._awaited is None:
             asked |= {*self._first, *self.files.in_use(database_id)}
         wanted = known.keys() | {self.aliases.get(name, name) for name in asked}
         keys = sorted(wanted & names.keys())
@@ -336,8 +335,8 @@ class FollowedPools:
         for key in known.keys() - names.keys():
             self._forget_gone(key, known)
         self._names = names.keys()
-        if self._at_start is None:
-            self._at_start = list(self.in_memory.values())
+        if self._awaited is None:
+            self._awaited = list(self.in_memory.values())
         for key, pool in known.items():
             if monotonic() - pool.asked_at > IDLE_SECONDS and not pool.busy:
                 self.forget(key)

@@ -14,7 +14,6 @@ from turnwise.service.pools.log import Head, PoolKey
 from turnwise.service.pools.records import PoolRecords
 from turnwise.service.pools.stores import CandidateStore
 from turnwise.service.pools.view import Batch, PoolView
-from turnwise.service.wire.fields import EncoderName
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolState, Removed
 
 RETRY_SECONDS = 30.0
@@ -22,9 +21,8 @@ RETRY_SECONDS = 30.0
 
 
 class Backend(NamedTuple):
-    """An encoder that pools can have, its name on the wire, and the records of its pools."""
+    """An encoder that pools can have, and the records of its pools."""
 
-    encoder_name: EncoderName
     encoder: PoolEncoder
     records: PoolRecords
 
@@ -36,7 +34,8 @@ class Pool(ABC):
         self.key, self._metrics = key, metrics
         self.newest = newest
         """The head in Redis, as it was last seen there."""
-        self.encoder_name, self.encoder, self.records = backend
+        self.encoder, self.records = backend
+        self.encoder_name = newest.encoder_name
         self._lock = asyncio.Lock()
         self.state: PoolState = "loading"
         self.asked_at = monotonic()

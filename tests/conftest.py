@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -43,7 +44,9 @@ MARKS = {
     "models/test_export.py": "train",
     "models/test_onnx.py": "train",
     "test_examples.py": "docs",
-    "test_wheel.py": "wheel",
+    "test_alerts.py": "deploy",
+    "test_kubernetes.py": "deploy",
+    "test_wheel.py": "deploy",
 }
 """The marks of all tests in a file or folder."""
 MOST_PROCESSORS = 8
@@ -55,6 +58,16 @@ SERVERS = {"_shared_server", "_shared_cluster", "redis_server", "redis_cluster",
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than there are processors: tests wait half of their time for services."""
     return min(os.cpu_count() or 1, MOST_PROCESSORS) + 1
+
+
+def pytest_configure() -> None:
+    """Look for no garbage while modules are imported: that takes seconds and finds none."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,6 +6,7 @@ All processes of a test run share the one that is forked.
 """
 
 import fcntl
+import gc
 import json
 import os
 import select
@@ -74,6 +75,7 @@ def serve(address: str, owner: int) -> None:
     from turnwise.service.commands import connected  # noqa: PLC0415 - after what it needs
 
     torch.set_num_threads(1)
+    gc.freeze()  # what is loaded is no garbage, for any of the forks
 
     connected._FIRST_ANSWER = 60.0  # a busy machine is no service that is away
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -56,8 +56,8 @@ SERVERS = {"_shared_server", "_shared_cluster", "redis_server", "redis_cluster",
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One process more than there are processors: tests wait half of their time for services."""
-    return min(os.cpu_count() or 1, MOST_PROCESSORS) + 1
+    """Two processes more than there are processors: tests wait half of their time for services."""
+    return min(os.cpu_count() or 1, MOST_PROCESSORS) + 2
 
 
 def pytest_configure() -> None:

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from tests.service.live.conftest import Live
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 
 SLOW_MS = 30_000
 VIEWS = ["replies", "goals", "plan", "pools", "latency"]

@@ -27,7 +27,7 @@ from turnwise.models.arrays import Float32
 from turnwise.service.api.uploads import read_candidates
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import FollowedPools, PoolKey, Pools, upkeep
-from turnwise.service.pools.memory import Memory
+from turnwise.service.pools.free_memory import Memory
 from turnwise.service.settings import Limits
 from turnwise.service.state.private_redis import PrivateRedis
 from turnwise.service.state.redis import connect

@@ -23,7 +23,7 @@ from turnwise.service.errors import (
 )
 from turnwise.service.pools import Candidate
 from turnwise.service.pools.encoding import Progress
-from turnwise.service.pools.memory import Memory
+from turnwise.service.pools.free_memory import Memory
 from turnwise.service.settings import Limits, excess
 from turnwise.service.wire.pools import NDJSON, Edited, UploadedCandidate, UploadStep
 from turnwise.service.wire.problems import FieldError, Loc, Problem

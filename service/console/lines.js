@@ -1,7 +1,7 @@
-/**
- * The score matrix as a picture: a column for each utterance, a line for each candidate. Scores
- * are comparable within one utterance only, so each column has its own scale, from its lowest to its
- * highest score.
+/** The score matrix as a picture: a column for each utterance, a line for each candidate.
+ *
+ * Scores are comparable within one utterance only, so each column has its own scale, from its lowest
+ * to its highest score.
  */
 
 import { session } from "./session.js";

@@ -1,5 +1,4 @@
-/**
- * The open session, without its presentation.
+/** The open session, without its presentation.
  *
  * Every turn is posted with its expected number and an idempotency key, which a retry repeats. So
  * neither a double click nor a lost answer adds a turn twice.

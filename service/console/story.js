@@ -1,6 +1,6 @@
-/**
- * The story of `make demo`, with the pools of `examples/demo`: a page that is opened with `#story`
- * shows it. Each step does by itself what a person would do in the console, and says what to see.
+/** The story of `make demo`, with the pools of `examples/demo`.
+ *
+ * A page that is opened with `#story` shows it. Each step does by itself what a person would do in the console, and says what to see.
  */
 
 import { byId } from "./dom.js";

@@ -8,12 +8,12 @@
 - `remote`: a pool in a candidate store; `collections`: a new collection; `stores`: the engines.
 - `filter` (`Filter`): which candidates a search may return.
 - `directory`: the names of all pools in Redis, and aliases. `records`, `log`, `replay`: the pools
-  in Redis; their values; from them to edits. `commands` runs the `scripts/`, which are in Lua.
+  in Redis; their values; from them to edits. `redis_commands` runs the `scripts/`.
 - `index`, `ivf`: exact and approximate search. `ivf` chooses the parameters of its lists, and each
   engine in `stores` those of its graph; `remote` chooses the width of searches in that graph.
 - `encoding`: texts of candidates to vectors.
 - `upkeep`, `workers`: folding and indexing in the background; threads and tasks.
-- `memory`: whether an upload, a read, a fold or an index fits into memory.
+- `free_memory`: whether an upload, a read, a fold or an index fits into memory.
 - `candidate`, `snapshot`, `index_files`: candidates, pools and trained indexes as files.
 - `catalogue`, `parts` (extra `bulk`): files of candidates to encode in bulk, and the encoded files.
 

@@ -1,4 +1,4 @@
-"""New collections of a candidate store, to which a pool is then pointed."""
+"""Fills a new collection in a candidate store; the pool is moved to it when it is full."""
 
 import re
 import secrets

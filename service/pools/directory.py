@@ -1,4 +1,4 @@
-"""The names of all pools in Redis, and which pool each name stands for.
+"""The names of all pools in Redis, the aliases, and the count of changes that replicas poll.
 
 A name belongs to a pool or to an alias, never to both. `tw:pools` (hash) has the incarnation of
 each pool, `tw:aliases:{tw:pools}` (hash) the pool of each alias; they share a hash slot, so that
@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from turnwise.service.errors import Conflict, PoolNotFound, StateUnavailable
-from turnwise.service.pools.commands import Commands
 from turnwise.service.pools.log import PoolKey, not_found
+from turnwise.service.pools.redis_commands import Commands
 
 _NAMES, _ALIASES = "tw:pools", "tw:aliases:{tw:pools}"
 _DATABASE_ID, _CHANGES = "tw:born", "tw:changes:{tw:born}"

@@ -1,8 +1,8 @@
-"""The pools that this replica has in memory, kept as they are in Redis.
+"""How a pool reaches every replica: each keeps its pools in memory as they are in Redis.
 
-So an edit reaches every replica: the one that made it appends it to the log of the pool (`local`)
-and increments the count of changes (`directory`). The others see the count within `POLL_SECONDS`,
-compare the heads of their pools with those in Redis, and read what is new (`replay`).
+The replica that edits a pool appends the edit to the pool's log in Redis (`local`) and increments
+the count of changes (`directory`). The others see the count within `POLL_SECONDS`, compare the
+heads of their pools with those in Redis, and read what is new (`replay`).
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from turnwise.service.observe.logs import namespace as acting
 from turnwise.service.observe.metrics import Metrics, PoolState
 from turnwise.service.pools.directory import Changes, Directory
 from turnwise.service.pools.encoding import PoolEncoder
+from turnwise.service.pools.free_memory import Memory
 from turnwise.service.pools.index_files import IndexFiles
 from turnwise.service.pools.local import LocalPool
 from turnwise.service.pools.log import Head, PoolKey, PoolMoved, not_found
-from turnwise.service.pools.memory import Memory
 from turnwise.service.pools.pool import Backend, Pool
 from turnwise.service.pools.records import PoolRecords
 from turnwise.service.pools.remote import RemotePool

@@ -1,4 +1,4 @@
-"""Indexes as files, so that a restart or another replica with the folder does not train again.
+"""Saves trained indexes as files, so that a restarted replica need not train them again.
 
 Each pool and model has a folder with lists of codes as FAISS writes them, a mark of each vector,
 and a manifest. The marks say which vectors of a pool are in the lists, so that an index fits any

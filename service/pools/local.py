@@ -1,4 +1,4 @@
-"""A pool in the memory of each replica: it follows the pool's log in Redis, and appends edits."""
+"""`LocalPool`: a pool in memory. It appends its edits to a log in Redis, and follows that log."""
 
 import gc
 import math
@@ -14,9 +14,9 @@ from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.collections import filled_collection, write
 from turnwise.service.pools.contents import Contents, Edit
 from turnwise.service.pools.encoding import Progress, encode_unknown
+from turnwise.service.pools.free_memory import Memory
 from turnwise.service.pools.index import Float16
 from turnwise.service.pools.log import NOWHERE, Entry, Head, Log, PoolKey, Position
-from turnwise.service.pools.memory import Memory
 from turnwise.service.pools.pool import Backend, Pool
 from turnwise.service.pools.replay import Replay
 from turnwise.service.pools.stores import CandidateStore

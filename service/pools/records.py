@@ -19,7 +19,6 @@ from time import time
 from typing import Any, cast
 
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools.commands import Commands
 from turnwise.service.pools.contents import Edit
 from turnwise.service.pools.index import Float16
 from turnwise.service.pools.log import (
@@ -38,6 +37,7 @@ from turnwise.service.pools.log import (
     pack_settings,
     unpack_settings,
 )
+from turnwise.service.pools.redis_commands import Commands
 from turnwise.service.state.redis import Redis, redis_errors
 from turnwise.service.wire.fields import EncoderName, StoreName
 from turnwise.service.wire.pools import PoolRequest

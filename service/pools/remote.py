@@ -1,4 +1,4 @@
-"""A pool in a candidate store: a replica keeps a sample of it, and asks the store for the rest.
+"""`RemotePool`: a pool in a candidate store. The replica keeps a sample and asks for the rest.
 
 An edit is written to the store first, and then counted in Redis. So an edit that fails halfway may
 leave some of its candidates in the pool; sending it again completes it. To replace all candidates,

@@ -1,4 +1,4 @@
-"""One version of a pool, as a request searches it, wherever its candidates are."""
+"""`PoolView`: one version of a pool, which a request searches in memory or in a store."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

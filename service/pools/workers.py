@@ -1,4 +1,4 @@
-"""Threads in which pools are searched and edited, and background tasks of the event loop."""
+"""Runs the searches and edits of pools in threads, and their upkeep in background tasks."""
 
 import asyncio
 import logging

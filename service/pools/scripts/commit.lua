@@ -1,4 +1,4 @@
--- Append an entry to the log, if the pool has not changed since the writer read it.
+-- Appends an edit to the log of a pool, unless the pool changed since the writer read it.
 -- KEYS: meta, log, staged chunks. ARGV: incarnation, stamp read, new stamp, entry, its candidates,
 -- number and bytes of the candidates after it.
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'stamp')

@@ -1,5 +1,5 @@
--- Create a pool, or change settings of an existing one; one that has another encoder or another
--- candidate store does not change.
+-- Creates a pool, or changes the settings of one, unless that has another encoder or another
+-- candidate store.
 -- KEYS: meta, log. ARGV: incarnation, Unix seconds, encoder and store ("": any), collection of the
 -- new pool and fingerprint of its model ("": a local pool), names and values of settings.
 -- Returns incarnation, and the fields of the head.

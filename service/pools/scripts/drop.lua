@@ -1,4 +1,4 @@
--- Delete a pool, if it has not changed since it was read.
+-- Deletes a pool, unless it changed since the writer read it.
 -- KEYS: meta, log, chunks. ARGV: incarnation, stamp, first chunk of the log's first entry ("": none).
 -- The chunk shows whether the pool was folded: a fold replaces the chunks, but keeps the stamp.
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'stamp')

@@ -1,4 +1,4 @@
--- Replace the oldest entries of the log by one, if they are still those that were folded.
+-- Replaces the oldest entries of a log by one, if they are still those that the writer folded.
 -- KEYS: meta, log, staged chunks, old chunks. ARGV: incarnation, base, number of entries folded,
 -- stamp of the last of them, new entry, number of staged chunks, change in stored candidates,
 -- seconds until the old chunks expire. Redis does not roll back: commands that can fail come first.

@@ -1,4 +1,4 @@
--- Let a pool stand for another collection, if it has not changed since that was filled.
+-- Moves a pool to the collection that was filled for it, unless the pool changed meanwhile.
 -- KEYS: meta, log, chunks. ARGV: incarnation, stamp read, first chunk of the log's first entry
 -- ("": none), new stamp, store, collection, fingerprint, number of candidates, seconds until the
 -- chunks expire. A fold replaces the chunks, but keeps the stamp.

@@ -1,4 +1,4 @@
--- Point an alias at a pool. A name is never both, so an alias never points at an alias.
+-- Points an alias at a pool. A name is never both, so an alias never points at an alias.
 -- KEYS: names of the pools, aliases. ARGV: alias, pool, pool that it should point at now ("": any).
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then return 'is_pool' end
 if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then return 'no_pool' end

@@ -1,4 +1,4 @@
--- Add a model's vectors to a chunk, unless it was deleted. KEYS: chunk. ARGV: field, vectors.
+-- Adds a model's vectors to a chunk, unless the chunk was deleted. KEYS: chunk. ARGV: field, vectors.
 if redis.call('EXISTS', KEYS[1]) == 0 then return end
 -- Keep the vectors of the last two models, so that going back to the last one costs nothing.
 local last = redis.call('HGET', KEYS[1], 'newest')

@@ -20,7 +20,7 @@ from turnwise.service.api.keys import ApiKeys
 from turnwise.service.api.services import Services
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate
-from turnwise.service.pools.memory import Memory
+from turnwise.service.pools.free_memory import Memory
 from turnwise.service.settings import Limits, Settings
 from turnwise.service.wire.keys import ApiKey, Scope
 from turnwise.service.wire.planning import PlanAnswer, PlannedOrder

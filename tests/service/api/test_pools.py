@@ -13,7 +13,7 @@ from tests.service.api.conftest import Limit, Parts, connect, make_app, request_
 from turnwise.service.api import uploads
 from turnwise.service.api.uploads import Progress
 from turnwise.service.errors import PoolNotFound
-from turnwise.service.pools import Candidate, memory
+from turnwise.service.pools import Candidate, free_memory
 
 pytestmark = pytest.mark.anyio
 
@@ -239,7 +239,7 @@ async def test_nothing_else_may_be_larger(
 async def test_an_upload_that_does_not_fit_into_memory_is_rejected_with_the_sizes(
     client: httpx.AsyncClient, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "available_memory", lambda: float(memory._SPARE))
+    monkeypatch.setattr(free_memory, "available_memory", lambda: float(free_memory._SPARE))
     for body, kind in (
         (lines_of(*CANDIDATES), NDJSON),
         (b"[]", {"Content-Type": "application/json"}),

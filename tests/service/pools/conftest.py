@@ -27,8 +27,8 @@ from turnwise.service.pools import (
     RunningQueries,
     upkeep,
 )
-from turnwise.service.pools.commands import Commands
 from turnwise.service.pools.records import PoolRecords
+from turnwise.service.pools.redis_commands import Commands
 from turnwise.service.state.redis import connect
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolRequest
 

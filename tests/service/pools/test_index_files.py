@@ -11,7 +11,7 @@ import pytest
 
 from tests.service.pools.conftest import StartReplica, unit_vectors, with_pool
 from tests.waiting import until
-from turnwise.service.pools import Candidate, ivf, memory, upkeep
+from turnwise.service.pools import Candidate, free_memory, ivf, upkeep
 from turnwise.service.pools.index import FlatIndex, Float16, one_thread
 from turnwise.service.pools.index_files import IndexFiles
 from turnwise.service.pools.ivf import IvfIndex, build_ivf, marks_of, refilled
@@ -179,7 +179,7 @@ async def test_readiness_waits_for_indexes_of_pools_in_use_and_never_again(
     await two.fill("later", *MANY)
     assert two.followed.ready
     monkeypatch.setattr(upkeep, "code_bytes", lambda _: 1 << 20)
-    monkeypatch.setattr(memory, "available_memory", lambda: 100.0 * (1 << 20))
+    monkeypatch.setattr(free_memory, "available_memory", lambda: 100.0 * (1 << 20))
     three = await start(exact_limit=1000, ready=True)
     assert three.info().index == "flat"
     assert one.followed.ready

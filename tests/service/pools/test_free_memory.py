@@ -13,10 +13,10 @@ from redis.asyncio import Redis
 from tests.service.pools.conftest import StartReplica, patch_records, unit_vectors, with_pool
 from tests.waiting import until
 from turnwise.service.errors import NotEnoughMemory, PoolNotReady
-from turnwise.service.pools import Candidate, following, memory, pool, upkeep
+from turnwise.service.pools import Candidate, following, free_memory, pool, upkeep
 from turnwise.service.pools.contents import Contents, Edit, joined
+from turnwise.service.pools.free_memory import Memory, available_memory
 from turnwise.service.pools.index import FlatIndex
-from turnwise.service.pools.memory import Memory, available_memory
 
 MANY = [f"Reply {number}." for number in range(1100)]
 
@@ -27,7 +27,7 @@ Free = Callable[[float], None]
 def free(monkeypatch: pytest.MonkeyPatch) -> Free:
     """Sets the bytes of memory that work may take."""
     return lambda left: monkeypatch.setattr(
-        memory, "available_memory", lambda: memory._SPARE + left
+        free_memory, "available_memory", lambda: free_memory._SPARE + left
     )
 
 
@@ -168,8 +168,8 @@ def test_edits_take_no_more_memory_than_is_asked_for(before: int, counts: tuple[
 
 @pytest.fixture
 def memory_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(memory, "MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(memory, "CGROUP", tmp_path)
+    monkeypatch.setattr(free_memory, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(free_memory, "CGROUP", tmp_path)
     return tmp_path
 
 

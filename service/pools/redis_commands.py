@@ -1,4 +1,4 @@
-"""Commands and scripts on Redis, with their metrics and errors."""
+"""Runs the commands and Lua scripts of pools on Redis, and turns its errors into ours."""
 
 from collections.abc import Awaitable, Callable
 from importlib.resources import files

@@ -1,4 +1,4 @@
-"""Memory: how much is free, and whether work on pools may take it."""
+"""How much memory is free, and whether an edit, a fold or an index of a pool may take it."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""The service that a team would write without Turnwise; `systems.py` starts it.
+"""PostgreSQL with pgvector and an embedding server, as a team would join them, for `systems.py`.
 
 A handler of FastAPI keeps the turns in PostgreSQL, asks an embedding server for the vector of the
 newest utterances as one text, and asks pgvector for the nearest candidates. Its variables are

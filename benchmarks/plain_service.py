@@ -1,6 +1,6 @@
-"""A plain service: FastAPI, sentence-transformers and a flat FAISS index.
+"""A plain service for `peer.py`: FastAPI, sentence-transformers and a flat FAISS index.
 
-`peer.py` starts it. It keeps contexts in memory. The handler, in one of the server's threads, calls
+It keeps contexts in memory. The handler, in one of the server's threads, calls
 `SentenceTransformer.encode` on the whole context as one text, or on the last utterance alone; the
 request chooses. `PLAIN_SERVICE` names a folder with `vectors.npy` and `texts.json`.
 """

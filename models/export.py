@@ -1,4 +1,4 @@
-"""The export of models from torch to ONNX."""
+"""Exports models from torch to ONNX; the role heads stay outside the graph (`head_arrays.py`)."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Scores after a context: rows, the running query, aggregations, MaxSim, reachability (eq. 4).
+"""How the turns of a context score a candidate: rows, running query, aggregations (C3L, eq. 3, 4).
 
 For a context u_1..u_n and a candidate f, C3L eq. 3 is Σ_{i<j} cos((b1_i + b2_j)/2, a_f). As a_f has
 unit length, the sum is a dot product Q · a_f with the running query Q = Σ_j row_j: a session keeps

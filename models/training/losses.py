@@ -1,4 +1,6 @@
-"""The objectives: losses that share the vectors of a step, in which each text is encoded once.
+"""The loss functions (objectives): curved contrastive (CCL), C3L, order, distillation and others.
+
+All share the vectors of a step, in which each text is encoded once.
 
 | objective | inputs | paper |
 |---|---|---|

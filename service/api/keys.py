@@ -1,4 +1,4 @@
-"""API keys: the keys of a service, the holder of a key, and what the holder may do."""
+"""Checks API keys: who holds the key of a request, and what the holder may do (401, 403)."""
 
 import asyncio
 import hashlib

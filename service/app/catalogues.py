@@ -1,4 +1,4 @@
-"""Encodes and loads catalogues for the command line."""
+"""`turnwise pool encode` and `import`: a catalogue to parts, and parts to a pool."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -1,4 +1,4 @@
-/** Numbers as colours; the style sheet mixes them, for light and dark. */
+/** The heat map: contributions as colours, which the style sheet mixes for light and dark. */
 
 import { session } from "./session.js";
 import { byId, decimals, empty, h } from "./dom.js";

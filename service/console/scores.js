@@ -3,7 +3,7 @@
 import { call, path } from "./api.js";
 import { session } from "./session.js";
 import { byId, empty } from "./dom.js";
-import { COLOURS, clearLines, drawLines, light } from "./lines.js";
+import { COLOURS, clearLines, drawLines, light } from "./score_matrix.js";
 import { attempt } from "./notices.js";
 
 const ANSWERED = 6;

@@ -1,4 +1,4 @@
-"""The encoder queue: runs the next batch of waiting texts as soon as the device is free.
+"""The encoder queue: batches texts as soon as the device is free; rejects more if it is full (429).
 
 The encoder thread forms batches and runs them. While it is busy, the tokenizer thread tokenizes the
 texts that arrive; if the device is free, the encoder thread tokenizes them itself, which saves a

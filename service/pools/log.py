@@ -1,4 +1,4 @@
-"""A pool's log as Redis stores it: an entry for each version, and chunks of candidates."""
+"""The format of a pool's log in Redis: an entry for each version, and chunks of candidates."""
 
 import json
 import zlib

@@ -1,4 +1,4 @@
-"""Reads a pool's log in Redis as edits of its contents."""
+"""Turns new entries of a pool's log into edits of the contents in memory."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence

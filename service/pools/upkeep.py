@@ -1,4 +1,4 @@
-"""Background work on a pool: folding its log, and building an approximate index if it is large."""
+"""Decides when to fold a pool's log and when to build an approximate index, and does both."""
 
 import asyncio
 from dataclasses import replace

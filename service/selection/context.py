@@ -1,4 +1,7 @@
-"""The context of a request: reads it from a session, and encodes what has no vector yet."""
+"""The context of a request: what a session keeps, and new vectors of the utterances that have none.
+
+These are the newest utterance, or all of them after the model changed.
+"""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""What a session can do beside a turn: settings, transcript, feedback, undo, deletion, scores."""
+"""What a session can do beside a turn: settings, transcript, feedback, undo, scores, deletion.
+
+A deletion removes the session from Redis at once; `journal compact` removes it from the journal.
+"""
 
 import asyncio
 import json

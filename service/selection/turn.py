@@ -1,4 +1,7 @@
-"""The use case of a turn: add it to its session, and select what could be said next.
+"""The use case of a turn; a retried one (idempotency key) is replayed, a late one gets 409.
+
+A turn with a known idempotency key gets its first answer again; one with a wrong `expected_turn`
+gets 409. Any other is added to its session, and gets what could be said next.
 
 The way of a turn, top to bottom:
 
@@ -11,8 +14,7 @@ The way of a turn, top to bottom:
 6. `sessions/store.py` commits the change in one script, unless another turn landed first: then the
    turn starts again at 2. The journal, where there is one, gets a line.
 
-Nothing is written before step 6, so a turn that fails leaves the session as it was. A turn with a
-known idempotency key gets its first answer again; one with a wrong `expected_turn` gets 409.
+Nothing is written before step 6, so a turn that fails leaves the session as it was.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Sessions in Redis: the text is the truth, the vectors are a cache.
+"""Reads and writes sessions in Redis: their texts, and vectors of two models at most as a cache.
 
 A session is six keys with one hash tag: the hash `meta` (version, epoch, responder, filter,
 fingerprint, number of posts, kept rows, offers of the newest turns), the hash `feedback`, and the

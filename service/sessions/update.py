@@ -1,6 +1,6 @@
-"""An update of a session as a value: the texts to encode, and the change to commit.
+"""What a turn or an undo changes in a session: the texts to encode, and the change to commit.
 
-After a change of the model no kept vector counts, so every utterance is encoded again.
+It does no I/O. After the model changed, no kept vector counts, so every utterance is encoded again.
 """
 
 from dataclasses import dataclass

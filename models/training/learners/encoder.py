@@ -1,4 +1,4 @@
-"""The learner of an encoder of any kind (triple, heads, curved, single)."""
+"""The learner of an encoder of any kind (`EncoderKind` in `roles.py`)."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence

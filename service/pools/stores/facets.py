@@ -1,4 +1,4 @@
-"""Metadata as strings that any engine can match exactly, and as values that it can compare.
+"""How candidate stores keep metadata, so that filters match alike in every engine.
 
 An engine has its own idea of nested objects, of lists, and of whether `true` is 1. So a candidate
 is stored with its facets: a string for each path that has a value, and one for each path and value.

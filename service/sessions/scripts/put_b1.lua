@@ -1,4 +1,5 @@
--- Appends the [B1] vector of one utterance, unless it is stored or the session's epoch changed.
+-- Appends the vector of an utterance in the role [B1], which the idle encoder computed after the
+-- answer, unless the utterance changed since (the session's epoch) or has its vector.
 -- KEYS: meta, first or other_first. ARGV: "" or "other_", fingerprint, epoch, place, vector.
 local of = redis.call('HMGET', KEYS[1], ARGV[1] .. 'fingerprint', ARGV[1] .. 'epoch')
 if of[1] ~= ARGV[2] or of[2] ~= ARGV[3] then return 0 end

@@ -39,7 +39,7 @@ const STEPS = [
   {
     title: "Filter",
     words:
-      "The user stands in a branch. The candidates have metadata, and the filter leaves only " +
+      "The user is in a branch. The candidates have metadata, and the filter leaves only " +
       "those of the channel “branch”: the user need not wait for the post.",
     seen: "candidates",
     act: () => session.choose({ where: { channel: "branch" } }),

@@ -1,3 +1,5 @@
+"""Who may do what: keys, scopes, namespaces and host names."""
+
 from typing import Any
 
 import httpx

@@ -4,8 +4,8 @@ import httpx
 import pytest
 
 from tests.service.api.conftest import Connect, Parts, api_key
-from tests.service.api.test_problems import check_problem
 from tests.service.api.test_access import holder, post_turn
+from tests.service.api.test_problems import check_problem
 from turnwise.service.api import admission
 from turnwise.service.wire.pools import Edited
 

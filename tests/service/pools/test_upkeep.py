@@ -131,13 +131,15 @@ async def test_staged_chunks_that_expired_are_staged_again(
     assert two.contents() == one.contents()
 
 
-@pytest.mark.usefixtures("early_folds")
 async def test_a_fold_shortens_the_log_and_changes_nothing(
-    start: StartReplica, redis: Redis
+    start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = await start(), await start()
     await edited(one, 12)
     await two.find()
+    await until(lambda: two.follows(one))
+    monkeypatch.setattr(upkeep, "_MIN_ENTRIES", 5)  # not before: a fold would leave the later edits
+    await one.upsert("This makes the log too long.")
     before, version = one.contents(), one.version()
     await log_has(redis, 1)
     assert one.version() == version

@@ -94,6 +94,7 @@ def test_retrieval_metrics_of_known_ranks() -> None:
             "mrr": (1 / 2 + 1 / 6) / 2,
         }
     )
+    assert of_true.hits((1, 2, 6)) == {"hits@1": 0, "hits@2": 0.5, "hits@6": 1}
     assert of_true[np.array([False, True])].expected.tolist() == [6]
     assert retrieval_metrics(ranks(np.ones((1, 1)), np.zeros(1, int)), 1)["normalised_rank"] == 0
 

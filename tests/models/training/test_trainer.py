@@ -105,6 +105,14 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(tmp_path: Path) -> None:
     assert curves[0] == curves[1]
 
 
+def test_a_resumed_run_keeps_the_best_model_of_before(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        fit(Line(ranks=iter([2.0])), tmp_path, report=stop)
+    resumed = Line(ranks=iter([5.0, 4.0, 3.0]))
+    fit(resumed, tmp_path, resume=True)
+    assert not resumed.kept
+
+
 def test_a_checkpoint_of_other_data_is_not_resumed(tmp_path: Path) -> None:
     fit(Line(), tmp_path)
     more = Line()

@@ -28,6 +28,12 @@ def test_the_same_key_with_another_body_is_refused(live: Live) -> None:
     assert live.get("/sessions/s")["turns"] == 1
 
 
+def test_a_turn_that_is_not_the_expected_one_is_a_conflict(live: Live) -> None:
+    live.ok(live.try_turn(expected_turn=1))
+    assert problem(live.try_turn(expected_turn=1)) == (409, "turn-conflict")
+    live.ok(live.try_turn(expected_turn=2))
+
+
 def test_a_key_may_come_again_after_its_turn_was_taken_back(live: Live) -> None:
     earlier = live.ok(live.try_turn(key="k1"))
     live.ok(live.try_turn("Hi", "k2", speaker="bot"))

@@ -332,3 +332,19 @@ async def test_the_memory_of_a_turn(redis: Redis, with_first: bool, limit: int) 
         keys = await redis.keys("*")
         sizes[seed + 1] = sum([await redis.memory_usage(key, samples=0) for key in keys])
     assert 768 < (sizes[60] - sizes[20]) / 40 < limit
+
+
+async def test_commits_are_counted_as_a_new_session_a_turn_or_a_conflict(redis: Redis) -> None:
+    metrics = Metrics()
+    sessions = store(redis, metrics)
+    await write(sessions, 2)
+    assert not await sessions.commit(KEY, None, turn(None))
+    count = metrics.registry.get_sample_value
+    writes = {
+        result: count(
+            "turnwise_redis_operations_total", {"operation": "session_write", "result": result}
+        )
+        for result in ("ok", "conflict")
+    }
+    assert writes == {"ok": 2, "conflict": 1}
+    assert count("turnwise_sessions_created_total") == 1

@@ -55,9 +55,13 @@ SERVERS = {"_shared_server", "_shared_cluster", "redis_server", "redis_cluster",
 """Fixtures that start a server: what needs one is marked `live`."""
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """Two processes more than there are processors: tests wait half of their time for services."""
-    return min(os.cpu_count() or 1, MOST_PROCESSORS) + 2
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two processes more than there are processors: half of the time, tests wait for services.
+
+    With `-n logical`, for tests without services, as many as there are processors.
+    """
+    processors = min(os.cpu_count() or 1, MOST_PROCESSORS)
+    return processors if config.option.numprocesses == "logical" else processors + 2
 
 
 def pytest_configure() -> None:

@@ -64,14 +64,15 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return processors if config.option.numprocesses == "logical" else processors + 2
 
 
-def pytest_configure() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
     """Look for no garbage while modules are imported: that takes seconds and finds none."""
     gc.disable()
-
-
-def pytest_collection_finish() -> None:
-    gc.freeze()
-    gc.enable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -10,7 +10,8 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from tests.service.live.conftest import Live
 
-CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+NAMES = ("chromium-headless-shell", "chromium", "chromium-browser")
+CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 
 SLOW_MS = 30_000
 VIEWS = ["replies", "goals", "plan", "pools", "latency"]

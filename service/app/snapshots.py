@@ -63,8 +63,7 @@ async def move(settings: Settings, namespace: str, name: str, to: StoreName) -> 
     """Move a pool to the candidate store of the settings, while a service goes on; return it.
 
     Raises:
-        ServiceError: There is no such pool or store, Redis or the store cannot be reached, or the
-            pool was edited while it was copied out of another candidate store.
+        ServiceError: There is no such pool or store, or Redis or the store cannot be reached.
     """
     async with components_of(settings) as components:
         return await components.pools.move(namespace, name, to)

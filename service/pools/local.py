@@ -220,7 +220,14 @@ class LocalPool(Pool):
                 staged = edit, await self.records.stage(self.key, edit)
 
     async def move_to(self, engine: CandidateStore) -> None:
-        """Copy the candidates, and again those that are edited meanwhile."""
+        """Copy the candidates into a candidate store, and let the pool stand for the copy.
+
+        Those that are edited meanwhile are copied again. If the copy fails, nothing is changed.
+
+        Raises:
+            StoreUnavailable: The engine is away.
+            PoolMoved: Another replica moved the pool first.
+        """
         await self.refresh()
         position, contents = self.position, self.contents
         log = await self.records.read(self.key)

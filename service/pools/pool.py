@@ -12,7 +12,6 @@ from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.encoding import PoolEncoder, Progress
 from turnwise.service.pools.log import Head, PoolKey
 from turnwise.service.pools.records import PoolRecords
-from turnwise.service.pools.stores import CandidateStore
 from turnwise.service.pools.view import Batch, PoolView
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolState, Removed
 
@@ -140,17 +139,6 @@ class Pool(ABC):
 
         Args:
             batches: Candidates with distinct ids, and their vectors by this pool's encoder.
-        """
-
-    @abstractmethod
-    async def move_to(self, engine: CandidateStore) -> None:
-        """Copy the candidates into a candidate store, and let the pool stand for the copy.
-
-        If that fails, nothing is changed.
-
-        Raises:
-            Conflict: A pool in a candidate store was edited meanwhile.
-            StoreUnavailable: The engine is away.
         """
 
     @abstractmethod

@@ -176,28 +176,20 @@ class RemotePool(Pool):
                 yield candidates, vectors
 
         filled = await filled_collection(self.key, self.store, self.encoder, counted())
-        await self._stand_for(filled, self.store, known, size)
+        await self._stand_for(filled, known, size)
         await self.refresh()
         return Edited(self.known.position.version, changed, size - changed, size)
 
-    async def move_to(self, engine: CandidateStore) -> None:
-        """Copy the candidates once; fail if the pool is edited meanwhile."""
-        known, candidates = self.known, self.view().scan()
-        filled = await filled_collection(self.key, engine, self.encoder, candidates)
-        await self._stand_for(filled, engine, known, await engine.count(filled.name))
-
-    async def _stand_for(
-        self, filled: Collection, store: CandidateStore, read: StoredPool, size: int
-    ) -> None:
+    async def _stand_for(self, filled: Collection, read: StoredPool, size: int) -> None:
         """Let the pool stand for another collection, and drop the one before.
 
         Raises:
             Conflict: The pool was edited since it was read; the new collection is dropped.
         """
         if not await self.records.move(
-            self.key, read.position, None, store=store.name, collection=filled, size=size
+            self.key, read.position, None, store=self.store.name, collection=filled, size=size
         ):
-            await store.drop(filled.name)
+            await self.store.drop(filled.name)
             raise Conflict(f"pool '{self.key.name}' was edited meanwhile; nothing was changed")
         await self._count_change()  # so that other replicas read the pool anew before the drop
         await asyncio.sleep(_LAG_SECONDS)
@@ -383,9 +375,7 @@ def _recall(queries: Float32, least: Float32, found: Sequence[Sequence[Stored]])
         found: What was found for each query.
     """
     shares = [
-        np.mean(_batch(stored)[1].astype(np.float32) @ query >= score - _ROUNDING)
-        if stored
-        else 0.0
+        np.count_nonzero(_batch(stored, len(query))[1] @ query >= score - _ROUNDING) / _TOP
         for query, score, stored in zip(queries, least, found, strict=True)
     ]
     return float(np.mean(shares))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -177,9 +178,9 @@ class Pools:
         return await self._edited(namespace, name, lambda pool: pool.replace(batches(pool.encoder)))
 
     async def move(self, namespace: str, name: str, to: StoreName) -> PoolInfo:
-        """Copy a pool into the candidate store, and let its name stand for the copy.
+        """Copy a pool from memory into the candidate store, and let its name stand for the copy.
 
-        Turns go on meanwhile. Edits of a pool in memory are copied as well.
+        Turns and edits go on meanwhile. A pool that is in the store already stays as it is.
 
         Args:
             namespace: Namespace of the pool.
@@ -188,7 +189,6 @@ class Pools:
 
         Raises:
             InvalidRequest: This service has no such engine.
-            Conflict: The pool was edited while it was copied out of another candidate store.
             StoreUnavailable: The engine is away.
         """
         engine = self._followed.engine(to)
@@ -196,9 +196,11 @@ class Pools:
             raise InvalidRequest.field(no_store(to), "store")
         await self.load(namespace, name)
         pool = await self._followed.found(PoolKey(namespace, name), newest=True)
-        await pool.move_to(engine)
-        await self._directory.count_change()
-        await self.load(*pool.key)
+        if isinstance(pool, LocalPool):
+            with suppress(PoolMoved):  # another replica was first
+                await pool.move_to(engine)
+                await self._directory.count_change()
+            await self.load(*pool.key)
         return await self.info(*pool.key)
 
     async def drop(self, namespace: str, name: str) -> None:

@@ -18,7 +18,7 @@ from opentelemetry.trace import StatusCode, format_trace_id
 from qdrant_client import AsyncQdrantClient
 
 from tests.service.milvus import MilvusServer
-from tests.service.pools.conftest import Replica, StartReplica, some
+from tests.service.pools.conftest import Replica, StartReplica, patch_records, some
 from tests.waiting import PATIENCE, until
 from turnwise.models.arrays import Float32
 from turnwise.service.commands.doctor.pools import examine_pools
@@ -28,15 +28,23 @@ from turnwise.service.errors import (
     InvalidRequest,
     PoolNotFound,
     PoolNotReady,
+    StateUnavailable,
     StoreUnavailable,
 )
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools import Candidate, Filter, read_snapshot, remote, write_snapshot
+from turnwise.service.pools import (
+    Candidate,
+    Filter,
+    PoolKey,
+    read_snapshot,
+    remote,
+    write_snapshot,
+)
 from turnwise.service.pools.stores import CandidateStore, connect_store
 from turnwise.service.pools.stores.qdrant import Qdrant
 from turnwise.service.state.redis import Redis
 from turnwise.service.wire.fields import StoreName
-from turnwise.service.wire.pools import PoolRequest
+from turnwise.service.wire.pools import Edited, PoolRequest
 
 pytestmark = [
     pytest.mark.anyio,
@@ -388,7 +396,7 @@ async def test_a_pool_moves_while_it_is_edited(
     await one.upsert(*(f"Reply {n}." for n in range(30)))
     assert (await two.find()).store == "local"
     held = two.view()
-    store = cast(CandidateStore, one.followed._store)
+    store = store_of(one)
     create = store.create
 
     async def edit_meanwhile(*args: Any) -> None:  # noqa: ANN401
@@ -410,6 +418,168 @@ async def test_a_pool_moves_while_it_is_edited(
     assert not texts & {"Reply 1.", "Reply 2."}
     with pytest.raises(Conflict, match=engine):
         await one.pools.create("n", "p", PoolRequest(store="local"))
+
+
+def store_of(replica: Replica) -> CandidateStore:
+    return cast(CandidateStore, replica.followed._store)
+
+
+@any_engine
+async def test_two_replicas_that_move_a_pool_at_once_leave_one_collection(
+    start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await start_with(), await start_with()
+    await one.create()
+    await one.upsert("One.")
+    store = store_of(one)
+    before, create = await store.collections(), store.create
+
+    async def move_meanwhile(*args: Any) -> None:  # noqa: ANN401
+        monkeypatch.setattr(store, "create", create)
+        await create(*args)
+        await two.pools.move("n", "p", engine)
+
+    monkeypatch.setattr(store, "create", move_meanwhile)
+    moved = await one.pools.move("n", "p", engine)
+    assert (moved.store, moved.version, moved.size) == (engine, 2, 1)
+    again = await one.pools.move("n", "p", engine)
+    assert (again.store, again.version) == (engine, 2)
+    made = {*await store.collections()} - {*before}
+    assert made == {one.view().collection.name}
+    with pytest.raises(InvalidRequest, match="no candidate store 'local'"):
+        await one.pools.move("n", "p", "local")
+
+
+@any_engine
+@pytest.mark.parametrize("good", [0, 1])
+async def test_a_move_that_fails_leaves_the_pool_in_memory_and_no_collection(
+    start_with: StartWith, engine: StoreName, good: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = await start_with()
+    await replica.create()
+    await replica.upsert("One.")
+    store, written = store_of(replica), 0
+    before, upsert = await store.collections(), store.upsert
+
+    async def fails(*args: Any) -> None:  # noqa: ANN401
+        nonlocal written
+        if args[1] and written == good:
+            raise StoreUnavailable("the disk is full")
+        written += len(args[1])
+        await upsert(*args)
+        if written == 1:
+            await replica.upsert("Two.")  # which the move has to write as well
+
+    monkeypatch.setattr(store, "upsert", fails)
+    with pytest.raises(StoreUnavailable, match="disk is full"):
+        await replica.pools.move("n", "p", engine)
+    assert await store.collections() == before
+    assert (replica.info().store, replica.info().size) == ("local", 1 + good)
+
+
+@any_engine
+async def test_a_replacement_that_comes_after_an_edit_is_rejected_and_leaves_no_collection(
+    filled: Fill, start_with: StartWith, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await filled("One."), await start_with()
+    await write_snapshot(one.view(), tmp_path / "s", model="tiny", fingerprint="tiny")
+    store = store_of(one)
+    before, create = await store.collections(), store.create
+
+    async def edit_meanwhile(*args: Any) -> None:  # noqa: ANN401
+        await create(*args)
+        await two.upsert("Two.")
+
+    monkeypatch.setattr(store, "create", edit_meanwhile)
+    with pytest.raises(Conflict, match="edited meanwhile; nothing was changed"):
+        await one.pools.replace("n", "p", read_snapshot(tmp_path / "s").batches)
+    assert await store.collections() == before
+    assert (await one.pools.info("n", "p")).version == 1
+    await until(lambda: one.version() == 2)
+    assert {candidate.text for candidate in (await contents(one)).values()} == {"One.", "Two."}
+
+
+@any_engine
+async def test_an_edit_of_a_collection_that_was_just_replaced_is_repeated_in_the_new_one(
+    filled: Fill, start_with: StartWith, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await filled("One."), await start_with()
+    await write_snapshot(one.view(), tmp_path / "s", model="tiny", fingerprint="tiny")
+    ours, theirs = store_of(one), store_of(two)
+    count, drop, edited_late = ours.count, theirs.drop, asyncio.Event()
+    replacing: list[asyncio.Task[Edited]] = []
+
+    async def replace_meanwhile(collection: str) -> int:
+        monkeypatch.setattr(ours, "count", count)
+        replace = two.pools.replace("n", "p", read_snapshot(tmp_path / "s").batches)
+        replacing.append(asyncio.create_task(replace))
+        await until(lambda: one.version() == 2)
+        return await count(collection)
+
+    async def drop_late(collection: str) -> None:
+        await edited_late.wait()
+        await drop(collection)
+
+    monkeypatch.setattr(ours, "count", replace_meanwhile)
+    monkeypatch.setattr(theirs, "drop", drop_late)
+    edited = await one.upsert("Two.")
+    assert (edited.version, edited.upserted, edited.size) == (3, 1, 2)
+    edited_late.set()
+    await replacing[0]
+    assert {candidate.text for candidate in (await contents(one)).values()} == {"One.", "Two."}
+
+
+@any_engine
+async def test_a_pool_that_two_replicas_create_at_once_has_one_collection(
+    start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await start_with(), await start_with()
+    store, request = store_of(one), PoolRequest(store=engine)
+    before, create = await store.collections(), store.create
+
+    async def create_meanwhile(*args: Any) -> None:  # noqa: ANN401
+        await create(*args)
+        await two.pools.create("n", "p", request)
+
+    monkeypatch.setattr(store, "create", create_meanwhile)
+    assert (await one.pools.create("n", "p", request)).store == engine
+    made = {*await store.collections()} - {*before}
+    assert made == {one.view().collection.name} == {two.view().collection.name}
+
+
+@any_engine
+async def test_a_pool_that_redis_does_not_take_leaves_no_collection(
+    start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = await start_with()
+    store = store_of(replica)
+    before = await store.collections()
+
+    async def fails(*_: object) -> None:
+        raise StateUnavailable("Redis is full")
+
+    patch_records(monkeypatch, "create", fails)
+    with pytest.raises(StateUnavailable):
+        await replica.pools.create("n", "p", PoolRequest(store=engine))
+    assert await store.collections() == before
+
+
+@any_engine
+async def test_the_spread_of_what_a_filter_leaves_is_estimated_from_the_sample(
+    filled: Fill,
+) -> None:
+    replica = await filled()
+    await replica.upsert(
+        *(Candidate(str(n), f"Reply {n}.", {"even": n % 2 == 0}) for n in range(30))
+    )
+    await replica.followed.here(PoolKey("n", "p")).refresh()
+    view, query = await replica.pools.view("n", "p"), query_of(replica)
+    every, some_of_them = (
+        await view.spread(query),
+        await view.spread(query, Filter.checked({"even": True})),
+    )
+    assert (every.candidates, some_of_them.candidates) == (30, 15)
+    assert (some_of_them.mean, some_of_them.deviation) == (every.mean, every.deviation)
 
 
 @any_engine
@@ -436,6 +606,26 @@ async def test_recall_is_measured_and_every_replica_searches_as_wide(
 
 
 @any_engine
+@pytest.mark.parametrize(("enough", "chosen"), [(256, 256), (4096, 64)])
+async def test_the_narrowest_width_with_a_good_recall_is_chosen_or_else_the_best(
+    filled: Fill, enough: int, chosen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = await filled(*(f"Reply {n}." for n in range(60)))
+    store = store_of(replica)
+    search = store.search
+
+    async def narrow(*args: Any) -> list[Any]:  # noqa: ANN401
+        found, width = await search(*args), args[3]
+        return found if width >= enough else sorted(found, key=lambda one: one.candidate.id)[:5]
+
+    monkeypatch.setattr(store, "search", narrow)
+    monkeypatch.setattr(remote, "_FEWEST", 50)
+    await until(lambda: replica.info().recall_at_10 is not None)
+    recall = 1.0 if chosen == enough else 0.5
+    assert (replica.info().width, replica.info().recall_at_10) == (chosen, recall)
+
+
+@any_engine
 async def test_a_replica_without_the_engine_says_so(
     filled: Fill, start: StartReplica, engine: StoreName
 ) -> None:
@@ -450,7 +640,7 @@ async def test_a_replica_without_the_engine_says_so(
 @any_engine
 async def test_doctor_finds_what_an_engine_has_lost(filled: Fill, redis: Redis) -> None:
     replica = await filled("One.", "Two.")
-    store = cast(CandidateStore, replica.followed._store)
+    store = store_of(replica)
     good, *_ = await examine_pools(redis, "tiny", pairwise=False, engine=store)
     assert (good.grade, "2 candidates" in good.found) == ("ok", True)
     collection = replica.view().collection.name

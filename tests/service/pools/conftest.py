@@ -33,6 +33,8 @@ from turnwise.service.state.redis import connect
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolRequest
 
 AsyncMethod = Callable[..., Awaitable[object]]
+MANY = [f"Reply {number}." for number in range(1100)]
+"""Texts of a pool that gets an approximate index where the exact limit is 1000."""
 
 
 class DirectEncoder:

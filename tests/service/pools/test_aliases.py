@@ -2,13 +2,22 @@
 
 import asyncio
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
-from tests.service.pools.conftest import DirectEncoder, Replica, StartReplica, some
+from tests.service.pools.conftest import (
+    DirectEncoder,
+    Replica,
+    StartReplica,
+    patch_records,
+    some,
+)
 from tests.waiting import until
 from turnwise.service.errors import Conflict, InvalidRequest, PoolNotFound, PoolNotReady
 from turnwise.service.pools import PoolKey, following
+from turnwise.service.pools.directory import Directory
+from turnwise.service.pools.records import PoolRecords
 from turnwise.service.wire.pools import PoolRequest
 
 pytestmark = pytest.mark.anyio
@@ -121,6 +130,42 @@ async def test_a_name_is_never_both_and_an_alias_never_points_at_an_alias(
     with pytest.raises(PoolNotFound):
         await replica.pools.point("n", "other", "nowhere")
     assert await served(replica) == ["a"]
+
+
+async def test_a_name_that_another_replica_makes_an_alias_just_now_becomes_no_pool(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await start(), await start()
+    await one.fill("a", "a")
+    create = PoolRecords.create
+
+    async def create_late(self: PoolRecords, *args: Any) -> object:  # noqa: ANN401
+        await two.pools.point("n", "shop", "a")
+        return await create(self, *args)
+
+    patch_records(monkeypatch, "create", create_late)
+    with pytest.raises(Conflict, match="there is an alias 'shop'"):
+        await one.pools.create("n", "shop", PoolRequest())
+    assert await served(one) == await served(two) == ["a"]
+    assert await one.names() == ["a"]
+
+
+async def test_an_alias_of_a_pool_that_is_dropped_just_now_is_not_made(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await start(), await start()
+    await one.fill("a", "a")
+    point = Directory.point
+
+    async def point_late(self: Directory, *args: Any) -> None:  # noqa: ANN401
+        await two.pools.drop("n", "a")
+        await point(self, *args)
+
+    patch_records(monkeypatch, "point", point_late, Directory)
+    with pytest.raises(PoolNotFound):
+        await one.pools.point("n", "shop", "a")
+    with pytest.raises(PoolNotFound):
+        await served(one)
 
 
 async def test_an_alias_moves_only_from_the_pool_that_is_expected(start: StartReplica) -> None:

@@ -249,6 +249,17 @@ async def test_a_service_that_starts_without_redis_becomes_ready_with_it(
     await until(lambda: replica.followed.ready)
 
 
+async def test_a_pool_that_must_exist_is_filled_when_redis_is_there(
+    start: StartReplica, redis_server: RedisServer
+) -> None:
+    redis_server.kill()
+    replica = await start(redis_server.url)
+    await replica.followed.keep_filled(lambda: replica.fill("default", "One."))
+    redis_server.start()
+    await until(lambda: replica.followed.ready)
+    assert [text for text, _ in replica.contents("default").values()] == ["One."]
+
+
 async def test_pools_live_in_a_cluster(start: StartReplica, cluster_url: str) -> None:
     one = await start(cluster_url, cluster=True)
     for name in ("p", "q"):  # of different slots, most likely

@@ -9,7 +9,7 @@ import faiss
 import numpy as np
 import pytest
 
-from tests.service.pools.conftest import StartReplica, unit_vectors, with_pool
+from tests.service.pools.conftest import MANY, StartReplica, unit_vectors, with_pool
 from tests.waiting import until
 from turnwise.service.pools import Candidate, free_memory, ivf, upkeep
 from turnwise.service.pools.index import FlatIndex, Float16, one_thread
@@ -21,7 +21,6 @@ D = 16
 KEY = PoolKey("n", "p")
 QUERIES = unit_vectors(32, D, seed=5) * 3
 ALL = faiss.SearchParametersIVF(nprobe=1024)
-MANY = [f"Reply {number}." for number in range(1100)]
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +127,9 @@ def test_files_that_are_damaged_or_of_another_model_are_not_used(
     changed.write_bytes(changed.read_bytes()[:-1] + b"?")
     assert files.read(KEY, "f") is None
     assert "lists.faiss is not the file" in caplog.text
+    changed.parent.rename(changed.parent.with_name("other"))
+    assert files.read(KEY, "other") is None
+    assert "of another model" in caplog.text
     files.remove(KEY)
     assert list((tmp_path / "indexes" / "n").iterdir()) == []
 

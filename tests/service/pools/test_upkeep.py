@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from tests.service.pools.conftest import (
+    MANY,
     DirectEncoder,
     Replica,
     StartReplica,
@@ -23,7 +24,7 @@ from tests.service.pools.conftest import (
     with_pool,
 )
 from tests.waiting import until
-from turnwise.service.errors import EncoderFailed
+from turnwise.service.errors import EncoderFailed, StateUnavailable
 from turnwise.service.pools import Candidate, following, ivf, local, pool, records, upkeep
 from turnwise.service.pools.contents import Contents, Edit
 from turnwise.service.pools.directory import Directory
@@ -106,6 +107,26 @@ async def test_staged_chunks_that_are_not_committed_are_invisible_and_expire(
     two = await start(ready=True)
     assert one.contents() == two.contents() == {}
     assert one.version() == 0
+
+
+@pytest.mark.usefixtures("short_chunks")
+async def test_an_upload_that_fails_halfway_leaves_no_chunk(
+    start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await with_pool(start)
+    run, staged = PoolRecords._run, 0
+
+    async def fill_up(self: PoolRecords, operation: Any, script: str, *args: Any) -> object:  # noqa: ANN401
+        nonlocal staged
+        staged += script == "stage"
+        if staged == 3:
+            raise StateUnavailable("Redis is full")
+        return await run(self, operation, script, *args)
+
+    patch_records(monkeypatch, "_run", fill_up)
+    with pytest.raises(StateUnavailable, match="full"):
+        await one.upsert(*map(str, range(10)))
+    assert (await chunks_of(redis), one.version(), one.contents()) == ([], 0, {})
 
 
 @pytest.mark.usefixtures("short_chunks")
@@ -425,7 +446,7 @@ async def test_edits_while_an_index_is_built_are_in_it(
         return await build(self, work)
 
     monkeypatch.setattr(Workers, "build", build_late)
-    await one.upsert(*(f"Reply {number}." for number in range(1100)))
+    await one.upsert(*MANY)
     await sampled.wait()
     await one.upsert(Candidate("new", "Reply 7."))
     await one.remove("Reply 8.")
@@ -435,6 +456,37 @@ async def test_edits_while_an_index_is_built_are_in_it(
     assert one.contents() == before
     hits = await one.view().search(np.ones(32, np.float32), 1100)
     assert {hit.candidate.id for hit in hits} == before.keys()
+
+
+async def test_a_pool_whose_index_cannot_be_built_is_searched_exactly(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried = 0
+
+    def fail(_: object) -> None:
+        nonlocal tried
+        tried += 1
+        raise RuntimeError("the clusters are empty")
+
+    monkeypatch.setattr(ivf, "_trained", fail)
+    one = await with_pool(start, *MANY, exact_limit=1000)
+    await until(lambda: "the clusters are empty" in caplog.text)
+    await until(lambda: one.followed.ready)
+    await one.followed._poll()
+    await one.followed.background.wait(("index", KEY), 5.0)
+    assert (tried, one.info().index, one.info().state) == (1, "flat", "ready")
+    assert len(await one.view().search(np.ones(32, np.float32), 5)) == 5
+
+
+async def test_a_pool_that_shrinks_below_the_limit_is_searched_exactly_again(
+    start: StartReplica,
+) -> None:
+    one = await with_pool(start, *MANY, exact_limit=1000)
+    await until(lambda: one.info().index == "ivf")
+    await one.pools.remove_many("n", "p", [Candidate.of(text).id for text in MANY[:100]])
+    assert (one.info().index, one.info().exact, one.info().size) == ("flat", True, 1000)
+    hits = await one.view().search(np.ones(32, np.float32), 1000)
+    assert {hit.candidate.text for hit in hits} == {*MANY[100:]}
 
 
 async def test_an_index_build_does_not_restore_the_contents_of_a_dropped_pool(

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import logging
 import math
 import os
@@ -16,6 +17,7 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 
+from turnwise.models.card import model_name
 from turnwise.models.errors import TurnwiseError
 from turnwise.service.api.protocol import BoundedProtocol
 from turnwise.service.api.services import EncoderServices
@@ -30,8 +32,7 @@ _TURN = (
     "/sessions/me/turn",
     '{"speaker": "user", "text": "Hello, can I change the date of my booking?"}',
 )
-_EMBEDDING = ("/v1/embeddings", '{"model": "default", "input": "[AFTER] Hello"}')
-"""Examples of a request: its path and its body."""
+"""An example of a request: its path and its body."""
 
 _log = logging.getLogger("turnwise")
 
@@ -47,7 +48,8 @@ def run(settings: Settings, *, encoder_only: bool = False) -> None:
         TurnwiseError: The port is taken, or a part does not start.
     """
     app = create_encoder_app(settings) if encoder_only else create_app(settings)
-    example = _EMBEDDING if encoder_only else _TURN
+    embedding = json.dumps({"model": model_name(settings.model), "input": "[AFTER] Hello"})
+    example = ("/v1/embeddings", embedding) if encoder_only else _TURN
     with _bound(settings.host, settings.port) as listener:
         uvloop.run(_serve(_Server(app, settings, example), listener))
     _log.info("stopped")

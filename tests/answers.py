@@ -1,4 +1,4 @@
-"""Whether what a page shows is what was answered, or printed."""
+"""Compares the JSON and the output that a documentation page shows with the real ones."""
 
 import json
 import math

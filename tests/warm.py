@@ -1,4 +1,4 @@
-"""`turnwise`, forked off a process that has the libraries loaded: a page's commands begin at once.
+"""Starts `turnwise` at once: forks it off a process that has the libraries loaded.
 
 To load them takes seconds of every command, and the pages have a dozen. What runs is the same
 function in a process of its own, with the caller's arguments, folder, variables, files and signals.

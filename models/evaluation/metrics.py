@@ -1,4 +1,4 @@
-"""Metrics of scores, correlations, and the clock.
+"""Metrics of scores (ranks, Hits@k, correlations), and the time that scoring takes.
 
 One rule holds for equal scores everywhere: they are in random order, and a metric is its expected
 value over that order. A tie of one right and one wrong candidate counts half, and a constant score

@@ -1,4 +1,4 @@
-"""The other models: the pairwise model, and two re-rankers of short lists (IoI, cross-encoders).
+"""The models that read whole contexts: the pairwise model, IoI and cross-encoders.
 
 `PairwiseModel` (`pairwise.py`) retrieves from a pool of its own vectors. `IoI` (`ioi.py`) scores
 context and candidate word by word with the network of `ioi_network.py`. Both are kept in a folder

@@ -1,4 +1,4 @@
-"""What the routes reach: references to the use cases and components of a running replica."""
+"""The use cases and components of a running replica, as one object that routes depend on."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

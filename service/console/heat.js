@@ -1,4 +1,4 @@
-/** The heat map: contributions as colours, which the style sheet mixes for light and dark. */
+/** Colours cells by contributions; the style sheet mixes the colours for light and dark. */
 
 import { session } from "./session.js";
 import { byId, decimals, empty, h } from "./dom.js";

@@ -1,4 +1,4 @@
-/** Asks for the score matrix of the candidates that are, or were, among the best. */
+/** Requests the score matrix of the best candidates, and has it drawn (`score_matrix.js`). */
 
 import { call, path } from "./api.js";
 import { session } from "./session.js";

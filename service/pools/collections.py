@@ -1,4 +1,4 @@
-"""Fills a new collection in a candidate store; the pool is moved to it when it is full."""
+"""Fills a new collection in a candidate store, for a pool that is moved or replaced."""
 
 import re
 import secrets

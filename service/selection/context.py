@@ -1,6 +1,6 @@
-"""The context of a request: what a session keeps, and new vectors of the utterances that have none.
+"""The context of a request: what a session keeps, and new vectors where it keeps none.
 
-These are the newest utterance, or all of them after the model changed.
+Those are the vectors of the newest utterance, or of all utterances after the model changed.
 """
 
 import asyncio

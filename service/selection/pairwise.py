@@ -1,4 +1,4 @@
-"""The pairwise model: encodes the candidates of its pools, and the contexts to search them with."""
+"""Pools that the pairwise model encodes: the vectors of their candidates and of contexts."""
 
 import asyncio
 from collections.abc import Sequence

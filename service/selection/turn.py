@@ -1,4 +1,4 @@
-"""The use case of a turn; a retried one (idempotency key) is replayed, a late one gets 409.
+"""The use case of a turn; a retry (idempotency key) gets the first answer, a conflict gets 409.
 
 A turn with a known idempotency key gets its first answer again; one with a wrong `expected_turn`
 gets 409. Any other is added to its session, and gets what could be said next.

@@ -1,4 +1,4 @@
-"""Reads and writes sessions in Redis: their texts, and vectors of two models at most as a cache.
+"""Reads and writes sessions in Redis: their texts, and the vectors of at most two models.
 
 A session is six keys with one hash tag: the hash `meta` (version, epoch, responder, filter,
 fingerprint, number of posts, kept rows, offers of the newest turns), the hash `feedback`, and the

@@ -1,13 +1,19 @@
 import subprocess
 import sys
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from turnwise.service import cli
 from turnwise.service.cli import app, main
 
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
 run = CliRunner().invoke
 
 
@@ -56,3 +62,70 @@ def test_an_error_of_the_user_prints_one_line(
     assert caught.value.code == 2
     line = "error: TURNWISE_HOTS is not a setting; did you mean TURNWISE_HOST?\n"
     assert capsys.readouterr().err == line
+
+
+def test_the_version_is_that_of_the_project() -> None:
+    assert run(app, ["--version"]).output == f"turnwise {PROJECT['version']}\n"
+
+
+Lack = Callable[[str, str], None]
+
+
+@pytest.fixture
+def lack(monkeypatch: pytest.MonkeyPatch) -> Lack:
+    """Run a command that finds a module missing."""
+
+    def run(module: str, words: str) -> None:
+        def command() -> None:
+            raise ModuleNotFoundError(f"No module named '{module}'", name=module)
+
+        monkeypatch.setattr(cli, "app", command)
+        monkeypatch.setattr("sys.argv", ["turnwise", *words.split()])
+        main()
+
+    return run
+
+
+def brought(extra: str) -> set[str]:
+    """The packages of an extra and of those that it includes."""
+    names: set[str] = set()
+    for name, included in ((each.name, each.extras) for each in map(Requirement, EXTRAS[extra])):
+        own = name == "turnwise"
+        names |= set().union(*map(brought, included)) if own else {name.replace("-", "_")}
+    return names
+
+
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [
+        ("serve", "uvicorn"),
+        ("doctor", "redis"),
+        ("pool", "numpy"),
+        ("journal", "pydantic_settings"),
+        ("calibrate", "scipy"),
+        ("card", "onnx"),
+        ("train", "gensim"),
+        ("evaluate", "matplotlib"),
+        ("serve", "torch"),  # of a model without a graph
+    ],
+)
+def test_a_command_that_lacks_a_package_names_an_extra_that_brings_it(
+    lack: Lack, capsys: pytest.CaptureFixture[str], command: str, module: str
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        lack(module, f"{command} train.toml")
+    line = capsys.readouterr().err
+    extra = line.rpartition("[")[2].partition("]")[0]
+    said = f"turnwise {command} needs the extra '{extra}': pip install 'turnwise[{extra}]'"
+    assert line == f"error: {said}\n"
+    assert module in brought(extra)
+
+
+@pytest.mark.parametrize(
+    ("module", "words"), [("turnwise.service.none", "serve"), ("httpx", "chat"), ("httpx", "")]
+)
+def test_a_missing_module_of_no_extra_is_no_error_of_the_user(
+    lack: Lack, module: str, words: str
+) -> None:
+    with pytest.raises(ModuleNotFoundError, match=module):
+        lack(module, words)

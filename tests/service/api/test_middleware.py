@@ -1,12 +1,14 @@
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from tests.service.api.conftest import Connect, Parts, request_scope
+from tests.service.api.conftest import Connect, Limit, Parts, request_scope
 from turnwise.service.api import middleware
+from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -53,6 +55,48 @@ async def test_an_unexpected_error_is_logged_and_hidden(
     assert "a request failed" in caplog.messages
     metrics = (await client.get("/metrics")).text
     assert 'route="/sessions/{session_id}/turn",status="500"} 1.0' in metrics
+
+
+@pytest.mark.parametrize("error", [RuntimeError("internals"), asyncio.CancelledError()])
+async def test_an_answer_that_has_begun_gets_no_problem_after_it(error: BaseException) -> None:
+    metrics, sent = Metrics(), list[Message]()
+
+    async def breaks_off(_: Scope, __: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise error
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    with pytest.raises(type(error)):  # so that the server closes the connection
+        await middleware.Observation(breaks_off, metrics)(
+            request_scope("GET", "/pools"), receive, send
+        )
+    assert [message["type"] for message in sent] == ["http.response.start"]
+    labels = {"method": "GET", "route": "other", "status": "200"}
+    assert metrics.registry.get_sample_value("turnwise_requests_total", labels) == 1
+
+
+@pytest.mark.parametrize(("chunks", "read"), [(3, 3), (100, 11)])
+async def test_a_body_in_another_encoding_is_read_up_to_a_limit_before_it_is_rejected(
+    client: httpx.AsyncClient, limit: Limit, chunks: int, read: int
+) -> None:
+    limit(max_body_bytes=1000)
+    taken: list[int] = []
+
+    async def body() -> AsyncIterator[bytes]:
+        for number in range(chunks):
+            taken.append(number)
+            yield b"x" * 100
+
+    headers = {"Content-Encoding": "gzip", "Content-Type": "application/x-ndjson"}
+    response = await client.put("/pools/p/candidates", content=body(), headers=headers)
+    assert response.status_code == 415
+    assert response.json()["errors"][0]["loc"] == ["header", "content-encoding"]
+    assert len(taken) == read
 
 
 class Work:

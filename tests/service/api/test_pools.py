@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.service.api.conftest import Limit, Parts, connect, make_app, request_scope
+from tests.service.api.conftest import Connect, Limit, Parts, connect, make_app, request_scope
 from turnwise.service.api import uploads
 from turnwise.service.api.uploads import Progress
 from turnwise.service.errors import PoolNotFound
@@ -226,6 +226,36 @@ async def test_upload_may_be_larger_than_other_bodies(parts: Parts, limit: Limit
         assert (await client.put("/pools/p/candidates", json=many)).status_code == 200
         response = await client.put("/pools/p/candidates", json=many * 10)
     assert response.status_code == 413
+
+
+async def test_an_array_has_a_limit_of_its_own_and_names_the_way_around_it(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = json.dumps(CANDIDATES)
+    monkeypatch.setattr(uploads, "_MOST_ARRAY_BYTES", len(array))
+    statuses = []
+    for body in (array, array + " "):
+        headers = {"Content-Type": "application/json"}
+        answer = await client.put("/pools/p/candidates", content=body, headers=headers)
+        statuses.append(answer.status_code)
+    assert statuses == [200, 413]
+    assert answer.json()["type"] == "urn:turnwise:problem:body-too-large"
+    assert "as lines of application/x-ndjson" in answer.json()["detail"]
+    assert (await upload(client, lines_of(*CANDIDATES * 9))).status_code == 200
+
+
+@pytest.mark.parametrize(("most", "status"), [(2, 200), (1, 409)])
+async def test_an_upload_has_no_more_candidates_than_a_pool(
+    parts: Parts, client_of: Connect, most: int, status: int
+) -> None:
+    async with client_of(max_pool_size=most) as client:
+        answers = [
+            await client.put("/pools/p/candidates", json=CANDIDATES),
+            await upload(client, lines_of(*CANDIDATES)),
+        ]
+    assert [answer.status_code for answer in answers] == [status] * 2
+    assert ("pool-full" in answers[0].text) == (status == 409)
+    assert [call[0] for call in parts.calls].count("upsert") == 2 * (status == 200)
 
 
 @pytest.mark.parametrize("path", ["/sessions/candidates", "/pools/candidates"])

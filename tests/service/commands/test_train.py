@@ -3,6 +3,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from torch.onnx import OnnxExporterError
 from typer.testing import CliRunner
 
 from turnwise.models.encoder import UtteranceEncoder
@@ -20,12 +21,13 @@ def test_an_unwritable_folder_is_rejected_before_training(tmp_path: Path) -> Non
         assert "folder" in result.output
 
 
-def train(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the command, as if a training had left this model."""
+def train(model: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run the command, as if a training had left this model; return its warnings."""
     monkeypatch.setattr(run, "run", lambda *_, **__: model)
     result = CliRunner().invoke(app, ["train", "recipe.toml", "--out", str(model.parent)])
     assert result.exit_code == 0, result.output
     assert "best model in" in result.output
+    return result.stderr
 
 
 def test_a_trained_encoder_gets_its_graph(
@@ -41,6 +43,17 @@ def test_a_trained_encoder_gets_its_graph(
     monkeypatch.setattr(UtteranceEncoder, "write_graph", write)
     train(model, monkeypatch)
     assert written == [(model.name, model)]
+
+
+def test_an_encoder_without_a_graph_is_kept_and_the_reason_is_one_line(
+    tiny_encoder_folder: Callable[[EncoderKind], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OnnxExporterError("no operator for this\nand a long trace")
+
+    monkeypatch.setattr(UtteranceEncoder, "write_graph", fail)
+    said = train(tiny_encoder_folder(EncoderKind.TRIPLE), monkeypatch)
+    assert said == "it has no graph, so that a service needs torch for it: no operator for this\n"
 
 
 def test_a_trained_reranker_has_no_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

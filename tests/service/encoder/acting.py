@@ -1,4 +1,4 @@
-"""Work for a namespace, as a request of its does."""
+"""Runs code as if for a request of a namespace."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,5 +1,6 @@
 """`turnwise pool encode` and `turnwise pool import`, with a service that then has the pool."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -14,7 +15,10 @@ from pyarrow import parquet
 from tests.service.live.conftest import REPLIES, Command, Live, Turnwise
 from tests.waiting import eventually
 from turnwise.models.roles import EncoderKind, Role
+from turnwise.service.app.part_writer import PartWriter
 from turnwise.service.pools import catalogue, encoding
+from turnwise.service.pools.parts import PartsError, PartsFolder, PartsManifest
+from turnwise.service.settings import Settings
 
 PARTS = 3
 
@@ -155,6 +159,30 @@ def test_a_folder_of_another_model_or_catalogue_is_rejected(
     assert line.startswith(f"error: '{folder}' was encoded by model 'tiny-single' (")
     line = refused("encode", file, "--out", folder)
     assert line == f"error: '{folder}' has parts of another model: name another folder"
+
+
+def test_a_process_with_another_model_than_that_of_the_manifest_writes_no_part(
+    file: Path, model_of: Callable[[EncoderKind], dict[str, object]]
+) -> None:
+    """As on a machine of a Ray cluster that has another model under the same name."""
+    folder = PartsFolder(str(file.parent / "out"))
+    read = catalogue.Catalogue.read([str(file)])
+
+    async def write() -> None:
+        writer = PartWriter(Settings.model_validate(model_of(EncoderKind.TRIPLE)), folder)
+        ours = await writer.encoded_by()
+        theirs = ours.model_copy(update={"fingerprint": "another"})
+        manifest = PartsManifest.of(read, theirs)
+        folder.begin(manifest)
+        start, candidates = next(iter(read.parts([0])))
+        try:
+            await writer.write(theirs, manifest.parts[start], candidates)
+        finally:
+            await writer.close()
+
+    with pytest.raises(PartsError, match="'tiny-triple' is not the same on all machines"):
+        asyncio.run(write())
+    assert written(file.parent / "out") == {}
 
 
 def test_a_damaged_folder_is_rejected(

@@ -5,8 +5,11 @@ import re
 from collections.abc import Callable
 
 import pytest
+from rich.console import Console
 
 from tests.service.live.conftest import REPLIES, Live, Turnwise
+from turnwise.service.client import Client
+from turnwise.service.commands import terminal
 
 Chat = Callable[..., str]
 
@@ -16,8 +19,12 @@ def chat(live: Live, turnwise: Turnwise, monkeypatch: pytest.MonkeyPatch) -> Cha
     """Run `turnwise chat` with some lines; return what it shows."""
     monkeypatch.setenv("COLUMNS", "120")
 
-    def run(*lines: str, session: str = "s", options: tuple[str, ...] = ()) -> str:
-        monkeypatch.setattr("sys.stdin", io.StringIO("".join(line + "\n" for line in lines)))
+    def run(
+        *lines: str, session: str = "s", options: tuple[str, ...] = (), keyboard: bool = False
+    ) -> str:
+        given = io.StringIO("".join(line + "\n" for line in lines))
+        monkeypatch.setattr(given, "isatty", lambda: keyboard)
+        monkeypatch.setattr("sys.stdin", given)
         named = ("--session", session) if session else ()
         ended = turnwise("chat", "--url", live.url, *named, *options)
         assert not ended.status, ended.err
@@ -97,6 +104,26 @@ def test_an_invalid_line_is_reported_and_the_chat_continues(chat: Chat, live: Li
     assert out.count("there is no candidate") == 2
     assert "characters are more than the limit" in out
     assert len(said(live)) == 2
+
+
+def test_a_candidate_that_the_pool_no_longer_has_cannot_be_explained(live: Live) -> None:
+    out = io.StringIO()
+    with Client(live.url) as client:
+        console = Console(file=out, width=120)
+        talk = terminal.Chat(client.session("s"), console, pool="default", top_k=2)
+        talk.hear("Hello")
+        ids = [f"r{number}" for number in range(len(REPLIES))]
+        live.post("/pools/default/candidates/delete", ids=ids)
+        talk.hear("/explain 2")
+    said = "pool default has changed: candidate 2 is no longer among the best\n"
+    assert out.getvalue().endswith(said)
+
+
+def test_at_a_terminal_it_begins_with_help_and_repeats_no_line(chat: Chat) -> None:
+    out = chat("Hello there", "/quit", keyboard=True)
+    assert out.startswith("Write the user's turn.")
+    assert (out.count("user> "), out.count("bot> ")) == (1, 1)
+    assert "Hello there" not in out
 
 
 def test_quit_ends_it_and_without_a_name_the_session_is_forgotten(chat: Chat, live: Live) -> None:

@@ -386,6 +386,18 @@ def test_an_upload_that_fails_underway_says_why(
     assert client.pool().info().size == len(REPLIES)
 
 
+def test_an_upload_that_is_too_large_for_the_service_is_not_sent(
+    relay: Relay, connect: Connect, live: Live
+) -> None:
+    version = live.get("/version")
+    limits = version["limits"] | {"max_upload_bytes": 100_000}
+    relay.faults.append(httpx.Response(200, json=version | {"limits": limits}))
+    with pytest.raises(ProblemError, match=r"bytes are more than the limit of 100000") as caught:
+        connect(relay.url).pool().upsert(["x" * 1000] * 100)
+    assert (caught.value.status, caught.value.kind) == (413, "body-too-large")
+    assert relay.seen == ["GET /version"]
+
+
 def test_an_upload_that_is_broken_off_is_sent_again(
     relay: Relay, connect: Connect, pauses: list[float]
 ) -> None:

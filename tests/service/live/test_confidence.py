@@ -297,3 +297,15 @@ def test_calibrate_refuses_what_it_cannot_fit(live: Live, calibrate: Callable[..
     live.fill(REPLIES[:1], pool="one")
     assert "have no confidence" in calibrate(pairs, "--pool", "one")
     assert live.get("/pools/default")["calibration"] is None
+
+
+def test_answers_that_are_right_where_they_are_less_confident_are_not_fitted(
+    live: Live, calibrate: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibrate_command, "FEWEST", 5)
+    answers = sorted((best_reply(live, q)[::-1], q) for q in QUESTIONS)
+    pairs = [
+        (q, first if n < 12 and n % 5 else "None.") for n, ((_, first), q) in enumerate(answers)
+    ]
+    assert "right answers are no more confident than wrong ones" in calibrate(pairs)
+    assert live.get("/pools/default")["calibration"] is None

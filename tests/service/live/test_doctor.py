@@ -14,6 +14,8 @@ from turnwise.models.roles import EncoderKind
 from turnwise.service.commands.doctor import Finding
 from turnwise.service.commands.doctor.examine import examine
 from turnwise.service.settings import Settings
+from turnwise.service.state import private_redis
+from turnwise.service.state.private_redis import PrivateRedis, running_url
 
 Examined = Callable[..., dict[str, Finding]]
 
@@ -119,6 +121,46 @@ def test_a_private_redis_is_checked_only_if_it_has_data(
     found = examined(redis_url=None, data_dir=tmp_path)
     assert found["redis"].found.startswith("none yet")
     assert not (tmp_path / "redis").exists()
+
+
+def test_a_private_redis_with_data_is_started_checked_and_stopped(
+    examined: Examined, tmp_path: Path
+) -> None:
+    (tmp_path / "models").touch()  # the model is not exported
+    server = PrivateRedis(tmp_path / "redis")
+    server.start()
+    server.stop()
+    found = examined(redis_url=None, data_dir=tmp_path)
+    assert (found["redis"].grade, found["redis persistence"].found) == ("ok", "append-only file")
+    assert found["pools"].found == "none"
+    assert running_url(tmp_path / "redis") is None
+    (tmp_path / "redis" / "redis.server").write_text("valkey 99.0\n")
+    found = examined(redis_url=None, data_dir=tmp_path)
+    assert "has data of valkey 99.0" in found["redis"].found
+    assert "pools" not in found
+
+
+def test_a_machine_without_a_redis_server_needs_the_url_of_one(
+    examined: Examined, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(private_redis, "find_spec", lambda _: None)
+    monkeypatch.setattr(private_redis.shutil, "which", lambda _: None)
+    found = examined(redis_url=None)
+    assert (found["redis"].grade, found["redis"].advice) == (
+        "fail",
+        "set TURNWISE_REDIS_URL to a Redis",
+    )
+    assert found["port 0"].grade == "ok"
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://:pa/ss@redis.example", "redis://redis.example?secret=pa/ss"]
+)
+def test_an_invalid_url_of_redis_is_reported_but_not_quoted(examined: Examined, url: str) -> None:
+    found = examined(redis_url=url)
+    assert (found["redis"].grade, found["redis"].advice) == ("fail", "correct TURNWISE_REDIS_URL")
+    assert "pa/ss" not in found["redis"].found
+    assert found["port 0"].grade == "ok"
 
 
 @pytest.fixture

@@ -32,14 +32,14 @@ from tests.service.live.test_doctor import Examined, examined  # noqa: F401 - a 
 from tests.waiting import eventually
 from turnwise.models.card import CARD
 from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.errors import ModelError
+from turnwise.models.errors import ModelError, TurnwiseError
 from turnwise.models.head_arrays import HEADS_FILE
 from turnwise.models.roles import EncoderKind, Role
 from turnwise.service import api
 from turnwise.service.commands.card import card
 from turnwise.service.observe.tracing import telemetry
 from turnwise.service.server import run
-from turnwise.service.settings import Settings
+from turnwise.service.settings import Settings, SettingsError
 
 Folder = Callable[[EncoderKind], Path]
 Replica = Callable[..., Live]
@@ -296,6 +296,27 @@ def test_a_model_without_a_card_is_refused(tmp_path: Path, tiny_encoder_folder: 
     settings = Settings(model=model, encoder_url="http://127.0.0.1:9", data_dir=tmp_path, port=0)
     with pytest.raises(ModelError, match="write it with `turnwise card`"):
         run(settings)
+
+
+def test_a_tier_does_not_ask_another_tier(defaults: dict[str, object]) -> None:
+    settings = Settings.model_validate(defaults | {"encoder_url": "http://127.0.0.1:9"})
+    with pytest.raises(SettingsError, match="TURNWISE_ENCODER_URL: an encoder-only service"):
+        run(settings, encoder_only=True)
+
+
+def test_a_card_of_a_model_in_a_package_needs_a_folder(
+    tmp_path: Path, tiny_encoder_folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / f"models_{tmp_path.name}"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "tiny").symlink_to(tiny_encoder_folder(EncoderKind.TRIPLE))
+    monkeypatch.syspath_prepend(tmp_path)
+    model = f"package:{package.name}/tiny"
+    with pytest.raises(TurnwiseError, match=f"'{model}' is no folder: name one .* with --out"):
+        card(model)
+    card(model, out=tmp_path / "out")
+    assert (tmp_path / "out" / CARD).is_file()
 
 
 def test_the_endpoint_returns_the_vectors_of_texts_as_they_are(

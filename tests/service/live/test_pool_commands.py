@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from qdrant_client import AsyncQdrantClient
 
 from tests.service.live.conftest import (
     REPLIES,
@@ -15,7 +16,10 @@ from tests.service.live.conftest import (
     write_lines,
 )
 from tests.waiting import eventually
+from turnwise.service.app import components
 from turnwise.service.client import uploads
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools.stores.qdrant import Qdrant
 
 
 def test_load_changes_what_differs_and_keeps_the_description(
@@ -147,3 +151,34 @@ def test_a_missing_pool_cannot_be_saved(tmp_path: Path, refused: Command) -> Non
     line = refused("snapshot", "nowhere", tmp_path / "saved")
     assert line.startswith("error: there is no pool 'nowhere'")
     assert not (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize("store", ["local", "chroma"])
+def test_a_pool_moves_only_to_a_candidate_store(pool_command: Turnwise, store: str) -> None:
+    ended = pool_command("move", "default", "--to", store)
+    assert (ended.status, f"'{store}' is none of milvus, qdrant" in ended.err) == (2, True)
+
+
+def test_a_pool_that_cannot_be_moved_stays_where_it_is(
+    live: Live, refused: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    move = ("move", "default", "--namespace", live.namespace, "--to", "qdrant")
+    assert "no candidate store 'qdrant'" in refused(*move)
+    monkeypatch.setenv("TURNWISE_STORE_URL", "qdrant://127.0.0.1:1")
+    assert "qdrant does not do its work" in refused(*move)
+    assert live.get("/pools/default")["store"] == "local"
+    assert "no pool 'default'" in refused("move", "default", "--namespace", "x", "--to", "qdrant")
+
+
+@pytest.mark.filterwarnings("ignore:Payload indexes have no effect in the local Qdrant")
+def test_a_pool_that_was_moved_is_in_the_store_for_running_services_as_well(
+    live: Live, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Qdrant(AsyncQdrantClient(":memory:"), Metrics())
+    monkeypatch.setattr(components, "connect_store", lambda *_: store)
+    monkeypatch.setenv("TURNWISE_STORE_URL", "qdrant://store.example")
+    said = command("move", "default", "--namespace", live.namespace, "--to", "qdrant")
+    assert said == f"pool default: version 2, {len(REPLIES)} candidates, in the store qdrant\n"
+    eventually(lambda: live.try_turn().status_code == 503)  # this one has no store
+    assert "no candidate store 'qdrant'" in live.try_turn().text
+    assert live.http.delete("/pools/default").status_code == 204

@@ -133,6 +133,23 @@ def test_a_catalogue_is_imported_into_the_store(
     assert live.http.delete("/pools/import").status_code == 204
 
 
+@pytest.mark.nightly
+def test_a_pool_is_moved_into_the_store_while_a_service_uses_it(
+    live: Live,
+    milvus_server: MilvusServer,
+    command: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TURNWISE_STORE_URL", milvus_server.url)
+    live.fill([reply["text"] for reply in REPLIES], "near")
+    said = command("move", "near", "--namespace", live.namespace, "--to", "milvus")
+    assert said == f"pool near: version 2, {len(REPLIES)} candidates, in the store milvus\n"
+    eventually(lambda: live.get("/pools/near")["store"] == "milvus")
+    assert turn(live, "moved", "Where is my parcel?", pool="near").is_success
+    eventually(lambda: len(searched(live, "Hello", "near")) == len(REPLIES))
+    assert live.http.delete("/pools/near").status_code == 204
+
+
 def test_doctor_names_collections_that_no_pool_stands_for(
     live: Live,
     milvus_server: MilvusServer,

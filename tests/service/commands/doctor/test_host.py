@@ -1,10 +1,12 @@
+import shutil
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from turnwise.service.commands.doctor import Finding
-from turnwise.service.commands.doctor.host import examine_port, examine_settings
+from turnwise.service.commands.doctor import Finding, host
+from turnwise.service.commands.doctor.host import examine_device, examine_port, examine_settings
 from turnwise.service.settings import Settings
 
 
@@ -40,6 +42,15 @@ def test_a_data_folder_that_is_a_file(tmp_path: Path) -> None:
     assert found(data_dir=unwritable)["data folder"].grade == "fail"
     elsewhere = found(data_dir=unwritable, redis_url="redis://redis.example:6379")
     assert elsewhere["data folder"].grade == "ok"  # as in the images
+
+
+@pytest.mark.parametrize(("free", "grade"), [(2**30, "ok"), (2**30 - 1, "warn")])
+def test_a_disk_that_is_nearly_full_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, grade: str
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    finding = found(data_dir=tmp_path)["data folder"]
+    assert (finding.grade, finding.found) == (grade, f"{tmp_path}, 1.0 GB free")
 
 
 def test_the_default_pool_is_read(tmp_path: Path) -> None:
@@ -80,6 +91,33 @@ def test_the_collector_of_traces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_more_threads_than_cores() -> None:
     assert found(search_threads=10_000)["threads"].grade == "warn"
+
+
+@pytest.mark.parametrize(
+    ("device", "gpu", "driver", "grade", "advice"),
+    [
+        ("cuda", True, True, "ok", ""),
+        ("cpu", False, False, "ok", ""),
+        ("cpu", True, True, "warn", "set TURNWISE_DEVICE=cuda, or unset it"),
+        ("cpu", False, True, "warn", "pip install 'turnwise[encoder]'"),
+    ],
+)
+def test_a_gpu_that_the_model_does_not_use_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    *,
+    device: str,
+    gpu: bool,
+    driver: bool,
+    grade: str,
+    advice: str,
+) -> None:
+    monkeypatch.setattr(host, "has_gpu", lambda: gpu)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if driver:
+        (tmp_path / "nvidia-smi").touch(0o700)
+    finding = examine_device(device)
+    assert (finding.grade, finding.advice) == (grade, advice)
 
 
 def test_a_port_that_is_free() -> None:

@@ -94,6 +94,7 @@ def test_what_cannot_be_written_is_told_before_the_work(tmp_path: Path) -> None:
         ("long-term --data DATA --model RERANKER", "not an encoder"),
         ("short-term --data DATA --model RERANKER", "not an encoder"),
         ("short-term", "give either"),
+        ("short-term --candidates DATA --generator x", "--candidates takes no --generator"),
     ],
 )
 def test_a_wrong_option_is_named(words: str, message: str, data: Path, tmp_path: Path) -> None:

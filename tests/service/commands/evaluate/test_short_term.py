@@ -5,6 +5,11 @@ from typing import Any
 
 import pytest
 
+from tests.service.commands.evaluate.test_similarity import (
+    language_model_folder,  # noqa: F401 - a fixture
+)
+from turnwise.models.evaluation import language_model
+
 
 def test_saved_candidates_give_the_same_results(
     data: Path, tmp_path: Path, triple: str, single: str, evaluate: Callable[..., Any]
@@ -45,3 +50,22 @@ def test_a_warning_names_the_place_of_a_candidate_that_is_cut(
     (warning,) = (r.getMessage() for r in caplog.records if r.name == "turnwise.evaluation")
     place = f'{path}, example 1, field "candidates"'
     assert warning == f"{place}: longer than tiny-triple reads, and cut, as are 1 of 5 in all"
+
+
+def test_a_language_model_writes_the_candidates(
+    data: Path,
+    triple: str,
+    language_model_folder: Path,  # noqa: F811 - the fixture
+    evaluate: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(language_model, "NEW_TOKENS", 4)
+    saved = data.with_name("saved.jsonl")
+    args = ["--data", data, "--limit", "1", "--history", "2", "--distance", "1", "--model", triple]
+    args += ["--generator", language_model_folder, "--save-candidates", saved]
+    written = evaluate("short-term", *args)
+    assert written.json["note"] == f"Candidates were sampled from {language_model_folder}."
+    examples = [json.loads(line) for line in saved.read_text().splitlines()]
+    texts = [text for example in examples for text in example["candidates"]]
+    assert texts
+    assert not [text for text in texts if f'"{text}"' in data.read_text()]

@@ -19,7 +19,7 @@ run = CliRunner().invoke
 @pytest.fixture
 def language_model_folder(tmp_path: Path, single: str) -> Path:
     folder = tmp_path / "letters"
-    tokenizer = BertTokenizerFast.from_pretrained(single)
+    tokenizer = BertTokenizerFast.from_pretrained(single, eos_token="[PAD]")  # noqa: S106
     torch.manual_seed(0)
     config = GPT2Config(
         vocab_size=len(tokenizer),

@@ -62,6 +62,11 @@ def test_no_texts_give_no_vectors(tiny_encoder: Encoders) -> None:
     assert encoder.encode([], Role.AFTER).shape == (0, encoder.dimension)
 
 
+def test_one_text_is_not_taken_for_a_list_of_letters(tiny_encoder: Encoders) -> None:
+    with pytest.raises(TypeError, match="not one text"):
+        tiny_encoder(EncoderKind.TRIPLE).encode("good evening", Role.AFTER)
+
+
 def test_the_fingerprint_tells_models_apart(
     tiny_encoder: Encoders, tiny_encoder_folder: Folder
 ) -> None:

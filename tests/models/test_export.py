@@ -152,6 +152,19 @@ def test_what_another_process_exported_meanwhile_stays(
     assert list(tmp_path.iterdir()) == [folder]
 
 
+def test_a_folder_of_something_else_is_not_taken_for_an_export(
+    tiny_encoder: Encoders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convert_to(monkeypatch, Program())
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "notes").write_text("mine")
+    with pytest.raises(OSError, match="not empty"):
+        export(UnitVectors(tiny_encoder(EncoderKind.TRIPLE).model), folder)
+    assert [file.read_text() for file in folder.iterdir()] == ["mine"]
+    assert list(tmp_path.iterdir()) == [folder]
+
+
 @pytest.fixture
 def exported(served_encoder: UtteranceEncoder, onnx_cache: Path, tmp_path: Path) -> Path:
     """A copy of an exported model, to be damaged."""

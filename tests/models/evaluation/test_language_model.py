@@ -103,6 +103,15 @@ def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path, load: Callable[[
         load(str(tmp_path / "nowhere"))
 
 
+def test_a_model_whose_texts_have_no_end_is_refused(language_model: str, tmp_path: Path) -> None:
+    GPT2LMHeadModel.from_pretrained(language_model).save_pretrained(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(language_model)
+    tokenizer.eos_token = None
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=f"'{tmp_path}' has no end-of-sequence token"):
+        sampled_replies(str(tmp_path), device="cpu")
+
+
 LIKELIHOOD_ROOM = 16
 PROMPTS = ["bread rain train", "music", "bread rain train"]
 ANSWERS = ["garden", "letter winter river", "window lamp"]

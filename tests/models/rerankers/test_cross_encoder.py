@@ -88,10 +88,12 @@ def test_a_language_model_reads_an_end_after_every_utterance(
     config = small_gpt2(word_tokenizer, 32, num_labels=1, pad_token_id=0)
     GPT2ForSequenceClassification(config).save_pretrained(tmp_path)
     word_tokenizer.save_pretrained(tmp_path)
-    scores = CrossEncoder(tmp_path, device="cpu").scores(CONTEXT, CANDIDATES)
+    model = CrossEncoder(tmp_path, device="cpu")
     texts = ["<eos>".join([*CONTEXT, candidate]) for candidate in CANDIDATES]
     expected = [naive(tmp_path, (text,)).item() for text in texts]
-    assert scores.tolist() == pytest.approx(expected, abs=1e-5)
+    assert model.scores(CONTEXT, CANDIDATES).tolist() == pytest.approx(expected, abs=1e-5)
+    tokens = model.tokenize([model.pair(CONTEXT, candidate) for candidate in CANDIDATES])
+    assert model.forward(tokens)[:, 0].tolist() == pytest.approx(expected, abs=1e-5)
 
 
 def test_an_input_that_is_too_long_loses_its_start(
@@ -103,6 +105,7 @@ def test_an_input_that_is_too_long_loses_its_start(
     assert one.tolist() == pytest.approx(other.tolist(), abs=1e-6)
     pairs = [scorer.pair(context, "river") for context in (CONTEXT, end)]
     assert scorer.too_long(pairs) == [1]
+    assert scorer.too_long([]) == []
 
 
 def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:

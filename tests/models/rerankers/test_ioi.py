@@ -1,3 +1,4 @@
+import json
 import string
 from pathlib import Path
 
@@ -83,6 +84,15 @@ def test_other_weights_have_another_fingerprint(ioi: IoI, tmp_path: Path) -> Non
         ioi.network.embedding.weight[5, 0] += 1
     ioi.save(tmp_path)
     assert IoI.load(tmp_path, "cpu").fingerprint != before
+
+
+def test_sizes_that_make_no_network_are_refused(ioi: IoI, tmp_path: Path) -> None:
+    ioi.save(tmp_path)
+    card = json.loads((tmp_path / "reranker.json").read_text())
+    card["sizes"]["matrices"] = [4]
+    (tmp_path / "reranker.json").write_text(json.dumps(card))
+    with pytest.raises(ModelError, match=rf"'{tmp_path}' names sizes that do not fit.*\nmatrices"):
+        IoI.load(tmp_path, "cpu")
 
 
 def test_words_that_do_not_fit_the_weights_are_refused(ioi: IoI, tmp_path: Path) -> None:

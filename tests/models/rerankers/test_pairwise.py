@@ -10,7 +10,7 @@ from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import ModelError
 from turnwise.models.rerankers import dialogue_heat_map, load, reranker_kind
-from turnwise.models.rerankers.pairwise import PairwiseModel
+from turnwise.models.rerankers.pairwise import PairwiseModel, Projectors
 from turnwise.models.roles import EncoderKind, Role
 
 TEXTS = ["one", "two words", "and three", "four"]
@@ -98,19 +98,29 @@ def test_a_folder_tells_its_kind(
 
 
 @pytest.mark.parametrize(
-    "change", [{"embedding": 16}, {"context_length": 2}, {"widths": 3}, {"kind": "ioi"}]
+    ("change", "said"),
+    [
+        ({"embedding": 16}, r"reranker\.safetensors cannot be loaded"),
+        ({"context_length": 2}, r"reranker\.safetensors cannot be loaded"),
+        ({"widths": 3}, "names sizes that do not fit"),
+        ({"sizes": [32, 16, 3]}, r"reranker\.json names no sizes"),
+        ({"kind": "ioi"}, "holds no pairwise re-ranker"),
+    ],
 )
 def test_a_card_that_does_not_fit_is_refused(
-    pairwise_folder: Path, change: dict[str, object]
+    pairwise_folder: Path, change: dict[str, object], said: str
 ) -> None:
     card = json.loads((pairwise_folder / "reranker.json").read_text())
-    if "kind" in change:
-        card |= change
-    else:
-        card["sizes"] |= change
+    (card if change.keys() <= card.keys() else card["sizes"]).update(change)
     (pairwise_folder / "reranker.json").write_text(json.dumps(card))
-    with pytest.raises(ModelError, match="pairwise"):
+    with pytest.raises(ModelError, match=f"^'{pairwise_folder}'.* {said}"):
         PairwiseModel.load(pairwise_folder, "cpu")
+
+
+def test_projectors_of_another_encoder_are_refused(model: PairwiseModel) -> None:
+    others = Projectors(embedding=16, projection=16, context_length=3)
+    with pytest.raises(ModelError, match="take embeddings of 16, not of 32"):
+        PairwiseModel(model.encoder, others)
 
 
 def test_missing_weights_are_named(pairwise_folder: Path) -> None:

@@ -6,13 +6,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling
 from torch import nn
 
 from tests.models.conftest import Folder
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import TrainingError
-from turnwise.models.roles import EncoderKind
+from turnwise.models.roles import EncoderKind, Role
 from turnwise.models.training.checkpoint import (
     State,
     load_checkpoint,
@@ -46,6 +46,24 @@ def test_an_older_sentence_transformers_can_read_what_is_saved(
     saved = UtteranceEncoder(tmp_path, device="cpu")
     model.half().float()  # the weights are saved in float16
     assert saved.fingerprint == UtteranceEncoder(model, device="cpu").fingerprint
+
+
+def test_a_model_without_an_older_form_is_saved_as_it_is(
+    tmp_path: Path, tiny_encoder_folder: Folder
+) -> None:
+    torch.manual_seed(0)
+    plain = SentenceTransformer(str(tiny_encoder_folder(EncoderKind.TRIPLE)), device="cpu")
+    for name, more in (
+        ("dense", [Pooling(32), Dense(32, 16)]),
+        ("last", [Pooling(32, pooling_mode="lasttoken")]),
+    ):
+        model = SentenceTransformer(modules=[plain[0], *more], device="cpu")
+        save_encoder(model, tmp_path / name)
+        assert "sentence_transformers.models." not in (tmp_path / name / "modules.json").read_text()
+        model.half().float()  # the weights are saved in float16
+        wanted = UtteranceEncoder(model).encode(["Hello"], Role.AFTER)
+        got = UtteranceEncoder(tmp_path / name, device="cpu").encode(["Hello"], Role.AFTER)
+        assert got == pytest.approx(wanted, abs=1e-5)
 
 
 def test_who_may_read_the_folder_of_a_model_may_read_its_weights(tmp_path: Path) -> None:

@@ -18,8 +18,10 @@ from turnwise.models.training.config import (
 )
 from turnwise.models.training.corpora import (
     OWN_CORPORA,
+    NliPair,
     finder,
     in_place_of,
+    read_nli,
     read_pairs,
     read_source,
     validation_dialogues,
@@ -104,6 +106,15 @@ def test_ids_of_a_list_may_be_numbers_and_the_list_may_begin_with_a_mark(talk: P
     assert ids(file, leaks) == ["2"]
 
 
+@pytest.mark.parametrize("text", ["{", '["d1"]', '{"exact": "d1"}', '{"exact": [null]}'])
+def test_a_list_in_another_form_is_refused(talk: Path, text: str) -> None:
+    leaks = talk / "leaks.json"
+    leaks.write_text(text)
+    with pytest.raises(DataError, match="expected an object of lists of dialogue ids") as caught:
+        ids(talk / "train.jsonl", leaks)
+    assert caught.value.file == str(leaks)
+
+
 def test_that_lines_are_counted_where_dialogues_have_no_ids_is_told(
     talk: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -150,6 +161,20 @@ def test_a_corpus_without_a_wrong_response_is_refused(
     path = write_dialogues(tmp_path / "d.jsonl", dialogues)
     with pytest.raises(DataError, match=r"d\.jsonl: has no two different responses"):
         read_pairs(PairCorpus(path=str(path)), Path, 3, lambda _: False)
+
+
+def test_pairs_of_nli_have_one_of_three_labels(small_corpora: Path, tmp_path: Path) -> None:
+    pairs = list(read_nli(small_corpora / "nli.jsonl"))
+    assert pairs[:2] == [NliPair("p 0", "h 0", 0), NliPair("p 1", "h 1", 1)]
+    path = tmp_path / "nli.jsonl"
+    unlabelled = {"premise": "p", "hypothesis": "h", "label": "-"}  # as SNLI has some
+    path.write_text((small_corpora / "nli.jsonl").read_text() + "\n" + json.dumps(unlabelled))
+    with pytest.raises(DataError, match="must be one of entailment, neutral, contra") as caught:
+        list(read_nli(path))
+    assert (caught.value.line, caught.value.field) == (10, "label")
+    path.write_text("\n")
+    with pytest.raises(DataError, match=r"nli\.jsonl: has no pair"):
+        list(read_nli(path))
 
 
 def test_validation_draws_the_same_dialogues_from_all_of_a_file(tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ from tests.conftest import DIMENSION
 from tests.models.conftest import Folder
 from tests.models.training.conftest import Trained, both_sides, train_once, write_dialogues
 from turnwise.models import encoder as encoder_module
+from turnwise.models.arrays import Float64
 from turnwise.models.encoder import UtteranceEncoder, forward
 from turnwise.models.errors import DataError, ModelError
+from turnwise.models.head_arrays import CONTEXT_ROLES
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 from turnwise.models.training import losses
 from turnwise.models.training.config import Config, EncoderConfig
@@ -161,6 +163,27 @@ def test_heads_learn_every_role_from_a_teacher(
     taught = tiny_encoder_folder(EncoderKind.HEADS)
     assert distance(taught) == pytest.approx(0, abs=1e-5)
     assert distance(tiny_encoder_folder(EncoderKind.TRIPLE)) > 0.1
+
+
+def test_new_heads_start_where_they_say_most_about_their_teacher(
+    tiny_encoder_folder: Folder, encoder_config: EncoderConfig
+) -> None:
+    folder = tiny_encoder_folder(EncoderKind.TRIPLE)
+    teacher = UtteranceEncoder(folder, device="cpu")
+
+    def likeness(learner: EncoderLearner) -> Float64:
+        """Mean cosines (4, 4) of what each head says and the teacher's vectors in each role."""
+        student = UtteranceEncoder(learner.encoder, heads=learner.heads)
+        texts = [f"words {number} of turn 1" for number in range(12)]
+        theirs, ours = (
+            np.stack([e.encode(texts, *r) for r in CONTEXT_ROLES]) for e in (teacher, student)
+        )
+        return np.einsum("rtd,std->rs", ours, theirs) / len(texts)
+
+    config = changed(without_nli(encoder_config), kind=EncoderKind.HEADS)
+    taught = likeness(learner_of(config, teacher=str(folder), objectives={"distil": 1.0}))
+    assert taught.argmax(axis=1).tolist() == [0, 1, 2, 3]  # each head its own role
+    assert taught.diagonal().min() > 0.99 > likeness(learner_of(config)).max()
 
 
 def test_a_teacher_has_all_roles(

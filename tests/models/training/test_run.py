@@ -2,19 +2,23 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from tests.models.conftest import Folder
 from tests.models.training.conftest import write_dialogues
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
+from turnwise.models.evaluation.confidence import Answers
 from turnwise.models.rerankers import reranker_kind
 from turnwise.models.roles import EncoderKind
-from turnwise.models.training.calibration import calibrate
+from turnwise.models.training import calibration
+from turnwise.models.training.calibration import answers_of, calibrate
 from turnwise.models.training.config import read_stages
 from turnwise.models.training.corpora import finder
 from turnwise.models.training.run import run
@@ -231,5 +235,21 @@ def test_a_recipe_can_do_without_a_calibration(
     recipe = tmp_path / "desk.toml"
     recipe.write_text(values + (finished.folder / "desk.toml").read_text())
     _, last = read_stages(recipe)
+    calibrate(finished.base, last, finder([finished.folder / "corpora"]))
+    assert UtteranceEncoder(finished.base).calibration is None
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("right", [True, False])
+def test_answers_that_are_all_right_or_all_wrong_say_nothing_about_a_confidence(
+    finished: Finished, monkeypatch: pytest.MonkeyPatch, right: bool
+) -> None:
+    def answered(*given: Any) -> Answers:  # noqa: ANN401 - passed on
+        answers = answers_of(*given)
+        assert answers.right.any()
+        return replace(answers, right=np.full_like(answers.right, right))
+
+    monkeypatch.setattr(calibration, "answers_of", answered)
+    _, last = read_stages(finished.folder / "desk.toml")
     calibrate(finished.base, last, finder([finished.folder / "corpora"]))
     assert UtteranceEncoder(finished.base).calibration is None

@@ -7,18 +7,20 @@ import pytest
 
 from tests.models.conftest import Encoders
 from tests.models.training.conftest import both_sides, dialogue
-from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.data import Dialogue, Preferred, Utterance
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training.config import WindowCorpus
 from turnwise.models.training.corpora import draw_batches, read_windows
 from turnwise.models.training.windows import (
     Batch,
+    Window,
     collate,
     crop,
     hard_negatives,
     pair_examples,
     pair_score,
     pairs_of,
+    spaced,
     triple_examples,
     triple_score,
     windows_of,
@@ -63,6 +65,13 @@ def test_a_batch_holds_each_text_once_a_role(batch: Batch) -> None:
     for v, t in np.argwhere(batch.target):
         assert batch.texts[batch.after[v, t]].startswith("[AFTER] ")
         assert batch.texts[batch.first[v, t]].startswith("[B1] [E] ")
+
+
+def test_what_was_passed_over_is_spaced_as_what_was_said() -> None:
+    said = (Utterance("A", "Why?"), Preferred("B", "No, it isn't.", ("Yes, it's.", "Why not?")))
+    first, second = spaced(Window(Dialogue("d", said), said, "B")).utterances
+    assert first == Utterance("A", "Why ?")
+    assert second == Preferred("B", "No , it isn ' t .", ("Yes , it ' s .", "Why not ?"))
 
 
 def test_pair_scores_are_those_of_ccl() -> None:

@@ -199,6 +199,15 @@ def test_abandoned_texts_are_dropped_and_counted(
     assert batcher.size == 0
 
 
+def test_no_batch_has_a_text_that_nobody_waits_for(batcher: Batcher, metrics: Metrics) -> None:
+    first, gone, other = asked("aaa"), asked("bbb"), asked("ccc", namespace="other")
+    add_tokenized(batcher, first, gone, other)
+    gone.answer.cancel()
+    assert [texts(batch) for batch in batches(batcher)] == [["aaa", "ccc"]]
+    assert dropped(metrics, "cancelled") == 1
+    assert batcher.size == 0
+
+
 def test_the_rest_of_a_failed_request_is_no_drop(batcher: Batcher, metrics: Metrics) -> None:
     failed = asked("a", "b")
     add_tokenized(batcher, failed)

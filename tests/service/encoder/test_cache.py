@@ -1,3 +1,4 @@
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
-from turnwise.service.encoder.cache import CachedEncoder
+from turnwise.service.encoder.cache import HEADS_AT_ONCE, CachedEncoder
 from turnwise.service.encoder.queue import EncoderQueue, Priority
 from turnwise.service.errors import EncoderFailed
 from turnwise.service.observe.metrics import Metrics
@@ -94,6 +95,25 @@ async def test_roles_that_the_model_does_not_tell_apart_share_a_vector(
     await parts.cached.encode([RoleText("a", Role.FIRST, Relation.SAME)])
     await parts.cached.encode([RoleText("a", Role.SECOND, Relation.OTHER), *after("a")])
     assert len(parts.queue.asked) == 1
+
+
+@pytest.mark.parametrize(("count", "in_loop"), [(HEADS_AT_ONCE, True), (HEADS_AT_ONCE + 1, False)])
+async def test_heads_read_many_vectors_beside_the_event_loop(
+    tiny_encoder: Encoder, monkeypatch: pytest.MonkeyPatch, *, count: int, in_loop: bool
+) -> None:
+    encoder, seen = tiny_encoder(EncoderKind.HEADS), list[bool]()
+    in_roles = encoder.in_roles
+
+    def noted(vectors: Float32, items: Sequence[RoleText]) -> Float32:
+        seen.append(asyncio._get_running_loop() is not None)
+        return in_roles(vectors, items)
+
+    monkeypatch.setattr(encoder, "in_roles", noted)
+    said = [RoleText(f"text {n}", Role.FIRST, Relation.SAME) for n in range(count)]
+    got = await Parts(encoder).cached.encode([*said, *after("reply")])
+    assert seen == [in_loop]
+    wanted = encoder.encode_in_roles([*said, *after("reply")])
+    assert got == pytest.approx(wanted, abs=1e-5)
 
 
 async def test_the_least_recently_used_vector_is_evicted(tiny_encoder: Encoder) -> None:

@@ -339,6 +339,19 @@ async def test_a_vector_that_is_no_number_is_a_failure(
         await queue.encode(items("a"))
 
 
+async def test_vectors_of_another_length_are_a_failure(
+    queue: EncoderQueue, stub: StubEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stub, "forward", lambda tokens: np.ones((len(tokens), 1), np.float32))
+    with pytest.raises(EncoderFailed):
+        await queue.encode(items("a"))
+    assert queue.healthy
+    for _ in range(2):
+        with pytest.raises(EncoderFailed):
+            await queue.encode(items("a"))
+    assert not queue.healthy
+
+
 async def test_an_idle_queue_finds_out_by_itself_that_the_model_works_again(
     queue: EncoderQueue, stub: StubEncoder, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,25 +1,30 @@
 """The journal of running services, and what is made of it."""
 
+import errno
 import json
 import os
 import shutil
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import redis as blocking
 from typer.testing import CliRunner
 
-from tests.service.live.conftest import REPLIES, InNamespace, Launch, Live
-from tests.waiting import eventually
+from tests.service.live.conftest import REPLIES, InNamespace, Launch, Live, Turnwise
+from tests.waiting import PATIENCE, eventually
 from turnwise.models.data import read_dialogues
 from turnwise.service import server
 from turnwise.service.cli import app
-from turnwise.service.journal import writer
+from turnwise.service.journal import Journal, UndoLine, writer
+from turnwise.service.journal.files import read_lines
+from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings, SettingsError
 
 
@@ -100,10 +105,14 @@ def test_the_lines_of_two_replicas_make_dialogues(
     one.turn("s", "user", "Really?", respond=False)
     two.ok(two.http.delete("/sessions/s/turns/last"))
     one.turn("s", "user", "Thank you!", respond=False)
+    one.turn("t", "user", "Sorry, wrong number.", respond=False)
+    two.ok(two.http.delete("/sessions/t/turns/last"))
     one.stop()
     two.stop()
     out = tmp_path / "out.jsonl"
-    said = exported(out, folder / "1", folder / "2")["default/s"]
+    dialogues = exported(out, folder / "1", folder / "2")
+    assert [*dialogues] == ["default/s"]
+    said = dialogues["default/s"]
     offers = [[each["text"] for each in answer["candidates"]] for answer in (first, second)]
     assert said == [
         {"speaker": "user", "text": "Hello"},
@@ -220,6 +229,61 @@ def test_a_journal_that_cannot_be_written_costs_its_lines_and_no_turn(
     assert [line["text"] for line in lines(folder)] == ["The disk is back."]
 
 
+def test_a_disk_that_hangs_costs_the_lines_that_wait_too_long_and_no_turn(
+    launch: Launch, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs, goes_on = threading.Event(), threading.Event()
+    append = writer._Files.append
+
+    def appended_late(files: writer._Files, data: bytes) -> None:
+        hangs.set()
+        assert goes_on.wait(PATIENCE)
+        append(files, data)
+
+    monkeypatch.setattr(writer, "_QUEUED", 2)
+    monkeypatch.setattr(writer._Files, "append", appended_late)
+    live = launch(journal=folder)
+    lost = live.increase("turnwise_journal_lines_lost_total", reason="queue_full")
+    say(live, "One.")
+    assert hangs.wait(PATIENCE)
+    say(live, "Two.", "Three.", "Four.", "Five.")
+    assert lost() == 2
+    goes_on.set()
+    live.stop()
+    assert [line["text"] for line in lines(folder)] == ["One.", "Two.", "Three."]
+
+
+@pytest.mark.parametrize("shortens", [True, False])
+def test_a_line_that_is_written_in_part_spoils_no_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, shortens: bool
+) -> None:
+    """The disk is full in the middle of the second line, and may not even shorten its file."""
+
+    def write(file: int, data: memoryview) -> int:
+        line = bytes(data)
+        if not line.startswith(b"{"):  # the rest of one
+            raise OSError(errno.ENOSPC, "no space left")
+        return os.write(file, line[:30] if line.startswith(b'{"at":2.0') else line)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EPERM, "not permitted")
+
+    system = {**vars(os), "write": write} | ({} if shortens else {"ftruncate": fail})
+    monkeypatch.setattr(writer, "os", SimpleNamespace(**system))
+    metrics = Metrics()
+    journal = Journal(folder, metrics)
+    for turn in (1, 2, 3):
+        journal.write(UndoLine(at=turn, namespace="n", session="s", version=turn, turn=turn))
+    journal.close()
+    kept = [[line.turn for line, _ in read_lines(file)] for file in sorted(folder.iterdir())]
+    assert kept == ([[1, 3]] if shortens else [[1], [3]])
+    assert metrics.registry.get_sample_value("turnwise_journal_lines_total") == 2
+    lost = metrics.registry.get_sample_value(
+        "turnwise_journal_lines_lost_total", {"reason": "disk"}
+    )
+    assert lost == 1
+
+
 FULL_DISK = """
 import resource, sys
 from pathlib import Path
@@ -272,15 +336,24 @@ def test_every_text_passes_the_hook_and_a_failure_costs_its_line(
     lost = live.increase("turnwise_journal_lines_lost_total", reason="not_redacted")
     answer = live.turn("s", "user", "I am Ada.", top_k=len(REPLIES))
     give(live, 1, ids(answer)[0], "edited", text="Ada?")
+    give(live, 1, ids(answer)[1], "rejected")
     say(live, "Please fail.", "A number.")
     eventually(lambda: lost() == 2)
     live.stop()
     failed = [line for line in log_lines() if "redaction hook" in line["message"]]
     assert all({"request_id", "namespace", "exception"} <= line.keys() for line in failed)
     assert len(failed) == 2
-    turn, feedback = lines(folder)
-    assert (turn["text"], feedback["text"]) == ("I am [name].", "[name]?")
+    turn, edited, rejected = lines(folder)
+    assert (turn["text"], edited["text"]) == ("I am [name].", "[name]?")
+    assert (rejected["event"], rejected["text"]) == ("rejected", None)
     assert "Hello [name]!" in [each["text"] for each in turn["offered"]]
+
+
+def test_a_folder_without_a_journal_is_named(turnwise: Turnwise, tmp_path: Path) -> None:
+    for words in (("export", tmp_path, "--out", tmp_path / "out.jsonl"), ("compact", tmp_path)):
+        ended = turnwise("journal", *words)
+        assert (ended.status, f"{tmp_path}: no journal in it" in ended.err) == (2, True)
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize(
@@ -296,3 +369,18 @@ def test_a_journal_that_cannot_begin_fails_the_start(
 ) -> None:
     with pytest.raises(SettingsError, match=message):
         server.run(Settings.model_validate({"port": 0, "data_dir": data_folder, **settings}))
+
+
+def test_a_folder_that_only_others_may_write_to_fails_the_start(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def access(path: Path, mode: int) -> bool:
+        """As for anybody but root, who may write everywhere."""
+        return path.stat().st_mode >> 6 & mode == mode
+
+    monkeypatch.setattr(writer, "os", SimpleNamespace(**vars(os) | {"access": access}))
+    folder.mkdir(mode=0o500)
+    with pytest.raises(SettingsError, match=f"TURNWISE_JOURNAL '{folder}' is not a writable"):
+        Journal(folder, Metrics())
+    folder.chmod(0o700)
+    Journal(folder, Metrics()).close()

@@ -51,6 +51,13 @@ def test_excluded_and_said_replies_take_no_place_of_others(live: Live) -> None:
     assert offered(live, "u") == REPLIES[-1:]
 
 
+def test_many_copies_of_a_said_reply_hide_no_other(live: Live) -> None:
+    live.fill([*REPLIES, *[SAID] * 40])
+    live.say("s", [("user", "Hello"), ("bot", SAID)])
+    assert len(offered(live, "s", top_k=3)) == 3
+    assert sorted(offered(live, "s")) == sorted({*REPLIES} - {SAID})
+
+
 def test_near_leaves_out_what_is_close_to_a_reply(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,12 +18,14 @@ from tests.service.live.conftest import (
     problem,
     scores,
     with_and_without_heads,
+    wrong,
 )
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 from turnwise.models.card import CARD
 from turnwise.models.roles import EncoderKind
 from turnwise.service.app import wiring
 from turnwise.service.pools import Candidate
+from turnwise.service.sessions.store import SessionStore
 
 ALL = len(REPLIES)
 
@@ -124,6 +126,44 @@ def test_undo_goes_back_to_the_empty_session_and_no_further(live: Live) -> None:
     assert live.turn("s", "user", "Hello again")["turn"] == 1
 
 
+def test_an_undo_that_another_one_overtakes_takes_back_the_post_before(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live.say("s", DIALOGUE)
+    commit, overtaken = SessionStore.commit, list[int | None]()
+
+    async def commit_second(store: SessionStore, *change: Any) -> int | None:  # noqa: ANN401
+        if not overtaken:
+            overtaken.append(await commit(store, *change))
+        return await commit(store, *change)
+
+    monkeypatch.setattr(SessionStore, "commit", commit_second)
+    undone = live.ok(live.http.delete("/sessions/s/turns/last"))
+    assert overtaken != [None]
+    assert (undone["turn"], undone["removed"]["text"]) == (4, DIALOGUE[4][1])
+    assert live.get("/sessions/s")["turns"] == 4
+
+
+@with_and_without_heads
+def test_a_long_session_that_must_be_encoded_again_scores_as_before(
+    live: Live, oracle: Oracle
+) -> None:
+    said = [("user" if n % 2 else "bot", f"Sentence {n} of {live.namespace}.") for n in range(17)]
+    asked = {"aggregation": "mean", "top_k": ALL, "respond": True}
+    live.say("s", said[:-1], respond=False)
+    with blocking.Redis.from_url(live.redis_url) as redis:  # as if it had lost all but the posts
+        key = f"tw:session:{{{live.namespace}/s}}"
+        redis.delete(f"{key}:first", f"{key}:second")
+        redis.hdel(f"{key}:meta", "rows", "rows_of")
+    answer = live.turn("s", *said[-1], **asked)
+    assert scores(answer) == pytest.approx(expected(oracle, said), rel=2e-3)
+    goal = ("user", "Thank you")
+    goals = [{"speaker": goal[0], "text": goal[1]}]
+    toward = live.post("/rank", session_id="s", candidates=REPLIES, goals=goals)
+    reached = {text: oracle.reachability(said, ("bot", text), goal) for text in REPLIES}
+    assert scores(toward) == pytest.approx(reached, abs=2e-3)
+
+
 @with_and_without_heads
 def test_the_score_matrix_is_the_score_after_each_utterance(live: Live, oracle: Oracle) -> None:
     live.say("s", DIALOGUE)
@@ -144,6 +184,19 @@ def test_the_score_matrix_names_what_is_not_there(live: Live) -> None:
     assert problem(nobodys) == (404, "session-not-found")
 
 
+def test_a_model_that_recommends_max_sim_has_a_score_matrix_of_other_scores_only(
+    launch: Launch, tmp_path: Path, tiny_encoder_folder: Callable[[EncoderKind], Path]
+) -> None:
+    model = Path(shutil.copytree(tiny_encoder_folder(EncoderKind.TRIPLE), tmp_path / "model"))
+    (model / CARD).write_text('{"aggregation": {"name": "max_sim"}}')
+    live = launch(model=str(model))
+    live.fill()
+    live.turn("s", "user", "Hello")
+    refused = live.http.get("/sessions/s/scores", params={"ids": "r1"})
+    assert wrong(refused) == [["query", "aggregation"]]
+    assert live.get("/sessions/s/scores", ids="r1", aggregation="mean")["turns"] == [1]
+
+
 def test_the_critical_path_of_a_turn_encodes_one_text(own: Live) -> None:
     written = own.written()
     idle = own.increase("turnwise_encoded_texts_total", role="first", lane="idle")
@@ -154,6 +207,18 @@ def test_the_critical_path_of_a_turn_encodes_one_text(own: Live) -> None:
         assert encoded() == {"first": 0, "second": 1, "after": 0}
         eventually(lambda done=turns: written() == done)
         assert idle() == turns
+
+
+def test_a_service_that_stops_finishes_its_idle_work(
+    own: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnwise.service.selection.turn._HEAD_START", 0.5)
+    monkeypatch.setattr("turnwise.service.selection.turn._PATIENCE", PATIENCE)
+    own.turn("s", "user", "One")
+    first = f"tw:session:{{{own.namespace}/s}}:first"
+    with blocking.Redis.from_url(own.redis_url) as redis:
+        own.stop()
+        assert redis.llen(first) == 1
 
 
 def test_a_first_vector_in_the_cache_is_written_with_its_turn(own: Live) -> None:

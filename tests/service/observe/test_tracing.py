@@ -2,9 +2,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 from fastapi import FastAPI
 from httpx import ASGITransport, AsyncClient
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import (
@@ -15,11 +18,12 @@ from opentelemetry.trace import (
     use_span,
 )
 
+from tests.service.live.relay import relaying
 from turnwise.models.errors import TurnwiseError
 from turnwise.service.api.middleware import Observation
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
-from turnwise.service.observe.tracing import shared_span, telemetry, trace_headers
+from turnwise.service.observe.tracing import shared_span, telemetry, trace_endpoint, trace_headers
 
 
 def app_of(provider: TracerProvider) -> FastAPI:
@@ -84,3 +88,38 @@ def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(TurnwiseError, match=r"turnwise\[tracing\]"):
         telemetry(enabled=True)
+
+
+@pytest.mark.parametrize("name", [None, "shop"])
+def test_spans_are_sent_to_the_collector_of_the_variables_by_the_service_s_name(
+    monkeypatch: pytest.MonkeyPatch, name: str | None
+) -> None:
+    made: list[TracerProvider] = []
+    monkeypatch.setattr(trace, "set_tracer_provider", made.append)  # a process keeps its first
+    if name:
+        monkeypatch.setenv("OTEL_SERVICE_NAME", name)
+    with relaying() as relay:
+        relay.faults.append(httpx.Response(200))
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", relay.url)
+        assert telemetry(enabled=True)["tracing"]
+        (provider,) = made
+        provider.get_tracer("test").start_span("turn").end()
+        provider.shutdown()
+    assert relay.seen == ["POST /v1/traces"]
+    assert provider.resource.attributes["service.name"] == (name or "turnwise")
+
+
+@pytest.mark.parametrize(
+    ("variables", "url"),
+    [
+        ({}, "http://localhost:4318/v1/traces"),
+        ({"ENDPOINT": "http://collector:1/"}, "http://collector:1/v1/traces"),
+        ({"ENDPOINT": "http://a:1", "TRACES_ENDPOINT": "http://b:2/x"}, "http://b:2/x"),
+    ],
+)
+def test_the_url_of_traces_is_the_exporter_s(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], url: str
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{name}", value)
+    assert trace_endpoint() == OTLPSpanExporter()._endpoint == url

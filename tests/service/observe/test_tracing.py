@@ -90,14 +90,20 @@ def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         telemetry(enabled=True)
 
 
-@pytest.mark.parametrize("name", [None, "shop"])
+@pytest.mark.parametrize(
+    ("variable", "value", "name"),
+    [
+        ("OTEL_RESOURCE_ATTRIBUTES", "zone=eu", "turnwise"),
+        ("OTEL_RESOURCE_ATTRIBUTES", "zone=eu,service.name=shop", "shop"),
+        ("OTEL_SERVICE_NAME", "shop", "shop"),
+    ],
+)
 def test_spans_are_sent_to_the_collector_of_the_variables_by_the_service_s_name(
-    monkeypatch: pytest.MonkeyPatch, name: str | None
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, name: str
 ) -> None:
     made: list[TracerProvider] = []
     monkeypatch.setattr(trace, "set_tracer_provider", made.append)  # a process keeps its first
-    if name:
-        monkeypatch.setenv("OTEL_SERVICE_NAME", name)
+    monkeypatch.setenv(variable, value)
     with relaying() as relay:
         relay.faults.append(httpx.Response(200))
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", relay.url)
@@ -106,7 +112,7 @@ def test_spans_are_sent_to_the_collector_of_the_variables_by_the_service_s_name(
         provider.get_tracer("test").start_span("turn").end()
         provider.shutdown()
     assert relay.seen == ["POST /v1/traces"]
-    assert provider.resource.attributes["service.name"] == (name or "turnwise")
+    assert provider.resource.attributes["service.name"] == name
 
 
 @pytest.mark.parametrize(

@@ -199,6 +199,20 @@ def test_a_server_may_read_its_data_for_longer_than_it_may_take_to_start(
         server.stop()
 
 
+def test_a_server_that_never_answers_is_an_error_and_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deaf = "import socket, sys, time; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1])"
+    deaf += "; s.listen(); time.sleep(60)"
+    (tmp_path / "redis.log").write_text("# It listens.\n")
+    monkeypatch.setattr(private_redis, "_START_SECONDS", 0.5)
+    monkeypatch.setattr(PrivateRedis, "_command", lambda _, s: [sys.executable, "-Sc", deaf, s])
+    server = PrivateRedis(tmp_path)
+    with pytest.raises(PrivateRedisError, match=r"redis\.log ends in: # It listens\."):
+        server.start()
+    assert server._process.poll() is not None
+
+
 @pytest.mark.parametrize("make", [append_only_file, former_file])
 def test_a_file_damaged_within_is_read_up_to_there_and_kept(
     tmp_path: Path, make: Callable[..., Path]

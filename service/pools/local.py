@@ -1,4 +1,4 @@
-"""`LocalPool`: a pool in memory. It appends its edits to a log in Redis, and follows that log."""
+"""`LocalPool`: a pool in memory, its limits, its log in Redis, its move into a candidate store."""
 
 import gc
 import math

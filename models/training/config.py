@@ -109,7 +109,7 @@ class Objectives(Section):
     nli: NonNegativeFloat = 0.0
     """Softmax over three classes of premise and hypothesis."""
     distil: NonNegativeFloat = 0.0
-    """Distance to the vectors and the scores of a teacher, in every role."""
+    """Distance to the vectors and the scores of a teacher, in the roles of the step's texts."""
     window: int = Field(default=5, ge=2)
     """Utterances that a curved objective looks at together, the target included (w of C3L)."""
     curved: bool = True
@@ -151,6 +151,8 @@ class EncoderConfig(RunConfig):
     kind: EncoderKind
     base: str
     """A folder or a hub name. A later stage starts from the model of the stage before it."""
+    depth: PositiveInt | None = None
+    """Layers of the transformer: so many of the base's, evenly spread; all if left out."""
     data: tuple[WindowCorpus, ...] = Field(min_length=1)
     nli: Nli | None = None
     teacher: str | None = None
@@ -201,8 +203,6 @@ class EncoderConfig(RunConfig):
             yield "objectives.query_rows: the same number stands there twice"
         if weigh.nli and self.nli is None:
             yield "nli: the objective has a weight, but the table [nli] is missing"
-        if weigh.distil and self.kind is not EncoderKind.HEADS:
-            yield "objectives.distil: only an encoder with heads learns from a teacher"
         if weigh.distil and self.teacher is None:
             yield "teacher: is missing, but objectives.distil has a weight"
         if self.teacher and not weigh.distil:

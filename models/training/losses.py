@@ -254,26 +254,28 @@ def order_loss(vectors: Vectors, window: int) -> Tensor:
     return functional.softplus(-ORDER_SCALE * margin[asked]).sum() / max(int(asked.sum()), 1)
 
 
-def distillation_loss(vectors: Tensor, taught: Tensor) -> Tensor:
+def distillation_loss(vectors: tuple[Tensor, Tensor], taught: tuple[Tensor, Tensor]) -> Tensor:
     """Return how far vectors, and the scores that follow from them, are from a teacher's.
 
     It is the mean cosine distance of the vectors, plus a share of the mean KL divergence of the
-    scores (Hinton et al., 2015): each text of the step ranks all texts of the step as [AFTER], and
-    each [AFTER] ranks the contexts. A small distance may still change which candidate is best.
+    scores (Hinton et al., 2015): each context of the step ranks all its texts as [AFTER], and each
+    [AFTER] ranks the contexts. A small distance may still change which candidate is best.
 
     Args:
-        vectors: (2, n, d) unit rows of n ≥ 1 texts: as [AFTER], and in a context role.
-        taught: (2, n, d) the teacher's.
+        vectors: (n, d) and (m, d) unit rows of n ≥ 1 texts as [AFTER], and of m ≥ 1 in a context
+            role.
+        taught: (n, d) and (m, d) the teacher's.
     """
-    distance = 1 - (vectors * taught).sum(-1).mean()
+    distance = 1 - (torch.cat(vectors) * torch.cat(taught)).sum(-1).mean()
     scores, wanted = (SCORE_SCALE * (context @ after.T) for after, context in (vectors, taught))
-    divergence = sum(
+    divergences = (
         functional.kl_div(
             scores.log_softmax(dim), wanted.log_softmax(dim), log_target=True, reduction="sum"
         )
+        / scores.shape[1 - dim]
         for dim in (0, 1)
-    ) / (2 * len(scores))
-    return distance + SCORE_SHARE * divergence
+    )
+    return distance + SCORE_SHARE * sum(divergences) / 2
 
 
 NLI_LABELS = ("entailment", "neutral", "contradiction")

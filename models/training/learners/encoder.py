@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from itertools import islice
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -154,9 +154,8 @@ class EncoderLearner(nn.Module):
         texts = laid_out.texts + [t for pair in pairs for t in (pair.premise, pair.hypothesis)]
         encoded = encode_texts(self.encoder, texts, getattr(torch, self.config.precision))
         parts = dict(self._parts(losses.Vectors.of(encoded, laid_out, self.heads), laid_out, rng))
-        if self.heads and self._teacher:
-            after = encoded[: len(laid_out.texts)]
-            distilled = self._distil(self.heads, self._teacher, laid_out.texts, after, rng)
+        if self._teacher:
+            distilled = self._distil(self._teacher, laid_out, encoded[: len(laid_out.texts)], rng)
             parts["distil"] = self.config.objectives.distil * distilled
         if self.nli_head is not None:
             sentences = encoded[len(laid_out.texts) :]
@@ -208,26 +207,30 @@ class EncoderLearner(nn.Module):
         taught = np.stack([teacher.encode(texts, *role) for role in CONTEXT_ROLES])
         heads.start_from(after, torch.from_numpy(taught).to(after.device))
 
-    @staticmethod
     def _distil(
-        heads: RoleHeads,
-        teacher: UtteranceEncoder,
-        texts: Sequence[str],
-        after: Tensor,
-        rng: np.random.Generator,
+        self, teacher: UtteranceEncoder, batch: Batch, encoded: Tensor, rng: np.random.Generator
     ) -> Tensor:
-        """Return the loss of each text as [AFTER] and in one random context role.
+        """Return the loss of a step's texts, as the teacher encodes them.
 
-        The teacher thus reads a text twice, not five times.
+        Heads learn each text as [AFTER] and in one random context role. The teacher thus reads a
+        text twice, not five times.
         """
+        texts = batch.texts
+        if self.heads is None:
+            with torch.inference_mode():
+                taught = encode_texts(teacher.model, texts, getattr(torch, self.config.precision))
+            is_after = torch.zeros(len(texts), dtype=torch.bool)
+            is_after[np.concatenate([batch.after[batch.target], batch.passed_over])] = True
+            ours, theirs = ((x[is_after], x[~is_after]) for x in (encoded, taught.clone()))
+            return losses.distillation_loss(ours, theirs)
         drawn = rng.integers(len(CONTEXT_ROLES), size=len(texts))
         items = [RoleText(text, Role.AFTER) for text in texts]
         items += [
             RoleText(text, *CONTEXT_ROLES[head]) for text, head in zip(texts, drawn, strict=True)
         ]
-        taught = torch.from_numpy(teacher.encode_in_roles(items)).to(after.device)
-        context = heads(after)[torch.from_numpy(drawn), torch.arange(len(texts))]
-        return losses.distillation_loss(torch.stack([after, context]), taught.view(2, *after.shape))
+        after, context = torch.from_numpy(teacher.encode_in_roles(items)).to(encoded).chunk(2)
+        in_roles = self.heads(encoded)[torch.from_numpy(drawn), torch.arange(len(texts))]
+        return losses.distillation_loss((encoded, in_roles), (after, context))
 
     def _draw_nli(self, rng: np.random.Generator) -> list[NliPair]:
         """Draw the NLI pairs of a step."""
@@ -296,6 +299,8 @@ def load_encoder(config: EncoderConfig, device: str | None) -> SentenceTransform
     if not becomes(found, config.kind):
         what = f"is a {found} encoder and cannot become a {config.kind} one"
         raise ModelError(f"base '{config.base}' {what}")
+    if config.depth:
+        keep_layers(encoder, config.depth)
     add_role_tokens(encoder, config.kind)
     return encoder
 
@@ -312,14 +317,33 @@ def load_teacher(config: EncoderConfig, device: str | None) -> UtteranceEncoder 
     """Return the teacher of a run; None where it has none.
 
     Raises:
-        ModelError: The teacher cannot be loaded, or lacks a role.
+        ModelError: The teacher cannot be loaded, or lacks a role or a prefix of the encoder.
     """
     if config.teacher is None:
         return None
     teacher = UtteranceEncoder(config.teacher, device=device, precision=config.precision)
-    if not teacher.kind.paired:
+    if config.kind is EncoderKind.HEADS and not teacher.kind.paired:
         raise ModelError(f"teacher '{config.teacher}' has no [B1] and [B2] to teach")
+    if config.kind not in {EncoderKind.HEADS, teacher.kind}:
+        what = f"is a {teacher.kind} encoder and cannot teach a {config.kind} one"
+        raise ModelError(f"teacher '{config.teacher}' {what}")
     return teacher
+
+
+def keep_layers(model: SentenceTransformer, depth: int) -> None:
+    """Keep some layers of a transformer, spread evenly from the first to the last.
+
+    Raises:
+        ModelError: The model has fewer layers, or an architecture without `encoder.layer`.
+    """
+    transformer = transformer_of(model)
+    encoder: Any = getattr(transformer, "encoder", None)
+    layers: Sequence[nn.Module] = getattr(encoder, "layer", ())
+    if len(layers) < depth:
+        raise ModelError(f"the base has no {depth} layers to keep")
+    kept = np.linspace(0, len(layers) - 1, depth).round().astype(int)
+    encoder.layer = nn.ModuleList([layers[place] for place in kept])
+    transformer.config.num_hidden_layers = depth
 
 
 def add_role_tokens(model: SentenceTransformer, kind: EncoderKind) -> None:

@@ -1,24 +1,25 @@
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer, T5Config, T5EncoderModel
+from transformers import AutoTokenizer, BertConfig, BertModel, T5Config, T5EncoderModel
 
 from tests.conftest import DIMENSION
 from tests.models.conftest import Folder
 from tests.models.training.conftest import Trained, both_sides, train_once, write_dialogues
 from turnwise.models import encoder as encoder_module
 from turnwise.models.arrays import Float64
-from turnwise.models.encoder import UtteranceEncoder, forward
+from turnwise.models.encoder import UtteranceEncoder, forward, transformer_of
 from turnwise.models.errors import DataError, ModelError
 from turnwise.models.head_arrays import CONTEXT_ROLES
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 from turnwise.models.training import losses
 from turnwise.models.training.config import Config, EncoderConfig
-from turnwise.models.training.learners.encoder import EncoderLearner
-from turnwise.models.training.windows import collate, crop
+from turnwise.models.training.learners.encoder import EncoderLearner, keep_layers
+from turnwise.models.training.windows import Window, collate, crop
 
 
 def learner_of(config: EncoderConfig, **changes: object) -> EncoderLearner:
@@ -186,15 +187,76 @@ def test_new_heads_start_where_they_say_most_about_their_teacher(
     assert taught.diagonal().min() > 0.99 > likeness(learner_of(config)).max()
 
 
-def test_a_teacher_has_all_roles(
+def test_an_encoder_with_prefixes_learns_from_one_of_its_kind(
     tiny_encoder_folder: Folder, encoder_config: EncoderConfig
 ) -> None:
-    teacher = str(tiny_encoder_folder(EncoderKind.CURVED))
-    objectives = {"distil": 1.0}
-    config = changed(encoder_config, kind=EncoderKind.HEADS, nli=None, objectives=objectives,
-                     teacher=teacher)  # fmt: skip
-    with pytest.raises(ModelError, match=f"teacher '{teacher}' has no"):
+    base = str(tiny_encoder_folder(EncoderKind.TRIPLE))
+    config = without_nli(changed(encoder_config, base=base))
+    learner = learner_of(config, teacher=base, objectives={"distil": 2.0})
+    step = learner.batches(0)[0]
+    assert step_loss(learner, step) == pytest.approx(0, abs=1e-5)
+    with torch.no_grad():
+        for weights in learner.encoder.parameters():
+            weights.add_(0.3 * torch.randn_like(weights))
+    optimiser = learner.optimiser()
+    losses = [step_loss(learner, step, optimiser) for _ in range(8)]
+    assert losses[-1] < 0.9 * losses[0]
+
+
+def step_loss(
+    learner: EncoderLearner, step: list[Window], optimiser: torch.optim.Optimizer | None = None
+) -> float:
+    """Return the loss of a step, which is then learned from if there is an optimiser."""
+    parts, _ = learner.loss(step, np.random.default_rng(0))
+    loss = sum(parts.values(), torch.tensor(0.0))
+    if optimiser:
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    return loss.item()
+
+
+@pytest.mark.parametrize(
+    ("kind", "teacher", "why"),
+    [
+        (EncoderKind.HEADS, EncoderKind.CURVED, "has no"),
+        (EncoderKind.TRIPLE, EncoderKind.HEADS, "is a heads encoder and cannot teach a triple one"),
+    ],
+)
+def test_a_teacher_has_what_it_teaches(
+    tiny_encoder_folder: Folder,
+    encoder_config: EncoderConfig,
+    kind: EncoderKind,
+    teacher: EncoderKind,
+    why: str,
+) -> None:
+    folder = str(tiny_encoder_folder(teacher))
+    config = changed(encoder_config, kind=kind, nli=None, objectives={"distil": 1.0},
+                     teacher=folder)  # fmt: skip
+    with pytest.raises(ModelError, match=f"teacher '{folder}' {why}"):
         learner_of(config)
+
+
+def test_a_shallow_encoder_keeps_layers_of_its_base(
+    encoder_config: EncoderConfig, tmp_path: Path
+) -> None:
+    learner = learner_of(encoder_config, depth=1)
+    learner.save(tmp_path / "model")
+    kept = UtteranceEncoder(tmp_path / "model", device="cpu")
+    assert transformer_of(kept.model).config.num_hidden_layers == 1
+    ours = UtteranceEncoder(learner.encoder).encode(["a", "b c"], Role.AFTER)
+    np.testing.assert_allclose(kept.encode(["a", "b c"], Role.AFTER), ours, atol=5e-3)
+    with pytest.raises(ModelError, match="no 3 layers"):
+        learner_of(encoder_config, depth=3)
+
+
+def test_the_layers_that_are_kept_are_spread_evenly() -> None:
+    transformer = BertModel(
+        BertConfig(vocab_size=8, hidden_size=4, num_attention_heads=1, intermediate_size=4,
+                   num_hidden_layers=6)
+    )  # fmt: skip
+    before = [*transformer.encoder.layer]
+    keep_layers([SimpleNamespace(auto_model=transformer)], 3)  # type: ignore[arg-type]
+    assert [before.index(layer) for layer in transformer.encoder.layer] == [0, 2, 5]
 
 
 def test_each_text_of_a_step_is_encoded_once_a_role(

@@ -217,11 +217,11 @@ class EncoderLearner(nn.Module):
         """
         texts = batch.texts
         if self.heads is None:
-            with torch.inference_mode():
+            with torch.no_grad():
                 taught = encode_texts(teacher.model, texts, getattr(torch, self.config.precision))
             is_after = torch.zeros(len(texts), dtype=torch.bool)
             is_after[np.concatenate([batch.after[batch.target], batch.passed_over])] = True
-            ours, theirs = ((x[is_after], x[~is_after]) for x in (encoded, taught.clone()))
+            ours, theirs = ((x[is_after], x[~is_after]) for x in (encoded, taught))
             return losses.distillation_loss(ours, theirs)
         drawn = rng.integers(len(CONTEXT_ROLES), size=len(texts))
         items = [RoleText(text, Role.AFTER) for text in texts]

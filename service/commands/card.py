@@ -25,16 +25,16 @@ def card(
     from turnwise.models.encoder import UtteranceEncoder  # noqa: PLC0415 - loads torch
     from turnwise.models.head_arrays import HEADS_FILE  # noqa: PLC0415
 
+    folder = out or Path(model)
+    if not (out or folder.is_dir()):
+        raise TurnwiseError(f"'{model}' is no folder: name one for its card with --out")
     encoder = UtteranceEncoder(model, device="cpu")
     facts = encoder.facts
-    folder = out or Path(model)
     if out:
         out.mkdir(parents=True, exist_ok=True)
         for name in (CARD, HEADS_FILE):
             if file := file_of(model, name):
                 shutil.copyfile(file, out / name)
-    elif not folder.is_dir():
-        raise TurnwiseError(f"'{model}' is no folder: name one for its card with --out")
     else:
         encoder.write_graph(folder)
     update_card(folder, "encoder", facts)

@@ -9,12 +9,11 @@ from sentence_transformers import SentenceTransformer
 
 from tests.models.conftest import Encoders, Folder
 from turnwise.models.arrays import Float32
-from turnwise.models.card import StatedEncoder
+from turnwise.models.card import StatedEncoder, update_card
 from turnwise.models.errors import ModelError
 from turnwise.models.head_arrays import HEADS_FILE, head_of
 from turnwise.models.heads import RIDGE, RoleHeads
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
-from turnwise.service.commands.card import card
 
 D = 16
 IN_CONTEXT = [(role, of) for role in (Role.FIRST, Role.SECOND) for of in Relation]
@@ -114,11 +113,9 @@ def test_a_file_without_heads_is_refused(tmp_path: Path, content: bytes) -> None
 
 
 def test_a_card_of_an_encoder_with_heads_needs_their_file(
-    tiny_encoder_folder: Folder, tmp_path: Path
+    tiny_encoder: Encoders, tmp_path: Path
 ) -> None:
-    card(str(tiny_encoder_folder(EncoderKind.HEADS)), out=tmp_path)
-    assert StatedEncoder(tmp_path).kind is EncoderKind.HEADS
-    (tmp_path / HEADS_FILE).unlink()
+    update_card(tmp_path, "encoder", tiny_encoder(EncoderKind.HEADS).facts)
     with pytest.raises(ModelError, match=rf"model '{tmp_path}': {HEADS_FILE} is missing"):
         StatedEncoder(tmp_path)
 

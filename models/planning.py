@@ -2,7 +2,11 @@
 
 The chain score of an order o of n goals is Σ_t cos(b_{o_t}, a_{o_{t+1}}): how well each goal
 follows the one before it (IEC). With a context it also counts where the dialogue leads by itself
-(IEC & CU): a goal with a strong pull, P(g) = Σ_i cos(b_i, a_g), belongs at the start.
+(IEC & CU): a goal with a strong pull, P(g), belongs at the start.
+
+P(g) is the mean of cos(b_i, a_g) over the last two utterances. CCL sums over the whole context,
+which has two utterances in its evaluation. In longer contexts that sum outweighs the links, and the
+orders are worse than without it (docs/attempts.md).
 
 The best order is a longest path. Up to `EXACT_LIMIT` goals dynamic programming over subsets
 (Held-Karp) finds it; beyond that a beam search finds good orders and improves them by exchanging
@@ -23,6 +27,8 @@ Real = NDArray[np.floating[Any]]
 
 EXACT_LIMIT = 16
 """Goals up to which the search is exact: 2^n n floats (8 MiB at 16) and 2^n n² operations."""
+PULL_UTTERANCES = 2
+"""Newest utterances of a context that pull."""
 _BEAM_WIDTH = 1024
 """Orders that the beam keeps. With 48 improved they solve 59 of 60 random problems of 12 and 14
 goals, and the last one to 1.4 %; 64 goals take 0.7 s."""
@@ -59,6 +65,16 @@ def position_weights(n: int) -> Float64:
     return weights
 
 
+def pull_query(second: Float32) -> Float32:
+    """Return the vector (d,) whose dot product with a_g is the pull P(g) of a goal.
+
+    Args:
+        second: (n, d) b2 of a context of n ≥ 1 utterances, with relations to the speaker of the
+            goal. Only the last `PULL_UTTERANCES` are read.
+    """
+    return np.asarray(second[-PULL_UTTERANCES:].mean(axis=0), np.float32)
+
+
 def chain_links(before: Float32, after: Float32) -> Float32:
     """Return the links (n, m) of a chain, cos(b_x, a_y): how well goal y follows goal x.
 
@@ -85,7 +101,7 @@ def plan_chain(
 
     Args:
         links: (n, n), as `chain_links` returns them. The diagonal is not read.
-        pull: (n,), P(g) = Σ_i cos(b_i, a_g) over the context; None leaves the context out.
+        pull: (n,), P(g) of each goal; None leaves the context out.
         top: Number of orders to return, n! at most.
         exact_limit: Goals up to which the orders are the best; beyond it they are good ones and
             the plan's `optimal` is False.
@@ -112,7 +128,7 @@ def plan_greedy(pull: Real) -> Plan:
     place, no other order has a higher one.
 
     Args:
-        pull: (n,), P(g) = Σ_i cos(b_i, a_g) over the context.
+        pull: (n,), P(g) of each goal.
 
     Raises:
         ValueError: There is no goal, `pull` is not a vector, or a number is not finite.

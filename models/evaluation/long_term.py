@@ -35,14 +35,17 @@ from turnwise.models.evaluation.split import (
     VectorTable,
     candidate_inputs,
     dialogues_of,
+    encode_split,
     split_of,
 )
 from turnwise.models.evaluation.systems import (
     System,
     example_ms,
     lexical_systems,
+    linear_systems,
+    other_systems,
     precomputed,
-    retrieval_systems,
+    pull_system,
     scores_of,
 )
 from turnwise.models.planning import chain_links, chain_score, plan_chain, plan_greedy
@@ -112,8 +115,9 @@ def evaluate_long_term(
 ) -> list[Row]:
     """Evaluate chain, chain + curving and greedy, after random orders and BM25.
 
-    The pull of curving and of greedy is P(g). Greedy also stands there with every other system of
-    next-utterance selection in place of P(g), named after a comma.
+    The pull of curving and of greedy is P(g), as the service computes it. Greedy also stands there
+    with every system of next-utterance selection in place of P(g), named after a comma; curving
+    does with the first of them alone, the sum over the whole context, as CCL publishes it.
 
     Args:
         encoders: By their names in the table.
@@ -220,13 +224,14 @@ def _lexical(goal_sets: Sequence[GoalSet], split: Split) -> Iterator[tuple[Syste
 def _encoded(
     label: str, encoder: UtteranceEncoder, goal_sets: Sequence[GoalSet], split: Split
 ) -> Iterator[tuple[System, _Choice]]:
+    encoded = encode_split(encoder, split)
     pulls = [
         precomputed(
             system.name,
             goal_pulls(system, split),
             partial(_encode_turn, encoder, system, goal_sets),
         )
-        for system in retrieval_systems(encoder, split)
+        for system in [pull_system(encoded), *linear_systems(encoded), *other_systems(encoded)]
     ]
     return _planned(
         label,
@@ -264,35 +269,37 @@ def _planned(
         label: The model's name in the table.
         links: (goals, goals) of each set.
         encode_links: Encodes the goals of a set for the links, or scores these.
-        pulls: Systems that score the goals of a set by their pull (N, goals), P(g) first.
+        pulls: Systems that score the goals of a set (N, goals): P(g) first, then its sum over the
+            whole context.
         encode_goals: Encodes the goals of a set for the pull alone.
     """
     of_sets, goals = np.arange(len(links)), np.arange(GOALS)
     tables = [pull.scores(of_sets, goals) for pull in pulls]
-    curve = tables[0]
+    named = [("", pulls[0]), *((f", {pull.name}", pull) for pull in pulls[1:])]
 
     def chain(n: int) -> None:
         encode_links(n)
         plan_chain(links[n])
 
-    def curved(n: int) -> None:
-        encode_links(n)
-        pulls[0].work(n)
-        plan_chain(links[n], curve[n])
-
     by_chain = np.stack([_order_scores(linked) for linked in links])
     yield precomputed(f"{label} · chain", by_chain, chain), _ORDER
-    by_both = np.stack(list(map(_order_scores, links, curve)))
-    yield precomputed(f"{label} · chain + curving", by_both, curved), _ORDER
-    for place, (pull, table) in enumerate(zip(pulls, tables, strict=True)):
+    for (name, pull), table in zip(named[:2], tables, strict=False):
+
+        def curved(n: int, pull: System = pull, table: Scores = table) -> None:
+            encode_links(n)
+            pull.work(n)
+            plan_chain(links[n], table[n])
+
+        by_both = np.stack(list(map(_order_scores, links, table)))
+        yield precomputed(f"{label} · chain + curving{name}", by_both, curved), _ORDER
+    for (name, pull), table in zip(named, tables, strict=True):
 
         def greedy(n: int, pull: System = pull, table: Scores = table) -> None:
             encode_goals(n)
             pull.work(n)
             plan_greedy(table[n])
 
-        name = f"{label} · greedy, {pull.name}" if place else f"{label} · greedy"
-        yield replace(pull, name=name, work=greedy), _NEXT_GOAL
+        yield replace(pull, name=f"{label} · greedy{name}", work=greedy), _NEXT_GOAL
 
 
 def _order_scores(links: Float32, pull: Scores | None = None) -> Scores:

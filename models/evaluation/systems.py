@@ -15,6 +15,7 @@ from turnwise.models.evaluation.split import (
     Split,
     encode_split,
 )
+from turnwise.models.planning import pull_query
 from turnwise.models.rerankers import PairwiseModel
 from turnwise.models.roles import EncoderKind, Role
 from turnwise.models.scores import Aggregation, max_sim, row, rows, running_query
@@ -140,6 +141,12 @@ def retriever(systems: Sequence[System], aggregation: Aggregation) -> System:
     which has no query.
     """
     return recommended(systems, Aggregation() if aggregation.name == "max_sim" else aggregation)
+
+
+def pull_system(encoded: EncodedSplit) -> System:
+    """Return the system that scores goals by their pull P(g)."""
+    queries = np.stack([pull_query(second) for second in encoded.second])
+    return linear("pull", queries, encoded.vectors, _encode_last(encoded, Role.SECOND))
 
 
 def linear_systems(encoded: EncodedSplit) -> list[System]:

@@ -153,13 +153,12 @@ class Contexts:
         new, _ = await self._encoded(context.utterances[len(kept) :], (), target_speaker)
         return np.concatenate([kept, new])
 
-    async def encode_second(self, context: Context, target_speaker: str) -> Float32:
-        """Return [B2] as `encode` does, without encoding [B1]."""
-        if not self._encoder.kind.encodes_first:
-            return (await self.encode(context, target_speaker))[1]
-        _, kept = self._kept(context, target_speaker)
-        _, new = await self._encoded((), context.utterances[len(kept) :], target_speaker)
-        return np.concatenate([kept, new])
+    async def encode_newest(self, context: Context, target_speaker: str, count: int) -> Float32:
+        """Return [B2] of the last `count` utterances, as `encode` does, and encode no others."""
+        start = max(0, len(context.utterances) - count)
+        said, kept = context.utterances[start:], self._kept(context, target_speaker)[1][start:]
+        _, new = await self._encoded((), said[len(kept) :], target_speaker)
+        return self._in_role(Role.SECOND, said, np.concatenate([kept, new]), target_speaker)
 
     async def encode_update(self, update: Update) -> NewVectors:
         """Encode the texts of an update and compute the rows after it.

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from turnwise.models.arrays import Float32
-from turnwise.models.planning import Plan, chain_links, plan_chain, plan_greedy
+from turnwise.models.planning import (
+    PULL_UTTERANCES,
+    Plan,
+    chain_links,
+    plan_chain,
+    plan_greedy,
+    pull_query,
+)
 from turnwise.models.roles import Role, RoleText, relation_to
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.observe.metrics import Metrics
@@ -77,13 +84,13 @@ class Planning:
         return links, pull
 
     async def _pull(self, context: Context, speakers: Sequence[str], after: Float32) -> Float32:
-        """Return P(g) = Σ_i cos(b_i, a_g), b_i relative to the speaker of g."""
+        """Return the pull P(g) (n,), with the context relative to the speaker of g."""
         queries = {}
         for speaker in dict.fromkeys(speakers):
-            second = await self._contexts.encode_second(context, speaker)
-            queries[speaker] = second.sum(axis=0)
-        summed = np.stack([queries[speaker] for speaker in speakers])
-        return np.asarray(np.einsum("gd,gd->g", summed, after))
+            newest = await self._contexts.encode_newest(context, speaker, PULL_UTTERANCES)
+            queries[speaker] = pull_query(newest)
+        of_goals = np.stack([queries[speaker] for speaker in speakers])
+        return np.asarray(np.einsum("gd,gd->g", of_goals, after))
 
 
 def _plan(request: PlanRequest, links: Float32, pull: Float32) -> Plan:

@@ -245,7 +245,8 @@ export interface components {
             goals: components["schemas"]["PlanGoal"][];
             /**
              * Method
-             * @description `chain` is IEC, `chain_curved` is IEC & CU, `greedy` is greedy curving (CCL, section 6).
+             * @description `chain` is IEC, `chain_curved` is IEC & CU, `greedy` is greedy curving (CCL, section 6). The
+             *     last two utterances of the context count.
              * @default chain
              * @enum {string}
              */

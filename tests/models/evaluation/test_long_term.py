@@ -19,7 +19,8 @@ from turnwise.models.evaluation.long_term import (
     make_goal_sets,
     order_metrics,
 )
-from turnwise.models.evaluation.systems import retrieval_systems
+from turnwise.models.evaluation.split import encode_split
+from turnwise.models.evaluation.systems import linear_systems, pull_system
 from turnwise.models.planning import chain_score
 from turnwise.models.roles import EncoderKind, Role, relation_to
 
@@ -65,16 +66,35 @@ def test_the_chain_scores_cosines_from_goal_to_goal(
     assert rows["x · chain"]["average_rank"] == rank
 
 
-def test_pull_sums_the_context(tiny_encoder: Encoders, dialogues: list[Dialogue]) -> None:
+@pytest.mark.parametrize("published", [False, True])
+def test_pull_is_the_mean_of_two_utterances_and_published_as_a_sum(
+    tiny_encoder: Encoders, dialogues: list[Dialogue], *, published: bool
+) -> None:
     encoder = tiny_encoder(EncoderKind.CURVED)
     goal_sets = make_goal_sets(dialogues, [Setting(4, 1, 2)])
     split = asked_goals(goal_sets)
-    found = goal_pulls(retrieval_systems(encoder, split)[0], split)
-    expected = [
-        [sum(cosine(encoder, said, goal) for said in goals.context) for goal in goals.goals]
-        for goals in goal_sets
-    ]
+    encoded = encode_split(encoder, split)
+    found = goal_pulls(linear_systems(encoded)[0] if published else pull_system(encoded), split)
+    cosines = np.array(
+        [
+            [[cosine(encoder, said, goal) for said in goals.context] for goal in goals.goals]
+            for goals in goal_sets
+        ]
+    )
+    expected = cosines.sum(2) if published else cosines[..., -2:].mean(2)
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_curving_counts_the_pull(tiny_encoder: Encoders, dialogues: list[Dialogue]) -> None:
+    encoder = tiny_encoder(EncoderKind.TRIPLE)
+    (goals,) = goal_sets = make_goal_sets(dialogues[:1], [Setting(4, 1, 0)])
+    links = np.array([[cosine(encoder, x, y) for y in goals.goals] for x in goals.goals])
+    pulls = np.array([[cosine(encoder, u, g) for u in goals.context] for g in goals.goals])
+    rows = {row.system: row.metrics for row in evaluate_long_term({"x": encoder}, goal_sets)}
+    for name, pull in ("", pulls[:, -2:].mean(1)), (", bi-encoder", pulls.sum(1)):
+        scores = np.array([chain_score(order, links, pull) for order in ORDERS])
+        rank = 1 + np.count_nonzero(scores > scores[0])
+        assert rows[f"x · chain + curving{name}"]["average_rank"] == rank
 
 
 def test_bm25_links_goals_by_their_words() -> None:
@@ -109,8 +129,8 @@ def test_equal_goals_tie(tiny_encoder: Encoders, dialogues: list[Dialogue]) -> N
     same = GoalSet(goals.setting, goals.context, goals.goals[:1] * 3)
     rows = evaluate_long_term({"x": tiny_encoder(EncoderKind.TRIPLE)}, [same])
     ranks = [row.metrics["average_rank"] for row in rows if "random" not in row.system]
-    # BM25, then the model with its seven systems of next-utterance selection
-    assert ranks == [3.5, 3.5, 2] + [3.5, 3.5] + [2] * 7
+    # BM25, then the model with its pull and seven systems of next-utterance selection
+    assert ranks == [3.5, 3.5, 2] + [3.5, 3.5, 3.5] + [2] * 8
 
 
 def test_every_method_has_a_row(tiny_encoder: Encoders, dialogues: list[Dialogue]) -> None:
@@ -124,7 +144,9 @@ def test_every_method_has_a_row(tiny_encoder: Encoders, dialogues: list[Dialogue
         "BM25 · greedy",
         "x · chain",
         "x · chain + curving",
+        "x · chain + curving, mean of the context",
         "x · greedy",
+        "x · greedy, mean of the context",
         "x · greedy, last utterance",
         "x · greedy, whole history",
     ]

@@ -1,4 +1,5 @@
 import json
+import runpy
 import shutil
 import sys
 from collections.abc import Callable
@@ -23,6 +24,8 @@ from turnwise.models.training.config import read_stages
 from turnwise.models.training.corpora import finder
 from turnwise.models.training.run import run
 from turnwise.models.training.trainer import Progress
+
+RESEARCH = Path(__file__).parents[3] / "research"
 
 STAGES = """
 [[stage]]
@@ -253,3 +256,36 @@ def test_answers_that_are_all_right_or_all_wrong_say_nothing_about_a_confidence(
     _, last = read_stages(finished.folder / "desk.toml")
     calibrate(finished.base, last, finder([finished.folder / "corpora"]))
     assert UtteranceEncoder(finished.base).calibration is None
+
+
+def test_ablations_train_each_variant_from_the_one_before_it(
+    corpora: Path, plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variants = """
+[[variant]]
+name = "ccl"
+kind = "curved"
+objectives = { ccl = 1.0 }
+[[variant]]
+name = "c3l"
+after = "ccl"
+objectives = { c3l = 1.0 }
+"""
+    recipe, out = write_config(tmp_path, plain), tmp_path / "out"
+    recipe.write_text(recipe.read_text() + variants)
+    script = str(RESEARCH / "ablations.py")
+    monkeypatch.setattr(
+        sys, "argv", [script, str(recipe), "--data", str(corpora), "--out", str(out)]
+    )
+    runpy.run_path(script, run_name="__main__")
+    learned = json.loads((out / "c3l" / "model" / "turnwise.json").read_text())["trained"]
+    assert learned["base"] == str(out / "ccl" / "model")
+    table = (out / "results.md").read_text().splitlines()
+    assert table[0].startswith("| variant | relative_rank | average_rank |")
+    assert [row.split(" | ")[0] for row in table[2:]] == ["| ccl", "| c3l"]
+
+
+@pytest.mark.parametrize(("recipe", "count"), [("c3l", 11), ("ioi", 10)])
+def test_the_variants_of_the_studies_can_be_read(recipe: str, count: int) -> None:
+    read = runpy.run_path(str(RESEARCH / "ablations.py"))["variants"]
+    assert len(read(RESEARCH / f"{recipe}.toml", Path("out"))) == count

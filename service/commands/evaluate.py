@@ -1,5 +1,6 @@
 """`turnwise evaluate`: measure models, a command for each task."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import partial
@@ -187,7 +188,9 @@ def long_term(
     loaded = encoders(model, base, precision)
     _warn_of_long_texts(loaded, data, dialogues, {each.context for each in settings})
     rows = task.evaluate_long_term(loaded, goal_sets)
-    report("long-term", data, rows, out)
+    counts = Counter(str(goals.setting) for goals in goal_sets)
+    note = "Sets of goals: " + ", ".join(f"{n} ({each})" for each, n in counts.items()) + "."
+    report("long-term", data, rows, out, note)
 
 
 def _whole_numbers(text: str) -> tuple[int, int, int]:

@@ -17,4 +17,5 @@ def test_options_take_many_values(
     models = ["BM25", "tiny-triple", "tiny-single", str(other)]
     assert chains == [f"{model} · chain" for model in models]
     metrics = written.json["rows"][0]["metrics"]
+    assert written.json["note"] == "Sets of goals: 2 (h=3 d=1 f=0), 2 (h=3 d=2 f=1)."
     assert {"hits@1/h=3 d=1 f=0", "hits@1/h=3 d=2 f=1"} <= metrics.keys()

@@ -1,11 +1,12 @@
-"""Trains the variants of a model, and prints a table with the best validation of each.
+"""Trains the variants of a model, and prints a table with the validation of each.
 
     python research/ablations.py research/c3l.toml --data CORPORA [--out runs/c3l]
 
 The file is a recipe of one stage with tables `[[variant]]`. A variant has a `name` and the values
 that differ from the rest of the file. `after` names the variant whose model it starts from; without
 `after` it starts from `base`. The models are in `OUT/NAME/model`, for `turnwise evaluate`, and the
-table is in `OUT/results.md`. If you run the script again, it continues where it was interrupted.
+table is in `OUT/results.md`. If you run the script again, it continues where it was interrupted. A
+variant that is complete is not trained again, even if you change the one that it starts from.
 """
 
 import argparse
@@ -13,10 +14,13 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from turnwise.models.training.config import Config, EncoderConfig, IoIConfig, overlaid, read_toml
+from turnwise.models.training.config import Config, overlaid, read_toml, validated
 from turnwise.models.training.corpora import finder
 from turnwise.models.training.run import train
 from turnwise.models.training.trainer import Progress, Report
+
+BY_OWN_BASE = {"relative_rank", "short_term_rank"}
+"""Metrics that differ with the base, which retrieves the candidates, as well as with the model."""
 
 
 def main() -> None:
@@ -30,23 +34,20 @@ def main() -> None:
     for name, config in variants(options.recipe, out).items():
         folder = out / name
         train(config, folder, find=finder(options.data), report=reporter(name), resume=True)
-        rows.append({"variant": name} | best(folder / "curves.csv"))
+        rows.append({"variant": name} | chosen(folder / "curves.csv"))
     (out / "results.md").write_text(markdown(rows))
     print(markdown(rows))
 
 
 def variants(recipe: Path, out: Path) -> dict[str, Config]:
     """Return the configuration of each variant, by name."""
-    shared = read_toml(recipe)
-    return {values.pop("name"): configured(shared, values, out) for values in shared.pop("variant")}
-
-
-def configured(shared: dict[str, Any], values: dict[str, Any], out: Path) -> Config:
-    if before := values.pop("after", None):
-        values["base"] = str(out / before / "model")
-    values = overlaid(shared, values)
-    schema = IoIConfig if values["kind"] == "ioi" else EncoderConfig
-    return schema.model_validate(values)
+    shared, configs = read_toml(recipe), {}
+    for values in shared.pop("variant"):
+        name = values.pop("name")
+        if before := values.pop("after", None):
+            values["base"] = str(out / before / "model")
+        configs[name] = validated(overlaid(shared, values), str(recipe), f"variant {name}: ")
+    return configs
 
 
 def reporter(name: str) -> Report:
@@ -58,7 +59,7 @@ def reporter(name: str) -> Report:
     return report
 
 
-def best(curves: Path) -> dict[str, float]:
+def chosen(curves: Path) -> dict[str, float]:
     """Return the metrics, means over the files, of the validation that chose the model."""
     steps: dict[str, dict[str, float]] = {}
     with curves.open(encoding="utf-8", newline="") as file:
@@ -66,7 +67,9 @@ def best(curves: Path) -> dict[str, float]:
             part, _, metric = row["name"].partition("/")
             if part == "validation" and "/" not in metric:
                 steps.setdefault(row["step"], {})[metric] = float(row["value"])
-    return min(steps.values(), key=lambda metrics: next(iter(metrics.values())))
+    # The run keeps the later one of two equal models.
+    best = min(reversed(steps.values()), key=lambda metrics: next(iter(metrics.values())))
+    return {name: value for name, value in best.items() if name not in BY_OWN_BASE}
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:

@@ -115,9 +115,10 @@ def evaluate_long_term(
 ) -> list[Row]:
     """Evaluate chain, chain + curving and greedy, after random orders and BM25.
 
-    The pull of curving and of greedy is P(g), as the service computes it. Greedy also stands there
-    with every system of next-utterance selection in place of P(g), named after a comma; curving
-    does with the first of them alone, the sum over the whole context, as CCL publishes it.
+    Curving and greedy use the pull P(g), as the service does. Curving has a second row with the
+    published pull, the sum over the whole context. Greedy has one more row for each system of
+    next-utterance selection, which takes the place of P(g). BM25's pull is its score of the whole
+    context.
 
     Args:
         encoders: By their names in the table.
@@ -272,13 +273,11 @@ def _planned(
         label: The model's name in the table.
         links: (goals, goals) of each set.
         encode_links: Encodes the goals of a set for the links, or scores these.
-        pulls: Systems that score the goals of a set (N, goals): P(g) first, then its sum over the
-            whole context.
+        pulls: Systems that score the goals of a set (N, goals): the pull, then the published one.
         encode_goals: Encodes the goals of a set for the pull alone.
     """
     of_sets, goals = np.arange(len(links)), np.arange(GOALS)
     tables = [pull.scores(of_sets, goals) for pull in pulls]
-    named = [("", pulls[0]), *((f", {pull.name}", pull) for pull in pulls[1:])]
 
     def chain(n: int) -> None:
         encode_links(n)
@@ -286,7 +285,7 @@ def _planned(
 
     by_chain = np.stack([_order_scores(linked) for linked in links])
     yield precomputed(f"{label} · chain", by_chain, chain), _ORDER
-    for (name, pull), table in zip(named[:2], tables, strict=False):
+    for name, pull, table in zip(("", ", published"), pulls, tables, strict=False):
 
         def curved(n: int, pull: System = pull, table: Scores = table) -> None:
             encode_links(n)
@@ -295,14 +294,15 @@ def _planned(
 
         by_both = np.stack(list(map(_order_scores, links, table)))
         yield precomputed(f"{label} · chain + curving{name}", by_both, curved), _ORDER
-    for (name, pull), table in zip(named, tables, strict=True):
+    for place, (pull, table) in enumerate(zip(pulls, tables, strict=True)):
 
         def greedy(n: int, pull: System = pull, table: Scores = table) -> None:
             encode_goals(n)
             pull.work(n)
             plan_greedy(table[n])
 
-        yield replace(pull, name=f"{label} · greedy{name}", work=greedy), _NEXT_GOAL
+        name = f"{label} · greedy, {pull.name}" if place else f"{label} · greedy"
+        yield replace(pull, name=name, work=greedy), _NEXT_GOAL
 
 
 def _order_scores(links: Float32, pull: Scores | None = None) -> Scores:

@@ -322,7 +322,7 @@ def read_stages(path: str | Path, *, small: bool = False) -> list[Config]:
         shared = overlaid(shared, short)
     where = [f"stage.{n}." if len(stages) > 1 else "" for n in range(len(stages))]
     configs = [
-        _validated(overlaid(shared, stage), str(path), place)
+        validated(overlaid(shared, stage), str(path), place)
         for stage, place in zip(stages, where, strict=True)
     ]
     _check_stages(stages, configs, str(path))
@@ -361,7 +361,17 @@ def overlaid(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any
     return merged
 
 
-def _validated(values: dict[str, Any], file: str, where: str) -> Config:
+def validated(values: dict[str, Any], file: str, where: str) -> Config:
+    """Return the configuration of a run, or of one stage of it.
+
+    Args:
+        values: As TOML holds them.
+        file: The file that an error names.
+        where: What stands before the name of a field in an error.
+
+    Raises:
+        ConfigError: A field is unknown, missing, of the wrong type, or in contradiction to another.
+    """
     for name in REMOVED.keys() & values.keys():
         raise ConfigError(REMOVED[name], file, where + name)
     schema: type[Config] = EncoderConfig

@@ -156,7 +156,8 @@ class Contexts:
     async def encode_newest(self, context: Context, target_speaker: str, count: int) -> Float32:
         """Return [B2] of the last `count` utterances, as `encode` does, and encode no others."""
         start = max(0, len(context.utterances) - count)
-        said, kept = context.utterances[start:], self._kept(context, target_speaker)[1][start:]
+        _, kept = self._kept(context, target_speaker)
+        said, kept = context.utterances[start:], kept[start:]
         _, new = await self._encoded((), said[len(kept) :], target_speaker)
         return self._in_role(Role.SECOND, said, np.concatenate([kept, new]), target_speaker)
 

@@ -89,8 +89,8 @@ class Planning:
         for speaker in dict.fromkeys(speakers):
             newest = await self._contexts.encode_newest(context, speaker, PULL_UTTERANCES)
             queries[speaker] = pull_query(newest)
-        of_goals = np.stack([queries[speaker] for speaker in speakers])
-        return np.asarray(np.einsum("gd,gd->g", of_goals, after))
+        pulls = [queries[speaker] @ a for speaker, a in zip(speakers, after, strict=True)]
+        return np.array(pulls, np.float32)
 
 
 def _plan(request: PlanRequest, links: Float32, pull: Float32) -> Plan:

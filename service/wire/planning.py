@@ -39,8 +39,8 @@ class PlanRequest(OptionalContext):
 
     goals: list[PlanGoal] = Field(min_length=2)
     method: Literal["chain", "chain_curved", "greedy"] = "chain"
-    """`chain` is IEC, `chain_curved` is IEC & CU, `greedy` is greedy curving (CCL, section 6). The
-    last two utterances of the context count."""
+    """`chain` is IEC, `chain_curved` is IEC & CU, `greedy` is greedy curving (CCL, section 6).
+    `chain` reads no context; the other two read its last two utterances."""
     top: Count = 1
     """Number of orders to return."""
 

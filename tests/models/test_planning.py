@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.models.arrays import Float64
-from turnwise.models.planning import Plan, plan_chain, plan_greedy
+from turnwise.models.planning import Plan, plan_chain, plan_greedy, pull_query
 
 checked = settings(derandomize=True, deadline=None, max_examples=40)
 
@@ -167,6 +167,12 @@ def test_no_exchange_of_blocks_gives_an_order_that_a_search_left_out(seed: int) 
     for a, b, c in combinations(range(21), 3):
         moved = order[:a] + order[b:c] + order[a:b] + order[c:]
         assert moved in listed or naive_score(moved, problem) <= plan.orders[-1].score + 1e-9
+
+
+@pytest.mark.parametrize(("utterances", "pull"), [(1, 0.0), (2, 0.5), (4, 2.5)])
+def test_pull_is_the_mean_over_two_utterances_at_most(utterances: int, pull: float) -> None:
+    context = np.outer(np.arange(utterances), [1, 0]).astype(np.float32)
+    assert pull_query(context) @ np.array([1, 9], np.float32) == pull
 
 
 def test_greedy_curving_takes_the_strongest_pull_next() -> None:

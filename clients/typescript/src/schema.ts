@@ -245,8 +245,8 @@ export interface components {
             goals: components["schemas"]["PlanGoal"][];
             /**
              * Method
-             * @description `chain` is IEC, `chain_curved` is IEC & CU, `greedy` is greedy curving (CCL, section 6). The
-             *     last two utterances of the context count.
+             * @description `chain` is IEC, `chain_curved` is IEC & CU, `greedy` is greedy curving (CCL, section 6).
+             *     `chain` reads no context; the other two read its last two utterances.
              * @default chain
              * @enum {string}
              */

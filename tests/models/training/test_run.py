@@ -281,8 +281,24 @@ objectives = { c3l = 1.0 }
     learned = json.loads((out / "c3l" / "model" / "turnwise.json").read_text())["trained"]
     assert learned["base"] == str(out / "ccl" / "model")
     table = (out / "results.md").read_text().splitlines()
-    assert table[0].startswith("| variant | relative_rank | average_rank |")
+    assert table[0] == "| variant | average_rank | long_term_rank |"
     assert [row.split(" | ")[0] for row in table[2:]] == ["| ccl", "| c3l"]
+
+
+def test_an_ablation_shows_the_validation_of_the_model_that_is_kept(tmp_path: Path) -> None:
+    """The later one of two equal models is kept; figures of single files are left out."""
+    curves = tmp_path / "curves.csv"
+    steps = [(2, 0.7, 30), (4, 0.5, 20), (6, 0.5, 10), (8, 0.6, 5)]
+    curves.write_text(
+        "step,name,value\n2,loss/ccl,0.1\n"
+        + "".join(
+            f"{step},validation/relative_rank,{relative}\n{step},validation/average_rank,{rank}\n"
+            f"{step},validation/desk.jsonl/average_rank,1\n"
+            for step, relative, rank in steps
+        )
+    )
+    chosen = runpy.run_path(str(RESEARCH / "ablations.py"))["chosen"]
+    assert chosen(curves) == {"average_rank": 10}
 
 
 @pytest.mark.parametrize(("recipe", "count"), [("c3l", 11), ("ioi", 10)])

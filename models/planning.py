@@ -5,8 +5,8 @@ follows the one before it (IEC). With a context it also counts where the dialogu
 (IEC & CU): a goal with a strong pull, P(g), belongs at the start.
 
 P(g) is the mean of cos(b_i, a_g) over the last two utterances. CCL sums over the whole context,
-which has two utterances in its evaluation. In longer contexts that sum outweighs the links, and the
-orders are worse than without it (docs/attempts.md).
+which has two utterances in its evaluation. In longer contexts that sum outweighs the links: orders
+are no better than without a context, and worse on tasks (docs/attempts.md).
 
 The best order is a longest path. Up to `EXACT_LIMIT` goals dynamic programming over subsets
 (Held-Karp) finds it; beyond that a beam search finds good orders and improves them by exchanging

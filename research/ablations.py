@@ -12,8 +12,8 @@ variant that is complete is not trained again, even if you change the one that i
 import argparse
 import csv
 from pathlib import Path
-from typing import Any
 
+from turnwise.models.evaluation.report import Table
 from turnwise.models.training.config import Config, overlaid, read_toml, validated
 from turnwise.models.training.corpora import finder
 from turnwise.models.training.run import train
@@ -30,13 +30,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     out: Path = options.out or Path("runs") / options.recipe.stem
-    rows = []
+    measured = {}
     for name, config in variants(options.recipe, out).items():
         folder = out / name
         train(config, folder, find=finder(options.data), report=reporter(name), resume=True)
-        rows.append({"variant": name} | chosen(folder / "curves.csv"))
-    (out / "results.md").write_text(markdown(rows))
-    print(markdown(rows))
+        measured[name] = chosen(folder / "curves.csv")
+    columns = ("variant", *next(iter(measured.values())))
+    cells = ((name, *(f"{x:.3f}" for x in row.values())) for name, row in measured.items())
+    table = Table("Validation", columns, tuple(cells)).markdown()
+    (out / "results.md").write_text(table)
+    print(table)
 
 
 def variants(recipe: Path, out: Path) -> dict[str, Config]:
@@ -70,14 +73,6 @@ def chosen(curves: Path) -> dict[str, float]:
     # The run keeps the later one of two equal models.
     best = min(reversed(steps.values()), key=lambda metrics: next(iter(metrics.values())))
     return {name: value for name, value in best.items() if name not in BY_OWN_BASE}
-
-
-def markdown(rows: list[dict[str, Any]]) -> str:
-    lines = [" | ".join(rows[0]), "|".join("---" for _ in rows[0])]
-    lines += [
-        " | ".join(f"{x:.3f}" if isinstance(x, float) else x for x in row.values()) for row in rows
-    ]
-    return "".join(f"| {line} |\n" for line in lines)
 
 
 if __name__ == "__main__":

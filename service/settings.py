@@ -145,14 +145,14 @@ class Settings(Limits):
     """Function through which every text of the journal passes: `package.module:function`."""
 
     session_ttl: int = Field(default=86_400, ge=1, le=1 << 31)
-    """Seconds that a session lives after its last turn."""
+    """Seconds that a session lives after its last change."""
     exact_limit: PositiveInt = 50_000
     """Pool size up to which search is exact."""
     search_threads: PositiveInt = 1
     """Threads that search one pool in parallel."""
 
     request_timeout: Seconds = 10.0
-    """Seconds after which the service drops work on a turn, a ranking or a plan."""
+    """Seconds after which the service drops work on a turn, a ranking, a plan or a search."""
     drain_timeout: Seconds = 20.0
     """Seconds that running requests have to finish after SIGTERM."""
 

@@ -72,7 +72,9 @@ def _check_folder(folder: Path) -> None:
 
 DATA_HELP = "Files of dialogues (.jsonl, .txt, .csv; .gz, .xz), read as one split."
 Data = Annotated[list[Path], typer.Option("--data", help=DATA_HELP, metavar="FILE ...")]
-Limit = Annotated[int | None, typer.Option(min=1, help="Read only the first N examples.")]
+Limit = Annotated[
+    int | None, typer.Option(min=1, help="Read only the first N dialogues or examples.")
+]
 Written = Annotated[Path, typer.Option(help="File to write (.jsonl).", callback=can_write)]
 
 

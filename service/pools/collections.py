@@ -5,11 +5,12 @@ import secrets
 from collections.abc import AsyncIterable, Sequence
 from contextlib import suppress
 
-from turnwise.service.errors import StoreUnavailable
+from turnwise.service.errors import StateUnavailable, StoreUnavailable
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.encoding import PoolEncoder
 from turnwise.service.pools.index import Float16
 from turnwise.service.pools.log import Collection, PoolKey
+from turnwise.service.pools.records import PoolRecords
 from turnwise.service.pools.stores import CandidateStore
 from turnwise.service.pools.stores.store import PREFIX, SCANNED
 from turnwise.service.pools.view import Batch
@@ -39,6 +40,20 @@ async def filled_collection(
             await store.drop(collection.name)
         raise
     return collection
+
+
+async def drop_unused(
+    records: PoolRecords, key: PoolKey, store: CandidateStore, collection: str
+) -> None:
+    """Drop a collection, unless the pool stands for it.
+
+    Where a command failed, Redis may have executed it: only its record tells. If Redis or the store
+    is away, the collection stays, and `doctor` reports it.
+    """
+    with suppress(StateUnavailable, StoreUnavailable):
+        pool = await records.stored(key)
+        if pool is None or pool.collection.name != collection:
+            await store.drop(collection)
 
 
 async def write(

@@ -3,15 +3,15 @@
 import gc
 import math
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import partial
 from time import monotonic
 
-from turnwise.service.errors import PoolFull, PoolNotReady, StoreUnavailable
+from turnwise.service.errors import PoolFull, PoolNotReady
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
-from turnwise.service.pools.collections import filled_collection, write
+from turnwise.service.pools.collections import drop_unused, filled_collection, write
 from turnwise.service.pools.contents import Contents, Edit
 from turnwise.service.pools.encoding import Progress, encode_unknown
 from turnwise.service.pools.free_memory import Memory
@@ -244,8 +244,7 @@ class LocalPool(Pool):
                 await engine.remove(filled.name, edit.removed)
                 await write(engine, filled.name, edit.candidates, edit.vectors)
         except BaseException:
-            with suppress(StoreUnavailable):
-                await engine.drop(filled.name)
+            await drop_unused(self.records, self.key, engine, filled.name)
             raise
 
     async def replace_index(self, build: Callable[[Contents], Contents], needed: int) -> None:

@@ -69,8 +69,8 @@ class RemotePool(Pool):
         self.store, self._workers, self._count_change = store, workers, count_change
         self._known: StoredPool | None = None
         self._sample: Segment | None = None
-        self._sampled = 0
-        """Size of the pool when the sample was drawn."""
+        self._sampled = "", 0
+        """The collection from which the sample was drawn, and the size of the pool then."""
         self._measured_at = -math.inf
 
     @property
@@ -186,11 +186,15 @@ class RemotePool(Pool):
         Raises:
             Conflict: The pool was edited since it was read; the new collection is dropped.
         """
-        if not await self.records.move(
-            self.key, read.position, None, store=self.store.name, collection=filled, size=size
+        position = read.position
+        while not await self.records.move(
+            self.key, position, None, store=self.store.name, collection=filled, size=size
         ):
-            await self.store.drop(filled.name)
-            raise Conflict(f"pool '{self.key.name}' was edited meanwhile; nothing was changed")
+            now = await self.records.stored(self.key)
+            if now is None or not _holds_the_same(now, read):
+                await self.store.drop(filled.name)
+                raise Conflict(f"pool '{self.key.name}' was edited meanwhile; nothing was changed")
+            position = now.position  # only its settings or its recall are new
         await self._count_change()  # so that other replicas read the pool anew before the drop
         await asyncio.sleep(_LAG_SECONDS)
         await self.store.drop(read.collection.name)
@@ -242,13 +246,15 @@ class RemotePool(Pool):
             raise not_found(self.key)
         if known.head.store_name != self.store.name:
             raise PoolMoved(f"pool '{self.key.name}' was moved to another candidate store just now")
-        self._known = known
         if known.collection.fingerprint != self.encoder.fingerprint:
-            self.state = "other_model"
+            self._known, self.state = known, "other_model"
             return
-        if self._sample is None or not self._sampled / 2 <= known.size <= self._sampled * 2:
-            self._sample, self._sampled = await self._drawn(known), known.size
-        self.state = "ready"
+        name, size = self._sampled
+        if name != known.collection.name or not size / 2 <= known.size <= size * 2:
+            self._sample = await self._drawn(known)
+            self._sampled = known.collection.name, known.size
+        # Only now: a pool whose head is known would not be read again.
+        self._known, self.state = known, "ready"
         self._report_size(known.size, known.position.version)
 
     async def _drawn(self, known: StoredPool) -> Segment:
@@ -342,13 +348,19 @@ class RemoteView:
         for id in ids:  # noqa: A001
             if id not in self.found:
                 raise CandidateNotFound(f"the pool has no candidate '{id}'")
-        return np.stack([self.found[id] for id in ids]).astype(np.float32)  # noqa: A001
+        rows = np.array([self.found[id] for id in ids], np.float32)  # noqa: A001
+        return rows.reshape(len(ids), self.sample.index.dimension)
 
     async def scan(self) -> AsyncIterator[Batch]:
         """Yield all candidates with their vectors in batches. The first batch is empty."""
         yield [], np.empty((0, self.sample.index.dimension), np.float16)
         async for stored in self.store.scan(self.collection.name):
             yield _batch(stored)
+
+
+def _holds_the_same(one: StoredPool, other: StoredPool) -> bool:
+    """Return whether two readings of a pool differ in its settings or its recall at most."""
+    return (one.position[:2], one.collection.name) == (other.position[:2], other.collection.name)
 
 
 def _batch(stored: Sequence[Stored], dimension: int = 0) -> Batch:

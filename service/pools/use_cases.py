@@ -15,7 +15,7 @@ from turnwise.service.errors import (
 )
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate, distinct
-from turnwise.service.pools.collections import empty_collection
+from turnwise.service.pools.collections import drop_unused, empty_collection
 from turnwise.service.pools.encoding import PoolEncoder, Progress
 from turnwise.service.pools.following import FollowedPools, no_encoder, no_store
 from turnwise.service.pools.local import LocalPool
@@ -126,14 +126,9 @@ class Pools:
         encoder = self._followed.backends[request.encoder or "default"].encoder
         collection = await empty_collection(key, engine, encoder)
         try:
-            incarnation, head = await self._records.create(key, request, collection)
-            made = await self._records.stored(key)
-        except BaseException:
-            await engine.drop(collection.name)
-            raise
-        if made is None or made.collection.name != collection.name:  # another one was first
-            await engine.drop(collection.name)
-        return incarnation, head
+            return await self._records.create(key, request, collection)
+        finally:  # another replica may have been first
+            await drop_unused(self._records, key, engine, collection.name)
 
     async def upsert(
         self,

@@ -91,8 +91,9 @@ class Milvus:
         await self._call("flush", "flush", collection, timeout=_LONG_SECONDS)
 
     async def remove(self, collection: str, ids: Sequence[str]) -> None:
-        """Write deletions into Milvus's log."""
-        await self._call("remove", "delete", collection, ids=list(ids), timeout=_LONG_SECONDS)
+        """Write deletions into Milvus's log, which takes no empty list."""
+        if ids:
+            await self._call("remove", "delete", collection, ids=list(ids), timeout=_LONG_SECONDS)
 
     async def search(
         self, collection: str, query: Float32, k: int, width: int, where: Condition | None

@@ -70,9 +70,9 @@ def patch_records(
     """
     original, loop = getattr(kind, method), asyncio.get_running_loop()
 
-    async def chosen(store: Commands, *args: object) -> object:
+    async def chosen(store: Commands, /, *args: object, **given: object) -> object:
         here = asyncio.get_running_loop() is loop
-        return await (patched if here else original)(store, *args)
+        return await (patched if here else original)(store, *args, **given)
 
     monkeypatch.setattr(kind, method, chosen)
 

@@ -4,6 +4,8 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -36,11 +38,13 @@ from turnwise.service.pools import (
     Candidate,
     Filter,
     PoolKey,
+    pool,
     read_snapshot,
     remote,
     write_snapshot,
 )
-from turnwise.service.pools.stores import CandidateStore, connect_store
+from turnwise.service.pools.records import PoolRecords
+from turnwise.service.pools.stores import CandidateStore, Stored, connect_store
 from turnwise.service.pools.stores.qdrant import Qdrant
 from turnwise.service.state.redis import Redis
 from turnwise.service.wire.fields import StoreName
@@ -53,6 +57,7 @@ pytestmark = [
 
 StartWith = Callable[..., Awaitable[Replica]]
 Fill = Callable[..., Awaitable[Replica]]
+Left = Callable[[CandidateStore], Awaitable[set[str]]]
 
 
 @pytest.fixture
@@ -90,12 +95,27 @@ async def test_a_call_of_a_store_is_measured_and_traced(
 
 
 @pytest.fixture
+def made() -> list[str]:
+    """The names of all collections that the test has made; other tests use the same Milvus."""
+    return []
+
+
+@pytest.fixture
+def left(made: list[str]) -> Left:
+    """Returns the collections of the test that are still there."""
+
+    async def left(store: CandidateStore) -> set[str]:
+        return {*await store.collections()} & {*made}
+
+    return left
+
+
+@pytest.fixture
 async def start_with(
-    start: StartReplica, connected: Callable[[], CandidateStore | None]
+    start: StartReplica, connected: Callable[[], CandidateStore | None], made: list[str]
 ) -> AsyncIterator[StartWith]:
     """Starts replicas with the engine of the test, and removes what they made in it."""
     stores: list[CandidateStore] = []
-    made: list[str] = []
 
     async def start_with(**given: Any) -> Replica:  # noqa: ANN401
         store = connected()
@@ -426,13 +446,13 @@ def store_of(replica: Replica) -> CandidateStore:
 
 @any_engine
 async def test_two_replicas_that_move_a_pool_at_once_leave_one_collection(
-    start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
+    start_with: StartWith, left: Left, engine: StoreName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = await start_with(), await start_with()
     await one.create()
     await one.upsert("One.")
     store = store_of(one)
-    before, create = await store.collections(), store.create
+    create = store.create
 
     async def move_meanwhile(*args: Any) -> None:  # noqa: ANN401
         monkeypatch.setattr(store, "create", create)
@@ -444,8 +464,7 @@ async def test_two_replicas_that_move_a_pool_at_once_leave_one_collection(
     assert (moved.store, moved.version, moved.size) == (engine, 2, 1)
     again = await one.pools.move("n", "p", engine)
     assert (again.store, again.version) == (engine, 2)
-    made = {*await store.collections()} - {*before}
-    assert made == {one.view().collection.name}
+    assert await left(store) == {one.view().collection.name}
     with pytest.raises(InvalidRequest, match="no candidate store 'local'"):
         await one.pools.move("n", "p", "local")
 
@@ -453,13 +472,17 @@ async def test_two_replicas_that_move_a_pool_at_once_leave_one_collection(
 @any_engine
 @pytest.mark.parametrize("good", [0, 1])
 async def test_a_move_that_fails_leaves_the_pool_in_memory_and_no_collection(
-    start_with: StartWith, engine: StoreName, good: int, monkeypatch: pytest.MonkeyPatch
+    start_with: StartWith,
+    left: Left,
+    engine: StoreName,
+    good: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     replica = await start_with()
     await replica.create()
     await replica.upsert("One.")
     store, written = store_of(replica), 0
-    before, upsert = await store.collections(), store.upsert
+    upsert = store.upsert
 
     async def fails(*args: Any) -> None:  # noqa: ANN401
         nonlocal written
@@ -473,18 +496,22 @@ async def test_a_move_that_fails_leaves_the_pool_in_memory_and_no_collection(
     monkeypatch.setattr(store, "upsert", fails)
     with pytest.raises(StoreUnavailable, match="disk is full"):
         await replica.pools.move("n", "p", engine)
-    assert await store.collections() == before
+    assert await left(store) == set()
     assert (replica.info().store, replica.info().size) == ("local", 1 + good)
 
 
 @any_engine
 async def test_a_replacement_that_comes_after_an_edit_is_rejected_and_leaves_no_collection(
-    filled: Fill, start_with: StartWith, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    filled: Fill,
+    start_with: StartWith,
+    left: Left,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one, two = await filled("One."), await start_with()
     await write_snapshot(one.view(), tmp_path / "s", model="tiny", fingerprint="tiny")
     store = store_of(one)
-    before, create = await store.collections(), store.create
+    before, create = await left(store), store.create
 
     async def edit_meanwhile(*args: Any) -> None:  # noqa: ANN401
         await create(*args)
@@ -493,8 +520,7 @@ async def test_a_replacement_that_comes_after_an_edit_is_rejected_and_leaves_no_
     monkeypatch.setattr(store, "create", edit_meanwhile)
     with pytest.raises(Conflict, match="edited meanwhile; nothing was changed"):
         await one.pools.replace("n", "p", read_snapshot(tmp_path / "s").batches)
-    assert await store.collections() == before
-    assert (await one.pools.info("n", "p")).version == 1
+    assert await left(store) == before
     await until(lambda: one.version() == 2)
     assert {candidate.text for candidate in (await contents(one)).values()} == {"One.", "Two."}
 
@@ -531,11 +557,11 @@ async def test_an_edit_of_a_collection_that_was_just_replaced_is_repeated_in_the
 
 @any_engine
 async def test_a_pool_that_two_replicas_create_at_once_has_one_collection(
-    start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
+    start_with: StartWith, left: Left, engine: StoreName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = await start_with(), await start_with()
     store, request = store_of(one), PoolRequest(store=engine)
-    before, create = await store.collections(), store.create
+    create = store.create
 
     async def create_meanwhile(*args: Any) -> None:  # noqa: ANN401
         await create(*args)
@@ -543,17 +569,14 @@ async def test_a_pool_that_two_replicas_create_at_once_has_one_collection(
 
     monkeypatch.setattr(store, "create", create_meanwhile)
     assert (await one.pools.create("n", "p", request)).store == engine
-    made = {*await store.collections()} - {*before}
-    assert made == {one.view().collection.name} == {two.view().collection.name}
+    assert await left(store) == {one.view().collection.name} == {two.view().collection.name}
 
 
 @any_engine
 async def test_a_pool_that_redis_does_not_take_leaves_no_collection(
-    start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
+    start_with: StartWith, left: Left, engine: StoreName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replica = await start_with()
-    store = store_of(replica)
-    before = await store.collections()
 
     async def fails(*_: object) -> None:
         raise StateUnavailable("Redis is full")
@@ -561,7 +584,84 @@ async def test_a_pool_that_redis_does_not_take_leaves_no_collection(
     patch_records(monkeypatch, "create", fails)
     with pytest.raises(StateUnavailable):
         await replica.pools.create("n", "p", PoolRequest(store=engine))
-    assert await store.collections() == before
+    assert await left(store_of(replica)) == set()
+
+
+@any_engine
+@pytest.mark.parametrize("command", ["create", "move"])
+async def test_a_command_whose_answer_is_lost_leaves_the_pool_and_its_collection(
+    start_with: StartWith, engine: StoreName, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await start_with(), await start_with()
+    execute = getattr(PoolRecords, command)
+
+    async def answer_is_lost(*args: object, **given: object) -> None:
+        await execute(*args, **given)
+        raise StateUnavailable("no answer")
+
+    run: Callable[[], Awaitable[object]]
+    run = partial(one.pools.create, "n", "p", PoolRequest(store=engine))
+    if command == "move":
+        await one.create()
+        await one.upsert("One.")
+        run = partial(one.pools.move, "n", "p", engine)
+    with monkeypatch.context() as patch:
+        patch_records(patch, command, answer_is_lost)
+        with pytest.raises(StateUnavailable):
+            await run()
+    await run()  # as clients do
+    assert (await two.find()).store == engine
+    await two.upsert("Two.")
+    wanted = {"One.", "Two."} if command == "move" else {"Two."}
+    assert {candidate.text for candidate in (await contents(two)).values()} == wanted
+
+
+@any_engine
+async def test_a_first_read_that_found_the_store_away_is_repeated(
+    filled: Fill, start_with: StartWith, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await filled("One.")
+    late = await start_with()
+
+    async def away(_: str) -> AsyncIterator[list[Stored]]:
+        raise StoreUnavailable("away")
+        yield []
+
+    monkeypatch.setattr(pool, "RETRY_SECONDS", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(store_of(late), "scan", away)
+        with pytest.raises((StoreUnavailable, PoolNotReady)):
+            await late.pools.view("n", "p")
+    async with asyncio.timeout(PATIENCE):
+        while (await late.find()).state != "ready":
+            await asyncio.sleep(0.02)
+    assert [candidate.text for candidate in (await contents(late)).values()] == ["One."]
+
+
+@any_engine
+async def test_a_recall_noted_meanwhile_does_not_stop_a_replacement_which_draws_a_new_sample(
+    filled: Fill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = await filled("One.")
+    await write_snapshot(replica.view(), tmp_path / "s", model="tiny", fingerprint="tiny")
+    await replica.upsert("Two.")
+    await replica.remove("One.")
+    store, records = store_of(replica), replica.followed.records
+    create, collection = store.create, replica.view().collection
+
+    async def measured_meanwhile(*args: Any) -> None:  # noqa: ANN401
+        await create(*args)
+        await records.note_recall(PoolKey("n", "p"), replace(collection, width=64, recall=1.0))
+
+    monkeypatch.setattr(store, "create", measured_meanwhile)
+    await replica.pools.replace("n", "p", read_snapshot(tmp_path / "s").batches)
+    assert [candidate.text for candidate in replica.view().sample.candidates] == ["One."]
+
+
+@any_store
+async def test_no_candidates_have_no_vectors(filled: Fill) -> None:
+    replica = await filled("One.")
+    assert (await replica.view().vectors([])).shape == (0, replica.encoder.dimension)
 
 
 @any_engine

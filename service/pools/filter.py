@@ -17,7 +17,7 @@ import math
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, Literal, Self, TypeVar, cast
 
@@ -113,17 +113,17 @@ class Within(Condition):
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Filter:
     """A checked filter.
 
     Attributes:
-        source: Its JSON; filters with equal sources match the same candidates.
+        source: Its JSON; filters with equal sources match the same candidates, and are equal.
         condition: What must hold for a candidate.
     """
 
     source: str
-    condition: Condition
+    condition: Condition = field(compare=False)
 
     @classmethod
     def of(cls, *wheres: Mapping[str, Any] | None) -> "Filter | None":

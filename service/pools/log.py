@@ -46,12 +46,21 @@ class Position(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The fields of a pool that differ after any change."""
+    """The fields of a pool that differ after any change.
+
+    Attributes:
+        stamp: Of the newest version.
+        settings: Those that a PUT changes.
+        encoder_name: The encoder of its candidates.
+        store_name: Where they are.
+        noted: Random, and new whenever the recall in a candidate store was measured.
+    """
 
     stamp: str
     settings: PoolSettings
     encoder_name: EncoderName
     store_name: StoreName
+    noted: str = ""
 
 
 class Summary(NamedTuple):

@@ -270,11 +270,11 @@ def _first_chunk(log: Log | None) -> str:
     return next(iter(log.entries[0].chunks), "") if log and log.entries else ""
 
 
-_HEAD = ("stamp", "encoder", "store", *SETTINGS)
+_HEAD = ("stamp", "noted", "encoder", "store", *SETTINGS)
 
 
 def _head(found: Sequence[bytes | None]) -> Head | None:
-    stamp, encoder, store, *settings = found
+    stamp, noted, encoder, store, *settings = found
     if stamp is None:
         return None
     return Head(
@@ -282,6 +282,7 @@ def _head(found: Sequence[bytes | None]) -> Head | None:
         unpack_settings(settings),
         cast(EncoderName, encoder.decode() if encoder else "default"),
         cast(StoreName, store.decode() if store else "local"),
+        noted.decode() if noted else "",
     )
 
 

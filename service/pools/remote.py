@@ -186,15 +186,11 @@ class RemotePool(Pool):
         Raises:
             Conflict: The pool was edited since it was read; the new collection is dropped.
         """
-        position = read.position
-        while not await self.records.move(
-            self.key, position, None, store=self.store.name, collection=filled, size=size
+        if not await self.records.move(
+            self.key, read.position, None, store=self.store.name, collection=filled, size=size
         ):
-            now = await self.records.stored(self.key)
-            if now is None or not _holds_the_same(now, read):
-                await self.store.drop(filled.name)
-                raise Conflict(f"pool '{self.key.name}' was edited meanwhile; nothing was changed")
-            position = now.position  # only its settings or its recall are new
+            await self.store.drop(filled.name)
+            raise Conflict(f"pool '{self.key.name}' was edited meanwhile; nothing was changed")
         await self._count_change()  # so that other replicas read the pool anew before the drop
         await asyncio.sleep(_LAG_SECONDS)
         await self.store.drop(read.collection.name)
@@ -356,11 +352,6 @@ class RemoteView:
         yield [], np.empty((0, self.sample.index.dimension), np.float16)
         async for stored in self.store.scan(self.collection.name):
             yield _batch(stored)
-
-
-def _holds_the_same(one: StoredPool, other: StoredPool) -> bool:
-    """Return whether two readings of a pool differ in its settings or its recall at most."""
-    return (one.position[:2], one.collection.name) == (other.position[:2], other.collection.name)
 
 
 def _batch(stored: Sequence[Stored], dimension: int = 0) -> Batch:

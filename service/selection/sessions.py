@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from turnwise.models.arrays import Float32
 from turnwise.models.scores import rows, score_matrix
@@ -81,9 +80,7 @@ class Sessions:
             responder = base.responder
         if base and "where" not in request.model_fields_set:
             where = base.where
-        # As JSON, because Python's True equals 1, and a filter distinguishes them.
-        same_filter = base and _sorted_json(base.where) == _sorted_json(where)
-        if base and base.responder == responder and same_filter:
+        if base and base.responder == responder and Filter.of(base.where) == Filter.of(where):
             return _transcript(session.id, base, await self._store.feedback(session))
         if base and base.turns and base.responder != responder:
             raise SessionStarted(
@@ -260,10 +257,6 @@ def _matrix(
     whole = rows(context.first, context.second)
     scores: list[list[float]] = score_matrix(whole, vectors, last_rows, paired=paired).tolist()
     return scores
-
-
-def _sorted_json(where: dict[str, Any] | None) -> str:
-    return json.dumps(where, sort_keys=True)
 
 
 def _transcript(session_id: str, session: Session, feedback: list[Feedback]) -> Transcript:

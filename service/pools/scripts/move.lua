@@ -9,7 +9,7 @@ if (first and cjson.decode(first).chunks[1] or '') ~= ARGV[3] then return 'confl
 local version = redis.call('HINCRBY', KEYS[1], 'version', 1)
 redis.call('HSET', KEYS[1], 'stamp', ARGV[4], 'store', ARGV[5], 'collection', ARGV[6],
   'fingerprint', ARGV[7], 'size', ARGV[8], 'base', version, 'stored', 0, 'bytes', 0)
-redis.call('HDEL', KEYS[1], 'width', 'recall', 'measured')
+redis.call('HDEL', KEYS[1], 'width', 'recall', 'measured', 'noted')
 redis.call('DEL', KEYS[2])
 for i = 3, #KEYS do redis.call('EXPIRE', KEYS[i], ARGV[9]) end
 return 'ok'

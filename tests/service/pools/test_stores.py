@@ -521,6 +521,9 @@ async def test_a_replacement_that_comes_after_an_edit_is_rejected_and_leaves_no_
     with pytest.raises(Conflict, match="edited meanwhile; nothing was changed"):
         await one.pools.replace("n", "p", read_snapshot(tmp_path / "s").batches)
     assert await left(store) == before
+    stored = await one.followed.records.stored(PoolKey("n", "p"))
+    assert stored
+    assert stored.position.version == 2  # the edit's; the replacement made none
     await until(lambda: one.version() == 2)
     assert {candidate.text for candidate in (await contents(one)).values()} == {"One.", "Two."}
 

@@ -1,11 +1,11 @@
 """The lines of the journal: a turn, an event of feedback, an undo, a deletion.
 
 The version of a session orders its lines, whichever replica wrote them: it grows with every change,
-and a new session has larger ones than a deleted session of its name. It begins as the time in
-microseconds, so a deletion, whose version is its time, comes after all that it deleted.
+and a new session has larger ones than a deleted session of its name. A deletion has the last
+version of its session.
 """
 
-from time import time, time_ns
+from time import time
 from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
@@ -73,8 +73,8 @@ class DeletionLine(_Line):
     what: Literal["deletion"] = "deletion"
     session: str | None = None
     prefix: str | None = None
-    version: int = Field(default_factory=lambda: time_ns() // 1000)
-    """Larger than those of every line before."""
+    version: int
+    """All lines up to this version are deleted."""
 
 
 SessionLine = TurnLine | FeedbackLine | UndoLine

@@ -64,8 +64,9 @@ async def next_utterance_scores(
     """
     scores = np.empty(len(after), np.float32)
     parts = np.empty((len(after), len(context.utterances)), np.float32)
-    for speaker in dict.fromkeys(speakers):
-        places = _places(speakers, speaker)
+    alike = _alike(context, speakers)
+    for speaker in dict.fromkeys(alike):
+        places = _places(alike, speaker)
         first, second = await contexts.encode(context, speaker)
         scores[places] = await asyncio.to_thread(aggregation.scores, first, second, after[places])
         if explain:
@@ -82,7 +83,9 @@ async def goal_scores(
 ) -> Float32:
     """Return the reachability (C, G) of each goal from each candidate (C3L eq. 4)."""
     reach = np.empty((len(candidates.texts), len(goals)), np.float32)
-    speakers = [goal.speaker or context.responder for goal in goals]
+    speakers = _alike(
+        context, [goal.speaker or context.responder for goal in goals], candidates.speakers
+    )
     after = await contexts.encode_texts([RoleText(goal.text, Role.AFTER) for goal in goals])
     for speaker in dict.fromkeys(speakers):
         first = await contexts.encode_first(context, speaker)
@@ -96,6 +99,19 @@ async def goal_scores(
         places = _places(speakers, speaker)
         reach[:, places] = await asyncio.to_thread(reachability, first, second, after[places])
     return reach
+
+
+def _alike(context: Context, speakers: Sequence[str], said_by: Sequence[str] = ()) -> list[str]:
+    """Replace all speakers who have said nothing by one of them: to each, all texts are by others.
+
+    Args:
+        context: What was said; its vectors are known relative to its responder.
+        speakers: The names to replace.
+        said_by: The speakers of the other texts.
+    """
+    known = {said.speaker for said in context.utterances} | {*said_by}
+    stranger = next((name for name in (context.responder, *speakers) if name not in known), "")
+    return [name if name in known else stranger for name in speakers]
 
 
 def _places(speakers: Sequence[str], speaker: str) -> list[int]:

@@ -12,7 +12,7 @@ from turnwise.service.pools import Filter, Hit, PoolView
 from turnwise.service.wire.fields import RerankerName
 
 FEWEST = 2
-"""Candidates that a search must find: the confidence depends on how far they lie apart."""
+"""Texts that a search must find: the confidence depends on how far they lie apart."""
 
 
 class Confidence:
@@ -48,7 +48,7 @@ class Confidence:
         where: Filter | None,
         utterances: int,
     ) -> float | None:
-        """Return the confidence in the first hit; None if there are fewer than `FEWEST`.
+        """Return the confidence in the first hit; None if there are fewer than `FEWEST` hits.
 
         Args:
             view: The pool that was searched.

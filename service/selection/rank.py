@@ -22,7 +22,7 @@ from turnwise.service.selection.candidate_scores import (
     goal_scores,
     next_utterance_scores,
 )
-from turnwise.service.selection.confidence import FEWEST, Confidence
+from turnwise.service.selection.confidence import Confidence
 from turnwise.service.selection.context import Context, Contexts, aggregation_of, empty_context
 from turnwise.service.selection.pairwise import Pairwise
 from turnwise.service.selection.rerank import Reranking
@@ -227,8 +227,9 @@ class Ranking:
             query = await (pairwise.query(context.texts) if pairwise else self._query(asked))
             said = await self._contexts.said(context.turns, context.responder, request.repeat)
         with asked.timings.stage("retrieve"):
-            hits = await found(view, query, max(count, FEWEST), said, asked.where)
+            hits = await found(view, query, count, said, asked.where)
             confidence = await self._confidence_of(view, query, hits, asked)
+        hits = hits[:count]
         ids = [hit.candidate.id for hit in hits]
         scored = not request.rerank and (pairwise is not None or asked.sums_rows)
         unread = scored and not (request.goals or request.avoid)

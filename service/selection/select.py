@@ -121,7 +121,7 @@ class Selector:
         confidence = None
         with timings.stage("retrieve"):
             exclude = frozenset(request.exclude)
-            hits = await found(view, query, max(count, FEWEST), said, choice.where, exclude)
+            hits = await found(view, query, count, said, choice.where, exclude)
             if not obstacle:
                 utterances = len(context.texts)
                 confidence = await self._confidence.of(view, query, hits, choice.where, utterances)
@@ -132,6 +132,7 @@ class Selector:
             return Selection([], confidence, abstained=True)
         if not hits:
             return Selection([])
+        hits = hits[:count]
         scores = np.array([hit.score for hit in hits])
         if request.rerank:
             texts = [hit.candidate.text for hit in hits]
@@ -164,8 +165,12 @@ async def found(  # noqa: PLR0917
     where: Filter | None,
     exclude: frozenset[str] = frozenset(),
 ) -> list[Hit]:
-    """Return the best candidates of a pool that may be offered, best first."""
-    searched = count + len(exclude) + min(len(said.texts), _SPARE)
+    """Return the best candidates of a pool that may be offered, best first.
+
+    They are at least `count` if the pool has so many, and more if these all have one text: a
+    confidence compares different texts.
+    """
+    searched = max(count, FEWEST) + len(exclude) + min(len(said.texts), _SPARE)
     while True:
         hits = await view.search(query, searched, where)
         offered = [
@@ -177,8 +182,9 @@ async def found(  # noqa: PLR0917
             vectors = await view.vectors([hit.candidate.id for hit in offered])
             nearest = (vectors @ said.after.T).max(axis=1)
             offered = [hit for hit, cosine in zip(offered, nearest, strict=True) if cosine < NEAR]
-        if len(offered) >= count or len(hits) < searched:
-            return offered[:count]
+        texts = {hit.candidate.text for hit in offered}
+        if (len(offered) >= count and len(texts) >= FEWEST) or len(hits) < searched:
+            return offered
         searched *= 2
 
 

@@ -6,14 +6,19 @@ A deletion removes the session from Redis at once; `journal compact` removes it 
 import asyncio
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from turnwise.models.arrays import Float32
 from turnwise.models.scores import rows, score_matrix
 from turnwise.service.encoder.cache import CachedEncoder
-from turnwise.service.errors import Conflict, InvalidRequest, PoolNotFound, SessionStarted
+from turnwise.service.errors import (
+    Conflict,
+    InvalidRequest,
+    PoolNotFound,
+    ServiceError,
+    SessionStarted,
+)
 from turnwise.service.journal import DeletionLine, FeedbackLine, Journal, UndoLine
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Filter, Pools
@@ -23,6 +28,7 @@ from turnwise.service.sessions.store import (
     Session,
     SessionKey,
     SessionStore,
+    new_version,
     session_not_found,
     until_landed,
 )
@@ -128,12 +134,16 @@ class Sessions:
                 text=feedback.text,
             )
             self._journal.write(line)
-        with suppress(PoolNotFound):  # the series of a pool end with it
-            await self._pools.info(namespace, added.pool)
-            self._count(namespace, feedback, added)
+        await self._count(namespace, feedback, added)
         return feedback
 
-    def _count(self, namespace: str, feedback: Feedback, added: Added) -> None:
+    async def _count(self, namespace: str, feedback: Feedback, added: Added) -> None:
+        try:
+            await self._pools.info(namespace, added.pool)
+        except PoolNotFound:  # the series of a pool end with it
+            return
+        except ServiceError:  # the event is kept, whether or not this replica can serve the pool
+            pass
         labels = (namespace, added.pool, added.model)
         self._metrics.feedback.labels(*labels, feedback.event).inc()
         if feedback.event in {"chosen", "edited"}:
@@ -175,10 +185,12 @@ class Sessions:
             SessionNotFound: There is no such session.
         """
         session = SessionKey(namespace, session_id)
-        deleted = await self._store.delete(session)
+        now = new_version()
+        version = await self._store.delete(session)
         if self._journal:  # it may hold a session that has expired
-            self._journal.write(DeletionLine(namespace=namespace, session=session_id))
-        if not deleted:
+            line = DeletionLine(namespace=namespace, session=session_id, version=version or now)
+            self._journal.write(line)
+        if version is None:
             raise session_not_found(session)
 
     async def page(self, namespace: str, prefix: str, cursor: str | None) -> SessionsPage:
@@ -196,11 +208,17 @@ class Sessions:
         Raises:
             InvalidRequest: The cursor is not valid, or not any more.
         """
+        now, deleted = new_version(), 0
         ids, after = await self._store.page(namespace, prefix, cursor, part="*")
-        deleted = [await self._store.delete(SessionKey(namespace, each)) for each in ids]
+        for each in ids:
+            version = await self._store.delete(SessionKey(namespace, each))
+            deleted += version is not None
+            if self._journal and version and version > now:  # it began after `now`
+                line = DeletionLine(namespace=namespace, session=each, version=version)
+                self._journal.write(line)
         if self._journal:
-            self._journal.write(DeletionLine(namespace=namespace, prefix=prefix))
-        return SessionsDeleted(deleted=sum(deleted), cursor=after)
+            self._journal.write(DeletionLine(namespace=namespace, prefix=prefix, version=now))
+        return SessionsDeleted(deleted=deleted, cursor=after)
 
     async def scores(
         self,

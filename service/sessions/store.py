@@ -233,8 +233,11 @@ class SessionStore:
         self._redis, self._metrics, self._ttl = redis, metrics, ttl
         self._max_sessions = max_sessions
         self._fingerprint, self._dimension, self._paired = fingerprint, dimension, paired
-        names = ("read_session", "commit_session", "put_b1", "add_feedback", "admit_session")
-        self._read, self._commit, self._put_b1, self._add_feedback, self._admit = (
+        names = (
+            "read_session", "commit_session", "put_b1", "add_feedback", "admit_session",
+            "delete_session",
+        )  # fmt: skip
+        self._read, self._commit, self._put_b1, self._add_feedback, self._admit, self._delete = (
             redis.register_script(
                 (files("turnwise.service.sessions") / "scripts" / f"{name}.lua").read_text()
             )
@@ -298,7 +301,7 @@ class SessionStore:
             NamespaceFull: The session would be new, and the namespace has as many as it may.
         """
         await self._check_number(session, base)
-        version = int(base.version) + 1 if base else time_ns() // 1000
+        version = int(base.version) + 1 if base else new_version()
         lists: tuple[tuple[int, list[bytes]], ...] = (
             (change.keep_turns, [to_json(turn) for turn in change.turns]),
             (change.keep_first, _blobs(change.first)),
@@ -417,14 +420,14 @@ class SessionStore:
                 outcome.result = "conflict"
         return applied
 
-    async def delete(self, session: SessionKey) -> bool:
-        """Delete a session; return whether there was one."""
+    async def delete(self, session: SessionKey) -> int | None:
+        """Delete a session; return its last version, 0 if that is lost, None if there was none."""
         with redis_errors(self._metrics, "session_delete"):
             keys = _keys(session, *_parts(), _FEEDBACK, *_lists(_OTHER), _FORMER)
-            deleted = bool(await self._redis.unlink(*keys))
+            version: bytes | None = await self._delete(keys=keys)
             if self._max_sessions is not None:
                 await self._redis.zrem(_live_key(session.namespace), session.id)
-            return deleted
+            return None if version is None else int(version)
 
     async def page(
         self, namespace: str, prefix: str, cursor: str | None, *, part: str = "meta"
@@ -514,6 +517,11 @@ async def until_landed(session: SessionKey, attempt: Callable[[], Awaitable[T | 
         if (result := await attempt()) is not None:
             return result
     raise StateUnavailable(f"too many changes of session '{session.id}' at once; try again")
+
+
+def new_version() -> int:
+    """Return a version for a new session: larger than those of all sessions before."""
+    return time_ns() // 1000
 
 
 def session_not_found(session: SessionKey) -> SessionNotFound:

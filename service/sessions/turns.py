@@ -35,7 +35,7 @@ def _newest(texts: list[str]) -> str:
     if len(texts) == 1:  # most utterances have one turn
         return texts[0]
     lengths = accumulate(len(text) + 1 for text in reversed(texts))
-    kept = sum(1 for length in lengths if length <= _MOST_CHARACTERS)
+    kept = sum(1 for length in lengths if length - 1 <= _MOST_CHARACTERS)
     return " ".join(texts[-max(kept, 1) :])
 
 

@@ -243,8 +243,9 @@ class PrivateRedis:
     def _check_writer(self, mine: _Version) -> None:
         """Reject data of a newer server: an older one may begin without them, and say nothing."""
         with suppress(FileNotFoundError):
-            writer = _Version(*(self.folder / _WRITER).read_text().split())
-            if mine.is_older_than(writer):
+            written = (self.folder / _WRITER).read_text().split()
+            # A crash may have emptied the file, which says nothing then.
+            if len(written) == 2 and mine.is_older_than(writer := _Version(*written)):
                 raise PrivateRedisError(
                     f"{self.folder} has data of {writer}, which {mine} cannot read: install a "
                     "newer server, or set TURNWISE_DATA_DIR to another folder"

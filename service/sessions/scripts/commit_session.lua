@@ -40,15 +40,15 @@ if #KEYS > 6 then
     if gone > 0 then redis.call('RPOP', KEYS[list], gone) end
   end
 end
--- An undo removes the answers to the turns that it removes: their keys may be used again.
-if lengths[0] > kept_turns then
+-- An undo removes the answers to the turns that it removes: their keys may be used again. A new
+-- session has neither answers nor feedback, unless Redis evicted the rest of an old one.
+local former = ARGV[1] == '' and math.huge or math.max(lengths[0], tonumber(posts or 0))
+if former > kept_turns then
   for _, entry in ipairs(redis.call('LRANGE', KEYS[5], 0, -1)) do
     if tonumber(string.match(entry, '"turn":(%d+)')) > kept_turns then
       redis.call('LREM', KEYS[5], 1, entry)
     end
   end
-end
-if tonumber(posts or 0) > kept_turns then
   for _, field in ipairs(redis.call('HKEYS', KEYS[6])) do
     if tonumber(string.match(field, '^%d+')) > kept_turns then
       redis.call('HDEL', KEYS[6], field)

@@ -6,7 +6,7 @@
 local session = redis.call('HMGET', KEYS[1], 'version', 'epoch', 'responder', 'posts', 'fingerprint',
   'where', 'other_fingerprint', 'other_epoch')
 local answer = false
-if ARGV[5] ~= '' then
+if ARGV[5] ~= '' and session[1] then
   for _, entry in ipairs(redis.call('LRANGE', KEYS[5], 0, -1)) do
     if string.sub(entry, 1, #ARGV[5]) == ARGV[5] then answer = entry end
   end

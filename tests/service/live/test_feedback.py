@@ -1,9 +1,11 @@
 """Feedback on the candidates that a turn offered: what is kept, refused and counted."""
 
+from pathlib import Path
+
 import pytest
 import redis as blocking
 
-from tests.service.live.conftest import Live, problem
+from tests.service.live.conftest import Launch, Live, problem
 from turnwise.service.sessions import store
 
 SESSION = "s"
@@ -59,6 +61,17 @@ def test_ranks_of_what_was_chosen_are_counted_by_pool_and_model(live: Live) -> N
     give(live, ids[0], "chosen")
     with pytest.raises(KeyError):
         live.metric(f"{name}_count", **labels)
+
+
+def test_a_replica_without_the_model_of_the_pool_keeps_feedback_too(
+    launch: Launch, pairwise_folder: Path
+) -> None:
+    live, other = launch(pairwise=pairwise_folder), launch()
+    live.ok(live.http.put("/pools/pairs", json={"encoder": "pairwise"}))
+    live.fill(pool="pairs")
+    offer = live.turn(SESSION, "user", "Where is it?", pool="pairs", top_k=1)["candidates"]
+    give(other, offer[0]["id"], "chosen")
+    assert other.metric("turnwise_feedback_total", pool="pairs", event="chosen") == 1
 
 
 def test_an_undone_turn_leaves_no_feedback(live: Live) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import httpx
 import pytest
+import redis as blocking
 
 from tests.service.live.conftest import Launch, Live, api_key, problem
 from tests.waiting import PATIENCE, eventually
@@ -78,6 +79,19 @@ def test_live_sessions_of_a_namespace_are_limited(serve_tenants: ServeTenants) -
         assert client.delete("/sessions/b").is_success
         assert kind(client.put("/sessions/c", json={})) == "200"
         assert kind(client.put("/sessions/d", json={})) == "namespace-full"
+
+
+def test_a_session_that_a_full_redis_does_not_keep_does_not_count(
+    serve_tenants: ServeTenants,
+) -> None:
+    tenants = serve_tenants(max_sessions=1)
+    with blocking.Redis.from_url(tenants.live.redis_url) as redis:
+        redis.config_set("maxmemory", 1)
+        for session in "ab":
+            kinds = {kind(turn(tenants.calm, "Hello", session=session)) for _ in range(2)}
+            assert kinds == {"state-unavailable"}
+        redis.config_set("maxmemory", 0)
+    eventually(lambda: kind(turn(tenants.calm, "Hello", session="c")) == "200")
 
 
 def test_a_session_that_expired_does_not_count(serve_tenants: ServeTenants) -> None:

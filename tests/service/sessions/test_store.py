@@ -13,12 +13,14 @@ from turnwise.service.sessions.store import (
     ANSWERS_KEPT,
     Answered,
     Change,
+    Offer,
     Session,
     SessionKey,
     SessionStore,
     until_landed,
 )
 from turnwise.service.sessions.turns import Turn
+from turnwise.service.wire.sessions import FeedbackRequest
 
 pytestmark = pytest.mark.anyio
 
@@ -145,8 +147,8 @@ async def test_a_commit_on_an_older_version_changes_nothing(redis: Redis) -> Non
 async def test_a_commit_on_a_deleted_session_of_the_same_name_changes_nothing(redis: Redis) -> None:
     sessions = store(redis)
     old = await write(sessions, 2)
-    assert await sessions.delete(KEY)
-    assert not await sessions.delete(KEY)
+    assert await sessions.delete(KEY) == int(old.version)
+    assert await sessions.delete(KEY) is None
     await write(sessions, 2)
     assert not await sessions.commit(KEY, old, turn(old))
 
@@ -212,6 +214,22 @@ async def test_vectors_that_redis_evicted_are_missing_not_wrong(redis: Redis, lo
     assert not await sessions.commit(KEY, before, turn(before))  # nothing lands behind a gap
     assert after.turns == before.turns
     assert (after.complete, len(after.first)) == ((3, 0) if lost == "first" else (0, 2))
+
+
+@pytest.mark.parametrize("lost", ["meta", "posts"])
+async def test_answers_and_feedback_of_turns_that_redis_evicted_go_too(
+    redis: Redis, lost: str
+) -> None:
+    sessions = store(redis)
+    answered = Answered("k" * 64, "b" * 64, '{"turn":1}')
+    change = replace(turn(None), answered=answered, offer=Offer("p", "m", ["r1"]))
+    assert await sessions.commit(KEY, None, change)
+    await sessions.add_feedback(KEY, 1, FeedbackRequest(candidate="r1", event="shown"))
+    await redis.delete(f"tw:session:{{shop/s-1}}:{lost}")
+    base, _ = await sessions.read(KEY, idempotency_key="k" * 64)
+    assert await sessions.commit(KEY, base, turn(base))
+    assert (await sessions.read(KEY, idempotency_key="k" * 64))[1] is None
+    assert await sessions.feedback(KEY) == []
 
 
 async def test_answers_come_back_by_key_and_the_oldest_go(redis: Redis) -> None:

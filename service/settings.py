@@ -112,7 +112,8 @@ class Settings(Limits):
     """File of more keys, as JSON like `TURNWISE_API_KEYS`; read again when it changes."""
 
     redis_url: str | None = None
-    """`redis://`, `rediss://`, `unix://` or `redis+sentinel://`; by default a private Redis."""
+    """`redis://`, `rediss://`, `unix://`, `redis+sentinel://` or `rediss+sentinel://`; by default a
+    private Redis."""
     redis_cluster: bool = False
     """Whether the URL names a node of a Redis Cluster."""
     redis_timeout: Seconds = 2.0

@@ -210,7 +210,7 @@ def test_the_chart_has_the_version_of_the_package() -> None:
 @pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize("candidates", [1, 50_000_000])
 def test_memory_follows_from_the_candidates(candidates: int, gpu: bool) -> None:
-    process = 1e9 if gpu else 0.5e9
+    process = 1.2e9 if gpu else 0.7e9
     found = chart({"candidates": candidates, "gpu": gpu, "redis": {"trial": True}})
 
     def megabytes(resources: dict[str, Any], bound: str) -> int:
@@ -336,10 +336,32 @@ def test_the_example_of_a_candidate_store_is_accepted() -> None:
         check(resource, CLUSTERS[-1])
 
 
+@helm
+def test_the_example_of_an_encoder_tier_is_accepted() -> None:
+    page = (K8S.parent / "docs" / "encoder-tier.md").read_text(encoding="utf-8")
+    tier, replicas = (yaml.safe_load(b.text) for b in blocks(page) if b.language == "yaml")
+    assert container(chart(tier))["args"] == ["turnwise", "serve", "--encoder-only"]
+    *_, port = chart(replicas)["NetworkPolicy", "turnwise"]["spec"]["egress"]
+    assert port == {"ports": [{"protocol": "TCP", "port": 8000}]}
+
+
+@helm
+@pytest.mark.parametrize("claim", ["", "indexes"])
+def test_the_data_folder_is_a_volume(claim: str) -> None:
+    found = chart({"dataClaim": claim})
+    volume = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}}
+    spec = found["Deployment", "turnwise"]["spec"]["template"]["spec"]
+    assert {"name": "data", **volume} in spec["volumes"]
+    assert {"name": "data", "mountPath": "/opt/turnwise/data"} in container(found)["volumeMounts"]
+    for resource in found.values():
+        check(resource, CLUSTERS[0])
+
+
 @kubectl
 def test_the_examples_of_the_page_are_accepted(tmp_path: Path) -> None:
     page = (K8S.parent / "docs" / "operate.md").read_text(encoding="utf-8")
-    values, overlay = (block.text for block in blocks(page) if block.language == "yaml")
+    values, overlay, pod = (block.text for block in blocks(page) if block.language == "yaml")
+    check(yaml.safe_load(pod), CLUSTERS[-1])
     shutil.copytree(K8S, tmp_path / "k8s")
     mine = tmp_path / "k8s" / "overlays" / "mine"
     mine.mkdir()

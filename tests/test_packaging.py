@@ -41,8 +41,9 @@ YAML = sorted(
 
 # Labels that Prometheus adds to those of the metric.
 ADDED = {"instance", "job", "le", "namespace", "pod"}
-# Series of kube-state-metrics.
+# Series of Prometheus itself and of kube-state-metrics.
 FOREIGN = {
+    "up": ADDED,
     "kube_horizontalpodautoscaler_spec_max_replicas": {"horizontalpodautoscaler"} | ADDED,
     "kube_horizontalpodautoscaler_status_current_replicas": {"horizontalpodautoscaler"} | ADDED,
 }
@@ -135,11 +136,11 @@ def test_yaml_parses(path: Path) -> None:
 @pytest.mark.parametrize(("place", "expression"), list(expressions()))
 def test_expressions_name_series_and_labels_that_exist(place: str, expression: str) -> None:
     bare = re.sub(r'"[^"]*"', "", expression)
-    names = re.findall(r"\b(?:turnwise|kube)_\w+", bare)
+    names = re.findall(r"\b(?:(?:turnwise|kube)_\w+|up\b)", bare)
     assert names, place
     known = series() | FOREIGN
     assert [name for name in names if name not in known] == []
-    for name, matchers in re.findall(r"\b((?:turnwise|kube)_\w+)\{(.*?)\}", bare):
+    for name, matchers in re.findall(r"\b((?:turnwise|kube)_\w+|up)\{(.*?)\}", bare):
         assert set(re.findall(r"(\w+)\s*(?:=|!)", matchers)) <= known[name]
     grouped = re.findall(r"\w+", " ".join(re.findall(r"\bby \(([^)]*)\)", bare)))
     assert set(grouped) <= set.union(*(known[name] for name in names))

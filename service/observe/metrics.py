@@ -42,8 +42,10 @@ Operation = Literal[
     "session_list",
     "pool_read",
     "pool_write",
+    "probe",
 ]
-"""`session_fill` adds the [B1] vector that was encoded after the answer."""
+"""`session_fill` adds the [B1] vector that was encoded after the answer; `probe` is the write that
+readiness waits for."""
 StoreOperation = Literal[
     "create", "drop", "upsert", "flush", "remove", "search", "fetch", "scan", "count", "ping"
 ]

@@ -179,10 +179,12 @@ class Probe:
 
     async def _ask(self) -> bool:
         try:
-            async with asyncio.timeout(_PROBE_TIMEOUT):
-                await self._write()
+            with redis_errors(self.metrics, "probe"):
+                async with asyncio.timeout(_PROBE_TIMEOUT):
+                    await self._write()
         except Exception as error:
-            _log.warning("Redis does not answer or rejects writes: %s", type(error).__name__)
+            why = type(error.__cause__ or error).__name__
+            _log.warning("Redis does not answer or rejects writes: %s", why)
             return False
         return True
 

@@ -88,7 +88,10 @@ def test_a_redis_that_cannot_write_takes_no_turn_and_loses_none(
     live.try_turn("Hello", "first")
     redis_server.command(*fault.split())
     refused(live, "refused")
-    eventually(lambda: not live.ready)
+    probes = live.increase(
+        "turnwise_redis_operations_total", operation="probe", result="unavailable"
+    )
+    eventually(lambda: not live.ready and probes() > 0)  # also while no turn comes
     assert live.get("/sessions/s")["turns"] == 1
     redis_server.command(*repair.split())
     eventually(lambda: live.ready)

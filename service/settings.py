@@ -5,7 +5,7 @@ import re
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import (
     Field,
@@ -210,12 +210,27 @@ class Settings(Limits):
         if url is None:
             return None
         parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username:
+        valid = parts.scheme in {"http", "https"} and parts.hostname and not parts.username
+        if not (valid and _has_port(parts)):
             raise ValueError(
                 "must be http://HOST:PORT or https://HOST:PORT, with or without a path; a key "
                 "belongs into TURNWISE_ENCODER_KEY"
             )
         return url if parts.path.strip("/") else f"{url.rstrip('/')}/v1/embeddings"
+
+    @field_validator("encoder_key")
+    @classmethod
+    def _of_a_header(cls, key: SecretStr | None) -> SecretStr | None:
+        if key and not key.get_secret_value().isascii():
+            raise ValueError("must be ASCII")
+        return key
+
+    @field_validator("store_url")
+    @classmethod
+    def _store(cls, url: str | None) -> str | None:
+        if url and not _has_port(urlsplit(url)):
+            raise ValueError("must end with a host, or a host and a port")
+        return url
 
     @field_validator("redis_url")
     @classmethod
@@ -247,6 +262,14 @@ class Settings(Limits):
                 "by redis:// or rediss://"
             )
         return self
+
+
+def _has_port(parts: SplitResult) -> bool:
+    """Return whether the port of a URL is a number, or left out."""
+    try:
+        return parts.port != 0
+    except ValueError:
+        return False
 
 
 def local_url(host: str, port: int) -> str:

@@ -259,11 +259,20 @@ def _encoded(scope: Scope) -> UnsupportedMedia | None:
     return None
 
 
+_BODY = {"content-length", "transfer-encoding", "content-encoding"}
+"""Headers of a request that may have a body."""
+
+
 class Cancellation(_HttpMiddleware):
-    """Cancels a request whose client disconnected, so that no queue keeps it."""
+    """Cancels a request whose client disconnected, so that no queue keeps it.
+
+    A route that reads no body goes on, except to GET: a deletion must not be cut.
+    """
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         client = _Client(receive, send)
+        if scope["method"] == "GET" and _BODY.isdisjoint(Headers(scope=scope)):
+            await client.receive()  # the route does not: it expects no body
         try:
             await self.app(scope, client.receive, client.send)
         except asyncio.CancelledError:

@@ -22,7 +22,9 @@ from turnwise.service.errors import HeadTooLarge, Malformed, ServiceError
 from turnwise.service.wire.problems import FieldError
 
 HEAD_BYTES = 131_072
-"""Limit of a head. The parser allows half of it for the URL."""
+"""Limit of a head."""
+URL_BYTES = 65_535
+"""Limit of a URL, the parser's own."""
 HEAD_SECONDS = 10.0
 CONNECTION_SECONDS = 300.0
 """Age at which a connection closes, give or take a fifth: not all at the same moment."""
@@ -79,8 +81,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._expect_nothing()
         self._in_head, self._unread = False, 0
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-        if size > HEAD_BYTES:
-            self._unread = size
+        if size > HEAD_BYTES or len(self.url) > URL_BYTES:
+            self._unread = HEAD_BYTES + 1
             raise ValueError("the head is too large")
         if not self._upgrades:
             super().on_headers_complete()
@@ -163,5 +165,6 @@ class _Parser(HttpRequestParser):
 
 
 def _head_too_large() -> HeadTooLarge:
-    error = FieldError(("header",), f"may have {HEAD_BYTES} bytes")
-    return HeadTooLarge(f"the head has more than {HEAD_BYTES} bytes", [error])
+    limit = f"{HEAD_BYTES} bytes, its URL {URL_BYTES}"
+    error = FieldError(("header",), f"may have {limit}")
+    return HeadTooLarge(f"the head has more than {limit}", [error])

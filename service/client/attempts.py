@@ -32,7 +32,7 @@ class Attempts:
     ) -> None:
         self._repeatable, self._timeout, self._now = repeatable, timeout, now
         self._deadline, self._done = deadline, 0
-        self._end, self._failed = now() + deadline, 0
+        self._end, self._failed, self._unsure = now() + deadline, 0, False
 
     @property
     def timeout(self) -> float:
@@ -41,8 +41,8 @@ class Attempts:
 
     @property
     def again(self) -> bool:
-        """Whether an earlier attempt has failed."""
-        return self._failed > 0
+        """Whether an earlier attempt may have done the work, although it failed."""
+        return self._unsure
 
     def advance(self, done: int) -> None:
         """Begin the deadline anew if more of the work is done than in any attempt before."""
@@ -59,6 +59,7 @@ class Attempts:
         longest = min(_MOST, _FIRST * 2**self._failed)
         pause = max(error.retry_after or 0.0, random.uniform(longest / 2, longest))  # noqa: S311
         self._failed += 1
+        self._unsure |= not error.undone
         harmless = self._repeatable or error.undone
         if not (error.temporary and harmless) or self._now() + pause >= self._end:
             raise error

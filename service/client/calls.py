@@ -57,9 +57,11 @@ class Call(Generic[T]):
         )
 
     def read(self, response: httpx.Response, *, again: bool) -> T:
-        """Return the value of an answer; `again` says whether this was a retry.
+        """Return the value of an answer; fields that this client does not know are ignored.
 
-        Fields that this client does not know are ignored.
+        Args:
+            response: The answer.
+            again: Whether an earlier attempt may have done the work.
 
         Raises:
             ClientError: The answer is an error, or does not come from Turnwise.

@@ -62,3 +62,5 @@ class Connected(Generic[H]):
             )
             unsent.undone = True
             raise unsent from None
+        except UnicodeError as error:  # of a name that no host can have
+            raise UnreachableError(self._url, error) from error

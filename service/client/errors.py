@@ -40,7 +40,9 @@ class UnreachableError(ClientError):
     """There is no connection, or no answer came in time."""
 
     _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-    _HOPELESS = (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.LocalProtocolError)
+    _HOPELESS = (
+        httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.LocalProtocolError, UnicodeError,
+    )  # fmt: skip
 
     def __init__(self, url: str, error: Exception) -> None:
         why = str(error).rstrip(".") or type(error).__name__

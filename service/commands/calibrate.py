@@ -80,9 +80,12 @@ def _replies(dialogues: "Sequence[Dialogue]", responder: str) -> list[_Reply]:
     """Return the replies of a speaker, who is the responder of their contexts.
 
     Raises:
-        TurnwiseError: There is no reply of that speaker.
+        TurnwiseError: There is no reply of that speaker, or the service takes no such name.
     """
+    from pydantic import ValidationError  # noqa: PLC0415
+
     from turnwise.service.client import GivenTurn  # noqa: PLC0415
+    from turnwise.service.settings import Limits  # noqa: PLC0415
     from turnwise.service.wire.fields import RESPONDER  # noqa: PLC0415
 
     def name(speaker: str) -> str:
@@ -91,8 +94,18 @@ def _replies(dialogues: "Sequence[Dialogue]", responder: str) -> list[_Reply]:
         return _OTHER if speaker == RESPONDER else speaker
 
     replies: list[_Reply] = []
+    most = Limits().max_text_chars
     for number, dialogue in enumerate(dialogues):
-        turns = [GivenTurn(speaker=name(u.speaker), text=u.text) for u in dialogue.utterances]
+        try:
+            turns = [
+                GivenTurn(speaker=name(said.speaker), text=said.text[:most])
+                for said in dialogue.utterances
+            ]
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            raise TurnwiseError(
+                f"dialogue '{dialogue.id}', {wrong['loc'][0]}: {wrong['msg']}"
+            ) from None
         replies += [
             _Reply(turns[:place], turn.text, number)
             for place, turn in enumerate(turns)

@@ -13,7 +13,8 @@ def key(
         typer.Option(help="Scopes: select, pools, admin.", show_default="select"),
     ] = None,
     days: Annotated[
-        int | None, typer.Option(help="Days until it expires.", min=1, show_default="never")
+        int | None,
+        typer.Option(help="Days until it expires.", min=1, max=36_500, show_default="never"),
     ] = None,
 ) -> None:
     """Make an API key.

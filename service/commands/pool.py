@@ -19,8 +19,8 @@ pool = typer.Typer(
     help="Load, encode, save, restore and move pools of candidates.", no_args_is_help=True
 )
 
-_REMOVED_AT_ONCE = 2000
-"""Ids in a request, which has less than a megabyte with the longest of them."""
+_REMOVED_AT_ONCE = 1000
+"""Ids that a request may have."""
 
 
 def _name(value: str | None) -> str | None:
@@ -95,16 +95,18 @@ def remove(
     from turnwise.models.data import read_jsonl  # noqa: PLC0415
     from turnwise.models.errors import DataError  # noqa: PLC0415
 
-    ids: list[str] = []
+    listed: dict[str, None] = {}
     for number, record in read_jsonl(file):
         if not isinstance(record.get("id"), str):
             raise DataError("the line has no id", str(file), number, "id")
-        ids.append(record["id"])
-    removed = 0
+        listed[record["id"]] = None
+    ids, removed, missing = [*listed], 0, 0
     with connected(url, key) as client:
         for start in range(0, len(ids), _REMOVED_AT_ONCE):
-            removed += client.pool(pool).remove_many(ids[start : start + _REMOVED_AT_ONCE]).removed
-    typer.echo(f"pool {pool}: {removed} candidates removed, {len(ids) - removed} were not there")
+            some = ids[start : start + _REMOVED_AT_ONCE]
+            edited = client.pool(pool).remove_many(some)
+            removed, missing = removed + edited.removed, missing + edited.missing
+    typer.echo(f"pool {pool}: {removed} candidates removed, {missing} were not there")
 
 
 @pool.command("alias")

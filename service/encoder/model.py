@@ -12,6 +12,10 @@ REMOTE = "remote"
 """The device of an encoder that another process runs."""
 
 
+class TextError(ValueError):
+    """The model rejects a text of a batch, and would take others."""
+
+
 class Model(Protocol):
     """Computes a row of numbers for each text: the encoder, or a cross-encoder for pairs."""
 
@@ -21,7 +25,11 @@ class Model(Protocol):
         """Return the tokens of each text."""
 
     def forward(self, tokens: list[Any], /) -> Float32:
-        """Return (n, dimension) rows of one padded batch, n ≥ 1."""
+        """Return (n, dimension) rows of one padded batch, n ≥ 1.
+
+        Raises:
+            TextError: It cannot read one of the texts.
+        """
 
 
 class Encoder(Model, Protocol):

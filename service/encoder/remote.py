@@ -15,7 +15,7 @@ from turnwise.models.arrays import Float32
 from turnwise.models.card import StatedEncoder
 from turnwise.models.errors import ModelError
 from turnwise.models.roles import RoleText
-from turnwise.service.encoder.model import REMOTE
+from turnwise.service.encoder.model import REMOTE, TextError
 from turnwise.service.errors import EncoderUnavailable
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.tracing import span, trace_headers
@@ -170,7 +170,7 @@ class RemoteEncoder(StatedEncoder):
         """Return the (count, d) unit rows of an answer."""
         status = response.status_code
         if status in _OF_A_TEXT:
-            raise ValueError(f"the remote encoder rejects a text: {response.text[:200]}")
+            raise TextError(f"the remote encoder rejects a text: {response.text[:200]}")
         if status != httpx.codes.OK:
             raise _Wrong(f"status {status}: {response.text[:200]}")
         try:

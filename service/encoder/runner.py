@@ -11,7 +11,7 @@ import numpy as np
 from turnwise.models.arrays import Float32
 from turnwise.models.roles import Role, RoleText
 from turnwise.service.encoder.batcher import Batch, EncodingRequest, Priority
-from turnwise.service.encoder.model import Model
+from turnwise.service.encoder.model import Model, TextError
 from turnwise.service.errors import EncoderFailed, EncoderUnavailable, ServiceError
 from turnwise.service.observe.metrics import ANY_ROLE, Metrics
 from turnwise.service.observe.tracing import exemplar, past_span, shared_span
@@ -53,13 +53,9 @@ class BatchRunner:
     def run(self, batch: Batch) -> None:
         """Encode a batch, and answer the requests that it completes or fails."""
         now = time.monotonic()
-        for text in batch:  # other lanes may wait for seconds and would hide the turns
-            if (request := text.request).priority.lane == "critical":
-                seconds = now - request.queued_at
-                self._metrics.stage_seconds.labels("queue").observe(seconds, exemplar(request.span))
         for request in _requests(batch):
             if not request.encoded:  # its first batch
-                past_span("queue", request.span, now - request.queued_at)
+                self._waited(request, now - request.queued_at)
         try:
             self._encode(batch)
         except EncoderUnavailable as error:  # no fault of a text: each alone would fail as well
@@ -70,6 +66,13 @@ class BatchRunner:
                 fail(batch[0].request, error)
             else:
                 self._run_one_by_one(batch)
+
+    def _waited(self, request: EncodingRequest, seconds: float) -> None:
+        past_span("queue", request.span, seconds)
+        if (
+            request.priority.lane == "critical"
+        ):  # others may wait for seconds and would hide the turns
+            self._metrics.stage_seconds.labels("queue").observe(seconds, exemplar(request.span))
 
     def _run_one_by_one(self, batch: Batch) -> None:
         """Encode each text alone, so that one cannot fail the others."""
@@ -111,6 +114,8 @@ class BatchRunner:
             with self._metrics.stage("encode"):
                 vectors = self._encoder.forward(tokens)
             _checked(vectors, (len(tokens), self._encoder.dimension))
+        except TextError:
+            raise
         except Exception:
             self._failures += 1
             self._metrics.batch_failures.inc()

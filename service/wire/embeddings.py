@@ -9,7 +9,7 @@ from turnwise.service.wire.fields import Count, Value
 MOST_CHARACTERS = 16_384
 """Characters of a text: an encoder reads some hundred word pieces of it."""
 
-ReadText = Annotated[str, Field(min_length=1, max_length=MOST_CHARACTERS)]
+ReadText = Annotated[str, Field(max_length=MOST_CHARACTERS)]
 
 
 class EmbeddingsRequest(Value):

@@ -85,6 +85,10 @@ def test_a_removed_setting_is_ignored_and_named(monkeypatch: pytest.MonkeyPatch)
         ("ENCODER_URL", "encoder:8000", "TURNWISE_ENCODER_URL: must be http://HOST:PORT"),
         ("ENCODER_URL", "http://:80", "TURNWISE_ENCODER_URL: must be http://HOST:PORT"),
         ("ENCODER_URL", "http://me:secret@tier", "TURNWISE_ENCODER_URL: must be http://HOST:PORT"),
+        ("ENCODER_URL", "http://tier:abc", "TURNWISE_ENCODER_URL: must be http://HOST:PORT"),
+        ("ENCODER_KEY", "schlüssel", "TURNWISE_ENCODER_KEY: must be ASCII"),
+        ("STORE_URL", "milvus://a:b", "TURNWISE_STORE_URL: must end with a host"),
+        ("STORE_URL", "qdrant://a:99999", "TURNWISE_STORE_URL: must end with a host"),
         ("ALLOWED_HOSTS", "a.example:80", "TURNWISE_ALLOWED_HOSTS: 'a.example:80' is not the name"),
         ("HOST", "0.0.0.0", "other machines can reach host 0.0.0.0"),  # noqa: S104
     ],

@@ -72,10 +72,13 @@ export class UnreachableError extends TurnwiseError {
 export class UnexpectedAnswerError extends UnreachableError {
   override name = "UnexpectedAnswerError";
   readonly status: number;
+  /** Seconds to wait before a retry, if the answer names them. */
+  readonly retryAfter: number | undefined;
 
-  constructor(url: string, status: number) {
+  constructor(url: string, status: number, retryAfter?: number) {
     super(`${url} answered ${status}, but not as Turnwise does: is the URL right?`);
     this.status = status;
+    this.retryAfter = retryAfter;
   }
 }
 
@@ -110,14 +113,14 @@ interface Call {
   headers?: Record<string, string>;
   /** Whether it may be sent again although it may have arrived; true by default. */
   repeatable?: boolean;
-  /** Whether 404 to a retry means that an earlier attempt did the work. */
+  /** Whether 404 means success if an earlier attempt may have done the work. */
   deletes?: boolean;
 }
 
 const FIRST_PAUSE = 100;
 const LONGEST_PAUSE = 5_000;
 const LONGEST_DEADLINE = 30_000;
-const OF_PROXIES = new Set([502, 503, 504]);
+const OF_PROXIES = new Set([429, 502, 503, 504]);
 
 export class Turnwise {
   readonly #url: string;
@@ -188,15 +191,18 @@ export class Turnwise {
   /** Send a request, again after errors that pass, and return the JSON of the answer. */
   async call<Answer>(method: string, path: string, call: Call = {}): Promise<Answer> {
     const end = Date.now() + this.#deadline;
+    let unsure = false;
     for (let failed = 0; ; failed += 1) {
       try {
         return await this.#attempt<Answer>(method, path, call, end - Date.now());
       } catch (error) {
-        if (failed && call.deletes && error instanceof ProblemError && error.status === 404) {
+        if (unsure && call.deletes && error instanceof ProblemError && error.status === 404) {
           return undefined as Answer;
         }
+        unsure ||= !(error instanceof ProblemError && error.status === 429);
         const longest = Math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** failed);
-        const asked = error instanceof ProblemError ? 1000 * (error.retryAfter ?? 0) : 0;
+        const answered = error instanceof ProblemError || error instanceof UnexpectedAnswerError;
+        const asked = 1000 * ((answered && error.retryAfter) || 0);
         const pause = Math.max(asked, longest * (0.5 + Math.random() / 2));
         if (!mayRepeat(error, call.repeatable ?? true) || Date.now() + pause >= end) throw error;
         await new Promise((resolve) => setTimeout(resolve, pause));
@@ -226,12 +232,13 @@ export class Turnwise {
     }
     const kind = response.headers.get("Content-Type") ?? "";
     if (response.ok && text === "") return undefined as Answer;
-    if (response.ok && kind.startsWith("application/json")) return JSON.parse(text) as Answer;
+    const retryAfter = seconds(response.headers.get("Retry-After"));
+    const unexpected = new UnexpectedAnswerError(this.#url, response.status, retryAfter);
+    if (response.ok && kind.startsWith("application/json")) return parsed(text, unexpected);
     if (kind.startsWith("application/problem+json")) {
-      const wait = response.headers.get("Retry-After");
-      throw new ProblemError(JSON.parse(text) as Problem, wait === null ? undefined : Number(wait));
+      throw new ProblemError(parsed(text, unexpected), retryAfter);
     }
-    throw new UnexpectedAnswerError(this.#url, response.status);
+    throw unexpected;
   }
 }
 
@@ -317,7 +324,10 @@ export class Pool {
     return this.#call("GET", "");
   }
 
-  /** Add candidates, and replace those of the same ids, in one new version. */
+  /**
+   * Add candidates, and replace those of the same ids, in one new version. The service encodes them
+   * before it answers: set `timeout` and `deadline` for it, or send a thousand at once.
+   */
   upsert(candidates: readonly Candidate[]): Promise<Edited> {
     return this.#call("PUT", "/candidates", { body: candidates });
   }
@@ -370,6 +380,24 @@ function encoded(query: Query = {}): string {
   }
   const text = parameters.toString();
   return text && `?${text}`;
+}
+
+/** Return the value of JSON; throw the error if it is none. */
+function parsed<Value>(text: string, error: UnexpectedAnswerError): Value {
+  try {
+    return JSON.parse(text) as Value;
+  } catch {
+    throw error;
+  }
+}
+
+/** Return the seconds until `Retry-After`, which may be a number or a date. */
+function seconds(retryAfter: string | null): number | undefined {
+  if (retryAfter === null) return undefined;
+  const value = /^\d+$/.test(retryAfter)
+    ? Number(retryAfter)
+    : Math.max(0, (Date.parse(retryAfter) - Date.now()) / 1000);
+  return Number.isNaN(value) ? undefined : value;
 }
 
 /** Return why a fetch failed: Node names it in the cause. */

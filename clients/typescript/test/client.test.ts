@@ -120,6 +120,19 @@ test("an undo is sent again only if it certainly changed nothing", async () => {
 test("a deletion whose first answer was lost succeeds if the session is gone", async () => {
   const { fetch } = answers(lost, problem(404));
   assert.equal(await new Turnwise(url, { fetch }).session("s").delete(), undefined);
+  const rejected = answers(problem(429), problem(404));
+  const deleted = new Turnwise(url, { fetch: rejected.fetch }).session("s").delete();
+  await assert.rejects(deleted, { name: "ProblemError", status: 404 });
+});
+
+test("a proxy's 429 is sent again when it asks for that, also by a date", async () => {
+  const soon = new Date(Date.now() + 2000).toUTCString();
+  const busy = new Response("Wait.", { status: 429, headers: { "Retry-After": soon } });
+  const { fetch, sent } = answers(busy, done);
+  const began = Date.now();
+  assert.equal((await new Turnwise(url, { fetch }).session("s").turn("user", "Hello")).turn, 1);
+  assert.equal(sent.length, 2);
+  assert.ok(Date.now() - began > 500);
 });
 
 test("the deadline ends the attempts, and a later one that the service asks for is not waited for", async () => {
@@ -134,4 +147,6 @@ test("the deadline ends the attempts, and a later one that the service asks for 
 test("another server is noticed", async () => {
   const { fetch } = answers(new Response("<h1>Hello</h1>", { headers: { "Content-Type": "text/html" } }));
   await assert.rejects(new Turnwise(url, { fetch }).version(), UnexpectedAnswerError);
+  const cut = answers(new Response("{", { headers: { "Content-Type": "application/json" } }));
+  await assert.rejects(new Turnwise(url, { fetch: cut.fetch }).version(), UnexpectedAnswerError);
 });

@@ -147,12 +147,14 @@ def _journal(folder: Path, redact: str | None) -> Finding:
 def _traces() -> Finding:
     try:
         url = urlsplit(trace_endpoint())
+        where = (url.hostname or "", url.port or (443 if url.scheme == "https" else 80))
+    except ValueError as error:
+        return Finding("traces", "fail", str(error), "correct OTEL_EXPORTER_OTLP_ENDPOINT")
     except TurnwiseError as error:
         return Finding("traces", "fail", str(error), "install it, or unset TURNWISE_TRACING")
-    where = (url.hostname or "", url.port or (443 if url.scheme == "https" else 80))
     try:
         socket.create_connection(where, _PATIENCE).close()
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # of a name that cannot be one
         found = f"{url.geturl()} does not answer: {error}"
         return Finding("traces", "warn", found, "set OTEL_EXPORTER_OTLP_ENDPOINT to a collector")
     return Finding("traces", "ok", f"sent to {url.geturl()}")

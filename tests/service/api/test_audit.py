@@ -13,7 +13,14 @@ pytestmark = pytest.mark.anyio
 KEYS = (api_key("shop", "select"), api_key("boss", "admin"))
 READING = {
     ("POST", path)
-    for path in ("/rank", "/v1/rerank", "/v2/rerank", "/plan", "/pools/{name}/search")
+    for path in (
+        "/rank",
+        "/v1/rerank",
+        "/v2/rerank",
+        "/plan",
+        "/pools/{name}/search",
+        "/v1/embeddings",
+    )
 }
 FIELDS = ("key", "namespace", "method", "route", "session", "pool", "candidate", "prefix", "status")
 

@@ -45,6 +45,15 @@ def test_no_pause_is_shorter_than_the_service_asks_for(clock: Clock) -> None:
     assert call.pause(FailedError(retry_after=0.0)) > 0
 
 
+def test_a_call_that_certainly_did_nothing_does_not_count(clock: Clock) -> None:
+    call = attempts(clock)
+    call.pause(FailedError(undone=True))
+    assert not call.again
+    call.pause(FailedError())
+    call.pause(FailedError(undone=True))
+    assert call.again
+
+
 def test_nothing_begins_after_the_deadline(clock: Clock) -> None:
     call, error = attempts(clock), FailedError(retry_after=5.0)
     clock.now = DEADLINE - 6

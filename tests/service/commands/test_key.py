@@ -40,6 +40,8 @@ def test_a_key_may_expire() -> None:
     assert timedelta(days=29) < left <= timedelta(days=30)
 
 
-@pytest.mark.parametrize("arguments", [["a b"], ["ada", "--scope", "root"]])
-def test_a_bad_name_or_scope_is_refused(arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [["a b"], ["ada", "--scope", "root"], ["ada", "--days", "99999999"]]
+)
+def test_a_bad_name_scope_or_time_is_refused(arguments: list[str]) -> None:
     assert run(app, ["key", *arguments]).exit_code == 2

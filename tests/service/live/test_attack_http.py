@@ -182,6 +182,11 @@ def test_a_head_has_an_end(live: Live, begun: bytes) -> None:
         check_too_large(client)
 
 
+def test_a_url_may_not_take_the_whole_head(live: Live) -> None:
+    with connected(live, head(f"GET /{'y' * protocol.URL_BYTES} HTTP/1.1")) as client:
+        check_too_large(client)
+
+
 def test_a_head_may_be_long(live: Live) -> None:
     assert answer(live, head("GET /livez HTTP/1.1", CLOSE, f"X: {'y' * 60_000}")).status == 200
 

@@ -105,6 +105,9 @@ def test_a_replica_answers_as_if_it_ran_the_model_itself(
     ours, theirs = (scores(each.say("s", DIALOGUE, **asked)) for each in (live, remote))
     assert list(ours) == list(theirs)
     assert ours == pytest.approx(theirs, abs=1e-3)
+    documents = {"query": "Hello", "documents": ["", "Hi"]}  # heads read an empty text as it is
+    ours, theirs = (each.post("/v1/rerank", **documents)["results"] for each in (live, remote))
+    assert [one["index"] for one in ours] == [one["index"] for one in theirs]
     assert remote.metric("turnwise_encoder_calls_total", result="ok") > 0
 
 
@@ -267,6 +270,15 @@ def test_an_answer_without_the_vector_fails_its_text_alone(replica: Replica, rel
         written = live.written()
         assert say(live, f"Hello {turn}").json()["turn"] == turn
         eventually(lambda done=written: done() == 1)  # [B1] would take the next fault
+
+
+def test_a_text_that_the_tier_rejects_does_not_stop_others(replica: Replica, relay: Relay) -> None:
+    live = replica(relay.url)
+    for number in range(5):
+        relay.faults.append(httpx.Response(422, json={}))
+        assert problem(say(live, f"Rejected {number}")) == (500, "encoder-failed")
+    assert live.ready
+    assert say(live, "Hello").json()["turn"] == 1
 
 
 def test_a_tier_with_another_model_is_refused_at_the_start(

@@ -193,6 +193,25 @@ def test_a_client_that_leaves_early_has_said_nothing(
     talk.check(live)
 
 
+def test_a_client_that_leaves_what_it_reads_is_noticed(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading = threading.Event()
+
+    async def found(*_: object, **__: object) -> None:
+        reading.set()
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(SessionStore, "found", found)
+    left = live.increase(
+        "turnwise_requests_total", route="/sessions/{session_id}", method="GET", status="499"
+    )
+    with socket.create_connection(("127.0.0.1", live.http.base_url.port or 0)) as client:
+        client.sendall(b"GET /sessions/s HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert reading.wait(20)
+    eventually(lambda: left() == 1)
+
+
 def test_a_client_that_leaves_after_the_commit_has_said_it_once(
     live: Live, monkeypatch: pytest.MonkeyPatch, oracle: Oracle
 ) -> None:

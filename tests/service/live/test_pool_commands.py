@@ -40,9 +40,11 @@ def test_candidates_are_removed_and_a_name_is_moved_to_another_pool(
     live: Live, tmp_path: Path, command: Command, refused: Command
 ) -> None:
     url = ("--url", live.url)
-    file = write_lines(tmp_path / "a.jsonl", {"id": "r0"}, {"id": "r1", "text": "x"}, {"id": "no"})
+    unknown = [{"id": f"no-{number}"} for number in range(1500)]
+    listed = {"id": "r0"}, {"id": "r1", "text": "x"}, {"id": "r0"}
+    file = write_lines(tmp_path / "a.jsonl", *listed, *unknown)
     said = command("remove", file, "--pool", "default", *url)
-    assert said == "pool default: 2 candidates removed, 1 were not there\n"
+    assert said == "pool default: 2 candidates removed, 1500 were not there\n"
     assert f"{len(REPLIES) - 2} candidates" in command("alias", "shop", "default", *url)
     assert live.turn("s", "user", "Hello", pool="shop")["pool"]["name"] == "default"
     line = refused("alias", "default", "default", *url)

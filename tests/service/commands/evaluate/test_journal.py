@@ -47,6 +47,10 @@ def test_choices_are_ranked_by_models_and_as_they_were_offered(
     ("reply", "message"),
     [
         ({"text": "river"}, "no reply in it that was chosen"),
+        (
+            {"text": "a river", "shown": ["a river", "a\nriver"], "chosen": "a river"},
+            "no reply in it that was chosen",
+        ),
         ({"text": "river", "chosen": "rain"}, r'utterances\[1\].shown": missing'),
         (
             {"text": "river", "chosen": "lamp", "shown": SHOWN},

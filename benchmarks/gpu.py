@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32, 128, 512])
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--sessions", type=int, nargs="+", default=[1, 32, 256])
-    parser.add_argument("--turns", type=int, default=6000, help="of all sessions together")
+    parser.add_argument("--turns", type=int, default=1500, help="of all sessions together")
     parser.add_argument("--pool", type=pool, default=REPLIES)
     toy = {"texts": 8, "batches": [1, 4], "repeats": 2, "sessions": [1, 4], "turns": 12}
     run(parser, toy, measure)
@@ -89,7 +89,7 @@ def turns(options: argparse.Namespace, rows: Rows) -> None:
     """Measure turns a second and their times, by the number of sessions."""
     with both(options.pool) as services:
         for sessions in options.sessions:
-            each = max(options.turns // sessions // 4, 2)
+            each = max(options.turns // sessions, 2)
             for name, service in services.items():
                 load = asyncio.run(many_clients(service.port, sessions, each, 1000 * sessions))
                 rows.add(what="turns", sessions=sessions, model=name, **asdict(load))

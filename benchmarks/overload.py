@@ -72,6 +72,11 @@ class Outcome:
     other_cores: float = 0.0
 
     @property
+    def arriving(self) -> float:
+        """Turns a second that were sent; fewer than `rate`, since some chats end within a run."""
+        return (len(self.answered) + self.refused + self.failed) / self.seconds
+
+    @property
     def goodput(self) -> float:
         """Turns a second that were answered before the last turn was due."""
         return sum(at + ms / 1e3 <= self.seconds for at, ms in self.answered) / self.seconds
@@ -172,7 +177,7 @@ async def overload(service: Served, name: str, options: argparse.Namespace, rows
         rows.add(
             pool=name,
             share=share,
-            arriving=outcome.rate,
+            arriving=outcome.arriving,
             answered=outcome.goodput,
             of_the_most=outcome.goodput / max(*(each.goodput for each in outcomes), 1e-9),
             refused=outcome.refused / outcome.seconds,

@@ -143,9 +143,14 @@ def held_out(features: Float64, right: NDArray[np.bool_], groups: NDArray[np.int
         features: (n, k) of n answers.
         right: (n,) whether the first candidate was right.
         groups: (n,) numbers; answers with the same number, as those of a dialogue, share a fold.
+
+    Returns:
+        NaN for all if there is only one group, which leaves no others to fit on.
     """
-    _, group = np.unique(groups, return_inverse=True)
-    fold = np.random.default_rng(0).permutation(group.max() + 1)[group] % FOLDS
+    names, group = np.unique(groups, return_inverse=True)
+    if len(names) == 1:
+        return np.full(len(right), np.nan)
+    fold = np.random.default_rng(0).permutation(len(names))[group] % FOLDS
     confidence = np.empty(len(right))
     for held in np.unique(fold):
         w = regress(features[fold != held], right[fold != held])

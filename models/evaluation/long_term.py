@@ -34,7 +34,6 @@ from turnwise.models.evaluation.split import (
     Split,
     VectorTable,
     candidate_inputs,
-    dialogues_of,
     encode_split,
     split_of,
 )
@@ -73,11 +72,12 @@ SETTINGS = (Setting(2, 2, 0), Setting(2, 2, 1), Setting(2, 2, 2))
 
 @dataclass(frozen=True, slots=True)
 class GoalSet:
-    """Goals in their true order, after a context."""
+    """Goals in their true order, after a context; and the id of the dialogue, if it is known."""
 
     setting: Setting
     context: tuple[Utterance, ...]
     goals: tuple[Utterance, ...]
+    dialogue_id: str | None = None
 
 
 def make_goal_sets(
@@ -107,7 +107,7 @@ def _goal_set(dialogue: Dialogue, setting: Setting) -> GoalSet:
     said = dialogue.utterances
     first = setting.context + setting.first_in
     goals = tuple(said[first + setting.distance * j] for j in range(GOALS))
-    return GoalSet(setting, said[: setting.context], goals)
+    return GoalSet(setting, said[: setting.context], goals, dialogue.id)
 
 
 def evaluate_long_term(
@@ -133,9 +133,10 @@ def evaluate_long_term(
         and for the pull the last utterance, and to plan.
     """
     settings = np.array([str(goals.setting) for goals in goal_sets])
-    dialogues = dialogues_of([goals.context for goals in goal_sets])
+    split = asked_goals(goal_sets)
+    dialogues = split.dialogues[::GOALS]
     result = []
-    for system, choice in _systems(encoders, goal_sets):
+    for system, choice in _systems(encoders, goal_sets, split):
         places = np.arange(choice.candidates)
         scores = system.scores(np.arange(len(goal_sets)), places)
         metrics = _by_setting(choice.metrics, scores, goal_sets)
@@ -174,7 +175,9 @@ def _of_first(scores: Scores) -> Ranks:
 
 def asked_goals(goal_sets: Sequence[GoalSet]) -> Split:
     """Return `GOALS` contexts a set, each with a goal as its target, over a pool of all goals."""
-    return split_of([Context(goals.context, goal) for goals in goal_sets for goal in goals.goals])
+    return split_of(
+        [Context(each.context, goal, each.dialogue_id) for each in goal_sets for goal in each.goals]
+    )
 
 
 def goal_pulls(system: System, split: Split) -> Scores:
@@ -196,13 +199,12 @@ _NEXT_GOAL = _Choice(GOALS, greedy_metrics)
 
 
 def _systems(
-    encoders: Mapping[str, UtteranceEncoder], goal_sets: Sequence[GoalSet]
+    encoders: Mapping[str, UtteranceEncoder], goal_sets: Sequence[GoalSet], split: Split
 ) -> Iterator[tuple[System, _Choice]]:
     random = np.random.default_rng(0)
     for name, choice in (("random order", _ORDER), ("random next goal", _NEXT_GOAL)):
         scores = random.random((len(goal_sets), choice.candidates), np.float32)
         yield precomputed(name, scores), choice
-    split = asked_goals(goal_sets)
     yield from _lexical(goal_sets, split)
     for label, encoder in encoders.items():
         yield from _encoded(label, encoder, goal_sets, split)

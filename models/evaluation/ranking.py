@@ -14,20 +14,35 @@ from typing import Literal
 import numpy as np
 
 from turnwise.models.arrays import Float64
-from turnwise.models.data import Dialogue, Record, Utterance, read_records, write_jsonl
+from turnwise.models.data import (
+    Dialogue,
+    Record,
+    Utterance,
+    identifier,
+    read_records,
+    write_jsonl,
+)
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.bm25 import BM25
 from turnwise.models.evaluation.metrics import Mask, Metrics, Places, ranking_metrics, spans
 from turnwise.models.evaluation.report import Row
 from turnwise.models.evaluation.significance import Outcomes
-from turnwise.models.evaluation.split import Context, Propose, Split, next_speaker, read_context
+from turnwise.models.evaluation.split import (
+    Context,
+    Propose,
+    Split,
+    encode_split,
+    next_speaker,
+    read_context,
+)
 from turnwise.models.evaluation.systems import (
     System,
+    encoder_systems,
     lexical_systems,
+    pairwise_system,
     reading_system,
     reranked,
-    retrieval_systems,
     retriever,
     scores_of,
     turn_ms,
@@ -52,12 +67,14 @@ class RankingExample:
         speaker: The one who would say the candidates.
         candidates: Texts.
         labels: For each candidate 1 if it is right, else 0.
+        dialogue_id: The id of the dialogue, if it is known.
     """
 
     context: tuple[Utterance, ...]
     speaker: str
     candidates: tuple[str, ...]
     labels: tuple[int, ...]
+    dialogue_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +100,11 @@ class RankingSet:
 def read_ranking(paths: Sequence[str | Path], limit: int | None = None) -> RankingSet:
     """Read R10 files as one set, or their first `limit` examples.
 
-    A line is `{"context": [...], "candidates": [...], "labels": [...], "speaker"?}`. An utterance
-    of the context is a text or `{"speaker", "text"}`; where speakers are not given, they alternate.
-    `speaker` says the candidates, by default the one who last spoke before the last speaker. As in
-    the Douban protocol, examples without a right, or without a wrong, candidate are left out.
+    A line is `{"context": [...], "candidates": [...], "labels": [...], "speaker"?,
+    "dialogue_id"?}`. An utterance of the context is a text or `{"speaker", "text"}`; where speakers
+    are not given, they alternate. `speaker` says the candidates, by default the one who last spoke
+    before the last speaker. As in the Douban protocol, examples without a right, or without a
+    wrong, candidate are left out.
 
     Raises:
         DataError: A file cannot be read or does not hold such examples, or none is left.
@@ -122,7 +140,7 @@ def ranking_set(
     true = [int(those[right][0]) for those, right in zip(candidates, relevant, strict=True)]
     pool = tuple(texts)
     contexts = tuple(
-        Context(example.context, Utterance(example.speaker, pool[target]))
+        Context(example.context, Utterance(example.speaker, pool[target]), example.dialogue_id)
         for example, target in zip(examples, true, strict=True)
     )
     split = Split(contexts, pool, np.array(true))
@@ -175,16 +193,19 @@ def systems_of(models: Mapping[str, Model], split: Split) -> Iterator[System]:
         if isinstance(model, IoI)
     ]
     for label, model in models.items():
-        if isinstance(model, UtteranceEncoder | PairwiseModel):
-            systems = retrieval_systems(model, split)
-            if isinstance(model, UtteranceEncoder) and model.kind.paired:
-                first = retriever(systems, model.aggregation)
+        if isinstance(model, UtteranceEncoder):
+            encoded = encode_split(model, split)
+            systems = encoder_systems(encoded)
+            if networks and model.kind.paired:
+                first = retriever(encoded, model.aggregation)
                 systems += [reranked(first, network) for network in networks]
-            for system in systems:
-                yield replace(system, name=f"{label} · {system.name}")
+        elif isinstance(model, PairwiseModel):
+            systems = [pairwise_system(model, split)]
         else:
             kind = "IoI" if isinstance(model, IoI) else "cross-encoder"
-            yield reading_system(f"{label} · {kind}", model.scores, split)
+            systems = [reading_system(kind, model.scores, split)]
+        for system in systems:
+            yield replace(system, name=f"{label} · {system.name}")
 
 
 def warn_of_long_inputs(models: Mapping[str, Model], data: RankingSet) -> None:
@@ -243,6 +264,7 @@ def build_ranking(dialogues: Sequence[Dialogue], how: Building) -> Iterator[Rank
             speaker=reply.speaker,
             candidates=tuple(texts[n] for n in order),
             labels=tuple(int(n == 0) for n in order),
+            dialogue_id=dialogue.id,
         )
 
 
@@ -275,7 +297,8 @@ def _example(record: Record) -> RankingExample:
             raise record.error(f"labels[{place}]", f"expected 0 or 1, found {json.dumps(label)}")
     named = record.fields.get("speaker")
     speaker = next_speaker(context) if named is None else record.as_text("speaker", named)
-    return RankingExample(context, speaker, candidates, tuple(map(int, labels)))
+    dialogue_id = identifier(record, "dialogue_id")
+    return RankingExample(context, speaker, candidates, tuple(map(int, labels)), dialogue_id)
 
 
 def _texts(data: RankingSet) -> Iterator[tuple[str, str]]:

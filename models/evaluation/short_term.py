@@ -6,12 +6,20 @@ that was really said, and did lead there, should come first.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from turnwise.models.data import Dialogue, Record, Utterance, read_records, write_jsonl
+from turnwise.models.data import (
+    Dialogue,
+    Record,
+    Utterance,
+    identifier,
+    read_records,
+    write_jsonl,
+)
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.bm25 import BM25
@@ -34,17 +42,18 @@ from turnwise.models.evaluation.split import (
     VectorTable,
     candidate_inputs,
     context_inputs,
+    encode_split,
     next_speaker,
     read_context,
     said_at,
 )
 from turnwise.models.evaluation.systems import (
     System,
+    encoder_systems,
     example_ms,
     lexical_systems,
     one_by_one,
     recommended,
-    retrieval_systems,
     scores_of,
 )
 from turnwise.models.roles import EncoderKind, Role, RoleText, relation_to
@@ -67,6 +76,7 @@ class ShortTermExample:
         true: The reply.
         goal: The utterance that was said `goal_distance` utterances after the reply.
         goal_distance: At least 1; odd where the other of two speakers says the goal.
+        dialogue_id: The id of the dialogue, if it is known.
     """
 
     context: tuple[Utterance, ...]
@@ -74,6 +84,7 @@ class ShortTermExample:
     true: Utterance
     goal: Utterance
     goal_distance: int
+    dialogue_id: str | None = None
 
 
 def make_examples(
@@ -151,9 +162,9 @@ def retrieved_replies(
 def read_examples(path: str | Path, limit: int | None = None) -> list[ShortTermExample]:
     """Read the examples of a JSON Lines file, or the first `limit` of them.
 
-    A line is `{"context": [...], "candidates": [...], "true", "goal", "goal_distance"}`. An
-    utterance is a string or `{"speaker", "text"}`. Where speakers are not given, they alternate,
-    and the goal's follows from its distance.
+    A line is `{"context": [...], "candidates": [...], "true", "goal", "goal_distance",
+    "dialogue_id"?}`. An utterance is a string or `{"speaker", "text"}`. Where speakers are not
+    given, they alternate, and the goal's follows from its distance.
 
     Raises:
         DataError: The file cannot be read, or does not hold such examples, or holds none.
@@ -232,6 +243,7 @@ def without_goals(examples: Sequence[ShortTermExample]) -> RankingSet:
             speaker=example.true.speaker,
             candidates=(example.true.text, *example.candidates),
             labels=(1, *(0 for _ in example.candidates)),
+            dialogue_id=example.dialogue_id,
         )
         for example in examples
     ]
@@ -293,7 +305,8 @@ def _example(record: Record) -> ShortTermExample:
     others = tuple(text for text in candidates if text != true.text)
     if not others:  # the true reply would be the first of one, whatever the system
         raise record.error("candidates", "none but the true reply")
-    return ShortTermExample(context, others, true, goal, distance)
+    dialogue_id = identifier(record, "dialogue_id")
+    return ShortTermExample(context, others, true, goal, distance, dialogue_id)
 
 
 def _distance(record: Record) -> int:
@@ -312,7 +325,10 @@ def _examples_of(
     candidates = tuple(text for text in propose(dialogue, length) if text != true.text)
     if not candidates:
         return []
-    return [ShortTermExample(said[:length], candidates, true, said[length + d], d) for d in reached]
+    return [
+        ShortTermExample(said[:length], candidates, true, said[length + d], d, dialogue.id)
+        for d in reached
+    ]
 
 
 def _query_inputs(dialogue: Dialogue, length: int) -> list[RoleText]:
@@ -331,12 +347,13 @@ def _systems(
     yield replace(bm25, name="BM25, no goal"), 0.0
     for label, encoder in encoders.items():
         toward = goal_systems(encoder, examples, data)
-        systems, ms = retrieval_systems(encoder, data.split), _candidates_ms(encoder, data)
+        encoded, ms = encode_split(encoder, data.split), _candidates_ms(encoder, data)
         for system in toward:
             yield replace(system, name=f"{label} · {system.name}"), 0.0
-        both = weighted(toward[-1], recommended(systems, encoder.aggregation))
-        yield replace(both, name=f"{label} · {both.name}"), ms
-        for system in systems:
+        both = weighted(toward[-1], recommended(encoded, encoder.aggregation))
+        work = partial(_encode_for_both, encoder, examples, data)
+        yield replace(both, name=f"{label} · {both.name}", work=work), 0.0
+        for system in encoder_systems(encoded):
             yield replace(system, name=f"{label} · {system.name}, no goal"), ms
 
 
@@ -357,11 +374,23 @@ def weighted(toward: System, fit: System) -> System:
         total: Scores = toward.scores(contexts, candidates) + fits
         return total
 
-    def work(place: int) -> None:
-        toward.work(place)
-        fit.work(place)
+    return System(f"{toward.name} + {FIT_WEIGHT} · {fit.name}", scores)
 
-    return System(f"{toward.name} + {FIT_WEIGHT} · {fit.name}", scores, work)
+
+def _encode_for_both(
+    encoder: UtteranceEncoder, examples: Sequence[ShortTermExample], data: RankingSet, n: int
+) -> None:
+    """Encode the new texts of an example for both scores, which share some.
+
+    An encoder without prefixes reads a text once for all its roles.
+    """
+    example, context = examples[n], data.split.contexts[n]
+    texts = [example.true.text, *example.candidates]
+    needed = [*_reply_inputs(example, texts), *candidate_inputs([*texts, example.goal.text])]
+    needed += context.inputs(Role.SECOND)[-1:]
+    if encoder.kind.paired:
+        needed += [*context.inputs(Role.FIRST)[-1:], *_first_inputs(example)[-1:]]
+    encoder.encode_in_roles(needed)
 
 
 def _candidates_ms(encoder: UtteranceEncoder, data: RankingSet) -> float:

@@ -25,10 +25,12 @@ class Context:
     Attributes:
         utterances: The utterances before, oldest first.
         target: The utterance after them.
+        dialogue_id: The id of their dialogue, if it is known.
     """
 
     utterances: tuple[Utterance, ...]
     target: Utterance
+    dialogue_id: str | None = None
 
     @property
     def texts(self) -> list[str]:
@@ -61,8 +63,18 @@ class Split:
 
     @property
     def dialogues(self) -> Places:
-        """The number of the dialogue of each context, (N,)."""
-        return dialogues_of([context.utterances for context in self.contexts])
+        """The number of the dialogue of each context, (N,).
+
+        Contexts of unknown dialogues are of one dialogue if they begin alike, as far as the
+        shortest context goes.
+        """
+        shortest = self.lengths.min()
+        number: dict[str | tuple[Utterance, ...], int] = {}
+        names = (
+            context.utterances[:shortest] if context.dialogue_id is None else context.dialogue_id
+            for context in self.contexts
+        )
+        return np.array([number.setdefault(name, len(number)) for name in names])
 
 
 def make_split(
@@ -81,7 +93,7 @@ def make_split(
     """
     dialogues = list(dialogues)
     contexts = [
-        Context(dialogue.utterances[:h], dialogue.utterances[h])
+        Context(dialogue.utterances[:h], dialogue.utterances[h], dialogue.id)
         for h in lengths
         for dialogue in dialogues
         if len(dialogue.utterances) > h
@@ -97,17 +109,6 @@ def split_of(contexts: Sequence[Context], more: Iterable[str] = ()) -> Split:
     targets = [context.target.text for context in contexts]
     place = {text: place for place, text in enumerate(dict.fromkeys([*targets, *more]))}
     return Split(tuple(contexts), tuple(place), np.array([place[text] for text in targets]))
-
-
-def dialogues_of(contexts: Sequence[Sequence[Utterance]]) -> Places:
-    """Return a number (N,) for each context: those of one dialogue have the same.
-
-    Contexts are of one dialogue if they begin alike, as far as the shortest of all goes.
-    """
-    shortest = min(map(len, contexts))
-    number: dict[tuple[Utterance, ...], int] = {}
-    openings = (tuple(context[:shortest]) for context in contexts)
-    return np.array([number.setdefault(opening, len(number)) for opening in openings])
 
 
 def read_context(record: Record, field: str) -> tuple[Utterance, ...]:

@@ -1,6 +1,6 @@
 """Systems: everything that scores candidates, as one type for all tasks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -119,28 +119,33 @@ def retrieval_systems(model: UtteranceEncoder | PairwiseModel, split: Split) -> 
     """Return all systems of a model that encodes candidates beforehand."""
     if isinstance(model, PairwiseModel):
         return [pairwise_system(model, split)]
-    encoded = encode_split(model, split)
+    return encoder_systems(encode_split(model, split))
+
+
+def encoder_systems(encoded: EncodedSplit) -> list[System]:
+    """Return all systems of an encoder."""
     return linear_systems(encoded) + other_systems(encoded)
 
 
-def recommended(systems: Sequence[System], aggregation: Aggregation) -> System:
-    """Return the system of an encoder that its model card recommends.
+def recommended(encoded: EncodedSplit, aggregation: Aggregation) -> System:
+    """Return the system of an encoder with an aggregation, such as that of its model card.
 
-    Where that one is not among the systems, it is the mean of all rows; for an encoder without
-    pairs, which has one aggregation, it is the first system.
+    For an encoder without pairs, which has one aggregation, it is the first linear system.
     """
-    names = {"max_sim": "MaxSim", "mean": "mean", "last_rows": _last_rows(aggregation.last_rows)}
-    by_name = {system.name: system for system in systems}
-    return by_name.get(names[aggregation.name]) or by_name.get("mean", systems[0])
+    if not encoded.encoder.kind.paired:
+        return linear_systems(encoded)[0]
+    if aggregation.name == "max_sim":
+        return _max_sim_system(encoded)
+    return retriever(encoded, aggregation)
 
 
-def retriever(systems: Sequence[System], aggregation: Aggregation) -> System:
+def retriever(encoded: EncodedSplit, aggregation: Aggregation) -> System:
     """Return the running-query system of an encoder with pairs, which finds the short list.
 
-    It sums the rows that the model card recommends, or all rows where that recommends MaxSim,
-    which has no query.
+    It sums the rows that the aggregation counts, or all rows for MaxSim, which has no query.
     """
-    return recommended(systems, Aggregation() if aggregation.name == "max_sim" else aggregation)
+    (system,) = _row_systems(encoded, [aggregation.summed])
+    return system
 
 
 def pull_system(encoded: EncodedSplit) -> System:
@@ -158,7 +163,7 @@ def linear_systems(encoded: EncodedSplit) -> list[System]:
     - single: the mean of the context and the last utterance alone.
     """
     if encoded.encoder.kind.paired:
-        return [_summed(encoded, "bi-encoder"), *_row_systems(encoded)]
+        return [_summed(encoded, "bi-encoder"), *_row_systems(encoded, [None, 1, 2, 3, 4])]
     if encoded.encoder.kind is EncoderKind.SINGLE:
         return [_summed(encoded, "mean of the context"), _last(encoded, "last utterance")]
     return [_summed(encoded, "CCL"), _last(encoded, "CCL, last utterance")]
@@ -253,20 +258,17 @@ def _last(encoded: EncodedSplit, name: str) -> System:
     return linear(name, queries, encoded.vectors, _encode_last(encoded, Role.SECOND))
 
 
-def _last_rows(n: int) -> str:
-    return f"last {n} row{'s' * (n != 1)}"
-
-
-def _row_systems(encoded: EncodedSplit) -> list[System]:
+def _row_systems(encoded: EncodedSplit, counts: Iterable[int | None]) -> list[System]:
+    """Return a system for each number of last rows; None for the mean of all rows."""
     of_contexts = [rows(b1, b2) for b1, b2 in zip(encoded.first, encoded.second, strict=True)]
     turn = _row_turn(encoded)
 
-    def system(name: str, last_rows: int | None) -> System:
-        queries = np.stack([running_query(rows, last_rows) for rows in of_contexts])
+    def system(n: int | None) -> System:
+        name = "mean" if n is None else f"last {n} row{'s' * (n != 1)}"
+        queries = np.stack([running_query(rows, n) for rows in of_contexts])
         return linear(name, queries, encoded.vectors, turn)
 
-    last = [system(_last_rows(n), n) for n in (1, 2, 3, 4)]
-    return [system("mean", None), *last]
+    return list(map(system, counts))
 
 
 def _max_sim_system(encoded: EncodedSplit) -> System:
@@ -308,12 +310,13 @@ def _encode_last(encoded: EncodedSplit, role: Role) -> Callable[[int], Float32]:
 
 
 def _row_turn(encoded: EncodedSplit) -> Callable[[int], Float32]:
-    """Return the work of a turn; b1 counts although the service encodes it when idle."""
+    """Return the work of a turn; a pass for b1 counts although the service makes it when idle."""
     second, first = _encode_last(encoded, Role.SECOND), _encode_last(encoded, Role.FIRST)
 
     def turn(place: int) -> Float32:
         new = row(encoded.first[place][:-1], second(place))
-        first(place)
+        if encoded.encoder.kind.encodes_first:
+            first(place)
         return new
 
     return turn

@@ -5,6 +5,8 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
+
 from turnwise.models.card import update_card
 from turnwise.models.confidence import Calibration, held_out
 from turnwise.models.data import Dialogue, read_dialogues
@@ -61,16 +63,15 @@ def answers_of(
 def fitted(answers: Answers) -> Calibration | None:
     """Return the calibration of answers, with its figures; None where none, or all, are right.
 
-    The figures are those of confidences by calibrations that were fitted on other dialogues.
+    The figures are those of confidences by calibrations that were fitted on other dialogues, so
+    that a single dialogue has none.
     """
     if answers.right.all() or not answers.right.any():
         return None
     calibration = Calibration.fit(answers.features, answers.right)
     confidence = held_out(answers.features, answers.right, answers.dialogue)
-    figures = {
-        "answers": len(answers.right),
-        "right": float(answers.right.mean()),
-        "calibration_error": calibration_error(confidence, answers.right),
-        "auroc": auroc(confidence, answers.right) or 0.5,
-    }
+    figures = {"answers": len(answers.right), "right": float(answers.right.mean())}
+    if not np.isnan(confidence).any():
+        figures["calibration_error"] = calibration_error(confidence, answers.right)
+        figures["auroc"] = auroc(confidence, answers.right) or 0.5
     return replace(calibration, fitted={k: round(v, 4) for k, v in figures.items()})

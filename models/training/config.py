@@ -306,7 +306,7 @@ def read_stages(path: str | Path, *, small: bool = False) -> list[Config]:
 
     Args:
         path: The file.
-        small: Whether the values of `[small]` replace those of the file.
+        small: Whether the values of `[small]` replace those of the file, also those of its stages.
 
     Raises:
         ConfigError: The file is missing, is not TOML, or holds a field that is unknown, missing,
@@ -318,11 +318,9 @@ def read_stages(path: str | Path, *, small: bool = False) -> list[Config]:
         raise ConfigError("is missing, so that there is no small run", str(path), "small")
     if not (isinstance(stages, list) and stages and all(isinstance(s, dict) for s in stages)):
         raise ConfigError("must be tables, [[stage]]", str(path), "stage")
-    if small:
-        shared = overlaid(shared, short)
     where = [f"stage.{n}." if len(stages) > 1 else "" for n in range(len(stages))]
     configs = [
-        validated(overlaid(shared, stage), str(path), place)
+        validated(overlaid(overlaid(shared, stage), short if small else {}), str(path), place)
         for stage, place in zip(stages, where, strict=True)
     ]
     _check_stages(stages, configs, str(path))

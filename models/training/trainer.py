@@ -150,11 +150,13 @@ def take_step(state: State, parts: dict[str, Tensor], clip: float) -> None:
     """Move the weights along the gradient of a loss, its norm limited.
 
     Raises:
-        TrainingError: The gradient is not finite: the run has diverged.
+        TrainingError: The loss or the gradient is not finite: the run has diverged.
     """
-    torch.stack(list(parts.values())).sum().backward()  # type: ignore[no-untyped-call]
+    loss = torch.stack(list(parts.values())).sum()
+    loss.backward()  # type: ignore[no-untyped-call]
     norm = nn.utils.clip_grad_norm_(state.learner.parameters(), clip)
-    if not torch.isfinite(norm):
+    # Each may be finite where the other is not: a mean over nothing is NaN with a gradient of zero.
+    if not (loss.isfinite() & norm.isfinite()):
         raise TrainingError("training diverged: try a smaller learning rate")
     state.optimiser.step()
     state.optimiser.zero_grad()

@@ -30,7 +30,7 @@ from turnwise.models.evaluation.short_term import (
     short_term_average_rank,
 )
 from turnwise.models.evaluation.split import LENGTHS, Split, encode_split, make_split
-from turnwise.models.evaluation.systems import linear_systems, pairwise_system, recommended
+from turnwise.models.evaluation.systems import pairwise_system, recommended
 from turnwise.models.rerankers.ioi import IoI
 from turnwise.models.rerankers.pairwise import PairwiseModel
 from turnwise.models.scores import Aggregation
@@ -59,8 +59,8 @@ class ValidationSplit:
         the mean over the tasks of the average rank, divided by that of random choice; so no task
         counts more because it has more candidates.
         """
-        systems = linear_systems(encode_split(encoder, self.split))
-        ranks = ranks_by_length(recommended(systems, aggregation), self.split)
+        system = recommended(encode_split(encoder, self.split), aggregation)
+        ranks = ranks_by_length(system, self.split)
         measured = {"average_rank": ranks["average_rank"]}
         if self.examples:
             *_, by_goal = short_term_average_rank(encoder, self.examples).values()

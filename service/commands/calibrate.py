@@ -59,7 +59,7 @@ def calibrate(
         current = client.pool(pool).info().calibration or PoolCalibration(slope=1, offset=0)
         asked = track(replies, "asking", transient=True)
         answers = [_ask(client, pool, reply) for reply in asked]
-        _check(pool, Counter(answer.right for answer in answers))
+        _check(pool, answers)
         slope, offset, before, after = _fit(answers)
         if slope <= 0:
             raise TurnwiseError(
@@ -133,7 +133,10 @@ def _ask(client: "Client", pool: str, reply: _Reply) -> _Answer:
     return _Answer(answer.confidence, answer.ranking[0].text == reply.text, reply.dialogue)
 
 
-def _check(pool: str, count: Counter[bool]) -> None:
+def _check(pool: str, answers: Sequence[_Answer]) -> None:
+    if len({answer.dialogue for answer in answers}) == 1:  # the error is measured on others
+        raise TurnwiseError("a calibration needs at least two dialogues, and the data have one")
+    count = Counter(answer.right for answer in answers)
     if min(count[True], count[False]) < FEWEST:
         raise TurnwiseError(
             f"pool '{pool}': {count[True]} first candidates are right and {count[False]} are "

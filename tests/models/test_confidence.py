@@ -115,6 +115,7 @@ def test_held_out_confidences_know_nothing_of_their_own_group() -> None:
     after = held_out(x, changed, groups)
     assert after[groups == 3] == pytest.approx(before[groups == 3])
     assert after != pytest.approx(before)
+    assert np.isnan(held_out(x, right, np.zeros(300, np.intp))).all()
 
 
 @given(st.floats(0.001, 0.999), st.floats(0.1, 5), st.floats(-3, 3))

@@ -120,6 +120,10 @@ def test_the_id_of_a_json_dialogue(
         ({"utterances": [{"speaker": "", "text": "Hi."}]}, "utterances[0].speaker"),
         ({"utterances": [{"speaker": "A", "text": None}]}, "utterances[0].text"),
         ({"utterances": said("Hi \ud83d.")}, "utterances[0].text"),
+        (
+            {"utterances": [{"speaker": "A", "text": "Hi.", "shown": ["Hi."], "chosen": ["Hi."]}]},
+            "utterances[0].chosen",
+        ),
     ],
 )
 def test_a_wrong_json_record_is_named_by_line_and_field(
@@ -237,7 +241,7 @@ def test_white_space_around_the_id_of_a_row_does_not_count(tmp_path: Path) -> No
 def test_what_people_passed_over_stays_with_what_they_preferred(tmp_path: Path) -> None:
     utterances = [
         {"speaker": "A", "text": "a"},
-        {"speaker": "B", "text": " b  c", "shown": ["x", "b c", "y"], "chosen": "y",
+        {"speaker": "B", "text": " b  c", "shown": ["x", "b c", "y\ny"], "chosen": "y\ny",
          "rejected": ["z", "x"]},
         {"speaker": "B", "text": "d", "rejected": ["w"]},
         {"speaker": "A", "text": "e", "shown": ["e"], "chosen": "e"},

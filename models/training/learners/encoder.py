@@ -219,9 +219,10 @@ class EncoderLearner(nn.Module):
         if self.heads is None:
             with torch.no_grad():
                 taught = encode_texts(teacher.model, texts, getattr(torch, self.config.precision))
-            is_after = torch.zeros(len(texts), dtype=torch.bool)
-            is_after[np.concatenate([batch.after[batch.target], batch.passed_over])] = True
-            ours, theirs = ((x[is_after], x[~is_after]) for x in (encoded, taught))
+            # A single encoder reads a text alike in both roles, so that one text may be in both.
+            as_after = np.union1d(batch.after[batch.target], batch.passed_over)
+            in_context = np.union1d(batch.first[batch.spoken], batch.second[batch.spoken])
+            ours, theirs = ((x[as_after], x[in_context]) for x in (encoded, taught))
             return losses.distillation_loss(ours, theirs)
         drawn = rng.integers(len(CONTEXT_ROLES), size=len(texts))
         items = [RoleText(text, Role.AFTER) for text in texts]

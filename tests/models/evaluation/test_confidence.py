@@ -1,3 +1,6 @@
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -14,7 +17,9 @@ from turnwise.models.evaluation.confidence import (
     evaluate_confidence,
     make_searches,
 )
+from turnwise.models.evaluation.metrics import Places
 from turnwise.models.roles import EncoderKind, Role
+from turnwise.models.training.calibration import fitted
 
 MORE = [f"filler number {n}" for n in range(40)]
 CALIBRATION = Calibration(0.5, 0.8, 1.0, -0.2, 0.1, -2.0)
@@ -43,17 +48,27 @@ def test_pools_hold_own_texts_first_and_never_the_context(searches: Searches) ->
         assert {*everything.tolist()} == left
 
 
-def test_answers_are_those_of_a_naive_search(searches: Searches) -> None:
-    whole = len(searches.split.pool)
-    answers = searches.answers([whole])
+def test_answers_are_those_of_a_naive_search(
+    searches: Searches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pools: list[list[int]] = []
+    draw = Searches._drawn
+
+    def noted(*given: Any) -> Places:  # noqa: ANN401 - passed on
+        drawn = draw(*given)
+        pools.append(drawn.tolist())
+        return drawn
+
+    monkeypatch.setattr(Searches, "_drawn", noted)
+    answers = searches.answers([20])
     place = {text: number for number, text in enumerate(searches.split.pool)}
     for number, context in enumerate(searches.split.contexts):
         query = searches.queries[number].astype(np.float64)
         scores = searches.vectors.astype(np.float64) @ query
         true = place[context.target.text]
-        said = {place[text] for text in context.texts} | {true}
-        others = [scores[p] for p in range(whole) if p not in said]
-        for row, candidates in ((2 * number, [*others, scores[true]]), (2 * number + 1, others)):
+        others = [scores[p] for p in pools[number]]
+        with_reply = [*others[:-1], scores[true]]
+        for row, candidates in ((2 * number, with_reply), (2 * number + 1, others)):
             second, first = sorted(candidates)[-2:]
             spread = Spread(np.mean(candidates), np.std(candidates), len(candidates))
             norm = float(np.linalg.norm(query))
@@ -61,7 +76,31 @@ def test_answers_are_those_of_a_naive_search(searches: Searches) -> None:
             assert answers.features[row] == pytest.approx(wanted, rel=1e-3, abs=1e-3)
             there = row % 2 == 0
             assert answers.has_reply[row] == there
-            assert answers.right[row] == (there and scores[true] > max(others))
+            assert answers.right[row] == (there and scores[true] > max(others[:-1]))
+
+
+def test_pools_that_there_are_too_few_texts_for_are_one_of_the_largest_size(
+    searches: Searches,
+) -> None:
+    answers = searches.answers([5, 1_000, 10_000])
+    longest = max(len({*c.texts, c.target.text}) for c in searches.split.contexts)
+    whole = len(searches.split.pool) - longest
+    assert np.exp(answers.features[:, 3]).round().astype(int).tolist() == answers.size.tolist()
+    assert answers.size.tolist() == [5, 5, whole, whole] * len(searches.split.contexts)
+
+
+def test_dialogues_that_begin_alike_are_apart(
+    encoder: UtteranceEncoder, dialogues: list[Dialogue]
+) -> None:
+    hello = Utterance("C", "Hello")
+    greeted = [Dialogue(d.id, (hello, *d.utterances)) for d in dialogues]
+    found = make_searches(encoder, greeted, Bank.of(encoder, (), 0)).answers([5])
+    assert len(set(found.dialogue.tolist())) == len(dialogues)
+    for chosen, measured in ((found.dialogue == 0, False), (found.dialogue < 3, True)):
+        some = replace(found[chosen], right=np.arange(chosen.sum()) % 3 == 0)
+        calibration = fitted(some)
+        assert calibration
+        assert ("calibration_error" in calibration.fitted) == measured
 
 
 def test_queries_are_those_of_the_card(encoder: UtteranceEncoder, searches: Searches) -> None:

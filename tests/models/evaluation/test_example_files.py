@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.errors import DataError
+from turnwise.models.evaluation.long_term import Setting, asked_goals, make_goal_sets
 from turnwise.models.evaluation.ranking import (
     Building,
     build_ranking,
@@ -18,6 +20,7 @@ from turnwise.models.evaluation.ranking import (
 from turnwise.models.evaluation.short_term import (
     make_examples,
     read_examples,
+    without_goals,
     write_examples,
 )
 from turnwise.models.evaluation.similarity import read_pairs, read_questions
@@ -69,11 +72,13 @@ def write(path: Path, *records: object) -> Path:
         ("short-term", {"true": None}, "true"),
         ("short-term", {"goal": {"text": "yes"}}, "goal.speaker"),
         ("short-term", {"goal_distance": 0}, "goal_distance"),
+        ("short-term", {"dialogue_id": []}, "dialogue_id"),
         ("ranking", {"context": [{"text": "hello"}]}, "context[0].speaker"),
         ("ranking", {"candidates": []}, "candidates"),
         ("ranking", {"labels": [0, 1]}, "labels"),
         ("ranking", {"labels": [0, 2, 1]}, "labels[1]"),
         ("ranking", {"speaker": 3}, "speaker"),
+        ("ranking", {"dialogue_id": True}, "dialogue_id"),
         ("similarity", {"context": ["hello", ""]}, "context[1]"),
         ("similarity", {"sentence1": "half of \ud83d"}, "sentence1"),
         ("similarity", {"score": True}, "score"),
@@ -178,6 +183,16 @@ def test_the_last_utterance_is_the_one_to_compare_with(path: Path) -> None:
     (question,) = read_questions([write(path, QUESTION)])
     assert question.said == Context(CONTEXT[:1], CONTEXT[1])
     assert (question.candidates, question.answer) == (("a", "b", "c"), 1)
+
+
+def test_examples_know_their_dialogues(dialogues: list[Dialogue]) -> None:
+    one, other = dialogues[0], dialogues[6]
+    twins = [one, replace(other, utterances=one.utterances[:2] + other.utterances[2:])]
+    short_term = without_goals(make_examples(twins, [2], [1], lambda *_: ["one", "two"]))
+    ranking = ranking_set(list(build_ranking(twins, Building(candidates=2))), ["", ""])
+    long_term = asked_goals(make_goal_sets(twins, [Setting(2, 2, 0)]))
+    assert short_term.split.dialogues.tolist() == ranking.split.dialogues.tolist() == [0, 1]
+    assert long_term.dialogues.tolist() == [0] * 3 + [1] * 3
 
 
 def test_written_examples_are_read_again(path: Path, dialogues: list[Dialogue]) -> None:

@@ -6,6 +6,7 @@ from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation.short_term import (
     ShortTermExample,
+    _systems,
     evaluate_short_term,
     goal_systems,
     make_examples,
@@ -77,6 +78,28 @@ def test_the_work_encodes_candidates_goal_and_for_pairs_the_last_utterance(
     next(system for system in systems if system.name == name).work(0)
     expected = [example.true.text, *example.candidates, example.goal.text]
     assert sorted(encoded) == sorted([*expected, *([example.context[-1].text] * more)])
+
+
+@pytest.mark.parametrize("kind", [EncoderKind.HEADS, EncoderKind.SINGLE])
+def test_both_scores_read_a_text_without_prefix_once(
+    kind: EncoderKind,
+    tiny_encoder: Encoders,
+    examples: list[ShortTermExample],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encoder, example, read = tiny_encoder(kind), examples[-1], list[int]()
+    systems = dict(_systems({"x": encoder}, [example], without_goals([example])))
+    (both,) = (system for system in systems if " + 0.5 · " in system.name)
+    forward = encoder._forward
+
+    def noted(tokens: list[list[int]]) -> np.ndarray:
+        read.append(len(tokens))
+        return forward(tokens)
+
+    monkeypatch.setattr(encoder, "_forward", noted)
+    both.work(0)
+    texts = {example.true.text, *example.candidates, example.goal.text, example.context[-1].text}
+    assert (sum(read), systems[both]) == (len(texts), 0)
 
 
 def test_the_next_utterance_score_has_half_the_weight() -> None:

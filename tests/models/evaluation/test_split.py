@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.errors import TurnwiseError
-from turnwise.models.evaluation.split import dialogues_of, make_split
+from turnwise.models.evaluation.split import Context, make_split, split_of
 
 
 def test_every_dialogue_longer_than_a_length_gives_a_context(dialogues: list[Dialogue]) -> None:
@@ -26,11 +28,16 @@ def test_dialogues_that_are_all_too_short_are_rejected() -> None:
         make_split([short])
 
 
-def test_contexts_that_begin_alike_are_of_one_dialogue(dialogues: list[Dialogue]) -> None:
+def test_contexts_know_their_dialogue_or_are_of_one_if_they_begin_alike(
+    dialogues: list[Dialogue],
+) -> None:
     split = make_split(dialogues, [3, 10], full_pool=False)
     long_enough = [0, *range(2, 8)]
     expected = [long_enough.index(n) for n in [*long_enough, 0, 2, 6]]
     assert split.dialogues.tolist() == expected
-    one = Utterance("A", "hello")
-    contexts = [[one], [one, Utterance("B", "hi")], [Utterance("B", "hello")]]
-    assert dialogues_of(contexts).tolist() == [0, 0, 1]
+    one, hi = Utterance("A", "hello"), Utterance("B", "hi")
+    said = [(one,), (one, hi), (Utterance("B", "hello"),)]
+    unknown = [Context(each, hi) for each in said]
+    assert split_of(unknown).dialogues.tolist() == [0, 0, 1]
+    greeted = [replace(each, utterances=(one, *each.utterances[1:])) for each in dialogues]
+    assert make_split(greeted, [1, 10]).dialogues.tolist() == [*range(8), 0, 2, 6]

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from turnwise.models.evaluation.systems import (
     other_systems,
     pairwise_system,
     reading_system,
+    recommended,
     reranked,
     retriever,
     scores_of,
@@ -111,6 +112,30 @@ def test_the_work_of_a_turn_computes_the_query_or_the_new_row(
         np.testing.assert_allclose(encoded.vectors @ system.work(1), expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", list(EncoderKind))
+def test_a_turn_encodes_as_often_as_in_the_service(
+    kind: EncoderKind,
+    tiny_encoder: Encoders,
+    dialogues: list[Dialogue],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encoded = encode_split(tiny_encoder(kind), make_split(dialogues[2:4], [3]))
+    passes: list[int] = []
+    monkeypatch.setattr(encoded.encoder, "_forward", noted(passes, encoded.encoder._forward))
+    recommended(encoded, Aggregation()).work(0)
+    assert passes == [1] * (1 + kind.encodes_first)
+
+
+def noted(passes: list[int], forward: Callable[[list], np.ndarray]) -> Callable:
+    """Note the number of texts of each pass of an encoder."""
+
+    def encode(tokens: list) -> np.ndarray:
+        passes.append(len(tokens))
+        return forward(tokens)
+
+    return encode
+
+
 def test_a_long_text_keeps_its_end(tiny_encoder: Encoders) -> None:
     encoder = tiny_encoder(EncoderKind.SINGLE)
     end = "x " * 40 + "y " * 100
@@ -196,18 +221,20 @@ def test_the_second_system_orders_the_short_list_and_reads_no_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("aggregation", "name"),
+    ("aggregation", "name", "finder"),
     [
-        (Aggregation("mean"), "mean"),
-        (Aggregation("max_sim"), "mean"),
-        (Aggregation("last_rows", 1), "last 1 row"),
-        (Aggregation("last_rows", 2), "last 2 rows"),
-        (Aggregation("last_rows", 9), "mean"),
+        (Aggregation("mean"), "mean", "mean"),
+        (Aggregation("max_sim"), "MaxSim", "mean"),
+        (Aggregation("last_rows", 1), "last 1 row", "last 1 row"),
+        (Aggregation("last_rows", 9), "last 9 rows", "last 9 rows"),
     ],
 )
-def test_the_running_query_of_the_model_card_finds_the_short_list(
-    aggregation: Aggregation, name: str
+def test_the_system_of_the_model_card_scores_by_its_aggregation(
+    tiny_encoder: Encoders, split: Split, aggregation: Aggregation, name: str, finder: str
 ) -> None:
-    names = ("bi-encoder", "mean", "last 1 row", "last 2 rows", "MaxSim")
-    systems = [System(name, fixed([0]).scores) for name in names]
-    assert retriever(systems, aggregation).name == name
+    encoded = encode_split(tiny_encoder(EncoderKind.TRIPLE), split)
+    system = recommended(encoded, aggregation)
+    assert (system.name, retriever(encoded, aggregation).name) == (name, finder)
+    both = zip(encoded.first, encoded.second, strict=True)
+    expected = [aggregation.scores(b1, b2, encoded.vectors) for b1, b2 in both]
+    np.testing.assert_allclose(all_scores(system, encoded), expected, atol=1e-4)

@@ -193,9 +193,10 @@ def test_stages_share_the_values_outside_of_them(tmp_path: Path) -> None:
     assert [c.data[0].path for c in (first, second)] == ["a.jsonl", "b.jsonl"]
 
 
-def test_small_values_replace_the_shared_ones(tmp_path: Path) -> None:
+def test_small_values_replace_those_of_all_stages(tmp_path: Path) -> None:
     first, second = read_stages(write(tmp_path, STAGED), small=True)
-    assert [c.validation.every for c in (first, second)] == [3, 5]
+    assert [c.validation.every for c in (first, second)] == [3, 3]
+    assert [c.data[0].path for c in (first, second)] == ["a.jsonl", "b.jsonl"]
     assert [c.turns for c in (first, second) if isinstance(c, EncoderConfig)] == [6, 6]
     with pytest.raises(ConfigError, match="there is no small run"):
         read_stages(write(tmp_path, GOOD), small=True)

@@ -12,6 +12,7 @@ from tests.models.conftest import Folder
 from tests.models.training.conftest import Trained, both_sides, train_once, write_dialogues
 from turnwise.models import encoder as encoder_module
 from turnwise.models.arrays import Float64
+from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder import UtteranceEncoder, forward, transformer_of
 from turnwise.models.errors import DataError, ModelError
 from turnwise.models.head_arrays import CONTEXT_ROLES
@@ -201,6 +202,18 @@ def test_an_encoder_with_prefixes_learns_from_one_of_its_kind(
     optimiser = learner.optimiser()
     losses = [step_loss(learner, step, optimiser) for _ in range(8)]
     assert losses[-1] < 0.9 * losses[0]
+
+
+def test_a_single_encoder_learns_from_a_teacher_where_every_text_is_a_target(
+    tiny_encoder_folder: Folder, encoder_config: EncoderConfig
+) -> None:
+    base = str(tiny_encoder_folder(EncoderKind.SINGLE))
+    objectives = {"distil": 1.0}
+    changes = {"kind": EncoderKind.SINGLE, "base": base, "teacher": base, "objectives": objectives}
+    learner = learner_of(encoder_config, nli=None, **changes)
+    said = tuple(Utterance("AB"[n % 2], text) for n, text in enumerate(("Hi", "Hi", "Bye", "Bye")))
+    step = [Window(Dialogue("d", said), said, "B")]
+    assert step_loss(learner, step) == pytest.approx(0, abs=1e-5)
 
 
 def step_loss(

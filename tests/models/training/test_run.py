@@ -10,10 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
+from sentence_transformers import SentenceTransformer
 
 from tests.models.conftest import Folder
 from tests.models.training.conftest import write_dialogues
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models import encoder as encoder_module
+from turnwise.models.encoder import UtteranceEncoder, encode_texts
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.confidence import Answers
 from turnwise.models.rerankers import reranker_kind
@@ -305,3 +308,20 @@ def test_an_ablation_shows_the_validation_of_the_model_that_is_kept(tmp_path: Pa
 def test_the_variants_of_the_studies_can_be_read(recipe: str, count: int) -> None:
     read = runpy.run_path(str(RESEARCH / "ablations.py"))["variants"]
     assert len(read(RESEARCH / f"{recipe}.toml", Path("out"))) == count
+
+
+def test_the_passes_of_an_epoch_are_timed_in_one_precision(
+    corpora: Path, plain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[torch.dtype] = []
+
+    def noted(model: SentenceTransformer, texts: list[str], dtype: torch.dtype) -> torch.Tensor:
+        used.append(dtype)
+        return encode_texts(model, texts, dtype)
+
+    monkeypatch.setattr(encoder_module, "encode_texts", noted)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", dict)
+    command = ["", "--data", str(corpora / "desk/train.jsonl"), "--base", str(plain)]
+    monkeypatch.setattr(sys, "argv", [*command, "--sample", "1"])
+    runpy.run_path(str(RESEARCH / "training_passes.py"), run_name="__main__")
+    assert set(used) == {torch.float32}

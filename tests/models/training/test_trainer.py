@@ -126,6 +126,16 @@ def test_a_diverged_run_stops(tmp_path: Path) -> None:
         fit(Line(learning_rate=1e30, epochs=5), tmp_path)
 
 
+def test_a_run_stops_where_a_loss_without_a_gradient_is_not_finite(tmp_path: Path) -> None:
+    class Empty(Line):
+        def loss(self, batch: list[int], rng: np.random.Generator) -> tuple[dict[str, Tensor], int]:
+            nothing = self.weights(torch.empty(0, 1)).mean()
+            return super().loss(batch, rng)[0] | {"nothing": nothing}, 1
+
+    with pytest.raises(TrainingError, match="diverged"):
+        fit(Empty(), tmp_path)
+
+
 def test_the_learning_rate_warms_up_and_decays() -> None:
     factor = warm_up_and_decay(100, 0.1)
     values = [factor(step) for step in range(100)]

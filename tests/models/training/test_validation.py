@@ -13,14 +13,20 @@ DIALOGUES = [
 ]
 
 
-@pytest.mark.parametrize("last_rows", [1, 3])
+@pytest.mark.parametrize(
+    ("aggregation", "name"),
+    [
+        (Aggregation("last_rows", 1), "x · last 1 row"),
+        (Aggregation("last_rows", 3), "x · last 3 rows"),
+        (Aggregation("max_sim"), "x · MaxSim"),
+    ],
+)
 def test_the_rank_is_that_of_the_aggregation_of_the_card(
-    tiny_encoder: Encoders, last_rows: int
+    tiny_encoder: Encoders, aggregation: Aggregation, name: str
 ) -> None:
     encoder = tiny_encoder(EncoderKind.TRIPLE)
     split = make_validation_split(DIALOGUES, encoder)
-    measured = split.measure(encoder, Aggregation("last_rows", last_rows))
-    name = f"x · last {last_rows} row" + "s" * (last_rows > 1)
+    measured = split.measure(encoder, aggregation)
     rows = evaluate_next_utterance({"x": encoder}, DIALOGUES)
     (wanted,) = (row.metrics["average_rank"] for row in rows if row.system == name)
     assert measured["average_rank"] == pytest.approx(wanted)

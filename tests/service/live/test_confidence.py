@@ -297,7 +297,8 @@ def test_calibrate_refuses_what_it_cannot_fit(live: Live, calibrate: Callable[..
         pairs, "--responder", "helper"
     )
     long = [("x" * 3000, "None of these.")]  # the service reads the beginning
-    assert "0 first candidates are right and 1 are wrong" in calibrate(long)
+    assert "0 first candidates are right and 2 are wrong" in calibrate(long * 2)
+    assert "at least two dialogues" in calibrate(long)
     live.fill(REPLIES[:1], pool="one")
     assert "have no confidence" in calibrate(pairs, "--pool", "one")
     assert live.get("/pools/default")["calibration"] is None

@@ -41,6 +41,9 @@ def test_choices_are_ranked_by_models_and_as_they_were_offered(
     texts = [[said.text for said in context.utterances] for context in choices.split.contexts]
     assert texts == [["garden"], ["garden", "It rains.", "letter"]]
     assert {context.target.speaker for context in choices.split.contexts} == {"bot"}
+    other = path.with_name("other.jsonl")
+    other.write_text(path.read_text())
+    assert read_choices([path, other]).split.dialogues.tolist() == [0, 0, 1, 1]
 
 
 @pytest.mark.parametrize(

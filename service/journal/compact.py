@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from turnwise.service.journal.files import Deletions, files_of, read_lines
+from turnwise.service.journal.files import Deletions, all_lines, files_of, read_lines
 
 _PART = ".part"
 """Ending of a file that is not complete: no reader takes it for one of the journal."""
@@ -29,7 +29,7 @@ def remove_deleted(folders: Iterable[Path]) -> Compacted:
     """Remove the lines of deleted sessions; the lines that say so stay.
 
     An interrupted compaction leaves each file either unchanged or compacted. Files that a replica
-    still writes do not change.
+    still writes do not change. Lines that this release cannot read stay.
 
     Raises:
         DataError: A folder holds no journal.
@@ -46,7 +46,7 @@ def remove_deleted(folders: Iterable[Path]) -> Compacted:
             continue
         with _unless_written(file) as free:
             if free:
-                _write(file, (raw for line, raw in read_lines(file) if line not in deletions))
+                _write(file, (raw for line, raw in all_lines(file) if line not in deletions))
                 done.lines, done.files = done.lines + removed, done.files + 1
             else:
                 done.busy += 1

@@ -26,17 +26,26 @@ def files_of(folders: Iterable[Path]) -> list[Path]:
 
 
 def read_lines(file: Path) -> Iterator[tuple[Line, bytes]]:
+    """Yield the valid lines of a file, parsed and as they stand."""
+    return ((line, raw) for line, raw in all_lines(file) if line)
+
+
+def all_lines(file: Path) -> Iterator[tuple[Line | None, bytes]]:
     """Yield the lines of a file, parsed and as they stand.
 
-    It skips a last line that a crash cut off, and with a warning every other invalid line.
+    It skips a last line that a crash cut off. For any other invalid line, which a later release may
+    have written, it logs a warning and yields None.
     """
     with file.open("rb") as opened:
         for number, raw in enumerate(opened, start=1):
             try:
-                yield parse(raw), raw
+                line = parse(raw)
             except ValueError:
-                if raw.endswith(b"\n"):
-                    _log.warning("%s, line %d: not a line of a journal", file, number)
+                if not raw.endswith(b"\n"):
+                    return
+                _log.warning("%s, line %d: not a line of a journal", file, number)
+                line = None
+            yield line, raw
 
 
 class Deletions:
@@ -50,14 +59,14 @@ class Deletions:
                 known = self._prefixes if line.session is None else self._sessions
                 key = line.namespace, line.session or line.prefix or ""
                 known[key] = max(known.get(key, 0), line.version)
+        self._lengths = {len(prefix) for _, prefix in self._prefixes}
 
-    def __contains__(self, line: Line) -> bool:
-        if isinstance(line, DeletionLine):
+    def __contains__(self, line: Line | None) -> bool:
+        if line is None or isinstance(line, DeletionLine):
             return False
         if line.version <= self._sessions.get((line.namespace, line.session), 0):
             return True
+        prefixes = (line.session[:length] for length in self._lengths)
         return any(
-            line.version <= version
-            for (namespace, prefix), version in self._prefixes.items()
-            if namespace == line.namespace and line.session.startswith(prefix)
+            line.version <= self._prefixes.get((line.namespace, prefix), 0) for prefix in prefixes
         )

@@ -140,9 +140,13 @@ class _Files:
 
     def close(self) -> None:
         """Close the file, if one is open; the next line begins another."""
-        if self._file is not None:
-            os.close(self._file)
-        self._file, self._size = None, 0
+        file, self._file, self._size = self._file, None, 0
+        if file is None:
+            return
+        try:
+            os.close(file)
+        except OSError as error:  # NFS and quotas may report a failed write only here
+            _log.error("the last lines of a file of the journal may be lost: %s", error)
 
     def _open(self) -> int:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)

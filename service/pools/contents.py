@@ -246,6 +246,9 @@ class Contents:
     def search(self, query: Float32, k: int, where: Filter | None = None) -> list[Hit]:
         """Return the k candidates with the largest inner products, best first, ties by id.
 
+        Any of those that tie for the last place may be among them: finding all ties would slow down
+        every search.
+
         Args:
             query: (d,).
             k: At least 1.

@@ -3,14 +3,17 @@
 A name belongs to a pool or to an alias, never to both. `tw:pools` (hash) has the incarnation of
 each pool, `tw:aliases:{tw:pools}` (hash) the pool of each alias; they share a hash slot, so that
 one script can check both. `tw:changes:{tw:born}` counts the changes of all pools, beside `tw:born`,
-the id of the database.
+the id of the database. `tw:in-use:{tw:born}` (sorted set) has the time at which requests last named
+each pool.
 
 A pool is in another slot of a cluster, so no script can change it and count that at once: if the
 count is lost, replicas find the change when they next compare everything.
 """
 
 import secrets
+from collections.abc import Iterable
 from contextlib import suppress
+from time import time
 from typing import NamedTuple
 
 from turnwise.service.errors import Conflict, PoolNotFound, StateUnavailable
@@ -19,6 +22,7 @@ from turnwise.service.pools.redis_commands import Commands
 
 _NAMES, _ALIASES = "tw:pools", "tw:aliases:{tw:pools}"
 _DATABASE_ID, _CHANGES = "tw:born", "tw:changes:{tw:born}"
+_IN_USE = "tw:in-use:{tw:born}"
 
 
 class Changes(NamedTuple):
@@ -45,6 +49,20 @@ class Directory(Commands):
         """Let other replicas see a change at their next poll; later if Redis is unavailable."""
         with suppress(StateUnavailable):
             await self._do("pool_write", self._redis.incr(_CHANGES))
+
+    async def in_use(self, seconds: float) -> set[PoolKey]:
+        """Return the pools that requests have named in the last seconds, on any replica."""
+        since = time() - seconds
+        found = await self._do("pool_read", self._redis.zrangebyscore(_IN_USE, since, "+inf"))
+        return set(map(_key, found))
+
+    async def note_in_use(self, pools: Iterable[PoolKey], seconds: float) -> None:
+        """Note that requests name these pools; forget those that they last named so long ago."""
+        now, pipeline = time(), self._redis.pipeline(transaction=False)
+        pipeline.zadd(_IN_USE, dict.fromkeys(map(str, pools), now))
+        pipeline.zremrangebyscore(_IN_USE, "-inf", now - seconds)
+        with suppress(StateUnavailable):  # a Redis that is full still lets replicas follow it
+            await self._do("pool_write", pipeline.execute())
 
     async def names(self) -> dict[PoolKey, str]:
         """Return the incarnation of each listed pool; the pool itself may be gone already."""

@@ -13,7 +13,13 @@ from pathlib import Path
 from time import monotonic
 from typing import get_args
 
-from turnwise.service.errors import NamespaceFull, PoolNotReady, StateUnavailable
+from turnwise.service.errors import (
+    NamespaceFull,
+    NotEnoughMemory,
+    PoolNotReady,
+    StateUnavailable,
+    Unavailable,
+)
 from turnwise.service.observe.logs import namespace as acting
 from turnwise.service.observe.metrics import Metrics, PoolState
 from turnwise.service.pools.directory import Changes, Directory
@@ -37,7 +43,9 @@ FULL_POLL_SECONDS = 60.0
 FIRST_READ_SECONDS = 1.0
 """Seconds that a request waits for a pool that this replica does not have in memory."""
 IDLE_SECONDS = 6 * 3600.0
-"""Seconds without a request after which a pool's memory is freed."""
+"""Seconds without a request after which a pool's memory is freed, and new replicas leave it out."""
+NOTE_SECONDS = 60.0
+"""Seconds after which a replica notes in Redis which pools requests have named."""
 
 _log = logging.getLogger("turnwise.pools")
 
@@ -109,13 +117,14 @@ class FollowedPools:
         """The pools that `ready` still waits for; None before the first poll."""
         self._changes: Changes | None = None
         self._next_full_poll = 0.0
+        self._noted_at = 0.0
         self._fill: Work | None = None
         self._filled = True
         for state in get_args(PoolState):
             metrics.pools.labels(state).set_function(partial(self._count, state))
 
     async def start(self, first: Collection[PoolKey] = ()) -> None:
-        """Begin to read the first pools, and those that were in use when the service last stopped.
+        """Begin to read the first pools, and those that requests have lately named anywhere.
 
         If Redis is unavailable, do so later. `ready` waits for these pools.
 
@@ -131,19 +140,19 @@ class FollowedPools:
         self._fill, self._filled = fill, False
         try:
             await self._refill()
-        except StateUnavailable as error:
+        except (Unavailable, NotEnoughMemory) as error:  # a poll calls it again
             _log.warning("pools: %s", error)
 
     async def close(self) -> None:
         """Stop following the pools."""
-        if self._awaited is not None and self._changes:
-            self.files.note_in_use(self._changes.database_id, self.in_memory)
         await self.background.close()
+        if self._awaited is not None:
+            await self._note_in_use()
         self._workers.close()
 
     @property
     def ready(self) -> bool:
-        """Whether every pool that was in use at the last stop is read and indexed, or cannot be.
+        """Whether every pool that was in use at the start is read and indexed, or cannot be.
 
         Once it is, nothing that happens to this or another pool changes it.
         """
@@ -181,7 +190,7 @@ class FollowedPools:
         if key not in self.in_memory:
             key = await self.look_up(name)
             if key in self.in_memory:
-                self._begin_read(self.in_memory[key])
+                self.begin_read(self.in_memory[key])
         pool = self.here(key)
         pool.asked_at = monotonic()
         if pool.state != "ready":
@@ -223,6 +232,8 @@ class FollowedPools:
             if (had.encoder_name, had.store_name) == (head.encoder_name, head.store_name):
                 known.newest = head
                 return known
+        if head.store_name != "local":
+            self.files.remove(key)  # of a pool that was moved
         obstacle, before = self.obstacle(head), self._obstacles.get(key)
         if known or before:
             self.forget(key)  # an earlier pool of this name
@@ -247,6 +258,10 @@ class FollowedPools:
             newest=head, exact_limit=self._exact_limit, max_size=self._max_size,
             check_growth=self._check_growth if self._max_bytes else None,
         )  # fmt: skip
+
+    def begin_read(self, pool: Pool) -> None:
+        """Begin to read what is new of a pool, unless that has begun."""
+        self.background.begin(("read", pool.key), partial(self._follow, pool))
 
     def obstacle(self, head: Head) -> str | None:
         """Return why this replica cannot serve a pool; None if it can."""
@@ -307,24 +322,27 @@ class FollowedPools:
         changes = await self.directory.changes()
         self._check_database(changes.database_id)
         if changes != self._changes or monotonic() > self._next_full_poll:
-            await self._compare(changes.database_id)
+            await self._compare()
             self._changes, self._next_full_poll = changes, monotonic() + FULL_POLL_SECONDS
+        if monotonic() > self._noted_at + NOTE_SECONDS:
+            await self._note_in_use()
         for pool in list(self.in_memory.values()):
             if pool.busy:
                 continue
             if pool.head == pool.newest:
                 self._keep_up(pool)
             else:
-                self._begin_read(pool)
+                self.begin_read(pool)
 
-    async def _compare(self, database_id: str) -> None:
+    async def _compare(self) -> None:
         """Read all names, and the heads of the pools in memory; give up those that are idle."""
         known = dict(self.in_memory)  # the names may lack a pool that is created from here on
+        here = known.keys() | self._obstacles.keys()
         names, self.aliases = await self.directory.names(), await self.directory.aliases()
         asked = {*self._stood_for}
         if self._awaited is None:
-            asked |= {*self._first, *self.files.in_use(database_id)}
-        wanted = known.keys() | {self.aliases.get(name, name) for name in asked}
+            asked |= {*self._first, *await self.directory.in_use(IDLE_SECONDS)}
+        wanted = here | {self.aliases.get(name, name) for name in asked}
         keys = sorted(wanted & names.keys())
         for key, head in zip(keys, await self.records.heads(keys), strict=True):
             if head is None:
@@ -332,14 +350,21 @@ class FollowedPools:
                 self._forget_gone(key, known)
             else:
                 self.open(key, head)
-        for key in known.keys() - names.keys():
+        for key in here - names.keys():
             self._forget_gone(key, known)
         self._names = names.keys()
         if self._awaited is None:
             self._awaited = list(self.in_memory.values())
+            self._noted_at = monotonic()  # no request has named these pools here
         for key, pool in known.items():
             if monotonic() - pool.asked_at > IDLE_SECONDS and not pool.busy:
                 self.forget(key)
+
+    async def _note_in_use(self) -> None:
+        """Let new replicas know which pools requests have named here since the last note."""
+        since, self._noted_at = self._noted_at, monotonic()
+        if named := [key for key, pool in self.in_memory.items() if pool.asked_at > since]:
+            await self.directory.note_in_use(named, IDLE_SECONDS)
 
     def _forget_gone(self, key: PoolKey, known: Mapping[PoolKey, Pool]) -> None:
         if self.in_memory.get(key) is known.get(key):  # else it was created anew
@@ -359,9 +384,6 @@ class FollowedPools:
         if self._fill:
             await self._fill()
             self._filled = True
-
-    def _begin_read(self, pool: Pool) -> None:
-        self.background.begin(("read", pool.key), partial(self._follow, pool))
 
     async def _follow(self, pool: Pool) -> None:
         acting.set(pool.key.namespace)  # in this task, for its share of the encoder
@@ -389,7 +411,8 @@ class FollowedPools:
     async def _check_growth(self, namespace: str, growth: int) -> None:
         names = {*await self.directory.names(), *self.in_memory}
         keys = [key for key in names if key.namespace == namespace]
-        read = {key: pool.candidate_bytes for key in keys if (pool := self.in_memory.get(key))}
+        here = [(key, pool) for key in keys if (pool := self.in_memory.get(key))]
+        read = await self._workers.edit(lambda: {key: pool.candidate_bytes for key, pool in here})
         unread = [key for key in keys if not read.get(key)]
         summaries = await self.records.summaries(unread)
         size = growth + sum(read.values()) + sum(one.bytes for one in summaries if one)

@@ -65,7 +65,8 @@ class Index(ABC):
     def search(self, query: Float32, k: int, alive: Bitmap | None = None) -> tuple[Places, Float32]:
         """Return places and scores of the k vectors with the largest inner products, best first.
 
-        Returns all if there are fewer than k. Ties are in the order of their places.
+        Returns all if there are fewer than k. Ties are in the order of their places; any of
+        those that tie for the last place may be among the k.
 
         Raises:
             ValueError: The query is not a finite vector of the index's dimension.

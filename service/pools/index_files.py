@@ -2,13 +2,12 @@
 
 Each pool and model has a folder with lists of codes as FAISS writes them, a mark of each vector,
 and a manifest. The marks say which vectors of a pool are in the lists, so that an index fits any
-later version of the pool, in any order. Beside the folders, a file names the pools in use.
+later version of the pool, in any order.
 """
 
-import json
 import logging
 import shutil
-from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -22,7 +21,8 @@ from turnwise.service.pools.snapshot import File, described, made_whole
 
 FORMAT = 1
 _MANIFEST, _LISTS, _MARKS = "manifest.json", "lists.faiss", "marks.npy"
-_IN_USE = "in-use.json"
+_KEPT = 2
+"""Models whose indexes are kept: in a rolling update, replicas of two models may share a folder."""
 
 _log = logging.getLogger("turnwise.pools")
 
@@ -39,6 +39,7 @@ class Manifest(BaseModel):
     probes: int
     short_list: int
     recall: float
+    """When the lists were trained."""
     files: dict[str, File]
 
 
@@ -49,7 +50,10 @@ class IndexFiles:
         self._folder = folder
 
     def write(self, key: PoolKey, fingerprint: str, index: IvfIndex) -> None:
-        """Write the index of a pool, completely or not at all; it replaces an earlier one."""
+        """Write the index of a pool, completely or not at all; it replaces an earlier one.
+
+        Those of earlier models are removed, but for the last one.
+        """
         folder = self._of(key) / fingerprint
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -62,11 +66,14 @@ class IndexFiles:
                     dimension=index.dimension,
                     probes=index.probes,
                     short_list=index.short_list,
-                    recall=index.recall or 0.0,
+                    recall=index.trained_recall,
                     files={name: described(made / name) for name in (_LISTS, _MARKS)},
                 )
                 (made / _MANIFEST).write_text(manifest.model_dump_json(), encoding="utf-8")
                 shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):  # another replica may be removing them
+                for old in _newest_first(folder.parent)[_KEPT:]:
+                    shutil.rmtree(old, ignore_errors=True)
         except (OSError, RuntimeError) as error:
             _log.warning("pools: the index of pool %s is not kept: %s", key, error)
 
@@ -97,22 +104,10 @@ class IndexFiles:
         """Remove the indexes of a pool."""
         shutil.rmtree(self._of(key), ignore_errors=True)
 
-    def in_use(self, database_id: str) -> set[PoolKey]:
-        """Return the pools of a Redis that were in use at the last stop, as far as known."""
-        try:
-            noted = json.loads((self._folder / _IN_USE).read_bytes())
-            return {PoolKey(*key) for key in noted[database_id]}
-        except (OSError, ValueError, KeyError, TypeError):
-            return set()
-
-    def note_in_use(self, database_id: str, keys: Iterable[PoolKey]) -> None:
-        """Note the pools of a Redis that are in use."""
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            text = json.dumps({database_id: sorted(keys)})
-            (self._folder / _IN_USE).write_text(text, encoding="utf-8")
-        except OSError as error:
-            _log.info("pools: the pools in use are not noted: %s", error)
-
     def _of(self, key: PoolKey) -> Path:
         return self._folder / key.namespace / key.name
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    written = [manifest.parent for manifest in folder.glob(f"[!.]*/{_MANIFEST}")]
+    return sorted(written, key=lambda index: index.stat().st_mtime, reverse=True)

@@ -51,6 +51,7 @@ class Lists:
     probes: int
     short_list: int
     recall: float
+    """When they were trained."""
 
 
 class IvfIndex(Index):
@@ -71,6 +72,8 @@ class IvfIndex(Index):
         """
         self._flat, self.codes, self.probes, self.short_list = flat, codes, probes, short_list
         self.recall = None
+        self.trained_recall = 0.0
+        """Recall when the lists were trained; `recall` is that with these vectors."""
         self.vectors = flat.vectors
         self.bytes = flat.bytes + len(flat) * code_bytes(flat.dimension)
 
@@ -86,7 +89,7 @@ class IvfIndex(Index):
             marks_of(self.vectors),
             probes=self.probes,
             short_list=self.short_list,
-            recall=self.recall or 0.0,
+            recall=self.trained_recall,
         )
 
     def search(self, query: Float32, k: int, alive: Bitmap | None = None) -> tuple[Places, Float32]:
@@ -131,7 +134,7 @@ def build_ivf(
     exact = [flat.search(query, 10)[1] for query in queries]
     for short_list, probes in product(_SHORT_LISTS, _probes(codes.nlist)):
         index = IvfIndex(flat, codes, probes=probes, short_list=short_list)
-        index.recall = recall_at_10(index, queries, exact)
+        index.recall = index.trained_recall = recall_at_10(index, queries, exact)
         if index.recall >= _RECALL:
             break
     return index
@@ -167,7 +170,7 @@ def refilled(
     _fill(codes, flat, np.flatnonzero(new), progress)
     index = IvfIndex(flat, codes, probes=lists.probes, short_list=lists.short_list)
     exact = [flat.search(query, 10)[1] for query in queries]
-    index.recall = recall_at_10(index, queries, exact)
+    index.recall, index.trained_recall = recall_at_10(index, queries, exact), lists.recall
     return index if index.recall >= min(_RECALL, lists.recall) - _TOLERANCE else None
 
 

@@ -279,7 +279,7 @@ class LocalPool(Pool):
         """Set the share that is done of reading the pool or building its index."""
         self._progress = progress
 
-    async def _catch_up(self) -> None:
+    async def _read_new(self) -> None:
         try:
             async with self._replay.since(self.position) as (log, edits):
                 if log.position == self.position:

@@ -87,7 +87,6 @@ class Pool(ABC):
         """
         async with self._lock:
             await self._catch_up()
-            self._unreadable = None
 
     async def follow(self) -> bool:
         """Refresh if Redis has a newer head; return False if reading that one failed lately.
@@ -141,9 +140,14 @@ class Pool(ABC):
             batches: Candidates with distinct ids, and their vectors by this pool's encoder.
         """
 
-    @abstractmethod
     async def _catch_up(self) -> None:
-        """Read what is new in Redis; `refresh` holds the lock."""
+        """Read what is new in Redis; the caller holds the lock."""
+        await self._read_new()
+        self._unreadable = None
+
+    @abstractmethod
+    async def _read_new(self) -> None:
+        """Read what is new in Redis, for `_catch_up`."""
 
     def _report_size(self, size: int, version: int) -> None:
         """Set the metrics of the pool, unless they were removed."""

@@ -236,7 +236,7 @@ class RemotePool(Pool):
         good = (collection.recall or 0.0) >= _RECALL and known.size <= 2 * collection.measured
         return not good and monotonic() - self._measured_at > _MEASURE_SECONDS
 
-    async def _catch_up(self) -> None:
+    async def _read_new(self) -> None:
         known = await self.records.stored(self.key)
         if known is None:
             raise not_found(self.key)

@@ -73,13 +73,17 @@ class Pools:
 
     async def load(self, namespace: str, name: str) -> None:
         """Read one pool and wait for it; this works without `start`."""
-        key = await self._followed.look_up(PoolKey(namespace, name))
-        if pool := self._followed.in_memory.get(key):
+        while True:
+            key = await self._followed.look_up(PoolKey(namespace, name))
             try:
-                await pool.refresh()
+                if pool := self._followed.in_memory.get(key):
+                    await pool.refresh()
+            except PoolMoved:
+                continue
             except PoolNotFound:
                 self._followed.forget(key)
                 raise
+            return
 
     async def create(self, namespace: str, name: str, request: PoolRequest) -> PoolInfo:
         """Create an empty pool; if there is one of this name, change the settings that are given.
@@ -113,9 +117,9 @@ class Pools:
             raise Conflict(f"pool '{key.name}' exists and is in the store '{found.store_name}'")
         if pool := self._followed.open(key, found):
             if pool.state == "ready":
-                await pool.refresh()
+                await self.load(*key)
             else:  # which may take long
-                self._followed.background.begin(("read", key), pool.refresh)
+                self._followed.begin_read(pool)
         return self._info(await self._followed.found(key))
 
     async def _created(self, key: PoolKey, request: PoolRequest) -> tuple[str, Head]:
@@ -199,7 +203,7 @@ class Pools:
         return await self.info(*pool.key)
 
     async def drop(self, namespace: str, name: str) -> None:
-        """Delete a pool.
+        """Delete a pool; if an earlier deletion failed halfway, finish it.
 
         Raises:
             Conflict: The name is an alias, or an alias points at the pool.
@@ -210,17 +214,23 @@ class Pools:
                 raise Conflict(f"'{name}' is an alias of pool '{to.name}'; delete the alias")
             if to == key:
                 raise Conflict(f"alias '{alias.name}' points at pool '{name}'; move it first")
+        # A deletion that failed halfway has left its name. It is read before the record, as a new
+        # pool of this name is listed after it.
+        incarnation = (await self._directory.names()).get(key)
         while log := await self._records.read(key):
             stored = await self._records.stored(key)
+            if stored and (engine := self._followed.engine(stored.head.store_name)):
+                await engine.drop(stored.collection.name)  # while the record still names it
             if await self._records.drop(key, log) != "conflict":
-                if stored and (engine := self._followed.engine(stored.head.store_name)):
-                    await engine.drop(stored.collection.name)
-                self._followed.files.remove(key)
-                await self._directory.remove(key, log.position.incarnation)
-                await self._directory.count_change()
-                return self._followed.forget(key)
+                incarnation = log.position.incarnation
+                break
+        if incarnation:
+            self._followed.files.remove(key)
+            await self._directory.remove(key, incarnation)
+            await self._directory.count_change()
         self._followed.forget(key)
-        raise not_found(key)
+        if not incarnation:
+            raise not_found(key)
 
     async def point(
         self, namespace: str, alias: str, to: str, expected: str | None = None

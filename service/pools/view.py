@@ -47,6 +47,8 @@ class PoolView(Protocol):
     async def search(self, query: Float32, top_k: int, where: Filter | None = None) -> list[Hit]:
         """Return the top candidates by inner product, best first, ties by id; all if fewer.
 
+        If several tie for the last place, replicas may return different ones.
+
         Args:
             query: (d,).
             top_k: Number of candidates, at least 1.

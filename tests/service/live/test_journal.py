@@ -22,8 +22,9 @@ from tests.waiting import PATIENCE, eventually
 from turnwise.models.data import read_dialogues
 from turnwise.service import server
 from turnwise.service.cli import app
-from turnwise.service.journal import Journal, UndoLine, writer
+from turnwise.service.journal import DeletionLine, Journal, UndoLine, writer
 from turnwise.service.journal.files import read_lines
+from turnwise.service.journal.lines import dump
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings, SettingsError
 
@@ -190,6 +191,26 @@ def test_a_torn_line_and_a_lost_one_break_no_dialogue(
     assert "not a line of a journal" in caplog.text
 
 
+def test_lines_of_a_later_release_stay_and_deleted_ones_go(folder: Path) -> None:
+    def undo(session: str) -> UndoLine:
+        return UndoLine(namespace="n", session=session, version=1, turn=1)
+
+    folder.mkdir()
+    later = b'{"what":"handover","at":1.0,"namespace":"n","session":"bo","to":"human"}\n'
+    deleted = [undo("ada-1"), undo("a")]
+    kept = [
+        undo("ad"), undo("eve"),
+        DeletionLine(namespace="n", prefix="ada-", version=1),
+        DeletionLine(namespace="n", prefix="a-longer-one", version=1),
+        DeletionLine(namespace="n", session="a", version=1),
+        DeletionLine(namespace="other", prefix="", version=1),
+    ]  # fmt: skip
+    written = later + b"".join(map(dump, kept))
+    (folder / "0.jsonl").write_bytes(b"".join(map(dump, deleted)) + written + b'{"torn')
+    assert run("compact", folder) == "2 lines removed from 1 files\n"
+    assert (folder / "0.jsonl").read_bytes() == written
+
+
 def say(live: Live, *texts: str) -> None:
     for text in texts:
         live.turn("s", "user", text, respond=False)
@@ -287,6 +308,26 @@ def test_a_line_that_is_written_in_part_spoils_no_other(
         "turnwise_journal_lines_lost_total", {"reason": "disk"}
     )
     assert lost == 1
+
+
+def test_a_file_that_cannot_be_closed_costs_no_later_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    closed: list[int] = []
+
+    def close(file: int) -> None:
+        closed.append(file)
+        os.close(file)
+        raise OSError(errno.EDQUOT, "quota exceeded")  # as NFS does, which has closed it
+
+    monkeypatch.setattr(writer, "os", SimpleNamespace(**vars(os) | {"close": close}))
+    monkeypatch.setattr(writer, "FILE_BYTES", 1)
+    journal = Journal(folder, Metrics())
+    for turn in (1, 2, 3):
+        journal.write(UndoLine(at=turn, namespace="n", session="s", version=turn, turn=turn))
+    journal.close()
+    assert [line["turn"] for line in lines(folder)] == [1, 2, 3]
+    assert len(closed) == caplog.text.count("quota exceeded") == 3
 
 
 FULL_DISK = """

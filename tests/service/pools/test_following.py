@@ -1,5 +1,7 @@
 import asyncio
 from collections.abc import Sequence
+from functools import partial
+from threading import get_ident
 
 import numpy as np
 import pytest
@@ -11,10 +13,13 @@ from tests.waiting import until
 from turnwise.service.errors import (
     InvalidRequest,
     NamespaceFull,
+    NotEnoughMemory,
     PoolFull,
     PoolNotFound,
     PoolNotReady,
+    ServiceError,
     StateUnavailable,
+    StoreUnavailable,
 )
 from turnwise.service.pools import Candidate, following, records
 from turnwise.service.pools.contents import Contents, Edit
@@ -95,6 +100,20 @@ async def test_the_pools_of_a_namespace_have_so_many_bytes(start: StartReplica) 
     await replica.pools.upsert("other", "p", some("3", "4"))
     await replica.remove("3")
     await replica.upsert("5")
+
+
+async def test_a_thread_counts_the_bytes_of_a_namespace(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted, threads = Contents.candidate_bytes, set[int]()
+
+    def count(contents: Contents) -> int:
+        threads.add(get_ident())
+        return counted.__get__(contents)  # type: ignore[no-any-return,attr-defined]
+
+    monkeypatch.setattr(Contents, "candidate_bytes", property(count))
+    await with_pool(start, "One.", max_pools_bytes=1000)
+    assert threads - {get_ident()} == threads != set()
 
 
 async def test_a_pool_is_edited_by_a_replica_that_has_not_heard_of_it(
@@ -180,6 +199,22 @@ async def test_a_pool_that_is_dropped_while_an_edit_lands_leaves_no_series(
     assert replica.gauges() == [None, None]
 
 
+async def test_a_pool_whose_newest_version_an_edit_has_read_is_not_behind(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def admitted(*_: object) -> None:
+        raise NotEnoughMemory("short")
+
+    one, two = await with_pool(start, "One."), await start(ready=True)
+    behind = partial(two.metric, "turnwise_pools", state="behind")
+    with monkeypatch.context() as patched:
+        patched.setattr(two.followed.memory, "admitted", admitted)
+        await one.upsert("Two.")
+        await until(lambda: behind() == 1)
+    await two.upsert("Three.")
+    assert (len(two.contents()), behind()) == (3, 0)
+
+
 async def test_a_pool_that_is_created_anew_during_a_poll_stays(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,12 +295,31 @@ async def test_a_pool_that_must_exist_is_filled_when_redis_is_there(
     assert [text for text, _ in replica.contents("default").values()] == ["One."]
 
 
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), NotEnoughMemory("short")])
+async def test_a_pool_that_cannot_be_filled_at_the_start_is_filled_later(
+    start: StartReplica, error: ServiceError
+) -> None:
+    replica, errors = await start(), [error]
+
+    async def fill() -> None:
+        if errors:
+            raise errors.pop()
+        await replica.fill("default", "One.")
+
+    await replica.followed.keep_filled(fill)
+    assert not replica.followed.ready
+    await until(lambda: replica.followed.ready)
+    assert replica.version("default") == 1
+
+
 async def test_pools_live_in_a_cluster(start: StartReplica, cluster_url: str) -> None:
     one = await start(cluster_url, cluster=True)
     for name in ("p", "q"):  # of different slots, most likely
         await one.fill(name, "One.", name)
     await one.remove("One.")
+    await one.followed.directory.note_in_use([PoolKey("n", "q")], 60)
     two = await start(cluster_url, cluster=True, ready=True)
+    assert two.version("q") == one.version("q")
     for name in ("p", "q"):
         await two.pools.info("n", name)
         assert two.contents(name) == one.contents(name)

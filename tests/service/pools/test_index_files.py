@@ -1,6 +1,7 @@
 """Indexes that are kept: the lists are refilled, read after a restart, or trained anew."""
 
 import logging
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -104,6 +105,22 @@ def test_lists_are_trained_anew_when_recall_has_fallen(built: IvfIndex, vectors:
     assert refilled(blind, FlatIndex(vectors), unit_vectors(32, D, 11)) is None
 
 
+def test_recall_is_compared_with_that_of_the_training_however_often_lists_are_refilled(
+    built: IvfIndex, vectors: Float16, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flat, files = FlatIndex(vectors), IndexFiles(tmp_path)
+    monkeypatch.setattr(ivf, "recall_at_10", lambda *_: 0.965)
+    index = refilled(replace(built.copied(), recall=0.97), flat, QUERIES)
+    assert index
+    assert index.recall == 0.965
+    files.write(KEY, "f", index)
+    kept = files.read(KEY, "f")
+    assert kept
+    monkeypatch.setattr(ivf, "recall_at_10", lambda *_: 0.956)
+    assert refilled(index.copied(), flat, QUERIES) is None
+    assert refilled(kept, flat, QUERIES) is None
+
+
 def test_lists_are_trained_anew_for_a_much_larger_pool(built: IvfIndex) -> None:
     larger = unit_vectors(9000, D).astype(np.float16)
     assert refilled(built.copied(), FlatIndex(larger), QUERIES) is None
@@ -134,15 +151,21 @@ def test_files_that_are_damaged_or_of_another_model_are_not_used(
     assert list((tmp_path / "indexes" / "n").iterdir()) == []
 
 
+def test_the_indexes_of_the_last_two_models_are_kept(built: IvfIndex, tmp_path: Path) -> None:
+    files = IndexFiles(tmp_path)
+    for place, model in enumerate("cab"):
+        files.write(KEY, model, built)
+        os.utime(tmp_path / "n" / "p" / model, (place, place))
+    assert [bool(files.read(KEY, model)) for model in "cab"] == [False, True, True]
+
+
 def test_a_folder_that_cannot_be_written_is_reported(
     built: IvfIndex, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
     files = IndexFiles(tmp_path / "file")
     files.write(KEY, "f", built)
-    files.note_in_use("db", [KEY])
-    levels = [record.levelno for record in caplog.records]
-    assert [level for level in levels if level > logging.INFO] == [logging.WARNING]
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
 @pytest.mark.anyio
@@ -185,21 +208,3 @@ async def test_readiness_waits_for_indexes_of_pools_in_use_and_never_again(
     three = await start(exact_limit=1000, ready=True)
     assert three.info().index == "flat"
     assert one.followed.ready
-
-
-@pytest.mark.anyio
-async def test_the_pools_that_were_in_use_at_the_last_stop_are_read_at_the_start(
-    start: StartReplica,
-) -> None:
-    one, other = await with_pool(start, "In use."), PoolKey("n", "other")
-    await one.fill("other", "In use too.")
-    files = IndexFiles(one.followed.files._folder)
-    database = (await one.followed.directory.changes()).database_id
-    await one.followed.close()
-    assert files.in_use(database) == {KEY, other}
-    assert files.in_use("another") == set()
-    for in_use, state in ((files.in_use(database), "ready"), (set[PoolKey](), "unread")):
-        files.note_in_use(database, in_use)
-        replica = await start(data=one.followed.files._folder.name, ready=True)
-        states = {pool.name: pool.state for pool in await replica.pools.list("n")}
-        assert states == {"p": "ready", "other": state}

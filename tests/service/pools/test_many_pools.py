@@ -1,6 +1,7 @@
 """Many pools: what a replica asks Redis for, which pools it reads, and which it gives up."""
 
 import asyncio
+from time import time
 
 import pytest
 from redis.asyncio import Redis
@@ -51,6 +52,32 @@ async def test_only_pools_that_are_asked_for_are_read(start: StartReplica) -> No
     assert (await two.pools.info("n", "q")).state == "ready"
     await one.pools.upsert("n", "q", some("Four."))
     await until(lambda: two.version("q") == 4)
+
+
+async def test_a_new_replica_first_reads_the_pools_that_requests_have_lately_named(
+    start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted, old = "tw:in-use:{tw:born}", following.IDLE_SECONDS + 60
+    one = await start()
+    for name in ("p", "q", "r", "s"):
+        await one.fill(name, "One.")
+    await one.pools.drop("n", "s")
+    await one.followed._poll()
+    assert not await redis.exists(noted)  # changes alone cause no write
+    monkeypatch.setattr(following, "NOTE_SECONDS", 0.0)
+    await one.followed._poll()
+    assert await redis.zrange(noted, 0, -1) == [b"n/p", b"n/q", b"n/r"]
+    await redis.zadd(noted, {"n/r": time() - old, "n/s": time(), "n/t": time() - old})
+    two = await start(ready=True)
+    assert [info.state for info in await two.pools.list("n")] == ["ready", "ready", "unread"]
+    scores = await redis.zrange(noted, 0, -1, withscores=True)
+    await two.followed._poll()
+    await two.followed.close()
+    assert await redis.zrange(noted, 0, -1, withscores=True) == scores  # no request named any there
+    await one.pools.point("n", "shop", "r")
+    await one.pools.view("n", "shop")
+    await one.followed.close()
+    assert await redis.zrange(noted, 0, -1) == [b"n/p", b"n/q", b"n/s", b"n/r"]
 
 
 async def test_the_bytes_of_a_namespace_include_pools_that_a_replica_has_not_read(

@@ -38,11 +38,13 @@ from turnwise.service.pools import (
     Candidate,
     Filter,
     PoolKey,
+    following,
     pool,
     read_snapshot,
     remote,
     write_snapshot,
 )
+from turnwise.service.pools.directory import Directory
 from turnwise.service.pools.records import PoolRecords
 from turnwise.service.pools.stores import CandidateStore, Stored, connect_store
 from turnwise.service.pools.stores.qdrant import Qdrant
@@ -287,6 +289,44 @@ async def test_a_dropped_pool_is_gone_everywhere(
     assert (await replica.find()).size == 0
 
 
+@any_store
+async def test_a_deletion_whose_answer_is_lost_is_finished_by_the_next(
+    filled: Fill, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica, drop = await filled("One."), PoolRecords.drop
+
+    async def answer_is_lost(*given: Any) -> None:  # noqa: ANN401
+        await drop(*given)
+        raise StateUnavailable("no answer")
+
+    with monkeypatch.context() as patch:
+        patch_records(patch, "drop", answer_is_lost)
+        with pytest.raises(StateUnavailable):
+            await replica.pools.drop("n", "p")
+    await replica.pools.drop("n", "p")
+    assert not await redis.exists("tw:pools")
+    with pytest.raises(PoolNotFound):
+        await replica.pools.drop("n", "p")
+
+
+@any_engine
+async def test_a_deletion_while_the_store_is_away_changes_nothing(
+    filled: Fill, left: Left, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(_: str) -> None:
+        raise StoreUnavailable("away")
+
+    replica = await filled("One.")
+    store = store_of(replica)
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "drop", away)
+        with pytest.raises(StoreUnavailable):
+            await replica.pools.drop("n", "p")
+    assert (await replica.find()).size == 1
+    await replica.pools.drop("n", "p")
+    assert await left(store) == set()
+
+
 METADATA: list[dict[str, Any]] = [
     {},
     {"topic": "hotel", "price": 10},
@@ -415,6 +455,9 @@ async def test_a_pool_moves_while_it_is_edited(
     await one.create()
     await one.upsert(*(f"Reply {n}." for n in range(30)))
     assert (await two.find()).store == "local"
+    lists = [replica.followed.files._of(PoolKey("n", "p")) for replica in (one, two)]
+    for folder in lists:
+        folder.mkdir(parents=True)
     held = two.view()
     store = store_of(one)
     create = store.create
@@ -438,6 +481,26 @@ async def test_a_pool_moves_while_it_is_edited(
     assert not texts & {"Reply 1.", "Reply 2."}
     with pytest.raises(Conflict, match=engine):
         await one.pools.create("n", "p", PoolRequest(store="local"))
+    assert not any(folder.exists() for folder in lists)
+
+
+@any_engine
+async def test_a_pool_that_is_moved_while_its_settings_change_gets_them(
+    start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
+    one, two = await start_with(), await start_with()
+    await one.create()
+    await one.upsert("One.")
+    add = Directory.add
+
+    async def move_meanwhile(*given: Any) -> None:  # noqa: ANN401
+        await add(*given)
+        await two.pools.move("n", "p", engine)
+
+    patch_records(monkeypatch, "add", move_meanwhile, Directory)
+    changed = await one.create("new")
+    assert (changed.store, changed.description, changed.size) == (engine, "new", 1)
 
 
 def store_of(replica: Replica) -> CandidateStore:
@@ -738,6 +801,19 @@ async def test_a_replica_without_the_engine_says_so(
         await bare.find()
     with pytest.raises(InvalidRequest, match=f"no candidate store '{engine}'"):
         await bare.pools.create("n", "q", PoolRequest(store=engine))
+
+
+@any_engine
+async def test_a_pool_that_a_replica_could_not_serve_is_made_anew_in_memory(
+    filled: Fill, start: StartReplica
+) -> None:
+    one, bare = await filled("One."), await start()
+    with pytest.raises(PoolNotReady):
+        await bare.find()
+    await one.pools.drop("n", "p")
+    await one.create()
+    await one.upsert("Two.")
+    await until(lambda: bare.follows(one))
 
 
 @any_engine

@@ -25,7 +25,7 @@ from tests.answers import check_contained, check_lines, parse_answer
 from tests.shell import Shell
 
 _FENCE = re.compile(
-    r"^(?:<!-- not run: (?P<needs>\w+) -->\n)?"
+    r"^(?:<!-- not run: (?P<needs>[\w-]+) -->\n)?"
     r'```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
     re.MULTILINE | re.DOTALL,
 )

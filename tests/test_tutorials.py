@@ -57,7 +57,7 @@ STORE_PORT = "19530"
 """Of the Milvus of a page; here it is that of all tests."""
 OTHER_PORTS = ("8001", "8002", "6379")
 """Of what the pages start; here they are free ones."""
-NOT_HERE = {"make", "pip", "docker", "kubectl", "helm"}
+NOT_HERE = {"make", "pip", "docker", "kubectl", "helm", "redis-cli"}
 """What a page may say that needs more than a test has."""
 
 each_page = pytest.mark.parametrize("name", TEXTS)

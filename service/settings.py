@@ -211,7 +211,7 @@ class Settings(Limits):
             return None
         parts = urlsplit(url)
         valid = parts.scheme in {"http", "https"} and parts.hostname and not parts.username
-        if not (valid and _has_port(parts)):
+        if not (valid and _port_is_valid(parts)):
             raise ValueError(
                 "must be http://HOST:PORT or https://HOST:PORT, with or without a path; a key "
                 "belongs into TURNWISE_ENCODER_KEY"
@@ -228,7 +228,7 @@ class Settings(Limits):
     @field_validator("store_url")
     @classmethod
     def _store(cls, url: str | None) -> str | None:
-        if url and not _has_port(urlsplit(url)):
+        if url and not _port_is_valid(urlsplit(url)):
             raise ValueError("must end with a host, or a host and a port")
         return url
 
@@ -264,7 +264,7 @@ class Settings(Limits):
         return self
 
 
-def _has_port(parts: SplitResult) -> bool:
+def _port_is_valid(parts: SplitResult) -> bool:
     """Return whether the port of a URL is a number, or left out."""
     try:
         return parts.port != 0

@@ -95,8 +95,8 @@ class Searches:
         """Search pools of these sizes for each context, once with its reply and once without it.
 
         Args:
-            sizes: Numbers of candidates, at least 2. Instead of those that some context has too few
-                texts for, there is one pool of the largest size that all contexts have texts for.
+            sizes: Numbers of candidates, at least 2. A size is lowered to the largest that every
+                context has texts for.
 
         Raises:
             TurnwiseError: There are too few texts for a pool.
@@ -221,7 +221,7 @@ def evaluate_confidence(
         models: By their names in the table.
         dialogues: The dialogues of a split.
         more: Texts that fill large pools.
-        sizes: Sizes of pools; `Searches.answers` replaces those that there are too few texts for.
+        sizes: Sizes of pools; `Searches.answers` lowers those that there are too few texts for.
         contexts: Number of contexts, about.
 
     Yields:

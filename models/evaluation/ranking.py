@@ -113,6 +113,8 @@ def read_ranking(paths: Sequence[str | Path], limit: int | None = None) -> Ranki
     dropped: list[Record] = []
     for record in islice(chain.from_iterable(map(read_records, paths)), limit):
         example = _example(record)
+        if len(paths) > 1 and example.dialogue_id:  # files may have equal ids
+            example = replace(example, dialogue_id=f"{record.file}: {example.dialogue_id}")
         if 0 < sum(example.labels) < len(example.labels):
             kept.append((example, record.where))
         else:

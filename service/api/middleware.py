@@ -266,7 +266,7 @@ _BODY = {"content-length", "transfer-encoding", "content-encoding"}
 class Cancellation(_HttpMiddleware):
     """Cancels a request whose client disconnected, so that no queue keeps it.
 
-    A route that reads no body goes on, except to GET: a deletion must not be cut.
+    It watches requests with a body, and GETs. Others, such as deletions, run to their end.
     """
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:

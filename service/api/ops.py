@@ -63,10 +63,9 @@ async def livez(services: ServicesDep) -> Response:
 async def readyz(services: ServicesDep) -> Response:
     """Answers 200 when the pools are ready, Redis accepts writes and the encoder makes progress.
 
-    The candidate store, if there is one, must answer as well. The pools are
-    `default` and those that requests have named on any replica in the last six hours. Each is
-    loaded, and indexed if it is large; once that is so, later changes of pools do not turn
-    readiness off.
+    The candidate store, if there is one, must answer as well. The pools are `default` and those
+    that requests have named on any replica in the last six hours of use. Each is loaded, and
+    indexed if it is large; once that is so, later changes of pools do not turn readiness off.
 
     The service accepts connections only after the model is loaded and warm.
     """

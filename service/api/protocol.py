@@ -82,7 +82,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head, self._unread = False, 0
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size > HEAD_BYTES or len(self.url) > URL_BYTES:
-            self._unread = HEAD_BYTES + 1
+            self._unread = HEAD_BYTES + 1  # tells `send_400_response` why
             raise ValueError("the head is too large")
         if not self._upgrades:
             super().on_headers_complete()
@@ -165,6 +165,5 @@ class _Parser(HttpRequestParser):
 
 
 def _head_too_large() -> HeadTooLarge:
-    limit = f"{HEAD_BYTES} bytes, its URL {URL_BYTES}"
-    error = FieldError(("header",), f"may have {limit}")
-    return HeadTooLarge(f"the head has more than {limit}", [error])
+    limit = f"may have {HEAD_BYTES} bytes, and its URL {URL_BYTES}"
+    return HeadTooLarge(f"the head {limit}", [FieldError(("header",), limit)])

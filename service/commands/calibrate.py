@@ -59,7 +59,7 @@ def calibrate(
         current = client.pool(pool).info().calibration or PoolCalibration(slope=1, offset=0)
         asked = track(replies, "asking", transient=True)
         answers = [_ask(client, pool, reply) for reply in asked]
-        _check(pool, answers)
+        _check(pool, Counter(answer.right for answer in answers))
         slope, offset, before, after = _fit(answers)
         if slope <= 0:
             raise TurnwiseError(
@@ -80,7 +80,8 @@ def _replies(dialogues: "Sequence[Dialogue]", responder: str) -> list[_Reply]:
     """Return the replies of a speaker, who is the responder of their contexts.
 
     Raises:
-        TurnwiseError: There is no reply of that speaker, or the service takes no such name.
+        TurnwiseError: That speaker has no replies, or in one dialogue only; or the service takes no
+            such name.
     """
     from pydantic import ValidationError  # noqa: PLC0415
 
@@ -94,11 +95,10 @@ def _replies(dialogues: "Sequence[Dialogue]", responder: str) -> list[_Reply]:
         return _OTHER if speaker == RESPONDER else speaker
 
     replies: list[_Reply] = []
-    most = Limits().max_text_chars
     for number, dialogue in enumerate(dialogues):
         try:
             turns = [
-                GivenTurn(speaker=name(said.speaker), text=said.text[:most])
+                GivenTurn(speaker=name(said.speaker), text=said.text[: Limits.max_text_chars])
                 for said in dialogue.utterances
             ]
         except ValidationError as error:
@@ -115,6 +115,8 @@ def _replies(dialogues: "Sequence[Dialogue]", responder: str) -> list[_Reply]:
         speakers = sorted({said.speaker for each in dialogues for said in each.utterances})
         known = ", ".join(speakers[:10])
         raise TurnwiseError(f"'{responder}' says no reply in the dialogues of {known}: --responder")
+    if len({reply.dialogue for reply in replies}) == 1:  # the error is measured on others
+        raise TurnwiseError("a calibration needs at least two dialogues with replies, not one")
     return replies
 
 
@@ -133,10 +135,7 @@ def _ask(client: "Client", pool: str, reply: _Reply) -> _Answer:
     return _Answer(answer.confidence, answer.ranking[0].text == reply.text, reply.dialogue)
 
 
-def _check(pool: str, answers: Sequence[_Answer]) -> None:
-    if len({answer.dialogue for answer in answers}) == 1:  # the error is measured on others
-        raise TurnwiseError("a calibration needs at least two dialogues, and the data have one")
-    count = Counter(answer.right for answer in answers)
+def _check(pool: str, count: Counter[bool]) -> None:
     if min(count[True], count[False]) < FEWEST:
         raise TurnwiseError(
             f"pool '{pool}': {count[True]} first candidates are right and {count[False]} are "

@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Iterable
-from itertools import chain, islice
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -79,7 +80,12 @@ Written = Annotated[Path, typer.Option(help="File to write (.jsonl).", callback=
 
 
 def read(files: Iterable[Path], limit: int | None = None) -> "list[Dialogue]":
-    """Read dialogues, or the first `limit` of them."""
+    """Read dialogues, or the first `limit` of them; ids of an earlier file get the file's name."""
     from turnwise.models.data import read_dialogues  # noqa: PLC0415
 
-    return list(islice(chain.from_iterable(map(read_dialogues, files)), limit))
+    found: list[Dialogue] = []
+    file_of: dict[str, Path] = {}
+    for file, each in islice(((f, d) for f in files for d in read_dialogues(f)), limit):
+        own = file_of.setdefault(each.id, file) == file
+        found.append(each if own else replace(each, id=f"{file}: {each.id}"))
+    return found

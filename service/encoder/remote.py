@@ -124,7 +124,7 @@ class RemoteEncoder(StatedEncoder):
 
         Raises:
             EncoderUnavailable: The endpoint cannot be reached, or fails.
-            ValueError: The endpoint rejects a text.
+            TextError: The endpoint rejects a text.
         """
         return self._embeddings([read.text for read in tokens])
 

@@ -63,15 +63,13 @@ class BatchRunner:
                 fail(request, error)
         except Exception as error:
             if len(batch) == 1:
-                fail(batch[0].request, error)
+                self._fail(batch[0].request, error)
             else:
                 self._run_one_by_one(batch)
 
     def _waited(self, request: EncodingRequest, seconds: float) -> None:
         past_span("queue", request.span, seconds)
-        if (
-            request.priority.lane == "critical"
-        ):  # others may wait for seconds and would hide the turns
+        if request.priority.lane == "critical":  # others may wait for seconds
             self._metrics.stage_seconds.labels("queue").observe(seconds, exemplar(request.span))
 
     def _run_one_by_one(self, batch: Batch) -> None:
@@ -81,7 +79,12 @@ class BatchRunner:
                 try:
                     self._encode([text])
                 except Exception as error:
-                    fail(text.request, error)
+                    self._fail(text.request, error)
+
+    def _fail(self, request: EncodingRequest, error: Exception) -> None:
+        fail(request, error)
+        if isinstance(error, TextError):
+            self.probe()
 
     def _encode(self, batch: Batch) -> None:
         request, tokens = batch[0].request, [text.tokens for text in batch]
@@ -115,6 +118,8 @@ class BatchRunner:
                 vectors = self._encoder.forward(tokens)
             _checked(vectors, (len(tokens), self._encoder.dimension))
         except TextError:
+            if tokens is self._probe:  # it rejects every text
+                self._failures += 1
             raise
         except Exception:
             self._failures += 1

@@ -1,8 +1,9 @@
 """The lines of the journal: a turn, an event of feedback, an undo, a deletion.
 
 The version of a session orders its lines, whichever replica wrote them: it grows with every change,
-and a new session has larger ones than a deleted session of its name. A deletion has the last
-version of its session.
+and a new session has larger ones than a deleted session of its name. The version of a new session
+is the time in microseconds. A deletion has the last version of its session, or the time if it is of
+a prefix or of a session that has expired.
 """
 
 from time import time

@@ -50,10 +50,9 @@ class Directory(Commands):
         with suppress(StateUnavailable):
             await self._do("pool_write", self._redis.incr(_CHANGES))
 
-    async def in_use(self, seconds: float) -> set[PoolKey]:
-        """Return the pools that requests have named in the last seconds, on any replica."""
-        since = time() - seconds
-        found = await self._do("pool_read", self._redis.zrangebyscore(_IN_USE, since, "+inf"))
+    async def in_use(self) -> set[PoolKey]:
+        """Return the pools that requests named lately, on any replica, while any was in use."""
+        found = await self._do("pool_read", self._redis.zrange(_IN_USE, 0, -1))
         return set(map(_key, found))
 
     async def note_in_use(self, pools: Iterable[PoolKey], seconds: float) -> None:

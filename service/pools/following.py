@@ -43,7 +43,9 @@ FULL_POLL_SECONDS = 60.0
 FIRST_READ_SECONDS = 1.0
 """Seconds that a request waits for a pool that this replica does not have in memory."""
 IDLE_SECONDS = 6 * 3600.0
-"""Seconds without a request after which a pool's memory is freed, and new replicas leave it out."""
+"""Seconds without a request after which a pool's memory is freed, and its note in Redis removed."""
+FILL_SECONDS = 10.0
+"""Seconds after which a pool that could not be filled is filled again."""
 NOTE_SECONDS = 60.0
 """Seconds after which a replica notes in Redis which pools requests have named."""
 
@@ -119,7 +121,7 @@ class FollowedPools:
         self._next_full_poll = 0.0
         self._noted_at = 0.0
         self._fill: Work | None = None
-        self._filled = True
+        self._filled, self._next_fill = True, 0.0
         for state in get_args(PoolState):
             metrics.pools.labels(state).set_function(partial(self._count, state))
 
@@ -235,7 +237,7 @@ class FollowedPools:
         if head.store_name != "local":
             self.files.remove(key)  # of a pool that was moved
         obstacle, before = self.obstacle(head), self._obstacles.get(key)
-        if known or before:
+        if known or (before and not obstacle):
             self.forget(key)  # an earlier pool of this name
         if obstacle:
             if obstacle != before:
@@ -281,7 +283,7 @@ class FollowedPools:
         self._stood_for = {alias: to for alias, to in self._stood_for.items() if to != key}
         if pool := self.in_memory.pop(key, None):
             pool.forgotten = True
-            self._metrics.forget_pool(*key)
+        self._metrics.forget_pool(*key)
 
     def _is_awaited(self, pool: Pool) -> bool:
         if self.in_memory.get(pool.key) is not pool or pool.state == "damaged":
@@ -341,7 +343,7 @@ class FollowedPools:
         names, self.aliases = await self.directory.names(), await self.directory.aliases()
         asked = {*self._stood_for}
         if self._awaited is None:
-            asked |= {*self._first, *await self.directory.in_use(IDLE_SECONDS)}
+            asked |= {*self._first, *await self.directory.in_use()}
         wanted = here | {self.aliases.get(name, name) for name in asked}
         keys = sorted(wanted & names.keys())
         for key, head in zip(keys, await self.records.heads(keys), strict=True):
@@ -375,13 +377,14 @@ class FollowedPools:
         if self._changes and self._changes.database_id != database_id:
             self._metrics.redis_losses.labels("database").inc()
             _log.error("Redis lost its data: %d pools, and all sessions", len(self._names))
-            self._filled = self._fill is None
+            self._filled, self._next_fill = self._fill is None, 0.0
             self._changes = None  # compare everything, even if the number is the same
-        if not self._filled:
+        if not self._filled and monotonic() > self._next_fill:
             self.background.begin("fill", self._refill)
 
     async def _refill(self) -> None:
         if self._fill:
+            self._next_fill = monotonic() + FILL_SECONDS
             await self._fill()
             self._filled = True
 

@@ -214,8 +214,8 @@ class Pools:
                 raise Conflict(f"'{name}' is an alias of pool '{to.name}'; delete the alias")
             if to == key:
                 raise Conflict(f"alias '{alias.name}' points at pool '{name}'; move it first")
-        # A deletion that failed halfway has left its name. It is read before the record, as a new
-        # pool of this name is listed after it.
+        # Of a deletion that failed halfway. Read before the record: a pool that is made anew
+        # meanwhile is listed later, as another incarnation.
         incarnation = (await self._directory.names()).get(key)
         while log := await self._records.read(key):
             stored = await self._records.stored(key)

@@ -12,7 +12,8 @@ from turnwise.service.pools import Filter, Hit, PoolView
 from turnwise.service.wire.fields import RerankerName
 
 FEWEST = 2
-"""Texts that a search must find: the confidence depends on how far they lie apart."""
+"""Hits that a search must find, and texts that it should find among them: the confidence depends on
+how far they lie apart."""
 
 
 class Confidence:

@@ -15,14 +15,14 @@ from turnwise.service.errors import InvalidRequest
 from turnwise.service.observe.logs import request_id
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
-from turnwise.service.pools import Filter, Hit, Pools, PoolView
+from turnwise.service.pools import Filter, Pools, PoolView
 from turnwise.service.selection.candidate_scores import (
     Candidates,
     NextUtteranceScores,
     goal_scores,
     next_utterance_scores,
 )
-from turnwise.service.selection.confidence import Confidence
+from turnwise.service.selection.confidence import FEWEST, Confidence
 from turnwise.service.selection.context import Context, Contexts, aggregation_of, empty_context
 from turnwise.service.selection.pairwise import Pairwise
 from turnwise.service.selection.rerank import Reranking
@@ -227,8 +227,12 @@ class Ranking:
             query = await (pairwise.query(context.texts) if pairwise else self._query(asked))
             said = await self._contexts.said(context.turns, context.responder, request.repeat)
         with asked.timings.stage("retrieve"):
-            hits = await found(view, query, count, said, asked.where)
-            confidence = await self._confidence_of(view, query, hits, asked)
+            confident, confidence = self._has_confidence(view, asked), None
+            texts = FEWEST if confident else 1
+            hits = await found(view, query, count, said, asked.where, texts=texts)
+            if confident:
+                utterances = len(context.utterances)
+                confidence = await self._confidence.of(view, query, hits, asked.where, utterances)
         hits = hits[:count]
         ids = [hit.candidate.id for hit in hits]
         scored = not request.rerank and (pairwise is not None or asked.sums_rows)
@@ -246,15 +250,11 @@ class Ranking:
             return candidates, of_search if pairwise or request.wants_fit else None, confidence
         return candidates, await self._next_utterance_scores(candidates, asked), confidence
 
-    async def _confidence_of(
-        self, view: PoolView, query: Float32, hits: list[Hit], asked: _Asked
-    ) -> float | None:
+    def _has_confidence(self, view: PoolView, asked: _Asked) -> bool:
         request = asked.request
-        ordered_otherwise = request.goals or request.avoid
-        if ordered_otherwise or self._confidence.obstacle(view, asked.aggregation, request.rerank):
-            return None
-        utterances = len(asked.context.utterances)
-        return await self._confidence.of(view, query, hits, asked.where, utterances)
+        if request.goals or request.avoid:
+            return False
+        return self._confidence.obstacle(view, asked.aggregation, request.rerank) is None
 
     async def _query(self, asked: _Asked) -> Float32:
         context = asked.context

@@ -29,6 +29,8 @@ NEAR = 0.85
 """Cosine of two candidates from which one is close to repeating the other. With the shipped model,
 79 % of the pairs of STS-B that mean the same (4.5 of 5 or more) reach it, and 15 % of those below
 3: `python research/near_repeats.py`."""
+_MOST_COPIES = 1000
+"""Candidates among which a search looks for a second text."""
 _SPARE = 8
 """Most candidates that a first search finds beyond those asked for, in case some were said."""
 
@@ -121,7 +123,8 @@ class Selector:
         confidence = None
         with timings.stage("retrieve"):
             exclude = frozenset(request.exclude)
-            hits = await found(view, query, count, said, choice.where, exclude)
+            fewest = 1 if obstacle else FEWEST
+            hits = await found(view, query, count, said, choice.where, exclude, fewest)
             if not obstacle:
                 utterances = len(context.texts)
                 confidence = await self._confidence.of(view, query, hits, choice.where, utterances)
@@ -164,13 +167,14 @@ async def found(  # noqa: PLR0917
     said: Said,
     where: Filter | None,
     exclude: frozenset[str] = frozenset(),
+    texts: int = 1,
 ) -> list[Hit]:
     """Return the best candidates of a pool that may be offered, best first.
 
-    They are at least `count` if the pool has so many, and more if these all have one text: a
-    confidence compares different texts.
+    They are at least `count` if the pool has so many, and more until they have so many different
+    texts, or are too many copies.
     """
-    searched = max(count, FEWEST) + len(exclude) + min(len(said.texts), _SPARE)
+    searched = max(count, texts) + len(exclude) + min(len(said.texts), _SPARE)
     while True:
         hits = await view.search(query, searched, where)
         offered = [
@@ -182,8 +186,9 @@ async def found(  # noqa: PLR0917
             vectors = await view.vectors([hit.candidate.id for hit in offered])
             nearest = (vectors @ said.after.T).max(axis=1)
             offered = [hit for hit, cosine in zip(offered, nearest, strict=True) if cosine < NEAR]
-        texts = {hit.candidate.text for hit in offered}
-        if (len(offered) >= count and len(texts) >= FEWEST) or len(hits) < searched:
+        different = {hit.candidate.text for hit in offered}
+        enough = len(different) >= texts or searched > _MOST_COPIES
+        if (len(offered) >= count and enough) or len(hits) < searched:
             return offered
         searched *= 2
 

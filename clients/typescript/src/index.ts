@@ -233,12 +233,12 @@ export class Turnwise {
     const kind = response.headers.get("Content-Type") ?? "";
     if (response.ok && text === "") return undefined as Answer;
     const retryAfter = seconds(response.headers.get("Retry-After"));
-    const unexpected = new UnexpectedAnswerError(this.#url, response.status, retryAfter);
-    if (response.ok && kind.startsWith("application/json")) return parsed(text, unexpected);
-    if (kind.startsWith("application/problem+json")) {
-      throw new ProblemError(parsed(text, unexpected), retryAfter);
+    const value = kind.startsWith("application/") ? parsed(text) : undefined;
+    if (response.ok && kind.startsWith("application/json") && value !== undefined) return value as Answer;
+    if (kind.startsWith("application/problem+json") && value !== undefined) {
+      throw new ProblemError(value as Problem, retryAfter);
     }
-    throw unexpected;
+    throw new UnexpectedAnswerError(this.#url, response.status, retryAfter);
   }
 }
 
@@ -382,12 +382,12 @@ function encoded(query: Query = {}): string {
   return text && `?${text}`;
 }
 
-/** Return the value of JSON; throw the error if it is none. */
-function parsed<Value>(text: string, error: UnexpectedAnswerError): Value {
+/** Return the value of JSON; undefined if it is none. */
+function parsed(text: string): unknown {
   try {
-    return JSON.parse(text) as Value;
+    return JSON.parse(text);
   } catch {
-    throw error;
+    return undefined;
   }
 }
 

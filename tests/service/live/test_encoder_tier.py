@@ -275,9 +275,17 @@ def test_an_answer_without_the_vector_fails_its_text_alone(replica: Replica, rel
 def test_a_text_that_the_tier_rejects_does_not_stop_others(replica: Replica, relay: Relay) -> None:
     live = replica(relay.url)
     for number in range(5):
+        works = live.increase("turnwise_encoder_calls_total", result="ok")
         relay.faults.append(httpx.Response(422, json={}))
         assert problem(say(live, f"Rejected {number}")) == (500, "encoder-failed")
+        eventually(lambda done=works: done() == 1)  # the replica tries another text
     assert live.ready
+    relay.faults += [httpx.Response(422, json={})] * 8
+    for number in range(3):
+        assert problem(say(live, f"Refused {number}"))[0] in {500, 503}
+    eventually(lambda: not live.ready)
+    relay.faults.clear()
+    eventually(lambda: live.ready)
     assert say(live, "Hello").json()["turn"] == 1
 
 

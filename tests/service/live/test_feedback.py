@@ -6,6 +6,7 @@ import pytest
 import redis as blocking
 
 from tests.service.live.conftest import Launch, Live, problem
+from tests.waiting import eventually
 from turnwise.service.sessions import store
 
 SESSION = "s"
@@ -72,6 +73,8 @@ def test_a_replica_without_the_model_of_the_pool_keeps_feedback_too(
     offer = live.turn(SESSION, "user", "Where is it?", pool="pairs", top_k=1)["candidates"]
     give(other, offer[0]["id"], "chosen")
     assert other.metric("turnwise_feedback_total", pool="pairs", event="chosen") == 1
+    assert live.http.delete("/pools/pairs").is_success
+    eventually(lambda: 'pool="pairs"' not in other.http.get("/metrics").text)
 
 
 def test_an_undone_turn_leaves_no_feedback(live: Live) -> None:

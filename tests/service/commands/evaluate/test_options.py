@@ -14,6 +14,7 @@ from turnwise.service.cli import app
 from turnwise.service.commands import compared_models
 from turnwise.service.commands.compared_models import by_name, encoders
 from turnwise.service.commands.evaluate import report
+from turnwise.service.commands.options import read
 
 
 @dataclass
@@ -170,3 +171,12 @@ def test_another_base_that_is_missing_is_an_error(data: Path, tmp_path: Path) ->
     error = CliRunner().invoke(app, ["evaluate", "long-term", *args]).exception
     assert isinstance(error, ModelError)
     assert "'nowhere' is not installed" in str(error)
+
+
+def test_dialogues_of_different_files_stay_apart(tmp_path: Path) -> None:
+    files = [tmp_path / name / "test.txt" for name in "ab"]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text("Hello . __eou__ Hi . __eou__\n")
+    first, second = read(files)
+    assert (first.id, second.id) == ("test-1", f"{files[1]}: test-1")

@@ -1,6 +1,6 @@
 """Compares ways to encode on this machine: the time of one text and of batches, and the rankings.
 
-    python -m benchmarks.encoder [--texts FILE] [--threads N] [--out FILE]
+    python -m benchmarks.encoder [--texts FILE] [--out FILE]
 
 Each round measures every way once, so that the ratios hold on a busy machine too. `queue` is the
 encoder queue of the service, in front of ONNX Runtime (on a CPU). To compare rankings, each text
@@ -43,16 +43,15 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--texts", type=Path, help="file with a text on each line")
     parser.add_argument("--made", type=int, default=300, help="number of texts to make up")
-    parser.add_argument("--threads", type=int, default=usable_cores())
     parser.add_argument("--rounds", type=int, default=5)
     run(parser, {"made": 20, "rounds": 1}, lambda options: asyncio.run(measure(options)))
 
 
 async def measure(options: argparse.Namespace) -> Rows:
-    torch.set_num_threads(options.threads)
+    torch.set_num_threads(usable_cores())
     settings = Settings()
     cache = settings.data_dir / "models"
-    served = UtteranceEncoder.for_serving(settings.model, cache=cache, threads=options.threads)
+    served = UtteranceEncoder.for_serving(settings.model, cache=cache)
     queue = EncoderQueue(served, Metrics(), limit=10_000, batch_tokens=4096)
     await queue.start()
     rows = await compare(options, served, ways(served, queue))

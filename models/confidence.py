@@ -125,11 +125,6 @@ class Calibration:
     offset: float
     fitted: dict[str, float] = field(default_factory=dict)
 
-    @classmethod
-    def fit(cls, features: Float64, right: NDArray[np.bool_]) -> Self:
-        """Return the calibration of n answers; arguments as in `regress`."""
-        return cls(*regress(features, right).tolist())
-
     def confidence(self, features: Float64) -> Float64:
         """Return the confidence of one answer (k,), or of n answers (n, k)."""
         weights = [self.height, self.margin, self.cosine, self.candidates, self.utterances]

@@ -108,7 +108,6 @@ class UtteranceEncoder:
         *,
         device: str | None = None,
         cache: Path,
-        threads: int | None = None,
     ) -> Self:
         """Load a model for one small batch at a time: float16 on a GPU, ONNX Runtime on a CPU.
 
@@ -116,7 +115,6 @@ class UtteranceEncoder:
             name: A folder or a hub name.
             device: As in the constructor.
             cache: Folder of exported models, by fingerprint; a model is exported once.
-            threads: Threads of one batch on a CPU; by default `usable_cores`.
 
         Raises:
             ModelError: The name leads to no model that can be loaded.
@@ -132,7 +130,6 @@ class UtteranceEncoder:
                 UnitVectors(encoder.model),
                 cache / f"{encoder.fingerprint}-{VERSION}",
                 pad=encoder.model.tokenizer.pad_token_id,
-                threads=threads,
                 probe=[probe],
                 wanted=encoder.forward(probe),
             )

@@ -11,6 +11,10 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class TurnwiseError(Exception):
@@ -71,6 +75,13 @@ def naming(files: Iterable[Path]) -> Iterator[None]:
         if type(error) is not TurnwiseError:  # the others name the place themselves
             raise
         raise DataError(str(error), ", ".join(map(str, files))) from None
+
+
+def first_error(error: "ValidationError") -> str:
+    """Return the first of pydantic's errors: its field, if there is one, and what is wrong."""
+    first = error.errors(include_input=False)[0]
+    what = first["msg"].removeprefix("Value error, ")
+    return ": ".join([".".join(map(str, first["loc"])), what]).removeprefix(": ")
 
 
 def _place(file: str, line: int | None, field: str | None) -> str:

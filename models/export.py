@@ -44,7 +44,6 @@ def in_onnx(
     folder: Path,
     *,
     pad: int,
-    threads: int | None,
     probe: Sequence[Tokens],
     wanted: Float32,
     spin: bool = True,
@@ -56,7 +55,6 @@ def in_onnx(
         graph: As for `export`.
         folder: The exported model, whose name must change with the model.
         pad: Word piece that pads shorter texts.
-        threads: Threads of one batch; by default `usable_cores`.
         probe: Arguments of a call, to compare with torch.
         wanted: What torch computes for them.
         spin: Whether the threads may spin for small batches.
@@ -68,7 +66,7 @@ def in_onnx(
         if not folder.exists():
             _log.info("exporting %s to ONNX, once, into %s", name, folder)
             export(graph, folder, typed=len(probe) > 1)
-        forward = OnnxForward(folder, pad, threads, spin=spin)
+        forward = OnnxForward(folder, pad, spin=spin)
         _check(forward(*probe), wanted, folder)
     except Exception as error:  # torch computes the same
         _log.warning("%s runs in torch, not in ONNX Runtime: %r", name, error)

@@ -40,25 +40,22 @@ class OnnxForward:
 
     runtime = "onnxruntime float32 on cpu"
 
-    def __init__(
-        self, folder: Path, pad: int, threads: int | None = None, *, spin: bool = True
-    ) -> None:
+    def __init__(self, folder: Path, pad: int, *, spin: bool = True) -> None:
         """Load what `export` wrote.
 
         Args:
             folder: The exported model.
             pad: Word piece that pads shorter texts.
-            threads: Threads of one batch; by default `usable_cores`.
             spin: Whether the threads may spin for small batches.
         """
         # Threads that spin between operators save a fifth of the time for one or two texts, the
         # [B1] and [B2] of one turn; they must stop after the last operator, to leave the cores to
         # the rest of the service. With more texts the service is busy and needs the cores itself.
-        self.threads = threads = threads or usable_cores()
-        self._many = _session(folder, threads, "session.intra_op.allow_spinning", "0")
-        self._few = (
-            _session(folder, threads, "session.force_spinning_stop", "1") if spin else self._many
-        )
+        self.threads = usable_cores()
+        self._many = _session(folder, self.threads, "session.intra_op.allow_spinning", "0")
+        self._few = self._many
+        if spin:
+            self._few = _session(folder, self.threads, "session.force_spinning_stop", "1")
         self._pad = pad
 
     @property

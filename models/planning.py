@@ -94,17 +94,15 @@ def chain_score(order: tuple[int, ...], links: Real, pull: Real | None = None) -
     return score if pull is None else score + float(position_weights(len(goals)) @ pull[goals])
 
 
-def plan_chain(
-    links: Real, pull: Real | None = None, top: int = 1, exact_limit: int = EXACT_LIMIT
-) -> Plan:
+def plan_chain(links: Real, pull: Real | None = None, top: int = 1) -> Plan:
     """Return the `top` best orders of n goals by IEC, or by IEC & CU with `pull` (CCL section 6).
+
+    Beyond `EXACT_LIMIT` goals they are good ones, and the plan's `optimal` is False.
 
     Args:
         links: (n, n), as `chain_links` returns them. The diagonal is not read.
         pull: (n,), P(g) of each goal; None leaves the context out.
         top: Number of orders to return, n! at most.
-        exact_limit: Goals up to which the orders are the best; beyond it they are good ones and
-            the plan's `optimal` is False.
 
     Raises:
         ValueError: There is no goal, the arrays do not fit, a number is not finite, or `top` is
@@ -116,7 +114,7 @@ def plan_chain(
     pull = np.zeros(len(links)) if pull is None else _checked_pull(pull)
     if len(pull) != len(links):
         raise ValueError(f"pull is over {len(pull)} goals, links over {len(links)}")
-    if len(links) <= max(exact_limit, 1):
+    if len(links) <= EXACT_LIMIT:
         return Plan(_exact_orders(links, pull, top), optimal=True)
     return Plan(_approximate_orders(links, pull, top), optimal=False)
 

@@ -5,9 +5,11 @@ encoder with heads needs none (`models/heads.py`).
 """
 
 import re
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
+from turnwise.models.data import Utterance
 from turnwise.models.errors import ModelError
 
 
@@ -121,6 +123,16 @@ def becomes(before: EncoderKind, after: EncoderKind) -> bool:
 def relation_to(speaker: str, target_speaker: str) -> Relation:
     """Return the relation of a speaker to the target's; a dialogue may have more than two."""
     return Relation.SAME if speaker == target_speaker else Relation.OTHER
+
+
+def candidate_inputs(texts: Iterable[str]) -> list[RoleText]:
+    """Return candidates or goals as an encoder reads them."""
+    return [RoleText(text, Role.AFTER) for text in texts]
+
+
+def context_inputs(said: Iterable[Utterance], role: Role, target_speaker: str) -> list[RoleText]:
+    """Return utterances in a context role, relative to the speaker of a target."""
+    return [RoleText(u.text, role, relation_to(u.speaker, target_speaker)) for u in said]
 
 
 def prefix(kind: EncoderKind, role: Role, relation: Relation | None = None) -> str:

@@ -16,8 +16,8 @@ from pathlib import Path
 from turnwise.models.evaluation.report import Table
 from turnwise.models.training.config import Config, overlaid, read_toml, validated
 from turnwise.models.training.corpora import finder
-from turnwise.models.training.run import train
-from turnwise.models.training.trainer import Progress, Report
+from turnwise.models.training.run import learner_of
+from turnwise.models.training.trainer import Progress, Report, fit
 
 BY_OWN_BASE = {"relative_rank", "short_term_rank"}
 """Metrics that differ with the base, which retrieves the candidates, as well as with the model."""
@@ -33,7 +33,7 @@ def main() -> None:
     measured = {}
     for name, config in variants(options.recipe, out).items():
         folder = out / name
-        train(config, folder, find=finder(options.data), report=reporter(name), resume=True)
+        fit(learner_of(config, finder(options.data)), folder, report=reporter(name), resume=True)
         measured[name] = chosen(folder / "curves.csv")
     columns = ("variant", *next(iter(measured.values())))
     cells = ((name, *(f"{x:.3f}" for x in row.values())) for name, row in measured.items())

@@ -29,9 +29,9 @@ from turnwise.models.evaluation.long_term import (
     make_goal_sets,
     order_metrics,
 )
-from turnwise.models.evaluation.split import VectorTable, candidate_inputs
+from turnwise.models.evaluation.split import VectorTable
 from turnwise.models.planning import chain_score
-from turnwise.models.roles import Relation, Role, RoleText
+from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs
 from turnwise.models.training.config import CorpusSource
 from turnwise.models.training.corpora import read_source
 

@@ -45,7 +45,7 @@ def main() -> None:
         f"texts an epoch, each text once a window:    {ours:>9,}   {naive / ours:.1f} times fewer"
     )
 
-    encoder, dtype = load_encoder(config, None), getattr(torch, config.precision)
+    encoder, dtype = load_encoder(config), getattr(torch, config.precision)
     sample = [window for window in windows if len(window.utterances) >= WINDOW][: options.sample]
     batch = only_full_windows(collate(sample, config.kind))
     examples = triple_examples(

@@ -37,12 +37,6 @@ _REMOVED = {
     )
 }  # fmt: skip
 """Settings that became constants: this release ignores them, the next one rejects them."""
-_REPORTED = (
-    "max_body_bytes", "max_upload_bytes", "max_text_chars", "max_metadata_bytes", "max_turns",
-    "max_candidates", "max_goals", "max_top_k", "max_pool_size",
-    "max_request_rate", "max_uploads", "max_sessions", "max_pools", "max_pools_bytes",
-    "queue_limit", "session_ttl", "request_timeout",
-)  # fmt: skip
 
 
 class Limits(BaseSettings):
@@ -170,7 +164,8 @@ class Settings(Limits):
     @property
     def limits(self) -> dict[str, float]:
         """Every limit in force, by its name."""
-        limits = {name: getattr(self, name) for name in _REPORTED}
+        names = (*Limits.__annotations__, "session_ttl", "request_timeout")
+        limits = {name: getattr(self, name) for name in names}
         return {name: limit for name, limit in limits.items() if limit is not None}
 
     @property

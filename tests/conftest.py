@@ -24,6 +24,7 @@ DIMENSION = 32
 # Tests run side by side, and two threads of a tiny model would only wait for each other. Libraries
 # of models take seconds to load: fixtures import them, so that xdist's controller need not.
 os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 # Settings of whoever runs the tests are not theirs: they might name a Redis that is in use.
@@ -170,7 +171,7 @@ def served_encoder(
     from turnwise.models.roles import EncoderKind
 
     folder = tiny_encoder_folder(EncoderKind.TRIPLE)
-    return UtteranceEncoder.for_serving(folder, device="cpu", cache=onnx_cache, threads=1)
+    return UtteranceEncoder.for_serving(folder, device="cpu", cache=onnx_cache)
 
 
 def _save_encoder(folder: Path, kind: EncoderKind) -> Path:

@@ -161,9 +161,7 @@ def ratings_of(answers: Sequence[Answer]) -> Float64:
     return ratings
 
 
-def split_half_reliability(
-    answers: Sequence[Answer], splits: int = SPLITS, seed: int = 0
-) -> float | None:
+def split_half_reliability(answers: Sequence[Answer], seed: int) -> float | None:
     """Return Spearman's correlation of the items' scores from two halves of the answers.
 
     Each split deals the answers to every tuple at random to the halves; the odd one of a tuple
@@ -177,7 +175,7 @@ def split_half_reliability(
     for answer in answers:
         by_tuple[answer.key].append(answer)
     generator = np.random.default_rng(seed)
-    correlations = [_split(list(by_tuple.values()), generator) for _ in range(splits)]
+    correlations = [_split(list(by_tuple.values()), generator) for _ in range(SPLITS)]
     defined = [correlation for correlation in correlations if correlation is not None]
     return float(np.mean(defined)) if defined else None
 

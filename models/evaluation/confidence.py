@@ -27,7 +27,6 @@ from turnwise.models.evaluation.metrics import (
     calibration_error,
     median_ms,
     risks,
-    sample,
 )
 from turnwise.models.evaluation.report import Row
 from turnwise.models.evaluation.split import Context, Split, encode_split, split_of
@@ -285,7 +284,7 @@ def _milliseconds(searches: Searches, calibration: Calibration) -> float:
         spread, norm = moments.spread(query, size), float(np.linalg.norm(query))
         return calibration.confidence(features(1.0, 0.5, spread, norm, 2))
 
-    return median_ms(work, sample(len(searches.queries)))
+    return median_ms(work, len(searches.queries))
 
 
 def _features(scores: Float64, norm: float, utterances: int) -> Float64:

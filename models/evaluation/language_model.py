@@ -36,12 +36,8 @@ _PROMPTS: dict[Language, tuple[str, str]] = {
 }
 
 
-def load_causal(name: str, device: str | None = None) -> tuple[Any, Any]:
-    """Return a tokenizer and a language model.
-
-    Args:
-        name: A folder or a hub name that transformers loads.
-        device: A torch device; the default is a GPU if there is one, else the CPU.
+def load_causal(name: str) -> tuple[Any, Any]:
+    """Return the tokenizer and the language model of a folder or a hub name, on a GPU if any.
 
     Raises:
         ModelError: The model cannot be loaded.
@@ -53,10 +49,10 @@ def load_causal(name: str, device: str | None = None) -> tuple[Any, Any]:
         model: Any = AutoModelForCausalLM.from_pretrained(name)
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"language model '{name}' cannot be loaded: {error}") from error
-    return tokenizer, model.to(default_device(device)).eval()
+    return tokenizer, model.to(default_device(None)).eval()
 
 
-def sampled_replies(name: str, count: int = CANDIDATES, *, device: str | None = None) -> Propose:
+def sampled_replies(name: str) -> Propose:
     """Propose replies by nucleus sampling from a causal language model.
 
     A model with a chat template reads the context as its chat, in which it replies. Any other reads
@@ -66,13 +62,11 @@ def sampled_replies(name: str, count: int = CANDIDATES, *, device: str | None = 
 
     Args:
         name: A folder or a hub name that transformers loads.
-        count: Samples a context.
-        device: A torch device; the default is a GPU if there is one, else the CPU.
 
     Raises:
         ModelError: The model cannot be loaded.
     """
-    tokenizer, model = load_causal(name, device)
+    tokenizer, model = load_causal(name)
     if tokenizer.eos_token_id is None:
         raise ModelError(f"language model '{name}' has no end-of-sequence token")
 
@@ -80,11 +74,11 @@ def sampled_replies(name: str, count: int = CANDIDATES, *, device: str | None = 
         prompt = _prompt(tokenizer, dialogue, length, model)
         with torch.random.fork_rng(), torch.inference_mode():
             torch.manual_seed(0)
-            copies = prompt.expand(count, -1)
+            copies = prompt.expand(CANDIDATES, -1)
             output = model.generate(
                 copies,
                 attention_mask=torch.ones_like(copies),
-                past_key_values=_read_once(model, prompt, count),
+                past_key_values=_read_once(model, prompt),
                 do_sample=True,
                 top_k=0,
                 top_p=TOP_P,
@@ -98,12 +92,12 @@ def sampled_replies(name: str, count: int = CANDIDATES, *, device: str | None = 
     return propose
 
 
-def _read_once(model: Any, prompt: torch.Tensor, count: int) -> DynamicCache:  # noqa: ANN401
+def _read_once(model: Any, prompt: torch.Tensor) -> DynamicCache:  # noqa: ANN401
     # Without this cache `generate` reads the prompt once a sample, which takes most of the time.
     cache = DynamicCache(config=model.config)
     if prompt.shape[1] > 1:
         model(prompt[:, :-1], past_key_values=cache)
-        cache.batch_repeat_interleave(count)
+        cache.batch_repeat_interleave(CANDIDATES)
     return cache
 
 
@@ -146,18 +140,14 @@ class LanguageModel:
         name: The folder's name or the hub name, as `model_name` returns it.
     """
 
-    def __init__(self, name: str | Path, device: str | None = None) -> None:
+    def __init__(self, name: str | Path) -> None:
         """Load a folder or a hub name.
-
-        Args:
-            name: A folder or a hub name that transformers loads.
-            device: A torch device; the default is a GPU if there is one, else the CPU.
 
         Raises:
             ModelError: The model cannot be loaded.
         """
         self.name = model_name(name)
-        self._tokenizer, self._model = load_causal(str(name), device)
+        self._tokenizer, self._model = load_causal(str(name))
         self._room = _room(self._model)
 
     def log_likelihoods(

@@ -29,14 +29,7 @@ from turnwise.models.evaluation.metrics import (
 )
 from turnwise.models.evaluation.report import Row
 from turnwise.models.evaluation.significance import Outcomes
-from turnwise.models.evaluation.split import (
-    Context,
-    Split,
-    VectorTable,
-    candidate_inputs,
-    encode_split,
-    split_of,
-)
+from turnwise.models.evaluation.split import Context, Split, VectorTable, encode_split, split_of
 from turnwise.models.evaluation.systems import (
     System,
     example_ms,
@@ -48,7 +41,7 @@ from turnwise.models.evaluation.systems import (
     scores_of,
 )
 from turnwise.models.planning import chain_links, chain_score, plan_chain, plan_greedy
-from turnwise.models.roles import Role, RoleText, prefix, relation_to
+from turnwise.models.roles import Role, RoleText, candidate_inputs, prefix, relation_to
 
 GOALS = 3
 ORDERS = tuple(permutations(range(GOALS)))

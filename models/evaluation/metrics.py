@@ -5,7 +5,7 @@ value over that order. A tie of one right and one wrong candidate counts half, a
 is worth what chance is. A score that is NaN counts as the lowest.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import comb
 from time import perf_counter
@@ -24,6 +24,8 @@ Metrics = dict[str, float]
 
 CUTS = (1, 2, 5)
 """The k of R_n@k in `ranking_metrics`."""
+BINS = 10
+"""Bins of a calibration error, if there are as many answers."""
 FEWEST_PAIRS = 3
 """Pairs that a correlation needs: two points always lie on a line."""
 TIMED = 20
@@ -245,8 +247,8 @@ def spearman(first: Scores, second: Scores) -> float | None:
     return pearson(rankdata(first), rankdata(second))
 
 
-def calibration_error(confidence: Float64, right: Mask, bins: int = 10) -> float:
-    """Return the expected calibration error, over bins with the same number of answers.
+def calibration_error(confidence: Float64, right: Mask) -> float:
+    """Return the expected calibration error, over `BINS` bins with the same number of answers.
 
     It is the mean over the answers of the distance between the mean confidence of an answer's bin
     and the share of right ones in it (Guo et al., 2017, eq. 3, whose bins have the same width).
@@ -254,10 +256,9 @@ def calibration_error(confidence: Float64, right: Mask, bins: int = 10) -> float
     Args:
         confidence: (n,) probabilities, n ≥ 1.
         right: (n,) whether each answer is right.
-        bins: Number of bins, if there are as many answers.
     """
     order = np.argsort(confidence)
-    parts = np.array_split(order, min(bins, len(order)))
+    parts = np.array_split(order, min(BINS, len(order)))
     shares = _expected(confidence, right)
     apart = [len(part) * abs(confidence[part].mean() - shares[part].mean()) for part in parts]
     return float(sum(apart) / len(order))
@@ -295,19 +296,14 @@ def _expected(confidence: Float64, right: Mask) -> Float64:
     return np.asarray(shares[group])
 
 
-def sample(count: int, size: int = TIMED) -> list[int]:
-    """Return at most `size` places evenly spread over `count`."""
-    return [int(place) for place in np.linspace(0, count - 1, min(count, size))]
+def median_ms(work: Callable[[int], object], count: int) -> float:
+    """Return the median milliseconds of `work` over `count` examples; an untimed call warms up.
 
-
-def median_ms(work: Callable[[int], object], places: Sequence[int]) -> float:
-    """Return the median milliseconds of `work` over places; a first, untimed call warms up.
-
-    Slow work is timed at fewer places: once `ENOUGH` seconds are spent, no more follow.
+    At most `TIMED` of them are timed, evenly spread, and none after `ENOUGH` seconds.
     """
-    work(places[0])
+    work(0)
     seconds: list[float] = []
-    for place in places:
+    for place in np.linspace(0, count - 1, min(count, TIMED)).astype(int).tolist():
         start = perf_counter()
         work(place)
         seconds.append(perf_counter() - start)

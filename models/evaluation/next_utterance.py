@@ -8,7 +8,7 @@ Every utterance is encoded once a role and relation; the rest is one matrix prod
 that the time grows linearly with the size of the split.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from turnwise.models.evaluation.metrics import (
 )
 from turnwise.models.evaluation.report import FULL_POOL, Row
 from turnwise.models.evaluation.significance import Outcomes
-from turnwise.models.evaluation.split import LENGTHS, Split, make_split
+from turnwise.models.evaluation.split import Split, make_split
 from turnwise.models.evaluation.systems import (
     System,
     lexical_systems,
@@ -38,16 +38,13 @@ TIMED_CANDIDATES = 1000
 
 
 def evaluate_next_utterance(
-    models: Mapping[str, UtteranceEncoder | PairwiseModel],
-    dialogues: Iterable[Dialogue],
-    lengths: Sequence[int] = LENGTHS,
+    models: Mapping[str, UtteranceEncoder | PairwiseModel], dialogues: Iterable[Dialogue]
 ) -> list[Row]:
     """Evaluate all systems of the models, after random and BM25.
 
     Args:
         models: By their names in the table.
         dialogues: The dialogues of a split.
-        lengths: Lengths of contexts.
 
     Returns:
         A row a system: the metrics of `retrieval_metrics` by length and as the mean over lengths,
@@ -57,7 +54,7 @@ def evaluate_next_utterance(
     Raises:
         TurnwiseError: No dialogue is longer than the shortest context.
     """
-    split = make_split(dialogues, lengths)
+    split = make_split(dialogues)
     result = [_row(system.name, system, split) for system in lexical_systems(split)]
     for label, model in models.items():
         systems = retrieval_systems(model, split)

@@ -6,7 +6,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
@@ -14,14 +14,7 @@ from typing import Literal
 import numpy as np
 
 from turnwise.models.arrays import Float64
-from turnwise.models.data import (
-    Dialogue,
-    Record,
-    Utterance,
-    identifier,
-    read_records,
-    write_jsonl,
-)
+from turnwise.models.data import Dialogue, Record, Utterance, identifier, read_records
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.bm25 import BM25
@@ -147,11 +140,6 @@ def ranking_set(
     )
     split = Split(contexts, pool, np.array(true))
     return RankingSet(split, candidates, relevant, tuple(where), tuple(dropped))
-
-
-def write_ranking(examples: Iterable[RankingExample], path: str | Path) -> int:
-    """Write examples as `read_ranking` reads them, and return their number."""
-    return write_jsonl(path, map(asdict, examples))
 
 
 def evaluate_ranking(

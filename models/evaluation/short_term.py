@@ -5,21 +5,14 @@ that was really said, and did lead there, should come first.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from turnwise.models.data import (
-    Dialogue,
-    Record,
-    Utterance,
-    identifier,
-    read_records,
-    write_jsonl,
-)
+from turnwise.models.data import Dialogue, Record, Utterance, identifier, read_records
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.bm25 import BM25
@@ -31,7 +24,6 @@ from turnwise.models.evaluation.metrics import (
     average_settings,
     median_ms,
     ranks_of,
-    sample,
 )
 from turnwise.models.evaluation.ranking import RankingExample, RankingSet, ranking_set
 from turnwise.models.evaluation.report import Row
@@ -40,8 +32,6 @@ from turnwise.models.evaluation.split import (
     Context,
     Propose,
     VectorTable,
-    candidate_inputs,
-    context_inputs,
     encode_split,
     next_speaker,
     read_context,
@@ -56,7 +46,14 @@ from turnwise.models.evaluation.systems import (
     recommended,
     scores_of,
 )
-from turnwise.models.roles import EncoderKind, Role, RoleText, relation_to
+from turnwise.models.roles import (
+    EncoderKind,
+    Role,
+    RoleText,
+    candidate_inputs,
+    context_inputs,
+    relation_to,
+)
 from turnwise.models.scores import reachability
 
 CANDIDATES = 100
@@ -129,10 +126,7 @@ def make_examples(
 
 
 def retrieved_replies(
-    encoder: UtteranceEncoder,
-    dialogues: Iterable[Dialogue],
-    lengths: Iterable[int],
-    count: int = CANDIDATES,
+    encoder: UtteranceEncoder, dialogues: Iterable[Dialogue], lengths: Iterable[int]
 ) -> Propose:
     """Propose hard negatives: the utterances of other dialogues that score best for a context.
 
@@ -153,7 +147,7 @@ def retrieved_replies(
     def propose(dialogue: Dialogue, length: int) -> list[str]:
         scores = vectors @ table[_query_inputs(dialogue, length)].sum(axis=0)
         scores[[place[said.text] for said in dialogue.utterances]] = -np.inf
-        nearest = np.argsort(-scores, kind="stable")[:count]
+        nearest = np.argsort(-scores, kind="stable")[:CANDIDATES]
         return [pool[index] for index in nearest if np.isfinite(scores[index])]
 
     return propose
@@ -173,11 +167,6 @@ def read_examples(path: str | Path, limit: int | None = None) -> list[ShortTermE
     if not examples:
         raise DataError("no example in it", str(path))
     return examples
-
-
-def write_examples(examples: Iterable[ShortTermExample], path: str | Path) -> None:
-    """Write examples as `read_examples` reads them."""
-    write_jsonl(path, map(asdict, examples))
 
 
 def texts_of_examples(examples: Iterable[ShortTermExample], file: str) -> Iterator[tuple[str, str]]:
@@ -226,13 +215,11 @@ def evaluate_short_term(
 
 def short_term_average_rank(
     encoder: UtteranceEncoder, examples: Sequence[ShortTermExample]
-) -> dict[str, float]:
-    """Return the average rank of each system toward the goal: fast enough for training."""
+) -> float:
+    """Return the average rank by the last system toward the goal, that of the service."""
     data = without_goals(examples)
-    return {
-        system.name: _metrics(_ranks(system, data), examples)["average_rank"]
-        for system in goal_systems(encoder, examples, data)
-    }
+    system = goal_systems(encoder, examples, data)[-1]
+    return _metrics(_ranks(system, data), examples)["average_rank"]
 
 
 def without_goals(examples: Sequence[ShortTermExample]) -> RankingSet:
@@ -400,7 +387,7 @@ def _candidates_ms(encoder: UtteranceEncoder, data: RankingSet) -> float:
         texts = [data.split.pool[candidate] for candidate in data.candidates[place]]
         encoder.encode(texts, Role.AFTER)
 
-    return median_ms(encode, sample(len(data.candidates)))
+    return median_ms(encode, len(data.candidates))
 
 
 def _reply_inputs(example: ShortTermExample, texts: Iterable[str]) -> list[RoleText]:
@@ -409,7 +396,7 @@ def _reply_inputs(example: ShortTermExample, texts: Iterable[str]) -> list[RoleT
 
 
 def _first_inputs(example: ShortTermExample) -> list[RoleText]:
-    return context_inputs(example.context, example.goal.speaker, Role.FIRST)
+    return context_inputs(example.context, Role.FIRST, example.goal.speaker)
 
 
 def _setting(h: int, d: int) -> str:

@@ -35,7 +35,6 @@ from turnwise.models.evaluation.significance import Outcomes
 from turnwise.models.evaluation.split import (
     Context,
     VectorTable,
-    context_inputs,
     next_speaker,
     read_context,
 )
@@ -48,7 +47,7 @@ from turnwise.models.evaluation.systems import (
     scores_of,
 )
 from turnwise.models.rerankers import PairwiseModel
-from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
+from turnwise.models.roles import EncoderKind, Relation, Role, RoleText, context_inputs
 from turnwise.models.scores import row
 
 Models = Mapping[str, UtteranceEncoder | PairwiseModel]
@@ -391,7 +390,7 @@ def _three(as_candidate: Embed, as_utterance: Embed, in_context: Embed) -> list[
 def _in_context(encoder: UtteranceEncoder, said: Sequence[Context]) -> Float32:
     paired = encoder.kind.paired
     mix, role = (row, Role.FIRST) if paired else (_mean, Role.SECOND)
-    before = [context_inputs(item.utterances, _answerer(item), role) for item in said]
+    before = [context_inputs(item.utterances, role, _answerer(item)) for item in said]
     own = [RoleText(item.target.text, Role.SECOND, Relation.OTHER) for item in said]
     table = VectorTable(encoder, [*own, *(item for inputs in before for item in inputs)])
     mixed = [mix(table[inputs], new) for inputs, new in zip(before, table[own], strict=True)]

@@ -10,7 +10,7 @@ from turnwise.models.data import Dialogue, Record, Utterance, merge_runs, read_u
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.evaluation.metrics import Places
-from turnwise.models.roles import Role, RoleText, relation_to
+from turnwise.models.roles import Role, RoleText, candidate_inputs, context_inputs
 
 LENGTHS = range(2, 11)
 
@@ -39,7 +39,7 @@ class Context:
 
     def inputs(self, role: Role) -> list[RoleText]:
         """Return the utterances as an encoder reads them before this target."""
-        return context_inputs(self.utterances, self.target.speaker, role)
+        return context_inputs(self.utterances, role, self.target.speaker)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +140,6 @@ def next_speaker(context: Sequence[Utterance]) -> str:
     last = context[-1].speaker
     others = (said.speaker for said in reversed(context) if said.speaker != last)
     return next(others, "A" if last == "B" else "B")
-
-
-def context_inputs(context: Iterable[Utterance], target_speaker: str, role: Role) -> list[RoleText]:
-    """Return a context as an encoder reads it, for a target that `target_speaker` would say."""
-    return [RoleText(s.text, role, relation_to(s.speaker, target_speaker)) for s in context]
-
-
-def candidate_inputs(texts: Iterable[str]) -> list[RoleText]:
-    """Return candidates or goals as an encoder reads them."""
-    return [RoleText(text, Role.AFTER) for text in texts]
 
 
 class VectorTable:

@@ -8,7 +8,7 @@ import numpy as np
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation.bm25 import BM25
-from turnwise.models.evaluation.metrics import Places, Scores, median_ms, sample
+from turnwise.models.evaluation.metrics import Places, Scores, median_ms
 from turnwise.models.evaluation.split import (
     Context,
     EncodedSplit,
@@ -64,7 +64,7 @@ def example_ms(system: System, candidates: Sequence[Places]) -> float:
         system.work(example)
         system.scores(np.array([example]), candidates[example])
 
-    return median_ms(online, sample(len(candidates)))
+    return median_ms(online, len(candidates))
 
 
 def turn_ms(system: System, split: Split, candidates: int) -> float:
@@ -213,16 +213,16 @@ def reading_system(
     return System(name, one_by_one(one))
 
 
-def reranked(first: System, second: System, short_list: int = SHORT_LIST) -> System:
+def reranked(first: System, second: System) -> System:
     """Return a system that orders the short list of a first one by a second one.
 
-    The second system scores the best `short_list` candidates of the first, and no others. The
+    The second system scores the best `SHORT_LIST` candidates of the first, and no others. The
     rest stays behind, in the order of the first.
     """
 
     def one(example: int, candidates: Places) -> Scores:
         by_first = first.scores(np.array([example]), candidates)[0]
-        short = np.argsort(-by_first, kind="stable")[:short_list]
+        short = np.argsort(-by_first, kind="stable")[:SHORT_LIST]
         by_second = second.scores(np.array([example]), candidates[short])[0]
         final: Scores = by_first - by_first[short].min() + by_second.min() - 1
         final[short] = by_second

@@ -18,14 +18,11 @@ from turnwise.models.rerankers.pairwise import PairwiseModel, dialogue_heat_map
 __all__ = ["CrossEncoder", "IoI", "PairwiseModel", "dialogue_heat_map", "load", "reranker_kind"]
 
 
-def load(
-    folder: str | Path, device: str | None = None, precision: Precision = "float32"
-) -> PairwiseModel | IoI:
+def load(folder: str | Path, precision: Precision = "float32") -> PairwiseModel | IoI:
     """Load the model in a folder that training wrote, of either kind.
 
     Args:
         folder: The best model of a `turnwise train` run.
-        device: A torch device; by default a GPU if there is one, else the CPU.
         precision: Precision of a pairwise model's encoder; an IoI network computes in float32.
 
     Raises:
@@ -35,5 +32,5 @@ def load(
     if kind is None:
         raise ModelError(f"'{folder}' holds neither a pairwise model nor an IoI network")
     if kind == "ioi":
-        return IoI.load(folder, device)
-    return PairwiseModel.load(folder, device, precision=precision)
+        return IoI.load(folder)
+    return PairwiseModel.load(folder, precision=precision)

@@ -78,7 +78,6 @@ class CrossEncoder:
         *,
         device: str | None = None,
         cache: Path,
-        threads: int | None = None,
     ) -> Self:
         """Load a classifier for small batches: float16 on a GPU, ONNX Runtime on a CPU.
 
@@ -86,7 +85,6 @@ class CrossEncoder:
             name: A folder or a hub name.
             device: A torch device; by default a GPU if there is one, else the CPU.
             cache: Folder of exported models, by fingerprint; a model is exported once.
-            threads: Threads of one batch on a CPU; by default `usable_cores`.
 
         Raises:
             ModelError: As in the constructor; or the model reads messages of a chat, or has a
@@ -107,7 +105,6 @@ class CrossEncoder:
             model._graph,
             cache / f"{model.fingerprint}-{VERSION}",
             pad=model._model.tokenizer.pad_token_id,
-            threads=threads,
             probe=model._inputs(probe),
             wanted=model.forward(probe),
             spin=False,  # many pairs wait, and the service needs the cores

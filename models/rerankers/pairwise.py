@@ -18,7 +18,6 @@ from torch.nn import functional
 
 from turnwise.models.arrays import Float32
 from turnwise.models.card import model_name
-from turnwise.models.data import Dialogue
 from turnwise.models.encoder import Precision, UtteranceEncoder, digest
 from turnwise.models.errors import ModelError
 from turnwise.models.rerankers.folder import load_weights, read_sizes
@@ -195,7 +194,7 @@ class PairwiseModel:
         return torch.from_numpy(np.ascontiguousarray(values)).to(self.projectors.padding.device)
 
 
-def dialogue_heat_map(model: PairwiseModel, dialogue: Dialogue | Sequence[str]) -> Float32:
+def dialogue_heat_map(model: PairwiseModel, texts: Sequence[str]) -> Float32:
     """Return how well each utterance of a dialogue fits after each of its contexts.
 
     Blocks of high values along the diagonal are stages of the dialogue, in which every utterance
@@ -203,17 +202,12 @@ def dialogue_heat_map(model: PairwiseModel, dialogue: Dialogue | Sequence[str]) 
 
     Args:
         model: The model.
-        dialogue: A dialogue or its texts, n ≥ 1.
+        texts: Those of a dialogue, n ≥ 1.
 
     Returns:
         (n, n) float32: at [i, j] the cosine of the context that ends with utterance i and
         utterance j as its response.
     """
-    texts = (
-        [said.text for said in dialogue.utterances]
-        if isinstance(dialogue, Dialogue)
-        else list(dialogue)
-    )
     embeddings = model.embed(texts)
     ends = [model.contexts(embeddings[: end + 1]) for end in range(len(texts))]
     similarity: Float32 = np.stack(ends) @ model.responses(embeddings).T

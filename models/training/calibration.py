@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from turnwise.models.card import update_card
-from turnwise.models.confidence import Calibration, held_out
+from turnwise.models.confidence import Calibration, held_out, regress
 from turnwise.models.data import Dialogue, read_dialogues
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.evaluation.confidence import Answers, Bank, make_searches, texts_of
@@ -68,10 +68,10 @@ def fitted(answers: Answers) -> Calibration | None:
     """
     if answers.right.all() or not answers.right.any():
         return None
-    calibration = Calibration.fit(answers.features, answers.right)
     confidence = held_out(answers.features, answers.right, answers.dialogue)
     figures = {"answers": len(answers.right), "right": float(answers.right.mean())}
     if not np.isnan(confidence).any():
         figures["calibration_error"] = calibration_error(confidence, answers.right)
         figures["auroc"] = auroc(confidence, answers.right) or 0.5
+    calibration = Calibration(*regress(answers.features, answers.right).tolist())
     return replace(calibration, fitted={k: round(v, 4) for k, v in figures.items()})

@@ -31,7 +31,7 @@ _UNREADABLE = (
     OSError, SafetensorError, RuntimeError, ValueError, KeyError, TypeError, AttributeError,
 )  # fmt: skip
 
-_MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
+_MODES = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
 _OLDER = "sentence_transformers.models"
 
 _OLD = ".old"
@@ -58,7 +58,7 @@ def recipe_of(config: Section, counts: Sequence[int], out: Path) -> Recipe:
     return recipe | {"items": list(counts)}
 
 
-def load_learnable(base: str, device: str | None) -> SentenceTransformer:
+def load_learnable(base: str) -> SentenceTransformer:
     """Load an encoder for training; `save_encoder` writes it.
 
     Dropout is off: it is slow on a CPU, and the batches regularise enough.
@@ -66,7 +66,7 @@ def load_learnable(base: str, device: str | None) -> SentenceTransformer:
     Raises:
         ModelError: It cannot be loaded.
     """
-    model = load_sentence_transformer(base, device)
+    model = load_sentence_transformer(base)
     if model.device.type == "cpu":
         # The fused kernel's backward pass is twice as slow as plain matrix products there.
         transformer_of(model).set_attn_implementation("eager")
@@ -107,16 +107,15 @@ def _write_older_layout(folder: Path, model: SentenceTransformer) -> None:
         return
     pooling = folder / modules[1]["path"] / "config.json"
     config = _read_json(pooling)
-    chosen = config["pooling_mode"]
-    flags = {f"pooling_mode_{mode}": mode.startswith(f"{chosen}_") for mode in _MODES[:3]}
-    if not isinstance(chosen, str) or not any(flags.values()):
+    if (chosen := _MODES.get(str(config["pooling_mode"]))) is None:
         return
     for module, name in zip(modules, named, strict=True):
         module["type"] = f"{_OLDER}.{name}"
     _write_json(folder / "modules.json", modules)
     _write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_seq_length})
     size = {"word_embedding_dimension": config["embedding_dimension"]}
-    flags[f"pooling_mode_{_MODES[3]}"] = False
+    modes = (*_MODES.values(), "mean_sqrt_len_tokens")
+    flags = {f"pooling_mode_{mode}": mode == chosen for mode in modes}
     _write_json(pooling, size | flags | {"include_prompt": config["include_prompt"]})
 
 

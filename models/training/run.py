@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from turnwise.models.card import update_card
 from turnwise.models.encoder import UtteranceEncoder
@@ -19,7 +20,7 @@ from turnwise.models.training.corpora import Find, finder, in_place_of, validati
 from turnwise.models.training.learners.encoder import EncoderLearner, read_data
 from turnwise.models.training.learners.ioi import IoILearner
 from turnwise.models.training.learners.pairwise import PairwiseLearner
-from turnwise.models.training.trainer import Report, fit, silent
+from turnwise.models.training.trainer import Learner, Report, fit, silent
 
 
 def run(
@@ -54,12 +55,8 @@ def run(
     require("matplotlib", *(["gensim"] if isinstance(stages[-1], IoIConfig) else []))
     find = finder([path for path in data if path.is_dir()])
     if files := [path for path in data if not path.is_dir()]:
-        stages = [_on_files(stage, files) for stage in stages]
+        stages = [s.model_copy(update={"data": in_place_of(s.data, files)}) for s in stages]
     return train_stages(stages, out, find=find, resume=resume, report=report)
-
-
-def _on_files(config: Config, files: Sequence[Path]) -> Config:
-    return config.model_copy(update={"data": in_place_of(config.data, files)})
 
 
 def train_stages(
@@ -75,7 +72,9 @@ def train_stages(
     for folder, stage in zip(folders, stages, strict=True):
         config = stage.model_copy(update={"base": str(base)}) if base else stage
         successor = folder.parent if folder != out else None
-        base = train(config, folder, find=find, resume=resume, report=report, successor=successor)
+        base = fit(
+            learner_of(config, find), folder, resume=resume, report=report, successor=successor
+        )
     model = out / "model"
     calibrate(model, stages[-1], find)
     if isinstance(stages[-1], EncoderConfig):
@@ -83,35 +82,15 @@ def train_stages(
     return model
 
 
-def train(
-    config: Config,
-    out: Path,
-    *,
-    find: Find = Path,
-    device: str | None = None,
-    resume: bool = False,
-    report: Report = silent,
-    successor: Path | None = None,
-) -> Path:
-    """Train a model of any kind in one stage; return the folder of the best one.
-
-    Args:
-        config: The run.
-        out: Folder for everything that it writes.
-        find: Finds the file that the configuration names by a path.
-        device: A torch device; without one a GPU where there is one, else the CPU.
-        resume: Whether to continue from `out/checkpoint`, where there is one.
-        report: Called after every step.
-        successor: Folder of the next stage, as `fit` takes it.
+def learner_of(config: Config, find: Find) -> Learner[Any]:
+    """Return the learner of a run, with the data that it names.
 
     Raises:
         DataError: A file of the data is missing or malformed.
         ModelError: The base cannot be loaded.
-        TrainingError: The loss is no longer finite, or the checkpoint is not one of this run.
     """
     if isinstance(config, EncoderConfig):
-        encoder = EncoderLearner(config, find, device)
-        return fit(encoder, out, resume=resume, report=report, successor=successor)
+        return EncoderLearner(config, find)
     if isinstance(config, PairwiseConfig):
-        return fit(PairwiseLearner(config, find, device), out, resume=resume, report=report)
-    return fit(IoILearner(config, find, device), out, resume=resume, report=report)
+        return PairwiseLearner(config, find)
+    return IoILearner(config, find)

@@ -6,10 +6,10 @@ re-ranker the average rank of the true response.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from statistics import fmean
-from typing import TypeVar
 
 from turnwise.models.data import Dialogue
 from turnwise.models.encoder import UtteranceEncoder
@@ -37,8 +37,6 @@ from turnwise.models.scores import Aggregation
 from turnwise.models.training.config import EncoderConfig, IoIConfig, PairwiseConfig
 from turnwise.models.training.corpora import Find, validation_dialogues
 
-T = TypeVar("T")
-
 SHORT_TERM_LENGTHS = (2, 5)
 SHORT_TERM_DISTANCES = (1, 2, 3, 4)
 
@@ -63,8 +61,7 @@ class ValidationSplit:
         ranks = ranks_by_length(system, self.split)
         measured = {"average_rank": ranks["average_rank"]}
         if self.examples:
-            *_, by_goal = short_term_average_rank(encoder, self.examples).values()
-            measured["short_term_rank"] = by_goal
+            measured["short_term_rank"] = short_term_average_rank(encoder, self.examples)
         if self.goal_sets:
             measured["long_term_rank"] = long_term_average_rank(encoder, self.goal_sets)
         relative = fmean(rank / self.of_chance[name] for name, rank in measured.items())
@@ -179,13 +176,10 @@ def means(measured: Iterable[Mapping[str, float]]) -> dict[str, float]:
 def make_validation_split(dialogues: list[Dialogue], base: UtteranceEncoder) -> ValidationSplit:
     """Make the planning examples of dialogues; hard negatives are retrieved with the base."""
     propose = retrieved_replies(base, dialogues, SHORT_TERM_LENGTHS)
-    examples = partial(make_examples, dialogues, SHORT_TERM_LENGTHS, SHORT_TERM_DISTANCES, propose)
-    goal_sets = partial(make_goal_sets, dialogues)
-    return ValidationSplit(dialogues, _if_long_enough(examples), _if_long_enough(goal_sets))
-
-
-def _if_long_enough(make: Callable[[], list[T]]) -> list[T]:
-    try:
-        return make()
-    except TurnwiseError:
-        return []
+    examples: list[ShortTermExample] = []
+    goal_sets: list[GoalSet] = []
+    with suppress(TurnwiseError):  # no dialogue is long enough
+        examples = make_examples(dialogues, SHORT_TERM_LENGTHS, SHORT_TERM_DISTANCES, propose)
+    with suppress(TurnwiseError):
+        goal_sets = make_goal_sets(dialogues)
+    return ValidationSplit(dialogues, examples, goal_sets)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from turnwise.models.errors import first_error
 from turnwise.service.errors import Forbidden, Unauthenticated
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings, SettingsError
@@ -76,8 +77,7 @@ def read_keys(file: Path) -> tuple[ApiKey, ...]:
     except OSError as error:
         why = f"cannot be read: {error.strerror}"
     except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
+        why = first_error(error)
     else:
         if len({key.sha256 for key in keys}) == len(keys):
             return keys

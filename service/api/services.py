@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from turnwise.service.api.admission import Admission
@@ -18,6 +19,23 @@ if TYPE_CHECKING:  # what answers `/livez` and checks keys should not load these
     from turnwise.service.selection.rank import Ranking
     from turnwise.service.selection.sessions import Sessions
     from turnwise.service.selection.turn import Turns
+
+
+Check = Callable[[], Awaitable[bool]]
+
+
+def once_a_second(check: Check) -> Check:
+    """Return the same check, which is made at most once a second for all its callers."""
+    lock, passed, again = asyncio.Lock(), False, 0.0
+
+    async def checked() -> bool:
+        nonlocal passed, again
+        async with lock:  # callers that wait here share the answer
+            if (now := monotonic()) >= again:
+                passed, again = await check(), now + 1.0
+            return passed
+
+    return checked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +70,14 @@ class Services(EncoderServices):
     planning: "Planning"
     pools: "Pools"
     followed_pools: "FollowedPools"
-    ping: Callable[[], Awaitable[bool]]
+    redis_answers: Check
     """Returns whether Redis accepts writes."""
-    store_answers: Callable[[], Awaitable[bool]] | None = None
+    store_answers: Check | None = None
     """Returns whether the candidate store answers; None without one."""
 
     async def checks(self) -> dict[str, bool]:
         """Return the checks of `/readyz`, and whether each passes."""
-        own = {"pools": self.followed_pools.ready, "redis": await self.ping()}
+        own = {"pools": self.followed_pools.ready, "redis": await self.redis_answers()}
         if self.store_answers:
             own["store"] = await self.store_answers()
         return own | await EncoderServices.checks(self)

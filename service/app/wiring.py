@@ -13,13 +13,13 @@ from fastapi import FastAPI
 from turnwise.service.api import create_api
 from turnwise.service.api.admission import Admission
 from turnwise.service.api.keys import NAMESPACE, ApiKeys
-from turnwise.service.api.services import Services
+from turnwise.service.api.services import Services, once_a_second
 from turnwise.service.app.components import Components, running_components
 from turnwise.service.errors import PoolNotFound, PoolNotReady
 from turnwise.service.journal import Journal, load_hook
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import PoolKey, Pools, read_candidates
-from turnwise.service.pools.stores import StoreProbe
+from turnwise.service.pools.stores import answers
 from turnwise.service.selection.confidence import Confidence
 from turnwise.service.selection.context import Contexts
 from turnwise.service.selection.plan import Planning
@@ -132,7 +132,7 @@ def _services(
 ) -> Services:
     """Return the use cases over running components, as the routes find them."""
     encoder, pools, pairwise = components.cached, components.pools, components.pairwise
-    timeout = settings.request_timeout
+    timeout, engine = settings.request_timeout, components.store
     store = SessionStore(
         components.redis,
         metrics,
@@ -184,8 +184,10 @@ def _services(
         ),
         planning=Planning(contexts, encoder, metrics),
         followed_pools=components.followed_pools,
-        store_answers=StoreProbe(components.store) if components.store else None,
-        ping=Probe((components.redis, components.redis_of_pools), metrics, settings.redis_cluster),
+        store_answers=once_a_second(partial(answers, engine)) if engine else None,
+        redis_answers=once_a_second(
+            Probe((components.redis, components.redis_of_pools), metrics, settings.redis_cluster)
+        ),
     )
 
 

@@ -1,8 +1,7 @@
 """The rule for retries: when to send a failed call again. It does no waiting and no I/O."""
 
 import random
-import time
-from collections.abc import Callable
+from time import monotonic
 
 from turnwise.service.client.errors import ClientError
 
@@ -19,36 +18,25 @@ class Attempts:
         repeatable: Whether the call may be sent again although it may have arrived.
         timeout: Seconds for one attempt.
         deadline: Seconds for all attempts and the pauses between them, or since `advance`.
-        now: The clock, in seconds.
     """
 
-    def __init__(
-        self,
-        *,
-        repeatable: bool,
-        timeout: float,
-        deadline: float,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._repeatable, self._timeout, self._now = repeatable, timeout, now
+    def __init__(self, *, repeatable: bool, timeout: float, deadline: float) -> None:
+        self._repeatable, self._timeout = repeatable, timeout
         self._deadline, self._done = deadline, 0
-        self._end, self._failed, self._unsure = now() + deadline, 0, False
+        self._end, self._failed = monotonic() + deadline, 0
+        self.again = False
+        """Whether an earlier attempt may have done the work, although it failed."""
 
     @property
     def timeout(self) -> float:
         """The timeout, in seconds, of an attempt that begins now."""
-        return max(0.001, min(self._timeout, self._end - self._now()))
-
-    @property
-    def again(self) -> bool:
-        """Whether an earlier attempt may have done the work, although it failed."""
-        return self._unsure
+        return max(0.001, min(self._timeout, self._end - monotonic()))
 
     def advance(self, done: int) -> None:
         """Begin the deadline anew if more of the work is done than in any attempt before."""
         if done > self._done:
             self._done, self._failed = done, 0
-            self._end = self._now() + self._deadline
+            self._end = monotonic() + self._deadline
 
     def pause(self, error: ClientError) -> float:
         """Return the seconds to wait before the next attempt.
@@ -59,8 +47,8 @@ class Attempts:
         longest = min(_MOST, _FIRST * 2**self._failed)
         pause = max(error.retry_after or 0.0, random.uniform(longest / 2, longest))  # noqa: S311
         self._failed += 1
-        self._unsure |= not error.undone
+        self.again |= not error.undone
         harmless = self._repeatable or error.undone
-        if not (error.temporary and harmless) or self._now() + pause >= self._end:
+        if not (error.temporary and harmless) or monotonic() + pause >= self._end:
             raise error
         return pause

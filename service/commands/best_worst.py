@@ -45,7 +45,7 @@ def scores(
     scored = task.score_items(read)
     write_jsonl(out, ({"id": item, "score": score} for item, score in scored.items()))
     ratings = task.ratings_of(read)
-    half = task.split_half_reliability(read, seed=seed)
+    half = task.split_half_reliability(read, seed)
     for name, value in (
         ("Krippendorff's alpha, ordinal", task.krippendorff_alpha(ratings, "ordinal")),
         ("Krippendorff's alpha, nominal", task.krippendorff_alpha(ratings, "nominal")),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 from rich.progress import track
 
-from turnwise.models.errors import TurnwiseError
+from turnwise.models.errors import TurnwiseError, first_error
 from turnwise.service.commands.connected import LOCAL, Key, Url, connected
 from turnwise.service.commands.options import Data, Limit, read
 
@@ -102,10 +102,7 @@ def _replies(dialogues: "Sequence[Dialogue]", responder: str) -> list[_Reply]:
                 for said in dialogue.utterances
             ]
         except ValidationError as error:
-            wrong = error.errors()[0]
-            raise TurnwiseError(
-                f"dialogue '{dialogue.id}', {wrong['loc'][0]}: {wrong['msg']}"
-            ) from None
+            raise TurnwiseError(f"dialogue '{dialogue.id}', {first_error(error)}") from None
         replies += [
             _Reply(turns[:place], turn.text, number)
             for place, turn in enumerate(turns)

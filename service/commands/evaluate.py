@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from enum import StrEnum
 from functools import partial
 from itertools import chain
@@ -15,6 +16,7 @@ from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
+from turnwise.models.data import write_jsonl
 from turnwise.models.errors import DataError, naming
 from turnwise.service.commands.best_worst import best_worst
 from turnwise.service.commands.compared_models import (
@@ -157,7 +159,7 @@ def short_term(
             progress = partial(bar, "finding candidates")
             examples = task.make_examples(dialogues, history, distance, propose, progress)
     if save_candidates:
-        task.write_examples(examples, save_candidates)
+        write_jsonl(save_candidates, map(asdict, examples))
     rows = task.evaluate_short_term(loaded, examples)
     report("short-term", [candidates] if candidates else data or [], rows, out, note)
 
@@ -295,7 +297,7 @@ def build_ranking(
     with naming(data):
         total = len(task.draw_replies(dialogues, how))
         examples = track(task.build_ranking(dialogues, how), "building", total, transient=True)
-        count = task.write_ranking(examples, out)
+        count = write_jsonl(out, map(asdict, examples))
     typer.echo(f"{count} contexts written to {out}")
 
 

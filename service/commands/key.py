@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from turnwise.models.errors import first_error
+
 
 def key(
     name: Annotated[str, typer.Argument(help="Name of the key; also its namespace.")],
@@ -36,7 +38,6 @@ def key(
     try:
         made = ApiKey.model_validate(fields)
     except ValidationError as error:
-        wrong = error.errors()[0]
-        raise typer.BadParameter(f"{wrong['loc'][0]}: {wrong['msg']}") from None
+        raise typer.BadParameter(first_error(error)) from None
     typer.echo(f"key, shown only now:     {secret}")
     typer.echo(f"for TURNWISE_API_KEYS: [{made.model_dump_json(exclude_none=True)}]")

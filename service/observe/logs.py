@@ -10,7 +10,6 @@ import sys
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from traceback import format_tb
-from typing import TextIO
 
 from turnwise.service.observe.tracing import trace_id
 
@@ -22,19 +21,17 @@ namespace: ContextVar[str] = ContextVar("namespace")
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 
 
-def configure_logs(level: str, *, text: bool, stream: TextIO | None = None) -> None:
-    """Send all loggers to one stream: Turnwise from `level` on, libraries from warnings on.
+def configure_logs(level: str, *, text: bool) -> None:
+    """Send all loggers to standard error: Turnwise from `level` on, libraries from warnings on.
 
-    The audit log is complete at any level.
+    The audit log is complete at any level. A terminal gets plain text instead of JSON.
 
     Args:
         level: Name of the lowest level to log, such as "info".
         text: Whether exceptions are written with their texts, which may quote utterances.
-        stream: Standard error by default. A terminal gets plain text instead of JSON.
     """
-    stream = stream or sys.stderr
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(PlainFormatter(text) if stream.isatty() else JsonFormatter(text))
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(PlainFormatter(text) if sys.stderr.isatty() else JsonFormatter(text))
     least = getattr(logging, level.upper())
     logging.basicConfig(handlers=[handler], level=max(least, logging.WARNING), force=True)
     logging.getLogger("turnwise").setLevel(least)

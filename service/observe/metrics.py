@@ -56,10 +56,10 @@ Unwritten = Literal["queue_full", "not_redacted", "disk"]
 Result = Literal["ok", "conflict", "replayed", "unavailable", "failed"]
 Lost = Literal["database", "session", "pool"]
 """Everything, or a part of a session or pool, as when Redis evicts keys."""
-PoolState = Literal["ready", "behind", "loading", "encoding", "damaged", "other_model"]
+ReplicaPoolState = Literal["ready", "behind", "loading", "encoding", "damaged", "other_model"]
 """A pool is behind while an older version is served because the newest cannot be read."""
 
-Outcome = Literal["answered", "abstained", "empty"]
+TurnOutcome = Literal["answered", "abstained", "empty"]
 """Of a turn that asks for candidates; empty: the pool has none that may be offered."""
 
 Age = Callable[[], float]
@@ -217,7 +217,7 @@ class Metrics:
             (self.encoder_calls, Call),
             (self.redis_losses, Lost),
             (self.journal_lines_lost, Unwritten),
-            (self.pools, PoolState),
+            (self.pools, ReplicaPoolState),
         ):
             for value in get_args(values):
                 metric.labels(value)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from turnwise.models.arrays import Float32
-from turnwise.models.roles import Relation, Role, RoleText
+from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs
 from turnwise.models.scores import rows, running_query
 from turnwise.service.encoder.queue import Priority
 from turnwise.service.pools.index import Float16
@@ -59,8 +59,7 @@ class RunningQueries:
 
     async def candidates(self, texts: Sequence[str]) -> Float32:
         """Return the texts encoded in the role [AFTER]."""
-        inputs = [RoleText(text, Role.AFTER) for text in texts]
-        return await self._encoder.encode(inputs, Priority.BULK)
+        return await self._encoder.encode(candidate_inputs(texts), Priority.BULK)
 
     async def sample_queries(self, texts: Sequence[str]) -> Float32:
         """Return the running queries of contexts drawn at random."""

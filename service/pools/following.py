@@ -21,7 +21,7 @@ from turnwise.service.errors import (
     Unavailable,
 )
 from turnwise.service.observe.logs import namespace as acting
-from turnwise.service.observe.metrics import Metrics, PoolState
+from turnwise.service.observe.metrics import Metrics, ReplicaPoolState
 from turnwise.service.pools.directory import Changes, Directory
 from turnwise.service.pools.encoding import PoolEncoder
 from turnwise.service.pools.free_memory import Memory
@@ -122,7 +122,7 @@ class FollowedPools:
         self._noted_at = 0.0
         self._fill: Work | None = None
         self._filled, self._next_fill = True, 0.0
-        for state in get_args(PoolState):
+        for state in get_args(ReplicaPoolState):
             metrics.pools.labels(state).set_function(partial(self._count, state))
 
     async def start(self, first: Collection[PoolKey] = ()) -> None:
@@ -427,7 +427,7 @@ class FollowedPools:
                 f"limit of {most}; nothing was changed"
             )
 
-    def _count(self, state: PoolState) -> int:
+    def _count(self, state: ReplicaPoolState) -> int:
         pools = self.in_memory.values()
         return sum(("behind" if pool.behind else pool.state) == state for pool in pools)
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import parquet
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
-from turnwise.models.errors import TurnwiseError
+from turnwise.models.errors import TurnwiseError, first_error
 from turnwise.models.roles import EncoderKind
 from turnwise.service.encoder.model import Encoder
 from turnwise.service.pools.candidate import Candidate
@@ -135,9 +135,7 @@ class PartsFolder:
         except FileNotFoundError:
             raise PartsError(f"'{self.url}' holds no encoded catalogue: no {_MANIFEST}") from None
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            raise PartsError(f"'{self.url}': {_MANIFEST}: {place}: {first['msg']}") from None
+            raise PartsError(f"'{self.url}': {_MANIFEST}: {first_error(error)}") from None
         if manifest.format != FORMAT:
             raise PartsError(f"'{self.url}': format {manifest.format} is not {FORMAT}")
         return manifest

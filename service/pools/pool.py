@@ -7,7 +7,7 @@ from time import monotonic
 from typing import NamedTuple, get_args
 
 from turnwise.service.errors import PoolNotFound, StateUnavailable
-from turnwise.service.observe.metrics import Metrics, Outcome
+from turnwise.service.observe.metrics import Metrics, TurnOutcome
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.encoding import PoolEncoder, Progress
 from turnwise.service.pools.log import Head, PoolKey
@@ -155,5 +155,5 @@ class Pool(ABC):
             return
         self._metrics.pool_candidates.labels(*self.key).set(size)
         self._metrics.pool_version.labels(*self.key).set(version)
-        for outcome in get_args(Outcome):
+        for outcome in get_args(TurnOutcome):
             self._metrics.turns.labels(*self.key, outcome)

@@ -9,14 +9,13 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.lib.format import open_memmap
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from turnwise.models.data import write_jsonl
-from turnwise.models.errors import TurnwiseError
+from turnwise.models.errors import TurnwiseError, first_error
 from turnwise.service.pools.candidate import Candidate, read_candidates
 from turnwise.service.pools.encoding import PoolEncoder, Progress, encode_candidates
 from turnwise.service.pools.index import Float16, are_unit
@@ -156,7 +155,8 @@ def read_snapshot(folder: Path) -> Snapshot:
             vectors = open_memmap(folder / _VECTORS, mode="r")
         candidates = read_candidates(folder / _CANDIDATES)
     except (OSError, ValueError, OverflowError, TurnwiseError) as error:
-        raise SnapshotError(f"'{folder}' holds no complete snapshot: {_message(error)}") from error
+        why = f"manifest: {first_error(error)}" if isinstance(error, ValidationError) else error
+        raise SnapshotError(f"'{folder}' holds no complete snapshot: {why}") from error
     expected = (manifest.size, manifest.dimension)
     if vectors.dtype != np.float16 or vectors.shape != expected or len(candidates) != expected[0]:
         raise SnapshotError(
@@ -212,10 +212,3 @@ def described(path: Path) -> File:
         while block := file.read(_BLOCK):
             digest.update(block)
     return File(bytes=path.stat().st_size, sha256=digest.hexdigest())
-
-
-def _message(error: Exception) -> Any:  # noqa: ANN401 - formatted only
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        return f"manifest: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-    return error

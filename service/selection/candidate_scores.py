@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from turnwise.models.arrays import Float32
-from turnwise.models.roles import Role, RoleText, relation_to
+from turnwise.models.roles import Role, RoleText, candidate_inputs, relation_to
 from turnwise.models.scores import Aggregation, reachability
 from turnwise.service.selection.context import Context, Contexts
 from turnwise.service.wire.ranking import Avoided, Goal
@@ -86,7 +86,7 @@ async def goal_scores(
     speakers = _alike(
         context, [goal.speaker or context.responder for goal in goals], candidates.speakers
     )
-    after = await contexts.encode_texts([RoleText(goal.text, Role.AFTER) for goal in goals])
+    after = await contexts.encode_texts(candidate_inputs(goal.text for goal in goals))
     for speaker in dict.fromkeys(speakers):
         first = await contexts.encode_first(context, speaker)
         second = await contexts.encode_candidates(

@@ -11,7 +11,7 @@ import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.data import Utterance
-from turnwise.models.roles import EncoderKind, Role, RoleText, relation_to
+from turnwise.models.roles import EncoderKind, Role, RoleText, candidate_inputs, context_inputs
 from turnwise.models.scores import Aggregation, KeptRows, rows
 from turnwise.service.encoder.cache import HEADS_AT_ONCE, CachedEncoder
 from turnwise.service.encoder.queue import Priority
@@ -192,7 +192,7 @@ class Contexts:
         texts = frozenset(turn.text for turn in turns if turn.speaker == responder)
         if repeat != "near" or not texts:
             return Said(texts, self._none)
-        return Said(texts, await self.encode_texts([RoleText(t, Role.AFTER) for t in texts]))
+        return Said(texts, await self.encode_texts(candidate_inputs(texts)))
 
     def reads_vectors(self, *, pairs: bool) -> bool:
         """Return whether a turn needs a session's vectors: for pairs, and with heads always."""
@@ -268,14 +268,6 @@ class Contexts:
     @property
     def _none(self) -> Float32:
         return np.empty((0, self._encoder.dimension), np.float32)
-
-
-def context_inputs(said: Sequence[Utterance], role: Role, target_speaker: str) -> list[RoleText]:
-    """Return utterances in a context role, relative to the speaker of a target."""
-    return [
-        RoleText(utterance.text, role, relation_to(utterance.speaker, target_speaker))
-        for utterance in said
-    ]
 
 
 def aggregation_of(request: Aggregated, default: Aggregation) -> Aggregation:

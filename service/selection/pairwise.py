@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from turnwise.models.arrays import Float32
-from turnwise.models.roles import Role, RoleText
+from turnwise.models.roles import candidate_inputs
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.queue import Priority
 from turnwise.service.pools.encoding import drawn_contexts
@@ -33,23 +33,19 @@ class Pairwise:
 
     async def query(self, context: Sequence[str]) -> Float32:
         """Return the vector (d,) of a context of at least one utterance, the newest last."""
-        recent = _inputs(context[-self._model.context_length :])
+        recent = candidate_inputs(context[-self._model.context_length :])
         embeddings = await self._encoder.encode(recent, Priority.TURN, self._timeout)
         return self._model.contexts(embeddings)
 
     async def candidates(self, texts: Sequence[str]) -> Float32:
         """Encode texts as responses, (n, d) unit rows."""
-        embeddings = await self._encoder.encode(_inputs(texts), Priority.BULK)
+        embeddings = await self._encoder.encode(candidate_inputs(texts), Priority.BULK)
         return await asyncio.to_thread(self._model.responses, embeddings)
 
     async def sample_queries(self, texts: Sequence[str]) -> Float32:
         """Return the vectors (m, d) of random contexts."""
         contexts = drawn_contexts(texts)
-        inputs = _inputs([text for context in contexts for text in context])
+        inputs = candidate_inputs(text for context in contexts for text in context)
         embeddings = await self._encoder.encode(inputs, Priority.BULK)
         parts = embeddings.reshape(len(contexts), -1, embeddings.shape[1])
         return await asyncio.to_thread(lambda: np.stack([*map(self._model.contexts, parts)]))
-
-
-def _inputs(texts: Sequence[str]) -> list[RoleText]:
-    return [RoleText(text, Role.AFTER) for text in texts]

@@ -14,7 +14,7 @@ from turnwise.models.planning import (
     plan_greedy,
     pull_query,
 )
-from turnwise.models.roles import Role, RoleText, relation_to
+from turnwise.models.roles import Role, RoleText, candidate_inputs, relation_to
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
@@ -68,7 +68,7 @@ class Planning:
         texts = [goal.text for goal in request.goals]
         speakers = [goal.speaker or context.responder for goal in request.goals]
         targets = () if request.method == "greedy" else speakers
-        inputs = [RoleText(text, Role.AFTER) for text in texts]
+        inputs = candidate_inputs(texts)
         inputs += [
             RoleText(text, Role.SECOND, relation_to(speaker, target))
             for target in targets

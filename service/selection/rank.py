@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnwise.models.arrays import Float32, Float64
-from turnwise.models.roles import Relation, Role, RoleText
+from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs
 from turnwise.models.scores import Aggregation
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.errors import InvalidRequest
@@ -274,8 +274,7 @@ class Ranking:
         with asked.timings.stage("encode"):
             after = candidates.after
             if after is None:
-                texts = [RoleText(text, Role.AFTER) for text in candidates.texts]
-                after = await self._contexts.encode_texts(texts)
+                after = await self._contexts.encode_texts(candidate_inputs(candidates.texts))
             return await next_utterance_scores(
                 self._contexts,
                 context,

@@ -24,15 +24,15 @@ from dataclasses import dataclass
 from functools import partial
 from time import time
 
-from turnwise.models.roles import Role
+from turnwise.models.roles import Role, context_inputs
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.queue import Priority
 from turnwise.service.errors import IdempotencyMismatch, ServiceError, SessionFull, TurnConflict
 from turnwise.service.journal import Journal, Offered, TurnLine
-from turnwise.service.observe.metrics import Metrics, Outcome
+from turnwise.service.observe.metrics import Metrics, TurnOutcome
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Filter, Pools, PoolView
-from turnwise.service.selection.context import Contexts, aggregation_of, context_inputs
+from turnwise.service.selection.context import Contexts, aggregation_of
 from turnwise.service.selection.deadline import deadline
 from turnwise.service.selection.rerank import Reranking
 from turnwise.service.selection.select import Choice, Selection, Selector
@@ -260,7 +260,7 @@ class _Asked:
         return self.choice.request
 
 
-def _outcome(selection: Selection) -> Outcome:
+def _outcome(selection: Selection) -> TurnOutcome:
     if selection.abstained:
         return "abstained"
     return "answered" if selection.candidates else "empty"

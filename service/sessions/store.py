@@ -181,7 +181,7 @@ class Change:
         turns: Turns appended.
         keep_first: Number of [B1] kept.
         first: (., d) [B1] appended.
-        keep_complete: Number of vectors kept of those that the encoder returned.
+        keep_encoded: Number of vectors kept of those that the encoder returned.
         encoded: (k, d) such vectors appended.
         rows: Of all utterances after; None leaves them to the next reader.
         unchanged: Number of leading utterances that did not change; None if none changed.
@@ -196,7 +196,7 @@ class Change:
     turns: Sequence[Turn]
     keep_first: int
     first: Float32
-    keep_complete: int
+    keep_encoded: int
     encoded: Float32
     rows: KeptRows | None
     unchanged: int | None = None
@@ -305,7 +305,7 @@ class SessionStore:
         lists: tuple[tuple[int, list[bytes]], ...] = (
             (change.keep_turns, [to_json(turn) for turn in change.turns]),
             (change.keep_first, _blobs(change.first)),
-            (change.keep_complete, _blobs(change.encoded)),
+            (change.keep_encoded, _blobs(change.encoded)),
         )
         prefix, offer = base.prefix if base else "", change.offer
         keys = _keys(session, *_parts(prefix), _FEEDBACK)

@@ -69,14 +69,14 @@ class Update:
     @property
     def not_encoded(self) -> tuple[Utterance, ...]:
         """The utterances that must be encoded for their own rows: of a plain turn, the new one."""
-        return self.utterances[self._keep_complete :]
+        return self.utterances[self._keep_encoded :]
 
     @property
     def kept_rows(self) -> KeptRows | None:
         """The rows of the utterances whose vectors are kept; None where they must be computed."""
         if self.base is None or self.base.rows is None:
             return None
-        dropped = self.base.complete - self._keep_complete
+        dropped = self.base.complete - self._keep_encoded
         if dropped == 0:
             return self.base.rows
         return self.base.rows.without_last() if dropped == 1 else None
@@ -100,9 +100,9 @@ class Update:
 
         A start before the end of the kept ones needs a session that was read with its vectors.
         """
-        if self.base is None or start == self._keep_complete:
+        if self.base is None or start == self._keep_encoded:
             return new
-        return np.concatenate([self.base.encoded[start : self._keep_complete], new])
+        return np.concatenate([self.base.encoded[start : self._keep_encoded], new])
 
     def change(
         self, new: NewVectors, answered: Answered | None = None, offer: Offer | None = None
@@ -116,7 +116,7 @@ class Update:
             turns=self.turns[kept:],
             keep_first=self._keep_first,
             first=new.first,
-            keep_complete=self._keep_complete,
+            keep_encoded=self._keep_encoded,
             encoded=new.encoded,
             rows=new.rows,
             unchanged=self._same if self._changes_utterances else None,
@@ -144,6 +144,6 @@ class Update:
         return min(len(self.base.first), self._same) if self.base else 0
 
     @property
-    def _keep_complete(self) -> int:
+    def _keep_encoded(self) -> int:
         """How many of the vectors that the encoder returned are kept."""
         return min(self.base.complete, self._same) if self.base else 0

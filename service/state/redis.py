@@ -5,8 +5,7 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from time import monotonic
+from dataclasses import dataclass
 from traceback import walk_tb
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -35,7 +34,7 @@ from turnwise.service.observe.metrics import Metrics, Operation, Result
 from turnwise.service.observe.tracing import span
 from turnwise.service.settings import SettingsError
 
-__all__ = ["Outcome", "Probe", "Redis", "connect", "redis_errors"]
+__all__ = ["Probe", "Redis", "connect", "redis_errors"]
 
 _log = logging.getLogger("turnwise.redis")
 
@@ -44,7 +43,6 @@ _CONNECTIONS = 4096
 _SENTINEL_PORT = 26379
 _DATABASE = re.compile(r"(/\d*)?")
 _PROBE, _PROBE_SECONDS = "tw:probe", 60
-_PROBE_INTERVAL = 1.0
 _PROBE_TIMEOUT = 0.8
 """Less than the one second after which a Kubernetes probe times out by default."""
 _IDLE_CHECK = 15
@@ -157,27 +155,14 @@ async def _limited(redis: Redis, *, cluster: bool) -> list[dict[str, Any]]:
 
 @dataclass(slots=True)
 class Probe:
-    """Finds out whether Redis accepts writes from each of its clients.
-
-    It asks at most once a second, for all callers.
-    """
+    """Finds out whether Redis accepts writes from each of its clients."""
 
     clients: Sequence[Redis]
     metrics: Metrics
     cluster: bool
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    _accepts: bool = field(default=False, init=False)
-    _again: float = field(default=0.0, init=False)
 
     async def __call__(self) -> bool:
-        """Return whether Redis accepted a write, now or less than a second ago."""
-        async with self._lock:  # callers that wait here share the answer
-            if (now := monotonic()) >= self._again:
-                self._accepts = await self._ask()
-                self._again = now + _PROBE_INTERVAL
-            return self._accepts
-
-    async def _ask(self) -> bool:
+        """Return whether Redis accepts a write."""
         try:
             with redis_errors(self.metrics, "probe"):
                 async with asyncio.timeout(_PROBE_TIMEOUT):
@@ -215,19 +200,19 @@ class Probe:
 
 
 @dataclass(slots=True)
-class Outcome:
+class _Counted:
     """The result of an operation, for its metric."""
 
     result: Result = "ok"
 
 
 @contextmanager
-def redis_errors(metrics: Metrics, operation: Operation) -> Iterator[Outcome]:
+def redis_errors(metrics: Metrics, operation: Operation) -> Iterator[_Counted]:
     """Count and trace an operation on Redis; raise `StateUnavailable` if Redis cannot do it now.
 
     The block may set `result` of the outcome to "conflict" or "replayed".
     """
-    outcome, cancelled = Outcome(), _cancelled()
+    outcome, cancelled = _Counted(), _cancelled()
     try:
         with span(operation, calls="redis") as traced:
             yield outcome

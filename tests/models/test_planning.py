@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from turnwise.models import planning
 from turnwise.models.arrays import Float64
 from turnwise.models.planning import Plan, plan_chain, plan_greedy, pull_query
 
@@ -113,12 +114,18 @@ def test_fourteen_goals_with_a_history_are_exact() -> None:
     assert plan.orders[0].score == pytest.approx(13 * 0.3 + plan_greedy(pull).orders[0].score)
 
 
+def past_the_limit(links: Float64, pull: Float64 | None, top: int = 1) -> Plan:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "EXACT_LIMIT", 1)
+        return plan_chain(links, pull, top)
+
+
 def test_the_diagonal_is_not_read() -> None:
     links, pull = goals(4, 5)
     hollow = links.copy()
     np.fill_diagonal(hollow, np.nan)
     assert plan_chain(hollow, pull, top=9) == plan_chain(links, pull, top=9)
-    assert plan_chain(hollow, pull, exact_limit=1) == plan_chain(links, pull, exact_limit=1)
+    assert past_the_limit(hollow, pull) == past_the_limit(links, pull)
 
 
 def test_float32_links_are_scored_in_float64() -> None:
@@ -135,7 +142,7 @@ def test_search_past_the_limit_comes_close_and_says_so(
 ) -> None:
     problem = goals(seed, n, history)
     exact = plan_chain(*problem, top=top)
-    found = plan_chain(*problem, top=top, exact_limit=1)
+    found = past_the_limit(*problem, top)
     assert_is_plan_of(found, problem)
     assert not found.optimal
     assert len(found.orders) == len(exact.orders)

@@ -76,7 +76,7 @@ TOKEN_WORDS = {
 class EncoderLearner(nn.Module):
     """The encoder, its heads, and what is learned beside it: temperatures, an NLI head."""
 
-    def __init__(self, config: EncoderConfig, find: Find, device: str | None = None) -> None:
+    def __init__(self, config: EncoderConfig, find: Find) -> None:
         """Read the data, load the base, and add the special tokens of the kind to it.
 
         Raises:
@@ -89,12 +89,12 @@ class EncoderLearner(nn.Module):
         torch.manual_seed(config.seed)
         self.corpora, self._nli = read_data(config, find)
         self.counts = [len(windows) for windows, _ in self.corpora] + [len(self._nli)]
-        self.encoder = load_encoder(config, device)
+        self.encoder = load_encoder(config)
         self.heads = make_heads(config, self.encoder)
-        self._teacher = load_teacher(config, device)
+        self._teacher = load_teacher(config)
         if self.heads and self._teacher and load_heads(config.base) is None:
             self._start_heads(self.heads, self._teacher)
-        self._base = deepcopy([*self._kept().parameters()]) if config.keep_base else []
+        self._base = deepcopy(_parameters(self.encoder, self.heads)) if config.keep_base else []
         self.query_log_scale = nn.Parameter(torch.tensor(LOG_SCALE))
         self.reach_log_scale = nn.Parameter(torch.tensor(LOG_SCALE))
         dimension = dimension_of(self.encoder) if config.objectives.nli else 0
@@ -259,19 +259,19 @@ class EncoderLearner(nn.Module):
         """Return the encoder and its heads, averaged with the base's (Wortsman et al., 2022)."""
         if not self.config.keep_base:
             return self.encoder, self.heads
-        kept = deepcopy(self._kept())
-        for weights, base in zip(kept.parameters(), self._base, strict=True):
+        encoder, heads = deepcopy((self.encoder, self.heads))
+        for weights, base in zip(_parameters(encoder, heads), self._base, strict=True):
             weights.data.lerp_(base.data, self.config.keep_base)
-        return cast("SentenceTransformer", kept[0]), cast("RoleHeads | None", [*kept[1:], None][0])
-
-    def _kept(self) -> nn.ModuleList:
-        """Return what a model's folder keeps: the encoder, and its heads where it has any."""
-        return nn.ModuleList([self.encoder, self.heads] if self.heads else [self.encoder])
+        return encoder, heads
 
     def is_truncated(self, text: str) -> bool:
         """Return whether an utterance of a context has more word pieces than the encoder reads."""
         item = RoleText(text, Role.SECOND, Relation.OTHER)
         return is_truncated(self.encoder, prefixed(self.config.kind, item))
+
+
+def _parameters(encoder: SentenceTransformer, heads: RoleHeads | None) -> list[nn.Parameter]:
+    return [*encoder.parameters(), *(heads.parameters() if heads else ())]
 
 
 def read_data(config: EncoderConfig, find: Find) -> tuple[Corpora[Window], Sequence[NliPair]]:
@@ -288,13 +288,13 @@ def read_data(config: EncoderConfig, find: Find) -> tuple[Corpora[Window], Seque
     return corpora, nli
 
 
-def load_encoder(config: EncoderConfig, device: str | None) -> SentenceTransformer:
+def load_encoder(config: EncoderConfig) -> SentenceTransformer:
     """Load the base, with the special tokens of the kind that it will become.
 
     Raises:
         ModelError: The base cannot be loaded, or is of a kind that cannot become this one.
     """
-    encoder = load_learnable(config.base, device)
+    encoder = load_learnable(config.base)
     with_heads = load_heads(config.base) is not None
     found = encoder_kind(encoder.tokenizer.get_vocab(), heads=with_heads)
     if not becomes(found, config.kind):
@@ -314,7 +314,7 @@ def make_heads(config: EncoderConfig, encoder: SentenceTransformer) -> RoleHeads
     return heads.train().to(encoder.device)
 
 
-def load_teacher(config: EncoderConfig, device: str | None) -> UtteranceEncoder | None:
+def load_teacher(config: EncoderConfig) -> UtteranceEncoder | None:
     """Return the teacher of a run; None where it has none.
 
     Raises:
@@ -322,7 +322,7 @@ def load_teacher(config: EncoderConfig, device: str | None) -> UtteranceEncoder 
     """
     if config.teacher is None:
         return None
-    teacher = UtteranceEncoder(config.teacher, device=device, precision=config.precision)
+    teacher = UtteranceEncoder(config.teacher, precision=config.precision)
     if config.kind is EncoderKind.HEADS and not teacher.kind.paired:
         raise ModelError(f"teacher '{config.teacher}' has no [B1] and [B2] to teach")
     if config.kind not in {EncoderKind.HEADS, teacher.kind}:

@@ -39,7 +39,7 @@ class IoILearner:
 
     clip = 1.0
 
-    def __init__(self, config: IoIConfig, find: Find, device: str | None = None) -> None:
+    def __init__(self, config: IoIConfig, find: Find) -> None:
         """Read the data, and make an untrained network over word2vec's vectors of its texts.
 
         Raises:
@@ -51,7 +51,7 @@ class IoILearner:
         read = [read_pairs(c, find, turns, partial(has_more_words, words)) for c in config.data]
         self._validate = ioi_validator(config, find)
         torch.manual_seed(config.seed)
-        self.model = make_model(config, list(chain.from_iterable(read)), default_device(device))
+        self.model = make_model(config, list(chain.from_iterable(read)))
         self.corpora = [
             (items_of(pairs, self.model, config), corpus.pairs)
             for pairs, corpus in zip(read, config.data, strict=True)
@@ -102,7 +102,7 @@ class IoILearner:
             self.model.save(fresh, self.config.model_dump(mode="json"))
 
 
-def make_model(config: IoIConfig, pairs: Sequence[Context], device: str) -> IoI:
+def make_model(config: IoIConfig, pairs: Sequence[Context]) -> IoI:
     """Return an untrained network over word2vec's vectors of the pairs' texts."""
     vocabulary, vectors = word_vectors(
         distinct_texts(pairs),
@@ -115,7 +115,7 @@ def make_model(config: IoIConfig, pairs: Sequence[Context], device: str) -> IoI:
     network = InteractionNetwork(sizes)
     with torch.no_grad():
         network.embedding.weight.copy_(torch.from_numpy(vectors))
-    return IoI(network.to(device), vocabulary)
+    return IoI(network.to(default_device(None)), vocabulary)
 
 
 def distinct_texts(pairs: Sequence[Context]) -> list[str]:

@@ -31,7 +31,7 @@ class PairwiseLearner(nn.Module):
 
     clip = 1.0
 
-    def __init__(self, config: PairwiseConfig, find: Find, device: str | None = None) -> None:
+    def __init__(self, config: PairwiseConfig, find: Find) -> None:
         """Load the base, freeze what does not learn, and read the data.
 
         Raises:
@@ -41,7 +41,7 @@ class PairwiseLearner(nn.Module):
         super().__init__()
         torch.manual_seed(config.seed)
         self.config = config
-        self.encoder = load_learnable(config.base, device)
+        self.encoder = load_learnable(config.base)
         freeze_all_but(transformer_of(self.encoder), config.layers)
         embedding = dimension_of(self.encoder)
         self.projectors = Projectors(embedding, config.projection, config.context_length)

@@ -2,11 +2,9 @@
 
 import asyncio
 import logging
-import math
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from time import monotonic, perf_counter
+from time import perf_counter
 from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
@@ -23,7 +21,7 @@ from turnwise.service.wire.fields import StoreName
 PREFIX = "turnwise_"
 """Start of the names of all collections that Turnwise makes."""
 _PROBE_SECONDS = 1.0
-"""Interval at which a probe asks a store, and the time that this may take."""
+"""Time that a store has to answer."""
 SCANNED = 1000
 """Candidates of a batch that is scanned or written: 1.6 MB with the default model."""
 
@@ -128,26 +126,15 @@ def connect_store(url: str, metrics: Metrics) -> CandidateStore:
         ) from None
 
 
-@dataclass(slots=True)
-class StoreProbe:
-    """Finds out whether a store answers; it asks at most once a second, for all callers."""
-
-    store: CandidateStore
-    _answers: bool = field(default=False, init=False)
-    _asked: float = field(default=-math.inf, init=False)
-
-    async def __call__(self) -> bool:
-        """Return whether the store answered, now or within the last second."""
-        if monotonic() - self._asked > _PROBE_SECONDS:
-            try:
-                async with asyncio.timeout(_PROBE_SECONDS):
-                    await self.store.ping()
-                self._answers = True
-            except (StoreUnavailable, TimeoutError) as error:
-                _log.warning("the candidate store does not answer: %s", error or "timed out")
-                self._answers = False
-            self._asked = monotonic()
-        return self._answers
+async def answers(store: CandidateStore) -> bool:
+    """Return whether a store answers in time."""
+    try:
+        async with asyncio.timeout(_PROBE_SECONDS):
+            await store.ping()
+    except (StoreUnavailable, TimeoutError) as error:
+        _log.warning("the candidate store does not answer: %s", error or "timed out")
+        return False
+    return True
 
 
 @contextmanager

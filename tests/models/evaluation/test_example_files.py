@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
-from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.data import Dialogue, Utterance, write_jsonl
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.long_term import Setting, asked_goals, make_goal_sets
 from turnwise.models.evaluation.ranking import (
@@ -15,13 +15,11 @@ from turnwise.models.evaluation.ranking import (
     build_ranking,
     ranking_set,
     read_ranking,
-    write_ranking,
 )
 from turnwise.models.evaluation.short_term import (
     make_examples,
     read_examples,
     without_goals,
-    write_examples,
 )
 from turnwise.models.evaluation.similarity import read_pairs, read_questions
 from turnwise.models.evaluation.split import Context
@@ -197,10 +195,10 @@ def test_examples_know_their_dialogues(dialogues: list[Dialogue]) -> None:
 
 def test_written_examples_are_read_again(path: Path, dialogues: list[Dialogue]) -> None:
     examples = make_examples(dialogues, [2, 4], [1, 2], lambda *_: ["one", "two"])
-    write_examples(examples, path)
+    write_jsonl(path, map(asdict, examples))
     assert read_examples(path) == examples
     built = list(build_ranking(dialogues, Building(candidates=5)))
-    assert write_ranking(built, path) == len(built) == 8
+    assert write_jsonl(path, map(asdict, built)) == len(built) == 8
     read, expected = read_ranking([path]), ranking_set(built, [""] * 8)
     assert read.split.contexts == expected.split.contexts
     assert read.split.pool == expected.split.pool

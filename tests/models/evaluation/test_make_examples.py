@@ -41,7 +41,7 @@ def test_retrieved_replies_are_the_best_of_other_dialogues(
     tiny_encoder: Encoders, dialogues: list[Dialogue]
 ) -> None:
     encoder = tiny_encoder(EncoderKind.SINGLE)
-    found = retrieved_replies(encoder, dialogues, [3], count=5)(dialogues[0], 3)
+    found = retrieved_replies(encoder, dialogues, [3])(dialogues[0], 3)[:5]
     context = [said.text for said in dialogues[0].utterances[:3]]
     own = {said.text for said in dialogues[0].utterances}
     others = {said.text for d in dialogues for said in d.utterances} - own

@@ -18,7 +18,6 @@ from turnwise.models.evaluation.metrics import (
     ranks_of,
     retrieval_metrics,
     risks,
-    sample,
     spans,
     spearman,
 )
@@ -145,22 +144,20 @@ def test_risks_are_means_over_the_orders_of_ties(answers: list[tuple[int, bool]]
 
 
 @pytest.mark.parametrize("bins", [1, 3, 10, 1000])
-def test_the_calibration_error_is_that_of_bins_of_the_same_size(bins: int) -> None:
+def test_the_calibration_error_is_that_of_bins_of_the_same_size(
+    bins: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     generator = np.random.default_rng(0)
     confidence = generator.random(200)
     right = generator.random(200) < confidence**2
+    monkeypatch.setattr(metrics, "BINS", bins)
     ordered = sorted(zip(confidence.tolist(), right.tolist(), strict=True))
     error, start = 0.0, 0
     for part in range(min(bins, 200)):
         size = 200 // min(bins, 200) + (part < 200 % min(bins, 200))
         some, start = ordered[start : start + size], start + size
         error += abs(sum(p for p, _ in some) - sum(r for _, r in some)) / 200
-    assert calibration_error(confidence, right, bins) == pytest.approx(error)
-
-
-def test_a_sample_spans_all_places() -> None:
-    assert sample(5) == [0, 1, 2, 3, 4]
-    assert sample(100, 3) == [0, 49, 99]
+    assert calibration_error(confidence, right) == pytest.approx(error)
 
 
 def test_timing_warms_up_and_stops_when_it_has_taken_enough(
@@ -168,8 +165,13 @@ def test_timing_warms_up_and_stops_when_it_has_taken_enough(
 ) -> None:
     called: list[int] = []
     monkeypatch.setattr(metrics, "ENOUGH", 9.0)
-    assert median_ms(called.append, [4, 7]) >= 0
-    assert called == [4, 4, 7]
+    assert median_ms(called.append, 2) >= 0
+    assert called == [0, 0, 1]
+    called.clear()
+    monkeypatch.setattr(metrics, "TIMED", 3)
+    median_ms(called.append, 100)
+    assert called == [0, 0, 49, 99]
+    del called[3:]
     monkeypatch.setattr(metrics, "ENOUGH", 0.0)
-    median_ms(called.append, [5, 6])
-    assert called[3:] == [5, 5]
+    median_ms(called.append, 2)
+    assert called[3:] == [0, 0]

@@ -50,7 +50,7 @@ def test_the_full_pool_takes_all_lengths_together(dialogues: list[Dialogue]) -> 
 
 def test_rows_of_all_systems(tiny_encoder: Encoders, dialogues: list[Dialogue]) -> None:
     encoders = {"base": tiny_encoder(EncoderKind.SINGLE), "new": tiny_encoder(EncoderKind.TRIPLE)}
-    result = evaluate_next_utterance(encoders, dialogues, [2, 3])
+    result = evaluate_next_utterance(encoders, dialogues)
     assert [row.system for row in result][:3] == ["random", "BM25", "base · mean of the context"]
     assert result[-1].system == "new · MaxSim"
     for row in result:

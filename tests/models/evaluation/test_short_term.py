@@ -162,5 +162,5 @@ def test_the_quick_average_ranks_are_those_of_the_whole_evaluation(
 ) -> None:
     encoder = tiny_encoder(EncoderKind.TRIPLE)
     whole = {row.system: row for row in evaluate_short_term({"x": encoder}, examples)}
-    for name, rank in short_term_average_rank(encoder, examples).items():
-        assert rank == pytest.approx(whole[f"x · {name}"].metrics["average_rank"])
+    rank = short_term_average_rank(encoder, examples)
+    assert rank == pytest.approx(whole["x · eq. 4"].metrics["average_rank"])

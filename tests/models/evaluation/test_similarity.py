@@ -253,7 +253,7 @@ def test_questions_may_have_different_numbers_of_choices() -> None:
 
 
 def test_a_language_model_takes_the_likeliest_choice(small_language_model: Path) -> None:
-    model, asked = LanguageModel(small_language_model, "cpu"), make_questions()
+    model, asked = LanguageModel(small_language_model), make_questions()
     asked[0] = Question(asked[0].said, ("rain", "lamp river bread winter"), 0, "", "")
     rows = {r.system: r.metrics for r in evaluate_language_models({"m": model}, asked, "de")}
     assert list(rows) == [

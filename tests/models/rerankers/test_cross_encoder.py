@@ -127,7 +127,7 @@ def test_served_scores_are_those_of_sentence_transformers(
     """Of two classes: the graph takes the difference of their scores."""
     single = tiny_encoder_folder(EncoderKind.SINGLE)
     folder = save_tiny_cross_encoder(tmp_path / "cross", single, classes=2)
-    model = CrossEncoder.for_serving(folder, device="cpu", cache=onnx_cache, threads=1)
+    model = CrossEncoder.for_serving(folder, device="cpu", cache=onnx_cache)
     assert model.runtime == "onnxruntime float32 on cpu"
     wanted = Reference(str(folder), device="cpu").predict(PAIRS, activation_fn=torch.nn.Identity())
     wanted = wanted[:, 1] - wanted[:, 0]

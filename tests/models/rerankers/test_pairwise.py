@@ -79,7 +79,7 @@ def test_fingerprints_tell_models_apart(model: PairwiseModel) -> None:
 
 def test_a_heat_map_compares_each_context_with_each_response(model: PairwiseModel) -> None:
     dialogue = Dialogue("d", tuple(Utterance("AB"[n % 2], text) for n, text in enumerate(TEXTS)))
-    heat = dialogue_heat_map(model, dialogue)
+    heat = dialogue_heat_map(model, [u.text for u in dialogue.utterances])
     assert heat.shape == (4, 4)
     wanted = model.encode_contexts([TEXTS[:3]])[0] @ model.encode_responses([TEXTS[3]])[0]
     assert heat[2, 3] == pytest.approx(wanted, abs=1e-5)
@@ -90,7 +90,7 @@ def test_a_folder_tells_its_kind(
     pairwise_folder: Path, tmp_path: Path, tiny_encoder_folder: Folder
 ) -> None:
     assert reranker_kind(pairwise_folder) == "pairwise"
-    assert isinstance(load(pairwise_folder, "cpu"), PairwiseModel)
+    assert isinstance(load(pairwise_folder), PairwiseModel)
     for other in (tmp_path, tmp_path / "absent", tiny_encoder_folder(EncoderKind.TRIPLE)):
         assert reranker_kind(other) is None
         with pytest.raises(ModelError):
@@ -130,7 +130,7 @@ def test_missing_weights_are_named(pairwise_folder: Path) -> None:
 
 
 def test_the_precision_is_that_of_its_encoder(model: PairwiseModel, pairwise_folder: Path) -> None:
-    half = load(pairwise_folder, "cpu", precision="bfloat16")
+    half = load(pairwise_folder, precision="bfloat16")
     assert isinstance(half, PairwiseModel)
     full, rounded = (m.encode_responses(["Good morning"]) for m in (model, half))
     assert np.abs(full - rounded).max() > 0

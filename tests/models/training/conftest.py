@@ -14,8 +14,8 @@ from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training import curves
 from turnwise.models.training.config import Config, EncoderConfig, IoIConfig, PairwiseConfig
-from turnwise.models.training.run import train
-from turnwise.models.training.trainer import Progress
+from turnwise.models.training.run import learner_of
+from turnwise.models.training.trainer import Progress, fit
 from turnwise.models.training.windows import Window
 
 
@@ -34,7 +34,7 @@ class Trained:
 
 def train_once(config: Config, out: Path) -> Trained:
     seen: list[Progress] = []
-    train(config, out, report=seen.append, device="cpu")
+    fit(learner_of(config, Path), out, report=seen.append)
     return Trained(config, out, seen)
 
 
@@ -173,9 +173,9 @@ def check_resuming(tmp_path: Path) -> Callable[[Config], None]:
     def check(config: Config) -> None:
         unbroken = train_once(config, tmp_path / "unbroken")
         with pytest.raises(KeyboardInterrupt):
-            train(config, tmp_path / "broken", report=stop, device="cpu")
+            fit(learner_of(config, Path), tmp_path / "broken", report=stop)
         seen: list[Progress] = []
-        train(config, tmp_path / "broken", report=seen.append, device="cpu", resume=True)
+        fit(learner_of(config, Path), tmp_path / "broken", report=seen.append, resume=True)
         assert [progress.step for progress in seen] == list(range(3, len(unbroken.seen) + 1))
         assert len(seen) > 1
         broken = Trained(config, tmp_path / "broken", seen)

@@ -24,7 +24,7 @@ from turnwise.models.training.windows import Window, collate, crop
 
 
 def learner_of(config: EncoderConfig, **changes: object) -> EncoderLearner:
-    return EncoderLearner(changed(config, **changes), Path, "cpu")
+    return EncoderLearner(changed(config, **changes), Path)
 
 
 def changed(config: EncoderConfig, **changes: object) -> EncoderConfig:

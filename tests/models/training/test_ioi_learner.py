@@ -38,8 +38,8 @@ def test_training_tells_true_from_wrong(
 
 
 def test_word2vec_gives_the_first_vectors(ioi_config: IoIConfig) -> None:
-    one, two = (IoILearner(ioi_config, Path, "cpu").model for _ in range(2))
-    other = IoILearner(ioi_config.model_copy(update={"seed": 1}), Path, "cpu").model
+    one, two = (IoILearner(ioi_config, Path).model for _ in range(2))
+    other = IoILearner(ioi_config.model_copy(update={"seed": 1}), Path).model
     table = one.network.embedding.weight
     assert torch.equal(table, two.network.embedding.weight)
     assert not torch.equal(table, other.network.embedding.weight)
@@ -88,7 +88,7 @@ def test_hard_negatives_come_from_the_encoder(
     encoder = str(tiny_encoder_folder(EncoderKind.TRIPLE))
     negatives = {"hard": 0.5, "encoder": encoder, "among": 4}
     config = IoIConfig.model_validate(ioi_config.model_dump() | {"negatives": negatives})
-    items = IoILearner(config, Path, "cpu").corpora[0][0]
+    items = IoILearner(config, Path).corpora[0][0]
     assert {len(item.hard) for item in items} == {4}
     assert all(item.response not in item.hard for item in items)
 
@@ -96,7 +96,7 @@ def test_hard_negatives_come_from_the_encoder(
 def test_the_learning_rate_decays_to_the_least(ioi_config: IoIConfig) -> None:
     rates = {"learning_rate": 5e-4, "least_learning_rate": 5e-5}
     config = IoIConfig.model_validate(ioi_config.model_dump() | {"optimiser": rates})
-    factor = IoILearner(config, Path, "cpu").rate(10)
+    factor = IoILearner(config, Path).rate(10)
     assert factor(0) == 1
     assert factor(1000) == pytest.approx(0.9)
     assert factor(500) == pytest.approx(0.9**0.5)
@@ -123,11 +123,11 @@ def test_a_validation_file_of_too_few_utterances_is_named(
     path = write_dialogues(tmp_path / "few.jsonl", [["hi", "yes"]])
     validation = ioi_config.validation.model_copy(update={"paths": (str(path),)})
     with pytest.raises(DataError, match=rf"{path}: too few distinct utterances"):
-        IoILearner(ioi_config.model_copy(update={"validation": validation}), Path, "cpu")
+        IoILearner(ioi_config.model_copy(update={"validation": validation}), Path)
 
 
 def test_responses_of_the_same_words_are_refused(ioi_config: IoIConfig, tmp_path: Path) -> None:
     path = write_dialogues(tmp_path / "same.jsonl", [["hi", "Yes"], ["hi", "yes"]])
     corpus = ioi_config.data[0].model_copy(update={"path": str(path)})
     with pytest.raises(DataError, match=r"same\.jsonl"):
-        IoILearner(ioi_config.model_copy(update={"data": (corpus,)}), Path, "cpu")
+        IoILearner(ioi_config.model_copy(update={"data": (corpus,)}), Path)

@@ -22,7 +22,7 @@ def test_training_compares_what_the_model_will(
     pairwise_config: PairwiseConfig, tiny_encoder_folder: Folder, kind: EncoderKind
 ) -> None:
     config = pairwise_config.model_copy(update={"base": str(tiny_encoder_folder(kind))})
-    learner = PairwiseLearner(config, Path, "cpu")
+    learner = PairwiseLearner(config, Path)
     pairs = list(learner.corpora[0][0][:7])
     model = learner.model()
     contexts = model.encode_contexts([[said.text for said in p.utterances] for p in pairs])
@@ -39,7 +39,7 @@ def test_training_compares_what_the_model_will(
 def test_only_the_last_layers_and_the_projectors_learn(
     pairwise_config: PairwiseConfig, trained_pairwise: Trained
 ) -> None:
-    before = PairwiseLearner(pairwise_config, Path, "cpu").encoder.state_dict()
+    before = PairwiseLearner(pairwise_config, Path).encoder.state_dict()
     moved = {
         name
         for name, value in before.items()
@@ -50,7 +50,7 @@ def test_only_the_last_layers_and_the_projectors_learn(
 
 
 def test_padding_and_both_projectors_learn(pairwise_config: PairwiseConfig) -> None:
-    learner = PairwiseLearner(pairwise_config, Path, "cpu")
+    learner = PairwiseLearner(pairwise_config, Path)
     parts, _ = learner.loss(list(learner.corpora[0][0][:8]), RNG)
     parts["contrastive"].backward()
     without = [n for n, p in learner.projectors.named_parameters() if p.grad is None]
@@ -80,7 +80,7 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(
 def test_texts_longer_than_the_encoder_reads_are_recognised(
     pairwise_config: PairwiseConfig,
 ) -> None:
-    learner = PairwiseLearner(pairwise_config, Path, "cpu")
+    learner = PairwiseLearner(pairwise_config, Path)
     assert not learner.is_truncated("a " * 126)
     assert learner.is_truncated("a " * 127)
     assert not learner.is_truncated(" " * 500 + "a")

@@ -164,7 +164,7 @@ def make_app(parts: Parts, **settings: Any) -> FastAPI:
         keys=ApiKeys(values, metrics),
         encoder=ENCODER,
         turns=stub, sessions=stub, ranking=stub, planning=stub, pools=stub, followed_pools=stub,
-        queues=(stub,), ping=stub.ping,
+        queues=(stub,), redis_answers=stub.ping,
     )  # fmt: skip
     return app
 

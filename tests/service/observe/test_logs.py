@@ -2,6 +2,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import redirect_stderr
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -30,7 +31,8 @@ def _restore() -> Iterator[None]:
 
 def configured(level: str = "info", *, text: bool = False) -> io.StringIO:
     stream = io.StringIO()
-    configure_logs(level, text=text, stream=stream)
+    with redirect_stderr(stream):
+        configure_logs(level, text=text)
     return stream
 
 
@@ -114,7 +116,8 @@ def test_texts_of_exceptions_are_logged_if_configured() -> None:
 
 def test_a_terminal_gets_plain_words() -> None:
     stream = Terminal()
-    configure_logs("info", text=False, stream=stream)
+    with redirect_stderr(stream):
+        configure_logs("info", text=False)
     logging.getLogger("turnwise").info("ready", extra={"port": 1})
     logging.getLogger("turnwise").warning("odd")
     first, second = stream.getvalue().splitlines()

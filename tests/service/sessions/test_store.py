@@ -49,7 +49,7 @@ def turn(base: Session | None, text: str = "Hello", seed: int = 0) -> Change:
         turns=[Turn("user", text, 1.5)],
         keep_first=max(place - 1, 0),
         first=vectors(min(place, 1), seed),
-        keep_complete=place,
+        keep_encoded=place,
         encoded=vectors(1, seed + 1),
         rows=rows.then(vectors(1, seed + 2)),
     )
@@ -264,7 +264,7 @@ async def test_two_models_keep_their_vectors_and_a_third_takes_the_older_place(
     await write(one, 3)
     session = await read(two)
     assert (session.complete, session.fingerprint, len(session.turns)) == (0, "f", 3)
-    whole = replace(turn(session), keep_first=0, keep_complete=0, encoded=vectors(4, seed=9))
+    whole = replace(turn(session), keep_first=0, keep_encoded=0, encoded=vectors(4, seed=9))
     assert await two.commit(KEY, session, replace(whole, rows=rows_of(4)))
     after = await read(two)
     assert (after.complete, after.fingerprint, after.prefix) == (4, "g", "other_")
@@ -327,7 +327,7 @@ async def test_an_earlier_release_does_not_know_of_the_second_place(redis: Redis
 def other_turn(session: Session, kept: int) -> Change:
     """A turn whose model has the vectors of the first `kept` utterances, and encodes the others."""
     count = len(session.turns) + 1
-    change = replace(turn(session), keep_first=kept, keep_complete=kept, rows=rows_of(count))
+    change = replace(turn(session), keep_first=kept, keep_encoded=kept, rows=rows_of(count))
     return replace(change, first=vectors(0), encoded=vectors(count - kept))
 
 

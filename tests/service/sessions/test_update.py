@@ -71,7 +71,7 @@ def test_a_plain_turn_encodes_the_new_utterance_and_the_one_before() -> None:
     assert [said.text for said in update.without_first] == TEXTS[3:4]
     assert [said.text for said in update.not_encoded] == TEXTS[4:]
     change = update.change(encoded(update))
-    assert (change.keep_turns, change.keep_first, change.keep_complete) == (4, 3, 4)
+    assert (change.keep_turns, change.keep_first, change.keep_encoded) == (4, 3, 4)
     assert (len(change.turns), len(change.first), len(change.encoded)) == (1, 1, 1)
     assert change.epoch == 7
 
@@ -95,7 +95,7 @@ def test_a_turn_that_joins_the_last_utterance_replaces_its_vectors() -> None:
     np.testing.assert_allclose(update.kept_rows.total, wanted.total, atol=1e-6)
     np.testing.assert_array_equal(update.kept_rows.newest, wanted.newest[1:])
     change = update.change(NewVectors.none(D))
-    assert (change.keep_turns, change.keep_complete, change.epoch) == (3, 2, 8)
+    assert (change.keep_turns, change.keep_encoded, change.epoch) == (3, 2, 8)
 
 
 def test_rows_are_computed_anew_where_none_or_too_few_are_kept() -> None:
@@ -109,7 +109,7 @@ def test_rows_are_computed_anew_where_none_or_too_few_are_kept() -> None:
 def test_an_undo_keeps_the_vectors_before_and_adds_none() -> None:
     update = Update(session(4), TURNS[:3], "bot")
     change = update.change(NewVectors.none(D))
-    assert (change.keep_turns, change.keep_first, change.keep_complete) == (3, 3, 3)
+    assert (change.keep_turns, change.keep_first, change.keep_encoded) == (3, 3, 3)
     assert (len(change.turns), len(change.encoded), change.epoch) == (0, 0, 8)
     assert change.rows is None
 

@@ -8,6 +8,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from tests.service.conftest import RedisServer, free_port
+from turnwise.service.api.services import once_a_second
 from turnwise.service.errors import StateUnavailable
 from turnwise.service.observe.metrics import Metrics, Result
 from turnwise.service.settings import SettingsError
@@ -184,7 +185,7 @@ async def test_a_killed_cluster_is_unavailable_and_its_return_is_seen(
 
 
 async def test_redis_is_probed_at_most_once_a_second(redis: Redis) -> None:
-    probe = Probe([redis], Metrics(), cluster=False)
+    probe = once_a_second(Probe([redis], Metrics(), cluster=False))
     await redis.config_resetstat()
     begin = asyncio.get_running_loop().time()
     assert all(await asyncio.gather(*(probe() for _ in range(20))))
@@ -198,7 +199,7 @@ async def test_a_redis_that_hangs_fails_its_probe_for_all_who_ask(
 ) -> None:
     monkeypatch.setattr("turnwise.service.state.redis._PROBE_TIMEOUT", 0.1)
     async with connect(redis_server.url, cluster=False, timeout=60.0) as client:
-        probe = Probe([client], Metrics(), cluster=False)
+        probe = once_a_second(Probe([client], Metrics(), cluster=False))
         redis_server.signal(signal.SIGSTOP)
         try:
             assert await asyncio.gather(*(probe() for _ in range(3))) == [False] * 3

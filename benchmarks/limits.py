@@ -199,7 +199,7 @@ async def appended(sessions: SessionStore, number: int, dimension: int) -> float
     kept = len(base.turns) if base else 0
     before = base.rows if base and base.rows else KeptRows.none(dimension, paired=True)
     change = Change(
-        1, "bot", kept, [post], keep_first=kept, first=vector, keep_complete=kept,
+        1, "bot", kept, [post], keep_first=kept, first=vector, keep_encoded=kept,
         encoded=vector, rows=before.then(vector),
     )  # fmt: skip
     if not await sessions.commit(key, base, change):

@@ -25,7 +25,7 @@ from benchmarks.record import Rows, arguments, run
 from turnwise.models.arrays import Float32
 from turnwise.models.cores import usable_cores
 from turnwise.models.encoder import UtteranceEncoder, batches
-from turnwise.models.roles import Relation, Role, RoleText
+from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs
 from turnwise.service.encoder.queue import EncoderQueue, Priority
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings
@@ -151,7 +151,7 @@ async def agreement(
 async def vectors(way: Way, texts: list[str], encoder: UtteranceEncoder) -> tuple[Float32, Float32]:
     """Return the vectors of every text, as a candidate and as an utterance of the other speaker."""
     return (
-        await encoded(way, [RoleText(text, Role.AFTER) for text in texts], encoder),
+        await encoded(way, candidate_inputs(texts), encoder),
         await encoded(
             way, [RoleText(text, Role.SECOND, Relation.OTHER) for text in texts], encoder
         ),

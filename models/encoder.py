@@ -30,7 +30,7 @@ from turnwise.models.export import VERSION, export_graph, in_onnx
 from turnwise.models.head_arrays import HEADS_FILE
 from turnwise.models.heads import RoleHeads
 from turnwise.models.onnx import OnnxForward
-from turnwise.models.roles import Relation, Role, RoleText, encoder_kind, prefixed
+from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs, encoder_kind, prefixed
 from turnwise.models.scores import Aggregation
 
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -123,7 +123,7 @@ class UtteranceEncoder:
         if encoder.model.device.type != "cpu":
             encoder._forward = TorchForward(encoder.model, "float16")
             return encoder
-        probe = encoder.tokenize([RoleText(text, Role.AFTER) for text in PROBE])
+        probe = encoder.tokenize(candidate_inputs(PROBE))
         encoder._forward = (
             in_onnx(
                 encoder.name,

@@ -8,7 +8,7 @@
   - ServiceError of `turnwise.service.errors`: a request fails.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,8 +80,12 @@ def naming(files: Iterable[Path]) -> Iterator[None]:
 def first_error(error: "ValidationError") -> str:
     """Return the first of pydantic's errors: its field, if there is one, and what is wrong."""
     first = error.errors(include_input=False)[0]
-    what = first["msg"].removeprefix("Value error, ")
-    return ": ".join([".".join(map(str, first["loc"])), what]).removeprefix(": ")
+    return ": ".join([".".join(map(str, first["loc"])), message_of(first)]).removeprefix(": ")
+
+
+def message_of(error: Mapping[str, object]) -> str:
+    """Return what one of pydantic's errors says; that of a validator says it in our words."""
+    return str(error["msg"]).removeprefix("Value error, ")
 
 
 def _place(file: str, line: int | None, field: str | None) -> str:

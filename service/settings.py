@@ -19,7 +19,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError as UnreadableError
 
 from turnwise.models import DEFAULT_MODEL
-from turnwise.models.errors import TurnwiseError
+from turnwise.models.errors import TurnwiseError, message_of
 from turnwise.service.wire.keys import ApiKey
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -313,8 +313,8 @@ def _unknown(name: str, known: set[str]) -> str:
 
 
 def _wrong(error: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails
-    message = error["msg"].removeprefix("Value error, ")
+    message = message_of(error)
     if not error["loc"]:
-        return str(message)
+        return message
     field, *path = map(str, error["loc"])
     return f"{'.'.join([_PREFIX + field.upper(), *path])}: {message}"

@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic.types import NonNegativeFloat, NonNegativeInt
 
-from turnwise.models.errors import ConfigError
+from turnwise.models.errors import ConfigError, message_of
 from turnwise.models.rerankers.ioi_network import Shape
 from turnwise.models.roles import EncoderKind, becomes
 from turnwise.models.scores import Aggregation
@@ -386,8 +386,7 @@ def validated(values: dict[str, Any], file: str, where: str) -> Config:
     except ValidationError as error:
         first = error.errors()[0]
         field = where + ".".join(str(part) for part in first["loc"])
-        what = first["msg"].removeprefix("Value error, ")  # of a validator above
-        raise ConfigError(what, file, field.rstrip(".") or None) from error
+        raise ConfigError(message_of(first), file, field.rstrip(".") or None) from error
 
 
 def _check_stages(stages: list[dict[str, Any]], configs: list[Config], file: str) -> None:

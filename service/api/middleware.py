@@ -44,6 +44,8 @@ BODY_RATE = 16_384
 PROBES = {"/livez", "/readyz", "/metrics"}
 """Paths that machines request all the time: traces leave them out, and logs above `debug`."""
 
+_BODY = {"content-length", "transfer-encoding", "content-encoding"}
+"""Headers of a request that may have a body."""
 _METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"}
 _UPLOAD = re.compile("/pools/[^/]+/candidates")
 _REJECTED: dict[int, Rejected] = {
@@ -257,10 +259,6 @@ def _encoded(scope: Scope) -> UnsupportedMedia | None:
             message = f"should be {plain}, or left out"
             return UnsupportedMedia(f"{name}: {message}", [FieldError(("header", name), message)])
     return None
-
-
-_BODY = {"content-length", "transfer-encoding", "content-encoding"}
-"""Headers of a request that may have a body."""
 
 
 class Cancellation(_HttpMiddleware):

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from turnwise.models.errors import message_of
 from turnwise.service.api.headers import UNCACHED
 from turnwise.service.errors import (
     Forbidden,
@@ -104,7 +105,7 @@ def invalid(
         body: The validated value: the body or a part of it.
         place: Path of `body`. Without it, each `loc` begins with its place in the request.
     """
-    found = [FieldError(_path(error, body, place), _message(error)) for error in errors]
+    found = [FieldError(_path(error, body, place), message_of(error)) for error in errors]
     inner = {field.loc[:end] for field in found for end in range(len(field.loc))}
     # Each branch of a union reports errors. Drop those about a value if others are about its parts.
     kept = [field for field in found if field.loc not in inner]
@@ -130,10 +131,6 @@ def _path(error: Mapping[str, Any], body: object, place: Loc | None) -> Loc:
             continue
         path.append(part)
     return tuple(path)
-
-
-def _message(error: Mapping[str, Any]) -> str:
-    return str(error["msg"]).removeprefix("Value error, ")
 
 
 def _service_error(request: Request, error: HTTPException) -> ServiceError:

@@ -54,8 +54,10 @@ def calibrate(
     """
     from turnwise.service.client import PoolCalibration  # noqa: PLC0415
 
-    replies = _replies(read(data, limit), responder)
+    dialogues = read(data, limit)
     with connected(url, key) as client:
+        most = int(client.version().limits["max_text_chars"])
+        replies = _replies(dialogues, responder, most)
         current = client.pool(pool).info().calibration or PoolCalibration(slope=1, offset=0)
         asked = track(replies, "asking", transient=True)
         answers = [_ask(client, pool, reply) for reply in asked]
@@ -76,8 +78,13 @@ def calibrate(
     )
 
 
-def _replies(dialogues: "Sequence[Dialogue]", responder: str) -> list[_Reply]:
+def _replies(dialogues: "Sequence[Dialogue]", responder: str, most: int) -> list[_Reply]:
     """Return the replies of a speaker, who is the responder of their contexts.
+
+    Args:
+        dialogues: The dialogues.
+        responder: The speaker.
+        most: Characters of a text that the service reads.
 
     Raises:
         TurnwiseError: That speaker has no replies, or in one dialogue only; or the service takes no
@@ -86,7 +93,6 @@ def _replies(dialogues: "Sequence[Dialogue]", responder: str) -> list[_Reply]:
     from pydantic import ValidationError  # noqa: PLC0415
 
     from turnwise.service.client import GivenTurn  # noqa: PLC0415
-    from turnwise.service.settings import Limits  # noqa: PLC0415
     from turnwise.service.wire.fields import RESPONDER  # noqa: PLC0415
 
     def name(speaker: str) -> str:
@@ -98,7 +104,7 @@ def _replies(dialogues: "Sequence[Dialogue]", responder: str) -> list[_Reply]:
     for number, dialogue in enumerate(dialogues):
         try:
             turns = [
-                GivenTurn(speaker=name(said.speaker), text=said.text[: Limits.max_text_chars])
+                GivenTurn(speaker=name(said.speaker), text=said.text[:most])
                 for said in dialogue.utterances
             ]
         except ValidationError as error:

@@ -80,7 +80,7 @@ Written = Annotated[Path, typer.Option(help="File to write (.jsonl).", callback=
 
 
 def read(files: Iterable[Path], limit: int | None = None) -> "list[Dialogue]":
-    """Read dialogues, or the first `limit` of them; ids of an earlier file get the file's name."""
+    """Read dialogues, or the first `limit`; an id that an earlier file has gets its file's name."""
     from turnwise.models.data import read_dialogues  # noqa: PLC0415
 
     found: list[Dialogue] = []

@@ -19,9 +19,6 @@ pool = typer.Typer(
     help="Load, encode, save, restore and move pools of candidates.", no_args_is_help=True
 )
 
-_REMOVED_AT_ONCE = 1000
-"""Ids that a request may have."""
-
 
 def _name(value: str | None) -> str | None:
     """Return a valid name, by the rules of the API."""
@@ -102,9 +99,9 @@ def remove(
         listed[record["id"]] = None
     ids, removed, missing = [*listed], 0, 0
     with connected(url, key) as client:
-        for start in range(0, len(ids), _REMOVED_AT_ONCE):
-            some = ids[start : start + _REMOVED_AT_ONCE]
-            edited = client.pool(pool).remove_many(some)
+        most = int(client.version().limits["max_candidates"])
+        for start in range(0, len(ids), most):
+            edited = client.pool(pool).remove_many(ids[start : start + most])
             removed, missing = removed + edited.removed, missing + edited.missing
     typer.echo(f"pool {pool}: {removed} candidates removed, {missing} were not there")
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.confidence import Calibration
-from turnwise.models.roles import EncoderKind, Role, RoleText
+from turnwise.models.roles import EncoderKind, Role, RoleText, candidate_inputs
 from turnwise.models.scores import Aggregation
 from turnwise.service.encoder.model import Encoder
 from turnwise.service.encoder.queue import EncoderQueue, Priority
@@ -62,7 +62,7 @@ class CachedEncoder:
         """Return (n, d) unit rows; raises as `EncoderQueue.encode`."""
         if not self._heads:
             return await self._read(texts, priority, timeout)
-        after = [RoleText(item.text, Role.AFTER) for item in texts]
+        after = candidate_inputs(item.text for item in texts)
         vectors = await self._read(after, priority, timeout)
         if sum(item.role is not Role.AFTER for item in texts) <= HEADS_AT_ONCE:
             return self.in_roles(vectors, texts)

@@ -29,6 +29,7 @@ from turnwise.models.roles import (
     Role,
     RoleText,
     becomes,
+    candidate_inputs,
     encoder_kind,
     prefixed,
 )
@@ -225,7 +226,7 @@ class EncoderLearner(nn.Module):
             ours, theirs = ((x[as_after], x[in_context]) for x in (encoded, taught))
             return losses.distillation_loss(ours, theirs)
         drawn = rng.integers(len(CONTEXT_ROLES), size=len(texts))
-        items = [RoleText(text, Role.AFTER) for text in texts]
+        items = candidate_inputs(texts)
         items += [
             RoleText(text, *CONTEXT_ROLES[head]) for text, head in zip(texts, drawn, strict=True)
         ]

@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -302,6 +304,20 @@ def test_calibrate_refuses_what_it_cannot_fit(live: Live, calibrate: Callable[..
     live.fill(REPLIES[:1], pool="one")
     assert "have no confidence" in calibrate(pairs, "--pool", "one")
     assert live.get("/pools/default")["calibration"] is None
+
+
+def test_calibrate_needs_no_package_of_the_service(live: Live, tmp_path: Path) -> None:
+    said = posts([("user", "Hello"), ("bot", "Hi")])
+    file = write_lines(tmp_path / "said.jsonl", {"utterances": said})
+    words = ["turnwise", "calibrate", "--pool", "default", "--data", str(file), "--url", live.url]
+    code = (
+        "import sys; sys.modules['pydantic_settings'] = None\n"
+        f"from turnwise.service.cli import main; sys.argv = {words}; main()"
+    )
+    ended = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert "at least two dialogues" in ended.stderr
 
 
 def test_answers_that_are_right_where_they_are_less_confident_are_not_fitted(

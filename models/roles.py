@@ -1,7 +1,8 @@
 """Roles, relations and kinds of encoder, and the prefix that each puts before a text.
 
 The prefixes are those of the public CCL and C3L checkpoints, so that these load unchanged. An
-encoder with heads needs none (`models/heads.py`).
+encoder with heads reads a text with one of two of them, and computes the other roles from that
+(`head_arrays.py`).
 """
 
 import re
@@ -22,6 +23,9 @@ class Role(StrEnum):
     """Context utterance, first of a pair (b1 of C3L eq. 3)."""
     SECOND = "second"
     """Context utterance, second of a pair, and alone (b2 of C3L eq. 3; b of CCL)."""
+    SUPPOSED = "supposed"
+    """[B2] of a candidate or goal, as if it had been said (b2 of r in C3L eq. 4, of a goal in a
+    chain of CCL section 6)."""
 
 
 class Relation(StrEnum):
@@ -50,7 +54,7 @@ class EncoderKind(StrEnum):
     TRIPLE = "triple"
     """C3L: two context roles with speaker tokens, and the target role."""
     HEADS = "heads"
-    """C3L's roles and relations, all computed from one vector of a text without prefix."""
+    """C3L's roles and relations, all computed from one vector of a text."""
     CURVED = "curved"
     """CCL: one context role with speaker tokens, and the target role."""
     CURVED_WITHOUT_SPEAKERS = "curved-without-speakers"
@@ -79,9 +83,10 @@ class EncoderKind(StrEnum):
         return bool(self.tokens)
 
 
+_TRIPLE = ("[AFTER]", "[BEFORE]", "[B1]", "[B2]", "[E]", "[O]")
 _TOKENS = {
-    EncoderKind.TRIPLE: ("[AFTER]", "[BEFORE]", "[B1]", "[B2]", "[E]", "[O]"),
-    EncoderKind.HEADS: (),
+    EncoderKind.TRIPLE: _TRIPLE,
+    EncoderKind.HEADS: _TRIPLE,
     EncoderKind.CURVED: ("[AFTER]", "[BEFORE]", "[E]", "[O]"),
     EncoderKind.CURVED_WITHOUT_SPEAKERS: ("[AFTER]", "[BEFORE]"),
     EncoderKind.SINGLE: (),
@@ -90,19 +95,22 @@ _TOKENS = {
 _IN_A_TEXT = re.compile(r"\[(AFTER|BEFORE|B1|B2|E|O|CLS|SEP|MASK|PAD|UNK)\]")
 """Texts that a tokenizer takes for a role's token or for one of BERT's own."""
 
-_POSITION = {Role.FIRST: "[B1]", Role.SECOND: "[B2]"}
+_POSITION = {Role.FIRST: "[B1]", Role.SECOND: "[B2]", Role.SUPPOSED: "[B2]"}
 
 
 def encoder_kind(vocabulary: "set[str] | dict[str, int]", *, heads: bool = False) -> EncoderKind:
-    """Return the kind of a model with heads, else the richest one that its vocabulary allows.
+    """Return the richest kind that a model's vocabulary and heads allow.
 
     Args:
         vocabulary: Of the tokenizer; a kind needs all of its special tokens.
         heads: Whether heads stand beside the model.
 
     Raises:
-        ModelError: It has two context roles but no speaker tokens; no supported kind has these.
+        ModelError: It has two context roles but no speaker tokens, or heads but not all tokens; no
+            supported kind has these.
     """
+    if heads and not all(token in vocabulary for token in EncoderKind.HEADS.tokens):
+        raise ModelError("heads without the special tokens of a triple encoder are not supported")
     if heads:
         return EncoderKind.HEADS
     if "[B1]" in vocabulary and "[E]" not in vocabulary:
@@ -114,9 +122,12 @@ def encoder_kind(vocabulary: "set[str] | dict[str, int]", *, heads: bool = False
 
 
 def becomes(before: EncoderKind, after: EncoderKind) -> bool:
-    """Return whether training can make an encoder of one kind into one of another."""
-    if EncoderKind.HEADS in {before, after}:
-        return after is EncoderKind.HEADS
+    """Return whether training can make an encoder of one kind into one of another.
+
+    Heads stand beside a triple encoder: any kind can get them, and without them it is triple again.
+    """
+    if after is EncoderKind.HEADS:
+        return True
     return encoder_kind({*before.tokens, *after.tokens}) is after
 
 
@@ -135,6 +146,17 @@ def context_inputs(said: Iterable[Utterance], role: Role, target_speaker: str) -
     return [RoleText(u.text, role, relation_to(u.speaker, target_speaker)) for u in said]
 
 
+def read_as(role: Role) -> tuple[Role, Relation | None]:
+    """Return the role and the relation as which an encoder with heads reads a text of a role.
+
+    It reads what was said as [B2] of another speaker, which is the newest utterance of most
+    requests, and what may be said as [AFTER]. So these two are exact.
+    """
+    if role in {Role.FIRST, Role.SECOND}:
+        return Role.SECOND, Relation.OTHER
+    return Role.AFTER, None
+
+
 def prefix(kind: EncoderKind, role: Role, relation: Relation | None = None) -> str:
     """Return the prefix of a text, with its trailing space; "" for a kind without prefixes.
 
@@ -143,6 +165,8 @@ def prefix(kind: EncoderKind, role: Role, relation: Relation | None = None) -> s
     """
     if not kind.prefixes:
         return ""
+    if kind is EncoderKind.HEADS:
+        role, relation = read_as(role)
     if role is Role.AFTER:
         return "[AFTER] "
     if kind is EncoderKind.CURVED_WITHOUT_SPEAKERS:
@@ -150,7 +174,7 @@ def prefix(kind: EncoderKind, role: Role, relation: Relation | None = None) -> s
     if relation is None:
         raise ValueError(f"role '{role}' of a '{kind}' encoder needs a relation to the target")
     speaker = f"[{relation.value}] [BEFORE] "
-    return f"{_POSITION[role]} {speaker}" if kind is EncoderKind.TRIPLE else speaker
+    return f"{_POSITION[role]} {speaker}" if kind.paired else speaker
 
 
 def prefixed(kind: EncoderKind, item: RoleText) -> str:

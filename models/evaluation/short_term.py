@@ -367,10 +367,7 @@ def weighted(toward: System, fit: System) -> System:
 def _encode_for_both(
     encoder: UtteranceEncoder, examples: Sequence[ShortTermExample], data: RankingSet, n: int
 ) -> None:
-    """Encode the new texts of an example for both scores, which share some.
-
-    An encoder without prefixes reads a text once for all its roles.
-    """
+    """Encode the new texts of an example for both scores, which share some."""
     example, context = examples[n], data.split.contexts[n]
     texts = [example.true.text, *example.candidates]
     needed = [*_reply_inputs(example, texts), *candidate_inputs([*texts, example.goal.text])]
@@ -392,7 +389,7 @@ def _candidates_ms(encoder: UtteranceEncoder, data: RankingSet) -> float:
 
 def _reply_inputs(example: ShortTermExample, texts: Iterable[str]) -> list[RoleText]:
     relation = relation_to(example.true.speaker, example.goal.speaker)
-    return [RoleText(text, Role.SECOND, relation) for text in texts]
+    return [RoleText(text, Role.SUPPOSED, relation) for text in texts]
 
 
 def _first_inputs(example: ShortTermExample) -> list[RoleText]:

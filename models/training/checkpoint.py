@@ -73,6 +73,15 @@ def load_learnable(base: str) -> SentenceTransformer:
     return model
 
 
+def freeze_all_but(transformer: nn.Module, layers: int) -> None:
+    """Let only the last layers of a transformer learn."""
+    transformer.requires_grad_(requires_grad=False)
+    stacks = [module for module in transformer.modules() if isinstance(module, nn.ModuleList)]
+    stack = max(stacks, key=len)
+    for layer in stack[len(stack) - layers :]:
+        layer.requires_grad_(requires_grad=True)
+
+
 def save_model(
     model: SentenceTransformer, heads: RoleHeads | None, folder: Path, config: EncoderConfig
 ) -> None:

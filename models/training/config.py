@@ -153,10 +153,14 @@ class EncoderConfig(RunConfig):
     """A folder or a hub name. A later stage starts from the model of the stage before it."""
     depth: PositiveInt | None = None
     """Layers of the transformer: so many of the base's, evenly spread; all if left out."""
+    layers: NonNegativeInt | None = None
+    """Last layers of the transformer that learn; embeddings and the rest stay. All learn if left
+    out; with 0 only the heads."""
     data: tuple[WindowCorpus, ...] = Field(min_length=1)
     nli: Nli | None = None
     teacher: str | None = None
-    """The encoder whose vectors `distil` teaches: a folder or a hub name."""
+    """The encoder whose vectors `distil` teaches: a folder, a hub name, or `base`, the model that
+    this stage starts from."""
     objectives: Objectives
     optimiser: Optimiser = Optimiser()
     batch_windows: int = Field(default=64, ge=2)

@@ -10,6 +10,7 @@ All share the vectors of a step, in which each text is encoded once.
 | `reach_loss` | single utterances, the targets ahead of them | CCL as a ranking, ours |
 | `order_loss` | two utterances of the responder | CCL section 6 link by link, ours |
 | `contrastive_loss` | contexts, responses | DSE-P; `running_query_loss` |
+| `supposed_loss` | targets as [AFTER] and as utterances, for an encoder with heads | ours |
 | `distillation_loss` | texts as [AFTER] and in a context role, a teacher's vectors of them | ours |
 | `NliHead` | premises, hypotheses, labels | Sentence-BERT |
 
@@ -25,9 +26,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from turnwise.models.head_arrays import head_of
 from turnwise.models.heads import RoleHeads
-from turnwise.models.roles import Relation, Role
+from turnwise.models.roles import Relation, Role, RoleText
 from turnwise.models.training.windows import Batch, Examples, pair_score
 
 MIXTURE_EPSILON = 1e-6
@@ -77,17 +77,12 @@ class Vectors:
         first, second, after, spoken, target, dialogue, passed_over, preferred = (
             torch.from_numpy(part).to(encoded.device) for part in parts
         )
-        if heads is None:
-            as_first, as_second = encoded[first], encoded[second]
-        else:
-            in_roles = heads(encoded)
+        as_first, as_second = encoded[first], encoded[second]
+        if heads:
+            relations = [Relation.SAME if own else Relation.OTHER for own in batch.target.flat]
             as_first, as_second = (
-                torch.where(
-                    target[:, :, None],
-                    in_roles[head_of(role, Relation.SAME)][place],
-                    in_roles[head_of(role, Relation.OTHER)][place],
-                )
-                for role, place in ((Role.FIRST, first), (Role.SECOND, second))
+                heads(x.flatten(0, 1), [RoleText("", role, of) for of in relations]).view_as(x)
+                for role, x in ((Role.FIRST, as_first), (Role.SECOND, as_second))
             )
         return cls(
             as_first, as_second, encoded[after], after, spoken, target, dialogue,
@@ -252,6 +247,28 @@ def order_loss(vectors: Vectors, window: int) -> Tensor:
     ahead = torch.ones_like(margin[0], dtype=torch.bool).triu(1).tril(window - 1)
     asked = vectors.target[:, :, None] & vectors.target[:, None] & ahead
     return functional.softplus(-ORDER_SCALE * margin[asked]).sum() / max(int(asked.sum()), 1)
+
+
+def supposed_loss(encoded: Tensor, batch: Batch, heads: RoleHeads) -> Tensor:
+    """Return how far targets that are supposed to have been said are from those that were said.
+
+    It is the mean cosine distance of the heads' [B2] of a text that was read as [AFTER] from
+    [B2] of the same text read as an utterance. It teaches these heads, and nothing else.
+
+    Args:
+        encoded: (U, d) unit vectors of the batch's distinct texts.
+        batch: The step's windows.
+        heads: The heads of the encoder.
+    """
+    after, said = (encoded[place[batch.target]].detach() for place in (batch.after, batch.second))
+    cosines = []
+    for relation in Relation:
+        ours, theirs = (
+            heads(read, [RoleText("", role, relation)] * len(read))
+            for role, read in ((Role.SUPPOSED, after), (Role.SECOND, said))
+        )
+        cosines.append((ours * theirs.detach()).sum(-1))
+    return 1 - torch.cat(cosines).mean()
 
 
 def distillation_loss(vectors: tuple[Tensor, Tensor], taught: tuple[Tensor, Tensor]) -> Tensor:

@@ -4,7 +4,7 @@ A window fixes who says the targets, hence one relation for each context utteran
 utterance of a batch is encoded once a role ([B1], [B2], and [AFTER] where the responder says
 it), and all pairs, triples and negatives of the step are formed from these vectors. The two
 windows of a dialogue cost 5 texts an utterance together: both context roles in both relations,
-and the target role. An encoder with heads reads one text an utterance for all of these.
+and the target role. An encoder with heads reads two texts an utterance for all of these.
 
 Re-rankers learn from pairs instead: a context, its response, and wrong responses beside it.
 """
@@ -54,6 +54,7 @@ class Batch:
 
     Attributes:
         texts: U distinct texts, with their prefixes.
+        without_prefix: (U) the same without them.
         first: (W, T) place in `texts` of each utterance as [B1]; 0 where there is none.
         second: (W, T) the same as [B2] (CCL: as the only context role).
         after: (W, T) the same as [AFTER].
@@ -65,6 +66,7 @@ class Batch:
     """
 
     texts: list[str]
+    without_prefix: list[str]
     first: Int64
     second: Int64
     after: Int64
@@ -111,6 +113,13 @@ def collate(windows: Sequence[Window], kind: EncoderKind) -> Batch:
     """Lay windows out as a batch for an encoder of a kind."""
     shape = (len(windows), max(len(window.utterances) for window in windows))
     places: dict[str, int] = {}
+    without_prefix: list[str] = []
+
+    def place_of(item: RoleText) -> int:
+        place = places.setdefault(prefixed(kind, item), len(places))
+        without_prefix.extend([item.text] * (place == len(without_prefix)))
+        return place
+
     roles = {role: np.zeros(shape, np.int64) for role in Role}
     spoken, target = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
     context_roles = (Role.FIRST, Role.SECOND) if kind.paired else (Role.SECOND,)
@@ -121,12 +130,10 @@ def collate(windows: Sequence[Window], kind: EncoderKind) -> Batch:
             spoken[v, t], target[v, t] = True, relation is Relation.SAME
             wanted = (*context_roles, Role.AFTER) if target[v, t] else context_roles
             for role in wanted:
-                text = prefixed(kind, RoleText(utterance.text, role, relation))
-                roles[role][v, t] = places.setdefault(text, len(places))
+                roles[role][v, t] = place_of(RoleText(utterance.text, role, relation))
             if target[v, t] and isinstance(utterance, Preferred):
                 for other in utterance.passed_over[:PASSED_OVER]:
-                    text = prefixed(kind, RoleText(other, Role.AFTER, relation))
-                    place = places.setdefault(text, len(places))
+                    place = place_of(RoleText(other, Role.AFTER, relation))
                     passed_over.append((place, v * shape[1] + t))
     if not kind.paired:
         roles[Role.FIRST] = roles[Role.SECOND]
@@ -135,6 +142,7 @@ def collate(windows: Sequence[Window], kind: EncoderKind) -> Batch:
     others = np.array(passed_over, np.int64).reshape(-1, 2)
     return Batch(
         list(places),
+        without_prefix,
         roles[Role.FIRST],
         roles[Role.SECOND],
         roles[Role.AFTER],

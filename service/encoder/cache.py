@@ -11,7 +11,7 @@ import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.confidence import Calibration
-from turnwise.models.roles import EncoderKind, Role, RoleText, candidate_inputs
+from turnwise.models.roles import EncoderKind, Role, RoleText, read_as
 from turnwise.models.scores import Aggregation
 from turnwise.service.encoder.model import Encoder
 from turnwise.service.encoder.queue import EncoderQueue, Priority
@@ -50,8 +50,6 @@ class CachedEncoder:
         self.aggregation: Aggregation = encoder.aggregation
         self.calibration: Calibration | None = encoder.calibration
         self._heads = encoder.kind is EncoderKind.HEADS
-        self.kept_role = Role.AFTER if self._heads else Role.SECOND
-        """The role in which sessions keep the utterances."""
 
     async def encode(
         self,
@@ -62,8 +60,8 @@ class CachedEncoder:
         """Return (n, d) unit rows; raises as `EncoderQueue.encode`."""
         if not self._heads:
             return await self._read(texts, priority, timeout)
-        after = candidate_inputs(item.text for item in texts)
-        vectors = await self._read(after, priority, timeout)
+        read = [RoleText(item.text, *read_as(item.role)) for item in texts]
+        vectors = await self._read(read, priority, timeout)
         if sum(item.role is not Role.AFTER for item in texts) <= HEADS_AT_ONCE:
             return self.in_roles(vectors, texts)
         return await asyncio.to_thread(self.in_roles, vectors, texts)
@@ -73,7 +71,7 @@ class CachedEncoder:
         return all(_key(self._encoder.prefixed(text)) in self._known for text in texts)
 
     def in_roles(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
-        """Return (n, d) vectors in their roles, from those in the kept role; see `RoleHeads`."""
+        """Return (n, d) vectors in their roles, from those of `read_as`; see `HeadArrays`."""
         return self._encoder.in_roles(vectors, items)
 
     async def _read(

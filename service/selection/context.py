@@ -11,7 +11,14 @@ import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.data import Utterance
-from turnwise.models.roles import EncoderKind, Role, RoleText, candidate_inputs, context_inputs
+from turnwise.models.roles import (
+    EncoderKind,
+    Role,
+    RoleText,
+    candidate_inputs,
+    context_inputs,
+    read_as,
+)
 from turnwise.models.scores import Aggregation, KeptRows, rows
 from turnwise.service.encoder.cache import HEADS_AT_ONCE, CachedEncoder
 from turnwise.service.encoder.queue import Priority
@@ -37,7 +44,8 @@ class Context:
         utterances: All of them.
         responder: The speaker who will say the candidates.
         first: [B1] of the first utterances, relative to the responder; maybe of none.
-        encoded: [B2] of the first utterances, or [AFTER] with a model with heads; maybe of none.
+        encoded: [B2] of the first utterances; maybe of none. Those of a model with heads are
+            relative to another speaker, and heads compute the other roles from them.
         turns: The turns that the utterances join.
         where: The filter of the session; None matches all candidates.
     """
@@ -203,7 +211,7 @@ class Contexts:
         return await self._encoder.encode(texts, Priority.LIST, self._timeout)
 
     async def encode_candidates(self, items: Sequence[RoleText], after: Float32 | None) -> Float32:
-        """Return (C, d) vectors of candidates in a context role.
+        """Return (C, d) vectors of candidates that are supposed to have been said.
 
         Heads compute them from `after`, the (C, d) vectors of a pool, without encoding anything.
         """
@@ -216,12 +224,15 @@ class Contexts:
     ) -> tuple[Float32, Float32]:
         """Return the vectors that a session keeps, encoded in one call.
 
-        They are [B1], (0, d) of an encoder that does not encode it, and [B2] or [AFTER].
+        They are [B1], (0, d) of an encoder that does not encode it, and [B2].
         """
         if not self._encoder.kind.encodes_first:
             as_first = ()
         inputs = context_inputs(as_first, Role.FIRST, target_speaker)
-        inputs += context_inputs(as_second, self._encoder.kept_role, target_speaker)
+        if self._heads:
+            inputs += [RoleText(said.text, *read_as(Role.SECOND)) for said in as_second]
+        else:
+            inputs += context_inputs(as_second, Role.SECOND, target_speaker)
         if not inputs:
             return self._none, self._none
         priority = Priority.TURN if len(inputs) <= _TEXTS_OF_A_TURN else Priority.LIST

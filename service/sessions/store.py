@@ -3,9 +3,9 @@
 A session is six keys with one hash tag: the hash `meta` (version, epoch, responder, filter,
 fingerprint, number of posts, kept rows, offers of the newest turns), the hash `feedback`, and the
 lists `posts` (its turns as JSON), `first` ([B1], float16), `second` (float16) and `answers` (to
-idempotency keys). `second` has what the encoder returned for each utterance: [B2], or [AFTER] of a
-model with heads. Both context roles follow from the latter, so that `first` is empty. The vectors
-are those of one model, in the order of the utterances. Each list may end early: missing vectors are
+idempotency keys). `second` has [B2] of each utterance. That of a model with heads is relative to
+another speaker; both context roles follow from it, so that `first` is empty. The vectors are those
+of one model, in the order of the utterances. Each list may end early: missing vectors are
 computed from the text again, and missing rows from the vectors. The epoch changes when an utterance
 with vectors changes, so that neither a late [B1] nor kept rows ever belong to another text.
 
@@ -91,8 +91,8 @@ class Session:
         fingerprint: Of this model if the session has vectors of it, else of another model.
         turns: All of them.
         first: (m, d) [B1] of the first m utterances.
-        encoded: (k, d) [B2], or [AFTER] of a model with heads, of the first k utterances; (0, d)
-            where it was neither requested nor needed for the rows.
+        encoded: (k, d) [B2] of the first k utterances; (0, d) where it was neither requested nor
+            needed for the rows.
         rows: Of the first k utterances; None where they must be computed from the vectors.
         complete: k, the number of utterances that were encoded.
         lost: Whether Redis lost the turns.

@@ -10,13 +10,14 @@ from sentence_transformers import SentenceTransformer
 from tests.models.conftest import Encoders, Folder
 from turnwise.models.arrays import Float32
 from turnwise.models.card import StatedEncoder, update_card
+from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import ModelError
-from turnwise.models.head_arrays import HEADS_FILE, head_of
+from turnwise.models.head_arrays import HEADS, HEADS_FILE
 from turnwise.models.heads import RIDGE, RoleHeads
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 
 D = 16
-IN_CONTEXT = [(role, of) for role in (Role.FIRST, Role.SECOND) for of in Relation]
+AS_READ = [(Role.AFTER, None), (Role.SECOND, Relation.OTHER)]
 
 
 @pytest.fixture
@@ -34,50 +35,52 @@ def after() -> Float32:
     return (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
 
 
-@pytest.mark.parametrize(("role", "relation"), IN_CONTEXT)
+@pytest.mark.parametrize(("role", "relation"), HEADS)
 def test_a_head_is_the_normalised_sum_of_a_linear_map_and_a_network(
     heads: RoleHeads, after: Float32, role: Role, relation: Relation
 ) -> None:
     w, u, v = (
-        weights.detach().numpy()[head_of(role, relation)].astype(np.float64)
+        weights.detach().numpy()[HEADS.index((role, relation))].astype(np.float64)
         for weights in (heads.linear, heads.up, heads.down)
     )
     hidden = after @ u
     hidden = hidden * (1 + erf(hidden / 2**0.5)) / 2  # gelu
     wanted = after @ w + hidden @ v
     wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
-    got = heads.in_roles(after, [RoleText("", role, relation)] * len(after))
+    items = [RoleText("", role, relation)] * len(after)
+    got = heads.in_roles(after, items)
     assert got.dtype == np.float32
     assert_allclose(got, wanted, atol=1e-3)  # the usual approximation of gelu by tanh
     with torch.no_grad():
-        trained = heads(torch.from_numpy(after))[head_of(role, relation)].numpy()
+        trained = heads(torch.from_numpy(after), items).numpy()
     assert_allclose(got, trained, atol=1e-6)
 
 
-def test_heads_start_from_what_a_teacher_makes_of_the_vectors(after: Float32) -> None:
-    drawn = np.random.default_rng(1).normal(size=(400, D))
-    seen = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
-    maps = np.random.default_rng(2).normal(size=(len(IN_CONTEXT), D, D))
-    taught = seen @ maps
+def test_heads_start_closer_to_a_teacher_than_a_regression() -> None:
+    drawn = np.random.default_rng(1).normal(size=(len(HEADS), 400, D))
+    seen = drawn / np.linalg.norm(drawn, axis=2, keepdims=True)
+    maps = np.random.default_rng(2).normal(size=(len(HEADS), D, D))
+    taught = np.tanh(2 * seen @ maps)
+    taught /= np.linalg.norm(taught, axis=2, keepdims=True)
+    torch.manual_seed(0)
     heads = RoleHeads(D)
     heads.start_from(torch.from_numpy(seen).float(), torch.from_numpy(taught).float())
-    penalty = RIDGE * len(seen) / D * np.eye(D)
-    for head, vectors in enumerate(taught):
-        wanted = np.linalg.inv(seen.T @ seen + penalty) @ seen.T @ vectors
-        assert_allclose(heads.linear[head].detach(), wanted, atol=1e-4)
-    items = [RoleText("", *IN_CONTEXT[1])] * len(after)
-    cosines = (heads.eval().in_roles(after, items) * (after @ maps[1])).sum(1)
-    assert (cosines / np.linalg.norm(after @ maps[1], axis=1) > 0.99).all()
+    penalty = RIDGE * 400 / D * np.eye(D)
+    for (role, relation), x, y in zip(HEADS, seen, taught, strict=True):
+        linear = x @ np.linalg.inv(x.T @ x + penalty) @ x.T @ y
+        linear /= np.linalg.norm(linear, axis=1, keepdims=True)
+        ours = heads.in_roles(x.astype(np.float32), [RoleText("", role, relation)] * len(x))
+        assert (ours * y).sum(1).mean() > (linear * y).sum(1).mean()
 
 
 def test_each_text_gets_its_own_role(heads: RoleHeads, after: Float32) -> None:
-    roles = [(Role.AFTER, None), *IN_CONTEXT]
-    items = [RoleText("", role, relation) for role, relation in roles]
+    items = [RoleText("", role, relation) for role, relation in [*AS_READ, *HEADS]]
+    after = after[[0, 1, 2, 3, 4, 0, 1]]
     got = heads.in_roles(after, items)
-    assert_allclose(got[0], after[0])
+    assert_allclose(got[:2], after[:2])
     for place, item in enumerate(items):
         assert_allclose(got[place], heads.in_roles(after[place : place + 1], [item])[0], atol=1e-6)
-    assert len({tuple(vector) for vector in heads.in_roles(after[[0] * 5], items)}) == 5
+    assert len({tuple(vector) for vector in heads.in_roles(after[[0] * 7], items)}) == 6
 
 
 def test_new_heads_return_the_vector_itself(after: Float32) -> None:
@@ -120,7 +123,7 @@ def test_a_card_of_an_encoder_with_heads_needs_their_file(
         StatedEncoder(tmp_path)
 
 
-def test_an_encoder_with_heads_reads_a_text_once(
+def test_an_encoder_with_heads_reads_a_text_as_said_and_as_a_candidate(
     tiny_encoder: Encoders, tiny_encoder_folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = tiny_encoder(EncoderKind.HEADS)
@@ -130,12 +133,18 @@ def test_an_encoder_with_heads_reads_a_text_once(
     monkeypatch.setattr(
         encoder, "forward", lambda tokens: (read.append(len(tokens)), forward(tokens))[1]
     )
-    items = [RoleText("Hello", Role.AFTER)]
-    items += [RoleText("Hello", role, relation) for role, relation in IN_CONTEXT]
+    items = [RoleText("Hello", role, relation) for role, relation in [*AS_READ, *HEADS]]
     vectors = encoder.encode_in_roles(items)
-    assert read == [1]
+    assert read == [2]
     plain = SentenceTransformer(str(tiny_encoder_folder(EncoderKind.HEADS)), device="cpu")
-    assert_allclose(vectors[0], plain.encode("Hello", normalize_embeddings=True), atol=1e-5)
-    assert_allclose(
-        vectors[1], encoder.encode(["Hello"], Role.FIRST, IN_CONTEXT[0][1])[0], atol=1e-6
-    )
+    exact = plain.encode(["[AFTER] Hello", "[B2] [O] [BEFORE] Hello"], normalize_embeddings=True)
+    assert_allclose(vectors[:2], exact, atol=1e-5)
+    assert_allclose(vectors[2], encoder.encode(["Hello"], *HEADS[0])[0], atol=1e-6)
+
+
+def test_heads_need_the_tokens_of_a_triple_encoder(
+    heads: RoleHeads, tiny_encoder_folder: Folder
+) -> None:
+    plain = SentenceTransformer(str(tiny_encoder_folder(EncoderKind.CURVED)), device="cpu")
+    with pytest.raises(ModelError, match="heads without the special tokens"):
+        UtteranceEncoder(plain, heads=heads)

@@ -21,7 +21,7 @@ from turnwise.models.encoder import (
     transformer_of,
 )
 from turnwise.models.errors import DataError, ModelError
-from turnwise.models.head_arrays import CONTEXT_ROLES
+from turnwise.models.head_arrays import HEADS
 from turnwise.models.heads import RoleHeads
 from turnwise.models.roles import (
     EncoderKind,
@@ -32,9 +32,10 @@ from turnwise.models.roles import (
     candidate_inputs,
     encoder_kind,
     prefixed,
+    read_as,
 )
 from turnwise.models.training import losses
-from turnwise.models.training.checkpoint import load_learnable, save_model
+from turnwise.models.training.checkpoint import freeze_all_but, load_learnable, save_model
 from turnwise.models.training.config import EncoderConfig
 from turnwise.models.training.corpora import (
     Corpora,
@@ -58,10 +59,13 @@ from turnwise.models.training.windows import (
     triple_examples,
 )
 
-START_TEXTS = 5000
+START_TEXTS = 8000
 """Texts from which new heads start."""
 LOG_SCALE, LARGEST_LOG_SCALE = math.log(20.0), math.log(100.0)
 """Inverse temperatures start at 20; above 100 InfoNCE becomes unstable."""
+
+_OF_UTTERANCES = [(role, of) for role in (Role.FIRST, Role.SECOND) for of in Relation]
+"""The context roles and relations of what was said."""
 
 TOKEN_WORDS = {
     "[AFTER]": "after",
@@ -155,6 +159,8 @@ class EncoderLearner(nn.Module):
         texts = laid_out.texts + [t for pair in pairs for t in (pair.premise, pair.hypothesis)]
         encoded = encode_texts(self.encoder, texts, getattr(torch, self.config.precision))
         parts = dict(self._parts(losses.Vectors.of(encoded, laid_out, self.heads), laid_out, rng))
+        if self.heads:
+            parts["supposed"] = losses.supposed_loss(encoded, laid_out, self.heads)
         if self._teacher:
             distilled = self._distil(self._teacher, laid_out, encoded[: len(laid_out.texts)], rng)
             parts["distil"] = self.config.objectives.distil * distilled
@@ -203,36 +209,44 @@ class EncoderLearner(nn.Module):
         windows = (window for batch in self.batches(0) for window in batch)
         said = dict.fromkeys(u.text for window in windows for u in window.utterances)
         texts = list(islice(said, START_TEXTS))
-        with torch.inference_mode():
-            after = encode_texts(self.encoder, texts, getattr(torch, self.config.precision))
-        taught = np.stack([teacher.encode(texts, *role) for role in CONTEXT_ROLES])
-        heads.start_from(after, torch.from_numpy(taught).to(after.device))
+        own = UtteranceEncoder(self.encoder, precision=self.config.precision, heads=heads)
+        read = {role: own.encode(texts, *role) for role in {read_as(role) for role, _ in HEADS}}
+        taught = np.stack([teacher.encode(texts, *role) for role in HEADS])
+        heads.start_from(
+            torch.from_numpy(np.stack([read[read_as(role)] for role, _ in HEADS])),
+            torch.from_numpy(taught),
+        )
 
     def _distil(
         self, teacher: UtteranceEncoder, batch: Batch, encoded: Tensor, rng: np.random.Generator
     ) -> Tensor:
         """Return the loss of a step's texts, as the teacher encodes them.
 
-        Heads learn each text as [AFTER] and in one random context role. The teacher thus reads a
-        text twice, not five times.
+        Heads learn each utterance in one random context role. The teacher thus reads it once for
+        them, not four times.
         """
-        texts = batch.texts
+        as_after = np.union1d(batch.after[batch.target], batch.passed_over)
+        # A single encoder reads a text alike in both roles, so that one text may be in both.
+        in_context = np.union1d(batch.first[batch.spoken], batch.second[batch.spoken])
+        after, context = encoded[as_after], encoded[in_context]
         if self.heads is None:
             with torch.no_grad():
-                taught = encode_texts(teacher.model, texts, getattr(torch, self.config.precision))
-            # A single encoder reads a text alike in both roles, so that one text may be in both.
-            as_after = np.union1d(batch.after[batch.target], batch.passed_over)
-            in_context = np.union1d(batch.first[batch.spoken], batch.second[batch.spoken])
-            ours, theirs = ((x[as_after], x[in_context]) for x in (encoded, taught))
-            return losses.distillation_loss(ours, theirs)
-        drawn = rng.integers(len(CONTEXT_ROLES), size=len(texts))
-        items = candidate_inputs(texts)
-        items += [
-            RoleText(text, *CONTEXT_ROLES[head]) for text, head in zip(texts, drawn, strict=True)
+                precision = getattr(torch, self.config.precision)
+                taught = encode_texts(teacher.model, batch.texts, precision)
+            return losses.distillation_loss(
+                (after, context), (taught[as_after], taught[in_context])
+            )
+        drawn = rng.integers(len(_OF_UTTERANCES), size=len(in_context))
+        items = [
+            RoleText(batch.without_prefix[place], *_OF_UTTERANCES[role])
+            for place, role in zip(in_context, drawn, strict=True)
         ]
-        after, context = torch.from_numpy(teacher.encode_in_roles(items)).to(encoded).chunk(2)
-        in_roles = self.heads(encoded)[torch.from_numpy(drawn), torch.arange(len(texts))]
-        return losses.distillation_loss((encoded, in_roles), (after, context))
+        candidates = candidate_inputs(batch.without_prefix[place] for place in as_after)
+        taught = torch.from_numpy(teacher.encode_in_roles([*candidates, *items])).to(encoded)
+        return losses.distillation_loss(
+            (after, self.heads(context, items)),
+            (taught[: len(candidates)], taught[len(candidates) :]),
+        )
 
     def _draw_nli(self, rng: np.random.Generator) -> list[NliPair]:
         """Draw the NLI pairs of a step."""
@@ -304,6 +318,8 @@ def load_encoder(config: EncoderConfig) -> SentenceTransformer:
     if config.depth:
         keep_layers(encoder, config.depth)
     add_role_tokens(encoder, config.kind)
+    if config.layers is not None:
+        freeze_all_but(transformer_of(encoder), config.layers)
     return encoder
 
 
@@ -323,12 +339,13 @@ def load_teacher(config: EncoderConfig) -> UtteranceEncoder | None:
     """
     if config.teacher is None:
         return None
-    teacher = UtteranceEncoder(config.teacher, precision=config.precision)
+    name = config.base if config.teacher == "base" else config.teacher
+    teacher = UtteranceEncoder(name, precision=config.precision)
     if config.kind is EncoderKind.HEADS and not teacher.kind.paired:
-        raise ModelError(f"teacher '{config.teacher}' has no [B1] and [B2] to teach")
-    if config.kind not in {EncoderKind.HEADS, teacher.kind}:
+        raise ModelError(f"teacher '{name}' has no [B1] and [B2] to teach")
+    if config.kind is not EncoderKind.HEADS and teacher.kind.tokens != config.kind.tokens:
         what = f"is a {teacher.kind} encoder and cannot teach a {config.kind} one"
-        raise ModelError(f"teacher '{config.teacher}' {what}")
+        raise ModelError(f"teacher '{name}' {what}")
     return teacher
 
 

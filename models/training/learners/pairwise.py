@@ -18,7 +18,12 @@ from turnwise.models.evaluation.split import Context
 from turnwise.models.rerankers.folder import save_reranker
 from turnwise.models.rerankers.pairwise import ENCODER, PairwiseModel, Projectors
 from turnwise.models.roles import Role, RoleText, encoder_kind, prefixed
-from turnwise.models.training.checkpoint import load_learnable, replacing, save_encoder
+from turnwise.models.training.checkpoint import (
+    freeze_all_but,
+    load_learnable,
+    replacing,
+    save_encoder,
+)
 from turnwise.models.training.config import PairwiseConfig
 from turnwise.models.training.corpora import Find, draw_batches, epoch_generator, read_pairs
 from turnwise.models.training.losses import contrastive_loss
@@ -137,11 +142,3 @@ class PairwiseLearner(nn.Module):
         with replacing(folder) as fresh:
             save_reranker(fresh, "pairwise", self.projectors, self.projectors.sizes, trained)
             save_encoder(self.encoder, fresh / ENCODER)
-
-
-def freeze_all_but(transformer: nn.Module, layers: int) -> None:
-    """Let only the last layers of a transformer learn."""
-    transformer.requires_grad_(requires_grad=False)
-    stacks = [module for module in transformer.modules() if isinstance(module, nn.ModuleList)]
-    for layer in max(stacks, key=len)[-layers:]:
-        layer.requires_grad_(requires_grad=True)

@@ -171,9 +171,9 @@ class Live:
         """Begin to count the texts of each role that somebody waits for."""
         grown = {
             role: self.increase("turnwise_encoded_texts_total", role=role, lane="critical")
-            for role in ("first", "second", "after")
+            for role in ("first", "second", "supposed", "after")
         }
-        return lambda: {role: grown[role]() for role in grown}
+        return lambda: {role: count for role in grown if (count := grown[role]())}
 
     @staticmethod
     def ok(response: httpx.Response) -> dict[str, Any]:
@@ -443,7 +443,7 @@ class Oracle:
     def reachability(self, said: Said, candidate: tuple[str, str], goal: tuple[str, str]) -> float:
         (speaker, text), (goal_speaker, goal_text) = candidate, goal
         relation = relation_to(speaker, goal_speaker)
-        second = self.vector(text, Role.SECOND, relation)
+        second = self.vector(text, Role.SUPPOSED, relation)
         first, _ = self.context(said, goal_speaker)
         goal_vector = self.after(goal_text)
         mixed = [_cosine(b1 + second, goal_vector) for b1 in first]

@@ -29,7 +29,7 @@ def goals() -> list[dict[str, str]]:
 
 def link(oracle: Oracle, x: int, y: int) -> float:
     (speaker, text), (target, goal) = GOALS[x], GOALS[y]
-    before = oracle.encoder.encode([text], Role.SECOND, relation_to(speaker, target))[0]
+    before = oracle.encoder.encode([text], Role.SUPPOSED, relation_to(speaker, target))[0]
     return float(before @ oracle.after(goal))
 
 
@@ -81,7 +81,7 @@ def test_greedy_encodes_only_what_the_pull_is_made_of(live: Live) -> None:
     encoded = live.encoded()
     context = unseen(live, CONTEXT)
     live.post("/plan", context=context, goals=unseen(live, goals()[::2]), method="greedy")
-    assert encoded() == {"first": 0, "second": 2, "after": 2}
+    assert encoded() == {"second": 2, "after": 2}
 
 
 def test_methods_of_the_history_need_one(live: Live) -> None:

@@ -141,7 +141,7 @@ def test_toward_a_goal_only_what_equation_4_reads_is_encoded(live: Live) -> None
     goals = unseen(live, [{"text": "Perfect, thank you!", "speaker": "user"}])
     candidates = unseen(live, [{"text": text} for text in REPLIES[:2]])
     live.post("/rank", context=unseen(live, CONTEXT), candidates=candidates, goals=goals)
-    assert encoded() == {"first": 5, "second": 2, "after": 1}
+    assert encoded() == {"first": 5, "supposed": 2, "after": 1}
 
 
 def test_speakers_who_have_said_nothing_are_scored_as_one(
@@ -166,7 +166,7 @@ def test_speakers_who_have_said_nothing_are_scored_as_one(
 def test_candidates_of_a_pool_are_not_encoded_again(live: Live) -> None:
     encoded = live.encoded()
     assert live.post("/rank", context=unseen(live, CONTEXT), pool="default")["ranking"]
-    assert encoded()["after"] == 0 < encoded()["second"]
+    assert set(encoded()) == {"first", "second"}
 
 
 def test_max_sim_of_more_pairs_than_it_can_score_is_refused(live: Live) -> None:
@@ -188,7 +188,7 @@ def test_given_candidates_are_encoded_once(live: Live) -> None:
     again = live.post("/rank", **request)
     assert again["ranking"] == first["ranking"]
     assert len(again["ranking"]) == 5
-    assert encoded()["after"] == 0
+    assert "after" not in encoded()
 
 
 def test_what_cannot_be_ranked_is_invalid(live: Live) -> None:

@@ -24,8 +24,8 @@ class Role(StrEnum):
     SECOND = "second"
     """Context utterance, second of a pair, and alone (b2 of C3L eq. 3; b of CCL)."""
     SUPPOSED = "supposed"
-    """[B2] of a candidate or goal, as if it had been said (b2 of r in C3L eq. 4, of a goal in a
-    chain of CCL section 6)."""
+    """[B2] of a candidate (b2 of r in C3L eq. 4), as heads estimate it from the candidate's
+    [AFTER]. An encoder without heads reads it as [B2]."""
 
 
 class Relation(StrEnum):

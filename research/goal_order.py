@@ -103,7 +103,7 @@ def main() -> None:
 
 def before_keys(texts: Iterable[str]) -> list[RoleText]:
     """Return what utterances are encoded as, seen from what the same speaker says later."""
-    return [RoleText(text, Role.SUPPOSED, Relation.SAME) for text in texts]
+    return [RoleText(text, Role.SECOND, Relation.SAME) for text in texts]
 
 
 def vectors(texts: Sequence[str], table: VectorTable) -> Tensor:

@@ -335,7 +335,7 @@ def _chain_inputs(goals: GoalSet) -> list[RoleText]:
 
 def _before_inputs(goals: GoalSet) -> list[RoleText]:
     return [
-        RoleText(x.text, Role.SUPPOSED, relation_to(x.speaker, y.speaker))
+        RoleText(x.text, Role.SECOND, relation_to(x.speaker, y.speaker))
         for x in goals.goals
         for y in goals.goals
     ]

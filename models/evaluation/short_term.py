@@ -389,7 +389,7 @@ def _candidates_ms(encoder: UtteranceEncoder, data: RankingSet) -> float:
 
 def _reply_inputs(example: ShortTermExample, texts: Iterable[str]) -> list[RoleText]:
     relation = relation_to(example.true.speaker, example.goal.speaker)
-    return [RoleText(text, Role.SUPPOSED, relation) for text in texts]
+    return [RoleText(text, Role.SECOND, relation) for text in texts]
 
 
 def _first_inputs(example: ShortTermExample) -> list[RoleText]:

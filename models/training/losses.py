@@ -10,7 +10,7 @@ All share the vectors of a step, in which each text is encoded once.
 | `reach_loss` | single utterances, the targets ahead of them | CCL as a ranking, ours |
 | `order_loss` | two utterances of the responder | CCL section 6 link by link, ours |
 | `contrastive_loss` | contexts, responses | DSE-P; `running_query_loss` |
-| `supposed_loss` | targets as [AFTER] and as utterances, for an encoder with heads | ours |
+| `supposed_loss` | utterances that were said, and as if they had been said | ours |
 | `distillation_loss` | texts as [AFTER] and in a context role, a teacher's vectors of them | ours |
 | `NliHead` | premises, hypotheses, labels | Sentence-BERT |
 
@@ -48,6 +48,7 @@ class Vectors:
     Attributes:
         first: (W, T, d) float32, [B1].
         second: (W, T, d) float32, [B2]; for CCL the only context role.
+        supposed: (W, T, d) float32, [B2] as heads compute it from [AFTER]; else equal to `second`.
         after: (W, T, d) float32, [AFTER]; meaningful where `target`.
         after_text: (W, T) int64, equal where two targets are the same text.
         spoken: (W, T) bool.
@@ -59,6 +60,7 @@ class Vectors:
 
     first: Tensor
     second: Tensor
+    supposed: Tensor
     after: Tensor
     after_text: Tensor
     spoken: Tensor
@@ -77,15 +79,17 @@ class Vectors:
         first, second, after, spoken, target, dialogue, passed_over, preferred = (
             torch.from_numpy(part).to(encoded.device) for part in parts
         )
-        as_first, as_second = encoded[first], encoded[second]
+        as_first, as_second, as_after = encoded[first], encoded[second], encoded[after]
+        supposed = as_second
         if heads:
             relations = [Relation.SAME if own else Relation.OTHER for own in batch.target.flat]
-            as_first, as_second = (
+            read = {Role.FIRST: as_first, Role.SECOND: as_second, Role.SUPPOSED: as_after}
+            as_first, as_second, supposed = (
                 heads(x.flatten(0, 1), [RoleText("", role, of) for of in relations]).view_as(x)
-                for role, x in ((Role.FIRST, as_first), (Role.SECOND, as_second))
+                for role, x in read.items()
             )
         return cls(
-            as_first, as_second, encoded[after], after, spoken, target, dialogue,
+            as_first, as_second, supposed, as_after, after, spoken, target, dialogue,
             encoded[passed_over], preferred,
         )  # fmt: skip
 
@@ -249,26 +253,13 @@ def order_loss(vectors: Vectors, window: int) -> Tensor:
     return functional.softplus(-ORDER_SCALE * margin[asked]).sum() / max(int(asked.sum()), 1)
 
 
-def supposed_loss(encoded: Tensor, batch: Batch, heads: RoleHeads) -> Tensor:
-    """Return how far targets that are supposed to have been said are from those that were said.
+def supposed_loss(vectors: Vectors) -> Tensor:
+    """Return how far utterances that are supposed to have been said are from those that were said.
 
-    It is the mean cosine distance of the heads' [B2] of a text that was read as [AFTER] from
-    [B2] of the same text read as an utterance. It teaches these heads, and nothing else.
-
-    Args:
-        encoded: (U, d) unit vectors of the batch's distinct texts.
-        batch: The step's windows.
-        heads: The heads of the encoder.
+    It is their mean cosine distance. It teaches the heads of the former, and nothing else.
     """
-    after, said = (encoded[place[batch.target]].detach() for place in (batch.after, batch.second))
-    cosines = []
-    for relation in Relation:
-        ours, theirs = (
-            heads(read, [RoleText("", role, relation)] * len(read))
-            for role, read in ((Role.SUPPOSED, after), (Role.SECOND, said))
-        )
-        cosines.append((ours * theirs.detach()).sum(-1))
-    return 1 - torch.cat(cosines).mean()
+    ours, theirs = vectors.supposed[vectors.spoken], vectors.second[vectors.spoken]
+    return 1 - (ours * theirs.detach()).sum(-1).mean()
 
 
 def distillation_loss(vectors: tuple[Tensor, Tensor], taught: tuple[Tensor, Tensor]) -> Tensor:

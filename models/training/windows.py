@@ -57,7 +57,7 @@ class Batch:
         without_prefix: (U) the same without them.
         first: (W, T) place in `texts` of each utterance as [B1]; 0 where there is none.
         second: (W, T) the same as [B2] (CCL: as the only context role).
-        after: (W, T) the same as [AFTER].
+        after: (W, T) the same as [AFTER]; without heads only of targets.
         spoken: (W, T) whether a window has an utterance there.
         target: (W, T) whether the responder says it.
         dialogue: (W,) equal where two windows are of the same dialogue.
@@ -128,7 +128,8 @@ def collate(windows: Sequence[Window], kind: EncoderKind) -> Batch:
         for t, utterance in enumerate(window.utterances):
             relation = relation_to(utterance.speaker, window.responder)
             spoken[v, t], target[v, t] = True, relation is Relation.SAME
-            wanted = (*context_roles, Role.AFTER) if target[v, t] else context_roles
+            supposed = kind is EncoderKind.HEADS  # its heads read what may be said
+            wanted = (*context_roles, Role.AFTER) if target[v, t] or supposed else context_roles
             for role in wanted:
                 roles[role][v, t] = place_of(RoleText(utterance.text, role, relation))
             if target[v, t] and isinstance(utterance, Preferred):

@@ -221,7 +221,8 @@ class Metrics:
         ):
             for value in get_args(values):
                 metric.labels(value)
-        for role, lane in product((*Role, ANY_ROLE), get_args(Lane)):
+        encoded = [role for role in Role if role is not Role.SUPPOSED]  # which heads estimate
+        for role, lane in product((*encoded, ANY_ROLE), get_args(Lane)):
             if lane != "rerank":  # a pair has no role
                 self.encoded_texts.labels(role, lane)
         for operation, result in product(get_args(Operation), get_args(Result)):

@@ -91,7 +91,7 @@ async def goal_scores(
         first = await contexts.encode_first(context, speaker)
         second = await contexts.encode_candidates(
             [
-                RoleText(text, Role.SUPPOSED, relation_to(said_by, speaker))
+                RoleText(text, Role.SECOND, relation_to(said_by, speaker))
                 for text, said_by in zip(candidates.texts, candidates.speakers, strict=True)
             ],
             candidates.after,

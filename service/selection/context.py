@@ -211,13 +211,14 @@ class Contexts:
         return await self._encoder.encode(texts, Priority.LIST, self._timeout)
 
     async def encode_candidates(self, items: Sequence[RoleText], after: Float32 | None) -> Float32:
-        """Return (C, d) vectors of candidates that are supposed to have been said.
+        """Return (C, d) [B2] of candidates.
 
-        Heads compute them from `after`, the (C, d) vectors of a pool, without encoding anything.
+        Heads estimate them from `after`, the (C, d) vectors of a pool, without encoding anything.
         """
         if after is None or not self._heads:
             return await self.encode_texts(items)
-        return await asyncio.to_thread(self._encoder.in_roles, after, items)
+        supposed = [RoleText(item.text, Role.SUPPOSED, item.relation) for item in items]
+        return await asyncio.to_thread(self._encoder.in_roles, after, supposed)
 
     async def _encoded(
         self, as_first: Sequence[Utterance], as_second: Sequence[Utterance], target_speaker: str

@@ -70,7 +70,7 @@ class Planning:
         targets = () if request.method == "greedy" else speakers
         inputs = candidate_inputs(texts)
         inputs += [
-            RoleText(text, Role.SUPPOSED, relation_to(speaker, target))
+            RoleText(text, Role.SECOND, relation_to(speaker, target))
             for target in targets
             for text, speaker in zip(texts, speakers, strict=True)
         ]

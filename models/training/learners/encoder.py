@@ -158,9 +158,10 @@ class EncoderLearner(nn.Module):
         pairs = self._draw_nli(rng)
         texts = laid_out.texts + [t for pair in pairs for t in (pair.premise, pair.hypothesis)]
         encoded = encode_texts(self.encoder, texts, getattr(torch, self.config.precision))
-        parts = dict(self._parts(losses.Vectors.of(encoded, laid_out, self.heads), laid_out, rng))
+        vectors = losses.Vectors.of(encoded, laid_out, self.heads)
+        parts = dict(self._parts(vectors, laid_out, rng))
         if self.heads:
-            parts["supposed"] = losses.supposed_loss(encoded, laid_out, self.heads)
+            parts["supposed"] = losses.supposed_loss(vectors)
         if self._teacher:
             distilled = self._distil(self._teacher, laid_out, encoded[: len(laid_out.texts)], rng)
             parts["distil"] = self.config.objectives.distil * distilled

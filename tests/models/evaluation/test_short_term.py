@@ -31,7 +31,7 @@ def reached(name: str, encoder: UtteranceEncoder, example: ShortTermExample) -> 
     relations = [relation_to(said.speaker, example.goal.speaker) for said in context]
     first = encoder.encode([said.text for said in context], Role.FIRST, relations)
     relation = relation_to(example.true.speaker, example.goal.speaker)
-    replies = encoder.encode([example.true.text, *example.candidates], Role.SUPPOSED, relation)
+    replies = encoder.encode([example.true.text, *example.candidates], Role.SECOND, relation)
     return reachability(first, replies, encoder.encode([example.goal.text], Role.AFTER))[:, 0]
 
 

@@ -102,10 +102,7 @@ def test_a_step_of_heads_trains_both_sides_and_reads_each_text_twice(
     of = losses.Vectors.of
     monkeypatch.setattr(losses.Vectors, "of", lambda *args: (seen.append(of(*args)), seen[-1])[1])
     _, texts = learner.loss(batch, np.random.default_rng(0))
-    sides = [side for window in cropped for side in window.both_sides()]
-    said = {(u.text, False) for side in sides for u in side.utterances}
-    said |= {(u.text, True) for s in sides for u in s.utterances if u.speaker == s.responder}
-    assert texts == len(said)
+    assert texts == 2 * len({said.text for window in cropped for said in window.utterances})
     answered = [len({said.speaker for said in window.utterances[1:]}) for window in cropped]
     assert len(seen[0].target) == sum(answered) > len(batch)
 
@@ -117,10 +114,15 @@ def test_the_vectors_of_a_step_are_those_of_the_heads(encoder_config: EncoderCon
     laid_out = collate(both_sides(), EncoderKind.HEADS)
     encoded = torch.nn.functional.normalize(torch.randn(len(laid_out.texts), DIMENSION), dim=-1)
     vectors = losses.Vectors.of(encoded, laid_out, learner.heads)
-    for role, got in ((Role.FIRST, vectors.first), (Role.SECOND, vectors.second)):
+    read = {
+        Role.FIRST: (laid_out.first, vectors.first),
+        Role.SECOND: (laid_out.second, vectors.second),
+        Role.SUPPOSED: (laid_out.after, vectors.supposed),
+    }
+    for role, (places, got) in read.items():
         for (v, t), mine in np.ndenumerate(laid_out.target):
             relation = Relation.SAME if mine else Relation.OTHER
-            place = laid_out.second[v, t]
+            place = places[v, t]
             item = RoleText("", role, relation)
             wanted = learner.heads.in_roles(encoded[place : place + 1].numpy(), [item])[0]
             if laid_out.spoken[v, t]:

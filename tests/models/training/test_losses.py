@@ -15,7 +15,7 @@ from turnwise.models.arrays import Float64
 from turnwise.models.data import Preferred
 from turnwise.models.head_arrays import HEADS
 from turnwise.models.heads import RoleHeads
-from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
+from turnwise.models.roles import EncoderKind, Role
 from turnwise.models.training import losses
 from turnwise.models.training.windows import Batch, collate, pair_examples, triple_examples
 
@@ -252,31 +252,18 @@ def test_contrastive_loss_is_cross_entropy_both_ways_without_copies_of_the_answe
 def test_a_supposed_utterance_is_compared_with_one_that_was_said() -> None:
     batch = collate(both_sides(), EncoderKind.HEADS)
     drawn = torch.randn(len(batch.texts), 7, generator=torch.Generator().manual_seed(0))
-    encoded = torch.nn.functional.normalize(drawn, dim=-1).requires_grad_()
     torch.manual_seed(0)
     heads = RoleHeads(7)
     torch.nn.init.normal_(heads.down, std=0.3)
-    place = {text: number for number, text in enumerate(batch.texts)}
+    vectors = losses.Vectors.of(torch.nn.functional.normalize(drawn, dim=-1), batch, heads)
+    turns = np.argwhere(batch.spoken)
     distances = [
-        1 - float(double(supposed[0].detach()) @ double(said[0].detach()))
-        for after, text in place.items()
-        if after.startswith("[AFTER] ")
-        for of in Relation
-        for supposed, said in [
-            (
-                heads(encoded[[text]], [RoleText("", Role.SUPPOSED, of)]),
-                heads(
-                    encoded[[place[after.replace("[AFTER]", "[B2] [O] [BEFORE]")]]],
-                    [RoleText("", Role.SECOND, of)],
-                ),
-            )
-        ]
+        1 - double(vectors.supposed.detach())[v, t] @ double(vectors.second.detach())[v, t]
+        for v, t in turns
     ]
-    loss = losses.supposed_loss(encoded, batch, heads)
-    assert len(distances) == 2 * int(batch.target.sum())
+    loss = losses.supposed_loss(vectors)
     assert loss.item() == pytest.approx(np.mean(distances), abs=1e-6)
     loss.backward()  # type: ignore[no-untyped-call]
-    assert encoded.grad is None
     assert heads.linear.grad is not None
     learns = [bool(gradient.any()) for gradient in heads.linear.grad]
     assert learns == [role is Role.SUPPOSED for role, _ in HEADS]

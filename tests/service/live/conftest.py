@@ -171,7 +171,7 @@ class Live:
         """Begin to count the texts of each role that somebody waits for."""
         grown = {
             role: self.increase("turnwise_encoded_texts_total", role=role, lane="critical")
-            for role in ("first", "second", "supposed", "after")
+            for role in ("first", "second", "after")
         }
         return lambda: {role: count for role in grown if (count := grown[role]())}
 
@@ -443,7 +443,7 @@ class Oracle:
     def reachability(self, said: Said, candidate: tuple[str, str], goal: tuple[str, str]) -> float:
         (speaker, text), (goal_speaker, goal_text) = candidate, goal
         relation = relation_to(speaker, goal_speaker)
-        second = self.vector(text, Role.SUPPOSED, relation)
+        second = self.vector(text, Role.SECOND, relation)
         first, _ = self.context(said, goal_speaker)
         goal_vector = self.after(goal_text)
         mixed = [_cosine(b1 + second, goal_vector) for b1 in first]

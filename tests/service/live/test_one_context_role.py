@@ -98,7 +98,7 @@ def test_ranking_sums_over_the_utterances_and_reaches_goals_by_one_cosine(served
     )
     after = served.encoder.encode([goal], Role.AFTER)[0]
     for item in answer["ranking"]:
-        before = served.encoder.encode([item["text"]], Role.SUPPOSED, relation_to("bot", "user"))[0]
+        before = served.encoder.encode([item["text"]], Role.SECOND, relation_to("bot", "user"))[0]
         assert item["score"] == pytest.approx(float(before @ after), abs=1e-3)
 
 

@@ -29,7 +29,7 @@ def goals() -> list[dict[str, str]]:
 
 def link(oracle: Oracle, x: int, y: int) -> float:
     (speaker, text), (target, goal) = GOALS[x], GOALS[y]
-    before = oracle.encoder.encode([text], Role.SUPPOSED, relation_to(speaker, target))[0]
+    before = oracle.encoder.encode([text], Role.SECOND, relation_to(speaker, target))[0]
     return float(before @ oracle.after(goal))
 
 

@@ -141,7 +141,7 @@ def test_toward_a_goal_only_what_equation_4_reads_is_encoded(live: Live) -> None
     goals = unseen(live, [{"text": "Perfect, thank you!", "speaker": "user"}])
     candidates = unseen(live, [{"text": text} for text in REPLIES[:2]])
     live.post("/rank", context=unseen(live, CONTEXT), candidates=candidates, goals=goals)
-    assert encoded() == {"first": 5, "supposed": 2, "after": 1}
+    assert encoded() == {"first": 5, "second": 2, "after": 1}
 
 
 def test_speakers_who_have_said_nothing_are_scored_as_one(

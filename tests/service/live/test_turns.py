@@ -245,8 +245,9 @@ def test_with_heads_every_role_of_an_utterance_takes_one_pass(
     goals = [{"text": "Bye", "speaker": "user"}, {"text": "Thanks", "speaker": "bot"}]
     avoid = [{"text": "Three", "threshold": 9}]
     own.post("/rank", session_id="s", pool="default", goals=goals, avoid=avoid)
-    own.post("/plan", session_id="s", goals=goals, method="chain_curved")
     assert encoded() == {"after": 3}  # two goals, and what to avoid
+    own.post("/plan", session_id="s", goals=goals, method="chain_curved")
+    assert encoded() == {"after": 3, "second": 2}
     assert idle() == 0
 
 

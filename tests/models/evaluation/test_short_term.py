@@ -80,9 +80,10 @@ def test_the_work_encodes_candidates_goal_and_for_pairs_the_last_utterance(
     assert sorted(encoded) == sorted([*expected, *([example.context[-1].text] * more)])
 
 
-@pytest.mark.parametrize("kind", [EncoderKind.HEADS, EncoderKind.SINGLE])
-def test_both_scores_read_a_text_without_prefix_once(
+@pytest.mark.parametrize(("kind", "ways"), [(EncoderKind.HEADS, 2), (EncoderKind.SINGLE, 1)])
+def test_both_scores_read_a_candidate_once_in_each_way(
     kind: EncoderKind,
+    ways: int,
     tiny_encoder: Encoders,
     examples: list[ShortTermExample],
     monkeypatch: pytest.MonkeyPatch,
@@ -98,8 +99,9 @@ def test_both_scores_read_a_text_without_prefix_once(
 
     monkeypatch.setattr(encoder, "_forward", noted)
     both.work(0)
-    texts = {example.true.text, *example.candidates, example.goal.text, example.context[-1].text}
-    assert (sum(read), systems[both]) == (len(texts), 0)
+    replies = {example.true.text, *example.candidates}
+    others = {example.goal.text, example.context[-1].text}
+    assert (sum(read), systems[both]) == (ways * len(replies) + len(others), 0)
 
 
 def test_the_next_utterance_score_has_half_the_weight() -> None:

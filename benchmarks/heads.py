@@ -1,8 +1,8 @@
 """Compares a model with heads with one with prefix tokens: turns, goals, and memory.
 
-Starts two services with the weights of the settings' model: one with new heads, and one without
-heads, which gives each role a text by a prefix. Neither is trained for it, so both rank badly, but
-they take the same time as trained ones. All measurements alternate between the services. `/rank`
+Starts two services with the weights of the settings' model, which must know the tokens of a triple
+encoder: one with new heads, and one without heads. New heads rank badly, but take the same time as
+trained ones. All measurements alternate between the services. `/rank`
 ranks the best hundred of a pool toward two goals, one for each speaker; cold, no candidate of the
 hundred was encoded as an utterance before.
 
@@ -155,9 +155,9 @@ async def bytes_a_turn(service: Served) -> float:
 def head_ms(n: int) -> float:
     """Return the median milliseconds in which heads compute [B1] of n utterances."""
     heads = RoleHeads(plain_encoder().dimension)
-    after = np.random.default_rng(0).normal(size=(n, heads.linear.shape[-1])).astype(np.float32)
+    read = np.random.default_rng(0).normal(size=(n, heads.linear.shape[-1])).astype(np.float32)
     items = [RoleText("", Role.FIRST, list(Relation)[place % 2]) for place in range(n)]
-    return 1e3 * median(taken(lambda: heads.in_roles(after, items)) for _ in range(30))
+    return 1e3 * median(taken(lambda: heads.in_roles(read, items)) for _ in range(30))
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ class UtteranceEncoder:
     Attributes:
         model: The sentence-transformers model.
         name: The hub name, or the folder's name as `model_name` returns it.
-        heads: The heads of the context roles; None without heads.
+        heads: Its heads; None without.
         kind: The kind of encoder: which roles and relations it distinguishes, and how.
         dimension: Length d of a vector.
         aggregation: The aggregation that the model's card recommends.

@@ -1,9 +1,8 @@
 """The heads of a model as numpy arrays, as a service applies them; `heads.py` trains them.
 
-An encoder with heads reads a text once, with the prefix of one of two roles (`roles.read_as`). The
-heads compute its other roles from that vector, v: each is a small network,
-normalize(W v + V gelu(U v)). A turn thus costs one pass of the encoder, and a session keeps one
-vector for an utterance.
+An encoder with heads reads a text with the prefix of one of two roles (`roles.read_as`). The heads
+compute other roles from that vector, v: each is a small network, normalize(W v + V gelu(U v)). A
+turn thus costs one pass of the encoder, and a session keeps one vector for an utterance.
 """
 
 from collections.abc import Iterator, Sequence

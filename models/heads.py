@@ -22,8 +22,8 @@ FIT_STEPS, FIT_TEXTS = 1500, 512
 class RoleHeads(nn.Module):
     """The five heads, over vectors of length d.
 
-    A new head returns the vector itself: W is the identity and V is zero. With a teacher,
-    `start_from` sets W.
+    A new head returns the vector itself: W is the identity and V is zero. `start_from` fits the
+    heads to a teacher.
     """
 
     def __init__(self, dimension: int) -> None:

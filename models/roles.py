@@ -54,7 +54,7 @@ class EncoderKind(StrEnum):
     TRIPLE = "triple"
     """C3L: two context roles with speaker tokens, and the target role."""
     HEADS = "heads"
-    """C3L's roles and relations, all computed from one vector of a text."""
+    """C3L's roles and relations; heads compute most of them from the vectors of others."""
     CURVED = "curved"
     """CCL: one context role with speaker tokens, and the target role."""
     CURVED_WITHOUT_SPEAKERS = "curved-without-speakers"
@@ -79,7 +79,7 @@ class EncoderKind(StrEnum):
 
     @property
     def prefixes(self) -> bool:
-        """Whether the prefix of a text gives it its role."""
+        """Whether the model reads a text with a prefix."""
         return bool(self.tokens)
 
 
@@ -122,12 +122,9 @@ def encoder_kind(vocabulary: "set[str] | dict[str, int]", *, heads: bool = False
 
 
 def becomes(before: EncoderKind, after: EncoderKind) -> bool:
-    """Return whether training can make an encoder of one kind into one of another.
-
-    Heads stand beside a triple encoder: any kind can get them, and without them it is triple again.
-    """
-    if after is EncoderKind.HEADS:
-        return True
+    """Return whether training can make an encoder of one kind into one of another."""
+    if EncoderKind.HEADS in {before, after}:
+        return after is EncoderKind.HEADS
     return encoder_kind({*before.tokens, *after.tokens}) is after
 
 
@@ -161,7 +158,7 @@ def prefix(kind: EncoderKind, role: Role, relation: Relation | None = None) -> s
     """Return the prefix of a text, with its trailing space; "" for a kind without prefixes.
 
     Raises:
-        ValueError: A context role of a kind with speaker tokens has no relation.
+        ValueError: A context role of a triple or curved kind with speaker tokens has no relation.
     """
     if not kind.prefixes:
         return ""

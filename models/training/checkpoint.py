@@ -73,12 +73,12 @@ def load_learnable(base: str) -> SentenceTransformer:
     return model
 
 
-def freeze_all_but(transformer: nn.Module, layers: int) -> None:
-    """Let only the last layers of a transformer learn."""
-    transformer.requires_grad_(requires_grad=False)
-    stacks = [module for module in transformer.modules() if isinstance(module, nn.ModuleList)]
+def freeze_all_but(model: nn.Module, layers: int) -> None:
+    """Let only the last layers of a model's transformer learn; all of them if it has fewer."""
+    model.requires_grad_(requires_grad=False)
+    stacks = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     stack = max(stacks, key=len)
-    for layer in stack[len(stack) - layers :]:
+    for layer in stack[max(0, len(stack) - layers) :]:
         layer.requires_grad_(requires_grad=True)
 
 

@@ -94,7 +94,10 @@ class RunConfig(Section):
 
 
 class Objectives(Section):
-    """The weights of the objectives, 0 for off. The loss is their weighted sum."""
+    """The weights of the objectives, 0 for off. The loss is their weighted sum.
+
+    Heads also learn `supposed_loss`, always.
+    """
 
     ccl: NonNegativeFloat = 0.0
     """CCL, on the single context vectors."""
@@ -205,6 +208,8 @@ class EncoderConfig(RunConfig):
             yield f"turns: shorter than objectives.window, which is {window}"
         if len(set(weigh.query_rows)) < len(weigh.query_rows):
             yield "objectives.query_rows: the same number stands there twice"
+        if self.layers == 0 and self.kind is not EncoderKind.HEADS:
+            yield f"layers: with 0 only heads learn, and a {self.kind} encoder has none"
         if weigh.nli and self.nli is None:
             yield "nli: the objective has a weight, but the table [nli] is missing"
         if weigh.distil and self.teacher is None:

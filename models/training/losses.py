@@ -83,7 +83,9 @@ class Vectors:
         supposed = as_second
         if heads:
             relations = [Relation.SAME if own else Relation.OTHER for own in batch.target.flat]
-            read = {Role.FIRST: as_first, Role.SECOND: as_second, Role.SUPPOSED: as_after}
+            # `supposed_loss` teaches the heads, not the encoder.
+            supposed = as_after.detach()
+            read = {Role.FIRST: as_first, Role.SECOND: as_second, Role.SUPPOSED: supposed}
             as_first, as_second, supposed = (
                 heads(x.flatten(0, 1), [RoleText("", role, of) for of in relations]).view_as(x)
                 for role, x in read.items()

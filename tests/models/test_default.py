@@ -129,7 +129,7 @@ def test_it_mostly_tells_which_reply_leads_to_a_goal(encoder: UtteranceEncoder) 
     right = 0
     for said, leads, strays, goal in GOALS:
         context = encoder.encode([said], Role.FIRST, Relation.SAME)
-        candidates = encoder.encode([leads, strays], Role.SUPPOSED, Relation.OTHER)
+        candidates = encoder.encode([leads, strays], Role.SECOND, Relation.OTHER)
         reached = reachability(context, candidates, encoder.encode([goal], Role.AFTER))
         right += int(reached[:, 0].argmax() == 0)
     assert right >= 6, "chance is 4 of 8; the figures of the card say how weak this is"

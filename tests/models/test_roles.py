@@ -62,7 +62,7 @@ def test_a_text_does_not_choose_how_it_is_read() -> None:
         (EncoderKind.CURVED, EncoderKind.TRIPLE, True),
         (EncoderKind.TRIPLE, EncoderKind.CURVED, False),
         (EncoderKind.TRIPLE, EncoderKind.HEADS, True),
-        (EncoderKind.HEADS, EncoderKind.TRIPLE, True),
+        (EncoderKind.HEADS, EncoderKind.TRIPLE, False),
         (EncoderKind.HEADS, EncoderKind.SINGLE, False),
     ],
 )

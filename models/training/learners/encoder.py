@@ -213,10 +213,8 @@ class EncoderLearner(nn.Module):
         own = UtteranceEncoder(self.encoder, precision=self.config.precision, heads=heads)
         read = {role: own.encode(texts, *role) for role in {read_as(role) for role, _ in HEADS}}
         taught = np.stack([teacher.encode(texts, *role) for role in HEADS])
-        heads.start_from(
-            torch.from_numpy(np.stack([read[read_as(role)] for role, _ in HEADS])),
-            torch.from_numpy(taught),
-        )
+        of_heads = np.stack([read[read_as(role)] for role, _ in HEADS])
+        heads.start_from(*(torch.from_numpy(x).to(self.encoder.device) for x in (of_heads, taught)))
 
     def _distil(
         self, teacher: UtteranceEncoder, batch: Batch, encoded: Tensor, rng: np.random.Generator
@@ -320,7 +318,7 @@ def load_encoder(config: EncoderConfig) -> SentenceTransformer:
         keep_layers(encoder, config.depth)
     add_role_tokens(encoder, config.kind)
     if config.layers is not None:
-        freeze_all_but(transformer_of(encoder), config.layers)
+        freeze_all_but(encoder, config.layers)
     return encoder
 
 
@@ -344,7 +342,7 @@ def load_teacher(config: EncoderConfig) -> UtteranceEncoder | None:
     teacher = UtteranceEncoder(name, precision=config.precision)
     if config.kind is EncoderKind.HEADS and not teacher.kind.paired:
         raise ModelError(f"teacher '{name}' has no [B1] and [B2] to teach")
-    if config.kind is not EncoderKind.HEADS and teacher.kind.tokens != config.kind.tokens:
+    if config.kind not in {EncoderKind.HEADS, teacher.kind}:
         what = f"is a {teacher.kind} encoder and cannot teach a {config.kind} one"
         raise ModelError(f"teacher '{name}' {what}")
     return teacher

@@ -12,7 +12,6 @@ from turnwise.models.encoder import (
     dimension_of,
     encode_texts,
     is_truncated,
-    transformer_of,
 )
 from turnwise.models.evaluation.split import Context
 from turnwise.models.rerankers.folder import save_reranker
@@ -47,7 +46,7 @@ class PairwiseLearner(nn.Module):
         torch.manual_seed(config.seed)
         self.config = config
         self.encoder = load_learnable(config.base)
-        freeze_all_but(transformer_of(self.encoder), config.layers)
+        freeze_all_but(self.encoder, config.layers)
         embedding = dimension_of(self.encoder)
         self.projectors = Projectors(embedding, config.projection, config.context_length)
         self._kind = encoder_kind(self.encoder.tokenizer.get_vocab())

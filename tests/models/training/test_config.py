@@ -88,6 +88,7 @@ CONTRADICTIONS = [
     (of(GOOD, C3L, "c3l = 0.0"), "none of them"),
     (of(GOOD, C3L, "distil = 1.0"), "teacher: is missing"),
     (of(GOOD, KIND, 'kind = "heads"\nteacher = "a"'), "teacher: only objectives.distil"),
+    (of(GOOD, KIND, f"{KIND}\nlayers = 0"), "layers: with 0 only heads learn"),
     (of(GOOD, C3L, f"{C3L}\nwindow = 2"), "window of at least 3"),
     (of(GOOD, KIND, f"{KIND}\nturns = 4"), "turns: shorter than objectives.window"),
     (of(GOOD, '"some/model"', '"first.toml"'), r"base: cannot be a .* \[\[stage\]\]"),

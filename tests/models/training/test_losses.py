@@ -252,6 +252,7 @@ def test_contrastive_loss_is_cross_entropy_both_ways_without_copies_of_the_answe
 def test_a_supposed_utterance_is_compared_with_one_that_was_said() -> None:
     batch = collate(both_sides(), EncoderKind.HEADS)
     drawn = torch.randn(len(batch.texts), 7, generator=torch.Generator().manual_seed(0))
+    drawn.requires_grad_()
     torch.manual_seed(0)
     heads = RoleHeads(7)
     torch.nn.init.normal_(heads.down, std=0.3)
@@ -265,6 +266,7 @@ def test_a_supposed_utterance_is_compared_with_one_that_was_said() -> None:
     assert loss.item() == pytest.approx(np.mean(distances), abs=1e-6)
     loss.backward()  # type: ignore[no-untyped-call]
     assert heads.linear.grad is not None
+    assert drawn.grad is None or not drawn.grad.any()
     learns = [bool(gradient.any()) for gradient in heads.linear.grad]
     assert learns == [role is Role.SUPPOSED for role, _ in HEADS]
 

@@ -2,9 +2,9 @@
 
 Starts two services with the weights of the settings' model, which must know the tokens of a triple
 encoder: one with new heads, and one without heads. New heads rank badly, but take the same time as
-trained ones. All measurements alternate between the services. `/rank`
-ranks the best hundred of a pool toward two goals, one for each speaker; cold, no candidate of the
-hundred was encoded as an utterance before.
+trained ones. All measurements alternate between the services. `/rank` ranks the best hundred of a
+pool toward two goals, one for each speaker; cold, no candidate of the hundred was encoded as an
+utterance before.
 
     python -m benchmarks.heads [--rounds 3] [--out FILE]
 """

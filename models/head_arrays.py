@@ -18,7 +18,7 @@ from turnwise.models.errors import ModelError
 from turnwise.models.roles import Relation, Role, RoleText, read_as
 
 HEADS_FILE = "heads.safetensors"
-"""Stands beside a model's weights. Without it, the folder is a plain sentence encoder."""
+"""Stands beside a model's weights. Without it, the folder is a triple encoder."""
 
 HEADS = (
     (Role.FIRST, Relation.SAME),

@@ -56,18 +56,25 @@ def test_a_head_is_the_normalised_sum_of_a_linear_map_and_a_network(
     assert_allclose(got, trained, atol=1e-6)
 
 
-def test_heads_start_closer_to_a_teacher_than_a_regression() -> None:
+def test_heads_start_from_a_regression_and_come_closer_to_the_teacher(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     drawn = np.random.default_rng(1).normal(size=(len(HEADS), 400, D))
     seen = drawn / np.linalg.norm(drawn, axis=2, keepdims=True)
     maps = np.random.default_rng(2).normal(size=(len(HEADS), D, D))
     taught = np.tanh(2 * seen @ maps)
     taught /= np.linalg.norm(taught, axis=2, keepdims=True)
     torch.manual_seed(0)
-    heads = RoleHeads(D)
-    heads.start_from(torch.from_numpy(seen).float(), torch.from_numpy(taught).float())
+    heads, regression = RoleHeads(D), RoleHeads(D)
+    read, wanted = torch.from_numpy(seen).float(), torch.from_numpy(taught).float()
+    heads.start_from(read, wanted)
+    monkeypatch.setattr("turnwise.models.heads.FIT_STEPS", 0)
+    regression.start_from(read, wanted)
     penalty = RIDGE * 400 / D * np.eye(D)
-    for (role, relation), x, y in zip(HEADS, seen, taught, strict=True):
-        linear = x @ np.linalg.inv(x.T @ x + penalty) @ x.T @ y
+    for head, ((role, relation), x, y) in enumerate(zip(HEADS, seen, taught, strict=True)):
+        w = np.linalg.inv(x.T @ x + penalty) @ x.T @ y
+        assert_allclose(regression.linear[head].detach(), w, atol=1e-4)
+        linear = x @ w
         linear /= np.linalg.norm(linear, axis=1, keepdims=True)
         ours = heads.in_roles(x.astype(np.float32), [RoleText("", role, relation)] * len(x))
         assert (ours * y).sum(1).mean() > (linear * y).sum(1).mean()

@@ -1,7 +1,7 @@
 """The learner of an encoder of any kind (`EncoderKind` in `roles.py`)."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from itertools import islice
 from pathlib import Path
@@ -211,10 +211,18 @@ class EncoderLearner(nn.Module):
         said = dict.fromkeys(u.text for window in windows for u in window.utterances)
         texts = list(islice(said, START_TEXTS))
         own = UtteranceEncoder(self.encoder, precision=self.config.precision, heads=heads)
-        read = {role: own.encode(texts, *role) for role in {read_as(role) for role, _ in HEADS}}
-        taught = np.stack([teacher.encode(texts, *role) for role in HEADS])
-        of_heads = np.stack([read[read_as(role)] for role, _ in HEADS])
-        heads.start_from(*(torch.from_numpy(x).to(self.encoder.device) for x in (of_heads, taught)))
+
+        def vectors(
+            encoder: UtteranceEncoder, roles: Iterable[tuple[Role, Relation | None]]
+        ) -> Tensor:
+            # In one call, which reads a text once for all roles that share its prefix.
+            items = [RoleText(text, *role) for role in roles for text in texts]
+            encoded = encoder.encode_in_roles(items).reshape(len(HEADS), len(texts), -1)
+            return torch.from_numpy(encoded).to(self.encoder.device)
+
+        heads.start_from(
+            vectors(own, [read_as(role) for role, _ in HEADS]), vectors(teacher, HEADS)
+        )
 
     def _distil(
         self, teacher: UtteranceEncoder, batch: Batch, encoded: Tensor, rng: np.random.Generator

@@ -80,7 +80,7 @@ class Validation(Section):
 
     paths: tuple[str, ...] = ()
     dialogues: PositiveInt = 300
-    """Drawn from each file."""
+    """Drawn from each file. A dialogue that validates is not trained on, in whatever file it is."""
     every: PositiveInt = 200
     """Steps between validations; a checkpoint is written with each."""
 

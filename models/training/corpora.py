@@ -2,15 +2,16 @@
 
 import logging
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from turnwise.models.data import Dialogue, read_dialogues, read_records
+from turnwise.models.data import Dialogue, Utterance, read_dialogues, read_records
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.split import Context
 from turnwise.models.training.config import CorpusSource, PairCorpus, Validation, WindowCorpus
@@ -25,6 +26,9 @@ Find = Callable[[str], Path]
 
 Corpora = Sequence[tuple[Sequence[T], int | None]]
 """The items of each corpus, and how many of them an epoch sees; None for all."""
+
+Validating = Collection[tuple[Utterance, ...]]
+"""What the validation dialogues say. A dialogue that says the same is not trained on."""
 
 OWN_CORPORA = Path(__file__).parent / "data"
 """The folder of the corpora that were written for this project and come with it."""
@@ -74,14 +78,29 @@ def _as_named(source: S, file: Path) -> S | None:
     return source.model_copy(update=update)
 
 
-def read_source(source: CorpusSource, find: Find) -> Iterator[Dialogue]:
+def read_source(
+    source: CorpusSource, find: Find, validating: Validating = frozenset()
+) -> Iterator[Dialogue]:
     """Yield a corpus's dialogues without those that must not be trained on.
 
     Warn where the list of these does not seem to be made for this file.
 
     Raises:
-        DataError: A file is malformed, or no dialogue of the list is in the corpus.
+        DataError: A file is malformed, no dialogue of the list is in the corpus, or all other
+            dialogues validate.
     """
+    none = True
+    for dialogue in _listed_left_out(source, find):
+        if dialogue.utterances not in validating:
+            none = False
+            yield dialogue
+    if none and validating:
+        what = "has no dialogue to train on beside those that are left out or validate"
+        raise DataError(what, str(find(source.path)))
+
+
+def _listed_left_out(source: CorpusSource, find: Find) -> Iterator[Dialogue]:
+    """Yield a corpus's dialogues without those that its list leaves out."""
     file = find(source.path)
     if not source.leave_out:
         yield from read_dialogues(file)
@@ -145,6 +164,12 @@ def validation_dialogues(
     return files
 
 
+def validating(validation: Validation, find: Find) -> Validating:
+    """Return what the dialogues that `validation_dialogues` draws say."""
+    files = validation_dialogues(validation, find, 0)
+    return frozenset(d.utterances for d in chain.from_iterable(files.values()))
+
+
 def _drawn(dialogues: list[Dialogue], number: int) -> list[Dialogue]:
     size = min(number, len(dialogues))
     places = np.random.default_rng(0).choice(len(dialogues), size, replace=False)
@@ -165,20 +190,27 @@ def read_left_out(path: Path) -> set[str]:
     return {identifier for identifiers in lists.values() for identifier in identifiers}
 
 
-def read_windows(corpus: WindowCorpus, find: Find) -> list[Window]:
+def read_windows(
+    corpus: WindowCorpus, find: Find, validating: Validating = frozenset()
+) -> list[Window]:
     """Return all windows of a corpus.
 
     Raises:
         DataError: The file is malformed, or nobody answers anybody in it.
     """
-    windows = [w for dialogue in read_source(corpus, find) for w in windows_of(dialogue)]
+    dialogues = read_source(corpus, find, validating)
+    windows = [window for dialogue in dialogues for window in windows_of(dialogue)]
     if not windows:
         raise DataError("has no dialogue with an answer to learn from", str(find(corpus.path)))
     return windows
 
 
 def read_pairs(
-    corpus: PairCorpus, find: Find, turns: int, is_truncated: Callable[[str], bool]
+    corpus: PairCorpus,
+    find: Find,
+    turns: int,
+    is_truncated: Callable[[str], bool],
+    validating: Validating = frozenset(),
 ) -> list[Context]:
     """Return all pairs of a context and a response of a corpus; warn of texts that are cut.
 
@@ -187,11 +219,12 @@ def read_pairs(
         find: Finds its files.
         turns: Utterances of a context at most.
         is_truncated: Whether a text is longer than the model reads.
+        validating: What the validation dialogues say.
 
     Raises:
         DataError: The file is malformed, or all its responses are the same.
     """
-    dialogues = list(read_source(corpus, find))
+    dialogues = list(read_source(corpus, find, validating))
     warn_of_cut_texts(str(find(corpus.path)), dialogues, is_truncated)
     pairs = [pair for dialogue in dialogues for pair in pairs_of(dialogue, turns)]
     if len({pair.target.text for pair in pairs}) < 2:

@@ -45,6 +45,7 @@ from turnwise.models.training.corpora import (
     epoch_generator,
     read_nli,
     read_windows,
+    validating,
     warn_of_cut_texts,
 )
 from turnwise.models.training.trainer import Metrics, warm_up_and_decay
@@ -302,7 +303,8 @@ def read_data(config: EncoderConfig, find: Find) -> tuple[Corpora[Window], Seque
     Raises:
         DataError: A file is missing or malformed, or all corpora hold a single dialogue.
     """
-    corpora = [(read_windows(corpus, find), corpus.windows) for corpus in config.data]
+    apart = validating(config.validation, find)
+    corpora = [(read_windows(corpus, find, apart), corpus.windows) for corpus in config.data]
     if len({window.dialogue for windows, _ in corpora for window in windows}) < 2:
         file = str(find(config.data[0].path))
         raise DataError("has only one dialogue; training needs others to compare it with", file)

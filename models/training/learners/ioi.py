@@ -19,7 +19,13 @@ from turnwise.models.rerankers.ioi_network import InteractionNetwork, Sizes, mat
 from turnwise.models.rerankers.vocabulary import has_more_words, word_vectors
 from turnwise.models.training.checkpoint import replacing
 from turnwise.models.training.config import IoIConfig
-from turnwise.models.training.corpora import Find, draw_batches, epoch_generator, read_pairs
+from turnwise.models.training.corpora import (
+    Find,
+    draw_batches,
+    epoch_generator,
+    read_pairs,
+    validating,
+)
 from turnwise.models.training.trainer import Metrics
 from turnwise.models.training.validation import ioi_validator
 from turnwise.models.training.windows import hard_negatives
@@ -48,7 +54,8 @@ class IoILearner:
         """
         self.config = config
         words, turns = config.network.words, config.network.turns
-        read = [read_pairs(c, find, turns, partial(has_more_words, words)) for c in config.data]
+        long, apart = partial(has_more_words, words), validating(config.validation, find)
+        read = [read_pairs(corpus, find, turns, long, apart) for corpus in config.data]
         self._validate = ioi_validator(config, find)
         torch.manual_seed(config.seed)
         self.model = make_model(config, list(chain.from_iterable(read)))

@@ -24,7 +24,13 @@ from turnwise.models.training.checkpoint import (
     save_encoder,
 )
 from turnwise.models.training.config import PairwiseConfig
-from turnwise.models.training.corpora import Find, draw_batches, epoch_generator, read_pairs
+from turnwise.models.training.corpora import (
+    Find,
+    draw_batches,
+    epoch_generator,
+    read_pairs,
+    validating,
+)
 from turnwise.models.training.losses import contrastive_loss
 from turnwise.models.training.trainer import Metrics, warm_up_and_decay
 from turnwise.models.training.validation import pairwise_validator
@@ -51,9 +57,9 @@ class PairwiseLearner(nn.Module):
         self.projectors = Projectors(embedding, config.projection, config.context_length)
         self._kind = encoder_kind(self.encoder.tokenizer.get_vocab())
         self.to(self.encoder.device)
-        turns = config.context_length
+        turns, apart = config.context_length, validating(config.validation, find)
         self.corpora = [
-            (read_pairs(corpus, find, turns, self.is_truncated), corpus.pairs)
+            (read_pairs(corpus, find, turns, self.is_truncated, apart), corpus.pairs)
             for corpus in config.data
         ]
         self.counts = [len(pairs) for pairs, _ in self.corpora]

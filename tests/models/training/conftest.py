@@ -70,12 +70,16 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def small_corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with dialogues, dialogues whose responses repeat a word, and NLI pairs."""
+    """A folder with dialogues, dialogues whose responses repeat a word, and NLI pairs.
+
+    The dialogues of `longer.jsonl`, which validate, have the same responses.
+    """
     folder = tmp_path_factory.mktemp("corpora")
     dialogues = [[f"words {n} of turn {t}" for t in range(3 + n % 4)] for n in range(12)]
     write_dialogues(folder / "dialogues.jsonl", dialogues)
     matters = [[f"{chr(97 + n)} {'zyx'[t % 3]}" for t in range(2 + n % 4)] for n in range(16)]
     write_dialogues(folder / "matters.jsonl", matters)
+    write_dialogues(folder / "longer.jsonl", [["so", *said] for said in matters])
     labels = ("entailment", "neutral", "contradiction")
     lines = [
         {"premise": f"p {n}", "hypothesis": f"h {n}", "label": labels[n % 3]} for n in range(9)
@@ -108,13 +112,13 @@ def encoder_config(tiny_encoder_folder: Folder, small_corpora: Path) -> EncoderC
 
 @pytest.fixture(scope="session")
 def pairwise_config(tiny_encoder_folder: Folder, small_corpora: Path) -> PairwiseConfig:
-    matters = str(small_corpora / "matters.jsonl")
+    matters, longer = (str(small_corpora / f"{name}.jsonl") for name in ("matters", "longer"))
     return PairwiseConfig.model_validate(
         {
             "kind": "pairwise",
             "base": str(tiny_encoder_folder(EncoderKind.SINGLE)),
             "data": [{"path": matters}],
-            "validation": {"paths": [matters], "every": 2},
+            "validation": {"paths": [longer], "every": 2},
             "batch_pairs": 8,
             "projection": 16,
             "layers": 1,
@@ -126,12 +130,12 @@ def pairwise_config(tiny_encoder_folder: Folder, small_corpora: Path) -> Pairwis
 
 @pytest.fixture(scope="session")
 def ioi_config(small_corpora: Path) -> IoIConfig:
-    matters = str(small_corpora / "matters.jsonl")
+    matters, longer = (str(small_corpora / f"{name}.jsonl") for name in ("matters", "longer"))
     return IoIConfig.model_validate(
         {
             "kind": "ioi",
             "data": [{"path": matters}],
-            "validation": {"paths": [matters], "every": 2},
+            "validation": {"paths": [longer], "every": 2},
             "network": {"blocks": 2, "dimension": 12, "words": 5, "turns": 3},
             "word_vectors": {"min_count": 1, "epochs": 1},
             "batch": 20,

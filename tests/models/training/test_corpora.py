@@ -24,6 +24,8 @@ from turnwise.models.training.corpora import (
     read_nli,
     read_pairs,
     read_source,
+    read_windows,
+    validating,
     validation_dialogues,
 )
 
@@ -190,6 +192,25 @@ def test_validation_draws_the_same_dialogues_from_all_of_a_file(tmp_path: Path) 
     assert len(validation_dialogues(whole, Path, 1)[path]) == 400
     with pytest.raises(DataError, match=f"{path}: has no dialogue of more than 2 utterances"):
         validation_dialogues(Validation(paths=(path,)), Path, 2)
+
+
+def test_a_dialogue_that_validates_is_not_trained_on(tmp_path: Path) -> None:
+    dialogues = [[f"a {n}", f"b {n}", f"c {n}"] for n in range(40)]
+    path = str(write_dialogues(tmp_path / "d.jsonl", dialogues))
+    copies = str(write_dialogues(tmp_path / "copies.jsonl", [*dialogues[::-1], ["a", "b"]]))
+    validation = Validation(paths=(path,), dialogues=15)
+    drawn = validation_dialogues(validation, Path, 1)[path]
+    assert validating(validation, Path) == {dialogue.utterances for dialogue in drawn}
+    apart = validating(validation, Path)
+    for file, rest in ((path, 25), (copies, 26)):
+        windows = read_windows(WindowCorpus(path=file), Path, apart)
+        assert len({window.dialogue.id for window in windows}) == rest
+        assert not apart & {window.dialogue.utterances for window in windows}
+        pairs = read_pairs(PairCorpus(path=file), Path, 3, lambda _: False, apart)
+        assert len({pair.utterances[0].text for pair in pairs}) == rest
+    everything = validating(Validation(paths=(path,)), Path)
+    with pytest.raises(DataError, match=f"{path}: has no dialogue to train on beside those that"):
+        read_windows(WindowCorpus(path=path), Path, everything)
 
 
 @pytest.mark.nightly

@@ -23,9 +23,9 @@ from turnwise.models.rerankers import reranker_kind
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training import calibration
 from turnwise.models.training.calibration import answers_of, calibrate
-from turnwise.models.training.config import read_stages
+from turnwise.models.training.config import Validation, read_stages
 from turnwise.models.training.corpora import finder
-from turnwise.models.training.run import run
+from turnwise.models.training.run import learner_of, run
 from turnwise.models.training.trainer import Progress
 
 RESEARCH = Path(__file__).parents[3] / "research"
@@ -41,8 +41,8 @@ kind = "triple"
 def write_corpora(folder: Path) -> Path:
     desk = folder / "corpora" / "desk"
     desk.mkdir(parents=True)
-    dialogues = [[f"matter {n} step {t}" for t in range(11)] for n in range(8)]
-    for split in ("train", "validation"):
+    for split, turns in (("train", 11), ("validation", 12)):
+        dialogues = [[f"matter {n} step {t}" for t in range(turns)] for n in range(8)]
         write_dialogues(desk / f"{split}.jsonl", dialogues)
     return desk.parent
 
@@ -170,6 +170,14 @@ def test_a_run_that_cannot_begin_leaves_an_earlier_one_to_resume(staged: Path, p
             again()
     config.write_text(right)
     assert steps_of(again, resume=True) == []
+
+
+@pytest.mark.parametrize("name", ["encoder_config", "pairwise_config", "ioi_config"])
+def test_no_learner_trains_on_what_validates(name: str, request: pytest.FixtureRequest) -> None:
+    config = request.getfixturevalue(name)
+    same = Validation(paths=(config.data[0].path,))
+    with pytest.raises(DataError, match="no dialogue to train on beside those that are left out"):
+        learner_of(config.model_copy(update={"validation": same}), Path)
 
 
 @pytest.mark.parametrize("file", ["train.jsonl", "validation.jsonl"])

@@ -59,6 +59,9 @@ class CorpusSource(Section):
     path: str
     leave_out: str | None = None
     """A JSON file of lists of dialogue ids that must not be trained on."""
+    skip: NonNegativeInt = 0
+    """Dialogues at the start of the others that are not trained on, since they measure the model:
+    `turnwise evaluate --limit` reads the start of a file."""
 
 
 class WindowCorpus(CorpusSource):

@@ -4,7 +4,7 @@ import logging
 from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -86,15 +86,15 @@ def read_source(
     Warn where the list of these does not seem to be made for this file.
 
     Raises:
-        DataError: A file is malformed, no dialogue of the list is in the corpus, or all other
-            dialogues validate.
+        DataError: A file is malformed, no dialogue of the list is in the corpus, or all dialogues
+            are skipped or validate.
     """
-    none = True
-    for dialogue in _listed_left_out(source, find):
+    nothing = True
+    for dialogue in islice(_listed_left_out(source, find), source.skip, None):
         if dialogue.utterances not in validating:
-            none = False
+            nothing = False
             yield dialogue
-    if none and validating:
+    if nothing and (source.skip or validating):
         what = "has no dialogue to train on beside those that are left out or validate"
         raise DataError(what, str(find(source.path)))
 

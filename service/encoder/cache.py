@@ -74,6 +74,24 @@ class CachedEncoder:
         """Return (n, d) vectors in their roles, from those of `read_as`; see `HeadArrays`."""
         return self._encoder.in_roles(vectors, items)
 
+    async def suppose(self, items: Sequence[RoleText], after: Float32) -> Float32:
+        """Return (n, d) unit rows: texts as `Role.SUPPOSED`, estimated by heads or from the cache.
+
+        Args:
+            items: The n texts, with their relations.
+            after: (n, d) their [AFTER].
+        """
+        keys = [_key(f"{item.role} {item.relation}\n{item.text}") for item in items]
+        known = self._recalled(keys)
+        places = [place for place, key in enumerate(keys) if key not in known]
+        estimated = await asyncio.to_thread(
+            self.in_roles, after[places], [items[place] for place in places]
+        )
+        new = {keys[place]: vector.copy() for place, vector in zip(places, estimated, strict=True)}
+        self._remember(new)
+        known |= new
+        return np.array([known[key] for key in keys], np.float32).reshape(-1, self.dimension)
+
     async def _read(
         self, texts: Sequence[RoleText], priority: Priority, timeout: float | None
     ) -> Float32:
@@ -81,10 +99,9 @@ class CachedEncoder:
         if priority is Priority.BULK:
             return await self._queue.encode(texts, priority, timeout)
         keys = [_key(self._encoder.prefixed(text)) for text in texts]
-        known = {key: self._known[key] for key in keys if key in self._known}
+        known = self._recalled(keys)
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
         self._metrics.cache_hits.inc(sum(key in known for key in keys))
-        self._remember(known)
         end = None if timeout is None else monotonic() + timeout
         for start in range(0, len(missing), _SLICE):
             part = dict(islice(missing.items(), start, start + _SLICE))
@@ -95,6 +112,11 @@ class CachedEncoder:
             self._remember(new)  # at once: if a later slice times out, a retry starts there
             known |= new
         return np.array([known[key] for key in keys], np.float32).reshape(-1, self.dimension)
+
+    def _recalled(self, keys: Sequence[bytes]) -> dict[bytes, Float32]:
+        known = {key: self._known[key] for key in keys if key in self._known}
+        self._remember(known)
+        return known
 
     def _remember(self, vectors: dict[bytes, Float32]) -> None:
         for key, vector in vectors.items():

@@ -218,7 +218,7 @@ class Contexts:
         if after is None or not self._heads:
             return await self.encode_texts(items)
         supposed = [RoleText(item.text, Role.SUPPOSED, item.relation) for item in items]
-        return await asyncio.to_thread(self._encoder.in_roles, after, supposed)
+        return await self._encoder.suppose(supposed, after)
 
     async def _encoded(
         self, as_first: Sequence[Utterance], as_second: Sequence[Utterance], target_speaker: str

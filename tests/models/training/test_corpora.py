@@ -208,6 +208,11 @@ def test_a_dialogue_that_validates_is_not_trained_on(tmp_path: Path) -> None:
         assert not apart & {window.dialogue.utterances for window in windows}
         pairs = read_pairs(PairCorpus(path=file), Path, 3, lambda _: False, apart)
         assert len({pair.utterances[0].text for pair in pairs}) == rest
+    windows = read_windows(WindowCorpus(path=path, skip=38), Path)
+    assert [window.dialogue.id for window in windows[::2]] == ["d38", "d39"]
+    for skip in (40, 50):
+        with pytest.raises(DataError, match=f"{path}: has no dialogue to train on beside those"):
+            read_windows(WindowCorpus(path=path, skip=skip), Path)
     everything = validating(Validation(paths=(path,)), Path)
     with pytest.raises(DataError, match=f"{path}: has no dialogue to train on beside those that"):
         read_windows(WindowCorpus(path=path), Path, everything)

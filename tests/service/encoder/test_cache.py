@@ -116,6 +116,28 @@ async def test_heads_read_many_vectors_beside_the_event_loop(
     assert got == pytest.approx(wanted, abs=1e-5)
 
 
+async def test_heads_estimate_a_candidate_once_for_each_relation(
+    tiny_encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder, seen = tiny_encoder(EncoderKind.HEADS), list[RoleText]()
+    parts, in_roles = Parts(encoder), encoder.in_roles
+
+    def noted(vectors: Float32, items: Sequence[RoleText]) -> Float32:
+        seen.extend(items)
+        return in_roles(vectors, items)
+
+    monkeypatch.setattr(encoder, "in_roles", noted)
+    same, other = ([RoleText(text, Role.SUPPOSED, of) for text in "abc"] for of in Relation)
+    read = encoder.encode(list("abc"), Role.AFTER)
+    for items, new in ((same[:2], 2), (same, 1), (same[::-1], 0), (other, 3)):
+        seen.clear()
+        of_items = read[["abc".index(item.text) for item in items]]
+        got = await parts.cached.suppose(items, of_items)
+        assert got == pytest.approx(in_roles(of_items, items), abs=1e-6)
+        assert len(seen) == new
+    assert parts.queue.asked == []
+
+
 async def test_the_least_recently_used_vector_is_evicted(tiny_encoder: Encoder) -> None:
     parts = Parts(tiny_encoder(EncoderKind.TRIPLE), size=2)
     for text in ("a", "b", "a", "c"):  # "a" is used again, so that "c" pushes "b" out

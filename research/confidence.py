@@ -1,7 +1,8 @@
 """Calibrates the shipped model again, as the end of its training does, or measures its confidence.
 
 `--fit` writes the calibration into `models/default/turnwise.json`. Without it, the confidences are
-measured on the validation dialogues that the fit does not use, with pools of 20, 1,000 and 100,000:
+measured on validation dialogues that neither the fit nor the training use, with pools of 20, 1,000
+and 100,000:
 
     python research/confidence.py --data CORPORA [--fit] [--files sgd/validation.jsonl.xz ...]
 
@@ -27,12 +28,15 @@ from turnwise.models.evaluation.confidence import (
 )
 from turnwise.models.training.calibration import calibrate
 from turnwise.models.training.config import EncoderConfig, read_stages
-from turnwise.models.training.corpora import Find, finder, validation_dialogues
+from turnwise.models.training.corpora import Find, finder, read_source, validating
 
 RECIPE = DEFAULT_MODEL.parent / "training" / "recipes" / "default.toml"
-WITHIN = ("sgd", "multiwoz_part", "woz2_en", "camrest676", "casino", "ubuntu_irc")
-OUTSIDE = ("topical_chat", "synthetic_persona_chat", "dailydialog_detok")
-FILES = [f"{corpus}/validation.jsonl.xz" for corpus in (*WITHIN, *OUTSIDE)]
+WITHIN = (
+    "sgd", "multiwoz_part", "woz2_en", "camrest676", "casino", "ubuntu_irc", "topical_chat",
+    "synthetic_persona_chat",
+)  # fmt: skip
+OUTSIDE = "dailydialog_detok"
+FILES = [f"{corpus}/validation.jsonl.xz" for corpus in (*WITHIN, OUTSIDE)]
 CONTEXTS, DIALOGUES = 800, 150
 """Of each file."""
 
@@ -41,9 +45,10 @@ def measure(config: EncoderConfig, find: Find, files: list[str]) -> None:
     encoder = UtteranceEncoder(precision=config.precision)
     corpora = (read_dialogues(find(corpus.path)) for corpus in config.data)
     bank = Bank.of(encoder, texts_of(chain.from_iterable(corpora)), max(SIZES))
-    used = validation_dialogues(config.validation, find, 1)
+    used = {*validating(config.validation, find)}
+    used |= {d.utterances for corpus in config.data for d in read_source(corpus, find)}
     for file in files:
-        left = [d for d in read_dialogues(find(file)) if d not in used.get(file, ())]
+        left = [d for d in read_dialogues(find(file)) if d.utterances not in used]
         drawn: list[Dialogue] = random.Random(0).sample(left, min(len(left), DIALOGUES))  # noqa: S311
         answers = make_searches(encoder, drawn, bank, contexts=CONTEXTS).answers(SIZES)
         calibration = cast("Calibration", encoder.calibration)

@@ -21,7 +21,7 @@ def encoder() -> UtteranceEncoder:
 
 def test_it_is_small_and_holds_no_pickle() -> None:
     files = [path for path in DEFAULT_MODEL.rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in files) <= 50_000_000
+    assert sum(path.stat().st_size for path in files) <= 60_000_000
     assert {path.suffix for path in files} <= {".safetensors", ".onnx", ".json", ".md"}
 
 
@@ -52,10 +52,10 @@ def test_it_was_trained_by_the_recipe() -> None:
 
 def test_the_card_lists_the_corpora_of_all_stages() -> None:
     card = (DEFAULT_MODEL / "README.md").read_text(encoding="utf-8")
-    corpus = r"^\| `([\w/]+)` \|[^|]*\| ?([\d,]*) \| ?([\d,]*) \| ?([\d,]*) \|"
+    corpus = r"^\| `([\w/]+)` \|[^|]*" + r"\| ?([\d,]*) " * 4 + r"\|"
     listed = re.findall(corpus, card, re.MULTILINE)
     stages = read_default_stages()
-    assert len(stages) == 3
+    assert len(stages) == 4
     for stage, recipe in enumerate(stages, start=1):
         windows = {row[0]: int(row[stage].replace(",", "")) for row in listed if row[stage]}
         wanted = {_corpus(c.path): c.windows for c in recipe.data}
@@ -125,7 +125,7 @@ GOALS = [
 
 
 def test_it_mostly_tells_which_reply_leads_to_a_goal(encoder: UtteranceEncoder) -> None:
-    assert (encoder.kind, encoder.dimension) == (EncoderKind.TRIPLE, 384)
+    assert (encoder.kind, encoder.dimension) == (EncoderKind.HEADS, 384)
     right = 0
     for said, leads, strays, goal in GOALS:
         context = encoder.encode([said], Role.FIRST, Relation.SAME)

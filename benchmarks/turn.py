@@ -1,9 +1,11 @@
-"""Compares one new turn with the published library: time, memory, and agreement of the rankings.
+"""Compares one new turn with the published library: time and memory.
 
-Both get the same model, context, candidates and texts, in the same process, in alternating blocks
-of turns. The first turn of a block finds cold caches and does not count. The clock of Turnwise
-covers the use case behind `/sessions/{id}/turn`: read of Redis, encoder queue, search, commit. It
-leaves out HTTP, and the [B1] vector that Turnwise encodes after the answer. The clock of the
+Both get the same weights, context, candidates and texts, in the same process, in alternating
+blocks of turns. The library does not apply heads: it reads a text with a prefix for each role. So
+the rankings of Turnwise are compared with eq. 3 in float32 instead. The first turn of a block
+finds cold caches and does not count. The clock of Turnwise covers the use case behind
+`/sessions/{id}/turn`: read of Redis, encoder queue, search, commit. It leaves out HTTP and, of a
+model without heads, the [B1] vector that Turnwise encodes after the answer. The clock of the
 library covers encoding, scoring and sorting; its state stays in memory. Without the library, the
 program measures only Turnwise.
 

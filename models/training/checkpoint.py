@@ -53,6 +53,8 @@ def recipe_of(config: Section, counts: Sequence[int], out: Path) -> Recipe:
     recipe = config.model_dump(mode="json", exclude={"calibration_pool"})
     for corpus in recipe["data"]:
         corpus |= {key: Path(corpus[key]).name for key in ("path", "leave_out") if corpus[key]}
+        if not corpus["skip"]:
+            del corpus["skip"]  # checkpoints from before it existed are without it
     if Path(base := recipe.get("base", "")).is_relative_to(out):
         recipe["base"] = str(Path(base).relative_to(out))
     return recipe | {"items": list(counts)}

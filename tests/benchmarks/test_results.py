@@ -59,7 +59,7 @@ def test_how_far_it_goes_counts_with_recorded_figures() -> None:
         f"a turn in {ten_thousand['turnwise_ms']:.0f} ms",
         f"a turn in {million['turnwise_ms']:.0f} ms",
         f"Two cores take {sessions['turns_per_second']:.0f} turns a second",
-        f"32 sessions at once), {heads['heads']:.0f} with a model",
+        f"32 sessions at once), {heads['prefixes']:.0f} with a model without",
         f"{memory[rate]:,.0f} searches a second from one client",
         f"{one[rate]:.0f} searches a second from one client and {many[rate]:.0f} from 16",
         f"asked directly: {pg_one[rate]:.0f} and {pg_many[rate]:.0f} searches",

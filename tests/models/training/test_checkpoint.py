@@ -150,11 +150,11 @@ def test_a_checkpoint_with_names_of_before_is_resumed(tmp_path: Path) -> None:
 
 def test_where_files_lie_is_no_part_of_a_recipe() -> None:
     named = PairCorpus(path="here/a.jsonl", leave_out="/there/leaks.json", pairs=2)
-    config = IoIConfig(kind="ioi", data=(named, PairCorpus(path="b.csv")))
+    config = IoIConfig(kind="ioi", data=(named, PairCorpus(path="b.csv", skip=3)))
     recipe = recipe_of(config, [3, 1], Path("out"))
     assert recipe["data"] == [
         {"path": "a.jsonl", "leave_out": "leaks.json", "pairs": 2},
-        {"path": "b.csv", "leave_out": None, "pairs": None},
+        {"path": "b.csv", "leave_out": None, "skip": 3, "pairs": None},
     ]
     assert recipe["items"] == [3, 1]
     assert recipe["batch"] == 50

@@ -164,7 +164,7 @@ def validation_dialogues(
     return files
 
 
-def validating(validation: Validation, find: Find) -> Validating:
+def what_validates(validation: Validation, find: Find) -> Validating:
     """Return what the dialogues that `validation_dialogues` draws say."""
     files = validation_dialogues(validation, find, 0)
     return frozenset(d.utterances for d in chain.from_iterable(files.values()))

@@ -61,10 +61,7 @@ class CachedEncoder:
         if not self._heads:
             return await self._read(texts, priority, timeout)
         read = [RoleText(item.text, *read_as(item.role)) for item in texts]
-        vectors = await self._read(read, priority, timeout)
-        if sum(item.role is not Role.AFTER for item in texts) <= HEADS_AT_ONCE:
-            return self.in_roles(vectors, texts)
-        return await asyncio.to_thread(self.in_roles, vectors, texts)
+        return await self._by_heads(await self._read(read, priority, timeout), texts)
 
     def knows(self, texts: Sequence[RoleText]) -> bool:
         """Return whether the vectors of all texts are in the cache."""
@@ -84,13 +81,17 @@ class CachedEncoder:
         keys = [_key(f"{item.role} {item.relation}\n{item.text}") for item in items]
         known = self._recalled(keys)
         places = [place for place, key in enumerate(keys) if key not in known]
-        estimated = await asyncio.to_thread(
-            self.in_roles, after[places], [items[place] for place in places]
-        )
+        estimated = await self._by_heads(after[places], [items[place] for place in places])
         new = {keys[place]: vector.copy() for place, vector in zip(places, estimated, strict=True)}
         self._remember(new)
         known |= new
         return np.array([known[key] for key in keys], np.float32).reshape(-1, self.dimension)
+
+    async def _by_heads(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
+        """Return what `in_roles` does, computed in a thread where it takes long."""
+        if sum(item.role is not Role.AFTER for item in items) <= HEADS_AT_ONCE:
+            return self.in_roles(vectors, items)
+        return await asyncio.to_thread(self.in_roles, vectors, items)
 
     async def _read(
         self, texts: Sequence[RoleText], priority: Priority, timeout: float | None

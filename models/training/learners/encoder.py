@@ -45,8 +45,8 @@ from turnwise.models.training.corpora import (
     epoch_generator,
     read_nli,
     read_windows,
-    validating,
     warn_of_cut_texts,
+    what_validates,
 )
 from turnwise.models.training.trainer import Metrics, warm_up_and_decay
 from turnwise.models.training.validation import encoder_validator
@@ -303,8 +303,8 @@ def read_data(config: EncoderConfig, find: Find) -> tuple[Corpora[Window], Seque
     Raises:
         DataError: A file is missing or malformed, or all corpora hold a single dialogue.
     """
-    apart = validating(config.validation, find)
-    corpora = [(read_windows(corpus, find, apart), corpus.windows) for corpus in config.data]
+    validating = what_validates(config.validation, find)
+    corpora = [(read_windows(corpus, find, validating), corpus.windows) for corpus in config.data]
     if len({window.dialogue for windows, _ in corpora for window in windows}) < 2:
         file = str(find(config.data[0].path))
         raise DataError("has only one dialogue; training needs others to compare it with", file)

@@ -24,7 +24,7 @@ from turnwise.models.training.corpora import (
     draw_batches,
     epoch_generator,
     read_pairs,
-    validating,
+    what_validates,
 )
 from turnwise.models.training.trainer import Metrics
 from turnwise.models.training.validation import ioi_validator
@@ -54,8 +54,8 @@ class IoILearner:
         """
         self.config = config
         words, turns = config.network.words, config.network.turns
-        long, apart = partial(has_more_words, words), validating(config.validation, find)
-        read = [read_pairs(corpus, find, turns, long, apart) for corpus in config.data]
+        long, validating = partial(has_more_words, words), what_validates(config.validation, find)
+        read = [read_pairs(corpus, find, turns, long, validating) for corpus in config.data]
         self._validate = ioi_validator(config, find)
         torch.manual_seed(config.seed)
         self.model = make_model(config, list(chain.from_iterable(read)))

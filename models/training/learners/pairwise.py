@@ -29,7 +29,7 @@ from turnwise.models.training.corpora import (
     draw_batches,
     epoch_generator,
     read_pairs,
-    validating,
+    what_validates,
 )
 from turnwise.models.training.losses import contrastive_loss
 from turnwise.models.training.trainer import Metrics, warm_up_and_decay
@@ -57,9 +57,9 @@ class PairwiseLearner(nn.Module):
         self.projectors = Projectors(embedding, config.projection, config.context_length)
         self._kind = encoder_kind(self.encoder.tokenizer.get_vocab())
         self.to(self.encoder.device)
-        turns, apart = config.context_length, validating(config.validation, find)
+        turns, validating = config.context_length, what_validates(config.validation, find)
         self.corpora = [
-            (read_pairs(corpus, find, turns, self.is_truncated, apart), corpus.pairs)
+            (read_pairs(corpus, find, turns, self.is_truncated, validating), corpus.pairs)
             for corpus in config.data
         ]
         self.counts = [len(pairs) for pairs, _ in self.corpora]

@@ -25,8 +25,8 @@ from turnwise.models.training.corpora import (
     read_pairs,
     read_source,
     read_windows,
-    validating,
     validation_dialogues,
+    what_validates,
 )
 
 
@@ -200,8 +200,8 @@ def test_a_dialogue_that_validates_is_not_trained_on(tmp_path: Path) -> None:
     copies = str(write_dialogues(tmp_path / "copies.jsonl", [*dialogues[::-1], ["a", "b"]]))
     validation = Validation(paths=(path,), dialogues=15)
     drawn = validation_dialogues(validation, Path, 1)[path]
-    assert validating(validation, Path) == {dialogue.utterances for dialogue in drawn}
-    apart = validating(validation, Path)
+    assert what_validates(validation, Path) == {dialogue.utterances for dialogue in drawn}
+    apart = what_validates(validation, Path)
     for file, rest in ((path, 25), (copies, 26)):
         windows = read_windows(WindowCorpus(path=file), Path, apart)
         assert len({window.dialogue.id for window in windows}) == rest
@@ -213,7 +213,7 @@ def test_a_dialogue_that_validates_is_not_trained_on(tmp_path: Path) -> None:
     for skip in (40, 50):
         with pytest.raises(DataError, match=f"{path}: has no dialogue to train on beside those"):
             read_windows(WindowCorpus(path=path, skip=skip), Path)
-    everything = validating(Validation(paths=(path,)), Path)
+    everything = what_validates(Validation(paths=(path,)), Path)
     with pytest.raises(DataError, match=f"{path}: has no dialogue to train on beside those that"):
         read_windows(WindowCorpus(path=path), Path, everything)
 

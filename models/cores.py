@@ -1,9 +1,14 @@
 """The processors that this process may use."""
 
 import os
+from contextlib import suppress
+from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 
 import joblib
+
+_VNNI = {"avx512_vnni", "avx_vnni"}
 
 
 def usable_cores() -> int:
@@ -15,6 +20,17 @@ def usable_cores() -> int:
     cores: int = joblib.cpu_count()
     asked = os.environ.get("OMP_NUM_THREADS", "")
     return max(min(cores, int(asked)) if asked.isdecimal() else cores, 1)
+
+
+@cache
+def multiplies_bytes() -> bool:
+    """Return whether the processor has instructions for products of 8 bits (VNNI).
+
+    Without them the products are slow, and some processors round their sums.
+    """
+    with suppress(OSError):  # other systems than Linux
+        return not _VNNI.isdisjoint(Path("/proc/cpuinfo").read_text("utf-8").split())
+    return False
 
 
 def has_gpu() -> bool:

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from onnxscript.rewriter.ort_fusions import optimize_for_ort
 
 from turnwise.models.arrays import Float32
+from turnwise.models.eight_bits_graph import SCALES_FILE, in_eight_bits
 from turnwise.models.errors import ModelError
-from turnwise.models.onnx import FILE, INPUTS, MAX_TOKENS, OnnxForward, Tokens
+from turnwise.models.onnx import EIGHT_BITS_FILE, FILE, INPUTS, MAX_TOKENS, OnnxForward, Tokens
 
 VERSION = "fused-1"
 """Version of the exported graph: change it when `export` writes another graph for a model."""
@@ -66,7 +67,7 @@ def in_onnx(
         if not folder.exists():
             _log.info("exporting %s to ONNX, once, into %s", name, folder)
             export(graph, folder, typed=len(probe) > 1)
-        forward = OnnxForward(folder, pad, spin=spin)
+        forward = OnnxForward(folder / FILE, pad, spin=spin)
         _check(forward(*probe), wanted, folder)
     except Exception as error:  # torch computes the same
         _log.warning("%s runs in torch, not in ONNX Runtime: %r", name, error)
@@ -111,6 +112,7 @@ def export_graph(graph: torch.nn.Module, folder: Path, *, max_tokens: int) -> No
 
     The graph refers to the numbers in `model.safetensors`, whatever their precision, and computes
     in float32. So it takes some kilobytes; only numbers that are in no such file are in the graph.
+    A model with scales (`eight_bits.py`) gets a second graph, which computes in 8 bits.
 
     Args:
         graph: As for `export`, without types.
@@ -130,9 +132,18 @@ def export_graph(graph: torch.nn.Module, folder: Path, *, max_tokens: int) -> No
         model.graph.ClearField(field)
     model.ClearField("metadata_props")
     onnx.helper.set_model_props(model, {MAX_TOKENS: str(max_tokens)})
-    fresh = (folder / FILE).with_suffix(".new")
+    _write(model, folder / FILE)
+    if (scales := folder / SCALES_FILE).exists():
+        model.graph.CopyFrom(in_eight_bits(model.graph, folder / _WEIGHTS, scales))
+        _write(model, folder / EIGHT_BITS_FILE)
+    else:
+        (folder / EIGHT_BITS_FILE).unlink(missing_ok=True)
+
+
+def _write(model: onnx.ModelProto, file: Path) -> None:
+    fresh = file.with_suffix(".new")
     fresh.write_bytes(model.SerializeToString())
-    fresh.replace(folder / FILE)
+    fresh.replace(file)
 
 
 @dataclass(frozen=True, slots=True)

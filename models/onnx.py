@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from turnwise.models.arrays import Float32
-from turnwise.models.card import StatedEncoder, located
-from turnwise.models.cores import usable_cores
+from turnwise.models.card import TOLERANCE, TOLERANCE_OF_8_BITS, StatedEncoder, located
+from turnwise.models.cores import multiplies_bytes, usable_cores
 from turnwise.models.errors import ModelError
 from turnwise.models.roles import RoleText
 
-FILE = "model.onnx"
+FILE, EIGHT_BITS_FILE = "model.onnx", "model.8bit.onnx"
+"""A model's graph, and its graph for processors that are fast at products of 8 bits."""
 TOKENIZER = "tokenizer.json"
 MAX_TOKENS = "max_tokens"
 """Property of a graph in a model's folder: the word pieces of its longest text."""
@@ -38,13 +39,11 @@ Tokens = list[list[int]]
 class OnnxForward:
     """Runs one padded batch of an exported model, float32."""
 
-    runtime = "onnxruntime float32 on cpu"
-
-    def __init__(self, folder: Path, pad: int, *, spin: bool = True) -> None:
+    def __init__(self, file: Path, pad: int, *, spin: bool = True) -> None:
         """Load what `export` wrote.
 
         Args:
-            folder: The exported model.
+            file: The exported graph.
             pad: Word piece that pads shorter texts.
             spin: Whether the threads may spin for small batches.
         """
@@ -52,11 +51,13 @@ class OnnxForward:
         # [B1] and [B2] of one turn; they must stop after the last operator, to leave the cores to
         # the rest of the service. With more texts the service is busy and needs the cores itself.
         self.threads = usable_cores()
-        self._many = _session(folder, self.threads, "session.intra_op.allow_spinning", "0")
+        self._many = _session(file, self.threads, "session.intra_op.allow_spinning", "0")
         self._few = self._many
         if spin:
-            self._few = _session(folder, self.threads, "session.force_spinning_stop", "1")
+            self._few = _session(file, self.threads, "session.force_spinning_stop", "1")
         self._pad = pad
+        precision = "8 bits" if file.name == EIGHT_BITS_FILE else "float32"
+        self.runtime = f"onnxruntime {precision} on cpu"
 
     @property
     def properties(self) -> dict[str, str]:
@@ -84,7 +85,6 @@ class OnnxEncoder(StatedEncoder):
     """Encodes texts on the CPU, from the files that `turnwise card` completes."""
 
     device = "cpu"
-    runtime = OnnxForward.runtime
 
     def __init__(self, model: str | Path) -> None:
         """Load the graph, and compare what it computes with what the card states.
@@ -97,21 +97,29 @@ class OnnxEncoder(StatedEncoder):
         """
         super().__init__(model)
         folder = Path(located(model))
+        in_8_bits = multiplies_bytes() and (folder / EIGHT_BITS_FILE).exists()
+        file = folder / (EIGHT_BITS_FILE if in_8_bits else FILE)
         try:
             self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
-            self._forward = OnnxForward(folder, _PAD)
+            self._forward = OnnxForward(file, _PAD)
             self._tokenizer.no_padding()
             self._tokenizer.enable_truncation(int(self._forward.properties[MAX_TOKENS]))
             tokens = self.tokenize([probe.text for probe in self._facts.probes])
             # One by one: a batch would pad all of them to the longest.
             vectors = np.concatenate([self.forward([ids]) for ids in tokens])
         except Exception as error:  # both libraries raise plain exceptions
-            raise ModelError(f"model '{model}': {FILE} cannot be used: {error}") from error
-        if vectors.shape[1] != self.dimension or self._facts.differs(vectors):
+            raise ModelError(f"model '{model}': {file.name} cannot be used: {error}") from error
+        tolerance = TOLERANCE_OF_8_BITS if in_8_bits else TOLERANCE
+        if vectors.shape[1] != self.dimension or self._facts.differs(vectors, tolerance):
             raise ModelError(
-                f"model '{model}': {FILE} computes something else than the card states; write both "
-                "with `turnwise card`"
+                f"model '{model}': {file.name} computes something else than the card states; write "
+                "both with `turnwise card`"
             )
+
+    @property
+    def runtime(self) -> str:
+        """The runtime, precision and device, such as "onnxruntime float32 on cpu"."""
+        return self._forward.runtime
 
     @property
     def threads(self) -> int:
@@ -144,10 +152,10 @@ def _padded(rows: Tokens, pad: int) -> NDArray[np.int64]:
     return padded
 
 
-def _session(folder: Path, threads: int, option: str, value: str) -> onnxruntime.InferenceSession:
+def _session(file: Path, threads: int, option: str, value: str) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _ERRORS_ONLY
     options.intra_op_num_threads = threads
     options.add_session_config_entry(option, value)
     providers = ["CPUExecutionProvider"]
-    return onnxruntime.InferenceSession(folder / FILE, options, providers=providers)
+    return onnxruntime.InferenceSession(file, options, providers=providers)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from shutil import ignore_patterns
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from tests.service.live.conftest import serve
 from tests.test_packaging import series
 from tests.waiting import eventually
 from turnwise.models import DEFAULT_MODEL
+from turnwise.models.onnx import EIGHT_BITS_FILE
 from turnwise.models.roles import EncoderKind
 from turnwise.service.cli import app
 from turnwise.service.commands.evaluate import evaluate
@@ -71,10 +73,17 @@ def runnable() -> list[Any]:
 
 
 @pytest.fixture(scope="session")
-def with_examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shipped model without its graph in 8 bits, so that every processor prints the same."""
+    folder = tmp_path_factory.mktemp("shipped") / DEFAULT_MODEL.name
+    return Path(shutil.copytree(DEFAULT_MODEL, folder, ignore=ignore_patterns(EIGHT_BITS_FILE)))
+
+
+@pytest.fixture(scope="session")
+def with_examples(shipped: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data folder of a service that has encoded the example replies, which takes seconds."""
     folder = tmp_path_factory.mktemp("examples")
-    settings = {"data_dir": folder, "model": str(DEFAULT_MODEL), "default_pool": REPLIES}
+    settings = {"data_dir": folder, "model": str(shipped), "default_pool": REPLIES}
     live = serve(Settings.model_validate(settings))
     eventually(lambda: live.ready)
     live.stop()
@@ -95,7 +104,7 @@ def test_page_does_what_it_says(
 ) -> None:
     text = TEXTS[name]
     tiny = str(tiny_encoder_folder(EncoderKind.TRIPLE))
-    model = str(DEFAULT_MODEL) if name in SHIPPED else tiny
+    model = str(request.getfixturevalue("shipped")) if name in SHIPPED else tiny
     data = tmp_path / ".turnwise"
     if name in WITH_EXAMPLES:
         shutil.copytree(request.getfixturevalue("with_examples"), data)

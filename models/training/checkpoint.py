@@ -17,6 +17,7 @@ from safetensors.torch import save_model as save_weights
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
+from turnwise.models import eight_bits
 from turnwise.models.card import CARD
 from turnwise.models.encoder import load_sentence_transformer, transformer_of
 from turnwise.models.errors import TrainingError
@@ -93,6 +94,8 @@ def save_model(
         save_encoder(model, fresh)
         if heads:
             heads.save(fresh)
+        if config.eight_bits:
+            eight_bits.save(model, fresh)
         _write_json(fresh / CARD, card)
 
 

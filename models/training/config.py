@@ -177,6 +177,8 @@ class EncoderConfig(RunConfig):
     """Longest window that is encoded at once: a context of 10 and its answer."""
     precision: TrainingPrecision = Field(default_factory=native_precision)
     """Precision of the transformer's arithmetic; float16 would need its losses scaled."""
+    eight_bits: bool = False
+    """Simulates products of 8 bits (`eight_bits.py`), so that the model withstands them."""
     keep_base: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Share of the base in the weights that are validated and kept (WiSE-FT), so that the model
     keeps what the base knows outside the training domains."""

@@ -105,7 +105,7 @@ def test_other_pooling_and_a_dense_layer_are_exported_and_nothing_is_said(
     caplog.set_level(logging.DEBUG, "onnxscript")
     with warnings.catch_warnings(record=True, action="always") as caught:
         export(UnitVectors(model), tmp_path / "model")
-        got = OnnxForward(tmp_path / "model", model.tokenizer.pad_token_id)(tokens)
+        got = OnnxForward(tmp_path / "model" / FILE, model.tokenizer.pad_token_id)(tokens)
     assert got.shape == (len(TEXTS), 16)
     assert got == pytest.approx(wanted.forward(tokens), abs=1e-5)
     assert not caught

@@ -12,12 +12,14 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
+from turnwise.models import eight_bits
 from turnwise.models.encoder import (
     UtteranceEncoder,
     dimension_of,
     encode_texts,
     is_truncated,
     load_heads,
+    tokenize,
     transformer_of,
 )
 from turnwise.models.errors import DataError, ModelError
@@ -62,6 +64,8 @@ from turnwise.models.training.windows import (
 
 START_TEXTS = 8000
 """Texts from which new heads start."""
+SCALE_TEXTS = 1000
+"""Texts from which an encoder in 8 bits has the scales of its inputs."""
 LOG_SCALE, LARGEST_LOG_SCALE = math.log(20.0), math.log(100.0)
 """Inverse temperatures start at 20; above 100 InfoNCE becomes unstable."""
 
@@ -100,6 +104,9 @@ class EncoderLearner(nn.Module):
         self._teacher = load_teacher(config)
         if self.heads and self._teacher and load_heads(config.base) is None:
             self._start_heads(self.heads, self._teacher)
+        self._scaled_by = self._drawn_tokens() if config.eight_bits else []
+        if config.eight_bits:
+            eight_bits.simulate(self.encoder, self._scaled_by)
         self._base = deepcopy(_parameters(self.encoder, self.heads)) if config.keep_base else []
         self.query_log_scale = nn.Parameter(torch.tensor(LOG_SCALE))
         self.reach_log_scale = nn.Parameter(torch.tensor(LOG_SCALE))
@@ -208,9 +215,7 @@ class EncoderLearner(nn.Module):
 
     def _start_heads(self, heads: RoleHeads, teacher: UtteranceEncoder) -> None:
         """Let new heads start where the base's vectors say most about the teacher's."""
-        windows = (window for batch in self.batches(0) for window in batch)
-        said = dict.fromkeys(u.text for window in windows for u in window.utterances)
-        texts = list(islice(said, START_TEXTS))
+        texts = self._drawn_texts(START_TEXTS)
         own = UtteranceEncoder(self.encoder, precision=self.config.precision, heads=heads)
 
         def vectors(
@@ -224,6 +229,18 @@ class EncoderLearner(nn.Module):
         heads.start_from(
             vectors(own, [read_as(role) for role, _ in HEADS]), vectors(teacher, HEADS)
         )
+
+    def _drawn_texts(self, number: int) -> list[str]:
+        """Return different texts of the first epoch's first windows."""
+        windows = (window for batch in self.batches(0) for window in batch)
+        said = dict.fromkeys(u.text for window in windows for u in window.utterances)
+        return list(islice(said, number))
+
+    def _drawn_tokens(self) -> list[list[int]]:
+        """Return texts as the encoder reads them, in turns as a context's and as a candidate's."""
+        texts = self._drawn_texts(SCALE_TEXTS)
+        items = [*candidate_inputs(texts[::2]), *(said_by_other(text) for text in texts[1::2])]
+        return tokenize(self.encoder, [prefixed(self.config.kind, item) for item in items])
 
     def _distil(
         self, teacher: UtteranceEncoder, batch: Batch, encoded: Tensor, rng: np.random.Generator
@@ -280,17 +297,25 @@ class EncoderLearner(nn.Module):
 
     def blended(self) -> tuple[SentenceTransformer, RoleHeads | None]:
         """Return the encoder and its heads, averaged with the base's (Wortsman et al., 2022)."""
-        if not self.config.keep_base:
+        if not (self.config.keep_base or self.config.eight_bits):
             return self.encoder, self.heads
         encoder, heads = deepcopy((self.encoder, self.heads))
-        for weights, base in zip(_parameters(encoder, heads), self._base, strict=True):
-            weights.data.lerp_(base.data, self.config.keep_base)
+        if self.config.keep_base:
+            for weights, base in zip(_parameters(encoder, heads), self._base, strict=True):
+                weights.data.lerp_(base.data, self.config.keep_base)
+        if self.config.eight_bits:
+            eight_bits.simulate(encoder, self._scaled_by)
+            eight_bits.round_weights(encoder)
         return encoder, heads
 
     def is_truncated(self, text: str) -> bool:
         """Return whether an utterance of a context has more word pieces than the encoder reads."""
-        item = RoleText(text, Role.SECOND, Relation.OTHER)
-        return is_truncated(self.encoder, prefixed(self.config.kind, item))
+        return is_truncated(self.encoder, prefixed(self.config.kind, said_by_other(text)))
+
+
+def said_by_other(text: str) -> RoleText:
+    """Return an utterance as the running query reads the newest one."""
+    return RoleText(text, Role.SECOND, Relation.OTHER)
 
 
 def _parameters(encoder: SentenceTransformer, heads: RoleHeads | None) -> list[nn.Parameter]:

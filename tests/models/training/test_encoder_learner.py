@@ -10,6 +10,7 @@ from transformers import AutoTokenizer, BertConfig, BertModel, T5Config, T5Encod
 from tests.conftest import DIMENSION
 from tests.models.conftest import Folder
 from tests.models.training.conftest import Trained, both_sides, train_once, write_dialogues
+from turnwise.models import eight_bits
 from turnwise.models import encoder as encoder_module
 from turnwise.models.arrays import Float64
 from turnwise.models.data import Dialogue, Utterance
@@ -67,7 +68,20 @@ def test_the_base_is_kept_in_part(trained_encoder: Trained) -> None:
 def test_a_resumed_run_ends_where_an_unbroken_one_does(
     encoder_config: EncoderConfig, check_resuming: Callable[[Config], None]
 ) -> None:
-    check_resuming(changed(encoder_config, kind=EncoderKind.HEADS))
+    check_resuming(changed(encoder_config, kind=EncoderKind.HEADS, eight_bits=True))
+
+
+@pytest.mark.train
+def test_a_model_in_8_bits_is_kept_with_rounded_weights_and_its_scales(
+    encoder_config: EncoderConfig, tmp_path: Path
+) -> None:
+    train_once(changed(without_nli(encoder_config), eight_bits=True), tmp_path)
+    model = UtteranceEncoder(tmp_path / "model", device="cpu").model
+    plain = {name: linear.weight.clone() for name, linear in eight_bits.matrices(model)}
+    eight_bits.load(model, tmp_path / "model")
+    eight_bits.round_weights(model)
+    for name, linear in eight_bits.matrices(model):
+        assert torch.allclose(linear.weight, plain[name], rtol=2e-3, atol=1e-6), name
 
 
 @pytest.mark.train

@@ -1,0 +1,126 @@
+"""Rewrites an exported graph to multiply integers of 8 bits, as `eight_bits.py` simulates it."""
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx.helper import make_node
+from onnx.numpy_helper import from_array
+from safetensors.numpy import load_file
+
+SCALES_FILE = "eight_bits.safetensors"
+"""The scales of each matrix's inputs: `smooth`, `step` and `zero` of an `EightBitLinear`."""
+LARGEST_INPUT, LARGEST_WEIGHT = 255, 127
+"""Greatest integers of inputs, which are unsigned, and of weights, which are signed."""
+
+Arrays = dict[str, NDArray[Any]]
+
+_MICROSOFT = "com.microsoft"
+_MASK, _MASK_INT32 = "attention_mask", "attention_mask.int32"
+_LEAST_STEP = 1e-12
+_PASSING = {"Cast", "Transpose", "Concat"}
+"""Operators between a matrix in the file of weights and its product."""
+
+
+def in_eight_bits(graph: onnx.GraphProto, weights: Path, scales: Path) -> onnx.GraphProto:
+    """Return a graph with products of integers, wherever the scales of a product are known.
+
+    The matrices stay in the file of weights; ONNX Runtime rounds them when it loads the graph.
+
+    Args:
+        graph: A graph that refers to its matrices by their names in the file of weights.
+        weights: The model's file of weights.
+        scales: The scales of the inputs; see `SCALES_FILE`.
+    """
+    new = onnx.GraphProto()
+    new.CopyFrom(graph)
+    rewriter = _Rewriter(new, load_file(weights), load_file(scales))
+    nodes = [make_node("Cast", [_MASK], [_MASK_INT32], to=onnx.TensorProto.INT32)]
+    for node in graph.node:
+        matrices = rewriter.matrices(node)
+        nodes += rewriter.in_eight_bits(node, matrices) if matrices else [node]
+    new.ClearField("node")
+    new.node.extend(nodes)
+    return new
+
+
+class _Arguments(NamedTuple):
+    """The names of what a product of integers reads."""
+
+    inputs: str
+    weights: str
+    step: str
+    steps: str
+    zero: str
+    zeros: str
+
+
+class _Rewriter:
+    """Rewrites the products of a graph, and adds their arrays to it."""
+
+    def __init__(self, graph: onnx.GraphProto, weights: Arrays, scales: Arrays) -> None:
+        self._graph, self._weights, self._scales = graph, weights, scales
+        self._made = {name: node for node in graph.node for name in node.output}
+
+    def matrices(self, node: onnx.NodeProto) -> list[str]:
+        """Return the names of the matrices that a node multiplies its input by, if scaled."""
+        if node.op_type not in {"MatMul", "Attention"}:
+            return []
+        matrices = self._stored(node.input[1])
+        return matrices if all(_scale(name, "step") in self._scales for name in matrices) else []
+
+    def _stored(self, name: str) -> list[str]:
+        """Return the names in the file of weights of what an array consists of."""
+        if name in self._weights:
+            return [name]
+        node = self._made.get(name)
+        read = node.input if node and node.op_type in _PASSING else ()
+        return [matrix for other in read for matrix in self._stored(other)]
+
+    def in_eight_bits(self, node: onnx.NodeProto, matrices: list[str]) -> Iterator[onnx.NodeProto]:
+        """Yield the nodes that replace a product."""
+        to = yield from self._rounded(node, matrices)
+        if node.op_type == "MatMul":
+            yield make_node("MatMulIntegerToFloat", to, node.output, domain=_MICROSOFT)
+            return
+        bias, (heads,) = node.input[2], (a.i for a in node.attribute if a.name == "num_heads")
+        read = [to.inputs, to.weights, bias, to.step, to.steps, _MASK_INT32, to.zero, to.zeros]
+        yield make_node("QAttention", read, node.output, domain=_MICROSOFT, num_heads=heads)
+
+    def _rounded(
+        self, node: onnx.NodeProto, matrices: list[str]
+    ) -> Generator[onnx.NodeProto, None, _Arguments]:
+        """Yield the nodes that round the input of a product and its matrices."""
+        # Matrices that read the same input have the same scales.
+        smooth, step, zero = (
+            self._scales[_scale(matrices[0], k)] for k in ("smooth", "step", "zero")
+        )
+        scaled = np.concatenate([self._weights[name] * smooth for name in matrices])
+        steps = np.maximum(np.abs(scaled).max(1) / LARGEST_WEIGHT, _LEAST_STEP)
+        made = node.output[0]
+        x, w = self._add(made, "narrow", 1 / smooth), self._add(made, "widen", smooth[:, None])
+        to = _Arguments(
+            inputs=f"{made}.inputs",
+            weights=f"{made}.weights",
+            step=self._add(made, "step", step),
+            steps=self._add(made, "steps", steps.astype(np.float32)),
+            zero=self._add(made, "zero", zero.astype(np.uint8)),
+            zeros=self._add(made, "zeros", np.zeros(len(steps), np.int8)),
+        )
+        yield make_node("Mul", [node.input[0], x], [f"{x}ed"])
+        yield make_node("QuantizeLinear", [f"{x}ed", to.step, to.zero], [to.inputs])
+        yield make_node("Mul", [node.input[1], w], [f"{w}ed"])
+        yield make_node("QuantizeLinear", [f"{w}ed", to.steps, to.zeros], [to.weights], axis=1)
+        return to
+
+    def _add(self, made: str, name: str, array: NDArray[Any]) -> str:
+        """Add an array to the graph; return its name."""
+        self._graph.initializer.append(from_array(array, f"{made}.{name}"))
+        return f"{made}.{name}"
+
+
+def _scale(matrix: str, name: str) -> str:
+    return f"{matrix.removesuffix('.weight')}.{name}"

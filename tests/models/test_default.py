@@ -1,16 +1,22 @@
 import json
 import re
+from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
 from turnwise.models import DEFAULT_MODEL
+from turnwise.models import onnx as onnx_module
 from turnwise.models.card import read_card
+from turnwise.models.cores import multiplies_bytes
 from turnwise.models.encoder import UtteranceEncoder, tokenize
-from turnwise.models.onnx import FILE, OnnxEncoder
-from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
+from turnwise.models.onnx import EIGHT_BITS_FILE, FILE, OnnxEncoder
+from turnwise.models.roles import EncoderKind, Relation, Role, RoleText, candidate_inputs
 from turnwise.models.scores import reachability, rows, running_query
 from turnwise.models.training.config import EncoderConfig, read_stages, renamed
 
+REPLIES = Path(__file__).parents[2] / "examples" / "replies.jsonl"
 RECIPES = DEFAULT_MODEL.parent / "training" / "recipes"
 
 
@@ -25,7 +31,10 @@ def test_it_is_small_and_holds_no_pickle() -> None:
     assert {path.suffix for path in files} <= {".safetensors", ".onnx", ".json", ".md"}
 
 
-def test_its_graph_computes_what_the_model_does(encoder: UtteranceEncoder) -> None:
+def test_its_graph_computes_what_the_model_does(
+    encoder: UtteranceEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_module, "multiplies_bytes", lambda: False)
     assert (DEFAULT_MODEL / FILE).stat().st_size < 100_000, "the weights are in model.safetensors"
     served = OnnxEncoder(DEFAULT_MODEL)
     texts = ("", "Is breakfast included?", "Ça va? 好的 \u200d👍 [AFTER]")
@@ -37,6 +46,32 @@ def test_its_graph_computes_what_the_model_does(encoder: UtteranceEncoder) -> No
     assert served.fingerprint == encoder.fingerprint
 
 
+def test_the_products_of_its_graph_in_8_bits_are_of_integers() -> None:
+    graph = onnx.load(DEFAULT_MODEL / EIGHT_BITS_FILE, load_external_data=False).graph
+    operators = [node.op_type for node in graph.node]
+    layers = 6
+    assert operators.count("QAttention") == layers
+    assert operators.count("MatMulIntegerToFloat") == 2 * layers
+    assert operators.count("MatMul") == layers
+
+
+@pytest.mark.skipif(not multiplies_bytes(), reason="the processor has no VNNI")
+def test_it_ranks_in_8_bits_as_in_float32(encoder: UtteranceEncoder) -> None:
+    served = OnnxEncoder(DEFAULT_MODEL)
+    assert served.runtime == "onnxruntime 8 bits on cpu"
+    texts = [json.loads(line)["text"] for line in REPLIES.read_text(encoding="utf-8").splitlines()]
+    said = [RoleText(text, Role.SECOND, Relation.OTHER) for text in texts[:60]]
+    best: list[list[set[int]]] = []
+    for each in (encoder, served):
+        candidates, queries = (
+            each.forward(each.tokenize(items)) for items in (candidate_inputs(texts), said)
+        )
+        ten = np.argsort(-(queries @ candidates.T), axis=1)[:, :10]
+        best.append([set(row) for row in ten.tolist()])
+    stay = [len(exact & rounded) / 10 for exact, rounded in zip(*best, strict=True)]
+    assert np.mean(stay) > 0.94
+
+
 def read_default_stages() -> list[EncoderConfig]:
     stages = read_stages(RECIPES / "default.toml")
     return [stage for stage in stages if isinstance(stage, EncoderConfig)]
@@ -45,17 +80,26 @@ def read_default_stages() -> list[EncoderConfig]:
 def test_it_was_trained_by_the_recipe() -> None:
     recipe = read_default_stages()[-1].model_dump(mode="json")
     trained = renamed(json.loads((DEFAULT_MODEL / "turnwise.json").read_text())["trained"])
-    for name in ("data", "optimiser", "validation", "keep_base", "spaced", "turns", "seed"):
+    for name in (
+        "data",
+        "optimiser",
+        "validation",
+        "keep_base",
+        "eight_bits",
+        "spaced",
+        "turns",
+        "seed",
+    ):
         assert trained[name] == recipe[name], name
     assert recipe["objectives"] | trained["objectives"] == recipe["objectives"]
 
 
 def test_the_card_lists_the_corpora_of_all_stages() -> None:
     card = (DEFAULT_MODEL / "README.md").read_text(encoding="utf-8")
-    corpus = r"^\| `([\w/]+)` \|[^|]*" + r"\| ?([\d,]*) " * 4 + r"\|"
+    corpus = r"^\| `([\w/]+)` \|[^|]*" + r"\| ?([\d,]*) " * 5 + r"\|"
     listed = re.findall(corpus, card, re.MULTILINE)
     stages = read_default_stages()
-    assert len(stages) == 4
+    assert len(stages) == 5
     for stage, recipe in enumerate(stages, start=1):
         windows = {row[0]: int(row[stage].replace(",", "")) for row in listed if row[stage]}
         wanted = {_corpus(c.path): c.windows for c in recipe.data}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional
@@ -113,15 +113,6 @@ def save(model: SentenceTransformer, folder: Path) -> None:
         for key in ("smooth", "step", "zero")
     }
     save_file(scales, folder / SCALES_FILE)
-
-
-def load(model: SentenceTransformer, folder: Path) -> None:
-    """Let a model compute in 8 bits, with the scales in its folder."""
-    scales = load_file(folder / SCALES_FILE)
-    for name, linear in matrices(model):
-        EightBitLinear.turn(
-            linear, *(scales[f"{name}.{key}"] for key in ("smooth", "step", "zero"))
-        )
 
 
 @torch.inference_mode()

@@ -5,12 +5,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import BertProcessing
 from transformers import GPT2Config, PreTrainedTokenizerFast
 
+from turnwise.models.eight_bits import EightBitLinear, matrices
+from turnwise.models.eight_bits_graph import SCALES_FILE
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.roles import EncoderKind
 
@@ -51,3 +55,11 @@ def _words(special: dict[str, str]) -> Tokenizer:
     words = Tokenizer(WordLevel(vocabulary, unk_token=special["unk_token"]))
     words.pre_tokenizer = Whitespace()
     return words
+
+
+def in_8_bits(model: SentenceTransformer, folder: Path) -> None:
+    """Let a model compute in 8 bits, with the scales in its folder."""
+    scales = load_file(folder / SCALES_FILE)
+    for name, linear in matrices(model):
+        keys = (f"{name}.{key}" for key in ("smooth", "step", "zero"))
+        EightBitLinear.turn(linear, *(scales[key] for key in keys))

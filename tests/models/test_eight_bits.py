@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from tests.models.conftest import Folder
+from tests.models.conftest import Folder, in_8_bits
 from turnwise.models import eight_bits
 from turnwise.models import onnx as onnx_module
 from turnwise.models.cores import multiplies_bytes
@@ -98,7 +98,7 @@ def test_rounded_weights_stay_as_they_are(simulated: UtteranceEncoder) -> None:
 def test_scales_are_those_of_the_folder(simulated: UtteranceEncoder, folder: Path) -> None:
     read = UtteranceEncoder(folder, device="cpu")
     before = read.encode_in_roles(ITEMS)
-    eight_bits.load(read.model, folder)
+    in_8_bits(read.model, folder)
     assert read.encode_in_roles(ITEMS) == pytest.approx(simulated.encode_in_roles(ITEMS), abs=2e-2)
     assert np.abs(read.encode_in_roles(ITEMS) - before).max() > 1e-5
 
@@ -122,7 +122,7 @@ def test_the_graph_computes_what_torch_simulates(folder: Path) -> None:
     assert served.runtime == "onnxruntime 8 bits on cpu"
     tokens = served.tokenize(ITEMS)
     plain = read.forward(tokens)
-    eight_bits.load(read.model, folder)
+    in_8_bits(read.model, folder)
     for name, linear in matrices(read.model):
         if ".self." in name:  # folded, so that the graph computes it in float32
             linear.__class__ = nn.Linear

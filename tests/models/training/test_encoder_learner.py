@@ -8,7 +8,7 @@ import torch
 from transformers import AutoTokenizer, BertConfig, BertModel, T5Config, T5EncoderModel
 
 from tests.conftest import DIMENSION
-from tests.models.conftest import Folder
+from tests.models.conftest import Folder, in_8_bits
 from tests.models.training.conftest import Trained, both_sides, train_once, write_dialogues
 from turnwise.models import eight_bits
 from turnwise.models import encoder as encoder_module
@@ -78,7 +78,7 @@ def test_a_model_in_8_bits_is_kept_with_rounded_weights_and_its_scales(
     train_once(changed(without_nli(encoder_config), eight_bits=True), tmp_path)
     model = UtteranceEncoder(tmp_path / "model", device="cpu").model
     plain = {name: linear.weight.clone() for name, linear in eight_bits.matrices(model)}
-    eight_bits.load(model, tmp_path / "model")
+    in_8_bits(model, tmp_path / "model")
     eight_bits.round_weights(model)
     for name, linear in eight_bits.matrices(model):
         assert torch.allclose(linear.weight, plain[name], rtol=2e-3, atol=1e-6), name

@@ -17,9 +17,7 @@ from itertools import islice
 from pathlib import Path
 from statistics import median
 
-import numpy as np
-
-from benchmarks.encoder import direct, of_length, timed, top_10, vectors
+from benchmarks.encoder import direct, of_length, shared, timed, top_10, vectors
 from benchmarks.heads import one_client
 from benchmarks.load import many_clients
 from benchmarks.pools import REPLIES, sayings
@@ -96,9 +94,8 @@ async def encoders(options: argparse.Namespace, models: dict[str, Path], rows: R
     if options.texts:
         texts = list(dict.fromkeys(options.texts.read_text(encoding="utf-8").splitlines()))
     exact, rounded = [top_10(*await vectors(ways[name], texts, encoder)) for name in WAYS]
-    pairs = zip(exact, rounded, strict=True)
-    same = float(np.mean([len(set(a) & set(b)) for a, b in pairs])) / exact.shape[1]
-    rows.add(what=f"share of the ten best of {len(texts)} texts that stay", eight_bits=same)
+    what = f"share of the ten best of {len(texts)} texts that stay"
+    rows.add(what=what, eight_bits=shared(rounded, exact))
 
 
 async def turns(options: argparse.Namespace, services: dict[str, Served], rows: Rows) -> None:

@@ -136,12 +136,11 @@ async def agreement(
     for name, way in every.items():
         got = await vectors(way, texts, encoder)
         found = top_10(*got)
-        pairs = zip(found, best, strict=True)
         rows.add(
             way=name,
             compared_texts=len(texts),
             same_best=float((found[:, 0] == best[:, 0]).mean()),
-            same_top_10=float(np.mean([len(set(a) & set(b)) for a, b in pairs])) / best.shape[1],
+            same_top_10=shared(found, best),
             most_difference=max(
                 float(np.abs(a - b).max()) for a, b in zip(got, wanted, strict=True)
             ),
@@ -167,6 +166,12 @@ async def encoded(way: Way, items: list[RoleText], encoder: UtteranceEncoder) ->
 
 def top_10(candidates: Float32, queries: Float32) -> NDArray[np.intp]:
     return np.argsort(-(queries @ candidates.T), axis=1, kind="stable")[:, :10]
+
+
+def shared(found: NDArray[np.intp], best: NDArray[np.intp]) -> float:
+    """Return the share of the best candidates of each query that were found."""
+    pairs = zip(found, best, strict=True)
+    return float(np.mean([len(set(a) & set(b)) for a, b in pairs])) / best.shape[1]
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -95,6 +96,17 @@ def pytest_runtest_makereport(
     if report.skipped and os.environ.get("SKIPPED_TESTS") == "error":
         report.outcome, report.longrepr = "failed", f"{item.nodeid} was skipped: {report.longrepr}"
     return report
+
+
+@pytest.fixture(scope="session")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shipped model without its graph in 8 bits, so that every processor prints the same."""
+    from turnwise.models import DEFAULT_MODEL
+    from turnwise.models.onnx import EIGHT_BITS_FILE
+
+    folder = tmp_path_factory.mktemp("shipped") / DEFAULT_MODEL.name
+    without = shutil.ignore_patterns(EIGHT_BITS_FILE)
+    return Path(shutil.copytree(DEFAULT_MODEL, folder, ignore=without))
 
 
 @pytest.fixture(scope="session")

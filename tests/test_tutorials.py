@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from shutil import ignore_patterns
 from typing import Any
 
 import pytest
@@ -22,8 +21,6 @@ from tests.service.conftest import free_port
 from tests.service.live.conftest import serve
 from tests.test_packaging import series
 from tests.waiting import eventually
-from turnwise.models import DEFAULT_MODEL
-from turnwise.models.onnx import EIGHT_BITS_FILE
 from turnwise.models.roles import EncoderKind
 from turnwise.service.cli import app
 from turnwise.service.commands.evaluate import evaluate
@@ -70,13 +67,6 @@ def runnable() -> list[Any]:
     found = [name for name, text in TEXTS.items() if any(not block.needs for block in blocks(text))]
     long = {name: pytest.mark.nightly for name in found if name in LONG}
     return [pytest.param(name, marks=long.get(name, ())) for name in found]
-
-
-@pytest.fixture(scope="session")
-def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The shipped model without its graph in 8 bits, so that every processor prints the same."""
-    folder = tmp_path_factory.mktemp("shipped") / DEFAULT_MODEL.name
-    return Path(shutil.copytree(DEFAULT_MODEL, folder, ignore=ignore_patterns(EIGHT_BITS_FILE)))
 
 
 @pytest.fixture(scope="session")

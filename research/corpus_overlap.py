@@ -1,58 +1,85 @@
 """Counts the texts that a corpus shares, word for word, with others, such as held-out splits.
 
-    python research/corpus_overlap.py --data train.jsonl.xz --against validation.jsonl.xz ...
+    python research/corpus_overlap.py --data train.jsonl.xz [--leave-out leaks.json]
+        --against validation.jsonl.xz ...
 
 Counts sequences of eight words and utterances of at least six, letters and digits only, each
-distinct one once, and shows some.
+distinct one once, and shows some. Counts the dialogues of the others that stand, by half of
+these utterances or more, in a single dialogue of the corpus.
 """
 
 import argparse
 import re
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
-from turnwise.models.data import read_dialogues
+from turnwise.models.data import Dialogue, read_dialogues
+from turnwise.models.training.config import CorpusSource
+from turnwise.models.training.corpora import read_source
 
 SEQUENCE, UTTERANCE = 8, 6
+Words = tuple[str, ...]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--leave-out", help="a list of dialogues of --data, as in a recipe")
     parser.add_argument("--against", type=Path, nargs="+", required=True)
     parser.add_argument("--show", type=int, default=5, help="examples of each kind")
     options = parser.parse_args()
 
-    sequences, utterances = distinct(options.data)
+    source = CorpusSource(path=options.data, leave_out=options.leave_out)
+    ours = in_words(read_source(source, Path))
     for path in options.against:
-        other_sequences, other_utterances = distinct(path)
-        for of, ours, theirs in (
-            (f"sequences of {SEQUENCE} words", sequences, other_sequences),
-            (f"utterances of {UTTERANCE} words or more", utterances, other_utterances),
+        theirs = in_words(read_dialogues(path))
+        for of, mine, others in (
+            (f"sequences of {SEQUENCE} words", sequences(ours), sequences(theirs)),
+            (f"utterances of {UTTERANCE} words or more", utterances(ours), utterances(theirs)),
         ):
-            shared = ours & theirs
-            print(f"{path}: {len(shared):,} of {len(ours):,} {of}")
+            shared = mine & others
+            print(f"{path}: {len(shared):,} of {len(mine):,} {of}")
             for words in islice(sorted(shared), options.show):
                 print("   ", " ".join(words))
+        leaks = sum(leaked(theirs, ours))
+        print(f"{path}: {leaks:,} of its {len(theirs):,} dialogues stand in one of {options.data}")
 
 
-def distinct(path: Path) -> tuple[set[tuple[str, ...]], set[tuple[str, ...]]]:
-    """Return the sequences of words of a corpus, and its utterances as words."""
-    spoken = set(texts(path))
-    sequences = {
+def in_words(dialogues: Iterable[Dialogue]) -> list[list[Words]]:
+    """Return the utterances of each dialogue as words."""
+    return [
+        [tuple(re.sub(r"[^a-z0-9\s]", "", said.text.lower()).split()) for said in one.utterances]
+        for one in dialogues
+    ]
+
+
+def sequences(dialogues: list[list[Words]]) -> set[Words]:
+    return {
         words[start : start + SEQUENCE]
-        for words in spoken
+        for dialogue in dialogues
+        for words in dialogue
         for start in range(len(words) - SEQUENCE + 1)
     }
-    return sequences, {words for words in spoken if len(words) >= UTTERANCE}
 
 
-def texts(path: Path) -> Iterator[tuple[str, ...]]:
-    for dialogue in read_dialogues(path):
-        for utterance in dialogue.utterances:
-            letters = re.sub(r"[^a-z0-9\s]", "", utterance.text.lower())
-            yield tuple(letters.split())
+def utterances(dialogues: list[list[Words]]) -> set[Words]:
+    return {words for dialogue in dialogues for words in dialogue if len(words) >= UTTERANCE}
+
+
+def leaked(dialogues: list[list[Words]], others: list[list[Words]]) -> list[bool]:
+    """Return for each dialogue whether one of the others has half of its utterances or more."""
+    standing = defaultdict(set)
+    for number, other in enumerate(others):
+        for words in utterances([other]):
+            standing[words].add(number)
+    found = []
+    for dialogue in dialogues:
+        said = utterances([dialogue])
+        met = Counter(number for words in said for number in standing[words])
+        found.append(2 * max(met.values(), default=0) >= max(len(said), 1))
+    return found
 
 
 if __name__ == "__main__":

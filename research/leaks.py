@@ -1,0 +1,63 @@
+"""Writes the data that shows how much leaked dialogues help a model.
+
+    python research/leaks.py --train train.jsonl.xz --leaks leaks.json \\
+        --validation validation.jsonl.xz --out runs/leaks
+    python research/ablations.py research/leaks.toml --data runs/leaks --out runs/leaks
+
+The first command writes two training files of equal size: `without.jsonl` has none of the listed
+dialogues, `with.jsonl` has them all in place of its last ones. It divides the validation split into
+`leaked.jsonl`, the dialogues that stand in a listed one by half of their utterances or more, and
+`others.jsonl`. The second command trains on both; `turnwise evaluate --data` measures both models
+on each part.
+"""
+
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+
+from corpus_overlap import in_words, leaked
+
+from turnwise.models.data import Dialogue, read_dialogues, write_jsonl
+from turnwise.models.training.corpora import read_left_out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--train", type=Path, required=True)
+    parser.add_argument("--leaks", type=Path, required=True)
+    parser.add_argument("--validation", type=Path, required=True)
+    parser.add_argument("--size", type=int, default=2557, help="dialogues of a training file")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+
+    listed = read_left_out(options.leaks)
+    leaks, clean = [], []
+    for dialogue in read_dialogues(options.train):
+        (leaks if dialogue.id in listed else clean).append(dialogue)
+    clean = clean[: options.size]
+    held_out = list(read_dialogues(options.validation))
+    found = leaked(in_words(held_out), in_words(leaks))
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name, dialogues in {
+        "without": clean,
+        "with": clean[: len(clean) - len(leaks)] + leaks,
+        "leaked": [dialogue for dialogue, leak in zip(held_out, found, strict=True) if leak],
+        "others": [dialogue for dialogue, leak in zip(held_out, found, strict=True) if not leak],
+    }.items():
+        write(options.out / f"{name}.jsonl", dialogues)
+        print(f"{name}.jsonl: {len(dialogues):,} dialogues")
+
+
+def write(file: Path, dialogues: Iterable[Dialogue]) -> None:
+    records = (
+        {
+            "id": one.id,
+            "utterances": [{"speaker": u.speaker, "text": u.text} for u in one.utterances],
+        }
+        for one in dialogues
+    )
+    write_jsonl(file, records)
+
+
+if __name__ == "__main__":
+    main()

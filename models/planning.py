@@ -4,9 +4,9 @@ The chain score of an order o of n goals is Σ_t cos(b_{o_t}, a_{o_{t+1}}): how 
 follows the one before it (IEC). With a context it also counts where the dialogue leads by itself
 (IEC & CU): a goal with a strong pull, P(g), belongs at the start.
 
-P(g) is the mean of cos(b_i, a_g) over the last two utterances. CCL sums over the whole context,
-which has two utterances in its evaluation. In longer contexts that sum outweighs the links: orders
-are no better than without a context, and worse on tasks (docs/attempts.md).
+P(g) is half the mean of cos(b_i, a_g) over the last two utterances. CCL sums over the whole
+context, which has two utterances in its evaluation. In longer contexts that sum outweighs the
+links, and orders are worse than without a context (docs/attempts.md).
 
 The best order is a longest path. Up to `EXACT_LIMIT` goals dynamic programming over subsets
 (Held-Karp) finds it; beyond that a beam search finds good orders and improves them by exchanging
@@ -29,6 +29,8 @@ EXACT_LIMIT = 16
 """Goals up to which the search is exact: 2^n n floats (8 MiB at 16) and 2^n n² operations."""
 PULL_UTTERANCES = 2
 """Newest utterances of a context that pull."""
+PULL_SHARE = 0.5
+"""Share of their mean cosine that counts beside the links."""
 _BEAM_WIDTH = 1024
 """Orders that the beam keeps. With 48 improved they solve 59 of 60 random problems of 12 and 14
 goals, and the last one to 1.4 %; 64 goals take 0.7 s."""
@@ -72,7 +74,7 @@ def pull_query(second: Float32) -> Float32:
         second: (n, d) b2 of a context of n ≥ 1 utterances, with relations to the speaker of the
             goal. Only the last `PULL_UTTERANCES` are read.
     """
-    return np.asarray(second[-PULL_UTTERANCES:].mean(axis=0), np.float32)
+    return np.asarray(PULL_SHARE * second[-PULL_UTTERANCES:].mean(axis=0), np.float32)
 
 
 def chain_links(before: Float32, after: Float32) -> Float32:

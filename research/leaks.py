@@ -4,17 +4,19 @@
         --validation validation.jsonl.xz --out runs/leaks
     python research/ablations.py research/leaks.toml --data runs/leaks --out runs/leaks
 
-The first command writes two training files of equal size: `without.jsonl` has none of the listed
-dialogues, `with.jsonl` has them all in place of its last ones. It divides the validation split into
-`leaked.jsonl`, the dialogues that stand in a listed one by half of their utterances or more, and
-`others.jsonl`. The second command trains on both; `turnwise evaluate --data` measures both models
-on each part.
+The first command writes two training files. `with.jsonl` has all listed dialogues and 2,000 others.
+`without.jsonl` has a random dialogue with as many utterances in the place of each listed one. The
+command divides the validation split into `leaked.jsonl`, the dialogues that stand in a listed one
+by half of their utterances or more, and `others.jsonl`. The second command trains on both files;
+`turnwise evaluate --data` measures both models on each part.
 """
 
 import argparse
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 from corpus_overlap import in_words, leaked
 
 from turnwise.models.data import Dialogue, read_dialogues, write_jsonl
@@ -26,7 +28,7 @@ def main() -> None:
     parser.add_argument("--train", type=Path, required=True)
     parser.add_argument("--leaks", type=Path, required=True)
     parser.add_argument("--validation", type=Path, required=True)
-    parser.add_argument("--size", type=int, default=2557, help="dialogues of a training file")
+    parser.add_argument("--others", type=int, default=2000, help="dialogues of both files")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
 
@@ -34,13 +36,17 @@ def main() -> None:
     leaks, clean = [], []
     for dialogue in read_dialogues(options.train):
         (leaks if dialogue.id in listed else clean).append(dialogue)
-    clean = clean[: options.size]
+    shuffled = [clean[place] for place in np.random.default_rng(1).permutation(len(clean))]
+    others, left = shuffled[: options.others], shuffled[options.others :]
+    by_length: defaultdict[int, list[Dialogue]] = defaultdict(list)
+    for dialogue in left:
+        by_length[len(dialogue.utterances)].append(dialogue)
     held_out = list(read_dialogues(options.validation))
     found = leaked(in_words(held_out), in_words(leaks))
     options.out.mkdir(parents=True, exist_ok=True)
     for name, dialogues in {
-        "without": clean,
-        "with": clean[: len(clean) - len(leaks)] + leaks,
+        "with": others + leaks,
+        "without": others + [by_length[len(leak.utterances)].pop() for leak in leaks],
         "leaked": [dialogue for dialogue, leak in zip(held_out, found, strict=True) if leak],
         "others": [dialogue for dialogue, leak in zip(held_out, found, strict=True) if not leak],
     }.items():

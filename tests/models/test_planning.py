@@ -176,8 +176,8 @@ def test_no_exchange_of_blocks_gives_an_order_that_a_search_left_out(seed: int) 
         assert moved in listed or naive_score(moved, problem) <= plan.orders[-1].score + 1e-9
 
 
-@pytest.mark.parametrize(("utterances", "pull"), [(1, 0.0), (2, 0.5), (4, 2.5)])
-def test_pull_is_the_mean_over_two_utterances_at_most(utterances: int, pull: float) -> None:
+@pytest.mark.parametrize(("utterances", "pull"), [(1, 0.0), (2, 0.25), (4, 1.25)])
+def test_pull_is_half_the_mean_over_two_utterances_at_most(utterances: int, pull: float) -> None:
     context = np.outer(np.arange(utterances), [1, 0]).astype(np.float32)
     assert pull_query(context) @ np.array([1, 9], np.float32) == pull
 

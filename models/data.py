@@ -281,11 +281,11 @@ def read_dialogues(path: str | Path) -> Iterator[Dialogue]:
         expected = ", ".join(_READERS)
         raise DataError(f"unknown ending: expected {expected}, or these with .gz or .xz", str(path))
     for identifier, utterances in _READERS[plain.suffix](path, plain.stem):
-        if merged := merge_runs(_not_empty(utterances)):
+        if merged := merge_runs(not_empty(utterances)):
             yield Dialogue(identifier, merged)
 
 
-def _not_empty(utterances: Iterable[Utterance]) -> Iterator[Utterance]:
+def not_empty(utterances: Iterable[Utterance]) -> Iterator[Utterance]:
     """Make runs of white space one space and drop empty texts."""
     for utterance in utterances:
         if text := " ".join(utterance.text.split()):

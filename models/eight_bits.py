@@ -34,7 +34,7 @@ class EightBitLinear(nn.Linear):
     zero: Tensor
 
     @classmethod
-    def turn(cls, linear: nn.Linear, smooth: Tensor, step: Tensor, zero: Tensor) -> None:
+    def convert(cls, linear: nn.Linear, smooth: Tensor, step: Tensor, zero: Tensor) -> None:
         """Make a matrix one of 8 bits, in place.
 
         Args:
@@ -84,7 +84,7 @@ def simulate(model: SentenceTransformer, tokens: Iterable[list[int]]) -> None:
         low = scaled.kthvalue(beyond).values.clamp_max(0)
         high = scaled.kthvalue(len(scaled) + 1 - beyond).values.clamp_min(0)
         step = (high - low) / LARGEST_INPUT
-        EightBitLinear.turn(linears[name], smooth, step, (-low / step).round().int())
+        EightBitLinear.convert(linears[name], smooth, step, (-low / step).round().int())
 
 
 def round_weights(model: SentenceTransformer) -> None:

@@ -235,16 +235,21 @@ def evaluate_confidence(
     own, most = texts_of(dialogues), max(sizes)
     # A pool leaves out the texts of a context and its reply.
     needed = most - len(own) + max((len(each.utterances) for each in dialogues), default=0)
+    calibrations = {label: _calibration_of(label, model) for label, model in models.items()}
     for label, model in models.items():
-        if model.calibration is None:
-            raise TurnwiseError(f"model '{label}' has no calibration: its card names none")
         bank = Bank.of(model, {*more} - own, needed)
         searches = make_searches(model, dialogues, bank, contexts=contexts, largest=most)
         answers = searches.answers(sizes)
-        ms = _milliseconds(searches, model.calibration)
+        ms = _milliseconds(searches, calibrations[label])
         for name, chosen in _selections(answers):
-            metrics = confidence_metrics(model.calibration, answers[chosen])
+            metrics = confidence_metrics(calibrations[label], answers[chosen])
             yield Row(f"{label} · {name}", metrics, ms)
+
+
+def _calibration_of(label: str, model: UtteranceEncoder) -> Calibration:
+    if model.calibration is None:
+        raise TurnwiseError(f"model '{label}' has no calibration: its card names none")
+    return model.calibration
 
 
 def confidence_metrics(calibration: Calibration, answers: Answers) -> Metrics:

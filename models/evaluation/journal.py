@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from turnwise.models.data import Record, merge_runs, read_records, read_utterance
+from turnwise.models.data import Record, merge_runs, not_empty, read_records, read_utterance
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.metrics import Places, Scores
 from turnwise.models.evaluation.ranking import RankingExample, RankingSet, ranking_set
@@ -55,7 +55,7 @@ def _choices(record: Record) -> Iterator[tuple[RankingExample, str]]:
         shown, chosen = reply.texts("shown"), reply.text("chosen")
         if chosen not in shown:
             raise reply.error("chosen", "is not among those shown")
-        context = merge_runs(each for each in said[:place] if each.text.strip())
+        context = merge_runs(not_empty(said[:place]))
         labels = tuple(int(text == chosen) for text in shown)
         if context and not all(labels):
             where = record.where  # an id may be missing, and the same in two files

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
-from transformers import DynamicCache
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from turnwise.models.arrays import Float64
 from turnwise.models.card import model_name
@@ -42,8 +42,6 @@ def load_causal(name: str) -> tuple[Any, Any]:
     Raises:
         ModelError: The model cannot be loaded.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 - slow to load
-
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
         model: Any = AutoModelForCausalLM.from_pretrained(name)

@@ -59,7 +59,7 @@ from turnwise.models.scores import reachability
 CANDIDATES = 100
 HITS = (5, 10, 25, 50)
 FIT_WEIGHT = 0.5
-"""Weight of the next-utterance score beside the score toward the goal, as in `/rank`."""
+"""Weight of the next-utterance score beside the score toward the goal: `fit_weight` of `/rank`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ def evaluate_short_term(
 def short_term_average_rank(
     encoder: UtteranceEncoder, examples: Sequence[ShortTermExample]
 ) -> float:
-    """Return the average rank by the last system toward the goal, that of the service."""
+    """Return the average rank by the last system toward the goal."""
     data = without_goals(examples)
     system = goal_systems(encoder, examples, data)[-1]
     return _metrics(_ranks(system, data), examples)["average_rank"]

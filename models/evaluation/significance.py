@@ -21,7 +21,7 @@ BLOCK = 100
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcomes:
-    """The values of a task's first metric that a system reached, one for each of n examples.
+    """The values of the plotted metric that a system reached, one for each of n examples.
 
     Attributes:
         values: (n,), such as ranks.

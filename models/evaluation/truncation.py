@@ -78,7 +78,7 @@ def _warn(label: str, model: Model, where: Mapping[str, str]) -> None:
 def _is_truncated(model: Model, text: str) -> bool:
     if isinstance(model, IoI):
         return has_more_words(model.network.sizes.words, text)
+    # A pairwise model reads all texts as candidates.
+    role = Role.AFTER if isinstance(model, PairwiseModel) else Role.SECOND
     encoder = model.encoder if isinstance(model, PairwiseModel) else model
-    return is_truncated(
-        encoder.model, encoder.prefixed(RoleText(text, Role.SECOND, Relation.OTHER))
-    )
+    return is_truncated(encoder.model, encoder.prefixed(RoleText(text, role, Relation.OTHER)))

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+import sentence_transformers
 import torch
 from safetensors import SafetensorError
 
@@ -221,10 +222,9 @@ def _kept(sequences: Sequence[int | None], limit: int) -> list[int]:
 
 
 def _load(name: str, device: str | None) -> Any:  # noqa: ANN401 - a CrossEncoder has no types
-    from sentence_transformers import CrossEncoder as Loaded  # noqa: PLC0415 - slow to load
-
     try:
-        model = Loaded(name, device=device, model_kwargs={"dtype": torch.float32})
+        weights = {"dtype": torch.float32}
+        model = sentence_transformers.CrossEncoder(name, device=device, model_kwargs=weights)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise ModelError(f"cross-encoder '{name}' cannot be loaded: {error}") from error
     # A model of several modules scores with the last one. A single transformer that has no

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -72,6 +73,6 @@ def fitted(answers: Answers) -> Calibration | None:
     figures = {"answers": len(answers.right), "right": float(answers.right.mean())}
     if not np.isnan(confidence).any():
         figures["calibration_error"] = calibration_error(confidence, answers.right)
-        figures["auroc"] = auroc(confidence, answers.right) or 0.5
+        figures["auroc"] = cast("float", auroc(confidence, answers.right))
     calibration = Calibration(*regress(answers.features, answers.right).tolist())
     return replace(calibration, fitted={k: round(v, 4) for k, v in figures.items()})

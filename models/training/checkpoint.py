@@ -54,8 +54,6 @@ def recipe_of(config: Section, counts: Sequence[int], out: Path) -> Recipe:
     recipe = config.model_dump(mode="json", exclude={"calibration_pool"})
     for corpus in recipe["data"]:
         corpus |= {key: Path(corpus[key]).name for key in ("path", "leave_out") if corpus[key]}
-        if not corpus["skip"]:
-            del corpus["skip"]  # checkpoints from before it existed are without it
     if Path(base := recipe.get("base", "")).is_relative_to(out):
         recipe["base"] = str(Path(base).relative_to(out))
     return recipe | {"items": list(counts)}
@@ -177,6 +175,8 @@ class State:
     optimiser: torch.optim.Optimizer
     schedule: Schedule
     recipe: Recipe
+    schema: type[Section]
+    """The configuration of the recipe: fields that an older checkpoint lacks have its defaults."""
     step: int = 0
     best: float = math.inf
     """Best score of the validations so far; lower is better."""
@@ -212,7 +212,9 @@ def load_checkpoint(folder: Path, state: State) -> None:
         return
     try:
         rest = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-        saved = {k: v for k, v in renamed(rest["recipe"]).items() if k not in REMOVED}
+        known = {k: v for k, v in renamed(rest["recipe"]).items() if k not in REMOVED}
+        items = known.pop("items")
+        saved = recipe_of(state.schema.model_validate(known), items, folder.parent)
         both = {**state.recipe, **saved}
         if different := [name for name in both if saved.get(name) != state.recipe.get(name)]:
             what = f"is of another run, which differs in {', '.join(different)}"

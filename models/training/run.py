@@ -49,6 +49,7 @@ def run(
         ConfigError: The configuration is wrong.
         DataError: A corpus is missing or malformed.
         ModelError: The base cannot be loaded.
+        TrainingError: The run diverged, or the checkpoint is of another run.
         TurnwiseError: A package that is needed is not installed.
     """
     stages = read_stages(config_file, small=small)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from turnwise.models.errors import TrainingError
+from turnwise.models.evaluation.metrics import Metrics
 from turnwise.models.training.checkpoint import (
     State,
     drop_checkpoint,
@@ -23,7 +24,6 @@ from turnwise.models.training.config import Config
 from turnwise.models.training.curves import Curves
 
 Item = TypeVar("Item")
-Metrics = dict[str, float]
 
 
 class Learner(Protocol[Item]):
@@ -112,7 +112,7 @@ def fit(
     optimiser = learner.optimiser()
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, learner.rate(steps))
     recipe = recipe_of(learner.config, learner.counts, out)
-    state = State(learner.weights, optimiser, schedule, recipe)
+    state = State(learner.weights, optimiser, schedule, recipe, type(learner.config))
     begin(state, out, steps, resume=resume, successor=successor)
     curves, clock = Curves(out, state.step), Clock(steps - state.step)
     for batch in islice(all_batches(learner), state.step, None):

@@ -50,12 +50,12 @@ class ValidationSplit:
     goal_sets: list[GoalSet]
 
     def measure(self, encoder: UtteranceEncoder, aggregation: Aggregation) -> dict[str, float]:
-        """Return the average rank of each task that there is data for, as the service answers it.
+        """Return the average rank of each task that there is data for.
 
-        The next utterance is chosen by the aggregation, a reply toward a goal by C3L eq. 4 (CCL and
-        plain encoders: by their one cosine), the order of goals by the chain. `relative_rank` is
-        the mean over the tasks of the average rank, divided by that of random choice; so no task
-        counts more because it has more candidates.
+        The next utterance is chosen by the aggregation, a reply toward a goal by C3L eq. 4 with its
+        exact [B2] (CCL and plain encoders: by their one cosine), the order of goals by the chain.
+        `relative_rank` is the mean over the tasks of the average rank, divided by that of random
+        choice; so no task counts more because it has more candidates.
         """
         system = recommended(encode_split(encoder, self.split), aggregation)
         ranks = ranks_by_length(system, self.split)

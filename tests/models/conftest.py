@@ -62,4 +62,4 @@ def in_8_bits(model: SentenceTransformer, folder: Path) -> None:
     scales = load_file(folder / SCALES_FILE)
     for name, linear in matrices(model):
         keys = (f"{name}.{key}" for key in ("smooth", "step", "zero"))
-        EightBitLinear.turn(linear, *(scales[key] for key in keys))
+        EightBitLinear.convert(linear, *(scales[key] for key in keys))

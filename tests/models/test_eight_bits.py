@@ -63,7 +63,7 @@ def test_a_matrix_multiplies_integers(seed: int, width: float) -> None:
     linear = nn.Linear(6, 3)
     linear.weight.data, linear.bias.data = torch.tensor(w).float(), torch.tensor(bias).float()
     scales = (torch.tensor(smooth).float(), torch.tensor(step).float(), torch.tensor(zero).int())
-    EightBitLinear.turn(linear, *scales)
+    EightBitLinear.convert(linear, *scales)
     got = linear(torch.tensor(x).float()).detach().numpy()
     inputs, steps = x / (smooth * step), np.abs(w * smooth).max(1, keepdims=True) / 127
     weights = w * smooth / steps

@@ -23,6 +23,7 @@ from turnwise.models.encoder import (
     transformer_of,
 )
 from turnwise.models.errors import DataError, ModelError
+from turnwise.models.evaluation.metrics import Metrics
 from turnwise.models.head_arrays import HEADS
 from turnwise.models.heads import RoleHeads
 from turnwise.models.roles import (
@@ -50,7 +51,7 @@ from turnwise.models.training.corpora import (
     warn_of_cut_texts,
     what_validates,
 )
-from turnwise.models.training.trainer import Metrics, warm_up_and_decay
+from turnwise.models.training.trainer import warm_up_and_decay
 from turnwise.models.training.validation import encoder_validator
 from turnwise.models.training.windows import (
     Batch,

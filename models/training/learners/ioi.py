@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.encoder import UtteranceEncoder, default_device
 from turnwise.models.errors import DataError
+from turnwise.models.evaluation.metrics import Metrics
 from turnwise.models.evaluation.split import Context
 from turnwise.models.rerankers.ioi import Example, IoI, WordIds, match
 from turnwise.models.rerankers.ioi_network import InteractionNetwork, Sizes, matching_loss
@@ -26,7 +27,6 @@ from turnwise.models.training.corpora import (
     read_pairs,
     what_validates,
 )
-from turnwise.models.training.trainer import Metrics
 from turnwise.models.training.validation import ioi_validator
 from turnwise.models.training.windows import hard_negatives
 

@@ -13,6 +13,7 @@ from turnwise.models.encoder import (
     encode_texts,
     is_truncated,
 )
+from turnwise.models.evaluation.metrics import Metrics
 from turnwise.models.evaluation.split import Context
 from turnwise.models.rerankers.folder import save_reranker
 from turnwise.models.rerankers.pairwise import ENCODER, PairwiseModel, Projectors
@@ -32,7 +33,7 @@ from turnwise.models.training.corpora import (
     what_validates,
 )
 from turnwise.models.training.losses import contrastive_loss
-from turnwise.models.training.trainer import Metrics, warm_up_and_decay
+from turnwise.models.training.trainer import warm_up_and_decay
 from turnwise.models.training.validation import pairwise_validator
 
 

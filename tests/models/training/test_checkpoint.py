@@ -22,7 +22,12 @@ from turnwise.models.training.checkpoint import (
     save_checkpoint,
     save_encoder,
 )
-from turnwise.models.training.config import IoIConfig, PairCorpus, PairwiseConfig
+from turnwise.models.training.config import (
+    EncoderConfig,
+    IoIConfig,
+    PairCorpus,
+    PairwiseConfig,
+)
 
 
 @pytest.mark.parametrize("normalised", [False, True])
@@ -111,39 +116,44 @@ def test_a_whole_folder_is_left_whenever_it_is_interrupted(
     assert read(tmp_path / "model") == "three"
 
 
-def state_of(*, learner: nn.Module | None = None, **recipe: object) -> State:
+def state_of(*, learner: nn.Module | None = None, **values: object) -> State:
+    required = {"kind": "triple", "base": "b", "objectives": {"ccl": 1}, "data": [{"path": "a"}]}
+    config = EncoderConfig.model_validate(required | values)
     learner = learner or nn.Linear(2, 2)
     optimiser = torch.optim.AdamW(learner.parameters())
-    return State(
-        learner, optimiser, torch.optim.lr_scheduler.LambdaLR(optimiser, lambda _: 1.0), recipe
-    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda _: 1.0)
+    recipe = recipe_of(config, [3], Path("out"))
+    return State(learner, optimiser, schedule, recipe, EncoderConfig)
 
 
 def test_only_a_run_of_its_recipe_resumes_a_checkpoint(tmp_path: Path) -> None:
-    saved = state_of(seed=1, data=["a"])
+    saved = state_of(seed=1)
     saved.step = 7
     save_checkpoint(tmp_path / "checkpoint", saved)
-    again = state_of(seed=1, data=["a"])
+    again = state_of(seed=1)
     load_checkpoint(tmp_path / "checkpoint", again)
     assert again.step == 7
     assert torch.equal(again.learner.weight, saved.learner.weight)
     for other, named in (
-        ({"seed": 1, "data": ["a", "b"]}, "data"),
-        ({"seed": 2, "data": []}, "seed, data"),
-        ({"seed": 1, "data": ["a"], "epochs": 2}, "epochs"),
-        ({"seed": 1}, "data"),
+        ({"seed": 1, "data": [{"path": "a"}, {"path": "b"}]}, "data"),
+        ({"seed": 2, "data": [{"path": "b"}]}, "seed, data"),
+        ({"seed": 1, "epochs": 2}, "epochs"),
     ):
         said = re.escape(f"{tmp_path / 'checkpoint'} is of another run, which differs in {named};")
         with pytest.raises(TrainingError, match=f"^{said}"):
             load_checkpoint(tmp_path / "checkpoint", state_of(**other))
 
 
-def test_a_checkpoint_with_names_of_before_is_resumed(tmp_path: Path) -> None:
-    old = {"batch_views": 8, "gradient_cache": False, "data": [{"path": "a", "views": 3}]}
-    saved = state_of(**old)
+def test_a_checkpoint_with_the_fields_of_before_is_resumed(tmp_path: Path) -> None:
+    values = {"batch_windows": 8, "data": [{"path": "a", "windows": 3}]}
+    saved = state_of(**values)
     saved.step = 7
+    old = saved.recipe
+    old["batch_views"], old["gradient_cache"] = old.pop("batch_windows"), False
+    old["data"][0]["views"] = old["data"][0].pop("windows")
+    del old["eight_bits"], old["objectives"]["distil"], old["data"][0]["skip"]
     save_checkpoint(tmp_path / "checkpoint", saved)
-    again = state_of(batch_windows=8, data=[{"path": "a", "windows": 3}])
+    again = state_of(**values)
     load_checkpoint(tmp_path / "checkpoint", again)
     assert again.step == 7
 
@@ -153,7 +163,7 @@ def test_where_files_lie_is_no_part_of_a_recipe() -> None:
     config = IoIConfig(kind="ioi", data=(named, PairCorpus(path="b.csv", skip=3)))
     recipe = recipe_of(config, [3, 1], Path("out"))
     assert recipe["data"] == [
-        {"path": "a.jsonl", "leave_out": "leaks.json", "pairs": 2},
+        {"path": "a.jsonl", "leave_out": "leaks.json", "skip": 0, "pairs": 2},
         {"path": "b.csv", "leave_out": None, "skip": 3, "pairs": None},
     ]
     assert recipe["items"] == [3, 1]

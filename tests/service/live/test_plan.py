@@ -36,7 +36,7 @@ def link(oracle: Oracle, x: int, y: int) -> float:
 def pull(oracle: Oracle, goal: int) -> float:
     speaker, text = GOALS[goal]
     _, second = oracle.context(DIALOGUE, speaker)
-    return float(np.mean([b @ oracle.after(text) for b in second[-2:]]))
+    return float(np.mean([b @ oracle.after(text) for b in second[-2:]])) / 2
 
 
 def naive(oracle: Oracle, weights: tuple[float, float, float]) -> dict[tuple[str, ...], float]:

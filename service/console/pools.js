@@ -101,7 +101,7 @@ async function drop(name, size) {
 }
 
 async function search() {
-  const pool = byId("search-pool").value;
+  const pool = byId("search-pool").value || session.settings.pool; // no list of pools yet
   const where = filterIn(byId("search-where"));
   const body = { text: byId("search-text").value, top_k: 10, where };
   const { candidates } = await call("POST", `${path("pools", pool)}/search`, {

@@ -23,7 +23,7 @@ from contextlib import asynccontextmanager, suppress
 from importlib.util import find_spec
 from os import getpid
 from pathlib import Path
-from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired, run
+from subprocess import PIPE, Popen, TimeoutExpired, run
 from typing import IO, NamedTuple, Self
 
 from redis import Redis
@@ -41,16 +41,19 @@ _FORMER, _PARTS = "appendonly.aof", "appendonlydir"
 _WRITER = "redis.server"
 
 # $1 is the socket's folder, the rest the server's command line. `$$` in the watchdog is the
-# process that becomes the server.
+# process that becomes the server. The lock comes as the standard error, since a shell knows files
+# by one digit. The watchdog lets go of it before it exits, so whoever waits for that finds the
+# folder free.
 _WATCHED = """
-exec 3<&0 </dev/null
+exec 3<&0 4>&2 </dev/null 2>/dev/null
 folder=$1; shift
 {
     read -r _ <&3
     kill -TERM $$
     while kill -0 $$; do sleep 0.05; done
     rm -rf "$folder"
-} 2>/dev/null &
+    exec 4>&-
+} &
 exec "$@" 3<&-
 """
 
@@ -189,8 +192,7 @@ class PrivateRedis:
         self.url = f"unix://{socket}"
         self._process = Popen(  # noqa: S603 - a fixed command
             ["/bin/sh", "-c", _WATCHED, "watchdog", sockets, *self._command(socket)],
-            stdin=PIPE, stdout=PIPE, stderr=DEVNULL,
-            start_new_session=True, pass_fds=[lock.fileno()],
+            stdin=PIPE, stdout=PIPE, stderr=lock, start_new_session=True,
         )  # fmt: skip
         self.pid = self._process.pid
         try:

@@ -337,13 +337,16 @@ def test_a_turn_that_met_a_fault_is_sent_again_and_nothing_is_said_twice(
     assert console.transcript == [("user", "Hello there")]
 
 
-def test_what_is_said_while_the_page_still_loads_is_a_turn(
+def test_what_is_searched_and_said_while_the_page_still_loads_arrives(
     live: Live, console_of: OpenConsole
 ) -> None:
     console, held = console_of(live), list[Route]()
     console.page.route("**/pools", lambda route: held.append(route))  # noqa: PLW0108 - needs a function
     with console.page.expect_request("**/pools"):
-        console.open()
+        console.open("pools")
+    enter(console.page.locator("#search-text"), "Hello there")
+    expect(console.page.locator("#found .text").first).to_be_visible()
+    console.view("Replies")
     console.type("Hello there")
     assert held
     for route in held:

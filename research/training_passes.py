@@ -17,9 +17,9 @@ import torch
 from turnwise.models.encoder import encode_texts
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training import losses
+from turnwise.models.training.base import load_base
 from turnwise.models.training.config import EncoderConfig, Objectives, WindowCorpus
 from turnwise.models.training.corpora import read_windows
-from turnwise.models.training.learners.encoder import load_encoder
 from turnwise.models.training.windows import Batch, Window, collate, triple_examples
 
 WINDOW = 5
@@ -45,7 +45,7 @@ def main() -> None:
         f"texts an epoch, each text once a window:    {ours:>9,}   {naive / ours:.1f} times fewer"
     )
 
-    encoder, dtype = load_encoder(config), getattr(torch, config.precision)
+    encoder, dtype = load_base(config), getattr(torch, config.precision)
     sample = [window for window in windows if len(window.utterances) >= WINDOW][: options.sample]
     batch = only_full_windows(collate(sample, config.kind))
     examples = triple_examples(

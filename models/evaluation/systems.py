@@ -1,7 +1,7 @@
 """Systems: everything that scores candidates, as one type for all tasks."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -213,16 +213,16 @@ def reading_system(
     return System(name, one_by_one(one))
 
 
-def reranked(first: System, second: System) -> System:
+def reranked(first: System, second: System, length: int = SHORT_LIST) -> System:
     """Return a system that orders the short list of a first one by a second one.
 
-    The second system scores the best `SHORT_LIST` candidates of the first, and no others. The
+    The second system scores the best candidates of the first, `length` of them, and no others. The
     rest stays behind, in the order of the first.
     """
 
     def one(example: int, candidates: Places) -> Scores:
         by_first = first.scores(np.array([example]), candidates)[0]
-        short = np.argsort(-by_first, kind="stable")[:SHORT_LIST]
+        short = np.argsort(-by_first, kind="stable")[:length]
         by_second = second.scores(np.array([example]), candidates[short])[0]
         final: Scores = by_first - by_first[short].min() + by_second.min() - 1
         final[short] = by_second
@@ -274,19 +274,11 @@ def _row_systems(encoded: EncodedSplit, counts: Iterable[int | None]) -> list[Sy
 def _max_sim_system(encoded: EncodedSplit) -> System:
     def one(context: int, candidates: Places) -> Scores:
         vectors = encoded.vectors[candidates]
-        return _max_sim(encoded.first[context], encoded.second[context], vectors)
+        return max_sim(encoded.first[context], encoded.second[context], vectors)
 
-    return System("MaxSim", one_by_one(one), _row_turn(encoded))
-
-
-def _max_sim(first: Float32, second: Float32, vectors: Float32) -> Float32:
-    if len(vectors) <= MAX_SIM_LIST:
-        return max_sim(first, second, vectors)
-    by_query = vectors @ Aggregation("max_sim").query(first, second)
-    short = np.argpartition(-by_query, MAX_SIM_LIST)[:MAX_SIM_LIST]
-    scores: Float32 = by_query - by_query.max() - 2  # below any MaxSim score, at least -1
-    scores[short] = max_sim(first, second, vectors[short])
-    return scores
+    first = retriever(encoded, Aggregation("max_sim"))
+    system = reranked(first, System("MaxSim", one_by_one(one)), MAX_SIM_LIST)
+    return replace(system, name="MaxSim")
 
 
 def _whole_history(encoded: EncodedSplit) -> System:

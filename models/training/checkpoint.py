@@ -19,7 +19,7 @@ from torch import nn
 
 from turnwise.models import eight_bits
 from turnwise.models.card import CARD
-from turnwise.models.encoder import load_sentence_transformer, transformer_of
+from turnwise.models.encoder import transformer_of
 from turnwise.models.errors import TrainingError
 from turnwise.models.heads import RoleHeads
 from turnwise.models.training.config import REMOVED, EncoderConfig, Section, renamed
@@ -57,30 +57,6 @@ def recipe_of(config: Section, counts: Sequence[int], out: Path) -> Recipe:
     if Path(base := recipe.get("base", "")).is_relative_to(out):
         recipe["base"] = str(Path(base).relative_to(out))
     return recipe | {"items": list(counts)}
-
-
-def load_learnable(base: str) -> SentenceTransformer:
-    """Load an encoder for training; `save_encoder` writes it.
-
-    Dropout is off: it is slow on a CPU, and the batches regularise enough.
-
-    Raises:
-        ModelError: It cannot be loaded.
-    """
-    model = load_sentence_transformer(base)
-    if model.device.type == "cpu":
-        # The fused kernel's backward pass is twice as slow as plain matrix products there.
-        transformer_of(model).set_attn_implementation("eager")
-    return model
-
-
-def freeze_all_but(model: nn.Module, layers: int) -> None:
-    """Let only the last layers of a model's transformer learn; all of them if it has fewer."""
-    model.requires_grad_(requires_grad=False)
-    stacks = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
-    stack = max(stacks, key=len)
-    for layer in stack[max(0, len(stack) - layers) :]:
-        layer.requires_grad_(requires_grad=True)
 
 
 def save_model(

@@ -29,7 +29,10 @@ from turnwise.models.scores import Aggregation
 TrainingPrecision = Literal["float32", "bfloat16"]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
-REMOVED = {"gradient_cache": "was removed; delete this line, the result is the same"}
+REMOVED = {
+    "gradient_cache": "was removed; delete this line, the result is the same",
+    "negatives": "was removed; delete this table, wrong responses are drawn at random",
+}
 """Fields of earlier versions, each with what to do."""
 RENAMED = {"views": "windows", "batch_views": "batch_windows"}
 """Fields of earlier versions that have another name now; the old names still work."""
@@ -274,17 +277,6 @@ class IoIOptimiser(Section):
     least_learning_rate: NonNegativeFloat = 5e-5
 
 
-class Negatives(Section):
-    """The wrong response that stands beside each true one."""
-
-    hard: float = Field(default=0.0, ge=0.0, le=1.0)
-    """Share that the encoder retrieves for the context; the rest is drawn at random."""
-    encoder: str | None = None
-    """A folder or hub name; the shipped model if left out."""
-    among: PositiveInt = 50
-    """Best retrieved responses that a hard one is drawn from."""
-
-
 class IoIConfig(RunConfig):
     """A run of the interaction-over-interaction network."""
 
@@ -292,7 +284,6 @@ class IoIConfig(RunConfig):
     data: tuple[PairCorpus, ...] = Field(min_length=1)
     network: Shape = Shape()
     word_vectors: WordVectors = WordVectors()
-    negatives: Negatives = Negatives()
     optimiser: IoIOptimiser = IoIOptimiser()
     batch: int = Field(default=50, ge=2)
     """Examples in a step, half of them true."""
@@ -301,8 +292,6 @@ class IoIConfig(RunConfig):
     def _consistent(self) -> Self:
         if len(set(self.network.matrices)) < len(self.network.matrices):
             raise ValueError("network.matrices: the same number stands there twice")
-        if not self.negatives.hard and self.negatives != Negatives():
-            raise ValueError("negatives.hard: is 0, so that encoder and among have no effect")
         if self.batch % 2:
             raise ValueError("batch: must be even, a true and a wrong response to each context")
         return self

@@ -14,9 +14,10 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from turnwise.models.data import Dialogue, Utterance, read_dialogues, read_records
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.split import Context
+from turnwise.models.evaluation.truncation import utterances_of, warn_of_cut
 from turnwise.models.training.config import CorpusSource, PairCorpus, Validation, WindowCorpus
 from turnwise.models.training.losses import NLI_LABELS
-from turnwise.models.training.windows import Window, pairs_of, windows_of
+from turnwise.models.training.windows import Window, windows_of
 
 T = TypeVar("T")
 S = TypeVar("S", bound=CorpusSource)
@@ -128,15 +129,9 @@ def warn_of_cut_texts(
     file: str, dialogues: Iterable[Dialogue], is_truncated: Callable[[str], bool]
 ) -> None:
     """Warn, once for a file, of utterances that are longer than the model reads."""
-    cut = [
-        f'dialogue "{dialogue.id}", utterance {number}'
-        for dialogue in dialogues
-        for number, said in enumerate(dialogue.utterances, 1)
-        if is_truncated(said.text)
-    ]
-    if cut:
-        _log.warning("%s, %s: longer than the model reads; %d utterances in all are cut",
-                     file, cut[0], len(cut))  # fmt: skip
+    texts, places = zip(*utterances_of(dialogues, file), strict=True)
+    over = [number for number, text in enumerate(texts) if is_truncated(text)]
+    warn_of_cut("the model", over, places)
 
 
 def validation_dialogues(
@@ -288,3 +283,9 @@ def draw_batches(
 def epoch_generator(seed: int, epoch: int) -> np.random.Generator:
     """Return the generator that draws an epoch's batches, unlike that of any step."""
     return np.random.default_rng([seed, 2**32 - 1, epoch])
+
+
+def pairs_of(dialogue: Dialogue, turns: int) -> list[Context]:
+    """Return each utterance but the first with its context of at most `turns` utterances."""
+    said = dialogue.utterances
+    return [Context(said[max(0, t - turns) : t], said[t]) for t in range(1, len(said))]

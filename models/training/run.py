@@ -20,7 +20,7 @@ from turnwise.models.training.corpora import Find, finder, in_place_of, validati
 from turnwise.models.training.learners.encoder import EncoderLearner, read_data
 from turnwise.models.training.learners.ioi import IoILearner
 from turnwise.models.training.learners.pairwise import PairwiseLearner
-from turnwise.models.training.trainer import Learner, Report, fit, silent
+from turnwise.models.training.trainer import Learner, OnProgress, fit, silent
 
 
 def run(
@@ -30,7 +30,7 @@ def run(
     *,
     small: bool = False,
     resume: bool = False,
-    report: Report = silent,
+    report: OnProgress = silent,
 ) -> Path:
     """Train the model of a configuration; return the folder of the best one.
 
@@ -61,7 +61,7 @@ def run(
 
 
 def train_stages(
-    stages: Sequence[Config], out: Path, *, find: Find, resume: bool, report: Report
+    stages: Sequence[Config], out: Path, *, find: Find, resume: bool, report: OnProgress
 ) -> Path:
     """Train the stages of a run, each from the model of the stage before it."""
     for later in stages[1:]:  # mistakes there are reported now, not after hours of training

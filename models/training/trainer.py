@@ -79,7 +79,7 @@ class Progress:
     validation: Metrics | None
 
 
-Report = Callable[[Progress], None]
+OnProgress = Callable[[Progress], None]
 
 
 def silent(_: Progress) -> None:
@@ -91,7 +91,7 @@ def fit(
     out: Path,
     *,
     resume: bool = False,
-    report: Report = silent,
+    report: OnProgress = silent,
     successor: Path | None = None,
 ) -> Path:
     """Take all steps of a run; return the folder of its best model.

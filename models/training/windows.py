@@ -5,8 +5,6 @@ utterance of a batch is encoded once a role ([B1], [B2], and [AFTER] where the r
 it), and all pairs, triples and negatives of the step are formed from these vectors. The two
 windows of a dialogue cost 5 texts an utterance together: both context roles in both relations,
 and the target role. An encoder with heads reads two texts an utterance for all of these.
-
-Re-rankers learn from pairs instead: a context, its response, and wrong responses beside it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,8 +19,6 @@ from torch import Tensor
 
 from turnwise.models.data import Dialogue, Preferred, Utterance
 from turnwise.models.detokenise import tokenise
-from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.evaluation.split import Context, Split, encode_split
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText, prefixed, relation_to
 
 Int64 = NDArray[np.int64]
@@ -30,8 +26,6 @@ Bool = NDArray[np.bool_]
 
 PASSED_OVER = 8
 """Most texts for each target, of those that people passed over, that the loss takes."""
-BLOCK = 512
-"""Contexts whose scores against all responses are held in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,35 +288,3 @@ class _Draw:
 
     def _one_of(self, places: Int64) -> int:
         return int(places[self._rng.integers(len(places))])
-
-
-def pairs_of(dialogue: Dialogue, turns: int) -> list[Context]:
-    """Return each utterance but the first with its context of at most `turns` utterances."""
-    said = dialogue.utterances
-    return [Context(said[max(0, t - turns) : t], said[t]) for t in range(1, len(said))]
-
-
-def hard_negatives(
-    encoder: UtteranceEncoder, pairs: Sequence[Context], among: int
-) -> list[tuple[str, ...]]:
-    """Return for each pair the wrong responses that an encoder ranks best for its context.
-
-    Args:
-        encoder: Ranks by its running query, with the aggregation that its card recommends.
-        pairs: N pairs.
-        among: Responses for each pair; the true one is none of them, word for word.
-    """
-    pool = tuple(dict.fromkeys(pair.target.text for pair in pairs))
-    place = {text: index for index, text in enumerate(pool)}
-    true = np.array([place[pair.target.text] for pair in pairs], np.intp)
-    encoded = encode_split(encoder, Split(tuple(pairs), pool, true))
-    both = zip(encoded.first, encoded.second, strict=True)
-    queries = np.stack([encoder.aggregation.query(first, second) for first, second in both])
-    found: list[tuple[str, ...]] = []
-    for start in range(0, len(pairs), BLOCK):
-        scores = queries[start : start + BLOCK] @ encoded.vectors.T
-        scores[np.arange(len(scores)), true[start : start + BLOCK]] = -np.inf
-        count = min(among, len(pool) - 1)
-        best = np.argpartition(-scores, count - 1)[:, :count]
-        found += [tuple(pool[index] for index in places) for places in best]
-    return found

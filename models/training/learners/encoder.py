@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
 
 import numpy as np
 import torch
@@ -20,7 +19,6 @@ from turnwise.models.encoder import (
     is_truncated,
     load_heads,
     tokenize,
-    transformer_of,
 )
 from turnwise.models.errors import DataError, ModelError
 from turnwise.models.evaluation.metrics import Metrics
@@ -31,14 +29,13 @@ from turnwise.models.roles import (
     Relation,
     Role,
     RoleText,
-    becomes,
     candidate_inputs,
-    encoder_kind,
     prefixed,
     read_as,
 )
 from turnwise.models.training import losses
-from turnwise.models.training.checkpoint import freeze_all_but, load_learnable, save_model
+from turnwise.models.training.base import load_base
+from turnwise.models.training.checkpoint import save_model
 from turnwise.models.training.config import EncoderConfig
 from turnwise.models.training.corpora import (
     Corpora,
@@ -73,16 +70,6 @@ LOG_SCALE, LARGEST_LOG_SCALE = math.log(20.0), math.log(100.0)
 _OF_UTTERANCES = [(role, of) for role in (Role.FIRST, Role.SECOND) for of in Relation]
 """The context roles and relations of what was said."""
 
-TOKEN_WORDS = {
-    "[AFTER]": "after",
-    "[BEFORE]": "before",
-    "[B1]": "first",
-    "[B2]": "second",
-    "[E]": "me",
-    "[O]": "you",
-}
-"""The word whose vector a special token starts with."""
-
 
 class EncoderLearner(nn.Module):
     """The encoder, its heads, and what is learned beside it: temperatures, an NLI head."""
@@ -100,7 +87,7 @@ class EncoderLearner(nn.Module):
         torch.manual_seed(config.seed)
         self.corpora, self._nli = read_data(config, find)
         self.counts = [len(windows) for windows, _ in self.corpora] + [len(self._nli)]
-        self.encoder = load_encoder(config)
+        self.encoder = load_base(config)
         self.heads = make_heads(config, self.encoder)
         self._teacher = load_teacher(config)
         if self.heads and self._teacher and load_heads(config.base) is None:
@@ -338,26 +325,6 @@ def read_data(config: EncoderConfig, find: Find) -> tuple[Corpora[Window], Seque
     return corpora, nli
 
 
-def load_encoder(config: EncoderConfig) -> SentenceTransformer:
-    """Load the base, with the special tokens of the kind that it will become.
-
-    Raises:
-        ModelError: The base cannot be loaded, or is of a kind that cannot become this one.
-    """
-    encoder = load_learnable(config.base)
-    with_heads = load_heads(config.base) is not None
-    found = encoder_kind(encoder.tokenizer.get_vocab(), heads=with_heads)
-    if not becomes(found, config.kind):
-        what = f"is a {found} encoder and cannot become a {config.kind} one"
-        raise ModelError(f"base '{config.base}' {what}")
-    if config.depth:
-        keep_layers(encoder, config.depth)
-    add_role_tokens(encoder, config.kind)
-    if config.layers is not None:
-        freeze_all_but(encoder, config.layers)
-    return encoder
-
-
 def make_heads(config: EncoderConfig, encoder: SentenceTransformer) -> RoleHeads | None:
     """Return the heads of the base, new ones where it has none, or None for other kinds."""
     if config.kind is not EncoderKind.HEADS:
@@ -382,33 +349,3 @@ def load_teacher(config: EncoderConfig) -> UtteranceEncoder | None:
         what = f"is a {teacher.kind} encoder and cannot teach a {config.kind} one"
         raise ModelError(f"teacher '{name}' {what}")
     return teacher
-
-
-def keep_layers(model: SentenceTransformer, depth: int) -> None:
-    """Keep some layers of a transformer, spread evenly from the first to the last.
-
-    Raises:
-        ModelError: The model has fewer layers, or an architecture without `encoder.layer`.
-    """
-    transformer = transformer_of(model)
-    encoder: Any = getattr(transformer, "encoder", None)
-    layers: Sequence[nn.Module] = getattr(encoder, "layer", ())
-    if len(layers) < depth:
-        raise ModelError(f"the base has no {depth} layers to keep")
-    kept = np.linspace(0, len(layers) - 1, depth).round().astype(int)
-    encoder.layer = nn.ModuleList([layers[place] for place in kept])
-    transformer.config.num_hidden_layers = depth
-
-
-def add_role_tokens(model: SentenceTransformer, kind: EncoderKind) -> None:
-    """Add the special tokens of a kind, each with the vector of the word for its role."""
-    new = [token for token in kind.tokens if token not in model.tokenizer.get_vocab()]
-    if not new:
-        return
-    model.tokenizer.add_tokens(new, special_tokens=True)
-    transformer = transformer_of(model)
-    transformer.resize_token_embeddings(len(model.tokenizer), mean_resizing=False)
-    table = cast(nn.Embedding, transformer.get_input_embeddings()).weight.data
-    for token in new:
-        ids = model.tokenizer(TOKEN_WORDS[token], add_special_tokens=False)["input_ids"]
-        table[model.tokenizer.convert_tokens_to_ids(token)] = table[ids].mean(0)

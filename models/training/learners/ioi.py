@@ -1,7 +1,6 @@
 """The learner of the interaction-over-interaction network, and its draw of negatives."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -10,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from turnwise.models import DEFAULT_MODEL
-from turnwise.models.encoder import UtteranceEncoder, default_device
+from turnwise.models.encoder import default_device
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.metrics import Metrics
 from turnwise.models.evaluation.split import Context
@@ -28,16 +26,6 @@ from turnwise.models.training.corpora import (
     what_validates,
 )
 from turnwise.models.training.validation import ioi_validator
-from turnwise.models.training.windows import hard_negatives
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """A true example in words, and the hard negatives that may stand beside it."""
-
-    context: tuple[WordIds, ...]
-    response: WordIds
-    hard: tuple[WordIds, ...]
 
 
 class IoILearner:
@@ -50,7 +38,6 @@ class IoILearner:
 
         Raises:
             DataError: A file of the data is missing or malformed.
-            ModelError: The encoder of the hard negatives cannot be loaded.
         """
         self.config = config
         words, turns = config.network.words, config.network.turns
@@ -60,11 +47,11 @@ class IoILearner:
         torch.manual_seed(config.seed)
         self.model = make_model(config, list(chain.from_iterable(read)))
         self.corpora = [
-            (items_of(pairs, self.model, config), corpus.pairs)
+            (in_words(pairs, self.model), corpus.pairs)
             for pairs, corpus in zip(read, config.data, strict=True)
         ]
-        self.counts = [len(items) for items, _ in self.corpora]
-        self._responses = [item.response for items, _ in self.corpora for item in items]
+        self.counts = [len(examples) for examples, _ in self.corpora]
+        self._responses = [response for examples, _ in self.corpora for _, response in examples]
         if len(set(self._responses)) < 2:
             raise DataError("has no two responses of different words", config.data[0].path)
 
@@ -84,16 +71,16 @@ class IoILearner:
         least = rates.least_learning_rate / rates.learning_rate
         return lambda step: max(rates.decay ** (step / rates.decay_steps), least)
 
-    def batches(self, epoch: int) -> list[list[Item]]:
+    def batches(self, epoch: int) -> list[list[Example]]:
         """Return the true examples of each step of an epoch."""
         config = self.config
         rng = epoch_generator(config.seed, epoch)
         return draw_batches(self.corpora, config.batch // 2, config.seed, epoch, rng)
 
-    def loss(self, batch: list[Item], rng: np.random.Generator) -> tuple[dict[str, Tensor], int]:
+    def loss(self, batch: list[Example], rng: np.random.Generator) -> tuple[dict[str, Tensor], int]:
         """Return the matching loss of the true examples and of a wrong one beside each."""
         torch.manual_seed(int(rng.integers(2**63)))  # of dropout
-        examples = with_negatives(batch, self._responses, self.config.negatives.hard, rng)
+        examples = with_negatives(batch, self._responses, rng)
         network, objective = self.model.network.train(), self.config.network.objective
         labels = torch.tensor([1.0, 0.0] * len(batch), device=network.embedding.weight.device)
         loss = matching_loss(match(network, examples), labels, objective)
@@ -130,42 +117,26 @@ def distinct_texts(pairs: Sequence[Context]) -> list[str]:
     return list(dict.fromkeys(text for pair in pairs for text in (*pair.texts, pair.target.text)))
 
 
-def items_of(pairs: Sequence[Context], model: IoI, config: IoIConfig) -> list[Item]:
-    """Return pairs in words, each text split once; with hard negatives where they are wanted."""
-    hard: Sequence[Sequence[str]] = [()] * len(pairs)
-    if config.negatives.hard:
-        encoder = UtteranceEncoder(config.negatives.encoder or DEFAULT_MODEL)
-        hard = hard_negatives(encoder, pairs, config.negatives.among)
+def in_words(pairs: Sequence[Context], model: IoI) -> list[Example]:
+    """Return pairs in words, each text split once."""
     words = {text: model.word_ids(text) for text in distinct_texts(pairs)}
-    return [
-        Item(
-            tuple(words[text] for text in pair.texts),
-            words[pair.target.text],
-            tuple(words[text] for text in others),
-        )
-        for pair, others in zip(pairs, hard, strict=True)
-    ]
+    return [(tuple(words[text] for text in pair.texts), words[pair.target.text]) for pair in pairs]
 
 
 def with_negatives(
-    items: Sequence[Item], responses: Sequence[WordIds], hard: float, rng: np.random.Generator
+    examples: Sequence[Example], responses: Sequence[WordIds], rng: np.random.Generator
 ) -> list[Example]:
-    """Return each true example, followed by one with a wrong response.
+    """Return each true example, followed by one with a random wrong response.
 
     Args:
-        items: The true ones.
-        responses: Random wrong responses are drawn from these; not all alike.
-        hard: Share of hard ones.
+        examples: The true ones.
+        responses: Wrong responses are drawn from these; not all alike.
         rng: Draws them.
     """
-    examples: list[Example] = []
-    for item in items:
-        pool = item.hard if item.hard and rng.random() < hard else responses
-        wrong = next((w for w in _draws(pool, rng, 2 * len(pool)) if w != item.response), None)
-        wrong = wrong or next(w for w in responses if w != item.response)
-        examples += [(item.context, item.response), (item.context, wrong)]
-    return examples
-
-
-def _draws(pool: Sequence[WordIds], rng: np.random.Generator, most: int) -> Iterator[WordIds]:
-    return (pool[int(rng.integers(len(pool)))] for _ in range(most))
+    both: list[Example] = []
+    for context, response in examples:
+        drawn = (responses[int(rng.integers(len(responses)))] for _ in range(2 * len(responses)))
+        wrong = next((words for words in drawn if words != response), None)
+        wrong = wrong or next(words for words in responses if words != response)
+        both += [(context, response), (context, wrong)]
+    return both

@@ -18,12 +18,8 @@ from turnwise.models.evaluation.split import Context
 from turnwise.models.rerankers.folder import save_reranker
 from turnwise.models.rerankers.pairwise import ENCODER, PairwiseModel, Projectors
 from turnwise.models.roles import Role, RoleText, encoder_kind, prefixed
-from turnwise.models.training.checkpoint import (
-    freeze_all_but,
-    load_learnable,
-    replacing,
-    save_encoder,
-)
+from turnwise.models.training.base import freeze_all_but, load_learnable
+from turnwise.models.training.checkpoint import replacing, save_encoder
 from turnwise.models.training.config import PairwiseConfig
 from turnwise.models.training.corpora import (
     Find,

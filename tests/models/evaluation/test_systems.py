@@ -205,9 +205,7 @@ def test_each_place_is_scored_once() -> None:
     assert sorted(seen) == [1, 2]
 
 
-def test_the_second_system_orders_the_short_list_and_reads_no_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_second_system_orders_the_short_list_and_reads_no_more() -> None:
     first, second = [5.0, 4.0, 3.0, 2.0, 1.0], [-9.0, 9.0, 8.0, 99.0, 99.0]
     one, seen = np.array([0]), []
 
@@ -215,11 +213,9 @@ def test_the_second_system_orders_the_short_list_and_reads_no_more(
         seen.extend(candidates)
         return fixed(second).scores(contexts, candidates)
 
-    monkeypatch.setattr(systems, "SHORT_LIST", 3)
-    final = reranked(fixed(first), System("second", scores))
+    final = reranked(fixed(first), System("second", scores), 3)
     assert list(np.argsort(-final.scores(one, np.arange(5))[0])) == [1, 2, 0, 3, 4]
     assert sorted(seen) == [0, 1, 2]
-    monkeypatch.undo()
     everything = reranked(fixed(first), fixed(second)).scores(one, np.arange(5))
     assert everything[0].tolist() == second
 

@@ -74,7 +74,6 @@ FIELDS = [
     ('kind = "pairwise"\nbase = "x"\ndata = []', "data"),
     (f"{IOI}[network]\nmatrices = [4]", "network.matrices.0"),
     (f"{IOI}[network]\nvocabulary = 4", "network.vocabulary"),
-    (f"{IOI}[negatives]\nhard = 2", "negatives.hard"),
     ('kind = "dse"', "kind"),
     ('base = "x"', "kind"),
     (of(STAGED, 'kind = "curved"', 'kind = "curved"\nturns = 1'), "stage.0.turns"),
@@ -108,8 +107,6 @@ CONTRADICTIONS = [
     (f"{IOI}[[stage]]\nseed = 1\n[[stage]]\nseed = 2", "only an encoder is trained in stages"),
     (f"{IOI}batch = 5", "even"),
     (f"{IOI}network = {{matrices = [1, 1]}}", "the same number stands there twice"),
-    (f"{IOI}negatives = {{among = 20}}", "negatives.hard: is 0, so that"),
-    (f'{IOI}negatives = {{encoder = "x", hard = 0}}', "negatives.hard: is 0, so that"),
 ]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.models.training.conftest import write_dialogues
-from turnwise.models.data import read_dialogues
+from turnwise.models.data import Dialogue, Utterance, read_dialogues
 from turnwise.models.errors import DataError
 from turnwise.models.training import run
 from turnwise.models.training.config import (
@@ -21,6 +21,7 @@ from turnwise.models.training.corpora import (
     NliPair,
     finder,
     in_place_of,
+    pairs_of,
     read_nli,
     read_pairs,
     read_source,
@@ -216,6 +217,14 @@ def test_a_dialogue_that_validates_is_not_trained_on(tmp_path: Path) -> None:
     everything = what_validates(Validation(paths=(path,)), Path)
     with pytest.raises(DataError, match=f"{path}: has no dialogue to train on beside those that"):
         read_windows(WindowCorpus(path=path), Path, everything)
+
+
+def test_each_utterance_answers_the_ones_before_it() -> None:
+    said = tuple(Utterance("AB"[n % 2], f"{n}") for n in range(5))
+    pairs = pairs_of(Dialogue("d", said), turns=2)
+    assert [pair.target for pair in pairs] == list(said[1:])
+    assert [pair.utterances for pair in pairs] == [said[:1], said[:2], said[1:3], said[2:4]]
+    assert pairs_of(Dialogue("d", said[:1]), turns=2) == []
 
 
 @pytest.mark.nightly

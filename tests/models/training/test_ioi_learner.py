@@ -5,16 +5,14 @@ import numpy as np
 import pytest
 import torch
 
-from tests.models.conftest import Folder
 from tests.models.training.conftest import train_once, write_dialogues
 from turnwise.models.data import Utterance
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.ranking import RankingExample
 from turnwise.models.rerankers import reranker_kind
 from turnwise.models.rerankers.ioi import IoI
-from turnwise.models.roles import EncoderKind
 from turnwise.models.training.config import Config, IoIConfig
-from turnwise.models.training.learners.ioi import IoILearner, Item, with_negatives
+from turnwise.models.training.learners.ioi import IoILearner, with_negatives
 from turnwise.models.training.validation import response_metrics
 
 
@@ -57,40 +55,21 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(
 
 
 def test_each_true_response_stands_beside_a_wrong_one() -> None:
-    items = [Item(((n,),), (n,), ()) for n in range(2, 30)]
-    responses = [item.response for item in items]
-    examples = with_negatives(items, responses, 0.0, np.random.default_rng(0))
-    for item, true, wrong in zip(items, examples[::2], examples[1::2], strict=True):
-        assert true == (item.context, item.response)
-        assert wrong[0] == item.context
-        assert wrong[1] != item.response
+    true = [(((n,),), (n,)) for n in range(2, 30)]
+    responses = [response for _, response in true]
+    examples = with_negatives(true, responses, np.random.default_rng(0))
+    assert examples[::2] == true
+    for (context, response), wrong in zip(true, examples[1::2], strict=True):
+        assert wrong[0] == context
+        assert wrong[1] != response
     assert len({wrong[1] for wrong in examples[1::2]}) > 10
 
 
-def test_hard_negatives_take_their_share() -> None:
-    items = [Item(((2,),), (2,), ((7,), (8,)))] * 400
-    examples = with_negatives(items, [(2,), (3,)], 0.25, np.random.default_rng(0))
-    hard = [wrong in ((7,), (8,)) for _, wrong in examples[1::2]]
-    assert np.mean(hard) == pytest.approx(0.25, abs=0.06)
-
-
 def test_a_wrong_response_is_found_where_most_are_right() -> None:
-    items = [Item(((2,),), (2,), ((2,),))]
     responses = [(2,)] * 50 + [(3,)]
     for seed in range(20):
         rng = np.random.default_rng(seed)
-        assert with_negatives(items, responses, 1.0, rng)[1][1] == (3,)
-
-
-def test_hard_negatives_come_from_the_encoder(
-    ioi_config: IoIConfig, tiny_encoder_folder: Folder
-) -> None:
-    encoder = str(tiny_encoder_folder(EncoderKind.TRIPLE))
-    negatives = {"hard": 0.5, "encoder": encoder, "among": 4}
-    config = IoIConfig.model_validate(ioi_config.model_dump() | {"negatives": negatives})
-    items = IoILearner(config, Path).corpora[0][0]
-    assert {len(item.hard) for item in items} == {4}
-    assert all(item.response not in item.hard for item in items)
+        assert with_negatives([(((2,),), (2,))], responses, rng)[1][1] == (3,)
 
 
 def test_the_learning_rate_decays_to_the_least(ioi_config: IoIConfig) -> None:

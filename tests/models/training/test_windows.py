@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.models.conftest import Encoders
 from tests.models.training.conftest import both_sides, dialogue
 from turnwise.models.data import Dialogue, Preferred, Utterance
 from turnwise.models.roles import EncoderKind
@@ -16,10 +15,8 @@ from turnwise.models.training.windows import (
     Window,
     collate,
     crop,
-    hard_negatives,
     pair_examples,
     pair_score,
-    pairs_of,
     spaced,
     triple_examples,
     triple_score,
@@ -151,26 +148,6 @@ def test_one_dialogue_alone_gives_no_random_negatives(make: Callable[..., object
 def test_hard_positives_all_score_one(batch: Batch) -> None:
     examples = triple_examples(batch, WIDTH, rng(), directional=False, curved=False)
     assert set(examples.score.tolist()) == {0.0, 1.0}
-
-
-def test_each_utterance_answers_the_ones_before_it() -> None:
-    pairs = pairs_of(Dialogue("d", SAID[:5]), turns=2)
-    assert [pair.target for pair in pairs] == list(SAID[1:5])
-    assert [pair.utterances for pair in pairs] == [SAID[:1], SAID[:2], SAID[1:3], SAID[2:4]]
-    assert pairs_of(Dialogue("d", SAID[:1]), turns=2) == []
-
-
-@pytest.mark.parametrize("kind", [EncoderKind.TRIPLE, EncoderKind.SINGLE])
-def test_hard_negatives_are_the_best_wrong_ones(tiny_encoder: Encoders, kind: EncoderKind) -> None:
-    said = [Utterance("AB"[n % 2], text) for n, text in enumerate("abcdefgh")]
-    pairs = pairs_of(Dialogue("d", tuple(said)), turns=3)
-    all_of_them = hard_negatives(tiny_encoder(kind), pairs, among=100)
-    two = hard_negatives(tiny_encoder(kind), pairs, among=2)
-    for pair, found, best in zip(pairs, all_of_them, two, strict=True):
-        assert sorted(found) == sorted(set("bcdefgh") - {pair.target.text})
-        assert len(best) == 2
-        assert set(best) < set(found)
-    assert len(set(map(frozenset, two))) > 1
 
 
 def test_a_sampled_corpus_is_seen_whole_over_the_epochs(small_corpora: Path) -> None:

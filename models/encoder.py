@@ -169,10 +169,9 @@ class UtteranceEncoder:
     def fingerprint(self) -> str:
         """Digest of weights, heads, vocabulary, pooling and kind: equal where vectors compare."""
         vocabulary = json.dumps(self.model.tokenizer.get_vocab(), sort_keys=True)
-        # The text of a module holds its settings, such as those of the pooling.
-        settings = f"{self.model}{self.model.max_seq_length}"
         heads = self.heads.state_dict(prefix="heads.") if self.heads else {}
-        return digest(self.kind + vocabulary + settings, {**self.model.state_dict(), **heads})
+        seed = self.kind + vocabulary + _settings(self.model)
+        return digest(seed, {**self.model.state_dict(), **heads})
 
     def encode(
         self,
@@ -391,6 +390,23 @@ def forward(
 def default_device(device: str | None) -> str:
     """Return the device if it is given, else a GPU if there is one, else the CPU."""
     return device or ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _settings(model: SentenceTransformer) -> str:
+    """Return the settings that change the vectors of the same weights, as JSON.
+
+    They are named one by one: what a module prints differs among versions of
+    sentence-transformers, and each version would have other fingerprints.
+    """
+    modules = [
+        {
+            "modules": [type(part).__name__ for part in (module, *module.children())],
+            "pooling": getattr(module, "pooling_mode", None),
+            "pools_prompt": getattr(module, "include_prompt", None),
+        }
+        for module in model
+    ]
+    return json.dumps([modules, model.max_seq_length])
 
 
 def digest(seed: str, weights: Mapping[str, torch.Tensor]) -> str:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling
 
 from tests.models.conftest import Encoders, Folder
 from turnwise.models.card import CARD, model_name, read_card
@@ -73,6 +74,22 @@ def test_the_fingerprint_tells_models_apart(
     again = UtteranceEncoder(tiny_encoder_folder(EncoderKind.TRIPLE), device="cpu")
     assert again.fingerprint == tiny_encoder(EncoderKind.TRIPLE).fingerprint
     assert len({tiny_encoder(kind).fingerprint for kind in EncoderKind}) == len(EncoderKind)
+
+
+def test_settings_that_change_vectors_change_the_fingerprint_and_nothing_else_does(
+    tiny_encoder: Encoders, tiny_encoder_folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changed(module: int, name: str, value: object) -> str:
+        encoder = UtteranceEncoder(tiny_encoder_folder(EncoderKind.TRIPLE), device="cpu")
+        setattr(encoder.model[module], name, value)
+        return encoder.fingerprint
+
+    before = tiny_encoder(EncoderKind.TRIPLE).fingerprint
+    shorter, pooled = changed(0, "max_seq_length", 7), changed(1, "pooling_mode", "cls")
+    assert len({before, shorter, pooled}) == 3
+    # Versions of sentence-transformers print their modules differently.
+    monkeypatch.setattr(Pooling, "__repr__", lambda _: "Pooling()")
+    assert changed(1, "any_other", 7) == before
 
 
 def copy_with_card(model: Path, folder: Path, aggregation: str) -> None:

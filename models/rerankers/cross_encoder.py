@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import sentence_transformers
 import torch
 from safetensors import SafetensorError
@@ -19,9 +20,12 @@ from turnwise.models.export import VERSION, in_onnx
 from turnwise.models.onnx import OnnxForward
 
 BATCH = 32
+"""Pairs that `scores` computes at once."""
+UTTERANCES = 3
+"""Utterances of a context that a cross-encoder reads, the newest: a pair's time grows with them."""
 
 Pair = tuple[str, str]
-"""The two texts that a cross-encoder reads: a context and a candidate."""
+"""The two texts that a cross-encoder reads: the end of a context and a candidate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class CrossEncoder:
     utterances joined by spaces and the candidate as the second text. A tokenizer without one, such
     as that of DialogRPT's GPT-2, gets an end-of-text token after every utterance.
 
-    `scores` is for evaluations, `tokenize` and `forward` are for serving.
+    The service calls `tokenize` and `forward`, evaluations call `scores`, which does both.
 
     Attributes:
         name: The folder's name or the hub name, as `model_name` returns it.
@@ -57,12 +61,15 @@ class CrossEncoder:
 
         Raises:
             ModelError: The model cannot be loaded, has no trained classifier, or one of more than
-                two classes.
+                two classes; it reads messages of a chat, or its tokenizer is in Python.
         """
         self.name = model_name(name)
         self._model = _load(str(name), device)
+        if "message" in self._model.modalities or not self._model.tokenizer.is_fast:
+            raise ModelError(
+                f"cross-encoder '{name}' must be a classifier of texts with a tokenizer.json"
+            )
         tokenizer = self._model.tokenizer
-        tokenizer.truncation_side = "left"
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token
         self._model.model.config.pad_token_id = tokenizer.pad_token_id
@@ -88,15 +95,9 @@ class CrossEncoder:
             cache: Folder of exported models, by fingerprint; a model is exported once.
 
         Raises:
-            ModelError: As in the constructor; or the model reads messages of a chat, or has a
-                tokenizer in Python.
+            ModelError: As in the constructor.
         """
         model = cls(name, default_device(device))
-        if "message" in model._model.modalities or not model._model.tokenizer.is_fast:
-            raise ModelError(
-                f"cross-encoder '{name}' cannot be served: it must be a classifier of texts with a "
-                "tokenizer.json"
-            )
         if model._model.device.type != "cpu":
             model._dtype = torch.float16
             return model
@@ -125,23 +126,17 @@ class CrossEncoder:
         return digest(f"{vocabulary}{self._model}{self._typed}", self._model.state_dict())
 
     def scores(self, context: Sequence[str], candidates: Sequence[str]) -> Float32:
-        """Return the scores (C,) of candidates after a context, higher is better.
-
-        A pair that is too long loses its start.
-        """
-        logits: Float32 = self._model.predict(
-            [self.pair(context, candidate) for candidate in candidates],
-            batch_size=BATCH,
-            show_progress_bar=False,
-            activation_fn=torch.nn.Identity(),
-        )
-        return logits[:, 1] - logits[:, 0] if logits.ndim == 2 else logits
+        """Return the scores (C,) of candidates after a context, higher is better."""
+        tokens = self.tokenize([self.pair(context, candidate) for candidate in candidates])
+        batches = [tokens[at : at + BATCH] for at in range(0, len(tokens), BATCH)]
+        return np.concatenate([self.forward(batch)[:, 0] for batch in batches])
 
     def pair(self, context: Sequence[str], candidate: str) -> Pair:
-        """Return the two texts that the tokenizer reads."""
+        """Return the two texts that the tokenizer reads; the first one has the end of a context."""
+        said = context[-UTTERANCES:]
         if self._end:
-            return self._end.join([*context, ""]), candidate
-        return " ".join(context), candidate
+            return self._end.join([*said, ""]), candidate
+        return " ".join(said), candidate
 
     def too_long(self, pairs: Sequence[Pair]) -> list[int]:
         """Return the places of the pairs that are longer than the model reads."""

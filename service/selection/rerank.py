@@ -23,8 +23,6 @@ if TYPE_CHECKING:  # load torch
 _WAITING = 32
 """Most short lists that wait for IoI. Each takes some milliseconds on a GPU, but up to seconds on a
 CPU."""
-_UTTERANCES = 3
-"""Last utterances of a context that a cross-encoder reads: the time of a pair grows with them."""
 
 _log = logging.getLogger("turnwise.reranker")
 
@@ -92,7 +90,7 @@ class Reranking:
         """Return the scores (C,) of candidates after a context.
 
         Higher is better. The scores are not comparable with those of the encoder. A cross-encoder
-        reads the last three utterances, joined as `CrossEncoder.pair` says; its score is a logit.
+        reads the pairs of `CrossEncoder.pair`; its score is a logit.
 
         Args:
             context: Texts of at least one utterance, the newest last.
@@ -124,8 +122,7 @@ class _Pairs:
         self._model, self._queue, self._timeout = model, queue, timeout
 
     async def scores(self, context: Sequence[str], candidates: Sequence[str]) -> Float32:
-        said = context[-_UTTERANCES:]
-        pairs = [self._model.pair(said, candidate) for candidate in candidates]
+        pairs = [self._model.pair(context, candidate) for candidate in candidates]
         return await self._queue.score(self._model, pairs, self._timeout)
 
     def close(self) -> None:

@@ -22,6 +22,7 @@ from turnwise.service.pools import PoolKey, Pools, read_candidates
 from turnwise.service.pools.stores import answers
 from turnwise.service.selection.confidence import Confidence
 from turnwise.service.selection.context import Contexts
+from turnwise.service.selection.one_by_one import OneByOne
 from turnwise.service.selection.plan import Planning
 from turnwise.service.selection.rank import Ranking
 from turnwise.service.selection.rerank import Reranking
@@ -79,9 +80,17 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
             short_list=SHORT_LIST,
             timeout=settings.request_timeout,
         )
-        stack.callback(reranking.close)
+        stack.push_async_callback(reranking.close)
+        planner = OneByOne("planner", metrics, settings.request_timeout)
+        stack.push_async_callback(planner.close)
         services = _services(
-            settings, metrics, keys, components, reranking=reranking, journal=journal
+            settings,
+            metrics,
+            keys,
+            components,
+            reranking=reranking,
+            planner=planner,
+            journal=journal,
         )
         stack.push_async_callback(services.turns.close)
         if settings.default_pool:
@@ -128,6 +137,7 @@ def _services(
     components: Components,
     *,
     reranking: Reranking,
+    planner: OneByOne,
     journal: Journal | None,
 ) -> Services:
     """Return the use cases over running components, as the routes find them."""
@@ -182,7 +192,7 @@ def _services(
             metrics=metrics,
             timeout=timeout,
         ),
-        planning=Planning(contexts, encoder, metrics),
+        planning=Planning(contexts, encoder, metrics, planner),
         followed_pools=components.followed_pools,
         store_answers=once_a_second(partial(answers, engine)) if engine else None,
         redis_answers=once_a_second(

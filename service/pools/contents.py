@@ -8,7 +8,7 @@ is merged into a new base before the copy costs much.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Filter
 from turnwise.service.pools.index import Bitmap, FlatIndex, Float16, Index, Places
 
+T = TypeVar("T")
 MakeFlat = Callable[[Float16], FlatIndex]
 
 _MIN_OVERLAY = 1000
@@ -32,6 +33,8 @@ _CANDIDATE = 1000
 metadata, and 300 in dictionaries by id and by text."""
 _FILTERS = 64
 """Filters whose candidates are kept with a segment: 8 KB each for 65,536 candidates."""
+_STEP = 128
+"""Candidates that a step of a filter checks, in 20 milliseconds for one of the most conditions."""
 
 
 class Hit(NamedTuple):
@@ -113,6 +116,10 @@ class Segment:
     def _matching(self) -> dict[str, Bitmap]:
         return {}
 
+    @cached_property
+    def _evaluations(self) -> dict[str, Iterator[None]]:
+        return {}
+
     def knows(self, where: Filter) -> bool:
         """Return whether it is known which candidates a filter matches."""
         return where.source in self._matching
@@ -120,17 +127,49 @@ class Segment:
     def matching(self, where: Filter) -> Bitmap:
         """Return a bit for each place: whether a filter matches its candidate.
 
-        Some filters are kept; several threads may call this at once.
+        The latest filters are kept; several threads may call this at once.
         """
         if (kept := self._matching.get(where.source)) is not None:
             return kept
-        matches = (where.matches(candidate.metadata) for candidate in self.candidates)
-        bits = np.fromiter(matches, np.bool_, len(self.candidates))
-        matching = np.packbits(bits, bitorder="little")
-        if len(self._matching) >= _FILTERS:
-            self._matching.clear()
+        return self._keep(where, list(self._steps(where)))
+
+    def evaluation(self, where: Filter) -> Iterator[None]:
+        """Return the steps after which a filter is known; all who wait for it share them.
+
+        If nobody takes the rest of them, the next one to wait goes on from there.
+        """
+        if self.knows(where):
+            return iter(())
+        steps = self._evaluations.setdefault(where.source, self._evaluate(where))
+        _limit(self._evaluations)
+        return steps
+
+    def _evaluate(self, where: Filter) -> Iterator[None]:
+        found = []
+        for bits in self._steps(where):
+            found.append(bits)
+            yield
+        self._keep(where, found)
+        self._evaluations.pop(where.source, None)
+
+    def _steps(self, where: Filter) -> Iterator[Bitmap]:
+        for start in range(0, len(self.candidates), _STEP):
+            some = self.candidates[start : start + _STEP]
+            matches = (where.matches(candidate.metadata) for candidate in some)
+            bits = np.fromiter(matches, np.bool_, len(some))
+            yield np.packbits(bits, bitorder="little")
+
+    def _keep(self, where: Filter, found: list[Bitmap]) -> Bitmap:
+        matching = np.concatenate([np.empty(0, np.uint8), *found])
         self._matching[where.source] = matching
+        _limit(self._matching)
         return matching
+
+
+def _limit(filters: dict[str, T]) -> None:
+    """Drop the oldest filters if there are too many; other threads may do so at the same time."""
+    for source in list(filters)[:-_FILTERS]:
+        filters.pop(source, None)
 
 
 @dataclass(frozen=True)
@@ -238,10 +277,14 @@ class Contents:
         """Return whether it is known which candidates a filter matches."""
         return self.base.knows(where) and self.overlay.knows(where)
 
-    def evaluate(self, where: Filter) -> None:
-        """Find out which candidates a filter matches; of a large pool, this takes seconds."""
+    def evaluation(self, where: Filter) -> Iterator[None]:
+        """Yield after each step of finding out which candidates a filter matches.
+
+        Of a large pool, all steps take seconds.
+        """
         for segment in (self.base, self.overlay):
-            segment.matching(where)
+            for _ in segment.evaluation(where):
+                yield
 
     def search(self, query: Float32, k: int, where: Filter | None = None) -> list[Hit]:
         """Return the k candidates with the largest inner products, best first, ties by id.

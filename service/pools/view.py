@@ -88,8 +88,7 @@ class LocalView:
         """Search a large pool in another thread, and a small one here, which takes less time."""
         with self.metrics.stage("search"):
             loop = asyncio.get_running_loop()
-            if where and not self.contents.knows(where):
-                await loop.run_in_executor(self.workers.filters, self.contents.evaluate, where)
+            await self._evaluate(where)
             if len(self.contents) <= INLINE:
                 return self.contents.search(query, top_k, where)
             return await loop.run_in_executor(
@@ -97,12 +96,12 @@ class LocalView:
             )
 
     async def spread(self, query: Float32, where: Filter | None = None) -> Spread:
-        """Return the scores; the first call computes moments, in the thread of filters."""
-        known = where is None or self.contents.knows(where)
-        if known and self.contents.larger.knows_moments:
+        """Return the scores; the first call computes moments, in the thread of searches."""
+        await self._evaluate(where)
+        if self.contents.larger.knows_moments:
             return self.contents.spread(query, where)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.workers.filters, self.contents.spread, query, where)
+        return await loop.run_in_executor(self.workers.search, self.contents.spread, query, where)
 
     async def vectors(self, ids: Sequence[str]) -> Float32:
         """Return the vectors (k, d) of k candidates."""
@@ -110,6 +109,10 @@ class LocalView:
 
     async def scan(self) -> AsyncIterator[Batch]:
         """Yield all candidates at once; their vectors are not copied if they are in one array."""
-        loop = asyncio.get_running_loop()
-        both = lambda: (self.contents.candidates(), self.contents.vectors())  # noqa: E731
-        yield await loop.run_in_executor(self.workers.filters, both)
+        contents = self.contents
+        yield await self.workers.build(lambda: (contents.candidates(), contents.vectors()))
+
+    async def _evaluate(self, where: Filter | None) -> None:
+        """Find out which candidates a filter matches; stop where nobody waits for it any more."""
+        if where and not self.contents.knows(where):
+            await self.workers.in_turns(self.contents.evaluation(where))

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
@@ -15,20 +16,18 @@ T = TypeVar("T")
 Work = Callable[[], Awaitable[None]]
 
 _CANCEL_SECONDS = 0.5
+_TURN_SECONDS = 0.02
 
 _log = logging.getLogger("turnwise.pools")
 
 
 class Workers:
-    """A thread for searches, with helpers; one for new filters; one for edits; one for each index.
-
-    A new filter of a large pool takes seconds, for which others must not wait.
-    """
+    """A thread for searches, with helpers, for new filters, for edits, and for each new index."""
 
     def __init__(self, search_threads: int) -> None:
         self._threads = search_threads
         self.search = ThreadPoolExecutor(1, "pool-search", one_thread)
-        self.filters = ThreadPoolExecutor(1, "pool-filter")
+        self._filters = ThreadPoolExecutor(1, "pool-filter")
         self._parts = ThreadPoolExecutor(max(1, search_threads - 1), "pool-part", one_thread)
         self._edits = ThreadPoolExecutor(1, "pool-edit", one_thread)
         one_thread()  # the event loop's own thread searches small pools
@@ -36,6 +35,15 @@ class Workers:
     def flat(self, vectors: Float16) -> FlatIndex:
         """Return the exact index of vectors (n, d)."""
         return FlatIndex(vectors, parts=self._threads, executor=self._parts)
+
+    async def in_turns(self, steps: Iterator[None]) -> None:
+        """Take the steps of a new filter, in turns with other filters; a cancellation ends them.
+
+        A new filter of a large pool takes seconds, for which the others must not wait.
+        """
+        loop = asyncio.get_running_loop()
+        while await loop.run_in_executor(self._filters, _turn, steps):
+            pass
 
     async def edit(self, work: Callable[[], T]) -> T:
         """Run work that takes milliseconds to seconds."""
@@ -58,8 +66,14 @@ class Workers:
 
     def close(self) -> None:
         """Let the threads end."""
-        for executor in (self.search, self.filters, self._parts, self._edits):
+        for executor in (self.search, self._filters, self._parts, self._edits):
             executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _turn(steps: Iterator[None]) -> bool:
+    """Take steps until the time of a turn is over; return whether there may be more."""
+    end = time.monotonic() + _TURN_SECONDS
+    return any(time.monotonic() > end for _ in steps)
 
 
 def _settle(

@@ -1,7 +1,7 @@
 """The use case of planning: goals in the order in which a dialogue can reach them."""
 
-import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -19,14 +19,19 @@ from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
 from turnwise.service.selection.context import Context, Contexts, empty_context
+from turnwise.service.selection.one_by_one import OneByOne
 from turnwise.service.wire.planning import PlanAnswer, PlannedOrder, PlanRequest
 
 
 class Planning:
     """Orders goals as CCL section 6 does."""
 
-    def __init__(self, contexts: Contexts, encoder: CachedEncoder, metrics: Metrics) -> None:
+    def __init__(
+        self, contexts: Contexts, encoder: CachedEncoder, metrics: Metrics, thread: OneByOne
+    ) -> None:
+        """Take the parts; the thread computes the orders, of many goals in a second."""
         self._contexts, self._encoder, self._metrics = contexts, encoder, metrics
+        self._thread = thread
 
     async def plan(self, namespace: str, request: PlanRequest) -> PlanAnswer:
         """Order goals.
@@ -35,7 +40,7 @@ class Planning:
             SessionNotFound: There is no such session.
             InvalidRequest: The method needs a context, and the request has none.
             Conflict: The method needs a context, and the session has no utterance.
-            ServiceError: Reading or encoding failed.
+            ServiceError: Reading or encoding failed, or too many plans wait.
         """
         timings = Timings(self._metrics, "encode", "state", "plan")
         with timings.stage("state"):
@@ -45,7 +50,7 @@ class Planning:
         with timings.stage("encode"):
             links, pull = await self._encode(request, context)
         with timings.stage("plan", metric="plan"):
-            plan = await asyncio.to_thread(_plan, request, links, pull)
+            plan = await self._thread.run(partial(_plan, request, links, pull))
         names = request.names
         orders = [
             PlannedOrder(order=[names[goal] for goal in order.order], score=order.score)

@@ -105,7 +105,7 @@ class Ranking:
         _check_of_pool(request)
         with timings.stage("state"):
             context = await self._contexts.read(namespace, request)
-        where = Filter.of(request.where, context.where)
+        where = Filter.of(context.where, request.where)
         if not context.utterances and (request.pool or not request.goals):
             raise empty_context(request)
         aggregation = aggregation_of(request, self._encoder.aggregation)

@@ -4,25 +4,21 @@ The pairs of a cross-encoder go through the encoder queue, in a lane of their ow
 list after the other, in a thread of its own.
 """
 
-import asyncio
 import logging
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from turnwise.models.arrays import Float32
 from turnwise.service.encoder.queue import EncoderQueue
-from turnwise.service.errors import DeadlineExceeded, EncoderFailed, InvalidRequest, Overloaded
+from turnwise.service.errors import EncoderFailed, InvalidRequest, ServiceError
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
+from turnwise.service.selection.one_by_one import OneByOne
 from turnwise.service.wire.fields import RerankerName
 
 if TYPE_CHECKING:  # load torch
     from turnwise.models.rerankers import CrossEncoder, IoI
-
-_WAITING = 32
-"""Most short lists that wait for IoI. Each takes some milliseconds on a GPU, but up to seconds on a
-CPU."""
 
 _log = logging.getLogger("turnwise.reranker")
 
@@ -107,10 +103,10 @@ class Reranking:
         with timings.stage("rerank", metric="rerank"):
             return await self._scorer.scores(context, candidates)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Finish the current list of IoI and drop the waiting ones."""
         if self._scorer:
-            self._scorer.close()
+            await self._scorer.close()
 
 
 class _Pairs:
@@ -125,7 +121,7 @@ class _Pairs:
         pairs = [self._model.pair(context, candidate) for candidate in candidates]
         return await self._queue.score(self._model, pairs, self._timeout)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         pass
 
 
@@ -135,32 +131,16 @@ class _Lists:
     name: RerankerName = "ioi"
 
     def __init__(self, model: "IoI", metrics: Metrics, timeout: float) -> None:
-        self._model, self._metrics, self._timeout = model, metrics, timeout
-        self._thread = ThreadPoolExecutor(1, "reranker")
-        self._waiting = 0
+        self._model, self._thread = model, OneByOne("re-ranker", metrics, timeout)
 
     async def scores(self, context: Sequence[str], candidates: Sequence[str]) -> Float32:
-        if self._waiting >= _WAITING:
-            self._metrics.rejected_requests.labels("queue_full").inc()
-            raise Overloaded(f"{self._waiting} short lists wait for the re-ranker already")
-        self._waiting += 1
         try:
-            return await self._scored([*context], [*candidates])
-        finally:
-            self._waiting -= 1
-
-    def close(self) -> None:
-        self._thread.shutdown(cancel_futures=True)
-
-    async def _scored(self, context: list[str], candidates: list[str]) -> Float32:
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(self._timeout):
-                return await loop.run_in_executor(
-                    self._thread, self._model.scores, context, candidates
-                )
-        except TimeoutError:
-            raise DeadlineExceeded(f"not re-ranked within {self._timeout:g} s") from None
+            return await self._thread.run(partial(self._model.scores, context, candidates))
+        except ServiceError:
+            raise
         except Exception as error:
             _log.exception("the re-ranker failed")
             raise EncoderFailed("the re-ranker failed on this short list") from error
+
+    async def close(self) -> None:
+        await self._thread.close()

@@ -1,3 +1,6 @@
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import permutations
 from typing import Any
 
@@ -14,7 +17,10 @@ from tests.service.live.conftest import (
     with_and_without_heads,
     wrong,
 )
+from tests.waiting import PATIENCE
+from turnwise.models.planning import Plan
 from turnwise.models.roles import Role, relation_to
+from turnwise.service.selection import plan as planning
 
 CONTEXT = posts(DIALOGUE)
 GOALS = [("bot", "What is your name?"), ("user", "My name is Ada."), ("bot", "Here is your key.")]
@@ -99,3 +105,23 @@ def test_two_goals_of_one_id_are_refused(live: Live) -> None:
     answer = live.http.post("/plan", json={"goals": twice})
     assert wrong(answer) == [["body", "goals"]]
     assert answer.json()["errors"][0]["msg"] == "two goals have the same id"
+
+
+def test_turns_do_not_wait_for_plans(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, go_on, plan = threading.Event(), threading.Event(), planning.plan_chain
+
+    def planned_late(*given: object) -> Plan:
+        waits.set()
+        assert go_on.wait(PATIENCE)
+        return plan(*given)
+
+    monkeypatch.setattr(planning, "plan_chain", planned_late)
+    live.say("s", DIALOGUE)
+    count = (os.cpu_count() or 1) + 5  # more than the threads of asyncio's own executor
+    with ThreadPoolExecutor(count) as threads:
+        plans = [threads.submit(live.post, "/plan", goals=goals()) for _ in range(count)]
+        assert waits.wait(PATIENCE)
+        assert live.turn("s", "user", "And now?", aggregation="max_sim")["candidates"]
+        assert not any(each.done() for each in plans)
+        go_on.set()
+        assert len({str(each.result()["orders"]) for each in plans}) == 1

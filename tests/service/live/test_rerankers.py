@@ -32,7 +32,7 @@ from turnwise.models.roles import EncoderKind
 from turnwise.service.app import wiring
 from turnwise.service.app.snapshots import restore, save
 from turnwise.service.pools import read_snapshot
-from turnwise.service.selection import rerank
+from turnwise.service.selection import one_by_one
 from turnwise.service.settings import Settings
 
 WORDS = tuple(sorted({word for text in REPLIES for word in text.lower().split()}))
@@ -263,7 +263,7 @@ def test_more_short_lists_than_may_wait_are_rejected(
         assert goes_on.wait(PATIENCE)
         return score(ioi, *given)
 
-    monkeypatch.setattr(rerank, "_WAITING", 1)
+    monkeypatch.setattr(one_by_one, "_WAITING", 1)
     monkeypatch.setattr(IoI, "scores", scored_late)
     rejected = reranking.increase("turnwise_rejected_requests_total", reason="queue_full")
     with ThreadPoolExecutor(1) as threads:

@@ -1,4 +1,8 @@
+import asyncio
 import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -6,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.service.pools.conftest import unit_vectors
+from tests.waiting import until
 from turnwise.service.errors import CandidateNotFound
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate, Filter
 from turnwise.service.pools.contents import Contents, Edit
-from turnwise.service.pools.filter import Condition, Metadata
+from turnwise.service.pools.filter import Combined, Condition, Metadata
 from turnwise.service.pools.index import FlatIndex, Float16
 from turnwise.service.pools.ivf import build_ivf
 from turnwise.service.pools.view import LocalView
@@ -155,6 +160,53 @@ async def test_only_a_new_filter_is_evaluated_and_not_on_the_event_loop() -> Non
     assert len(threads) == 2
     assert threading.get_ident() not in threads
     workers.close()
+
+
+@dataclass(frozen=True)
+class Slow(Condition):
+    """Takes its time, and counts the candidates that it checks."""
+
+    checked: list[int] = field(default_factory=list)
+
+    def matches(self, metadata: Metadata) -> bool:
+        self.checked.append(metadata["odd"])
+        time.sleep(0.0002)
+        return bool(metadata["odd"] == 1)
+
+
+@pytest.fixture
+def large() -> Iterator[LocalView]:
+    workers = Workers(1)
+    contents = contents_of({str(n): n % 50 for n in range(1500)})
+    yield LocalView("p", 1, "default", PoolSettings(), contents, workers, Metrics())
+    workers.close()
+
+
+@pytest.mark.anyio
+async def test_those_who_wait_for_a_new_filter_share_its_evaluation(large: LocalView) -> None:
+    where = Filter("slow", slow := Slow())
+    one, two = await asyncio.gather(*(large.search(QUERY, 5, where) for _ in range(2)))
+    assert one == two
+    assert len(slow.checked) == 1500
+
+
+@pytest.mark.anyio
+async def test_a_slow_filter_delays_no_other_and_stops_when_nobody_waits(large: LocalView) -> None:
+    where = Filter("slow", slow := Slow())
+    waiting = asyncio.create_task(large.search(QUERY, 5, where))
+    await until(lambda: bool(slow.checked))
+    assert await large.search(QUERY, 5, Filter("none", Combined("any", ()))) == []
+    await large.spread(QUERY)
+    assert len(slow.checked) < 1000
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    await large.search(QUERY, 5, Filter("others", Combined("any", ())))  # the thread is free again
+    assert (before := len(slow.checked)) < 1500
+    await asyncio.sleep(0.05)
+    assert len(slow.checked) == before
+    hits = await large.search(QUERY, 1500, where)
+    assert len(hits) == sum(n % 2 for n in range(50)) * 30
+    assert len(slow.checked) == 1500  # it went on from there
 
 
 def test_an_unknown_id_is_an_error() -> None:

@@ -28,7 +28,7 @@ async def test_a_short_list_that_takes_too_long_is_given_up(
     monkeypatch.setattr(IoI, "scores", scored_late)
     metrics, none = Metrics(), cast(EncoderQueue, None)  # IoI waits in a line of its own
     reranking = Reranking(tiny_ioi(), none, metrics, short_list=3, timeout=0.01)
-    with pytest.raises(DeadlineExceeded, match=r"not re-ranked within 0\.01 s"):
+    with pytest.raises(DeadlineExceeded, match=r"re-ranker did not answer within 0\.01 s"):
         await reranking.scores(["a b"], ["c", "d"], Timings(metrics, "rerank"))
     goes_on.set()
-    reranking.close()
+    await reranking.close()

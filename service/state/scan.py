@@ -52,6 +52,9 @@ async def _servers(redis: Redis) -> dict[str, dict[str, Any]]:
     """Return the options that direct a command to each server, by the id of its process."""
     targets: list[dict[str, Any]] = [{}]
     if isinstance(redis, RedisCluster):
+        # The client knows no node before its first command, and new ones only after an error.
+        await redis.initialize()
+        await redis.nodes_manager.initialize()
         targets = [{"target_nodes": node} for node in redis.get_primaries()]
     infos = [await redis.info("server", **target) for target in targets]
     by_id = {info["run_id"]: target for info, target in zip(infos, targets, strict=True)}

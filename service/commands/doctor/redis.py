@@ -18,9 +18,10 @@ async def examine_redis(redis: Redis, *, cluster: bool) -> list[Finding]:
     """Return the findings about a server, or about every primary of a cluster."""
     try:
         found = await (redis.info(target_nodes="primaries") if cluster else redis.info())
-    except NoPermissionError:  # the service does not need INFO
+    except NoPermissionError:
+        lacks = "its user may not run INFO, without which sessions cannot be listed or erased"
         advice = "ACL SETUSER NAME +info, then run doctor again"
-        return [Finding("redis", "warn", "its user may not run INFO", advice)]
+        return [Finding("redis", "warn", lacks, advice)]
     except (RedisError, RedisClusterException, OSError) as error:
         advice = "start it, or correct TURNWISE_REDIS_URL; unset it to use a private Redis"
         return [Finding("redis", "fail", f"INFO failed: {error}", advice)]

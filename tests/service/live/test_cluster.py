@@ -11,7 +11,9 @@ import pytest
 from tests.service.conftest import RedisServer, free_port
 from tests.service.live.conftest import REPLIES, InNamespace, Launch, Oracle
 from tests.service.live.talk import Talk
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
+from turnwise.service.state.redis import connect
+from turnwise.service.state.scan import scan_page
 
 SLOTS = 16_384
 NODES = 3
@@ -129,6 +131,22 @@ def test_sessions_are_listed_and_deleted_on_every_node(launch: Launch, nodes: li
     assert (len(listed["ids"]), {*listed["ids"]}, listed["cursor"]) == (12, ids, None)
     assert live.ok(live.http.delete("/sessions?prefix=u42-")) == {"deleted": 12, "cursor": None}
     assert live.get("/sessions")["ids"] == ["u43"]
+
+
+@pytest.mark.anyio
+async def test_nodes_that_a_client_does_not_know_are_listed_too(nodes: list[Node]) -> None:
+    url, keys = f"redis://127.0.0.1:{nodes[0].port}", {f"u42-{number}" for number in range(12)}
+    async with connect(url, cluster=True, timeout=PATIENCE) as writer:
+        for key in keys:
+            await writer.set(key, "")
+    async with connect(url, cluster=True, timeout=PATIENCE) as client:  # knows no node yet
+        for _ in range(2):
+            page = await scan_page(client, "u42-*", None)
+            assert page
+            assert ({*page.keys}, page.cursor) == (keys, None)
+            known: dict[str, Any] = client.nodes_manager.nodes_cache  # type: ignore[attr-defined]
+            for name in list(known)[1:]:  # as before the cluster grew
+                await known.pop(name).disconnect()
 
 
 def test_a_pool_is_edited_while_its_slot_moves(launch: Launch, nodes: list[Node]) -> None:

@@ -88,6 +88,23 @@ class Directory(Commands):
         if await self._run("pool_write", "enlist", [_NAMES, _ALIASES], arguments) != b"ok":
             raise Conflict(f"there is an alias '{key.name}'")
 
+    async def unlist(self, key: PoolKey) -> str | None:
+        """Remove a pool that is about to be deleted from the list; return its incarnation there.
+
+        No alias can point at it any more.
+
+        Raises:
+            Conflict: The name is an alias, or an alias points at the pool.
+        """
+        outcome, found = await self._run("pool_write", "unlist", [_NAMES, _ALIASES], [str(key)])
+        if outcome == b"is_alias":
+            to = _key(found).name
+            raise Conflict(f"'{key.name}' is an alias of pool '{to}'; delete the alias")
+        if outcome == b"has_alias":
+            alias = _key(found).name
+            raise Conflict(f"alias '{alias}' points at pool '{key.name}'; move it first")
+        return found.decode() or None
+
     async def remove(self, key: PoolKey, incarnation: str) -> None:
         """Remove a deleted pool from the list."""
         await self._run("pool_write", "forget", [_NAMES], [str(key), incarnation])

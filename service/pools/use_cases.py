@@ -12,6 +12,7 @@ from turnwise.service.errors import (
     InvalidRequest,
     NamespaceFull,
     PoolNotFound,
+    StateUnavailable,
 )
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate, distinct
@@ -109,7 +110,11 @@ class Pools:
         if self._max_pools is not None:
             await self._check_number(key, self._max_pools)
         incarnation, found = await self._created(key, request)
-        await self._directory.add(key, incarnation)
+        try:
+            await self._directory.add(key, incarnation)
+        except Conflict:
+            await self._delete(key)  # a name is never both, so no other replica made this pool
+            raise
         await self._directory.count_change()
         if encoder not in {None, found.encoder_name}:
             raise Conflict(f"pool '{key.name}' exists and has the encoder '{found.encoder_name}'")
@@ -209,28 +214,32 @@ class Pools:
             Conflict: The name is an alias, or an alias points at the pool.
         """
         key = PoolKey(namespace, name)
-        for alias, to in (await self._directory.aliases()).items():
-            if alias == key:
-                raise Conflict(f"'{name}' is an alias of pool '{to.name}'; delete the alias")
-            if to == key:
-                raise Conflict(f"alias '{alias.name}' points at pool '{name}'; move it first")
-        # Of a deletion that failed halfway. Read before the record: a pool that is made anew
-        # meanwhile is listed later, as another incarnation.
-        incarnation = (await self._directory.names()).get(key)
+        listed = await self._directory.unlist(key)
+        try:
+            deleted = await self._delete(key)
+        except BaseException:
+            if listed:
+                with suppress(StateUnavailable):  # then a retry still finds the pool
+                    await self._directory.add(key, listed)
+            raise
+        if deleted:  # another replica may have listed it again meanwhile
+            await self._directory.remove(key, deleted)
+        if listed or deleted:
+            self._followed.files.remove(key)
+            await self._directory.count_change()
+        self._followed.forget(key)
+        if not (listed or deleted):
+            raise not_found(key)
+
+    async def _delete(self, key: PoolKey) -> str | None:
+        """Delete a pool's record and what it names; return its incarnation if there was one."""
         while log := await self._records.read(key):
             stored = await self._records.stored(key)
             if stored and (engine := self._followed.engine(stored.head.store_name)):
                 await engine.drop(stored.collection.name)  # while the record still names it
             if await self._records.drop(key, log) != "conflict":
-                incarnation = log.position.incarnation
-                break
-        if incarnation:
-            self._followed.files.remove(key)
-            await self._directory.remove(key, incarnation)
-            await self._directory.count_change()
-        self._followed.forget(key)
-        if not incarnation:
-            raise not_found(key)
+                return log.position.incarnation
+        return None
 
     async def point(
         self, namespace: str, alias: str, to: str, expected: str | None = None

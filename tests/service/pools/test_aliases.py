@@ -148,6 +148,9 @@ async def test_a_name_that_another_replica_makes_an_alias_just_now_becomes_no_po
         await one.pools.create("n", "shop", PoolRequest())
     assert await served(one) == await served(two) == ["a"]
     assert await one.names() == ["a"]
+    await one.pools.unpoint("n", "shop")
+    with pytest.raises(PoolNotFound):
+        await one.pools.load("n", "shop")
 
 
 async def test_an_alias_of_a_pool_that_is_dropped_just_now_is_not_made(
@@ -166,6 +169,24 @@ async def test_an_alias_of_a_pool_that_is_dropped_just_now_is_not_made(
         await one.pools.point("n", "shop", "a")
     with pytest.raises(PoolNotFound):
         await served(one)
+
+
+async def test_a_pool_that_is_just_being_dropped_gets_no_alias(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await start(), await start()
+    await one.fill("a", "a")
+    await served(two, "a")
+    drop = PoolRecords.drop
+
+    async def drop_late(self: PoolRecords, *args: Any) -> object:  # noqa: ANN401
+        with pytest.raises(PoolNotFound):  # although the other replica still has it
+            await two.pools.point("n", "shop", "a")
+        return await drop(self, *args)
+
+    patch_records(monkeypatch, "drop", drop_late)
+    await one.pools.drop("n", "a")
+    assert await one.names() == []
 
 
 async def test_an_alias_moves_only_from_the_pool_that_is_expected(start: StartReplica) -> None:

@@ -56,8 +56,9 @@ def calibrate(
 
     dialogues = read(data, limit)
     with connected(url, key) as client:
-        most = int(client.version().limits["max_text_chars"])
-        replies = _replies(dialogues, responder, most)
+        limits = client.version().limits
+        chars, turns = int(limits["max_text_chars"]), int(limits["max_turns"])
+        replies = _replies(dialogues, responder, chars, turns)
         current = client.pool(pool).info().calibration or PoolCalibration(slope=1, offset=0)
         asked = track(replies, "asking", transient=True)
         answers = [_ask(client, pool, reply) for reply in asked]
@@ -78,13 +79,16 @@ def calibrate(
     )
 
 
-def _replies(dialogues: "Sequence[Dialogue]", responder: str, most: int) -> list[_Reply]:
+def _replies(
+    dialogues: "Sequence[Dialogue]", responder: str, chars: int, longest: int
+) -> list[_Reply]:
     """Return the replies of a speaker, who is the responder of their contexts.
 
     Args:
         dialogues: The dialogues.
         responder: The speaker.
-        most: Characters of a text that the service reads.
+        chars: Characters of a text that the service reads.
+        longest: Turns of a context that it reads, the newest ones.
 
     Raises:
         TurnwiseError: That speaker has no replies, or in one dialogue only; or the service takes no
@@ -104,13 +108,13 @@ def _replies(dialogues: "Sequence[Dialogue]", responder: str, most: int) -> list
     for number, dialogue in enumerate(dialogues):
         try:
             turns = [
-                GivenTurn(speaker=name(said.speaker), text=said.text[:most])
+                GivenTurn(speaker=name(said.speaker), text=said.text[:chars])
                 for said in dialogue.utterances
             ]
         except ValidationError as error:
             raise TurnwiseError(f"dialogue '{dialogue.id}', {first_error(error)}") from None
         replies += [
-            _Reply(turns[:place], turn.text, number)
+            _Reply(turns[max(0, place - longest) : place], turn.text, number)
             for place, turn in enumerate(turns)
             if place and turn.speaker == RESPONDER
         ]

@@ -154,9 +154,10 @@ class FollowedPools:
 
     @property
     def ready(self) -> bool:
-        """Whether every pool that was in use at the start is read and indexed, or cannot be.
+        """Whether every pool that was in use at the start is read and indexed, or is damaged.
 
-        Once it is, nothing that happens to this or another pool changes it.
+        A pool that does not fit into memory is awaited: the replicas before this one may have room
+        for it. Once it is ready, nothing that happens to this or another pool changes it.
         """
         if self._awaited is None:
             return False

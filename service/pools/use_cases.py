@@ -1,6 +1,7 @@
 """The use cases of pools: what a request, or a command, does with them."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -66,11 +67,16 @@ class Pools:
     async def list(self, namespace: str) -> list[PoolInfo]:
         """Return the descriptions of the pools of a namespace, by name; read none of them."""
         unread, pools = self._followed.unread(namespace), self._followed.in_memory.values()
-        found = [self._info(pool) for pool in pools if pool.key.namespace == namespace]
+        found = [pool.info() for pool in pools if pool.key.namespace == namespace]
         for key, summary in zip(unread, await self._records.summaries(unread), strict=True):
             if summary and not self._followed.obstacle(summary.head):
                 found.append(self._unread(key, summary))
-        return sorted(found, key=lambda info: info.name)
+        aliases = defaultdict[str, list[str]](list)
+        for alias, to in sorted(self._followed.aliases.items()):
+            if to.namespace == namespace:
+                aliases[to.name].append(alias.name)
+        named = [replace(info, aliases=aliases[info.name]) for info in found]
+        return sorted(named, key=lambda info: info.name)
 
     async def load(self, namespace: str, name: str) -> None:
         """Read one pool and wait for it; this works without `start`."""
@@ -304,7 +310,7 @@ class Pools:
 
     def _unread(self, key: PoolKey, summary: Summary) -> PoolInfo:
         return replace(
-            self._info(self._followed.new(key, summary.head)),
+            self._followed.new(key, summary.head).info(),
             state="unread",
             version=summary.version,
             size=summary.size,

@@ -120,7 +120,7 @@ class Ranking:
         with timings.stage("encode"):
             goals = await goal_scores(self._contexts, context, candidates, request.goals)
             avoid = await goal_scores(self._contexts, context, candidates, request.avoid)
-        with timings.stage("rerank", metric="rerank"):
+        with timings.stage("rerank"):
             over = _over(request, avoid)
             ranking = _ranking(request, candidates, fit, goals, over)
             rejected = _rejected(request, candidates, avoid, over)

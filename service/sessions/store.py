@@ -424,9 +424,9 @@ class SessionStore:
         """Delete a session; return its last version, 0 if that is lost, None if there was none."""
         with redis_errors(self._metrics, "session_delete"):
             keys = _keys(session, *_parts(), _FEEDBACK, *_lists(_OTHER), _FORMER)
-            version: bytes | None = await self._delete(keys=keys)
-            if self._max_sessions is not None:
+            if self._max_sessions is not None:  # first: the session may begin again at once
                 await self._redis.zrem(_live_key(session.namespace), session.id)
+            version: bytes | None = await self._delete(keys=keys)
             return None if version is None else int(version)
 
     async def page(

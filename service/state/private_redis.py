@@ -235,8 +235,10 @@ class PrivateRedis:
             manifest = (parts / f"{_FORMER}.manifest").read_text()
         except OSError:
             return False
-        # The server appends to the last file only. It reads the others whole, or not at all.
-        file = parts / re.findall(r"^file (\S+) seq \d+ type [bi]", manifest, re.M)[-1]
+        files = re.findall(r"^file (\S+) seq \d+ type [bi]", manifest, re.M)
+        if not files:
+            return False
+        file = parts / files[-1]  # the server appends to this one only, and reads the others whole
         shutil.copytree(parts, parts.with_suffix(".damaged"), dirs_exist_ok=True)
         command = ["redis-check-aof", "--fix", str(file)]  # the same program as the server
         checked = run(command, executable=self._program, input=b"y\n", capture_output=True)  # noqa: S603, PLW1510

@@ -7,6 +7,7 @@ A condition on equal values then asks for one of some strings.
 
 import hashlib
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ _LONGEST = 120
 """Bytes of a facet; a longer one is replaced by its digest."""
 _LARGEST = 2**53
 """Larger integers are compared as floats."""
+_FLOAT = int(sys.float_info.max)
 
 
 class Facets(NamedTuple):
@@ -41,8 +43,9 @@ def facets(metadata: Mapping[str, Any]) -> Facets:
             continue
         strings[_value_facet(at, value)] = None
         if isinstance(value, str | int | float) and not isinstance(value, bool):
-            large = isinstance(value, int) and abs(value) > _LARGEST
-            comparable.setdefault(at, []).append(float(value) if large else value)
+            if isinstance(value, int) and abs(value) > _LARGEST:
+                value = float(min(max(value, -_FLOAT), _FLOAT))  # noqa: PLW2901
+            comparable.setdefault(at, []).append(value)
     return Facets(list(strings), comparable)
 
 

@@ -29,6 +29,7 @@ from tests.service.live.conftest import (
 from tests.waiting import eventually
 from turnwise.models.card import CARD
 from turnwise.models.confidence import Calibration, Spread, features, rescaled
+from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.roles import EncoderKind
 from turnwise.models.scores import Aggregation
 from turnwise.service.commands import calibrate as calibrate_command
@@ -304,6 +305,13 @@ def test_calibrate_refuses_what_it_cannot_fit(live: Live, calibrate: Callable[..
     live.fill(REPLIES[:1], pool="one")
     assert "have no confidence" in calibrate(pairs, "--pool", "one")
     assert live.get("/pools/default")["calibration"] is None
+
+
+def test_calibrate_asks_with_as_much_of_a_context_as_the_service_reads() -> None:
+    said = tuple(Utterance("AB"[n % 2], f"{n}") for n in range(6))
+    replies = calibrate_command._replies([Dialogue(id, said) for id in "xy"], "B", 2000, 3)  # noqa: A001
+    texts = [[turn.text for turn in reply.context] for reply in replies]
+    assert texts == 2 * [["0"], ["0", "1", "2"], ["2", "3", "4"]]
 
 
 def test_calibrate_needs_no_package_of_the_service(live: Live, tmp_path: Path) -> None:

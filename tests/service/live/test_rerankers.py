@@ -236,6 +236,10 @@ def test_more_candidates_than_a_short_list_are_not_reranked(reranking: Live) -> 
 
 
 def test_without_a_reranker_nothing_is_reranked(live: Live) -> None:
+    sample = ("turnwise_stage_seconds_count", {"stage": "rerank"})
+    counted = live.services.metrics.registry.get_sample_value(*sample)
+    live.post("/rank", context=posts([("user", "Hello")]), candidates=REPLIES)
+    assert live.services.metrics.registry.get_sample_value(*sample) == counted
     assert wrong(live.try_turn(rerank="ioi")) == [["body", "rerank"]]
     assert live.http.get("/sessions/s").status_code == 404
 

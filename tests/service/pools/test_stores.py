@@ -334,6 +334,7 @@ METADATA: list[dict[str, Any]] = [
     {"topic": ["hotel", "bus"], "price": [5, 100]},
     {"price": [1, 2, 3, 4, 5, 60]},
     {"price": "10"},
+    {"price": 10**400},
     {"price": True},
     {"flag": True},
     {"flag": 1},

@@ -224,6 +224,13 @@ def test_a_file_damaged_within_is_read_up_to_there_and_kept(
     assert (tmp_path / "appendonlydir.damaged" / file.name).read_bytes() == damaged
 
 
+def test_a_manifest_that_a_crash_emptied_is_reported(tmp_path: Path) -> None:
+    file = append_only_file(tmp_path, keys=3)
+    (file.parent / "appendonly.aof.manifest").write_text("")
+    with pytest.raises(PrivateRedisError, match=r"redis\.log ends in: "):
+        PrivateRedis(tmp_path).start()
+
+
 def test_data_of_a_newer_server_are_rejected_in_one_line(tmp_path: Path) -> None:
     append_only_file(tmp_path, keys=3)
     (tmp_path / "redis.server").write_text("valkey 99.1.0\n")

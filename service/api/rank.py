@@ -1,5 +1,6 @@
 """The route `/rank`: ranks candidates by a context, or toward goals."""
 
+import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Body
@@ -70,4 +71,6 @@ async def rank(
     check_limits(services.settings, request)
     async with deadline(services.settings.request_timeout):
         result = await services.ranking.rank(namespace, request)
+    if request.explain:  # up to 10 MB
+        return await asyncio.to_thread(answer, result, result.timings_ms)
     return answer(result, result.timings_ms)

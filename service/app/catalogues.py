@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from turnwise.service.app.components import components_of
 from turnwise.service.app.part_writer import PartWriter
+from turnwise.service.errors import PoolNotFound
 from turnwise.service.pools import PoolEncoder
 from turnwise.service.pools.catalogue import Catalogue
 from turnwise.service.pools.encoding import Progress
@@ -109,7 +110,7 @@ async def load(
     Args:
         settings: Name the Redis, the model and the candidate store.
         namespace: The namespace of the pool.
-        name: The pool, which is made if it does not exist.
+        name: The pool, which is created if it does not exist; a failure leaves it as it was.
         url: Folder or URL of the parts.
         progress: Called with (candidates read, candidates in total).
         store: Where the pool must be; None for where it is, and `local` for a new one.
@@ -142,6 +143,16 @@ async def load(
                 f"has '{components.cached.name}' ({components.cached.fingerprint})"
             )
         pools = components.pools
+        is_new = False
+        try:
+            await pools.load(namespace, name)
+        except PoolNotFound:
+            is_new = True
         await pools.create(namespace, name, PoolRequest(encoder="default", store=store))
         await pools.load(namespace, name)
-        return await pools.replace(namespace, name, batches)
+        try:
+            return await pools.replace(namespace, name, batches)
+        except BaseException:
+            if is_new:
+                await pools.drop(namespace, name)
+            raise

@@ -206,6 +206,8 @@ def test_a_damaged_folder_is_rejected(
     second.write_bytes(whole)
     line = refused(*load)
     assert line == f"error: {first} is damaged: vectors are not of unit length"
+    refused("import", folder, "--pool", "fresh")
+    assert live.http.get("/pools/fresh").status_code == 404
     (folder / "manifest.json").write_text('{"format": 1}')
     assert "manifest.json: size: Field required" in refused(*load)
     assert live.get("/pools/bulk")["version"] == 1

@@ -129,9 +129,9 @@ def warn_of_cut_texts(
     file: str, dialogues: Iterable[Dialogue], is_truncated: Callable[[str], bool]
 ) -> None:
     """Warn, once for a file, of utterances that are longer than the model reads."""
-    texts, places = zip(*utterances_of(dialogues, file), strict=True)
-    over = [number for number, text in enumerate(texts) if is_truncated(text)]
-    warn_of_cut("the model", over, places)
+    said = list(utterances_of(dialogues, file))
+    over = [number for number, (text, _) in enumerate(said) if is_truncated(text)]
+    warn_of_cut("the model", over, [place for _, place in said])
 
 
 def validation_dialogues(

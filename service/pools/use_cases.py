@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
@@ -71,11 +71,8 @@ class Pools:
         for key, summary in zip(unread, await self._records.summaries(unread), strict=True):
             if summary and not self._followed.obstacle(summary.head):
                 found.append(self._unread(key, summary))
-        aliases = defaultdict[str, list[str]](list)
-        for alias, to in sorted(self._followed.aliases.items()):
-            if to.namespace == namespace:
-                aliases[to.name].append(alias.name)
-        named = [replace(info, aliases=aliases[info.name]) for info in found]
+        aliases = _by_pool(self._followed.aliases)
+        named = [replace(info, aliases=aliases[namespace, info.name]) for info in found]
         return sorted(named, key=lambda info: info.name)
 
     async def load(self, namespace: str, name: str) -> None:
@@ -225,7 +222,7 @@ class Pools:
             deleted = await self._delete(key)
         except BaseException:
             if listed:
-                with suppress(StateUnavailable):  # then a retry still finds the pool
+                with suppress(Conflict, StateUnavailable):  # then a retry still finds the pool
                     await self._directory.add(key, listed)
             raise
         if deleted:  # another replica may have listed it again meanwhile
@@ -304,9 +301,7 @@ class Pools:
             return edited
 
     def _info(self, pool: Pool) -> PoolInfo:
-        known = self._followed.aliases.items()
-        aliases = sorted(alias.name for alias, to in known if to == pool.key)
-        return replace(pool.info(), aliases=aliases)
+        return replace(pool.info(), aliases=_by_pool(self._followed.aliases)[pool.key])
 
     def _unread(self, key: PoolKey, summary: Summary) -> PoolInfo:
         return replace(
@@ -317,3 +312,11 @@ class Pools:
             created_at=summary.created_at,
             **summary.head.settings._asdict(),
         )
+
+
+def _by_pool(aliases: Mapping[PoolKey, PoolKey]) -> Mapping[tuple[str, str], list[str]]:
+    """Return the names of the aliases of each pool."""
+    names = defaultdict[tuple[str, str], list[str]](list)
+    for alias, pool in sorted(aliases.items()):
+        names[pool].append(alias.name)
+    return names

@@ -20,6 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from turnwise.models.cores import multiplies_bytes
 from turnwise.service.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -141,7 +142,8 @@ def machine() -> dict[str, Any]:
 
 def _processor() -> str:
     found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text("utf-8"), re.M)
-    return found[1] if found else platform.processor()
+    name = found[1] if found else platform.processor()
+    return f"{name}, VNNI" if multiplies_bytes() else name  # then the default model is in 8 bits
 
 
 def _output(*command: str) -> str:

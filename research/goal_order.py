@@ -3,9 +3,9 @@
     python research/goal_order.py --train train.jsonl.xz --validation validation.jsonl.xz
 
 Long-term planning scores an order of goals by the cosines of its links. Here two scorers learn
-nothing else than order, over the same frozen vectors: which of two utterances of a dialogue, an
-even number of turns apart, comes first. What they reach on the validation split's goals beside the
-chain says whether another score, or other vectors, would be needed.
+only the order, over the same frozen vectors: which of two utterances of a dialogue, an even number
+of utterances apart, comes first. If they order the goals of the validation split no better than the
+chain does, another score cannot help, and the vectors must change.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Short-term planning (CCL section 5, C3L section 5): which reply leads toward a goal.
 
-A system scores each candidate by how well it leads to an utterance some turns ahead. The reply
-that was really said, and did lead there, should come first.
+A system scores each candidate by how well it leads to a later utterance. The reply that was really
+said, and did lead there, should come first.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -240,7 +240,7 @@ def order_loss(vectors: Vectors, window: int) -> Tensor:
     """Return the logistic loss of the order of two utterances of the responder; 0 without any.
 
     It trains the links of a chain of goals (CCL section 6): of two utterances less than `window`
-    turns apart, the cosine from the earlier to the later must be larger than the cosine from the
+    utterances apart, the cosine from the earlier to the later must be larger than the one from the
     later to the earlier. CCL's directional negatives train each of the two cosines alone, as one
     squared error among many.
 

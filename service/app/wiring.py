@@ -29,6 +29,7 @@ from turnwise.service.selection.rerank import Reranking
 from turnwise.service.selection.select import Selector
 from turnwise.service.selection.sessions import Sessions
 from turnwise.service.selection.turn import Turns
+from turnwise.service.sessions.feedback import FeedbackStore
 from turnwise.service.sessions.store import SessionStore
 from turnwise.service.settings import Settings
 from turnwise.service.state.private_redis import PrivateRedis
@@ -176,6 +177,7 @@ def _services(
         ),
         sessions=Sessions(
             store=store,
+            feedback=FeedbackStore(components.redis, metrics),
             contexts=contexts,
             pools=pools,
             encoder=encoder,

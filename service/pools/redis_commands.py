@@ -1,11 +1,9 @@
 """Runs the commands and Lua scripts of pools on Redis, and turns its errors into ours."""
 
-from collections.abc import Awaitable, Callable
-from importlib.resources import files
 from typing import Any
 
 from turnwise.service.observe.metrics import Metrics, Operation
-from turnwise.service.state.redis import Redis, redis_errors
+from turnwise.service.state.redis import Redis, redis_errors, scripts_of
 
 
 class Commands:
@@ -13,11 +11,7 @@ class Commands:
 
     def __init__(self, redis: Redis, metrics: Metrics) -> None:
         self._redis, self._metrics = redis, metrics
-        folder = files("turnwise.service.pools") / "scripts"
-        self._script: dict[str, Callable[..., Awaitable[Any]]] = {
-            path.name.removesuffix(".lua"): redis.register_script(path.read_text())
-            for path in folder.iterdir()
-        }
+        self._script = scripts_of("turnwise.service.pools", redis)
 
     async def _run(
         self, operation: Operation, script: str, keys: list[str], arguments: list[Any]

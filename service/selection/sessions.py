@@ -23,8 +23,8 @@ from turnwise.service.journal import DeletionLine, FeedbackLine, Journal, UndoLi
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Filter, Pools
 from turnwise.service.selection.context import Contexts, EncodedContext, aggregation_of
+from turnwise.service.sessions.feedback import Added, FeedbackStore
 from turnwise.service.sessions.store import (
-    Added,
     Session,
     SessionKey,
     SessionStore,
@@ -56,13 +56,14 @@ class Sessions:
         self,
         *,
         store: SessionStore,
+        feedback: FeedbackStore,
         contexts: Contexts,
         pools: Pools,
         encoder: CachedEncoder,
         metrics: Metrics,
         journal: Journal | None,
     ) -> None:
-        self._store, self._contexts = store, contexts
+        self._store, self._feedback, self._contexts = store, feedback, contexts
         self._pools, self._encoder = pools, encoder
         self._metrics, self._journal = metrics, journal
 
@@ -87,7 +88,7 @@ class Sessions:
         if base and "where" not in request.model_fields_set:
             where = base.where
         if base and base.responder == responder and Filter.of(base.where) == Filter.of(where):
-            return _transcript(session.id, base, await self._store.feedback(session))
+            return _transcript(session.id, base, await self._feedback.read(session))
         if base and base.turns and base.responder != responder:
             raise SessionStarted(
                 f"session '{session.id}' has turns, so its responder stays '{base.responder}'"
@@ -104,7 +105,7 @@ class Sessions:
         """
         key = SessionKey(namespace, session_id)
         session = await self._store.found(key)
-        return _transcript(session_id, session, await self._store.feedback(key))
+        return _transcript(session_id, session, await self._feedback.read(key))
 
     async def add_feedback(
         self, namespace: str, session_id: str, turn: int, request: FeedbackRequest
@@ -120,7 +121,7 @@ class Sessions:
             FeedbackFull: The session has as many events as the limit allows.
         """
         session = SessionKey(namespace, session_id)
-        feedback, added = await self._store.add_feedback(session, turn, request)
+        feedback, added = await self._feedback.add(session, turn, request)
         if added is None:
             return feedback
         if self._journal:

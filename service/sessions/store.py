@@ -22,7 +22,6 @@ ones, by the second at which each expires.
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from time import time, time_ns
 from typing import Any, NamedTuple, TypeVar
 
@@ -33,20 +32,16 @@ from redis.asyncio import Redis
 from turnwise.models.arrays import Float32
 from turnwise.models.scores import ROWS_KEPT, KeptRows
 from turnwise.service.errors import (
-    Conflict,
-    FeedbackFull,
     InvalidRequest,
     NamespaceFull,
     SessionNotFound,
     StateUnavailable,
-    TurnNotFound,
 )
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.sessions.turns import Turn
-from turnwise.service.state.redis import redis_errors
+from turnwise.service.state.redis import redis_errors, scripts_of
 from turnwise.service.state.scan import scan_page
 from turnwise.service.wire.filters import Where
-from turnwise.service.wire.sessions import Feedback, FeedbackRequest
 
 T = TypeVar("T")
 
@@ -58,14 +53,13 @@ ANSWER_BYTES_KEPT = 1 << 18
 """Bytes that they take at most. The newest answer is kept even if it alone takes more."""
 OFFERS_KEPT = 16
 """Newest turns of a session that can get feedback."""
-FEEDBACK_KEPT = 1000
-"""Events of feedback that a session keeps at most."""
+FEEDBACK = "feedback"
+"""The part of a session that `feedback.py` keeps."""
 _ATTEMPTS = 200
 """Attempts to commit a change: of concurrent writers, one succeeds in each round."""
 
 _KEY = "tw:session:{"
 _OTHER = "other_"
-_FEEDBACK = "feedback"
 _FORMER = "rows"
 """A list that version 0.1 keeps beside `second`."""
 
@@ -75,6 +69,10 @@ class SessionKey(NamedTuple):
 
     namespace: str
     id: str
+
+    def keys(self, *parts: str) -> list[str]:
+        """Return the keys of some parts in Redis."""
+        return [f"{_KEY}{self.namespace}/{self.id}}}:{part}" for part in parts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,15 +146,6 @@ class Offer(NamedTuple):
     model: str
     ids: Sequence[str]
     """Of the candidates, best first."""
-
-
-class Added(NamedTuple):
-    """An event of feedback that the session did not have, and what the turn had offered."""
-
-    pool: str
-    model: str
-    version: int
-    """Of the session."""
 
 
 class Answered(NamedTuple):
@@ -233,16 +222,7 @@ class SessionStore:
         self._redis, self._metrics, self._ttl = redis, metrics, ttl
         self._max_sessions = max_sessions
         self._fingerprint, self._dimension, self._paired = fingerprint, dimension, paired
-        names = (
-            "read_session", "commit_session", "put_b1", "add_feedback", "admit_session",
-            "delete_session",
-        )  # fmt: skip
-        self._read, self._commit, self._put_b1, self._add_feedback, self._admit, self._delete = (
-            redis.register_script(
-                (files("turnwise.service.sessions") / "scripts" / f"{name}.lua").read_text()
-            )
-            for name in names
-        )
+        self._script = scripts_of("turnwise.service.sessions", redis)
 
     async def read(
         self,
@@ -267,10 +247,11 @@ class SessionStore:
             ROWS_KEPT,
             int(encoded),
             idempotency_key,
-            *_keys(session, *_lists(_OTHER)),
+            *session.keys(*_lists(_OTHER)),
         ]
         with redis_errors(self._metrics, "session_read") as outcome:
-            found = _Read(*await self._read(keys=_keys(session, *_parts()), args=wanted))
+            reply = await self._script["read_session"](keys=session.keys(*_parts()), args=wanted)
+            found = _Read(*reply)
             if found.answer:
                 outcome.result = "replayed"
         answered = Answered(*found.answer.decode().split("\n", 2)) if found.answer else None
@@ -308,9 +289,9 @@ class SessionStore:
             (change.keep_encoded, _blobs(change.encoded)),
         )
         prefix, offer = base.prefix if base else "", change.offer
-        keys = _keys(session, *_parts(prefix), _FEEDBACK)
+        keys = session.keys(*_parts(prefix), FEEDBACK)
         if change.unchanged is not None:
-            keys += _keys(session, *_lists("" if prefix else _OTHER), _FORMER)
+            keys += session.keys(*_lists("" if prefix else _OTHER), _FORMER)
         arguments: list[str | int | bytes] = [
             base.version if base else "",
             version,
@@ -331,72 +312,12 @@ class SessionStore:
             *(blob for _, blobs in lists for blob in blobs),
         ]
         with redis_errors(self._metrics, "session_write") as outcome:
-            applied = bool(await self._commit(keys=keys, args=arguments))
+            applied = bool(await self._script["commit_session"](keys=keys, args=arguments))
             if not applied:
                 outcome.result = "conflict"
         if applied and base is None:
             self._metrics.sessions_created.inc()
         return version if applied else None
-
-    async def add_feedback(
-        self, session: SessionKey, turn: int, request: FeedbackRequest
-    ) -> tuple[Feedback, Added | None]:
-        """Keep an event on a candidate that a turn offered.
-
-        Returns:
-            The event; and None where the session had it already.
-
-        Raises:
-            SessionNotFound: There is no such session.
-            TurnNotFound: It has no such turn.
-            InvalidRequest: The turn did not offer the candidate.
-            Conflict: The turn offered nothing, or is too old; or the event was kept with another
-                text.
-            FeedbackFull: The session has as many events as the limit allows.
-        """
-        arguments: list[str | int] = [
-            turn, request.event, request.candidate, request.text or "", FEEDBACK_KEPT,
-        ]  # fmt: skip
-        with redis_errors(self._metrics, "session_feedback") as outcome:
-            keys = _keys(session, "meta", _FEEDBACK)
-            facts: list[bytes] = await self._add_feedback(keys=keys, args=arguments)
-            reply = [fact.decode() for fact in facts]
-            if reply[0] not in {"new", "kept"}:
-                outcome.result = "conflict"
-        match reply:
-            case ["new", kept, pool, model, version]:
-                added = Added(pool, model, int(version))
-                return _feedback(turn, request.event, request.candidate, kept), added
-            case ["kept", kept]:
-                feedback = _feedback(turn, request.event, request.candidate, kept)
-                if feedback.text != request.text:
-                    raise Conflict(f"turn {turn} has this event with another text")
-                return feedback, None
-            case ["session"]:
-                raise session_not_found(session)
-            case ["turn", turns]:
-                raise TurnNotFound(f"session '{session.id}' has {turns} turns, no turn {turn}")
-            case ["candidate"]:
-                raise InvalidRequest.field(f"turn {turn} did not offer this candidate", "candidate")
-            case ["full"]:
-                raise FeedbackFull(
-                    f"session '{session.id}' has {FEEDBACK_KEPT} events, which is the limit"
-                )
-            case _:
-                raise Conflict(
-                    f"turn {turn} offered no candidates, or is not among the newest {OFFERS_KEPT}"
-                )
-
-    async def feedback(self, session: SessionKey) -> list[Feedback]:
-        """Return the feedback of a session, by turn and rank; none where there is no session."""
-        with redis_errors(self._metrics, "session_read"):
-            found: dict[bytes, bytes] = await self._redis.hgetall(_keys(session, _FEEDBACK)[0])  # type: ignore[assignment]
-        events = [
-            _feedback(int(turn), event, candidate, kept.decode())
-            for field, kept in found.items()
-            for turn, event, candidate in [field.decode().split(" ", 2)]
-        ]
-        return sorted(events, key=lambda each: (each.turn, each.rank, each.event))
 
     async def put_b1(
         self, session: SessionKey, base: Session | None, epoch: int, place: int, vector: Float32
@@ -411,11 +332,11 @@ class SessionStore:
             vector: [B1].
         """
         prefix = base.prefix if base else ""
-        keys = _keys(session, "meta", _lists(prefix)[0])
+        keys = session.keys("meta", _lists(prefix)[0])
         blob = vector.astype(np.float16).tobytes()
         arguments: list[str | int | bytes] = [prefix, self._fingerprint, epoch, place, blob]
         with redis_errors(self._metrics, "session_fill") as outcome:
-            applied = bool(await self._put_b1(keys=keys, args=arguments))
+            applied = bool(await self._script["put_b1"](keys=keys, args=arguments))
             if not applied:
                 outcome.result = "conflict"
         return applied
@@ -423,10 +344,10 @@ class SessionStore:
     async def delete(self, session: SessionKey) -> int | None:
         """Delete a session; return its last version, 0 if that is lost, None if there was none."""
         with redis_errors(self._metrics, "session_delete"):
-            keys = _keys(session, *_parts(), _FEEDBACK, *_lists(_OTHER), _FORMER)
+            keys = session.keys(*_parts(), FEEDBACK, *_lists(_OTHER), _FORMER)
             if self._max_sessions is not None:  # first: the session may begin again at once
                 await self._redis.zrem(_live_key(session.namespace), session.id)
-            version: bytes | None = await self._delete(keys=keys)
+            version: bytes | None = await self._script["delete_session"](keys=keys)
             return None if version is None else int(version)
 
     async def page(
@@ -461,7 +382,8 @@ class SessionStore:
         now = int(time())
         arguments: list[str | int] = [session.id, now, now + self._ttl, "" if base else most]
         with redis_errors(self._metrics, "session_write"):
-            admitted = await self._admit(keys=[_live_key(session.namespace)], args=arguments)
+            keys = [_live_key(session.namespace)]
+            admitted = await self._script["admit_session"](keys=keys, args=arguments)
         if not admitted:
             self._metrics.rejected_requests.labels("sessions").inc()
             raise NamespaceFull(
@@ -537,20 +459,8 @@ def _lists(prefix: str) -> tuple[str, str]:
     return f"{prefix}first", f"{prefix}second"
 
 
-def _keys(session: SessionKey, *parts: str) -> list[str]:
-    return [f"{_KEY}{session.namespace}/{session.id}}}:{part}" for part in parts]
-
-
 def _live_key(namespace: str) -> str:
     return f"tw:sessions:{namespace}"
-
-
-def _feedback(turn: int, event: str, candidate: str, kept: str) -> Feedback:
-    """Return an event as Redis keeps it: the rank of its candidate, and the text of an edit."""
-    rank, _, text = kept.partition(" ")
-    return Feedback.model_construct(
-        turn=turn, candidate=candidate, event=event, text=text or None, rank=int(rank)
-    )
 
 
 def _packed_rows(change: Change) -> tuple[bytes, str]:

@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.resources import files
 from traceback import walk_tb
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -34,7 +35,7 @@ from turnwise.service.observe.metrics import Metrics, Operation, Result
 from turnwise.service.observe.tracing import span
 from turnwise.service.settings import SettingsError
 
-__all__ = ["Probe", "Redis", "connect", "redis_errors"]
+__all__ = ["Probe", "Redis", "connect", "redis_errors", "scripts_of"]
 
 _log = logging.getLogger("turnwise.redis")
 
@@ -95,6 +96,14 @@ def connect(url: str, *, cluster: bool, timeout: float) -> Redis:
             "password, and check the port, the database and the options"
         ) from None
     return client
+
+
+def scripts_of(package: str, redis: Redis) -> dict[str, Callable[..., Awaitable[Any]]]:
+    """Return the Lua scripts of a package by name; each takes `keys` and `args`."""
+    return {
+        path.name.removesuffix(".lua"): redis.register_script(path.read_text())
+        for path in (files(package) / "scripts").iterdir()
+    }
 
 
 def _client(url: str, *, cluster: bool, timeout: float) -> Redis:

@@ -7,7 +7,8 @@ import redis as blocking
 
 from tests.service.live.conftest import Launch, Live, problem
 from tests.waiting import eventually
-from turnwise.service.sessions import store
+from turnwise.service.sessions import feedback
+from turnwise.service.sessions.store import OFFERS_KEPT
 
 SESSION = "s"
 
@@ -136,7 +137,7 @@ def test_the_number_of_events_and_the_age_of_a_turn_are_bounded(
 ) -> None:
     ids = offered(live)
     give(live, ids[0], "shown")
-    for _ in range(store.OFFERS_KEPT - 1):
+    for _ in range(OFFERS_KEPT - 1):
         live.turn(SESSION, "bot", "Yes.")
     give(live, ids[0], "chosen")
     live.turn(SESSION, "bot", "Yes.")
@@ -145,8 +146,8 @@ def test_the_number_of_events_and_the_age_of_a_turn_are_bounded(
     body = {"candidate": ids[1], "event": "chosen"}
     old = live.http.post(f"/sessions/{SESSION}/turns/1/feedback", json=body)
     assert problem(old) == (409, "conflict")
-    candidate, turn = offered(live)[0], store.OFFERS_KEPT + 2
-    monkeypatch.setattr(store, "FEEDBACK_KEPT", 2)
+    candidate, turn = offered(live)[0], OFFERS_KEPT + 2
+    monkeypatch.setattr(feedback, "FEEDBACK_KEPT", 2)
     body = {"candidate": candidate, "event": "chosen"}
     full = live.http.post(f"/sessions/{SESSION}/turns/{turn}/feedback", json=body)
     assert problem(full) == (409, "feedback-full")

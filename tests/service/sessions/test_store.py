@@ -8,6 +8,7 @@ from turnwise.models.arrays import Float32
 from turnwise.models.scores import ROWS_KEPT, KeptRows
 from turnwise.service.errors import StateUnavailable
 from turnwise.service.observe.metrics import Metrics
+from turnwise.service.sessions.feedback import FeedbackStore
 from turnwise.service.sessions.store import (
     ANSWER_BYTES_KEPT,
     ANSWERS_KEPT,
@@ -224,12 +225,13 @@ async def test_answers_and_feedback_of_turns_that_redis_evicted_go_too(
     answered = Answered("k" * 64, "b" * 64, '{"turn":1}')
     change = replace(turn(None), answered=answered, offer=Offer("p", "m", ["r1"]))
     assert await sessions.commit(KEY, None, change)
-    await sessions.add_feedback(KEY, 1, FeedbackRequest(candidate="r1", event="shown"))
+    feedback = FeedbackStore(redis, Metrics())
+    await feedback.add(KEY, 1, FeedbackRequest(candidate="r1", event="shown"))
     await redis.delete(f"tw:session:{{shop/s-1}}:{lost}")
     base, _ = await sessions.read(KEY, idempotency_key="k" * 64)
     assert await sessions.commit(KEY, base, turn(base))
     assert (await sessions.read(KEY, idempotency_key="k" * 64))[1] is None
-    assert await sessions.feedback(KEY) == []
+    assert await feedback.read(KEY) == []
 
 
 async def test_answers_come_back_by_key_and_the_oldest_go(redis: Redis) -> None:

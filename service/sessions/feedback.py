@@ -1,0 +1,101 @@
+"""Keeps the feedback of a session: what became of the candidates that its turns offered.
+
+It is the hash `feedback` beside the session's other keys. A field names the turn, the event and the
+candidate; its value is the rank of the candidate, and the text of an edit.
+"""
+
+from typing import NamedTuple
+
+from redis.asyncio import Redis
+
+from turnwise.service.errors import Conflict, FeedbackFull, InvalidRequest, TurnNotFound
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.sessions.store import FEEDBACK, OFFERS_KEPT, SessionKey, session_not_found
+from turnwise.service.state.redis import redis_errors, scripts_of
+from turnwise.service.wire.sessions import Feedback, FeedbackRequest
+
+FEEDBACK_KEPT = 1000
+"""Events of feedback that a session keeps at most."""
+
+
+class Added(NamedTuple):
+    """An event of feedback that the session did not have, and what the turn had offered."""
+
+    pool: str
+    model: str
+    version: int
+    """Of the session."""
+
+
+class FeedbackStore:
+    """Reads and adds feedback in Redis; StateUnavailable without it."""
+
+    def __init__(self, redis: Redis, metrics: Metrics) -> None:
+        self._redis, self._metrics = redis, metrics
+        self._add = scripts_of("turnwise.service.sessions", redis)["add_feedback"]
+
+    async def add(
+        self, session: SessionKey, turn: int, request: FeedbackRequest
+    ) -> tuple[Feedback, Added | None]:
+        """Keep an event on a candidate that a turn offered.
+
+        Returns:
+            The event; and None where the session had it already.
+
+        Raises:
+            SessionNotFound: There is no such session.
+            TurnNotFound: It has no such turn.
+            InvalidRequest: The turn did not offer the candidate.
+            Conflict: The turn offered nothing, or is too old; or the event was kept with another
+                text.
+            FeedbackFull: The session has as many events as the limit allows.
+        """
+        arguments: list[str | int] = [
+            turn, request.event, request.candidate, request.text or "", FEEDBACK_KEPT,
+        ]  # fmt: skip
+        with redis_errors(self._metrics, "session_feedback") as outcome:
+            facts = await self._add(keys=session.keys("meta", FEEDBACK), args=arguments)
+            reply = [fact.decode() for fact in facts]
+            if reply[0] not in {"new", "kept"}:
+                outcome.result = "conflict"
+        match reply:
+            case ["new", kept, pool, model, version]:
+                added = Added(pool, model, int(version))
+                return _feedback(turn, request.event, request.candidate, kept), added
+            case ["kept", kept]:
+                feedback = _feedback(turn, request.event, request.candidate, kept)
+                if feedback.text != request.text:
+                    raise Conflict(f"turn {turn} has this event with another text")
+                return feedback, None
+            case ["session"]:
+                raise session_not_found(session)
+            case ["turn", turns]:
+                raise TurnNotFound(f"session '{session.id}' has {turns} turns, no turn {turn}")
+            case ["candidate"]:
+                raise InvalidRequest.field(f"turn {turn} did not offer this candidate", "candidate")
+            case ["full"]:
+                raise FeedbackFull(
+                    f"session '{session.id}' has {FEEDBACK_KEPT} events, which is the limit"
+                )
+            case _:
+                raise Conflict(
+                    f"turn {turn} offered no candidates, or is not among the newest {OFFERS_KEPT}"
+                )
+
+    async def read(self, session: SessionKey) -> list[Feedback]:
+        """Return the feedback of a session, by turn and rank; none where there is no session."""
+        with redis_errors(self._metrics, "session_read"):
+            found: dict[bytes, bytes] = await self._redis.hgetall(*session.keys(FEEDBACK))  # type: ignore[assignment]
+        events = [
+            _feedback(int(turn), event, candidate, kept.decode())
+            for field, kept in found.items()
+            for turn, event, candidate in [field.decode().split(" ", 2)]
+        ]
+        return sorted(events, key=lambda each: (each.turn, each.rank, each.event))
+
+
+def _feedback(turn: int, event: str, candidate: str, kept: str) -> Feedback:
+    rank, _, text = kept.partition(" ")
+    return Feedback.model_construct(
+        turn=turn, candidate=candidate, event=event, text=text or None, rank=int(rank)
+    )

@@ -116,6 +116,9 @@ def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 continue
             try:
                 record = json.loads(line)
+            except json.JSONDecodeError as error:  # its own line number counts within this line
+                what = f"not a JSON object on one line: {error.msg}, column {error.pos + 1}"
+                raise DataError(what, str(path), number) from error
             except (ValueError, RecursionError) as error:
                 raise DataError(f"not JSON: {error}", str(path), number) from error
             if not isinstance(record, dict):

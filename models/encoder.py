@@ -289,7 +289,10 @@ def load_sentence_transformer(name: str | Path, device: str | None = None) -> Se
         model = SentenceTransformer(where, device=device, model_kwargs={"dtype": torch.float32})
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         of_run = f" (a run's model is in '{name}/model')" if Path(where, "model").is_dir() else ""
-        raise ModelError(f"model '{name}' cannot be loaded: {error}{of_run}") from error
+        what = (
+            "cannot be loaded" if Path(where).is_dir() else "is no folder, and no hub model either"
+        )
+        raise ModelError(f"model '{name}' {what}: {error}{of_run}") from error
     model.max_seq_length = model.max_seq_length or MAX_TOKENS
     return model.eval()
 

@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 
 from turnwise.models.arrays import Float32
-from turnwise.models.errors import ModelError
+from turnwise.models.errors import ModelError, TrainingError
 
 PADDING, UNKNOWN, FIRST = 0, 1, 2
 """The ids of padding, of words outside the vocabulary, and of the vocabulary's first word."""
@@ -85,6 +85,9 @@ def word_vectors(
     Returns:
         The vocabulary, most frequent word first, and its (V, dimension) float32 vectors. Those of
         padding and of unknown words are zero; training changes the latter.
+
+    Raises:
+        TrainingError: No word occurs so often.
     """
     from gensim.models import (  # type: ignore[import-untyped] # noqa: PLC0415 - an extra
         Word2Vec,
@@ -96,7 +99,9 @@ def word_vectors(
     )
     model.build_vocab(sentences)
     if not model.wv.index_to_key:
-        return Vocabulary(()), np.zeros((FIRST, dimension), np.float32)
+        raise TrainingError(
+            f"word_vectors.min_count: no word of the corpora occurs {min_count} times"
+        )
     model.train(sentences, total_examples=model.corpus_count, epochs=epochs)
     learned: Float32 = model.wv.vectors
     padded = np.concatenate([np.zeros((FIRST, dimension), np.float32), learned])

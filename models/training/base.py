@@ -33,7 +33,9 @@ def load_base(config: EncoderConfig) -> SentenceTransformer:
     with_heads = load_heads(config.base) is not None
     found = encoder_kind(encoder.tokenizer.get_vocab(), heads=with_heads)
     if not becomes(found, config.kind):
-        what = f"is a {found} encoder and cannot become a {config.kind} one"
+        what = (
+            f"is of kind {found}, which cannot become {config.kind}: train it as kind = {found!r}"
+        )
         raise ModelError(f"base '{config.base}' {what}")
     if config.depth:
         keep_layers(encoder, config.depth)

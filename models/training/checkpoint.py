@@ -189,17 +189,23 @@ def load_checkpoint(folder: Path, state: State) -> None:
     try:
         rest = json.loads((folder / "state.json").read_text(encoding="utf-8"))
         known = {k: v for k, v in renamed(rest["recipe"]).items() if k not in REMOVED}
+        if known.get("kind") != state.recipe["kind"]:
+            raise _of_another_run(folder, ["kind"])
         items = known.pop("items")
         saved = recipe_of(state.schema.model_validate(known), items, folder.parent)
         both = {**state.recipe, **saved}
         if different := [name for name in both if saved.get(name) != state.recipe.get(name)]:
-            what = f"is of another run, which differs in {', '.join(different)}"
-            instead = "choose another --out, or replace it by a run without --resume"
-            raise TrainingError(f"{folder} {what}; {instead}")
+            raise _of_another_run(folder, different)
         _restore(folder, rest, state)
     except _UNREADABLE as error:
         what = f"cannot be read ({type(error).__name__})"
         raise TrainingError(f"{folder} {what}; start anew without --resume") from error
+
+
+def _of_another_run(folder: Path, different: list[str]) -> TrainingError:
+    what = f"is of another run, which differs in {', '.join(different)}"
+    instead = "choose another --out, or replace it by a run without --resume"
+    return TrainingError(f"{folder} {what}; {instead}")
 
 
 def _restore(folder: Path, rest: Mapping[str, Any], state: State) -> None:

@@ -7,10 +7,11 @@ defaults are the published settings.
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 import torch
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -34,6 +35,13 @@ REMOVED = {
     "negatives": "was removed; delete this table, wrong responses are drawn at random",
 }
 """Fields of earlier versions, each with what to do."""
+_IN_TOML = {
+    "extra_forbidden": "is no field of this table",
+    "tuple_type": "must be a list: [...], or [[...]] for tables",
+    "model_type": "must be a table: {...}",
+    "dataclass_type": "must be a table: {...}",
+}
+"""What pydantic's errors mean in a file of TOML."""
 RENAMED = {"views": "windows", "batch_views": "batch_windows"}
 """Fields of earlier versions that have another name now; the old names still work."""
 
@@ -48,6 +56,12 @@ def native_precision() -> TrainingPrecision:
     able = torch.cpu.get_capabilities()
     native = any(able.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))  # the last on ARM
     return "bfloat16" if native else "float32"
+
+
+def _not_one(value: int) -> int:
+    if value == 1:
+        raise ValueError("must be 0, or 2 or more")
+    return value
 
 
 class Section(BaseModel):
@@ -158,7 +172,7 @@ class EncoderConfig(RunConfig):
     """A run, or one stage of a run, of an encoder."""
 
     kind: EncoderKind
-    base: str
+    base: str = Field(min_length=1)
     """A folder or a hub name. A later stage starts from the model of the stage before it."""
     depth: PositiveInt | None = None
     """Layers of the transformer: so many of the base's, evenly spread; all if left out."""
@@ -167,7 +181,7 @@ class EncoderConfig(RunConfig):
     out; with 0 only the heads."""
     data: tuple[WindowCorpus, ...] = Field(min_length=1)
     nli: Nli | None = None
-    teacher: str | None = None
+    teacher: str | None = Field(default=None, min_length=1)
     """The encoder whose vectors `distil` teaches: a folder, a hub name, or `base`, the model that
     this stage starts from."""
     objectives: Objectives
@@ -187,7 +201,7 @@ class EncoderConfig(RunConfig):
     keeps what the base knows outside the training domains."""
     aggregation: Aggregation = Aggregation()
     """The aggregation that the model's card will recommend."""
-    calibration_pool: Literal[0] | Annotated[int, Field(ge=2)] = 20_000
+    calibration_pool: Annotated[NonNegativeInt, AfterValidator(_not_one)] = 20_000
     """Candidates of the largest pool on which the confidence is fitted after the last step, on the
     validation dialogues; 0 fits none."""
 
@@ -244,7 +258,7 @@ class PairwiseConfig(RunConfig):
     """A run of the pairwise context-response model (DSE-P)."""
 
     kind: Literal["pairwise"]
-    base: str
+    base: str = Field(min_length=1)
     """A sentence-transformers folder or hub name."""
     data: tuple[PairCorpus, ...] = Field(min_length=1)
     optimiser: PairwiseOptimiser = PairwiseOptimiser()
@@ -298,6 +312,7 @@ class IoIConfig(RunConfig):
 
 
 Config = EncoderConfig | PairwiseConfig | IoIConfig
+_KINDS_OF_RERANKERS: dict[str, type[Config]] = {"pairwise": PairwiseConfig, "ioi": IoIConfig}
 
 
 def read_stages(path: str | Path, *, small: bool = False) -> list[Config]:
@@ -321,13 +336,17 @@ def read_stages(path: str | Path, *, small: bool = False) -> list[Config]:
         raise ConfigError("is missing, so that there is no small run", str(path), "small")
     if not (isinstance(stages, list) and stages and all(isinstance(s, dict) for s in stages)):
         raise ConfigError("must be tables, [[stage]]", str(path), "stage")
-    where = [f"stage.{n}." if len(stages) > 1 else "" for n in range(len(stages))]
-    configs = [
-        validated(overlaid(overlaid(shared, stage), short if small else {}), str(path), place)
-        for stage, place in zip(stages, where, strict=True)
-    ]
+    tables = [overlaid(overlaid(shared, stage), short if small else {}) for stage in stages]
+    if len(tables) == 1:
+        return [validated(tables[0], str(path))]
+    configs = list[EncoderConfig]()
+    for number, table in enumerate(tables):
+        if str(table.get("kind")) in _KINDS_OF_RERANKERS:
+            what = "only an encoder is trained in stages"
+            raise ConfigError(what, str(path), f"stage.{number}.kind")
+        configs.append(cast(EncoderConfig, validated(table, str(path), f"stage.{number}.")))
     _check_stages(stages, configs, str(path))
-    return configs
+    return list[Config](configs)
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -362,7 +381,7 @@ def overlaid(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any
     return merged
 
 
-def validated(values: dict[str, Any], file: str, where: str) -> Config:
+def validated(values: dict[str, Any], file: str, where: str = "") -> Config:
     """Return the configuration of a run, or of one stage of it.
 
     Args:
@@ -375,30 +394,25 @@ def validated(values: dict[str, Any], file: str, where: str) -> Config:
     """
     for name in REMOVED.keys() & values.keys():
         raise ConfigError(REMOVED[name], file, where + name)
-    schema: type[Config] = EncoderConfig
     kind = values.get("kind")
-    if kind == "pairwise":
-        schema = PairwiseConfig
-    elif kind == "ioi":
-        schema = IoIConfig
-    elif isinstance(kind, str) and kind not in list(EncoderKind):
-        known = ", ".join([*EncoderKind, "pairwise", "ioi"])
+    if isinstance(kind, str) and kind not in {*EncoderKind, *_KINDS_OF_RERANKERS}:
+        known = ", ".join([*EncoderKind, *_KINDS_OF_RERANKERS])
         raise ConfigError(f"must be one of {known}", file, where + "kind")
+    schema = _KINDS_OF_RERANKERS.get(str(kind), EncoderConfig)
     try:
         return schema.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         field = where + ".".join(str(part) for part in first["loc"])
-        raise ConfigError(message_of(first), file, field.rstrip(".") or None) from error
+        what = _IN_TOML.get(first["type"]) or message_of(first)
+        raise ConfigError(what, file, field.rstrip(".") or None) from error
 
 
-def _check_stages(stages: list[dict[str, Any]], configs: list[Config], file: str) -> None:
+def _check_stages(stages: list[dict[str, Any]], configs: list[EncoderConfig], file: str) -> None:
     """Check that each stage can start from the model of the stage before it."""
     for number in range(1, len(stages)):
         where = f"stage.{number}"
         before, after = configs[number - 1], configs[number]
-        if not (isinstance(before, EncoderConfig) and isinstance(after, EncoderConfig)):
-            raise ConfigError("only an encoder is trained in stages", file, f"{where}.kind")
         if "base" in stages[number]:
             what = "must be left out: this stage starts from the one before it"
             raise ConfigError(what, file, f"{where}.base")

@@ -97,6 +97,8 @@ def read_source(
             yield dialogue
     if nothing and (source.skip or validating):
         what = "has no dialogue to train on beside those that are left out or validate"
+        if next(read_dialogues(find(source.path)), None) is None:
+            what = "has no dialogue"
         raise DataError(what, str(find(source.path)))
 
 

@@ -24,10 +24,13 @@ def card(
     from turnwise.models.card import CARD, file_of, update_card  # noqa: PLC0415
     from turnwise.models.encoder import UtteranceEncoder  # noqa: PLC0415 - loads torch
     from turnwise.models.head_arrays import HEADS_FILE  # noqa: PLC0415
+    from turnwise.models.rerankers import reranker_kind  # noqa: PLC0415
 
     folder = out or Path(model)
     if not (out or folder.is_dir()):
         raise TurnwiseError(f"'{model}' is no folder: name one for its card with --out")
+    if kind := reranker_kind(model):
+        raise TurnwiseError(f"'{model}' is of kind {kind}: only an encoder has a card")
     encoder = UtteranceEncoder(model, device="cpu")
     facts = encoder.facts
     if out:

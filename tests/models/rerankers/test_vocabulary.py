@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from turnwise.models.errors import ModelError
+from turnwise.models.errors import ModelError, TrainingError
 from turnwise.models.rerankers.vocabulary import (
     FIRST,
     UNKNOWN,
@@ -36,9 +36,9 @@ def test_frequent_words_come_first_and_rare_ones_not_at_all() -> None:
     assert not vectors[:FIRST].any()
 
 
-def test_a_corpus_without_frequent_words_gives_the_unknown_alone() -> None:
-    vocabulary, vectors = word_vectors(["one", "two"], 4, min_count=2, epochs=1, seed=0)
-    assert len(vocabulary) == len(vectors) == FIRST
+def test_a_corpus_without_frequent_words_is_refused() -> None:
+    with pytest.raises(TrainingError, match="min_count: no word of the corpora occurs 2 times"):
+        word_vectors(["one", "two"], 4, min_count=2, epochs=1, seed=0)
 
 
 def test_a_vocabulary_comes_back_from_its_file(tmp_path: Path) -> None:

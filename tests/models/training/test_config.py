@@ -64,6 +64,8 @@ KIND, C3L, LAST = 'kind = "triple"', "c3l = 1.0", "validation = {every = 5}"
 FIELDS = [
     (of(GOOD, KIND, 'kind = "tripel"'), "kind"),
     (of(GOOD, 'base = "some/model"', ""), "base"),
+    (of(GOOD, 'base = "some/model"', 'base = ""'), "base"),
+    (of(GOOD, KIND, f"{KIND}\ncalibration_pool = 1"), "calibration_pool"),
     (of(GOOD, C3L, "cl3 = 1.0"), "objectives.cl3"),
     (of(GOOD, C3L, f"{C3L}\nquery_rows = []"), "objectives.query_rows"),
     (of(GOOD, KIND, f"{KIND}\nseed = -1"), "seed"),
@@ -105,6 +107,10 @@ CONTRADICTIONS = [
     ),
     *((f"{stage}\n{GOOD}", "must be tables") for stage in ("stage = 3", "stage = []")),
     (f"{IOI}[[stage]]\nseed = 1\n[[stage]]\nseed = 2", "only an encoder is trained in stages"),
+    (of(STAGED, LAST, 'kind = "pairwise"'), r"stage\.1\.kind.*only an encoder is trained in"),
+    (of(GOOD, C3L, f"{C3L}\n[optimizer]"), '"optimizer": is no field of this table'),
+    (of(GOOD, C3L, f'{C3L}\n[validation]\npaths = "a.jsonl"'), 'paths": must be a list'),
+    (of(GOOD, KIND, f'{KIND}\naggregation = "mean"'), "aggregation.*must be a table"),
     (f"{IOI}batch = 5", "even"),
     (f"{IOI}network = {{matrices = [1, 1]}}", "the same number stands there twice"),
 ]

@@ -219,6 +219,12 @@ def test_a_dialogue_that_validates_is_not_trained_on(tmp_path: Path) -> None:
         read_windows(WindowCorpus(path=path), Path, everything)
 
 
+def test_a_file_without_dialogues_is_not_blamed_on_those_left_out(tmp_path: Path) -> None:
+    (path := tmp_path / "empty.jsonl").touch()
+    with pytest.raises(DataError, match=f"{path}: has no dialogue$"):
+        read_windows(WindowCorpus(path=str(path), skip=1), Path)
+
+
 def test_each_utterance_answers_the_ones_before_it() -> None:
     said = tuple(Utterance("AB"[n % 2], f"{n}") for n in range(5))
     pairs = pairs_of(Dialogue("d", said), turns=2)

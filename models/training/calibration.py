@@ -1,5 +1,6 @@
 """Calibration: fits the confidence of a trained encoder, and keeps it in its card."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
@@ -16,6 +17,8 @@ from turnwise.models.evaluation.confidence import Answers, Bank, make_searches, 
 from turnwise.models.evaluation.metrics import auroc, calibration_error
 from turnwise.models.training.config import Config, EncoderConfig
 from turnwise.models.training.corpora import Find, validation_dialogues
+
+_log = logging.getLogger("turnwise.training")
 
 CONTEXTS = 800
 """Contexts of each validation file, about."""
@@ -35,11 +38,13 @@ def calibrate(folder: Path, config: Config, find: Find) -> None:
         config: The run that trained it.
         find: Finds its files.
     """
-    if not isinstance(config, EncoderConfig) or config.aggregation.name == "max_sim":
+    if not isinstance(config, EncoderConfig) or not config.calibration_pool:
+        return
+    if config.aggregation.name == "max_sim" or not config.validation.paths:
+        _log.warning("no confidence is fitted: it needs validation files, and another aggregation "
+                     "than max_sim")  # fmt: skip
         return
     largest = config.calibration_pool
-    if not (config.validation.paths and largest):
-        return
     encoder = UtteranceEncoder(folder, precision=config.precision)
     files = validation_dialogues(config.validation, find, 1)
     corpora = (read_dialogues(find(corpus.path)) for corpus in config.data)
@@ -47,6 +52,9 @@ def calibrate(folder: Path, config: Config, find: Find) -> None:
     calibration = fitted(answers_of(encoder, list(files.values()), bank, largest))
     if calibration:
         update_card(folder, "confidence", calibration)
+    else:
+        _log.warning("no confidence is fitted: the true reply comes first in none, or all, of the "
+                     "validation contexts")  # fmt: skip
 
 
 def answers_of(

@@ -99,6 +99,8 @@ def by_name(names: Iterable[str], load: Callable[[str], M], taken: Collection[st
 
 
 def _with_base(models: list[str] | None, base: str, load: Callable[[str], M]) -> dict[str, M]:
+    if "" in (models or []):
+        raise typer.BadParameter("--model: a name is empty")
     loaded = {"base": load(base)} if base and _has_base(base, "compares no base") else {}
     others = (name for name in models or [str(DEFAULT_MODEL)] if name != base)
     return loaded | by_name(others, load, {"base"})

@@ -137,8 +137,8 @@ def short_term(
 
     if (data is None) == (candidates is None):
         raise typer.BadParameter("give either --data or --candidates")
-    if generator and candidates:
-        raise typer.BadParameter("--candidates takes no --generator")
+    if candidates and (generator or retriever):
+        raise typer.BadParameter("--candidates takes no --generator and no --retriever")
     loaded, note = encoders(model, base, precision), ""
     if candidates:
         examples = task.read_examples(candidates, limit)

@@ -117,7 +117,7 @@ def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
             try:
                 record = json.loads(line)
             except json.JSONDecodeError as error:  # its own line number counts within this line
-                what = f"not a JSON object on one line: {error.msg}, column {error.pos + 1}"
+                what = f"not JSON: {error.msg}, column {error.pos + 1}; each line is one object"
                 raise DataError(what, str(path), number) from error
             except (ValueError, RecursionError) as error:
                 raise DataError(f"not JSON: {error}", str(path), number) from error

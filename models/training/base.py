@@ -33,10 +33,8 @@ def load_base(config: EncoderConfig) -> SentenceTransformer:
     with_heads = load_heads(config.base) is not None
     found = encoder_kind(encoder.tokenizer.get_vocab(), heads=with_heads)
     if not becomes(found, config.kind):
-        what = (
-            f"is of kind {found}, which cannot become {config.kind}: train it as kind = {found!r}"
-        )
-        raise ModelError(f"base '{config.base}' {what}")
+        what = f"is a {found} encoder and cannot become a {config.kind} one"
+        raise ModelError(f"base '{config.base}' {what}; write kind = \"{found}\"")
     if config.depth:
         keep_layers(encoder, config.depth)
     add_role_tokens(encoder, config.kind)

@@ -189,7 +189,8 @@ def load_checkpoint(folder: Path, state: State) -> None:
     try:
         rest = json.loads((folder / "state.json").read_text(encoding="utf-8"))
         known = {k: v for k, v in renamed(rest["recipe"]).items() if k not in REMOVED}
-        if known.get("kind") != state.recipe["kind"]:
+        kind = state.recipe.get("kind")
+        if known.get("kind", kind) != kind:  # its recipe has other fields
             raise _of_another_run(folder, ["kind"])
         items = known.pop("items")
         saved = recipe_of(state.schema.model_validate(known), items, folder.parent)

@@ -1,5 +1,6 @@
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,15 @@ def test_only_a_run_of_its_recipe_resumes_a_checkpoint(tmp_path: Path) -> None:
         said = re.escape(f"{tmp_path / 'checkpoint'} is of another run, which differs in {named};")
         with pytest.raises(TrainingError, match=f"^{said}"):
             load_checkpoint(tmp_path / "checkpoint", state_of(**other))
+
+
+def test_a_run_of_another_kind_is_told_so(tmp_path: Path) -> None:
+    """Its recipe has fields that this kind does not know."""
+    save_checkpoint(
+        tmp_path / "checkpoint", replace(state_of(), recipe={"kind": "ioi", "batch": 2})
+    )
+    with pytest.raises(TrainingError, match="is of another run, which differs in kind;"):
+        load_checkpoint(tmp_path / "checkpoint", state_of())
 
 
 def test_a_checkpoint_with_the_fields_of_before_is_resumed(tmp_path: Path) -> None:

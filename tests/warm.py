@@ -114,8 +114,13 @@ def _attend(caller: socket.socket) -> NoReturn:
 def _become(
     arguments: list[str], folder: str, variables: dict[str, str], files: Sequence[int]
 ) -> NoReturn:
-    from turnwise.service.cli import main  # noqa: PLC0415 - loaded before the fork
+    import torch  # noqa: PLC0415 - loaded before the fork
 
+    from turnwise.service.cli import main  # noqa: PLC0415
+
+    # The first call after a fork replaces torch's pool of threads. Two threads that call at once,
+    # as when weights are loaded, may find none.
+    torch.set_num_threads(1)
     for standard, file in enumerate(files):
         os.dup2(file, standard)
     os.chdir(folder)

@@ -1,5 +1,6 @@
 """Runs the stages of a recipe: `turnwise train`."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from turnwise.models.training.learners.encoder import EncoderLearner, read_data
 from turnwise.models.training.learners.ioi import IoILearner
 from turnwise.models.training.learners.pairwise import PairwiseLearner
 from turnwise.models.training.trainer import Learner, OnProgress, fit, silent
+
+_log = logging.getLogger("turnwise.training")
 
 
 def run(
@@ -64,6 +67,11 @@ def train_stages(
     stages: Sequence[Config], out: Path, *, find: Find, resume: bool, report: OnProgress
 ) -> Path:
     """Train the stages of a run, each from the model of the stage before it."""
+    begun = any(out.rglob("checkpoint"))
+    if resume and not begun:
+        _log.warning("%s has no checkpoint: the run starts anew", out)
+    elif begun and not resume:
+        _log.warning("the run in %s is replaced; --resume would have continued it", out)
     for later in stages[1:]:  # mistakes there are reported now, not after hours of training
         if isinstance(later, EncoderConfig):
             read_data(later, find)

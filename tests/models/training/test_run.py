@@ -149,7 +149,9 @@ def test_a_staged_run_resumes_at_the_stage_that_was_interrupted(staged: Path) ->
 
 
 @pytest.mark.train
-def test_a_new_run_leaves_no_stage_of_an_earlier_one_to_resume(staged: Path) -> None:
+def test_a_new_run_leaves_no_stage_of_an_earlier_one_to_resume(
+    staged: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def stop(_: Progress) -> None:
         raise KeyboardInterrupt
 
@@ -157,6 +159,11 @@ def test_a_new_run_leaves_no_stage_of_an_earlier_one_to_resume(staged: Path) -> 
     with pytest.raises(KeyboardInterrupt):
         again(report=stop)
     assert steps_of(again, resume=True) == [1, 2, 1, 2]
+    told = [record.getMessage() for record in caplog.records if "the run" in record.msg]
+    assert told == [
+        f"the run in {staged / 'out'} is replaced; --resume would have continued it",
+        f"{staged / 'out'} has no checkpoint: the run starts anew",
+    ]
 
 
 @pytest.mark.train

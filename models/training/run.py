@@ -67,7 +67,8 @@ def train_stages(
     stages: Sequence[Config], out: Path, *, find: Find, resume: bool, report: OnProgress
 ) -> Path:
     """Train the stages of a run, each from the model of the stage before it."""
-    begun = any(out.rglob("checkpoint"))
+    folders = [out.joinpath(*["base"] * depth) for depth in reversed(range(len(stages)))]
+    begun = any((folder / "checkpoint").is_dir() for folder in folders)
     if resume and not begun:
         _log.warning("%s has no checkpoint: the run starts anew", out)
     elif begun and not resume:
@@ -76,7 +77,6 @@ def train_stages(
         if isinstance(later, EncoderConfig):
             read_data(later, find)
             validation_dialogues(later.validation, find, min(LENGTHS))
-    folders = [out.joinpath(*["base"] * depth) for depth in reversed(range(len(stages)))]
     base: Path | None = None
     for folder, stage in zip(folders, stages, strict=True):
         config = stage.model_copy(update={"base": str(base)}) if base else stage

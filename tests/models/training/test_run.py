@@ -155,6 +155,7 @@ def test_a_new_run_leaves_no_stage_of_an_earlier_one_to_resume(
     def stop(_: Progress) -> None:
         raise KeyboardInterrupt
 
+    (staged / "out" / "other" / "checkpoint").mkdir(parents=True)  # of no stage of this run
     again = partial(run, staged / "desk.toml", [staged / "corpora"], staged / "out")
     with pytest.raises(KeyboardInterrupt):
         again(report=stop)

@@ -148,8 +148,8 @@ def turns(rows: Rows) -> Figures:
         for size, row in last.items()
     ]
     yield (
-        "a turn, compared with `triple-encoders` 0.0.2, the library of C3L: without HTTP, and "
-        "without what Turnwise does after the answer",
+        "a turn, compared with `triple-encoders`, the library of C3L: without HTTP, and without "
+        "what Turnwise does after the answer",
         f"times as fast: {', '.join(parts)} candidates; context of {context}",
     )
 

@@ -7,7 +7,7 @@ defaults are the published settings.
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self
 
 import torch
 from pydantic import (
@@ -337,16 +337,15 @@ def read_stages(path: str | Path, *, small: bool = False) -> list[Config]:
     if not (isinstance(stages, list) and stages and all(isinstance(s, dict) for s in stages)):
         raise ConfigError("must be tables, [[stage]]", str(path), "stage")
     tables = [overlaid(overlaid(shared, stage), short if small else {}) for stage in stages]
-    if len(tables) == 1:
-        return [validated(tables[0], str(path))]
-    configs = list[EncoderConfig]()
-    for number, table in enumerate(tables):
-        if str(table.get("kind")) in _KINDS_OF_RERANKERS:
-            what = "only an encoder is trained in stages"
-            raise ConfigError(what, str(path), f"stage.{number}.kind")
-        configs.append(cast(EncoderConfig, validated(table, str(path), f"stage.{number}.")))
+    where = [f"stage.{n}." if len(stages) > 1 else "" for n in range(len(stages))]
+    for table, place in zip(tables, where, strict=True):
+        if place and str(table.get("kind")) in _KINDS_OF_RERANKERS:
+            raise ConfigError("only an encoder is trained in stages", str(path), f"{place}kind")
+    configs = [
+        validated(table, str(path), place) for table, place in zip(tables, where, strict=True)
+    ]
     _check_stages(stages, configs, str(path))
-    return list[Config](configs)
+    return configs
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -381,7 +380,7 @@ def overlaid(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any
     return merged
 
 
-def validated(values: dict[str, Any], file: str, where: str = "") -> Config:
+def validated(values: dict[str, Any], file: str, where: str) -> Config:
     """Return the configuration of a run, or of one stage of it.
 
     Args:
@@ -408,14 +407,14 @@ def validated(values: dict[str, Any], file: str, where: str = "") -> Config:
         raise ConfigError(what, file, field.rstrip(".") or None) from error
 
 
-def _check_stages(stages: list[dict[str, Any]], configs: list[EncoderConfig], file: str) -> None:
-    """Check that each stage can start from the model of the stage before it."""
+def _check_stages(stages: list[dict[str, Any]], configs: list[Config], file: str) -> None:
+    """Check that each stage, of an encoder, can start from the model of the stage before it."""
     for number in range(1, len(stages)):
         where = f"stage.{number}"
-        before, after = configs[number - 1], configs[number]
+        before, after = (EncoderKind(each.kind) for each in configs[number - 1 : number + 1])
         if "base" in stages[number]:
             what = "must be left out: this stage starts from the one before it"
             raise ConfigError(what, file, f"{where}.base")
-        if not becomes(before.kind, after.kind):
-            what = f"is {after.kind}, which a {before.kind} encoder cannot become"
+        if not becomes(before, after):
+            what = f"is {after}, which a {before} encoder cannot become"
             raise ConfigError(what, file, f"{where}.kind")

@@ -113,12 +113,7 @@ class Sessions:
         """Keep an event on a candidate that a turn offered; the same event again changes nothing.
 
         Raises:
-            SessionNotFound: There is no such session.
-            TurnNotFound: It has no such turn.
-            InvalidRequest: The turn did not offer the candidate.
-            Conflict: The turn offered nothing, or is too old; or the event was kept with another
-                text.
-            FeedbackFull: The session has as many events as the limit allows.
+            ServiceError: As `FeedbackStore.add` says.
         """
         session = SessionKey(namespace, session_id)
         feedback, added = await self._feedback.add(session, turn, request)

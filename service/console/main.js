@@ -46,7 +46,7 @@ window.addEventListener("unhandledrejection", (event) => show(event.reason));
 watch();
 begin();
 
-/** Load everything, pools first: a session needs the name of one. */
+/** Load everything, pools first: a ranking needs the name of one. */
 async function begin() {
   await attempt(refreshPools);
   await attempt(() => session.resume());
@@ -109,7 +109,7 @@ function startSettings() {
     session.begin();
     byId("say").focus();
   });
-  session.addEventListener("change", () => {
+  const draw = () => {
     const { settings } = session;
     if (document.activeElement !== field) field.value = session.name;
     aggregation.value = settings.aggregation;
@@ -126,7 +126,9 @@ function startSettings() {
     ]) {
       if (document.activeElement?.id !== id) byId(id).value = String(number);
     }
-  });
+  };
+  session.addEventListener("change", draw);
+  draw();
 }
 
 const chosen = () => ({

@@ -19,7 +19,7 @@ const REMEMBERED = 10;
 const ON_TOP = 3;
 
 class Session extends EventTarget {
-  name = "";
+  name = unusedName();
   responder = "bot";
   /** @type {Turn[]} */
   turns = [];
@@ -48,10 +48,22 @@ class Session extends EventTarget {
   seen = new Map();
   busy = false;
 
+  /** Whether this tab had the session open before the page was loaded. */
+  #reopened = false;
   #unsent = null;
   #asked = 0;
   #open = () => {};
   #opened = new Promise((resolve) => (this.#open = () => resolve(null)));
+
+  /** Go on with the session that this tab had open, or with a new one. Nothing is read yet. */
+  constructor() {
+    super();
+    const stored = JSON.parse(sessionStorage.getItem(STORED) ?? "{}");
+    if (!stored.name) return;
+    Object.assign(this.settings, stored.settings);
+    Object.assign(this, { name: stored.name, seen: new Map(stored.seen) });
+    this.#reopened = true;
+  }
 
   /** Consecutive turns of one speaker are one utterance. @returns {Turn[][]} */
   get utterances() {
@@ -92,37 +104,32 @@ class Session extends EventTarget {
     return Boolean(this.where || this.settings.where || (said && this.settings.repeat !== true));
   }
 
-  /** Open the session that this tab had open, or begin a new one. */
+  /** Read the session if this tab had it open before. Changes wait for this. */
   async resume() {
-    const stored = JSON.parse(sessionStorage.getItem(STORED) ?? "{}");
-    Object.assign(this.settings, stored.settings);
     try {
-      if (stored.name) await this.open(stored.name, new Map(stored.seen));
-      else this.begin();
+      if (this.#reopened) await this.refresh();
+      else this.#changed();
     } finally {
       this.#open();
     }
   }
 
   /** Open a session by its name; a new one begins with its first turn. */
-  async open(name, seen = new Map()) {
-    Object.assign(this, { name, seen, turns: [], candidates: [], answer: null, selected: null });
-    this.#unsent = null;
+  async open(name) {
+    this.#become(name);
     await this.refresh();
   }
 
   /** Begin a session with an unused name. */
   begin() {
-    Object.assign(this, {
-      name: `console-${unique(4)}`,
-      responder: "bot",
-      where: null,
-      seen: new Map(),
-      turns: [],
-    });
+    this.#become(unusedName());
+    this.#changed();
+  }
+
+  #become(name) {
+    Object.assign(this, { name, responder: "bot", where: null, seen: new Map(), turns: [] });
     this.#unsent = null;
     this.#answered([], null);
-    this.#changed();
   }
 
   /** Read the session again, and rank for it if the responder speaks next. */
@@ -229,7 +236,7 @@ class Session extends EventTarget {
 
   /**
    * Run one change at a time, and skip others, such as double clicks. Returns whether it ran.
-   * While the page still loads, the change waits: the session has no name yet.
+   * While the page still loads, the change waits: the turns are not known yet.
    */
   async #alone(work) {
     await this.#opened;
@@ -300,6 +307,8 @@ class Session extends EventTarget {
     this.dispatchEvent(new Event("change"));
   }
 }
+
+const unusedName = () => `console-${unique(4)}`;
 
 /** @param {Turn[]} turns */
 export function utterances(turns) {

@@ -168,7 +168,7 @@ function draw() {
   ready();
 }
 
-/** A step can begin when the session is open, and nothing is under way. */
+/** A step can begin when nothing is under way. */
 function ready() {
-  byId("story-next").disabled = session.busy || !session.name;
+  byId("story-next").disabled = session.busy;
 }

@@ -337,22 +337,35 @@ def test_a_turn_that_met_a_fault_is_sent_again_and_nothing_is_said_twice(
     assert console.transcript == [("user", "Hello there")]
 
 
-def test_what_is_searched_and_said_while_the_page_still_loads_arrives(
+def test_what_is_searched_set_and_said_while_the_page_still_loads_arrives(
     live: Live, console_of: OpenConsole
 ) -> None:
     console, held = console_of(live), list[Route]()
+
+    def go_on() -> None:
+        while held:
+            held.pop().continue_()
+
     console.page.route("**/pools", lambda route: held.append(route))  # noqa: PLW0108 - needs a function
     with console.page.expect_request("**/pools"):
         console.open("pools")
     enter(console.page.locator("#search-text"), "Hello there")
     expect(console.page.locator("#found .text").first).to_be_visible()
     console.view("Replies")
+    candidates = console.page.get_by_role("spinbutton", name="Candidates")
+    candidates.fill("3")
     console.type("Hello there")
-    assert held
-    for route in held:
-        route.continue_()
+    go_on()
     expect(console.posts).to_have_count(1)
+    expect(console.candidates).to_have_count(3)
     assert console.transcript == [("user", "Hello there")]
+    with console.page.expect_request("**/pools"):
+        console.page.reload()
+    candidates.fill("2")
+    console.type("And now?")
+    go_on()
+    expect(console.posts).to_have_text(["Hello there", "And now?"])
+    expect(console.candidates).to_have_count(2)
 
 
 def test_when_somebody_else_goes_on_the_text_is_kept_and_the_session_shown(

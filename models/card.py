@@ -47,6 +47,12 @@ class EncoderFacts:
     fingerprint: str
     probes: list[Probe]
 
+    def __post_init__(self) -> None:
+        """Reject probes that cannot be compared (ValueError)."""
+        length = min(PROBED, self.dimension)
+        if not self.probes or any(len(probe.vector) != length for probe in self.probes):
+            raise ValueError(f"expected probes with {length} numbers each")
+
     def differs(self, vectors: Float32, tolerance: float = TOLERANCE) -> bool:
         """Return whether the vectors (n, d) of the n probes are those of another encoder."""
         stated = np.array([probe.vector for probe in self.probes], np.float32)

@@ -322,10 +322,10 @@ def identifier(record: Record, field: str) -> str | None:
         return None
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
-    return _label(record, field)
+    return read_label(record, field)
 
 
-def _label(record: Record, field: str) -> str:
+def read_label(record: Record, field: str) -> str:
     """Return an id or a speaker, which may not be empty."""
     if label := record.typed(field, str).strip():
         return label
@@ -334,7 +334,7 @@ def _label(record: Record, field: str) -> str:
 
 def read_utterance(record: Record) -> Utterance:
     """Return the utterance of a record; its text may be empty."""
-    return Utterance(_label(record, "speaker"), record.typed("text", str))
+    return Utterance(read_label(record, "speaker"), record.typed("text", str))
 
 
 def _read_txt(path: Path, stem: str) -> _Dialogues:
@@ -377,7 +377,7 @@ def _csv_utterance(record: Record, key: str) -> Utterance:
     # DictReader marks a row with too many fields by the key None, with too few by the value None.
     if None in record.fields or None in record.fields.values():
         raise DataError("not as many fields as the header has", record.file, record.line)
-    _label(record, key)
+    read_label(record, key)
     return read_utterance(record)
 
 

@@ -7,8 +7,10 @@ quotation marks and apostrophes between spaces become straight ones.
 """
 
 import re
+from collections.abc import Callable
 
-_Rules = tuple[tuple[re.Pattern[str], str], ...]
+_Replacement = str | Callable[[re.Match[str]], str]
+_Rules = tuple[tuple[re.Pattern[str], _Replacement], ...]
 
 _LETTER = r"[^\W\d_]"  # of any alphabet
 _ENDINGS = r"(?=(?:s|t|m|d|re|ve|ll)(?![\w']))"
@@ -19,8 +21,12 @@ _EVENLY = rf"(?:{_APART}{_UP_TO}{_APART}{_UP_TO})*$"
 _OPENS = r"(?<![^\s\"'(])"
 
 
-def _rules(*rules: tuple[str, str]) -> _Rules:
+def _rules(*rules: tuple[str, _Replacement]) -> _Rules:
     return tuple((re.compile(pattern), replacement) for pattern, replacement in rules)
+
+
+def _one_by_one(marks: re.Match[str]) -> str:
+    return " ".join(["", *re.findall(r"\.{2,}|.", marks[0]), ""])
 
 
 _JOIN = _rules(
@@ -51,7 +57,7 @@ _SPLIT = _rules(
     (r"(?i)(?<=[^\W_])'" + _ENDINGS, " ' "),
     (rf"(?i){_BEGINNINGS}'(?={_LETTER})", r"\1 ' "),
     (r"(?<=s)'(?!\w)", " ' "),
-    (r"(\.{2,}|[.,!?;:…])(?=[.,!?;:…]*(?!\S))", r" \1 "),
+    (r"(?<![.,!?;:…])[.,!?;:…]++(?!\S)", _one_by_one),
     (r"(?<=[$£€¥])(?=\d)|(?<=\d)(?=%)", " "),
 )
 

@@ -9,7 +9,6 @@ from typing import Literal, Self, cast
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
@@ -25,7 +24,7 @@ from turnwise.models.card import (
     model_name,
     read_card,
 )
-from turnwise.models.errors import ModelError
+from turnwise.models.errors import UNREADABLE, ModelError
 from turnwise.models.export import VERSION, export_graph, in_onnx
 from turnwise.models.head_arrays import HEADS_FILE
 from turnwise.models.heads import RoleHeads
@@ -97,7 +96,7 @@ class UtteranceEncoder:
             self.aggregation, self.calibration = card.aggregation, card.confidence
             self.heads = load_heads(name)
         vocabulary = self.model.tokenizer.get_vocab()
-        self.kind = encoder_kind(vocabulary, heads=self.heads is not None)
+        self.kind = encoder_kind(vocabulary, self.name, heads=self.heads is not None)
         self.dimension = dimension_of(self.model)
         self._forward: OnnxForward | TorchForward = TorchForward(self.model, precision)
 
@@ -287,12 +286,14 @@ def load_sentence_transformer(name: str | Path, device: str | None = None) -> Se
     where = located(name)
     try:
         model = SentenceTransformer(where, device=device, model_kwargs={"dtype": torch.float32})
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+    except UNREADABLE as error:
         of_run = f" (a run's model is in '{name}/model')" if Path(where, "model").is_dir() else ""
         what = (
             "cannot be loaded" if Path(where).is_dir() else "is no folder, and no hub model either"
         )
         raise ModelError(f"model '{name}' {what}: {error}{of_run}") from error
+    if not hasattr(model[0], "auto_model"):
+        raise ModelError(f"model '{name}' has no transformer")
     model.max_seq_length = model.max_seq_length or MAX_TOKENS
     return model.eval()
 

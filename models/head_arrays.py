@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 import numpy as np
-from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from turnwise.models.arrays import Float32
-from turnwise.models.errors import ModelError
+from turnwise.models.errors import UNREADABLE, ModelError
 from turnwise.models.roles import Relation, Role, RoleText, read_as
 
 HEADS_FILE = "heads.safetensors"
@@ -56,7 +55,7 @@ class HeadArrays(NamedTuple):
         try:
             weights = load_file(file)
             heads = cls(*(weights[name].astype(np.float32) for name in cls._fields))
-        except (OSError, SafetensorError, KeyError) as error:
+        except UNREADABLE as error:
             raise ModelError(f"'{file}' holds no heads of roles: {error}") from error
         d = heads.linear.shape[-1] if heads.linear.ndim else 0
         n, h = len(HEADS), WIDENING * d

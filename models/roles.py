@@ -98,11 +98,14 @@ _IN_A_TEXT = re.compile(r"\[(AFTER|BEFORE|B1|B2|E|O|CLS|SEP|MASK|PAD|UNK)\]")
 _POSITION = {Role.FIRST: "[B1]", Role.SECOND: "[B2]", Role.SUPPOSED: "[B2]"}
 
 
-def encoder_kind(vocabulary: "set[str] | dict[str, int]", *, heads: bool = False) -> EncoderKind:
+def encoder_kind(
+    vocabulary: "set[str] | dict[str, int]", name: str, *, heads: bool = False
+) -> EncoderKind:
     """Return the richest kind that a model's vocabulary and heads allow.
 
     Args:
         vocabulary: Of the tokenizer; a kind needs all of its special tokens.
+        name: The model that an error names.
         heads: Whether heads stand beside the model.
 
     Raises:
@@ -110,11 +113,12 @@ def encoder_kind(vocabulary: "set[str] | dict[str, int]", *, heads: bool = False
             supported kind has these.
     """
     if heads and not all(token in vocabulary for token in EncoderKind.HEADS.tokens):
-        raise ModelError("heads without the special tokens of a triple encoder are not supported")
+        what = "has heads, but not the special tokens of a triple encoder"
+        raise ModelError(f"model '{name}' {what}")
     if heads:
         return EncoderKind.HEADS
     if "[B1]" in vocabulary and "[E]" not in vocabulary:
-        raise ModelError("two context roles without speaker tokens are not supported")
+        raise ModelError(f"model '{name}' has two context roles, but no speaker tokens")
     for kind in (EncoderKind.TRIPLE, EncoderKind.CURVED, EncoderKind.CURVED_WITHOUT_SPEAKERS):
         if all(token in vocabulary for token in kind.tokens):
             return kind
@@ -125,7 +129,7 @@ def becomes(before: EncoderKind, after: EncoderKind) -> bool:
     """Return whether training can make an encoder of one kind into one of another."""
     if EncoderKind.HEADS in {before, after}:
         return after is EncoderKind.HEADS
-    return encoder_kind({*before.tokens, *after.tokens}) is after
+    return encoder_kind({*before.tokens, *after.tokens}, after) is after
 
 
 def relation_to(speaker: str, target_speaker: str) -> Relation:

@@ -109,7 +109,10 @@ class KeptRows:
         return KeptRows(self.count + len(new), total.astype(np.float32), newest, paired=self.paired)
 
     def without_last(self) -> "KeptRows":
-        """Return the kept rows of the context without its last utterance, n ≥ 1."""
+        """Return the kept rows of the context without its last utterance, n ≥ 1.
+
+        One of the newest rows may be missing until `then` adds another.
+        """
         counted = self.newest[-1] if self.count > int(self.paired) else np.float32(0)
         return KeptRows(self.count - 1, self.total - counted, self.newest[:-1], paired=self.paired)
 

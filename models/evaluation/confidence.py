@@ -18,7 +18,7 @@ from turnwise.models.arrays import Float32, Float64
 from turnwise.models.confidence import Calibration, Moments, Spread, features
 from turnwise.models.data import Dialogue
 from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.errors import TurnwiseError
+from turnwise.models.errors import ModelError, TurnwiseError
 from turnwise.models.evaluation.metrics import (
     Mask,
     Metrics,
@@ -230,7 +230,8 @@ def evaluate_confidence(
         area under the risk-coverage curve and its points, and the milliseconds of a confidence.
 
     Raises:
-        TurnwiseError: A model has no calibration, or no dialogue has two utterances.
+        ModelError: A model has no calibration.
+        TurnwiseError: No dialogue has two utterances.
     """
     own, most = texts_of(dialogues), max(sizes)
     # A pool leaves out the texts of a context and its reply.
@@ -248,7 +249,7 @@ def evaluate_confidence(
 
 def _calibration_of(label: str, model: UtteranceEncoder) -> Calibration:
     if model.calibration is None:
-        raise TurnwiseError(f"model '{label}' has no calibration: its card names none")
+        raise ModelError(f"model '{label}' has no calibration: its card names none")
     return model.calibration
 
 

@@ -52,7 +52,7 @@ def _choices(record: Record) -> Iterator[tuple[RankingExample, str]]:
     for place, reply in enumerate(replies):
         if "chosen" not in reply.fields:
             continue
-        shown, chosen = reply.texts("shown"), reply.text("chosen")
+        shown, chosen = tuple(dict.fromkeys(reply.texts("shown"))), reply.text("chosen")
         if chosen not in shown:
             raise reply.error("chosen", "is not among those shown")
         context = merge_runs(not_empty(said[:place]))

@@ -1,6 +1,7 @@
 """Causal language models: sampled candidates, and the likelihood of answers."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from turnwise.models.arrays import Float64
 from turnwise.models.card import model_name
 from turnwise.models.data import Dialogue
 from turnwise.models.encoder import batches, default_device
-from turnwise.models.errors import ModelError
+from turnwise.models.errors import UNREADABLE, ModelError
 from turnwise.models.evaluation.short_term import CANDIDATES
 from turnwise.models.evaluation.split import Context, Propose
 from turnwise.models.evaluation.truncation import warn_of_cut
@@ -44,9 +45,12 @@ def load_causal(name: str) -> tuple[Any, Any]:
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
-        model: Any = AutoModelForCausalLM.from_pretrained(name)
-    except (OSError, ValueError, KeyError) as error:
+        loading: Any = partial(AutoModelForCausalLM.from_pretrained, output_loading_info=True)
+        model, loaded = loading(name)
+    except UNREADABLE as error:
         raise ModelError(f"language model '{name}' cannot be loaded: {error}") from error
+    if missing := sorted(loaded["missing_keys"]):
+        raise ModelError(f"language model '{name}' has no trained {', '.join(missing[:3])}")
     return tokenizer, model.to(default_device(None)).eval()
 
 

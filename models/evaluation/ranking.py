@@ -14,7 +14,14 @@ from typing import Literal
 import numpy as np
 
 from turnwise.models.arrays import Float64
-from turnwise.models.data import Dialogue, Record, Utterance, identifier, read_records
+from turnwise.models.data import (
+    Dialogue,
+    Record,
+    Utterance,
+    identifier,
+    read_label,
+    read_records,
+)
 from turnwise.models.encoder import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.bm25 import BM25
@@ -286,7 +293,7 @@ def _example(record: Record) -> RankingExample:
         if label not in (0, 1):
             raise record.error(f"labels[{place}]", f"expected 0 or 1, found {json.dumps(label)}")
     named = record.fields.get("speaker")
-    speaker = next_speaker(context) if named is None else record.as_text("speaker", named)
+    speaker = next_speaker(context) if named is None else read_label(record, "speaker")
     dialogue_id = identifier(record, "dialogue_id")
     return RankingExample(context, speaker, candidates, tuple(map(int, labels)), dialogue_id)
 

@@ -433,7 +433,7 @@ def _correlations(pairs: Sequence[Pair], similar: Float64) -> Metrics:
     scores = np.array([pair.score for pair in pairs])
     groups = {"": np.ones(len(pairs), np.bool_), **_groups(pairs)}
     measured = {
-        f"{metric}/{group}".rstrip("/"): correlate(similar[those], scores[those])
+        f"{metric}/{group}" if group else metric: correlate(similar[those], scores[those])
         for metric, correlate in (("pearson", pearson), ("spearman", spearman))
         for group, those in groups.items()
     }

@@ -10,12 +10,11 @@ from typing import Any, Self
 import numpy as np
 import sentence_transformers
 import torch
-from safetensors import SafetensorError
 
 from turnwise.models.arrays import Float32
 from turnwise.models.card import model_name
 from turnwise.models.encoder import PROBE, default_device, digest
-from turnwise.models.errors import ModelError
+from turnwise.models.errors import UNREADABLE, ModelError
 from turnwise.models.export import VERSION, in_onnx
 from turnwise.models.onnx import OnnxForward
 
@@ -220,7 +219,7 @@ def _load(name: str, device: str | None) -> Any:  # noqa: ANN401 - a CrossEncode
     try:
         weights = {"dtype": torch.float32}
         model = sentence_transformers.CrossEncoder(name, device=device, model_kwargs=weights)
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+    except UNREADABLE as error:
         raise ModelError(f"cross-encoder '{name}' cannot be loaded: {error}") from error
     # A model of several modules scores with the last one. A single transformer that has no
     # classifier was loaded with a random one.

@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from turnwise.models.errors import ModelError
+from turnwise.models.errors import UNREADABLE, ModelError
 
 RerankerKind = Literal["pairwise", "ioi"]
 CARD = "reranker.json"
@@ -72,5 +71,5 @@ def load_weights(network: nn.Module, folder: Path) -> None:
     """
     try:
         network.load_state_dict(load_file(folder / WEIGHTS))
-    except (OSError, SafetensorError, RuntimeError) as error:
+    except UNREADABLE as error:
         raise ModelError(f"'{folder}': {WEIGHTS} cannot be loaded: {error}") from error

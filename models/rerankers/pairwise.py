@@ -19,7 +19,7 @@ from torch.nn import functional
 from turnwise.models.arrays import Float32
 from turnwise.models.card import model_name
 from turnwise.models.encoder import Precision, UtteranceEncoder, digest
-from turnwise.models.errors import ModelError
+from turnwise.models.errors import UNREADABLE, ModelError
 from turnwise.models.rerankers.folder import load_weights, read_sizes
 from turnwise.models.roles import Role
 
@@ -123,7 +123,7 @@ class PairwiseModel:
         sizes = read_sizes(folder, "pairwise")
         try:
             projectors = Projectors(**sizes)
-        except TypeError as error:
+        except UNREADABLE as error:
             raise ModelError(f"'{folder}' names sizes that do not fit: {error}") from error
         load_weights(projectors, folder)
         encoder = encoder or UtteranceEncoder(folder / ENCODER, device=device, precision=precision)

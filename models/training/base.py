@@ -31,7 +31,7 @@ def load_base(config: EncoderConfig) -> SentenceTransformer:
     """
     encoder = load_learnable(config.base)
     with_heads = load_heads(config.base) is not None
-    found = encoder_kind(encoder.tokenizer.get_vocab(), heads=with_heads)
+    found = encoder_kind(encoder.tokenizer.get_vocab(), config.base, heads=with_heads)
     if not becomes(found, config.kind):
         what = f"is a {found} encoder and cannot become a {config.kind} one"
         raise ModelError(f"base '{config.base}' {what}; write kind = \"{found}\"")

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, load_model, save_file
 from safetensors.torch import save_model as save_weights
 from sentence_transformers import SentenceTransformer
@@ -20,17 +19,13 @@ from torch import nn
 from turnwise.models import eight_bits
 from turnwise.models.card import CARD
 from turnwise.models.encoder import transformer_of
-from turnwise.models.errors import TrainingError
+from turnwise.models.errors import UNREADABLE, TrainingError
 from turnwise.models.heads import RoleHeads
 from turnwise.models.training.config import REMOVED, EncoderConfig, Section, renamed
 
 Schedule = torch.optim.lr_scheduler.LRScheduler
 Recipe = dict[str, Any]
 """A run's configuration and the sizes of its corpora, as JSON."""
-
-_UNREADABLE = (
-    OSError, SafetensorError, RuntimeError, ValueError, KeyError, TypeError, AttributeError,
-)  # fmt: skip
 
 _MODES = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
 _OLDER = "sentence_transformers.models"
@@ -198,7 +193,7 @@ def load_checkpoint(folder: Path, state: State) -> None:
         if different := [name for name in both if saved.get(name) != state.recipe.get(name)]:
             raise _of_another_run(folder, different)
         _restore(folder, rest, state)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         what = f"cannot be read ({type(error).__name__})"
         raise TrainingError(f"{folder} {what}; start anew without --resume") from error
 

@@ -117,8 +117,9 @@ def test_both_change_nothing_but_spaces_and_the_shape_of_quotation_marks(text: s
         assert change(text).translate(straight) == text.translate(straight)
 
 
-@pytest.mark.parametrize("unit", ["' ", "s ' a' ", "a . ", "( "])
+@pytest.mark.parametrize("unit", ["' ", "s ' a' ", "a . ", "( ", ".", ".,"])
 def test_pathological_text_is_not_slow(unit: str) -> None:
-    text = unit * 20_000
+    text = unit * 20_000 + "a"
     once = detokenise(text)
     assert detokenise(once) == once
+    tokenise(text)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
+from transformers import PreTrainedTokenizerFast
 
 from tests.models.conftest import Encoders, Folder
 from turnwise.models.card import CARD, model_name, read_card
@@ -125,7 +126,13 @@ def test_the_card_of_a_hub_model_is_read_where_it_has_one(
     assert encoder.aggregation == (Aggregation("max_sim", 3) if card else Aggregation())
 
 
-@pytest.mark.parametrize("text", ["no JSON", "[]", "{}", '{"aggregation": {"name": "median"}}'])
+FACTS = {"kind": "triple", "dimension": 32, "fingerprint": "f", "probes": []}
+NO_PROBES = json.dumps({"aggregation": {"name": "mean"}, "encoder": FACTS})
+
+
+@pytest.mark.parametrize(
+    "text", ["no JSON", "[]", "{}", '{"aggregation": {"name": "median"}}', NO_PROBES]
+)
 def test_a_card_that_recommends_nothing_known_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / CARD).write_text(text)
     with pytest.raises(ModelError, match=f"model '{tmp_path}': {CARD} is no model card"):
@@ -150,6 +157,22 @@ def test_what_cannot_be_loaded_is_named(name: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ModelError, match=name):
         UtteranceEncoder(name, device="cpu")
+
+
+def test_a_folder_of_other_or_broken_files_is_named(
+    tmp_path: Path, tiny_encoder_folder: Folder, word_tokenizer: PreTrainedTokenizerFast
+) -> None:
+    static = SentenceTransformer(
+        modules=[StaticEmbedding(word_tokenizer.backend_tokenizer, None, 8)]
+    )
+    static.save(str(tmp_path / "static"))
+    with pytest.raises(ModelError, match="static' has no transformer"):
+        UtteranceEncoder(tmp_path / "static", device="cpu")
+    for file, content in (("tokenizer.json", "{}"), ("config.json", '{"model_type": 3}')):
+        folder = shutil.copytree(tiny_encoder_folder(EncoderKind.TRIPLE), tmp_path / file)
+        (folder / file).write_text(content)
+        with pytest.raises(ModelError, match=f"^model '{folder}' cannot be loaded"):
+            UtteranceEncoder(folder, device="cpu")
 
 
 def test_the_folder_of_a_run_is_not_that_of_its_model(tmp_path: Path) -> None:

@@ -72,9 +72,10 @@ def test_a_kind_becomes_one_that_distinguishes_at_least_as_much(
     assert becomes(before, after) is possible
 
 
-def test_context_roles_without_speakers_are_refused() -> None:
-    with pytest.raises(ModelError, match="speaker"):
-        encoder_kind({"[AFTER]", "[BEFORE]", "[B1]", "[B2]"})
+@pytest.mark.parametrize(("heads", "said"), [(False, "no speaker tokens"), (True, "has heads")])
+def test_a_model_without_speaker_tokens_is_named(heads: bool, said: str) -> None:
+    with pytest.raises(ModelError, match=f"^model 'bot'.*{said}"):
+        encoder_kind({"[AFTER]", "[BEFORE]", "[B1]", "[B2]"}, "bot", heads=heads)
 
 
 def test_anybody_but_the_target_speaker_is_the_other() -> None:

@@ -52,7 +52,7 @@ class PairwiseLearner(nn.Module):
         freeze_all_but(self.encoder, config.layers)
         embedding = dimension_of(self.encoder)
         self.projectors = Projectors(embedding, config.projection, config.context_length)
-        self._kind = encoder_kind(self.encoder.tokenizer.get_vocab())
+        self._kind = encoder_kind(self.encoder.tokenizer.get_vocab(), config.base)
         self.to(self.encoder.device)
         turns, validating = config.context_length, what_validates(config.validation, find)
         self.corpora = [

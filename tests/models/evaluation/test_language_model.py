@@ -15,6 +15,7 @@ from turnwise.models.evaluation import language_model as module
 from turnwise.models.evaluation.language_model import (
     NEW_TOKENS,
     LanguageModel,
+    load_causal,
     prompt,
     sampled_replies,
 )
@@ -101,6 +102,15 @@ def test_a_model_with_a_chat_template_is_who_replies(
 def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path, load: Callable[[str], Any]) -> None:
     with pytest.raises(ModelError, match=r"language model '.*nowhere' cannot be loaded"):
         load(str(tmp_path / "nowhere"))
+
+
+def test_a_model_whose_head_would_be_random_is_refused(language_model: str, tmp_path: Path) -> None:
+    whole = GPT2LMHeadModel.from_pretrained(language_model)
+    whole.config.tie_word_embeddings = False
+    whole.transformer.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(language_model).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=f"'{tmp_path}' has no trained lm_head"):
+        load_causal(str(tmp_path))
 
 
 def test_a_model_whose_texts_have_no_end_is_refused(language_model: str, tmp_path: Path) -> None:

@@ -100,6 +100,15 @@ def test_sizes_that_differ_are_named_n(tmp_path: Path) -> None:
     assert {"r_n@1", "r_n@2"} <= random.metrics.keys()
 
 
+def test_a_speaker_of_the_context_may_be_named_as_it_stands_there(tmp_path: Path) -> None:
+    said = [{"speaker": name, "text": "rain"} for name in ("A  B", "C")]
+    record = {"context": said, "speaker": "A  B", "candidates": ["sun", "bread"], "labels": [1, 0]}
+    path = tmp_path / "speakers.jsonl"
+    path.write_text(json.dumps(record))
+    (context,) = read_ranking([path]).split.contexts
+    assert context.target.speaker == context.utterances[0].speaker
+
+
 def test_progress_is_told_of_every_context(data: RankingSet) -> None:
     told: list[tuple[str, int, int]] = []
     list(evaluate_ranking({}, data, lambda *step: told.append(step)))

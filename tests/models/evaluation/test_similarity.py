@@ -159,7 +159,7 @@ def make_pairs(count: int = 24, *, contexts: bool = True) -> list[Pair]:
     for number in range(count):
         said = tuple(Utterance("AB"[n % 2], text()) for n in range(number % 3 * contexts))
         score = float(generator.integers(6))
-        domain = ("home", "shop")[number % 2]
+        domain = ("home", "shop/")[number % 2]
         made.append(
             Pair(Context(said, Utterance("C", text())), text(), score, domain, f"f, line {number}")
         )
@@ -189,7 +189,9 @@ def test_correlations_are_those_of_the_systems(tiny_encoder: Encoders) -> None:
 def test_a_domain_of_two_pairs_has_no_correlation() -> None:
     (overlap,) = evaluate_similarity({}, make_pairs(5))
     assert "pearson/domain=home" in overlap.metrics
-    assert "pearson/domain=shop" not in overlap.metrics
+    assert "pearson/domain=shop/" not in overlap.metrics
+    (overlap,) = evaluate_similarity({}, make_pairs(9))
+    assert "pearson/domain=shop/" in overlap.metrics
 
 
 def test_warnings_of_cut_texts_name_their_place(

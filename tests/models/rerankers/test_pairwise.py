@@ -102,6 +102,7 @@ def test_a_folder_tells_its_kind(
     [
         ({"embedding": 16}, r"reranker\.safetensors cannot be loaded"),
         ({"context_length": 2}, r"reranker\.safetensors cannot be loaded"),
+        ({"projection": -1}, "names sizes that do not fit"),
         ({"widths": 3}, "names sizes that do not fit"),
         ({"sizes": [32, 16, 3]}, r"reranker\.json names no sizes"),
         ({"kind": "ioi"}, "holds no pairwise re-ranker"),

@@ -27,7 +27,7 @@ def test_choices_are_ranked_by_models_and_as_they_were_offered(
     path = export(
         tmp_path / "choices.jsonl",
         {"text": "It rains.", "shown": SHOWN, "chosen": "rain"},
-        {"text": "river", "shown": SHOWN, "chosen": "bread"},
+        {"text": "river", "shown": [*SHOWN, "bread"], "chosen": "bread"},  # ranks first, not last
         {"text": "river", "rejected": ["bread"]},
         {"text": "river", "shown": ["river"], "chosen": "river"},
     )

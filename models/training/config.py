@@ -29,6 +29,7 @@ from turnwise.models.scores import Aggregation
 
 TrainingPrecision = Literal["float32", "bfloat16"]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
+FilePath = Annotated[str, Field(min_length=1)]
 
 REMOVED = {
     "gradient_cache": "was removed; delete this line, the result is the same",
@@ -73,8 +74,8 @@ class Section(BaseModel):
 class CorpusSource(Section):
     """A file of dialogues."""
 
-    path: str
-    leave_out: str | None = None
+    path: FilePath
+    leave_out: FilePath | None = None
     """A JSON file of lists of dialogue ids that must not be trained on."""
     skip: NonNegativeInt = 0
     """Dialogues at the start of the others that are not trained on, since they measure the model:
@@ -98,7 +99,7 @@ class PairCorpus(CorpusSource):
 class Validation(Section):
     """The data that chooses the best checkpoint."""
 
-    paths: tuple[str, ...] = ()
+    paths: tuple[FilePath, ...] = ()
     dialogues: PositiveInt = 300
     """Drawn from each file. A dialogue that validates is not trained on, in whatever file it is."""
     every: PositiveInt = 200
@@ -163,7 +164,7 @@ class Optimiser(Section):
 class Nli(Section):
     """Natural-language inference as a second objective."""
 
-    paths: tuple[str, ...] = Field(min_length=1)
+    paths: tuple[FilePath, ...] = Field(min_length=1)
     pairs: PositiveInt = 64
     """Premise-hypothesis pairs in a step."""
 

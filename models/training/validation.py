@@ -87,7 +87,7 @@ class ValidationSplit:
 def encoder_validator(
     config: EncoderConfig, find: Find
 ) -> Callable[[UtteranceEncoder], dict[str, float]]:
-    """Return a function that measures an encoder: means over the files, then each file's metrics.
+    """Return a function that measures an encoder: means over the files, then those of each file.
 
     Without files there are no metrics.
 
@@ -104,11 +104,12 @@ def encoder_validator(
         measured = {
             path: split.measure(encoder, config.aggregation) for path, split in splits.items()
         }
-        return means(measured.values()) | {
+        of_files = {
             f"{path}/{name}": value
             for path, metrics in measured.items()
             for name, value in metrics.items()
         }
+        return means(measured.values()) | (of_files if len(measured) > 1 else {})
 
     return validate
 

@@ -66,6 +66,7 @@ FIELDS = [
     (of(GOOD, 'base = "some/model"', ""), "base"),
     (of(GOOD, 'base = "some/model"', 'base = ""'), "base"),
     (of(GOOD, KIND, f"{KIND}\ncalibration_pool = 1"), "calibration_pool"),
+    (of(GOOD, KIND, f'{KIND}\nvalidation.paths = [""]'), "validation.paths.0"),
     (of(GOOD, C3L, "cl3 = 1.0"), "objectives.cl3"),
     (of(GOOD, C3L, f"{C3L}\nquery_rows = []"), "objectives.query_rows"),
     (of(GOOD, KIND, f"{KIND}\nseed = -1"), "seed"),

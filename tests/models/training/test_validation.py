@@ -1,11 +1,16 @@
+from pathlib import Path
+from statistics import fmean
+
 import pytest
 
-from tests.models.conftest import Encoders
+from tests.models.conftest import Encoders, Folder
+from tests.models.training.conftest import write_dialogues
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.evaluation.next_utterance import evaluate_next_utterance
 from turnwise.models.roles import EncoderKind
 from turnwise.models.scores import Aggregation
-from turnwise.models.training.validation import make_validation_split
+from turnwise.models.training.config import EncoderConfig
+from turnwise.models.training.validation import encoder_validator, make_validation_split
 
 DIALOGUES = [
     Dialogue(f"d{n}", tuple(Utterance("AB"[t % 2], f"{n} says {t} {t * n}") for t in range(12)))
@@ -55,3 +60,25 @@ def test_each_task_counts_by_its_share_of_chance(tiny_encoder: Encoders) -> None
     shares = [rank / split.of_chance[name] for name, rank in measured.items()]
     assert len(shares) == 3
     assert relative == pytest.approx(sum(shares) / 3)
+
+
+def test_of_several_files_the_means_come_first(
+    tiny_encoder: Encoders, tiny_encoder_folder: Folder, tmp_path: Path
+) -> None:
+    paths = [str(tmp_path / f"{topic}.jsonl") for topic in ("shop", "home")]
+    for path, words in zip(paths, ("bread tea", "rain lamp"), strict=True):
+        write_dialogues(Path(path), [[f"{words} {n} {t}" for t in range(12)] for n in range(5)])
+    config = EncoderConfig.model_validate(
+        {
+            "kind": "heads",
+            "base": str(tiny_encoder_folder(EncoderKind.HEADS)),
+            "data": [{"path": paths[0]}],
+            "objectives": {"running_query": 1},
+            "validation": {"paths": paths},
+        }
+    )
+    measured = encoder_validator(config, Path)(tiny_encoder(EncoderKind.HEADS))
+    tasks = list(measured)[:4]
+    assert len(measured) == 12
+    for task in tasks:
+        assert measured[task] == pytest.approx(fmean(measured[f"{path}/{task}"] for path in paths))

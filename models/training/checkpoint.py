@@ -49,6 +49,8 @@ def recipe_of(config: Section, counts: Sequence[int], out: Path) -> Recipe:
     recipe = config.model_dump(mode="json", exclude={"calibration_pool"})
     for corpus in recipe["data"]:
         corpus |= {key: Path(corpus[key]).name for key in ("path", "leave_out") if corpus[key]}
+    validation = recipe["validation"]
+    validation["paths"] = [Path(path).name for path in validation["paths"]]
     if Path(base := recipe.get("base", "")).is_relative_to(out):
         recipe["base"] = str(Path(base).relative_to(out))
     return recipe | {"items": list(counts)}
@@ -189,13 +191,22 @@ def load_checkpoint(folder: Path, state: State) -> None:
             raise _of_another_run(folder, ["kind"])
         items = known.pop("items")
         saved = recipe_of(state.schema.model_validate(known), items, folder.parent)
-        both = {**state.recipe, **saved}
-        if different := [name for name in both if saved.get(name) != state.recipe.get(name)]:
+        if different := [*_different(saved, state.recipe)]:
             raise _of_another_run(folder, different)
         _restore(folder, rest, state)
     except UNREADABLE as error:
         what = f"cannot be read ({type(error).__name__})"
         raise TrainingError(f"{folder} {what}; start anew without --resume") from error
+
+
+def _different(one: Recipe, other: Recipe) -> Iterator[str]:
+    """Yield the fields in which two recipes, or tables of them, differ."""
+    for name in {**other, **one}:
+        value, expected = one.get(name), other.get(name)
+        if isinstance(value, dict) and isinstance(expected, dict):
+            yield from (f"{name}.{inner}" for inner in _different(value, expected))
+        elif value != expected:
+            yield "the sizes of its corpora" if name == "items" else name
 
 
 def _of_another_run(folder: Path, different: list[str]) -> TrainingError:

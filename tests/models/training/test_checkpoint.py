@@ -139,6 +139,7 @@ def test_only_a_run_of_its_recipe_resumes_a_checkpoint(tmp_path: Path) -> None:
         ({"seed": 1, "data": [{"path": "a"}, {"path": "b"}]}, "data"),
         ({"seed": 2, "data": [{"path": "b"}]}, "seed, data"),
         ({"seed": 1, "epochs": 2}, "epochs"),
+        ({"seed": 1, "objectives": {"ccl": 1, "order": 1}}, "objectives.order"),
     ):
         said = re.escape(f"{tmp_path / 'checkpoint'} is of another run, which differs in {named};")
         with pytest.raises(TrainingError, match=f"^{said}"):

@@ -117,7 +117,7 @@ def test_a_checkpoint_of_other_data_is_not_resumed(tmp_path: Path) -> None:
     fit(Line(), tmp_path)
     more = Line()
     more.counts = [5]
-    with pytest.raises(TrainingError, match="another run, which differs in items;"):
+    with pytest.raises(TrainingError, match="differs in the sizes of its corpora;"):
         fit(more, tmp_path, resume=True)
 
 

@@ -190,6 +190,14 @@ class Settings(Limits):
         """Where the private Redis keeps its files."""
         return self.data_dir / "redis"
 
+    @property
+    def redis_place(self) -> str:
+        """Where Redis is, without its password."""
+        if self.redis_url is None:
+            return f"private Redis in {self.redis_folder.absolute()}"
+        parts = urlsplit(self.redis_url)
+        return f"Redis at {parts.netloc.rpartition('@')[2] or parts.path}"
+
     @field_validator("allowed_hosts", mode="before")
     @classmethod
     def _host_names(cls, names: object) -> object:

@@ -135,7 +135,7 @@ def snapshot(
     from turnwise.service.app.snapshots import save  # noqa: PLC0415 - loads torch
 
     with Console().status(f"reading pool {name}"):
-        made = asyncio.run(save(_settings(redis_url), namespace, name, folder))
+        made = asyncio.run(save(_settings(redis_url, namespace), namespace, name, folder))
     typer.echo(f"pool {name}: version {made.version}, {made.size} candidates, written to {folder}")
 
 
@@ -157,7 +157,7 @@ def restore(
     from turnwise.service.app.snapshots import restore  # noqa: PLC0415 - loads torch
 
     with UploadProgress() as progress:
-        work = restore(_settings(redis_url), namespace, pool, folder, progress)
+        work = restore(_settings(redis_url, namespace), namespace, pool, folder, progress)
         name, edited = asyncio.run(work)
     typer.echo(f"pool {name}: version {edited.version}, {edited.size} candidates, from {folder}")
 
@@ -234,7 +234,7 @@ def import_(
 
     where = _store(store, "--store") if store else None
     with UploadProgress("loading") as progress:
-        work = load(_settings(redis_url), namespace, pool, folder, progress, store=where)
+        work = load(_settings(redis_url, namespace), namespace, pool, folder, progress, store=where)
         edited = asyncio.run(work)
     typer.echo(f"pool {pool}: version {edited.version}, {edited.size} candidates, from {folder}")
 
@@ -255,7 +255,9 @@ def move(
     from turnwise.service.app.snapshots import move  # noqa: PLC0415 - loads torch
 
     with Console().status(f"copying pool {name}"):
-        made = asyncio.run(move(_settings(redis_url), namespace, name, _store(to, "--to", "local")))
+        made = asyncio.run(
+            move(_settings(redis_url, namespace), namespace, name, _store(to, "--to", "local"))
+        )
     typer.echo(
         f"pool {name}: version {made.version}, {made.size} candidates, in the store {made.store}"
     )
@@ -279,7 +281,10 @@ def _shard(text: str) -> tuple[int, int]:
     return int(number), int(of)
 
 
-def _settings(redis_url: str | None) -> "Settings":
+def _settings(redis_url: str | None, namespace: str) -> "Settings":
+    """Read the settings, and say whose pools the command is about."""
     from turnwise.service.settings import read_settings  # noqa: PLC0415
 
-    return read_settings(redis_url=redis_url) if redis_url else read_settings()
+    settings = read_settings(redis_url=redis_url) if redis_url else read_settings()
+    typer.echo(f"{settings.redis_place}, namespace {namespace}", err=True)
+    return settings

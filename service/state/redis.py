@@ -18,6 +18,7 @@ from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     AskError,
+    AuthenticationError,
     ClusterError,
     ConnectionError,  # noqa: A004 - Redis's own
     NoPermissionError,
@@ -43,7 +44,7 @@ _CONNECTIONS = 4096
 """Limit for a node. Nothing waits for a connection: it would cost each command a lock."""
 _SENTINEL_PORT = 26379
 _DATABASE = re.compile(r"(/\d*)?")
-_PROBE, _PROBE_SECONDS = "tw:probe", 60
+PROBE_KEY, PROBE_SECONDS = "tw:probe", 60
 _PROBE_TIMEOUT = 0.8
 """Less than the one second after which a Kubernetes probe times out by default."""
 _IDLE_CHECK = 15
@@ -62,6 +63,7 @@ _REFUSED = (
 # The same errors from a script, and those that the client has no class for.
 _CODES = re.compile(
     r"(^|-)(READONLY|OOM|MISCONF|NOREPLICAS|BUSY|CLUSTERDOWN|MASTERDOWN)\b|non local key"
+    r"|ACL failure in script|DB index is out of range"
 )
 
 
@@ -177,7 +179,8 @@ class Probe:
                 async with asyncio.timeout(_PROBE_TIMEOUT):
                     await self._write()
         except Exception as error:
-            why = type(error.__cause__ or error).__name__
+            cause = error.__cause__ or error
+            why = f"{type(cause).__name__}: {cause}"
             _log.warning("Redis does not answer or rejects writes: %s", why)
             return False
         return True
@@ -198,7 +201,7 @@ class Probe:
 
     async def _written(self, redis: Redis) -> bool:
         try:
-            await redis.set(_PROBE, b"", ex=_PROBE_SECONDS)
+            await redis.set(PROBE_KEY, b"", ex=PROBE_SECONDS)
         except ReadOnlyError:
             # The address may be that of a new primary, while old connections lead to the demoted
             # one: drop them. (A cluster's client does this itself.)
@@ -242,6 +245,8 @@ def redis_errors(metrics: Metrics, operation: Operation) -> Iterator[_Counted]:
 
 def _unavailable(error: BaseException) -> str | None:
     """Return what Redis cannot do now; None if it is not the reason of the error."""
+    if isinstance(error.__cause__, AuthenticationError):
+        return "rejects the user or the password of the service"
     if isinstance(error, _AWAY) or _wrote_to_closed(error):
         return "cannot be reached"
     if isinstance(error, _REFUSED):

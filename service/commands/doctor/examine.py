@@ -13,7 +13,7 @@ from turnwise.service.app.components import load_encoder, remote_encoder
 from turnwise.service.commands.doctor import Finding
 from turnwise.service.commands.doctor.host import examine_device, examine_port, examine_settings
 from turnwise.service.commands.doctor.pools import examine_pools
-from turnwise.service.commands.doctor.redis import examine_redis
+from turnwise.service.commands.doctor.redis import examine_redis, examine_writes
 from turnwise.service.encoder.model import REMOTE, Encoder
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.stores import connect_store
@@ -104,6 +104,8 @@ async def _state(settings: Settings, encoder: Encoder | None) -> AsyncIterator[F
             yield finding
         # If Redis does not answer, that failure is the only finding.
         answers = [finding.grade for finding in findings] != ["fail"]
+        if answers:
+            yield await examine_writes(redis)
         if encoder and answers:
             engine = None
             if settings.store_url:

@@ -3,15 +3,22 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from redis.exceptions import NoPermissionError, RedisClusterException, RedisError
+from redis.exceptions import (
+    NoPermissionError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+)
 
 from turnwise.service.commands.doctor import Finding
-from turnwise.service.state.redis import Redis
+from turnwise.service.state.redis import PROBE_KEY, PROBE_SECONDS, Redis
 
 Info = Mapping[str, Any]
 
 _OLDEST = (6, 2)
 _FULL = 0.9
+_WRITE = f"return redis.call('SET', KEYS[1], '', 'EX', {PROBE_SECONDS})"
+_IN_RUNBOOK = "look up its message in docs/runbook.md, under TurnwiseRedisUnavailable"
 
 
 async def examine_redis(redis: Redis, *, cluster: bool) -> list[Finding]:
@@ -24,11 +31,22 @@ async def examine_redis(redis: Redis, *, cluster: bool) -> list[Finding]:
         return [Finding("redis", "warn", lacks, advice)]
     except (RedisError, RedisClusterException, OSError) as error:
         advice = "start it, or correct TURNWISE_REDIS_URL; unset it to use a private Redis"
+        if isinstance(error, ResponseError):  # it has been reached
+            advice = _IN_RUNBOOK
         return [Finding("redis", "fail", f"INFO failed: {error}", advice)]
     # A cluster returns a dictionary by address. With a single primary it returns its INFO alone.
     alone = "redis_version" in found
     servers = {"redis": found} if alone else {f"redis {node}": found[node] for node in found}
     return [finding for name, info in servers.items() for finding in read_info(name, info)]
+
+
+async def examine_writes(redis: Redis) -> Finding:
+    """Return the finding about a write by a script, as every turn makes one."""
+    try:
+        await redis.eval(_WRITE, 1, PROBE_KEY)
+    except (RedisError, RedisClusterException, OSError) as error:
+        return Finding("redis writes", "fail", str(error), _IN_RUNBOOK)
+    return Finding("redis writes", "ok", "accepted")
 
 
 def read_info(name: str, info: Info) -> Iterator[Finding]:

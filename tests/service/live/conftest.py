@@ -522,7 +522,8 @@ def refused(pool_command: Turnwise) -> Command:
     def run(*words: object) -> str:
         ended = pool_command(*words)
         assert ended.status == 2
-        (line,) = ended.err.splitlines()
+        *place, line = ended.err.splitlines()
+        assert len(place) <= 1  # whose pools the command is about
         return line
 
     return run

@@ -110,6 +110,15 @@ def test_a_snapshot_can_be_restored_under_another_name(
     assert encoded() == 0
 
 
+def test_a_command_says_whose_pools_it_is_about(
+    live: Live, tmp_path: Path, pool_command: Turnwise
+) -> None:
+    saved = tmp_path / "saved"
+    ended = pool_command("snapshot", "default", saved, "--namespace", live.namespace)
+    assert ended.err.startswith("Redis at ")
+    assert f", namespace {live.namespace}\n" in ended.err
+
+
 def test_restoring_takes_a_pool_back(live: Live, tmp_path: Path, command: Command) -> None:
     command("snapshot", "default", tmp_path / "saved")
     live.ok(live.http.delete("/pools/default/candidates/r0"))

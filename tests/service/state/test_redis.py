@@ -130,6 +130,24 @@ async def test_a_server_that_refuses_its_user_is_unavailable(redis_server: Redis
     async with connect(url, cluster=False, timeout=5.0) as client:
         await fails(client, "SET", "key", "value")
         await fails(client, "EVAL", SET, "1", "key", "value")
+        await fails(client, "SELECT", "99")  # as a URL that ends in /99 does
+    of_redis_7 = ResponseError("ACL failure in script: User app has no permissions to run 'get'")
+    with pytest.raises(StateUnavailable), redis_errors(Metrics(), "session_write"):
+        raise of_redis_7
+
+
+async def test_a_wrong_password_is_named(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = redis_server.url.replace("://", "://app:secret@")
+    async with connect(url, cluster=False, timeout=5.0) as client:
+        words = "rejects the user or the password"
+        with pytest.raises(StateUnavailable, match=words), redis_errors(Metrics(), "session_write"):
+            await client.ping()
+        assert not await Probe([client], Metrics(), cluster=False)()
+    (line,) = caplog.messages
+    assert "invalid username-password pair" in line
+    assert "secret" not in line
 
 
 async def test_a_server_that_loads_its_data_is_unavailable(redis_server: RedisServer) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.service.conftest import RedisServer
 from turnwise.service.commands.doctor.pools import examine_pools
-from turnwise.service.commands.doctor.redis import examine_redis, read_info
+from turnwise.service.commands.doctor.redis import examine_redis, examine_writes, read_info
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.state.redis import Probe, Redis, connect
 
@@ -86,6 +86,21 @@ async def test_a_user_that_does_not_reach_the_pools_is_a_failure(redis_server: R
         (finding,) = await examine_pools(redis, "of the model", pairwise=False, engine=None)
     assert (finding.subject, finding.grade) == ("pools", "fail")
     assert "tw:*" in finding.advice
+
+
+@pytest.mark.anyio
+async def test_writes_are_tried(redis_server: RedisServer) -> None:
+    redis_server.command("ACL", "SETUSER", "app", "on", ">pw", "~tw:*", "+@read", "+@scripting")
+    reads = redis_server.url.replace("://", "://app:pw@")
+    async with (
+        connect(redis_server.url, cluster=False, timeout=5.0) as redis,
+        connect(reads, cluster=False, timeout=5.0) as reader,
+    ):
+        assert (await examine_writes(redis)).grade == "ok"
+        assert (await examine_writes(reader)).grade == "fail"
+        redis_server.command("CONFIG", "SET", "maxmemory", "1")
+        full = await examine_writes(redis)
+    assert (full.grade, "maxmemory" in full.found) == ("fail", True)
 
 
 class Primaries:

@@ -24,13 +24,14 @@ from turnwise.models.card import (
     model_name,
     read_card,
 )
-from turnwise.models.errors import UNREADABLE, ModelError
+from turnwise.models.errors import ModelError
 from turnwise.models.export import VERSION, export_graph, in_onnx
 from turnwise.models.head_arrays import HEADS_FILE
 from turnwise.models.heads import RoleHeads
 from turnwise.models.onnx import OnnxForward
 from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs, encoder_kind, prefixed
 from turnwise.models.scores import Aggregation
+from turnwise.models.unreadable import UNREADABLE
 
 Precision = Literal["float32", "bfloat16", "float16"]
 

@@ -13,16 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from safetensors import SafetensorError
-
 if TYPE_CHECKING:
     from pydantic import ValidationError
-
-UNREADABLE = (
-    OSError, SafetensorError, RuntimeError, ValueError, LookupError, TypeError, AttributeError,
-    AssertionError,
-)  # fmt: skip
-"""What libraries raise for a folder of a model whose files are broken or do not fit together."""
 
 
 class TurnwiseError(Exception):

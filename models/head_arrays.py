@@ -13,8 +13,9 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from turnwise.models.arrays import Float32
-from turnwise.models.errors import UNREADABLE, ModelError
+from turnwise.models.errors import ModelError
 from turnwise.models.roles import Relation, Role, RoleText, read_as
+from turnwise.models.unreadable import UNREADABLE
 
 HEADS_FILE = "heads.safetensors"
 """Stands beside a model's weights. Without it, the folder is a triple encoder."""

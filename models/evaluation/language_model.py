@@ -14,10 +14,11 @@ from turnwise.models.arrays import Float64
 from turnwise.models.card import model_name
 from turnwise.models.data import Dialogue
 from turnwise.models.encoder import batches, default_device
-from turnwise.models.errors import UNREADABLE, ModelError
+from turnwise.models.errors import ModelError
 from turnwise.models.evaluation.short_term import CANDIDATES
 from turnwise.models.evaluation.split import Context, Propose
 from turnwise.models.evaluation.truncation import warn_of_cut
+from turnwise.models.unreadable import UNREADABLE
 
 Language = Literal["en", "de"]
 

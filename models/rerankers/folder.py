@@ -14,7 +14,8 @@ from typing import Any, Literal
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from turnwise.models.errors import UNREADABLE, ModelError
+from turnwise.models.errors import ModelError
+from turnwise.models.unreadable import UNREADABLE
 
 RerankerKind = Literal["pairwise", "ioi"]
 CARD = "reranker.json"

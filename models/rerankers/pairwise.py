@@ -19,9 +19,10 @@ from torch.nn import functional
 from turnwise.models.arrays import Float32
 from turnwise.models.card import model_name
 from turnwise.models.encoder import Precision, UtteranceEncoder, digest
-from turnwise.models.errors import UNREADABLE, ModelError
+from turnwise.models.errors import ModelError
 from turnwise.models.rerankers.folder import load_weights, read_sizes
 from turnwise.models.roles import Role
+from turnwise.models.unreadable import UNREADABLE
 
 ENCODER = "encoder"
 PADDING_DEVIATION = 0.02

@@ -19,9 +19,10 @@ from torch import nn
 from turnwise.models import eight_bits
 from turnwise.models.card import CARD
 from turnwise.models.encoder import transformer_of
-from turnwise.models.errors import UNREADABLE, TrainingError
+from turnwise.models.errors import TrainingError
 from turnwise.models.heads import RoleHeads
 from turnwise.models.training.config import REMOVED, EncoderConfig, Section, renamed
+from turnwise.models.unreadable import UNREADABLE
 
 Schedule = torch.optim.lr_scheduler.LRScheduler
 Recipe = dict[str, Any]

@@ -61,6 +61,7 @@ def load(
     A batch makes one version of the pool, or changes nothing if it fails. After an interruption,
     run the command again: it skips the candidates that the pool has.
     """
+    from turnwise.models.data import read_jsonl  # noqa: PLC0415
     from turnwise.service.client import NotFoundError  # noqa: PLC0415
 
     with connected(url, key) as client:
@@ -68,6 +69,8 @@ def load(
         try:
             target.info()
         except NotFoundError:
+            for _ in read_jsonl(file):  # a file that cannot be read leaves no empty pool
+                pass
             target.create()
         with UploadProgress() as progress:
             edited = target.load(file, progress)

@@ -153,5 +153,5 @@ def test_heads_need_the_tokens_of_a_triple_encoder(
     heads: RoleHeads, tiny_encoder_folder: Folder
 ) -> None:
     plain = SentenceTransformer(str(tiny_encoder_folder(EncoderKind.CURVED)), device="cpu")
-    with pytest.raises(ModelError, match="heads without the special tokens"):
+    with pytest.raises(ModelError, match="has heads, but not the special tokens"):
         UtteranceEncoder(plain, heads=heads)

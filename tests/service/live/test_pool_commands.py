@@ -67,6 +67,16 @@ def test_a_load_that_fails_says_how_far_it_came(
     assert "; the first 1 of 2 candidates are in pool 'p'; load the file again to go on" in line
 
 
+def test_a_file_that_cannot_be_read_makes_no_pool(
+    live: Live, tmp_path: Path, refused: Command
+) -> None:
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text('{"text": "Hello"}\nno JSON')
+    for file in (broken, tmp_path / "missing.jsonl"):
+        assert refused("load", file, "--pool", "p", "--url", live.url).startswith(f"error: {file}")
+    assert live.http.get("/pools/p").status_code == 404
+
+
 def test_load_needs_a_key_where_the_service_does(
     launch: Launch, tmp_path: Path, command: Command, refused: Command
 ) -> None:

@@ -29,7 +29,7 @@ from turnwise.models.scores import Aggregation
 
 TrainingPrecision = Literal["float32", "bfloat16"]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
-FilePath = Annotated[str, Field(min_length=1)]
+NonEmpty = Annotated[str, Field(min_length=1)]
 
 REMOVED = {
     "gradient_cache": "was removed; delete this line, the result is the same",
@@ -74,8 +74,8 @@ class Section(BaseModel):
 class CorpusSource(Section):
     """A file of dialogues."""
 
-    path: FilePath
-    leave_out: FilePath | None = None
+    path: NonEmpty
+    leave_out: NonEmpty | None = None
     """A JSON file of lists of dialogue ids that must not be trained on."""
     skip: NonNegativeInt = 0
     """Dialogues at the start of the others that are not trained on, since they measure the model:
@@ -99,7 +99,7 @@ class PairCorpus(CorpusSource):
 class Validation(Section):
     """The data that chooses the best checkpoint."""
 
-    paths: tuple[FilePath, ...] = ()
+    paths: tuple[NonEmpty, ...] = ()
     dialogues: PositiveInt = 300
     """Drawn from each file. A dialogue that validates is not trained on, in whatever file it is."""
     every: PositiveInt = 200
@@ -164,7 +164,7 @@ class Optimiser(Section):
 class Nli(Section):
     """Natural-language inference as a second objective."""
 
-    paths: tuple[FilePath, ...] = Field(min_length=1)
+    paths: tuple[NonEmpty, ...] = Field(min_length=1)
     pairs: PositiveInt = 64
     """Premise-hypothesis pairs in a step."""
 
@@ -173,7 +173,7 @@ class EncoderConfig(RunConfig):
     """A run, or one stage of a run, of an encoder."""
 
     kind: EncoderKind
-    base: str = Field(min_length=1)
+    base: NonEmpty
     """A folder or a hub name. A later stage starts from the model of the stage before it."""
     depth: PositiveInt | None = None
     """Layers of the transformer: so many of the base's, evenly spread; all if left out."""
@@ -182,7 +182,7 @@ class EncoderConfig(RunConfig):
     out; with 0 only the heads."""
     data: tuple[WindowCorpus, ...] = Field(min_length=1)
     nli: Nli | None = None
-    teacher: str | None = Field(default=None, min_length=1)
+    teacher: NonEmpty | None = None
     """The encoder whose vectors `distil` teaches: a folder, a hub name, or `base`, the model that
     this stage starts from."""
     objectives: Objectives
@@ -259,7 +259,7 @@ class PairwiseConfig(RunConfig):
     """A run of the pairwise context-response model (DSE-P)."""
 
     kind: Literal["pairwise"]
-    base: str = Field(min_length=1)
+    base: NonEmpty
     """A sentence-transformers folder or hub name."""
     data: tuple[PairCorpus, ...] = Field(min_length=1)
     optimiser: PairwiseOptimiser = PairwiseOptimiser()

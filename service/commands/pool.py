@@ -61,18 +61,14 @@ def load(
     A batch makes one version of the pool, or changes nothing if it fails. After an interruption,
     run the command again: it skips the candidates that the pool has.
     """
-    from turnwise.models.data import read_jsonl  # noqa: PLC0415
     from turnwise.service.client import NotFoundError  # noqa: PLC0415
 
-    with connected(url, key) as client:
+    with connected(url, key) as client, UploadProgress() as progress:
         target = client.pool(pool)
         try:
-            target.info()
-        except NotFoundError:
-            for _ in read_jsonl(file):  # a file that cannot be read leaves no empty pool
-                pass
+            edited = target.load(file, progress)
+        except NotFoundError:  # only now, so that a file that cannot be read leaves no empty pool
             target.create()
-        with UploadProgress() as progress:
             edited = target.load(file, progress)
     typer.echo(
         f"pool {pool}: version {edited.version}, {edited.size} candidates "

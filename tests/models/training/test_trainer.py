@@ -117,7 +117,8 @@ def test_a_checkpoint_of_other_data_is_not_resumed(tmp_path: Path) -> None:
     fit(Line(), tmp_path)
     more = Line()
     more.counts = [5]
-    with pytest.raises(TrainingError, match="differs in the sizes of its corpora;"):
+    said = "another run, which differs in the sizes of its corpora;"
+    with pytest.raises(TrainingError, match=said):
         fit(more, tmp_path, resume=True)
 
 

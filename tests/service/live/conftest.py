@@ -523,7 +523,8 @@ def refused(pool_command: Turnwise) -> Command:
         ended = pool_command(*words)
         assert ended.status == 2
         *place, line = ended.err.splitlines()
-        assert len(place) <= 1  # whose pools the command is about
+        assert len(place) <= 1
+        assert all(", namespace " in each for each in place)  # whose pools the command is about
         return line
 
     return run

@@ -343,6 +343,7 @@ def test_what_is_searched_set_and_said_while_the_page_still_loads_arrives(
     console, held = console_of(live), list[Route]()
 
     def go_on() -> None:
+        assert held
         while held:
             held.pop().continue_()
 

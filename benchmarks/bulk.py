@@ -17,12 +17,12 @@ from benchmarks.pools import SEEDS, mixed, plain_encoder, replies, sayings
 from benchmarks.record import Rows, arguments, run
 from turnwise.models.data import write_jsonl
 from turnwise.models.roles import Role
-from turnwise.service.app.catalogues import encode, load
 from turnwise.service.app.components import components_of
-from turnwise.service.pools.catalogue import Catalogue
-from turnwise.service.pools.parts import EncodedBy, PartsFolder, PartsManifest
+from turnwise.service.cli.pool.catalogues import encode, load
+from turnwise.service.pools.files.catalogue import Catalogue
+from turnwise.service.pools.files.parts import EncodedBy, PartsFolder, PartsManifest
+from turnwise.service.redis.private import running_or_started
 from turnwise.service.settings import Settings
-from turnwise.service.state.private_redis import running_or_started
 
 
 def main() -> None:

@@ -23,12 +23,12 @@ from benchmarks.load import many_clients
 from benchmarks.pools import REPLIES, sayings
 from benchmarks.record import Rows, arguments, run
 from benchmarks.serving import Connection, Served, pool, served
-from turnwise.models import eight_bits
 from turnwise.models.cores import multiplies_bytes
-from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.onnx import EIGHT_BITS_FILE, OnnxEncoder
+from turnwise.models.encoder import eight_bits
+from turnwise.models.encoder.onnx import EIGHT_BITS_FILE, OnnxEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import candidate_inputs
-from turnwise.service.commands.card import card
+from turnwise.service.cli.models.card import card
 from turnwise.service.settings import Settings
 
 WAYS = ("float32", "8 bits")

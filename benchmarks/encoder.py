@@ -24,7 +24,7 @@ from benchmarks.pools import plain_encoder, sayings
 from benchmarks.record import Rows, arguments, run
 from turnwise.models.arrays import Float32
 from turnwise.models.cores import usable_cores
-from turnwise.models.encoder import UtteranceEncoder, batches
+from turnwise.models.encoder.torch import UtteranceEncoder, batches
 from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs
 from turnwise.service.encoder.queue import EncoderQueue, Priority
 from turnwise.service.observe.metrics import Metrics

@@ -24,13 +24,15 @@ from starlette.requests import Request
 
 from benchmarks.record import Rows, arguments, percentile, run
 from turnwise.models.arrays import Float32
-from turnwise.service.api.uploads import read_candidates
+from turnwise.service.api.http.uploads import read_candidates
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools import FollowedPools, PoolKey, Pools, upkeep
-from turnwise.service.pools.free_memory import Memory
+from turnwise.service.pools import FollowedPools, PoolKey
+from turnwise.service.pools.memory import upkeep
+from turnwise.service.pools.memory.free_memory import Memory
+from turnwise.service.redis.connection import connect
+from turnwise.service.redis.private import PrivateRedis
 from turnwise.service.settings import Limits
-from turnwise.service.state.private_redis import PrivateRedis
-from turnwise.service.state.redis import connect
+from turnwise.service.use_cases.pools import Pools
 from turnwise.service.wire.pools import NDJSON, PoolRequest
 
 TICK = 0.001

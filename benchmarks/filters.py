@@ -17,9 +17,9 @@ from benchmarks.record import Rows, arguments, percentile, run
 from turnwise.models.arrays import Float32
 from turnwise.models.roles import Role
 from turnwise.service.pools import Candidate, Filter
-from turnwise.service.pools.contents import Contents, Segment
-from turnwise.service.pools.index import FlatIndex, one_thread
-from turnwise.service.pools.ivf import build_ivf
+from turnwise.service.pools.memory.contents import Contents, Segment
+from turnwise.service.pools.memory.flat import FlatIndex, one_thread
+from turnwise.service.pools.memory.ivf import build_ivf
 
 SHARES = (0.5, 0.1, 0.01, 0.001)
 

@@ -23,8 +23,8 @@ from benchmarks.part import Part, Serves, all_say, small_model, turnwise
 from benchmarks.record import ROOT
 from benchmarks.serving import free_port
 from benchmarks.stores import milvus_command, wait_for_milvus
+from turnwise.service.redis.private import server_program
 from turnwise.service.settings import Settings
-from turnwise.service.state.private_redis import server_program
 
 REPLICAS = ("replica-1", "replica-2", "replica-3")
 ENCODERS = ("encoder-1", "encoder-2")

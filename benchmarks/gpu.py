@@ -23,7 +23,7 @@ from benchmarks.pools import REPLIES, plain_encoder, sayings
 from benchmarks.record import Rows, arguments, run, taken
 from benchmarks.serving import pool
 from turnwise.models.arrays import Float32
-from turnwise.models.encoder import Precision, UtteranceEncoder, default_device
+from turnwise.models.encoder.torch import Precision, UtteranceEncoder, default_device
 from turnwise.models.roles import Relation, Role, RoleText
 from turnwise.service.settings import Settings
 

@@ -25,8 +25,8 @@ from benchmarks.load import many_clients
 from benchmarks.pools import REPLIES, plain_encoder, sayings
 from benchmarks.record import Rows, arguments, run, taken
 from benchmarks.serving import Connection, Served, pool, served
-from turnwise.models.encoder import load_sentence_transformer
-from turnwise.models.heads import RoleHeads
+from turnwise.models.encoder.heads import RoleHeads
+from turnwise.models.encoder.torch import load_sentence_transformer
 from turnwise.models.roles import Relation, Role, RoleText
 from turnwise.service.settings import Settings
 

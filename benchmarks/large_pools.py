@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 from benchmarks.pools import mixed, plain_encoder, queries_like, replies
 from benchmarks.record import Rows, arguments, percentile, run, taken
 from turnwise.models.arrays import Float32
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import Role
 from turnwise.service.pools import Candidate
-from turnwise.service.pools.contents import Contents, Edit, Segment
-from turnwise.service.pools.index import FlatIndex, Index, one_thread
-from turnwise.service.pools.ivf import IvfIndex, build_ivf, recall_at_10
+from turnwise.service.pools.memory.contents import Contents, Edit, Segment
+from turnwise.service.pools.memory.flat import FlatIndex, Index, one_thread
+from turnwise.service.pools.memory.ivf import IvfIndex, build_ivf, recall_at_10
 
 Float16 = NDArray[np.float16]
 

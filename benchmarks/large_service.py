@@ -23,7 +23,7 @@ from benchmarks.record import Rows, arguments, percentile, run
 from benchmarks.serving import Connection, Served, made, served
 
 _THREADS = """
-from turnwise.service.pools import workers
+from turnwise.service.pools.memory import workers
 _executor = workers.ThreadPoolExecutor
 def _more(threads, name, *start):
     return _executor({threads} if name == "pool-search" else threads, name, *start)
@@ -31,7 +31,7 @@ workers.ThreadPoolExecutor = _more
 """
 _EDITS = 20
 _FOLDS = f"""
-from turnwise.service.pools import upkeep
+from turnwise.service.pools.memory import upkeep
 upkeep._MIN_ENTRIES, upkeep._ENTRY_SHARE, upkeep._TAIL_SECONDS = {_EDITS}, 1 << 40, 1.0
 """
 _PAUSE = 0.03

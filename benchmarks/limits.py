@@ -34,19 +34,19 @@ from benchmarks.pools import SEEDS, plain_encoder, pool_like, queries_like, repl
 from benchmarks.record import Rows, arguments, run, taken
 from benchmarks.serving import Connection, link_models, served
 from turnwise.models.arrays import Float32
-from turnwise.models.encoder import UtteranceEncoder, transformer_of
+from turnwise.models.encoder.torch import UtteranceEncoder, transformer_of
 from turnwise.models.roles import Relation, Role, RoleText
 from turnwise.models.scores import KeptRows
 from turnwise.service.app.components import load_in_torch
 from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools.index import FlatIndex, Index, one_thread
-from turnwise.service.pools.ivf import IvfIndex, build_ivf
+from turnwise.service.pools.memory.flat import FlatIndex, Index, one_thread
+from turnwise.service.pools.memory.ivf import IvfIndex, build_ivf
+from turnwise.service.redis.connection import connect
+from turnwise.service.redis.private import PrivateRedis
 from turnwise.service.sessions.store import Change, SessionKey, SessionStore
 from turnwise.service.sessions.turns import Turn
 from turnwise.service.settings import Settings
-from turnwise.service.state.private_redis import PrivateRedis
-from turnwise.service.state.redis import connect
 
 Tokens = list[list[int]]
 Line = Callable[[str, Sequence[float], Sequence[float]], None]

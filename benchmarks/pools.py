@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from benchmarks.record import ROOT
 from turnwise.models.arrays import Float32
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import Relation, Role
 from turnwise.models.scores import rows, running_query
 from turnwise.service.pools import Candidate
-from turnwise.service.pools.parts import FORMAT, EncodedBy, Part, PartsFolder, PartsManifest
+from turnwise.service.pools.files.parts import FORMAT, EncodedBy, Part, PartsFolder, PartsManifest
 from turnwise.service.settings import Settings
 
 Float16 = NDArray[np.float16]

@@ -24,7 +24,7 @@ from sentence_transformers import CrossEncoder as Reference
 
 from benchmarks.pools import sayings
 from benchmarks.record import Rows, arguments, percentile, run
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.rerankers import CrossEncoder
 from turnwise.models.roles import Relation, Role, RoleText
 from turnwise.service.encoder.queue import EncoderQueue

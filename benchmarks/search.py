@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from benchmarks.record import Rows, arguments, percentile, run, taken
 from turnwise.models.arrays import Float32
 from turnwise.models.scores import rows, running_query
-from turnwise.service.pools.index import FlatIndex, one_thread
-from turnwise.service.pools.ivf import build_ivf, recall_at_10
+from turnwise.service.pools.memory.flat import FlatIndex, one_thread
+from turnwise.service.pools.memory.ivf import build_ivf, recall_at_10
 
 DIMENSION = 384
 QUERIES = 64

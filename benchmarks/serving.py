@@ -22,8 +22,8 @@ from typing import Any
 from redis import Redis
 
 from benchmarks.pools import write_parts
+from turnwise.service.redis.private import running_url
 from turnwise.service.settings import Settings
-from turnwise.service.state.private_redis import running_url
 
 _READY_SECONDS = 900
 _BUSY_SECONDS = 0.05
@@ -174,7 +174,7 @@ def served(
             [
                 sys.executable,
                 "-c",
-                f"{before}\n{_UNAUDITED}\nfrom turnwise.service.cli import main; main()",
+                f"{before}\n{_UNAUDITED}\nfrom turnwise.service.cli.main import main; main()",
                 "serve",
             ],
             env=os.environ | named | settings,

@@ -36,16 +36,16 @@ from benchmarks.pools import mixed, plain_encoder, queries_like, replies
 from benchmarks.record import Rows, arguments, percentile, phase, run
 from benchmarks.serving import free_port
 from turnwise.models.arrays import Float32
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import Role
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate
-from turnwise.service.pools.contents import Contents, Segment
-from turnwise.service.pools.index import FlatIndex, one_thread
-from turnwise.service.pools.ivf import build_ivf
+from turnwise.service.pools.memory.contents import Contents, Segment
+from turnwise.service.pools.memory.flat import FlatIndex, one_thread
+from turnwise.service.pools.memory.ivf import build_ivf
+from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.pools.stores.store import SCANNED
 from turnwise.service.pools.view import LocalView
-from turnwise.service.pools.workers import Workers
 from turnwise.service.settings import Settings
 from turnwise.service.wire.pools import PoolSettings
 

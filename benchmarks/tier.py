@@ -30,8 +30,8 @@ from benchmarks.part import Part, infinity, port_opens, small_model, turnwise
 from benchmarks.pools import replies, sayings
 from benchmarks.record import Rows, arguments, percentile, run
 from benchmarks.serving import Connection, Process, free_port
+from turnwise.service.redis.private import server_program
 from turnwise.service.settings import Settings
-from turnwise.service.state.private_redis import server_program
 
 _SEARCHES, _TOP = 20, 100
 

@@ -43,19 +43,19 @@ from benchmarks.pools import (
 from benchmarks.record import Rows, arguments, run
 from benchmarks.serving import link_models
 from turnwise.models.arrays import Float32
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import Role
 from turnwise.models.scores import rows, running_query
 from turnwise.service.api.services import Services
 from turnwise.service.app.wiring import create_app
 from turnwise.service.pools import Candidate
-from turnwise.service.pools.contents import Contents, Segment
-from turnwise.service.pools.index import FlatIndex, Index
-from turnwise.service.pools.ivf import build_ivf
+from turnwise.service.pools.memory.contents import Contents, Segment
+from turnwise.service.pools.memory.flat import FlatIndex, Index
+from turnwise.service.pools.memory.ivf import build_ivf
+from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.pools.view import LocalView
-from turnwise.service.pools.workers import Workers
+from turnwise.service.redis.private import running_url
 from turnwise.service.settings import Settings
-from turnwise.service.state.private_redis import running_url
 from turnwise.service.wire.pools import PoolSettings
 from turnwise.service.wire.sessions import TurnRequest
 

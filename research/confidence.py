@@ -18,7 +18,7 @@ from typing import cast
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.confidence import Calibration
 from turnwise.models.data import Dialogue, read_dialogues
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.confidence import (
     SIZES,
     Bank,

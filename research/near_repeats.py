@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.similarity import read_pairs
 from turnwise.models.roles import Role
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from turnwise.models.encoder import encode_texts
+from turnwise.models.encoder.torch import encode_texts
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training import losses
 from turnwise.models.training.base import load_base

@@ -17,7 +17,7 @@ from hypothesis import settings
 from tests.warm import warm_command
 
 if TYPE_CHECKING:
-    from turnwise.models.encoder import UtteranceEncoder
+    from turnwise.models.encoder.torch import UtteranceEncoder
     from turnwise.models.roles import EncoderKind
 
 DIMENSION = 32
@@ -102,7 +102,7 @@ def pytest_runtest_makereport(
 def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shipped model without its graph in 8 bits, so that every processor prints the same."""
     from turnwise.models import DEFAULT_MODEL
-    from turnwise.models.onnx import EIGHT_BITS_FILE
+    from turnwise.models.encoder.onnx import EIGHT_BITS_FILE
 
     folder = tmp_path_factory.mktemp("shipped") / DEFAULT_MODEL.name
     without = shutil.ignore_patterns(EIGHT_BITS_FILE)
@@ -127,7 +127,7 @@ def tiny_encoder(
     tiny_encoder_folder: Callable[[EncoderKind], Path],
 ) -> Callable[[EncoderKind], UtteranceEncoder]:
     """From a kind to an encoder on the CPU; each loaded once a session."""
-    from turnwise.models.encoder import UtteranceEncoder
+    from turnwise.models.encoder.torch import UtteranceEncoder
 
     loaded: dict[EncoderKind, UtteranceEncoder] = {}
 
@@ -179,7 +179,7 @@ def served_encoder(
     tiny_encoder_folder: Callable[[EncoderKind], Path], onnx_cache: Path
 ) -> UtteranceEncoder:
     """A tiny triple encoder in ONNX Runtime."""
-    from turnwise.models.encoder import UtteranceEncoder
+    from turnwise.models.encoder.torch import UtteranceEncoder
     from turnwise.models.roles import EncoderKind
 
     folder = tiny_encoder_folder(EncoderKind.TRIPLE)
@@ -191,7 +191,7 @@ def _save_encoder(folder: Path, kind: EncoderKind) -> Path:
     from sentence_transformers import SentenceTransformer
     from transformers import BertConfig, BertModel, BertTokenizerFast
 
-    from turnwise.models.heads import RoleHeads
+    from turnwise.models.encoder.heads import RoleHeads
     from turnwise.models.roles import EncoderKind
 
     characters = [chr(code) for code in range(ord(" ") + 1, 127)]

@@ -11,11 +11,11 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from turnwise.models.rerankers.folder import save_reranker
-from turnwise.models.rerankers.ioi import IoI
-from turnwise.models.rerankers.ioi_network import InteractionNetwork, Sizes
-from turnwise.models.rerankers.pairwise import ENCODER, Projectors
-from turnwise.models.rerankers.vocabulary import Vocabulary
+from turnwise.models.network_folder import save_reranker
+from turnwise.models.pairwise import ENCODER, Projectors
+from turnwise.models.rerankers.ioi.model import IoI
+from turnwise.models.rerankers.ioi.network import InteractionNetwork, Sizes
+from turnwise.models.rerankers.ioi.vocabulary import Vocabulary
 
 LETTERS = tuple("abcdefghijklmnopqrstuvwxyz")
 

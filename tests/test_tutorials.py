@@ -22,8 +22,8 @@ from tests.service.live.conftest import serve
 from tests.test_packaging import series
 from tests.waiting import eventually
 from turnwise.models.roles import EncoderKind
-from turnwise.service.cli import app
-from turnwise.service.commands.evaluate import evaluate
+from turnwise.service.cli.main import app
+from turnwise.service.cli.models.evaluate import evaluate
 from turnwise.service.settings import Settings
 
 ROOT = Path(__file__).parents[1]

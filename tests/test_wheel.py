@@ -147,7 +147,7 @@ def test_every_module_of_the_client_side_imports_without_an_extra(
     code = (
         "import importlib, pkgutil\n"
         "from turnwise.service import client, wire\n"
-        "from turnwise.service.commands import chat, connected, key, pool, progress, terminal\n"
+        "from turnwise.service.cli import chat, connected, key, pool, progress, terminal\n"
         "for room in (client, wire):\n"
         "    for module in pkgutil.iter_modules(room.__path__, room.__name__ + '.'):\n"
         "        importlib.import_module(module.name)"
@@ -178,7 +178,7 @@ def test_a_command_names_the_extra_that_it_needs(plain: Path, tmp_path: Path) ->
     }
     code = (
         "import sys\n"
-        "from turnwise.service.cli import main\n"
+        "from turnwise.service.cli.main import main\n"
         "for command in sys.argv[1:]:\n"
         "    sys.argv = ['turnwise', *command.split()]\n"
         "    try:\n"
@@ -197,7 +197,7 @@ def test_a_service_runs_a_model_with_a_graph_without_torch(
     environment: Environment, tmp_path: Path
 ) -> None:
     code = (
-        "import sys, turnwise.service.server, turnwise.service.commands.doctor.examine\n"
+        "import sys, turnwise.service.app.server, turnwise.service.cli.doctor.examine\n"
         "print('onnxruntime' in sys.modules)\n"  # which a replica with a remote encoder lacks
         "from turnwise.service.app.components import load_encoder\n"
         "from turnwise.service.settings import Settings\n"

@@ -23,7 +23,7 @@ from typing import NoReturn
 
 LOADED = (
     "turnwise.service.app.wiring",
-    "turnwise.service.server",
+    "turnwise.service.app.server",
     "turnwise.models.training.run",
     "matplotlib.pyplot",
 )
@@ -72,7 +72,7 @@ def serve(address: str, owner: int) -> None:
         import_module(name)
     import torch  # noqa: PLC0415
 
-    from turnwise.service.commands import connected  # noqa: PLC0415 - after what it needs
+    from turnwise.service.cli import connected  # noqa: PLC0415 - after what it needs
 
     torch.set_num_threads(1)
     gc.freeze()  # what is loaded is no garbage, for any of the forks
@@ -116,7 +116,7 @@ def _become(
 ) -> NoReturn:
     import torch  # noqa: PLC0415 - loaded before the fork
 
-    from turnwise.service.cli import main  # noqa: PLC0415
+    from turnwise.service.cli.main import main  # noqa: PLC0415
 
     # The first call after a fork replaces torch's pool of threads. Two threads that call at once,
     # as when weights are loaded, may find none.

@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Thread
 
 from turnwise import Client, ClientError
-from turnwise.service.commands.serve import serve
+from turnwise.service.cli.serve import serve
 
 POOLS = Path(__file__).parent
 FOLDER = ".turnwise/demo"

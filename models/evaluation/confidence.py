@@ -17,7 +17,7 @@ import numpy as np
 from turnwise.models.arrays import Float32, Float64
 from turnwise.models.confidence import Calibration, Moments, Spread, features
 from turnwise.models.data import Dialogue
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import ModelError, TurnwiseError
 from turnwise.models.evaluation.metrics import (
     Mask,

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 from turnwise.models.arrays import Float64
 from turnwise.models.card import model_name
 from turnwise.models.data import Dialogue
-from turnwise.models.encoder import batches, default_device
+from turnwise.models.encoder.torch import batches, default_device
 from turnwise.models.errors import ModelError
 from turnwise.models.evaluation.short_term import CANDIDATES
 from turnwise.models.evaluation.split import Context, Propose

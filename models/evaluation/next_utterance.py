@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from turnwise.models.data import Dialogue
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.metrics import (
     Metrics,
     Places,
@@ -31,7 +31,7 @@ from turnwise.models.evaluation.systems import (
     retrieval_systems,
     turn_ms,
 )
-from turnwise.models.rerankers import PairwiseModel
+from turnwise.models.pairwise import PairwiseModel
 
 BLOCK = 256
 TIMED_CANDIDATES = 1000

@@ -22,7 +22,7 @@ from turnwise.models.data import (
     read_label,
     read_records,
 )
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.bm25 import BM25
 from turnwise.models.evaluation.metrics import Mask, Metrics, Places, ranking_metrics, spans
@@ -48,7 +48,8 @@ from turnwise.models.evaluation.systems import (
     turn_ms,
 )
 from turnwise.models.evaluation.truncation import first_places, warn_of_cut, warn_of_truncation
-from turnwise.models.rerankers import CrossEncoder, IoI, PairwiseModel
+from turnwise.models.pairwise import PairwiseModel
+from turnwise.models.rerankers import CrossEncoder, IoI
 
 Model = UtteranceEncoder | PairwiseModel | IoI | CrossEncoder
 Negatives = Literal["random", "bm25", "same-dialogue"]

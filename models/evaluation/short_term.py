@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from turnwise.models.data import Dialogue, Record, Utterance, identifier, read_records
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.bm25 import BM25
 from turnwise.models.evaluation.metrics import (

@@ -15,7 +15,7 @@ import numpy as np
 
 from turnwise.models.arrays import Float32, Float64
 from turnwise.models.data import Record, Utterance, read_records
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.bm25 import plain_words
 from turnwise.models.evaluation.language_model import Language, LanguageModel, prompt
@@ -46,7 +46,7 @@ from turnwise.models.evaluation.systems import (
     one_by_one,
     scores_of,
 )
-from turnwise.models.rerankers import PairwiseModel
+from turnwise.models.pairwise import PairwiseModel
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText, context_inputs
 from turnwise.models.scores import row
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.data import Dialogue, Record, Utterance, merge_runs, read_utterance
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.evaluation.metrics import Places
 from turnwise.models.roles import Role, RoleText, candidate_inputs, context_inputs

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from turnwise.models.arrays import Float32
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.bm25 import BM25
 from turnwise.models.evaluation.metrics import Places, Scores, median_ms
 from turnwise.models.evaluation.split import (
@@ -15,8 +15,8 @@ from turnwise.models.evaluation.split import (
     Split,
     encode_split,
 )
+from turnwise.models.pairwise import PairwiseModel
 from turnwise.models.planning import pull_query
-from turnwise.models.rerankers import PairwiseModel
 from turnwise.models.roles import EncoderKind, Role
 from turnwise.models.scores import Aggregation, max_sim, row, rows, running_query
 

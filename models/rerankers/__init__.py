@@ -8,12 +8,12 @@ of sentence-transformers. This package imports the modules at the root of `model
 
 from pathlib import Path
 
-from turnwise.models.encoder import Precision
+from turnwise.models.encoder.torch import Precision
 from turnwise.models.errors import ModelError
+from turnwise.models.network_folder import reranker_kind
+from turnwise.models.pairwise import PairwiseModel, dialogue_heat_map
 from turnwise.models.rerankers.cross_encoder import CrossEncoder
-from turnwise.models.rerankers.folder import reranker_kind
-from turnwise.models.rerankers.ioi import IoI
-from turnwise.models.rerankers.pairwise import PairwiseModel, dialogue_heat_map
+from turnwise.models.rerankers.ioi.model import IoI
 
 __all__ = ["CrossEncoder", "IoI", "PairwiseModel", "dialogue_heat_map", "load", "reranker_kind"]
 

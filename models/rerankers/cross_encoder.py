@@ -13,10 +13,10 @@ import torch
 
 from turnwise.models.arrays import Float32
 from turnwise.models.card import model_name
-from turnwise.models.encoder import PROBE, default_device, digest
+from turnwise.models.encoder.export import VERSION, in_onnx
+from turnwise.models.encoder.onnx import OnnxForward
+from turnwise.models.encoder.torch import PROBE, default_device, digest
 from turnwise.models.errors import ModelError
-from turnwise.models.export import VERSION, in_onnx
-from turnwise.models.onnx import OnnxForward
 from turnwise.models.unreadable import UNREADABLE
 
 BATCH = 32

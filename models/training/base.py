@@ -7,7 +7,7 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
-from turnwise.models.encoder import load_heads, load_sentence_transformer, transformer_of
+from turnwise.models.encoder.torch import load_heads, load_sentence_transformer, transformer_of
 from turnwise.models.errors import ModelError
 from turnwise.models.roles import EncoderKind, becomes, encoder_kind
 from turnwise.models.training.config import EncoderConfig

@@ -16,11 +16,11 @@ from safetensors.torch import save_model as save_weights
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
-from turnwise.models import eight_bits
 from turnwise.models.card import CARD
-from turnwise.models.encoder import transformer_of
+from turnwise.models.encoder import eight_bits
+from turnwise.models.encoder.heads import RoleHeads
+from turnwise.models.encoder.torch import transformer_of
 from turnwise.models.errors import TrainingError
-from turnwise.models.heads import RoleHeads
 from turnwise.models.training.config import REMOVED, EncoderConfig, Section, renamed
 from turnwise.models.unreadable import UNREADABLE
 

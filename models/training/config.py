@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic.types import NonNegativeFloat, NonNegativeInt
 
 from turnwise.models.errors import ConfigError, message_of
-from turnwise.models.rerankers.ioi_network import Shape
+from turnwise.models.rerankers.ioi.network import Shape
 from turnwise.models.roles import EncoderKind, becomes
 from turnwise.models.scores import Aggregation
 

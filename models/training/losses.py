@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from turnwise.models.heads import RoleHeads
+from turnwise.models.encoder.heads import RoleHeads
 from turnwise.models.roles import Relation, Role, RoleText
 from turnwise.models.training.windows import Batch, Examples, pair_score
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.models.card import update_card
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.split import LENGTHS
 from turnwise.models.extras import require
 from turnwise.models.training.calibration import calibrate

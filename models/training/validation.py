@@ -12,7 +12,7 @@ from functools import cached_property
 from statistics import fmean
 
 from turnwise.models.data import Dialogue
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError, naming
 from turnwise.models.evaluation.long_term import (
     ORDERS,
@@ -31,8 +31,8 @@ from turnwise.models.evaluation.short_term import (
 )
 from turnwise.models.evaluation.split import LENGTHS, Split, encode_split, make_split
 from turnwise.models.evaluation.systems import pairwise_system, recommended
-from turnwise.models.rerankers.ioi import IoI
-from turnwise.models.rerankers.pairwise import PairwiseModel
+from turnwise.models.pairwise import PairwiseModel
+from turnwise.models.rerankers.ioi.model import IoI
 from turnwise.models.scores import Aggregation
 from turnwise.models.training.config import EncoderConfig, IoIConfig, PairwiseConfig
 from turnwise.models.training.corpora import Find, validation_dialogues

@@ -9,9 +9,8 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from starlette.middleware import Middleware
 
-from turnwise.service.api import console, ops, plan, pools, rank, rerank, sessions
-from turnwise.service.api.docs import DESCRIPTION, TAGS, add_docs
-from turnwise.service.api.middleware import (
+from turnwise.service.api.http.docs import DESCRIPTION, TAGS, add_docs
+from turnwise.service.api.http.middleware import (
     PROBES,
     BodyLimit,
     Cancellation,
@@ -19,8 +18,9 @@ from turnwise.service.api.middleware import (
     Observation,
     RequestIds,
 )
-from turnwise.service.api.openapi import add_openapi
-from turnwise.service.api.problems import add_problem_handlers
+from turnwise.service.api.http.openapi import add_openapi
+from turnwise.service.api.http.problems import add_problem_handlers
+from turnwise.service.api.routes import console, ops, plan, pools, rank, rerank, sessions
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.tracing import telemetry
 from turnwise.service.settings import Settings

@@ -6,19 +6,20 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from turnwise.service.api.admission import Admission
-from turnwise.service.api.keys import ApiKeys
+from turnwise.service.api.access.admission import Admission
+from turnwise.service.api.access.keys import ApiKeys
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings
 
 if TYPE_CHECKING:  # what answers `/livez` and checks keys should not load these
     from turnwise.service.encoder.model import Encoder
     from turnwise.service.encoder.queue import EncoderQueue
-    from turnwise.service.pools import FollowedPools, Pools
-    from turnwise.service.selection.plan import Planning
-    from turnwise.service.selection.rank import Ranking
-    from turnwise.service.selection.sessions import Sessions
-    from turnwise.service.selection.turn import Turns
+    from turnwise.service.pools import FollowedPools
+    from turnwise.service.use_cases.plan import Planning
+    from turnwise.service.use_cases.pools import Pools
+    from turnwise.service.use_cases.rank import Ranking
+    from turnwise.service.use_cases.sessions import Sessions
+    from turnwise.service.use_cases.turn import Turns
 
 
 Check = Callable[[], Awaitable[bool]]

@@ -19,16 +19,17 @@ from turnwise.service.encoder.model import REMOTE, Encoder
 from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.encoder.remote import RemoteEncoder
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools import FollowedPools, PoolEncoder, Pools, RunningQueries
+from turnwise.service.pools import FollowedPools, PoolEncoder, RunningQueries
 from turnwise.service.pools.stores import CandidateStore, connect_store
+from turnwise.service.redis.connection import connect
+from turnwise.service.redis.private import running_or_started
 from turnwise.service.selection.pairwise import Pairwise
 from turnwise.service.settings import Settings, SettingsError
-from turnwise.service.state.private_redis import running_or_started
-from turnwise.service.state.redis import connect
+from turnwise.service.use_cases.pools import Pools
 from turnwise.service.wire.fields import EncoderName
 
 if TYPE_CHECKING:  # loads torch
-    from turnwise.models.encoder import UtteranceEncoder
+    from turnwise.models.encoder.torch import UtteranceEncoder
 
 _log = logging.getLogger("turnwise")
 
@@ -156,8 +157,7 @@ async def main_encoder(settings: Settings, metrics: Metrics, stack: AsyncExitSta
 async def _start_pairwise(
     settings: Settings, folder: Path, metrics: Metrics, stack: AsyncExitStack
 ) -> tuple[Pairwise, EncoderQueue]:
-    from turnwise.models.rerankers import PairwiseModel  # noqa: PLC0415 - loads torch
-    from turnwise.models.rerankers.pairwise import ENCODER  # noqa: PLC0415
+    from turnwise.models.pairwise import ENCODER, PairwiseModel  # noqa: PLC0415 - loads torch
 
     encoder = await asyncio.to_thread(load_in_torch, settings, folder / ENCODER)
     queue = await start_queue(settings, encoder, metrics, stack)
@@ -185,7 +185,7 @@ def load_encoder(settings: Settings, model: str | Path) -> Encoder:
         ModelError: The model cannot be loaded.
         TurnwiseError: It needs torch, which is not installed.
     """
-    from turnwise.models.onnx import OnnxEncoder, has_graph  # noqa: PLC0415 - not if remote
+    from turnwise.models.encoder.onnx import OnnxEncoder, has_graph  # noqa: PLC0415 - not if remote
 
     if has_graph(model) and (settings.device == "cpu" or not (settings.device or has_gpu())):
         return OnnxEncoder(model)
@@ -197,7 +197,7 @@ def load_in_torch(settings: Settings, model: str | Path) -> "UtteranceEncoder":
     require("torch", "sentence_transformers")
     import torch  # noqa: PLC0415
 
-    from turnwise.models.encoder import UtteranceEncoder  # noqa: PLC0415
+    from turnwise.models.encoder.torch import UtteranceEncoder  # noqa: PLC0415
 
     try:
         torch.empty(0, device=settings.device)

@@ -6,9 +6,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import FastAPI
 
-from turnwise.service.api import create_api, embeddings, ops
-from turnwise.service.api.admission import Admission
-from turnwise.service.api.keys import ApiKeys
+from turnwise.service.api import create_api
+from turnwise.service.api.access.admission import Admission
+from turnwise.service.api.access.keys import ApiKeys
+from turnwise.service.api.routes import embeddings, ops
 from turnwise.service.api.services import EncoderServices
 from turnwise.service.app.components import main_encoder, start_queue
 from turnwise.service.observe.metrics import Metrics

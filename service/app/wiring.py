@@ -11,29 +11,30 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 
 from turnwise.service.api import create_api
-from turnwise.service.api.admission import Admission
-from turnwise.service.api.keys import NAMESPACE, ApiKeys
+from turnwise.service.api.access.admission import Admission
+from turnwise.service.api.access.keys import NAMESPACE, ApiKeys
 from turnwise.service.api.services import Services, once_a_second
 from turnwise.service.app.components import Components, running_components
 from turnwise.service.errors import PoolNotFound, PoolNotReady
 from turnwise.service.journal import Journal, load_hook
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools import PoolKey, Pools, read_candidates
+from turnwise.service.pools import PoolKey, read_candidates
 from turnwise.service.pools.stores import answers
+from turnwise.service.redis.connection import Probe
+from turnwise.service.redis.private import PrivateRedis
 from turnwise.service.selection.confidence import Confidence
 from turnwise.service.selection.context import Contexts
 from turnwise.service.selection.one_by_one import OneByOne
-from turnwise.service.selection.plan import Planning
-from turnwise.service.selection.rank import Ranking
-from turnwise.service.selection.rerank import Reranking
-from turnwise.service.selection.select import Selector
-from turnwise.service.selection.sessions import Sessions
-from turnwise.service.selection.turn import Turns
+from turnwise.service.selection.pipeline import Selector
+from turnwise.service.selection.short_list import Reranking
 from turnwise.service.sessions.feedback import FeedbackStore
 from turnwise.service.sessions.store import SessionStore
 from turnwise.service.settings import Settings
-from turnwise.service.state.private_redis import PrivateRedis
-from turnwise.service.state.redis import Probe
+from turnwise.service.use_cases.plan import Planning
+from turnwise.service.use_cases.pools import Pools
+from turnwise.service.use_cases.rank import Ranking
+from turnwise.service.use_cases.sessions import Sessions
+from turnwise.service.use_cases.turn import Turns
 from turnwise.service.wire.pools import PoolRequest
 
 if TYPE_CHECKING:  # loads torch

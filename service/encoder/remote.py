@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 
 from turnwise.models.arrays import Float32
-from turnwise.models.card import StatedEncoder
+from turnwise.models.encoder.stated import StatedEncoder
 from turnwise.models.errors import ModelError
 from turnwise.models.roles import RoleText
 from turnwise.service.encoder.model import REMOTE, TextError

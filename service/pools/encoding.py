@@ -9,8 +9,8 @@ from turnwise.models.arrays import Float32
 from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs
 from turnwise.models.scores import rows, running_query
 from turnwise.service.encoder.queue import Priority
-from turnwise.service.pools.index import Float16
-from turnwise.service.pools.workers import Workers
+from turnwise.service.pools.memory.flat import Float16
+from turnwise.service.pools.memory.workers import Workers
 
 if TYPE_CHECKING:
     from turnwise.service.encoder.cache import CachedEncoder

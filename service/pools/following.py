@@ -22,19 +22,19 @@ from turnwise.service.errors import (
 )
 from turnwise.service.observe.logs import namespace as acting
 from turnwise.service.observe.metrics import Metrics, ReplicaPoolState
-from turnwise.service.pools.directory import Changes, Directory
 from turnwise.service.pools.encoding import PoolEncoder
-from turnwise.service.pools.free_memory import Memory
-from turnwise.service.pools.index_files import IndexFiles
-from turnwise.service.pools.local import LocalPool
-from turnwise.service.pools.log import Head, PoolKey, PoolMoved, not_found
+from turnwise.service.pools.memory.free_memory import Memory
+from turnwise.service.pools.memory.index_files import IndexFiles
+from turnwise.service.pools.memory.local import LocalPool
+from turnwise.service.pools.memory.upkeep import build_index, fold, log_is_long, needs_index
+from turnwise.service.pools.memory.workers import Background, Work, Workers, log_errors
 from turnwise.service.pools.pool import Backend, Pool
-from turnwise.service.pools.records import PoolRecords
-from turnwise.service.pools.remote import RemotePool
+from turnwise.service.pools.redis.directory import Changes, Directory
+from turnwise.service.pools.redis.records import PoolRecords
+from turnwise.service.pools.redis.values import Head, PoolKey, PoolMoved, not_found
 from turnwise.service.pools.stores import CandidateStore
-from turnwise.service.pools.upkeep import build_index, fold, log_is_long, needs_index
-from turnwise.service.pools.workers import Background, Work, Workers, log_errors
-from turnwise.service.state.redis import Redis
+from turnwise.service.pools.stores.remote import RemotePool
+from turnwise.service.redis.connection import Redis
 from turnwise.service.wire.fields import EncoderName, StoreName
 
 POLL_SECONDS = 0.5

@@ -10,8 +10,8 @@ from turnwise.service.errors import PoolNotFound, StateUnavailable
 from turnwise.service.observe.metrics import Metrics, TurnOutcome
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.encoding import PoolEncoder, Progress
-from turnwise.service.pools.log import Head, PoolKey
-from turnwise.service.pools.records import PoolRecords
+from turnwise.service.pools.redis.records import PoolRecords
+from turnwise.service.pools.redis.values import Head, PoolKey
 from turnwise.service.pools.view import Batch, PoolView
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolState, Removed
 

@@ -11,10 +11,10 @@ from turnwise.models.arrays import Float32
 from turnwise.models.confidence import Spread
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
-from turnwise.service.pools.contents import Contents, Hit
 from turnwise.service.pools.filter import Filter
-from turnwise.service.pools.index import Float16
-from turnwise.service.pools.workers import Workers
+from turnwise.service.pools.memory.contents import Contents, Hit
+from turnwise.service.pools.memory.flat import Float16
+from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.wire.fields import EncoderName
 from turnwise.service.wire.pools import PoolSettings
 

@@ -1,8 +1,7 @@
-"""The use cases: a turn, the rest of a session, ranking, planning, and the parts that they share.
+"""Selection: from the context of a conversation to the best candidates of a pool.
 
-One module for each use case (`turn`, `sessions`, `rank`, `plan`), and below them `select` (from a
-pool), `candidate_scores` (of a ranking), `rerank`, `pairwise`, `confidence`, `context`,
-`one_by_one` (slow work) and `deadline`. A use case takes and returns values of `wire` and knows
-neither HTTP nor Redis. The package imports `sessions`, `pools`, `journal`, `encoder`, `observe`,
-`wire`, `errors` and `models`.
+`context` gives the rows and vectors of a context, `pipeline` selects from a pool, `scores` scores
+given candidates, `short_list` re-ranks, `confidence` says how sure the first candidate is.
+`pairwise` serves pools of the pairwise model. `one_by_one` and `deadline` bound slow work. The
+package imports `sessions`, `pools`, `encoder`, `observe`, `wire`, `errors` and `models`.
 """

@@ -13,7 +13,7 @@ from turnwise.service.encoder.queue import Priority
 from turnwise.service.pools.encoding import drawn_contexts
 
 if TYPE_CHECKING:  # loads torch
-    from turnwise.models.rerankers import PairwiseModel
+    from turnwise.models.pairwise import PairwiseModel
 
 
 class Pairwise:

@@ -2,5 +2,5 @@
 
 `store` does all the I/O; its Lua scripts stand in `scripts/`. `turns` joins turns into utterances.
 `update` is a value: from a session and its next turns to the texts to encode and the change to
-commit. The package imports `state`, `observe`, `wire`, `errors` and `models`.
+commit. The package imports `redis`, `observe`, `wire`, `errors` and `models`.
 """

@@ -10,8 +10,8 @@ from redis.asyncio import Redis
 
 from turnwise.service.errors import Conflict, FeedbackFull, InvalidRequest, TurnNotFound
 from turnwise.service.observe.metrics import Metrics
+from turnwise.service.redis.connection import redis_errors, scripts_of
 from turnwise.service.sessions.store import FEEDBACK, OFFERS_KEPT, SessionKey, session_not_found
-from turnwise.service.state.redis import redis_errors, scripts_of
 from turnwise.service.wire.sessions import Feedback, FeedbackRequest
 
 FEEDBACK_KEPT = 1000

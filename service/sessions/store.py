@@ -38,9 +38,9 @@ from turnwise.service.errors import (
     StateUnavailable,
 )
 from turnwise.service.observe.metrics import Metrics
+from turnwise.service.redis.connection import redis_errors, scripts_of
+from turnwise.service.redis.scan import scan_page
 from turnwise.service.sessions.turns import Turn
-from turnwise.service.state.redis import redis_errors, scripts_of
-from turnwise.service.state.scan import scan_page
 from turnwise.service.wire.filters import Where
 
 T = TypeVar("T")

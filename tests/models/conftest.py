@@ -13,9 +13,9 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import BertProcessing
 from transformers import GPT2Config, PreTrainedTokenizerFast
 
-from turnwise.models.eight_bits import EightBitLinear, matrices
-from turnwise.models.eight_bits_graph import SCALES_FILE
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.eight_bits import EightBitLinear, matrices
+from turnwise.models.encoder.eight_bits_graph import SCALES_FILE
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import EncoderKind
 
 Encoders = Callable[[EncoderKind], UtteranceEncoder]

@@ -7,11 +7,11 @@ import onnx
 import pytest
 
 from turnwise.models import DEFAULT_MODEL
-from turnwise.models import onnx as onnx_module
 from turnwise.models.card import read_card
 from turnwise.models.cores import multiplies_bytes
-from turnwise.models.encoder import UtteranceEncoder, tokenize
-from turnwise.models.onnx import EIGHT_BITS_FILE, FILE, OnnxEncoder
+from turnwise.models.encoder import onnx as onnx_module
+from turnwise.models.encoder.onnx import EIGHT_BITS_FILE, FILE, OnnxEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder, tokenize
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText, candidate_inputs
 from turnwise.models.scores import reachability, rows, running_query
 from turnwise.models.training.config import EncoderConfig, read_stages, renamed

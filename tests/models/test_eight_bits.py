@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.models.conftest import Folder, in_8_bits
-from turnwise.models import eight_bits
-from turnwise.models import onnx as onnx_module
 from turnwise.models.cores import multiplies_bytes
-from turnwise.models.eight_bits import EightBitLinear, matrices, round_weights, simulate
-from turnwise.models.encoder import UtteranceEncoder
-from turnwise.models.onnx import EIGHT_BITS_FILE, FILE, OnnxEncoder
+from turnwise.models.encoder import eight_bits
+from turnwise.models.encoder import onnx as onnx_module
+from turnwise.models.encoder.eight_bits import EightBitLinear, matrices, round_weights, simulate
+from turnwise.models.encoder.onnx import EIGHT_BITS_FILE, FILE, OnnxEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 from turnwise.models.training.checkpoint import save_encoder
-from turnwise.service.commands.card import card
+from turnwise.service.cli.models.card import card
 
 TEXTS = ["good evening", "two rooms please", "a very long reply " * 12, "", "ok"]
 ITEMS = [RoleText(text, Role.SECOND, Relation.OTHER) for text in TEXTS]

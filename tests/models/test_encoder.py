@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.models.conftest import Encoders, Folder
 from turnwise.models.card import CARD, model_name, read_card
-from turnwise.models.encoder import UtteranceEncoder, batches
+from turnwise.models.encoder.torch import UtteranceEncoder, batches
 from turnwise.models.errors import ModelError
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText, prefix
 from turnwise.models.scores import Aggregation

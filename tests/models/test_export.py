@@ -14,12 +14,12 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Pooling
 
 from tests.models.conftest import Encoders, Folder
-from turnwise.models import encoder as encoder_module
-from turnwise.models import export as export_module
 from turnwise.models.cores import usable_cores
-from turnwise.models.encoder import UnitVectors, UtteranceEncoder
-from turnwise.models.export import VERSION, export
-from turnwise.models.onnx import FILE, OnnxForward
+from turnwise.models.encoder import export as export_module
+from turnwise.models.encoder import torch as encoder_module
+from turnwise.models.encoder.export import VERSION, export
+from turnwise.models.encoder.onnx import FILE, OnnxForward
+from turnwise.models.encoder.torch import UnitVectors, UtteranceEncoder
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 
 TEXTS = ["good evening", "two rooms please", "a very long reply " * 12, "", "ok"]

@@ -9,11 +9,12 @@ from sentence_transformers import SentenceTransformer
 
 from tests.models.conftest import Encoders, Folder
 from turnwise.models.arrays import Float32
-from turnwise.models.card import StatedEncoder, update_card
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.card import update_card
+from turnwise.models.encoder.head_arrays import HEADS, HEADS_FILE
+from turnwise.models.encoder.heads import RIDGE, RoleHeads
+from turnwise.models.encoder.stated import StatedEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import ModelError
-from turnwise.models.head_arrays import HEADS, HEADS_FILE
-from turnwise.models.heads import RIDGE, RoleHeads
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 
 D = 16
@@ -68,7 +69,7 @@ def test_heads_start_from_a_regression_and_come_closer_to_the_teacher(
     heads, regression = RoleHeads(D), RoleHeads(D)
     read, wanted = torch.from_numpy(seen).float(), torch.from_numpy(taught).float()
     heads.start_from(read, wanted)
-    monkeypatch.setattr("turnwise.models.heads.FIT_STEPS", 0)
+    monkeypatch.setattr("turnwise.models.encoder.heads.FIT_STEPS", 0)
     regression.start_from(read, wanted)
     penalty = RIDGE * 400 / D * np.eye(D)
     for head, ((role, relation), x, y) in enumerate(zip(HEADS, seen, taught, strict=True)):

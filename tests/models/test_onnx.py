@@ -9,11 +9,11 @@ from safetensors.numpy import load_file, save_file
 
 from tests.models.conftest import Folder
 from turnwise.models.card import CARD
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.onnx import FILE, TOKENIZER, OnnxEncoder, has_graph
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import ModelError
-from turnwise.models.onnx import FILE, TOKENIZER, OnnxEncoder, has_graph
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
-from turnwise.service.commands.card import card
+from turnwise.service.cli.models.card import card
 
 WEIGHTS = "model.safetensors"
 PRECISIONS = {EncoderKind.TRIPLE: "float16", EncoderKind.HEADS: "float32"}

@@ -29,8 +29,8 @@ from tests.service.milvus import MilvusServer
 from tests.waiting import eventually
 from turnwise.service.observe import tracing
 from turnwise.service.observe.logs import JsonFormatter
-from turnwise.service.state.private_redis import server_program
-from turnwise.service.state.redis import connect
+from turnwise.service.redis.connection import connect
+from turnwise.service.redis.private import server_program
 
 
 class RedisServer:

@@ -9,8 +9,8 @@ from packaging.requirements import Requirement
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from turnwise.service import cli
-from turnwise.service.cli import app, main
+from turnwise.service.cli import main as cli
+from turnwise.service.cli.main import app, main
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
@@ -44,11 +44,11 @@ def loaded(code: str) -> set[str]:
 
 
 def test_help_loads_no_slow_library() -> None:
-    assert loaded("import turnwise.service.cli") == set()
+    assert loaded("import turnwise.service.cli.main") == set()
 
 
 def test_a_key_is_made_without_a_model_library() -> None:
-    code = "from turnwise.service.cli import app; app(['key', 'ada'], standalone_mode=False)"
+    code = "from turnwise.service.cli.main import app; app(['key', 'ada'], standalone_mode=False)"
     assert loaded(code) == {"pydantic"}
 
 

@@ -17,15 +17,15 @@ import httpx
 import pytest
 
 from tests.waiting import eventually
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.roles import EncoderKind
-from turnwise.service import server
-from turnwise.service.server import run
+from turnwise.service.app import server
+from turnwise.service.app.server import run
 from turnwise.service.settings import Settings
 
 SAID = "Is the garden open?"
-RUN = "from turnwise.service.cli import main; main()"
+RUN = "from turnwise.service.cli.main import main; main()"
 
 
 class Process:

@@ -11,8 +11,10 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from turnwise.models import eight_bits
-from turnwise.models.encoder import (
+from turnwise.models.encoder import eight_bits
+from turnwise.models.encoder.head_arrays import HEADS
+from turnwise.models.encoder.heads import RoleHeads
+from turnwise.models.encoder.torch import (
     UtteranceEncoder,
     dimension_of,
     encode_texts,
@@ -22,8 +24,6 @@ from turnwise.models.encoder import (
 )
 from turnwise.models.errors import DataError, ModelError
 from turnwise.models.evaluation.metrics import Metrics
-from turnwise.models.head_arrays import HEADS
-from turnwise.models.heads import RoleHeads
 from turnwise.models.roles import (
     EncoderKind,
     Relation,

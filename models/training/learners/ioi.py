@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from turnwise.models.encoder import default_device
+from turnwise.models.encoder.torch import default_device
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.metrics import Metrics
 from turnwise.models.evaluation.split import Context
-from turnwise.models.rerankers.ioi import Example, IoI, WordIds, match
-from turnwise.models.rerankers.ioi_network import InteractionNetwork, Sizes, matching_loss
-from turnwise.models.rerankers.vocabulary import has_more_words, word_vectors
+from turnwise.models.rerankers.ioi.model import Example, IoI, WordIds, match
+from turnwise.models.rerankers.ioi.network import InteractionNetwork, Sizes, matching_loss
+from turnwise.models.rerankers.ioi.vocabulary import has_more_words, word_vectors
 from turnwise.models.training.checkpoint import replacing
 from turnwise.models.training.config import IoIConfig
 from turnwise.models.training.corpora import (

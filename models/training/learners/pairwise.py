@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from turnwise.models.encoder import (
+from turnwise.models.encoder.torch import (
     UtteranceEncoder,
     dimension_of,
     encode_texts,
@@ -15,8 +15,8 @@ from turnwise.models.encoder import (
 )
 from turnwise.models.evaluation.metrics import Metrics
 from turnwise.models.evaluation.split import Context
-from turnwise.models.rerankers.folder import save_reranker
-from turnwise.models.rerankers.pairwise import ENCODER, PairwiseModel, Projectors
+from turnwise.models.network_folder import save_reranker
+from turnwise.models.pairwise import ENCODER, PairwiseModel, Projectors
 from turnwise.models.roles import Role, RoleText, encoder_kind, prefixed
 from turnwise.models.training.base import freeze_all_but, load_learnable
 from turnwise.models.training.checkpoint import replacing, save_encoder

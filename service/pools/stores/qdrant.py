@@ -21,7 +21,7 @@ from turnwise.models.arrays import Float32
 from turnwise.service.observe.metrics import Metrics, StoreOperation
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Among, Combined, Condition, Exists, Within
-from turnwise.service.pools.index import Float16
+from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.stores.facets import facets, path_facet, wanted_facets
 from turnwise.service.pools.stores.store import PREFIX, SCANNED, Stored, store_errors
 from turnwise.service.wire.fields import StoreName

@@ -14,7 +14,7 @@ from turnwise.service.observe.metrics import Metrics, StoreOperation
 from turnwise.service.observe.tracing import exemplar, span
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Condition
-from turnwise.service.pools.index import Float16
+from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.settings import SettingsError
 from turnwise.service.wire.fields import StoreName
 

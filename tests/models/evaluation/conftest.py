@@ -12,8 +12,8 @@ from tests.models.conftest import WORDS, Encoders, small_gpt2
 from tests.rerankers import tiny_ioi
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.evaluation import metrics
-from turnwise.models.rerankers import IoI, PairwiseModel
-from turnwise.models.rerankers.pairwise import Projectors
+from turnwise.models.pairwise import PairwiseModel, Projectors
+from turnwise.models.rerankers import IoI
 from turnwise.models.roles import EncoderKind
 
 

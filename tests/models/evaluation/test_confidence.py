@@ -7,7 +7,7 @@ import pytest
 from tests.models.conftest import Encoders
 from turnwise.models.confidence import Calibration, Spread, features
 from turnwise.models.data import Dialogue, Utterance
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.evaluation.confidence import (
     Answers,

@@ -5,7 +5,7 @@ import pytest
 
 from tests.models.conftest import Encoders
 from turnwise.models.data import Dialogue, Utterance
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.evaluation.long_term import (
     ORDERS,

@@ -19,7 +19,8 @@ from turnwise.models.evaluation.ranking import (
 from turnwise.models.evaluation.report import Row
 from turnwise.models.evaluation.split import encode_split
 from turnwise.models.evaluation.systems import linear_systems
-from turnwise.models.rerankers import IoI, PairwiseModel
+from turnwise.models.pairwise import PairwiseModel
+from turnwise.models.rerankers import IoI
 from turnwise.models.roles import EncoderKind
 
 CANDIDATES = 6

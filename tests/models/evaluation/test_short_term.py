@@ -3,7 +3,7 @@ import pytest
 
 from tests.models.conftest import Encoders
 from turnwise.models.data import Dialogue, Utterance
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.short_term import (
     ShortTermExample,
     _systems,

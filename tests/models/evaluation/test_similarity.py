@@ -10,7 +10,7 @@ from scipy import stats
 from tests.models.conftest import WORDS, Encoders
 from turnwise.models.arrays import Float32
 from turnwise.models.data import Utterance
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.language_model import LanguageModel, prompt
 from turnwise.models.evaluation.similarity import (
     Pair,
@@ -26,7 +26,7 @@ from turnwise.models.evaluation.similarity import (
 from turnwise.models.evaluation.split import Context
 from turnwise.models.evaluation.systems import System
 from turnwise.models.evaluation.truncation import warn_of_truncation
-from turnwise.models.rerankers import PairwiseModel
+from turnwise.models.pairwise import PairwiseModel
 from turnwise.models.roles import EncoderKind, Relation, Role
 from turnwise.models.scores import row
 

@@ -5,7 +5,7 @@ import pytest
 
 from tests.models.conftest import Encoders
 from turnwise.models.data import Dialogue
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation import systems
 from turnwise.models.evaluation.metrics import Places, Scores
 from turnwise.models.evaluation.split import EncodedSplit, Split, encode_split, make_split
@@ -22,7 +22,8 @@ from turnwise.models.evaluation.systems import (
     retriever,
     scores_of,
 )
-from turnwise.models.rerankers import IoI, PairwiseModel
+from turnwise.models.pairwise import PairwiseModel
+from turnwise.models.rerankers import IoI
 from turnwise.models.roles import EncoderKind, Role, relation_to
 from turnwise.models.scores import Aggregation, max_sim
 

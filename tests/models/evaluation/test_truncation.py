@@ -12,7 +12,8 @@ from turnwise.models.evaluation.truncation import (
     utterances_of,
     warn_of_truncation,
 )
-from turnwise.models.rerankers import IoI, PairwiseModel
+from turnwise.models.pairwise import PairwiseModel
+from turnwise.models.rerankers import IoI
 from turnwise.models.roles import EncoderKind
 
 LONG = Dialogue("d", (Utterance("A", "a b"), Utterance("B", "c " * 200), Utterance("A", "d e")))

@@ -4,7 +4,7 @@ import pytest
 
 from tests.models.conftest import Folder
 from tests.rerankers import save_tiny_cross_encoder, save_tiny_pairwise, tiny_ioi
-from turnwise.models.rerankers.ioi import IoI
+from turnwise.models.rerankers.ioi.model import IoI
 from turnwise.models.roles import EncoderKind
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from turnwise.models.encoder import digest
+from turnwise.models.encoder.torch import digest
 from turnwise.models.errors import ModelError
-from turnwise.models.rerankers import ioi as ioi_module
 from turnwise.models.rerankers import load
-from turnwise.models.rerankers.ioi import IoI, match
-from turnwise.models.rerankers.ioi_network import final_score
+from turnwise.models.rerankers.ioi import model as ioi_module
+from turnwise.models.rerankers.ioi.model import IoI, match
+from turnwise.models.rerankers.ioi.network import final_score
 
 CONTEXT = ["a b c", "d", "e f"]
 CANDIDATES = ["g h", "i", "j k l m n o p q r", "b c"]

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from turnwise.models.arrays import Float64
-from turnwise.models.rerankers.ioi_network import (
+from turnwise.models.rerankers.ioi.network import (
     InteractionNetwork,
     Matching,
     Objective,

@@ -7,10 +7,10 @@ from safetensors.numpy import load_file
 
 from tests.models.conftest import Folder
 from turnwise.models.data import Dialogue, Utterance
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import ModelError
-from turnwise.models.rerankers import dialogue_heat_map, load, reranker_kind
-from turnwise.models.rerankers.pairwise import PairwiseModel, Projectors
+from turnwise.models.pairwise import PairwiseModel, Projectors, dialogue_heat_map
+from turnwise.models.rerankers import load, reranker_kind
 from turnwise.models.roles import EncoderKind, Role
 
 TEXTS = ["one", "two words", "and three", "four"]

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from turnwise.models.errors import ModelError, TrainingError
-from turnwise.models.rerankers.vocabulary import (
+from turnwise.models.rerankers.ioi.vocabulary import (
     FIRST,
     UNKNOWN,
     Vocabulary,

@@ -11,7 +11,7 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from torch import nn
 
 from tests.models.conftest import Folder
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import TrainingError
 from turnwise.models.roles import EncoderKind, Role
 from turnwise.models.training.checkpoint import (

@@ -9,13 +9,13 @@ from transformers import AutoTokenizer, T5Config, T5EncoderModel
 from tests.conftest import DIMENSION
 from tests.models.conftest import Folder, in_8_bits
 from tests.models.training.conftest import Trained, both_sides, train_once, write_dialogues
-from turnwise.models import eight_bits
-from turnwise.models import encoder as encoder_module
 from turnwise.models.arrays import Float64
 from turnwise.models.data import Dialogue, Utterance
-from turnwise.models.encoder import UtteranceEncoder, forward, transformer_of
+from turnwise.models.encoder import eight_bits
+from turnwise.models.encoder import torch as encoder_module
+from turnwise.models.encoder.head_arrays import HEADS
+from turnwise.models.encoder.torch import UtteranceEncoder, forward, transformer_of
 from turnwise.models.errors import DataError, ModelError
-from turnwise.models.head_arrays import HEADS
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 from turnwise.models.training import losses
 from turnwise.models.training.config import Config, EncoderConfig

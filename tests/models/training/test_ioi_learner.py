@@ -10,7 +10,7 @@ from turnwise.models.data import Utterance
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.ranking import RankingExample
 from turnwise.models.rerankers import reranker_kind
-from turnwise.models.rerankers.ioi import IoI
+from turnwise.models.rerankers.ioi.model import IoI
 from turnwise.models.training.config import Config, IoIConfig
 from turnwise.models.training.learners.ioi import IoILearner, with_negatives
 from turnwise.models.training.validation import response_metrics

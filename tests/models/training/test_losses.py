@@ -13,8 +13,8 @@ from tests.models.training.conftest import both_sides, dialogue
 from turnwise.models import scores as mixture
 from turnwise.models.arrays import Float64
 from turnwise.models.data import Preferred
-from turnwise.models.head_arrays import HEADS
-from turnwise.models.heads import RoleHeads
+from turnwise.models.encoder.head_arrays import HEADS
+from turnwise.models.encoder.heads import RoleHeads
 from turnwise.models.roles import EncoderKind, Role
 from turnwise.models.training import losses
 from turnwise.models.training.windows import Batch, collate, pair_examples, triple_examples

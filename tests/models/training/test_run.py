@@ -15,8 +15,8 @@ from sentence_transformers import SentenceTransformer
 
 from tests.models.conftest import Folder
 from tests.models.training.conftest import write_dialogues
-from turnwise.models import encoder as encoder_module
-from turnwise.models.encoder import UtteranceEncoder, encode_texts
+from turnwise.models.encoder import torch as encoder_module
+from turnwise.models.encoder.torch import UtteranceEncoder, encode_texts
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.confidence import Answers
 from turnwise.models.rerankers import reranker_kind

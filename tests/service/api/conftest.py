@@ -15,12 +15,12 @@ from fastapi import FastAPI
 
 from turnwise.models.roles import EncoderKind
 from turnwise.service.api import create_api
-from turnwise.service.api.admission import Admission
-from turnwise.service.api.keys import ApiKeys
+from turnwise.service.api.access.admission import Admission
+from turnwise.service.api.access.keys import ApiKeys
 from turnwise.service.api.services import Services
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate
-from turnwise.service.pools.free_memory import Memory
+from turnwise.service.pools.memory.free_memory import Memory
 from turnwise.service.settings import Limits, Settings
 from turnwise.service.wire.keys import ApiKey, Scope
 from turnwise.service.wire.planning import PlanAnswer, PlannedOrder

@@ -6,7 +6,7 @@ import pytest
 from tests.service.api.conftest import Connect, Parts, api_key
 from tests.service.api.test_access import holder, post_turn
 from tests.service.api.test_problems import check_problem
-from turnwise.service.api import admission
+from turnwise.service.api.access import admission
 from turnwise.service.wire.pools import Edited
 
 pytestmark = pytest.mark.anyio

@@ -11,8 +11,8 @@ import pytest
 
 from tests.service.api.conftest import api_key
 from tests.waiting import until
-from turnwise.service.api import keys
-from turnwise.service.api.keys import ApiKeys, identify
+from turnwise.service.api.access import keys
+from turnwise.service.api.access.keys import ApiKeys, identify
 from turnwise.service.errors import Unauthenticated
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings, SettingsError

@@ -7,7 +7,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from tests.service.api.conftest import Connect, Limit, Parts, request_scope
-from turnwise.service.api import middleware
+from turnwise.service.api.http import middleware
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings
 

@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.service.api.conftest import Connect, Limit, Parts, connect, make_app
 from tests.service.api.test_problems import check_problem
-from turnwise.service.server import _Server
+from turnwise.service.app.server import _Server
 from turnwise.service.settings import Settings
 
 pytestmark = pytest.mark.anyio

@@ -10,10 +10,11 @@ import httpx
 import pytest
 
 from tests.service.api.conftest import Connect, Limit, Parts, connect, make_app, request_scope
-from turnwise.service.api import uploads
-from turnwise.service.api.uploads import Progress
+from turnwise.service.api.http import uploads
+from turnwise.service.api.http.uploads import Progress
 from turnwise.service.errors import PoolNotFound
-from turnwise.service.pools import Candidate, free_memory
+from turnwise.service.pools import Candidate
+from turnwise.service.pools.memory import free_memory
 
 pytestmark = pytest.mark.anyio
 

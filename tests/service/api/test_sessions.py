@@ -4,7 +4,7 @@ import httpx
 import pytest
 from starlette.responses import Response
 
-from turnwise.service.api import sessions
+from turnwise.service.api.routes import sessions
 
 pytestmark = pytest.mark.anyio
 

@@ -2,7 +2,7 @@ import httpx
 import pytest
 
 from turnwise.service import errors as of_service
-from turnwise.service.api.problems import problem_response
+from turnwise.service.api.http.problems import problem_response
 from turnwise.service.client.calls import check
 from turnwise.service.client.errors import ProblemError, UnreachableError
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from typer.testing import CliRunner
 
-from turnwise.service.cli import app
+from turnwise.service.cli.main import app
 from turnwise.service.settings import Settings
 
 run = CliRunner().invoke

@@ -1,7 +1,7 @@
 import pytest
 
 from turnwise.models.training.trainer import Progress
-from turnwise.service.commands.progress import TrainingProgress
+from turnwise.service.cli.progress import TrainingProgress
 
 
 def test_a_metric_stands_there_as_its_file_is_called(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,10 +6,10 @@ import pytest
 from torch.onnx import OnnxExporterError
 from typer.testing import CliRunner
 
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training import run
-from turnwise.service.cli import app
+from turnwise.service.cli.main import app
 
 
 def test_an_unwritable_folder_is_rejected_before_training(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from opentelemetry.trace import INVALID_SPAN, Span, format_trace_id, use_span
 from tests.service.encoder.acting import acting
 from tests.waiting import PATIENCE, until
 from turnwise.models.arrays import Float32
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import Relation, Role, RoleText
 from turnwise.service.encoder.batcher import EncodingRequest, TokenizedText
 from turnwise.service.encoder.queue import EncoderQueue, Priority

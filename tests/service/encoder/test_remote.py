@@ -8,10 +8,10 @@ import httpx
 import pytest
 
 from tests.service.live.relay import Relay, relaying
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import ModelError
 from turnwise.models.roles import EncoderKind, Role, RoleText
-from turnwise.service.commands.card import card
+from turnwise.service.cli.models.card import card
 from turnwise.service.encoder import remote
 from turnwise.service.encoder.remote import RemoteEncoder
 from turnwise.service.errors import EncoderUnavailable

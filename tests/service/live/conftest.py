@@ -27,13 +27,13 @@ from tests.rerankers import save_tiny_pairwise
 from tests.service.conftest import RedisServer
 from turnwise.models.arrays import Float64
 from turnwise.models.data import Utterance, merge_runs
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import EncoderKind, Relation, Role, relation_to
-from turnwise.service.api.protocol import BoundedProtocol
+from turnwise.service.api.http.protocol import BoundedProtocol
 from turnwise.service.api.services import Services
 from turnwise.service.app.encoder_only import create_encoder_app
 from turnwise.service.app.wiring import create_app
-from turnwise.service.cli import main
+from turnwise.service.cli.main import main
 from turnwise.service.settings import Settings
 
 Said = Sequence[tuple[str, str]]

@@ -109,7 +109,7 @@ LEAVING = [
 def test_a_key_that_leaves_the_file_no_longer_opens(
     launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("turnwise.service.api.keys._SECONDS", 0.02)
+    monkeypatch.setattr("turnwise.service.api.access.keys._SECONDS", 0.02)
     file = tmp_path / "keys.json"
     file.write_text(json.dumps([api_key("ann")]))
     live = launch(api_keys_file=file)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.service.live.conftest import Launch, Live
 from tests.waiting import PATIENCE, eventually
-from turnwise.service.api import middleware, protocol
+from turnwise.service.api.http import middleware, protocol
 from turnwise.service.settings import Limits
 
 BODY = b'{"speaker":"user","text":"Hello"}'

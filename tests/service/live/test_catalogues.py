@@ -15,9 +15,10 @@ from pyarrow import parquet
 from tests.service.live.conftest import REPLIES, Command, Live, Turnwise
 from tests.waiting import eventually
 from turnwise.models.roles import EncoderKind, Role
-from turnwise.service.app.part_writer import PartWriter
-from turnwise.service.pools import catalogue, encoding
-from turnwise.service.pools.parts import PartsError, PartsFolder, PartsManifest
+from turnwise.service.cli.pool.part_writer import PartWriter
+from turnwise.service.pools import encoding
+from turnwise.service.pools.files import catalogue
+from turnwise.service.pools.files.parts import PartsError, PartsFolder, PartsManifest
 from turnwise.service.settings import Settings
 
 PARTS = 3
@@ -87,7 +88,7 @@ def test_an_interrupted_encoding_goes_on_where_it_was(
         return await encode(*args)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr("turnwise.service.app.part_writer.encode_candidates", failing)
+        patch.setattr("turnwise.service.cli.pool.part_writer.encode_candidates", failing)
         assert pool_command("encode", file, "--out", folder).status
     before = written(folder)
     assert len(before) == 2

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from tests.service.live.conftest import REPLIES, Live, Turnwise
+from turnwise.service.cli import terminal
 from turnwise.service.client import Client
-from turnwise.service.commands import terminal
 
 Chat = Callable[..., str]
 

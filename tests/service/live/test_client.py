@@ -13,7 +13,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from tests.service.live.conftest import DIALOGUE, REPLIES, Live, write_lines
 from tests.service.live.relay import LOST, Relay, relaying
 from turnwise.models.errors import DataError
-from turnwise.service.api.problems import problem_response
+from turnwise.service.api.http.problems import problem_response
 from turnwise.service.client import (
     AsyncClient,
     Avoided,

@@ -12,8 +12,8 @@ from tests.service.conftest import RedisServer, free_port
 from tests.service.live.conftest import REPLIES, InNamespace, Launch, Oracle
 from tests.service.live.talk import Talk
 from tests.waiting import PATIENCE, eventually
-from turnwise.service.state.redis import connect
-from turnwise.service.state.scan import scan_page
+from turnwise.service.redis.connection import connect
+from turnwise.service.redis.scan import scan_page
 
 SLOTS = 16_384
 NODES = 3

@@ -32,7 +32,7 @@ from turnwise.models.confidence import Calibration, Spread, features, rescaled
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.roles import EncoderKind
 from turnwise.models.scores import Aggregation
-from turnwise.service.commands import calibrate as calibrate_command
+from turnwise.service.cli.models import calibrate as calibrate_command
 
 CALIBRATION = Calibration(0.5, 0.8, 0.7, -0.2, 0.1, -1.5)
 SAID = [*DIALOGUE[:2], ("user", "My parcel has not come. It was due on Monday.")]
@@ -320,7 +320,7 @@ def test_calibrate_needs_no_package_of_the_service(live: Live, tmp_path: Path) -
     words = ["turnwise", "calibrate", "--pool", "default", "--data", str(file), "--url", live.url]
     code = (
         "import sys; sys.modules['pydantic_settings'] = None\n"
-        f"from turnwise.service.cli import main; sys.argv = {words}; main()"
+        f"from turnwise.service.cli.main import main; sys.argv = {words}; main()"
     )
     ended = subprocess.run(  # noqa: S603
         [sys.executable, "-c", code], capture_output=True, text=True, check=False

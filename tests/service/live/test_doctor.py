@@ -11,11 +11,11 @@ import redis as blocking
 
 from tests.service.live.conftest import REPLIES, Ended, Live, Turnwise
 from turnwise.models.roles import EncoderKind
-from turnwise.service.commands.doctor import Finding
-from turnwise.service.commands.doctor.examine import examine
+from turnwise.service.cli.doctor import Finding
+from turnwise.service.cli.doctor.examine import examine
+from turnwise.service.redis import private as private_redis
+from turnwise.service.redis.private import PrivateRedis, running_url
 from turnwise.service.settings import Settings
-from turnwise.service.state import private_redis
-from turnwise.service.state.private_redis import PrivateRedis, running_url
 
 Examined = Callable[..., dict[str, Finding]]
 

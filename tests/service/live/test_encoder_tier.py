@@ -31,14 +31,14 @@ from tests.service.live.relay import LOST, Relay, relaying
 from tests.service.live.test_doctor import Examined, examined  # noqa: F401 - a fixture
 from tests.waiting import eventually
 from turnwise.models.card import CARD
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.head_arrays import HEADS_FILE
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import ModelError, TurnwiseError
-from turnwise.models.head_arrays import HEADS_FILE
 from turnwise.models.roles import EncoderKind, Role
 from turnwise.service import api
-from turnwise.service.commands.card import card
+from turnwise.service.app.server import run
+from turnwise.service.cli.models.card import card
 from turnwise.service.observe.tracing import telemetry
-from turnwise.service.server import run
 from turnwise.service.settings import Settings, SettingsError
 
 Folder = Callable[[EncoderKind], Path]

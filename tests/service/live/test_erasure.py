@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from tests.service.live.conftest import Launch, Live, with_replies, wrong
 from turnwise import Client
-from turnwise.service.cli import app
-from turnwise.service.state import scan
+from turnwise.service.cli.main import app
+from turnwise.service.redis import scan
 
 HERS = {f"u42-{number}" for number in range(12)}
 OTHERS = {"u421", "u4", "v"}

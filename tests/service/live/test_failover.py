@@ -13,7 +13,7 @@ from tests.service.conftest import RedisServer, free_port
 from tests.service.live.conftest import REPLIES, Launch, Live, Oracle
 from tests.service.live.talk import Talk
 from tests.waiting import eventually
-from turnwise.service.state.redis import connect
+from turnwise.service.redis.connection import connect
 
 NAME = "turnwise"
 NOBODY = "127.0.0.1:1"

@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 from tests.service.live.conftest import REPLIES, InNamespace, Launch, Live, Turnwise
 from tests.waiting import PATIENCE, eventually
 from turnwise.models.data import read_dialogues
-from turnwise.service import server
-from turnwise.service.cli import app
+from turnwise.service.app import server
+from turnwise.service.cli.main import app
 from turnwise.service.journal import DeletionLine, Journal, UndoLine, writer
 from turnwise.service.journal.files import read_lines
 from turnwise.service.journal.lines import dump

@@ -9,7 +9,7 @@ import pytest
 from tests.service.live.conftest import DIALOGUE, REPLIES, Launch, Live, posts, scores, with_replies
 from turnwise.models.arrays import Float64
 from turnwise.models.data import Utterance, merge_runs
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import EncoderKind, Role, relation_to
 
 CONTEXT = posts(DIALOGUE)

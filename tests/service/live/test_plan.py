@@ -20,7 +20,7 @@ from tests.service.live.conftest import (
 from tests.waiting import PATIENCE
 from turnwise.models.planning import Plan
 from turnwise.models.roles import Role, relation_to
-from turnwise.service.selection import plan as planning
+from turnwise.service.use_cases import plan as planning
 
 CONTEXT = posts(DIALOGUE)
 GOALS = [("bot", "What is your name?"), ("user", "My name is Ada."), ("bot", "Here is your key.")]

@@ -8,7 +8,7 @@ import pytest
 from tests.service.live.conftest import REPLIES, Live, posts, scores, wrong
 from turnwise.models.diversity import most_diverse
 from turnwise.models.roles import Role
-from turnwise.service.selection import select
+from turnwise.service.selection import pipeline as select
 
 ALL = len(REPLIES)
 SAID = REPLIES[4]

@@ -27,10 +27,11 @@ from tests.service.live.conftest import (
 from tests.waiting import PATIENCE, eventually
 from turnwise.models.arrays import Float32
 from turnwise.models.errors import ModelError
-from turnwise.models.rerankers import IoI, PairwiseModel
+from turnwise.models.pairwise import PairwiseModel
+from turnwise.models.rerankers import IoI
 from turnwise.models.roles import EncoderKind
 from turnwise.service.app import wiring
-from turnwise.service.app.snapshots import restore, save
+from turnwise.service.cli.pool.snapshots import restore, save
 from turnwise.service.pools import read_snapshot
 from turnwise.service.selection import one_by_one
 from turnwise.service.settings import Settings

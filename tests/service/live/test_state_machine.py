@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 from tests.service.conftest import RedisServer
 from tests.service.live.conftest import REPLIES, Launch, Live, Oracle, scores
 from tests.waiting import eventually
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import EncoderKind
 from turnwise.service.errors import StateUnavailable
 from turnwise.service.sessions.store import ANSWERS_KEPT, Change, Session, SessionKey, SessionStore

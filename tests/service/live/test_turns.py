@@ -212,8 +212,8 @@ def test_the_critical_path_of_a_turn_encodes_one_text(own: Live) -> None:
 def test_a_service_that_stops_finishes_its_idle_work(
     own: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("turnwise.service.selection.turn._HEAD_START", 0.5)
-    monkeypatch.setattr("turnwise.service.selection.turn._PATIENCE", PATIENCE)
+    monkeypatch.setattr("turnwise.service.use_cases.turn._HEAD_START", 0.5)
+    monkeypatch.setattr("turnwise.service.use_cases.turn._PATIENCE", PATIENCE)
     own.turn("s", "user", "One")
     first = f"tw:session:{{{own.namespace}/s}}:first"
     with blocking.Redis.from_url(own.redis_url) as redis:

@@ -20,7 +20,7 @@ from opentelemetry.trace import (
 
 from tests.service.live.relay import relaying
 from turnwise.models.errors import TurnwiseError
-from turnwise.service.api.middleware import Observation
+from turnwise.service.api.http.middleware import Observation
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
 from turnwise.service.observe.tracing import shared_span, telemetry, trace_endpoint, trace_headers

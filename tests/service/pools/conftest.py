@@ -12,24 +12,18 @@ import pytest
 
 from tests.waiting import until
 from turnwise.models.arrays import Float32
-from turnwise.models.encoder import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import EncoderKind, Role, RoleText
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.queue import Priority
 from turnwise.service.errors import PoolNotFound, PoolNotReady
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools import (
-    Candidate,
-    FollowedPools,
-    PoolKey,
-    Pools,
-    PoolView,
-    RunningQueries,
-    upkeep,
-)
-from turnwise.service.pools.records import PoolRecords
-from turnwise.service.pools.redis_commands import Commands
-from turnwise.service.state.redis import connect
+from turnwise.service.pools import Candidate, FollowedPools, PoolKey, PoolView, RunningQueries
+from turnwise.service.pools.memory import upkeep
+from turnwise.service.pools.redis.commands import Commands
+from turnwise.service.pools.redis.records import PoolRecords
+from turnwise.service.redis.connection import connect
+from turnwise.service.use_cases.pools import Pools
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolRequest
 
 AsyncMethod = Callable[..., Awaitable[object]]

@@ -16,8 +16,8 @@ from tests.service.pools.conftest import (
 from tests.waiting import until
 from turnwise.service.errors import Conflict, InvalidRequest, PoolNotFound, PoolNotReady
 from turnwise.service.pools import PoolKey, following
-from turnwise.service.pools.directory import Directory
-from turnwise.service.pools.records import PoolRecords
+from turnwise.service.pools.redis.directory import Directory
+from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.wire.pools import PoolRequest
 
 pytestmark = pytest.mark.anyio

@@ -11,8 +11,9 @@ import pytest
 from pyarrow import parquet
 
 from turnwise.models.errors import DataError, TurnwiseError
-from turnwise.service.pools import Candidate, catalogue
-from turnwise.service.pools.catalogue import Catalogue
+from turnwise.service.pools import Candidate
+from turnwise.service.pools.files import catalogue
+from turnwise.service.pools.files.catalogue import Catalogue
 
 ROWS: list[dict[str, Any]] = [
     {"id": "1", "text": "Grüße!", "metadata": {"topic": "talk"}},

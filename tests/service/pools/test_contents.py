@@ -14,12 +14,12 @@ from tests.waiting import until
 from turnwise.service.errors import CandidateNotFound
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate, Filter
-from turnwise.service.pools.contents import Contents, Edit
 from turnwise.service.pools.filter import Combined, Condition, Metadata
-from turnwise.service.pools.index import FlatIndex, Float16
-from turnwise.service.pools.ivf import build_ivf
+from turnwise.service.pools.memory.contents import Contents, Edit
+from turnwise.service.pools.memory.flat import FlatIndex, Float16
+from turnwise.service.pools.memory.ivf import build_ivf
+from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.pools.view import LocalView
-from turnwise.service.pools.workers import Workers
 from turnwise.service.wire.pools import PoolSettings
 
 D = 8
@@ -116,7 +116,7 @@ def test_the_overlay_of_a_large_pool_is_limited(monkeypatch: pytest.MonkeyPatch)
     before = contents_of({str(number): number % 50 for number in range(12_000)})
     removed = edit_of({}, list(map(str, range(1100))))
     assert before.after([removed], FlatIndex).loose == 1100  # of 1200: a tenth
-    monkeypatch.setattr("turnwise.service.pools.contents._MAX_LOOSE", 1050)
+    monkeypatch.setattr("turnwise.service.pools.memory.contents._MAX_LOOSE", 1050)
     assert before.after([removed], FlatIndex).loose == 0
 
 

@@ -21,11 +21,12 @@ from turnwise.service.errors import (
     StateUnavailable,
     StoreUnavailable,
 )
-from turnwise.service.pools import Candidate, following, records
-from turnwise.service.pools.contents import Contents, Edit
-from turnwise.service.pools.local import LocalPool
-from turnwise.service.pools.log import Head, PoolKey
-from turnwise.service.pools.records import PoolRecords
+from turnwise.service.pools import Candidate, following
+from turnwise.service.pools.memory.contents import Contents, Edit
+from turnwise.service.pools.memory.local import LocalPool
+from turnwise.service.pools.redis import records
+from turnwise.service.pools.redis.records import PoolRecords
+from turnwise.service.pools.redis.values import Head, PoolKey
 from turnwise.service.wire.pools import PoolRequest
 
 pytestmark = pytest.mark.anyio

@@ -13,10 +13,11 @@ from redis.asyncio import Redis
 from tests.service.pools.conftest import StartReplica, patch_records, unit_vectors, with_pool
 from tests.waiting import until
 from turnwise.service.errors import NotEnoughMemory, PoolNotReady
-from turnwise.service.pools import Candidate, following, free_memory, pool, upkeep
-from turnwise.service.pools.contents import Contents, Edit, joined
-from turnwise.service.pools.free_memory import Memory, available_memory
-from turnwise.service.pools.index import FlatIndex
+from turnwise.service.pools import Candidate, following, pool
+from turnwise.service.pools.memory import free_memory, upkeep
+from turnwise.service.pools.memory.contents import Contents, Edit, joined
+from turnwise.service.pools.memory.flat import FlatIndex
+from turnwise.service.pools.memory.free_memory import Memory, available_memory
 
 MANY = [f"Reply {number}." for number in range(1100)]
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.service.pools.conftest import unit_vectors
 from turnwise.models.arrays import Float32
-from turnwise.service.pools.index import FlatIndex, Float16, Index
-from turnwise.service.pools.ivf import build_ivf, recall_at_10
+from turnwise.service.pools.memory.flat import FlatIndex, Float16, Index
+from turnwise.service.pools.memory.ivf import build_ivf, recall_at_10
 
 D = 16
 

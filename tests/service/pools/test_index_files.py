@@ -12,11 +12,12 @@ import pytest
 
 from tests.service.pools.conftest import MANY, StartReplica, unit_vectors, with_pool
 from tests.waiting import until
-from turnwise.service.pools import Candidate, free_memory, ivf, upkeep
-from turnwise.service.pools.index import FlatIndex, Float16, one_thread
-from turnwise.service.pools.index_files import IndexFiles
-from turnwise.service.pools.ivf import IvfIndex, build_ivf, marks_of, refilled
-from turnwise.service.pools.log import PoolKey
+from turnwise.service.pools import Candidate
+from turnwise.service.pools.memory import free_memory, ivf, upkeep
+from turnwise.service.pools.memory.flat import FlatIndex, Float16, one_thread
+from turnwise.service.pools.memory.index_files import IndexFiles
+from turnwise.service.pools.memory.ivf import IvfIndex, build_ivf, marks_of, refilled
+from turnwise.service.pools.redis.values import PoolKey
 
 D = 16
 KEY = PoolKey("n", "p")

@@ -9,9 +9,10 @@ from redis.asyncio import Redis
 from tests.service.pools.conftest import StartReplica, patch_records, some
 from tests.waiting import until
 from turnwise.service.errors import NamespaceFull
-from turnwise.service.pools import PoolKey, following, records
-from turnwise.service.pools.directory import Directory
-from turnwise.service.pools.records import PoolRecords
+from turnwise.service.pools import PoolKey, following
+from turnwise.service.pools.redis import records
+from turnwise.service.pools.redis.directory import Directory
+from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.wire.pools import PoolRequest
 
 pytestmark = pytest.mark.anyio

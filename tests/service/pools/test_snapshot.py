@@ -12,11 +12,11 @@ import pytest
 from tests.service.pools.conftest import StartReplica, unit_vectors
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate, Manifest, SnapshotError, read_snapshot, write_snapshot
-from turnwise.service.pools.contents import Contents, Edit
-from turnwise.service.pools.index import FlatIndex
-from turnwise.service.pools.snapshot import described
+from turnwise.service.pools.files.snapshot import described
+from turnwise.service.pools.memory.contents import Contents, Edit
+from turnwise.service.pools.memory.flat import FlatIndex
+from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.pools.view import LocalView
-from turnwise.service.pools.workers import Workers
 from turnwise.service.wire.pools import PoolSettings
 
 pytestmark = pytest.mark.anyio

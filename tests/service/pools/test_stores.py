@@ -23,7 +23,7 @@ from tests.service.milvus import MilvusServer
 from tests.service.pools.conftest import Replica, StartReplica, patch_records, some
 from tests.waiting import PATIENCE, until
 from turnwise.models.arrays import Float32
-from turnwise.service.commands.doctor.pools import examine_pools
+from turnwise.service.cli.doctor.pools import examine_pools
 from turnwise.service.errors import (
     CandidateNotFound,
     Conflict,
@@ -41,14 +41,13 @@ from turnwise.service.pools import (
     following,
     pool,
     read_snapshot,
-    remote,
     write_snapshot,
 )
-from turnwise.service.pools.directory import Directory
-from turnwise.service.pools.records import PoolRecords
-from turnwise.service.pools.stores import CandidateStore, Stored, connect_store
+from turnwise.service.pools.redis.directory import Directory
+from turnwise.service.pools.redis.records import PoolRecords
+from turnwise.service.pools.stores import CandidateStore, Stored, connect_store, remote
 from turnwise.service.pools.stores.qdrant import Qdrant
-from turnwise.service.state.redis import Redis
+from turnwise.service.redis.connection import Redis
 from turnwise.service.wire.fields import StoreName
 from turnwise.service.wire.pools import Edited, PoolRequest
 

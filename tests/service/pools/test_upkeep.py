@@ -25,13 +25,15 @@ from tests.service.pools.conftest import (
 )
 from tests.waiting import until
 from turnwise.service.errors import EncoderFailed, StateUnavailable
-from turnwise.service.pools import Candidate, following, ivf, local, pool, records, upkeep
-from turnwise.service.pools.contents import Contents, Edit
-from turnwise.service.pools.directory import Directory
-from turnwise.service.pools.index_files import IndexFiles
-from turnwise.service.pools.log import NOWHERE, Log, PoolKey, Position
-from turnwise.service.pools.records import PoolRecords
-from turnwise.service.pools.workers import Workers
+from turnwise.service.pools import Candidate, following, pool
+from turnwise.service.pools.memory import ivf, local, upkeep
+from turnwise.service.pools.memory.contents import Contents, Edit
+from turnwise.service.pools.memory.index_files import IndexFiles
+from turnwise.service.pools.memory.workers import Workers
+from turnwise.service.pools.redis import records
+from turnwise.service.pools.redis.directory import Directory
+from turnwise.service.pools.redis.records import PoolRecords
+from turnwise.service.pools.redis.values import NOWHERE, Log, PoolKey, Position
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,7 @@ import pytest
 
 from tests.rerankers import save_tiny_pairwise
 from tests.waiting import PATIENCE
-from turnwise.models.rerankers import PairwiseModel
+from turnwise.models.pairwise import PairwiseModel
 from turnwise.models.roles import EncoderKind
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.queue import EncoderQueue

@@ -12,7 +12,7 @@ from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.errors import DeadlineExceeded
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
-from turnwise.service.selection.rerank import Reranking
+from turnwise.service.selection.short_list import Reranking
 
 
 @pytest.mark.anyio

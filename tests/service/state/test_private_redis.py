@@ -13,8 +13,8 @@ import pytest
 from redis import Redis
 
 from tests.waiting import eventually
-from turnwise.service.state import private_redis
-from turnwise.service.state.private_redis import (
+from turnwise.service.redis import private as private_redis
+from turnwise.service.redis.private import (
     PrivateRedis,
     PrivateRedisError,
     running_or_started,
@@ -26,7 +26,7 @@ from turnwise.service.state.private_redis import (
 HOLDER = """
 import sys
 from pathlib import Path
-from turnwise.service.state.private_redis import PrivateRedis
+from turnwise.service.redis.private import PrivateRedis
 server = PrivateRedis(Path(sys.argv[1]))
 server.start()
 print(server.pid, server.url, flush=True)

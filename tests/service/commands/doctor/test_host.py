@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from turnwise.service.commands.doctor import Finding, host
-from turnwise.service.commands.doctor.host import examine_device, examine_port, examine_settings
+from turnwise.service.cli.doctor import Finding, host
+from turnwise.service.cli.doctor.host import examine_device, examine_port, examine_settings
 from turnwise.service.settings import Settings
 
 

@@ -4,15 +4,15 @@ import pytest
 from qdrant_client import AsyncQdrantClient
 
 from tests.service.pools.conftest import patch_records
-from turnwise.service.commands.doctor import Finding
-from turnwise.service.commands.doctor.pools import examine_pools
+from turnwise.service.cli.doctor import Finding
+from turnwise.service.cli.doctor.pools import examine_pools
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools.directory import Directory
-from turnwise.service.pools.log import Collection, PoolKey
-from turnwise.service.pools.records import PoolRecords
+from turnwise.service.pools.redis.directory import Directory
+from turnwise.service.pools.redis.records import PoolRecords
+from turnwise.service.pools.redis.values import Collection, PoolKey
 from turnwise.service.pools.stores import CandidateStore
 from turnwise.service.pools.stores.qdrant import Qdrant
-from turnwise.service.state.redis import Redis, connect
+from turnwise.service.redis.connection import Redis, connect
 from turnwise.service.wire.pools import PoolRequest
 
 pytestmark = pytest.mark.anyio

@@ -3,10 +3,10 @@ from typing import Any, cast
 import pytest
 
 from tests.service.conftest import RedisServer
-from turnwise.service.commands.doctor.pools import examine_pools
-from turnwise.service.commands.doctor.redis import examine_redis, examine_writes, read_info
+from turnwise.service.cli.doctor.pools import examine_pools
+from turnwise.service.cli.doctor.redis import examine_redis, examine_writes, read_info
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.state.redis import Probe, Redis, connect
+from turnwise.service.redis.connection import Probe, Redis, connect
 
 GOOD: dict[str, Any] = {
     "redis_version": "7.2.4",

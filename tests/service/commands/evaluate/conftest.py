@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from turnwise.models.evaluation import metrics
 from turnwise.models.roles import EncoderKind
-from turnwise.service.cli import app
+from turnwise.service.cli.main import app
 
 WORDS = ["bread", "rain", "train", "music", "garden", "letter", "winter", "river", "window", "lamp"]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from turnwise.service.cli import app
+from turnwise.service.cli.main import app
 
 run = CliRunner().invoke
 

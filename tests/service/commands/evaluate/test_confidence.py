@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from turnwise.models.card import CARD
 from turnwise.models.confidence import Calibration
 from turnwise.models.scores import Aggregation
-from turnwise.service.cli import app
+from turnwise.service.cli.main import app
 
 
 def test_confidence_writes_a_table_and_a_picture(data: Path, triple: str, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from tests.rerankers import save_tiny_pairwise
 from turnwise.models.errors import DataError
-from turnwise.service.cli import app
+from turnwise.service.cli.main import app
 
 run = CliRunner().invoke
 

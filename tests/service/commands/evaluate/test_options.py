@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 from turnwise.models.errors import DataError, ModelError, naming
 from turnwise.models.evaluation.report import Row
-from turnwise.service.cli import app
-from turnwise.service.commands import compared_models
-from turnwise.service.commands.compared_models import by_name, encoders
-from turnwise.service.commands.evaluate import report
-from turnwise.service.commands.options import read
+from turnwise.service.cli.main import app
+from turnwise.service.cli.models import compared_models
+from turnwise.service.cli.models.compared_models import by_name, encoders
+from turnwise.service.cli.models.evaluate import report
+from turnwise.service.cli.options import read
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from tests.rerankers import save_tiny_cross_encoder, tiny_ioi
 from turnwise.models.evaluation.systems import SHORT_LIST
 from turnwise.service.app import wiring
-from turnwise.service.cli import app
+from turnwise.service.cli.main import app
 
 run = CliRunner().invoke
 

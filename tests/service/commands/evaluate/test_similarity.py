@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tests.rerankers import tiny_ioi
 from turnwise.models.errors import DataError
-from turnwise.service.cli import app
+from turnwise.service.cli.main import app
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 run = CliRunner().invoke

@@ -1,0 +1,134 @@
+"""Simulates products of 8 bits in torch, so that an encoder learns to withstand them.
+
+Most matrices of the transformer's layers then multiply integers. Their inputs x become
+`round(x / (s · step)) + zero`, unsigned. Their weights, times s, become signed ones, with a step
+for each of n outputs. The scale s of each of k channels is its largest input: SmoothQuant (Xiao et
+al., 2023) with a migration strength of 1. The scales of the inputs are fixed, so that a vector does
+not depend on the other texts of its batch.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import cast
+
+import torch
+from safetensors.torch import save_file
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+from torch.nn import functional
+
+from turnwise.models.encoder.eight_bits_graph import LARGEST_INPUT, LARGEST_WEIGHT, SCALES_FILE
+from turnwise.models.encoder.torch import forward, transformer_of
+
+_CLIPPED = 1e-5
+"""Share of the inputs beyond each end of the range of 8 bits."""
+_LEAST = 1e-2
+"""Least input by which a channel is scaled."""
+
+
+class EightBitLinear(nn.Linear):
+    """A matrix that rounds its inputs and weights to 8 bits; the gradient passes through."""
+
+    smooth: Tensor
+    step: Tensor
+    zero: Tensor
+
+    @classmethod
+    def convert(cls, linear: nn.Linear, smooth: Tensor, step: Tensor, zero: Tensor) -> None:
+        """Make a matrix one of 8 bits, in place.
+
+        Args:
+            linear: The matrix; its parameters stay the same.
+            smooth: (k,) float32, the scale s of each input.
+            step: () float32, the step of the scaled inputs.
+            zero: () int32, the integer that 0 becomes.
+        """
+        linear.__class__ = cls
+        for name, value in (("smooth", smooth), ("step", step), ("zero", zero)):
+            linear.register_buffer(name, value, persistent=False)
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name in torch
+        """Return (…, n) from (…, k)."""
+        rounded = torch.fake_quantize_per_tensor_affine(
+            input / self.smooth, self.step, self.zero, 0, LARGEST_INPUT
+        )
+        return functional.linear(rounded, self._rounded(), self.bias)
+
+    def _rounded(self) -> Tensor:
+        """Return the rounded weights for scaled inputs, (n, k)."""
+        scaled = self.weight * self.smooth
+        steps = scaled.detach().abs().amax(1) / LARGEST_WEIGHT
+        zeros = torch.zeros_like(steps, dtype=torch.int32)
+        return torch.fake_quantize_per_channel_affine(
+            scaled, steps, zeros, 0, -LARGEST_WEIGHT, LARGEST_WEIGHT
+        )
+
+    @torch.no_grad()
+    def round_weights(self) -> None:
+        """Give the weights the values that they have in 8 bits, so that float32 computes alike."""
+        self.weight.copy_(self._rounded() / self.smooth)
+
+
+def simulate(model: SentenceTransformer, tokens: Iterable[list[int]]) -> None:
+    """Let a model compute in 8 bits, also one that does already, with new scales.
+
+    Args:
+        model: The encoder.
+        tokens: Word pieces of some hundreds of texts, from whose inputs the scales come.
+    """
+    linears = dict(matrices(model))
+    for name, inputs in _inputs(model, linears, tokens).items():
+        smooth = inputs.abs().amax(0).clamp_min(_LEAST)
+        scaled = (inputs / smooth).flatten()
+        beyond = 1 + int(_CLIPPED * len(scaled))
+        low = scaled.kthvalue(beyond).values.clamp_max(0)
+        high = scaled.kthvalue(len(scaled) + 1 - beyond).values.clamp_min(0)
+        step = (high - low) / LARGEST_INPUT
+        EightBitLinear.convert(linears[name], smooth, step, (-low / step).round().int())
+
+
+def round_weights(model: SentenceTransformer) -> None:
+    """Give the weights the values that they have in 8 bits, so that float32 computes alike."""
+    for _, linear in matrices(model):
+        cast(EightBitLinear, linear).round_weights()
+
+
+def matrices(model: SentenceTransformer) -> Iterator[tuple[str, nn.Linear]]:
+    """Yield the matrices of 8 bits, by their names in a transformer's file of weights.
+
+    The matrix that narrows a layer again is not one of them: a few of its inputs are so large that
+    no scale fits all.
+    """
+    for name, module in transformer_of(model).named_modules():
+        linear = isinstance(module, nn.Linear) and ".layer." in name
+        if linear and module.in_features <= module.out_features:
+            yield name, module
+
+
+def save(model: SentenceTransformer, folder: Path) -> None:
+    """Write the scales of the inputs of a model's matrices into its folder."""
+    scales = {
+        f"{name}.{key}": getattr(linear, key).cpu()
+        for name, linear in matrices(model)
+        for key in ("smooth", "step", "zero")
+    }
+    save_file(scales, folder / SCALES_FILE)
+
+
+@torch.inference_mode()
+def _inputs(
+    model: SentenceTransformer, linears: dict[str, nn.Linear], tokens: Iterable[list[int]]
+) -> dict[str, Tensor]:
+    """Return the inputs of each matrix, (word pieces of all texts, k)."""
+    seen: dict[str, list[Tensor]] = {name: [] for name in linears}
+    hooks = [
+        linear.register_forward_pre_hook(
+            lambda _, inputs, kept=seen[name]: kept.append(inputs[0].flatten(0, -2).float())
+        )
+        for name, linear in linears.items()
+    ]
+    for text in tokens:
+        forward(model, [text])
+    for hook in hooks:
+        hook.remove()
+    return {name: torch.cat(kept) for name, kept in seen.items()}

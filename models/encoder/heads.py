@@ -1,0 +1,93 @@
+"""Role heads in torch, to be trained; `head_arrays.py` says what they are."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Self, cast
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn import functional
+
+from turnwise.models.arrays import Float32
+from turnwise.models.encoder.head_arrays import HEADS, HEADS_FILE, WIDENING, HeadArrays, heads_of
+from turnwise.models.roles import RoleText
+
+RIDGE = 0.02
+"""Penalty of W's ridge regression, relative to the mean variance of the vectors."""
+FIT_STEPS, FIT_TEXTS = 1500, 512
+"""Steps of the fit to a teacher, and texts in each."""
+
+
+class RoleHeads(nn.Module):
+    """The five heads, over vectors of length d.
+
+    A new head returns the vector itself: W is the identity and V is zero. `start_from` fits the
+    heads to a teacher.
+    """
+
+    def __init__(self, dimension: int) -> None:
+        """Make new heads for vectors (d,)."""
+        super().__init__()
+        n, hidden = len(HEADS), WIDENING * dimension
+        self.linear = nn.Parameter(torch.eye(dimension).repeat(n, 1, 1))
+        self.up = nn.Parameter(torch.randn(n, dimension, hidden) / dimension**0.5)
+        self.down = nn.Parameter(torch.zeros(n, hidden, dimension))
+
+    def start_from(self, read: Tensor, taught: Tensor) -> None:
+        """Fit the heads to a teacher's vectors of n texts, without the encoder.
+
+        W starts from the ridge regression. Adam then lowers the mean cosine distance.
+
+        Args:
+            read: (5, n, d) unit vectors of the texts, as the encoder reads them for each head.
+            taught: (5, n, d) unit vectors that the teacher has for them in the role of each head.
+        """
+        _, n, d = read.shape
+        ridge = RIDGE * n / d * torch.eye(d, device=read.device)
+        solved = torch.linalg.solve(read.mT @ read + ridge, read.mT @ taught)
+        self.linear.data.copy_(solved)  # safetensors cannot save the order that `solve` returns
+        optimiser = torch.optim.AdamW(self.parameters(), weight_decay=0.05)
+        schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, FIT_STEPS)
+        for _ in range(FIT_STEPS):
+            drawn = torch.randint(n, (min(n, FIT_TEXTS),), device=read.device)
+            ours = self._computed(read[:, drawn], slice(None))
+            distance = 1 - (ours * taught[:, drawn]).sum(-1).mean(1)
+            optimiser.zero_grad()
+            distance.sum().backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            schedule.step()
+
+    @classmethod
+    def load(cls, file: Path) -> Self:
+        """Read heads.
+
+        Raises:
+            ModelError: The file cannot be read, or holds something else.
+        """
+        arrays = HeadArrays.load(file)
+        heads = cls(arrays.linear.shape[-1])
+        heads.load_state_dict({k: torch.from_numpy(v) for k, v in arrays._asdict().items()})
+        return heads.eval()
+
+    def save(self, folder: Path) -> None:
+        """Write the heads into a model's folder, in float16."""
+        weights = {name: value.detach().half().cpu() for name, value in self.state_dict().items()}
+        save_file(weights, folder / HEADS_FILE)
+
+    def forward(self, read: Tensor, items: Sequence[RoleText]) -> Tensor:
+        """Return (n, d) unit rows in the roles of the items, as `HeadArrays.in_roles` does."""
+        vectors = read.clone()
+        for head, places in heads_of(items):
+            vectors[places] = self._computed(read[places], head)
+        return vectors
+
+    def in_roles(self, read: Float32, items: Sequence[RoleText]) -> Float32:
+        """Return (n, d) unit rows: each text's vector in its role; see `HeadArrays.in_roles`."""
+        parts = (part.detach().cpu().numpy() for part in (self.linear, self.up, self.down))
+        return HeadArrays(*cast("Iterator[Float32]", parts)).in_roles(read, items)
+
+    def _computed(self, read: Tensor, heads: int | slice) -> Tensor:
+        """Return what one head makes of (n, d) vectors, or all five heads of (5, n, d)."""
+        hidden = functional.gelu(read @ self.up[heads], approximate="tanh")
+        return functional.normalize(read @ self.linear[heads] + hidden @ self.down[heads], dim=-1)

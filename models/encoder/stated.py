@@ -1,0 +1,60 @@
+"""An encoder without its weights, as a service knows one that another process runs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from turnwise.models.arrays import Float32
+from turnwise.models.card import CARD, file_of, model_name, read_card
+from turnwise.models.encoder.head_arrays import HEADS_FILE, HeadArrays
+from turnwise.models.errors import ModelError
+from turnwise.models.roles import EncoderKind, RoleText, prefixed
+
+
+class StatedEncoder:
+    """An encoder without its weights: the facts in its model's card, and its heads.
+
+    Attributes:
+        name: As `model_name` returns it.
+        kind: Which roles and relations it distinguishes, and how.
+        dimension: Length d of a vector.
+        fingerprint: Digest of the model; vectors of equal fingerprints can be compared.
+        aggregation: The aggregation that the card recommends.
+        calibration: The calibration of its confidences, if the card has one.
+    """
+
+    def __init__(self, model: str | Path) -> None:
+        """Read the card and the heads.
+
+        Args:
+            model: A folder with a card, or a hub name.
+
+        Raises:
+            ModelError: The card or the heads cannot be read, or the card has no facts of the
+                encoder.
+        """
+        card = read_card(model)
+        if card.encoder is None:
+            raise ModelError(
+                f"model '{model}': {CARD} does not state what the encoder computes; write it with "
+                "`turnwise card`"
+            )
+        self.name, self._facts = model_name(model), card.encoder
+        self.aggregation, self.calibration = card.aggregation, card.confidence
+        self.kind, self.dimension = self._facts.kind, self._facts.dimension
+        self.fingerprint = self._facts.fingerprint
+        self._heads = _heads(model) if self.kind is EncoderKind.HEADS else None
+
+    def prefixed(self, item: RoleText) -> str:
+        """Return a text as the model reads it."""
+        return prefixed(self.kind, item)
+
+    def in_roles(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
+        """Return the (n, d) vectors of n texts in their roles, from what `forward` returned."""
+        return self._heads.in_roles(vectors, items) if self._heads else vectors
+
+
+def _heads(model: str | Path) -> HeadArrays:
+    file = file_of(model, HEADS_FILE)
+    if file is None:
+        raise ModelError(f"model '{model}': {HEADS_FILE} is missing")
+    return HeadArrays.load(file)

@@ -1,0 +1,423 @@
+"""The sentence encoder E: from texts in roles to unit vectors."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, Self, cast
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+from transformers import PreTrainedModel
+from transformers.utils import logging as transformers_logging
+
+from turnwise.models import DEFAULT_MODEL
+from turnwise.models.arrays import Float32
+from turnwise.models.card import (
+    PROBED,
+    EncoderFacts,
+    Probe,
+    file_of,
+    located,
+    model_name,
+    read_card,
+)
+from turnwise.models.encoder.export import VERSION, export_graph, in_onnx
+from turnwise.models.encoder.head_arrays import HEADS_FILE
+from turnwise.models.encoder.heads import RoleHeads
+from turnwise.models.encoder.onnx import OnnxForward
+from turnwise.models.errors import ModelError
+from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs, encoder_kind, prefixed
+from turnwise.models.scores import Aggregation
+from turnwise.models.unreadable import UNREADABLE
+
+Precision = Literal["float32", "bfloat16", "float16"]
+
+MAX_TOKENS = 256
+"""Word pieces of the longest text, for models that state no limit."""
+BATCH_TOKENS = 4096
+"""Tokens of a padded batch."""
+
+PROBE = ("a", "one that is longer")
+"""Texts on which a model in another runtime is compared with torch."""
+_STATED = (
+    RoleText("Yes, breakfast is included in the price.", Role.AFTER),
+    RoleText("Is breakfast included?", Role.FIRST, Relation.OTHER),
+    RoleText(" ".join(map(str, range(300))), Role.SECOND, Relation.SAME),  # too long for most
+)
+"""Texts whose vectors a model's card states."""
+
+transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+class UtteranceEncoder:
+    """Encodes texts in their roles with any sentence-transformers model.
+
+    Heads beside the model, or the special tokens of its vocabulary, decide its kind (heads; C3L,
+    CCL with or without speaker tokens; plain). Texts get the prefixes of that kind.
+
+    Attributes:
+        model: The sentence-transformers model.
+        name: The hub name, or the folder's name as `model_name` returns it.
+        heads: Its heads; None without.
+        kind: The kind of encoder: which roles and relations it distinguishes, and how.
+        dimension: Length d of a vector.
+        aggregation: The aggregation that the model's card recommends.
+        calibration: The calibration of its confidences, if its card has one.
+    """
+
+    def __init__(
+        self,
+        name: str | Path | SentenceTransformer = DEFAULT_MODEL,
+        *,
+        device: str | None = None,
+        precision: Precision = "float32",
+        heads: RoleHeads | None = None,
+    ) -> None:
+        """Load a model, or wrap a loaded one.
+
+        Args:
+            name: A folder, a hub name, or a loaded model.
+            heads: Those of a loaded model; a folder or hub name brings its own.
+            device: A torch device; by default a GPU if there is one, else the CPU.
+            precision: Precision of the transformer's arithmetic. Vectors are always float32.
+
+        Raises:
+            ModelError: The name leads to no model that can be loaded.
+        """
+        if isinstance(name, SentenceTransformer):
+            self.model, self.name, self.heads = name, "model", heads
+            self.aggregation, self.calibration = Aggregation(), None
+        else:
+            self.model = load_sentence_transformer(name, device)
+            self.name = model_name(name)
+            card = read_card(name)
+            self.aggregation, self.calibration = card.aggregation, card.confidence
+            self.heads = load_heads(name)
+        vocabulary = self.model.tokenizer.get_vocab()
+        self.kind = encoder_kind(vocabulary, self.name, heads=self.heads is not None)
+        self.dimension = dimension_of(self.model)
+        self._forward: OnnxForward | TorchForward = TorchForward(self.model, precision)
+
+    @classmethod
+    def for_serving(
+        cls,
+        name: str | Path = DEFAULT_MODEL,
+        *,
+        device: str | None = None,
+        cache: Path,
+    ) -> Self:
+        """Load a model for one small batch at a time: float16 on a GPU, ONNX Runtime on a CPU.
+
+        Args:
+            name: A folder or a hub name.
+            device: As in the constructor.
+            cache: Folder of exported models, by fingerprint; a model is exported once.
+
+        Raises:
+            ModelError: The name leads to no model that can be loaded.
+        """
+        encoder = cls(name, device=device)
+        if encoder.model.device.type != "cpu":
+            encoder._forward = TorchForward(encoder.model, "float16")
+            return encoder
+        probe = encoder.tokenize(candidate_inputs(PROBE))
+        encoder._forward = (
+            in_onnx(
+                encoder.name,
+                UnitVectors(encoder.model),
+                cache / f"{encoder.fingerprint}-{VERSION}",
+                pad=encoder.model.tokenizer.pad_token_id,
+                probe=[probe],
+                wanted=encoder.forward(probe),
+            )
+            or encoder._forward
+        )
+        return encoder
+
+    @property
+    def runtime(self) -> str:
+        """The runtime, precision and device, such as "onnxruntime float32 on cpu"."""
+        return self._forward.runtime
+
+    @property
+    def threads(self) -> int | None:
+        """Threads that compute a batch on a CPU; None on a GPU."""
+        return self._forward.threads if self.device == "cpu" else None
+
+    @property
+    def device(self) -> str:
+        """The type of the device: "cpu", "cuda"."""
+        return self.model.device.type
+
+    @property
+    def facts(self) -> EncoderFacts:
+        """What the card states for services whose encoder another process runs."""
+        texts = [self.prefixed(item) for item in _STATED]
+        vectors = self._encode(texts)[:, :PROBED].astype(np.float64).round(5).tolist()
+        probes = [Probe(text, vector) for text, vector in zip(texts, vectors, strict=True)]
+        return EncoderFacts(self.kind, self.dimension, self.fingerprint, probes)
+
+    def write_graph(self, folder: Path) -> None:
+        """Write the model's graph into its folder; see `export_graph`. It must be on the CPU."""
+        limit = cast("int", self.model.max_seq_length)
+        export_graph(UnitVectors(self.model), folder, max_tokens=limit)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of weights, heads, vocabulary, pooling and kind: equal where vectors compare."""
+        vocabulary = json.dumps(self.model.tokenizer.get_vocab(), sort_keys=True)
+        heads = self.heads.state_dict(prefix="heads.") if self.heads else {}
+        seed = self.kind + vocabulary + _settings(self.model)
+        return digest(seed, {**self.model.state_dict(), **heads})
+
+    def encode(
+        self,
+        texts: Sequence[str],
+        role: Role,
+        relation: Relation | Sequence[Relation] | None = None,
+    ) -> Float32:
+        """Encode texts in one role; see `encode_in_roles`.
+
+        Args:
+            texts: n texts, without prefixes.
+            role: The role of all of them.
+            relation: The relation of their speakers to the target's: one for all, or one a text.
+                Context roles of models with speaker tokens need it.
+
+        Returns:
+            (n, d) float32, unit rows.
+
+        Raises:
+            TypeError: `texts` is one text.
+            ValueError: A relation is missing, or there are more or fewer than texts.
+        """
+        if isinstance(texts, str):
+            raise TypeError("texts must be a sequence of texts, not one text")
+        relations: Sequence[Relation | None] = (
+            [relation] * len(texts)
+            if relation is None or isinstance(relation, Relation)
+            else list(relation)
+        )
+        items = [RoleText(text, role, r) for text, r in zip(texts, relations, strict=True)]
+        return self.encode_in_roles(items)
+
+    def encode_in_roles(self, items: Sequence[RoleText]) -> Float32:
+        """Return (n, d) float32 unit rows of n texts, each in its own role.
+
+        Each distinct text that the model reads is encoded once. A vector does not depend on the
+        other texts, up to float tolerance.
+
+        Raises:
+            ValueError: A context role has no relation, but needs one.
+        """
+        return self.in_roles(self._encode([self.prefixed(item) for item in items]), items)
+
+    def in_roles(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
+        """Return the (n, d) vectors of n texts in their roles, from what `forward` returned."""
+        return self.heads.in_roles(vectors, items) if self.heads else vectors
+
+    def prefixed(self, item: RoleText) -> str:
+        """Return a text as the model reads it; `forward` gives equal ones the same vector."""
+        return prefixed(self.kind, item)
+
+    def tokenize(self, items: Sequence[RoleText | str]) -> list[list[int]]:
+        """Return each item's word pieces, truncated at the model's limit.
+
+        Args:
+            items: Texts in roles, which get their prefix, or texts as the model reads them.
+        """
+        read = [item if isinstance(item, str) else self.prefixed(item) for item in items]
+        return tokenize(self.model, read)
+
+    def forward(self, tokens: list[list[int]]) -> Float32:
+        """Encode n texts in word pieces as one padded batch, n ≥ 1; (n, d) unit rows."""
+        return self._forward(tokens)
+
+    def _encode(self, texts: list[str]) -> Float32:
+        distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        vectors = np.empty((len(distinct), self.dimension), np.float32)
+        tokens = tokenize(self.model, list(distinct)) if texts else []
+        for places in batches([len(ids) for ids in tokens]):
+            vectors[places] = self.forward([tokens[place] for place in places])
+        return vectors[[distinct[text] for text in texts]]
+
+
+class UnitVectors(torch.nn.Module):
+    """A whole model, with pooling, as a function of two tensors, to be exported."""
+
+    def __init__(self, model: SentenceTransformer) -> None:
+        super().__init__()
+        self._model = model
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """Return (n, d) unit rows."""
+        features = {"input_ids": input_ids, "attention_mask": attention_mask}
+        pooled = self._model(features)["sentence_embedding"]
+        return torch.nn.functional.normalize(pooled, dim=-1)
+
+
+class TorchForward:
+    """Runs one padded batch of an encoder in torch."""
+
+    def __init__(self, model: SentenceTransformer, precision: Precision) -> None:
+        """Wrap a model; `precision` is that of the transformer's arithmetic."""
+        self._model, self._dtype = model, getattr(torch, precision)
+        self.runtime = f"torch {precision} on {model.device}"
+        self.threads = torch.get_num_threads()
+
+    def __call__(self, tokens: list[list[int]]) -> Float32:
+        """Return (n, d) unit rows of n texts in word pieces, n ≥ 1."""
+        with torch.inference_mode():
+            vectors: Float32 = forward(self._model, tokens, self._dtype).cpu().numpy()
+        return vectors
+
+
+def load_sentence_transformer(name: str | Path, device: str | None = None) -> SentenceTransformer:
+    """Load a sentence-transformers folder, a folder inside a Python package, or a hub name.
+
+    `package:NAME/FOLDER` names a folder inside an installed package, for weights that come
+    from a package registry.
+
+    Raises:
+        ModelError: The name leads to no model that can be loaded.
+    """
+    where = located(name)
+    try:
+        model = SentenceTransformer(where, device=device, model_kwargs={"dtype": torch.float32})
+    except UNREADABLE as error:
+        of_run = f" (a run's model is in '{name}/model')" if Path(where, "model").is_dir() else ""
+        what = (
+            "cannot be loaded" if Path(where).is_dir() else "is no folder, and no hub model either"
+        )
+        raise ModelError(f"model '{name}' {what}: {error}{of_run}") from error
+    if not hasattr(model[0], "auto_model"):
+        raise ModelError(f"model '{name}' has no transformer")
+    model.max_seq_length = model.max_seq_length or MAX_TOKENS
+    return model.eval()
+
+
+def load_heads(name: str | Path) -> RoleHeads | None:
+    """Return the heads in a model's folder; None if it has none.
+
+    Args:
+        name: As for `load_sentence_transformer`.
+
+    Raises:
+        ModelError: The heads cannot be read.
+    """
+    try:
+        file = file_of(name, HEADS_FILE)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"model '{name}': cannot look for {HEADS_FILE}: {error}") from error
+    return RoleHeads.load(file) if file else None
+
+
+def dimension_of(model: SentenceTransformer) -> int:
+    """Return the length d of the model's vectors, by encoding a text."""
+    return forward(model, tokenize(model, ["a"])).shape[1]
+
+
+def transformer_of(model: SentenceTransformer) -> PreTrainedModel:
+    """Return the transformer inside a model."""
+    return cast(PreTrainedModel, model[0].auto_model)
+
+
+def tokenize(model: SentenceTransformer, texts: list[str]) -> list[list[int]]:
+    """Return each text's word pieces, special tokens included, truncated at the model's limit."""
+    encoded = model.tokenizer(texts, truncation=True, max_length=model.max_seq_length)
+    ids: list[list[int]] = encoded["input_ids"]
+    return ids
+
+
+def is_truncated(model: SentenceTransformer, text: str) -> bool:
+    """Return whether a text, its prefix included, has more word pieces than the model reads."""
+    tokenizer, limit = model.tokenizer, cast("int", model.max_seq_length)
+    longest = len(text.encode())  # a word piece has at least one byte
+    if longest + tokenizer.num_special_tokens_to_add() <= limit:
+        return False
+    return len(tokenizer(text, verbose=False)["input_ids"]) > limit
+
+
+def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS) -> Iterator[list[int]]:
+    """Group texts of like length into padded batches within a budget of tokens.
+
+    Args:
+        lengths: Word pieces of each text.
+        budget: Tokens of a padded batch; a longer text makes a batch of its own.
+
+    Yields:
+        The indices in `lengths` of a batch's texts; each index once.
+    """
+    batch: list[int] = []
+    for place in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and (len(batch) + 1) * lengths[place] > budget:
+            yield batch
+            batch = []
+        batch.append(place)
+    if batch:
+        yield batch
+
+
+def encode_texts(model: SentenceTransformer, texts: list[str], dtype: torch.dtype) -> torch.Tensor:
+    """Encode n ≥ 1 texts, prefixes included, in batches of like length; (n, d) unit rows."""
+    tokens = tokenize(model, texts)
+    grouped = list(batches([len(ids) for ids in tokens]))
+    vectors = torch.cat([forward(model, [tokens[p] for p in places], dtype) for places in grouped])
+    order = torch.tensor([place for places in grouped for place in places], device=vectors.device)
+    return vectors[torch.argsort(order)]
+
+
+def forward(
+    model: SentenceTransformer, tokens: list[list[int]], dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
+    """Run one padded batch through the transformer and its pooling.
+
+    Args:
+        model: The encoder.
+        tokens: Word pieces of each of n ≥ 1 texts.
+        dtype: Precision of the transformer's arithmetic; other than float32 by autocast.
+
+    Returns:
+        (n, d) float32 tensor on the model's device, unit rows.
+    """
+    features = {
+        key: value.to(model.device)
+        for key, value in model.tokenizer.pad({"input_ids": tokens}, return_tensors="pt").items()
+    }
+    with torch.autocast(model.device.type, dtype, enabled=dtype is not torch.float32):
+        pooled = model(features)["sentence_embedding"]
+    return torch.nn.functional.normalize(pooled.float(), dim=-1)
+
+
+def default_device(device: str | None) -> str:
+    """Return the device if it is given, else a GPU if there is one, else the CPU."""
+    return device or ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _settings(model: SentenceTransformer) -> str:
+    """Return the settings that change the vectors of the same weights, as JSON.
+
+    They are named one by one: what a module prints differs among versions of
+    sentence-transformers, and each version would have other fingerprints.
+    """
+    modules = [
+        {
+            "modules": [type(part).__name__ for part in (module, *module.children())],
+            "pooling": getattr(module, "pooling_mode", None),
+            "pools_prompt": getattr(module, "include_prompt", None),
+        }
+        for module in model
+    ]
+    return json.dumps([modules, model.max_seq_length])
+
+
+def digest(seed: str, weights: Mapping[str, torch.Tensor]) -> str:
+    """Return 16 hexadecimal digits of a SHA-256; equal seeds and weights give equal digits."""
+    hashed = hashlib.sha256(seed.encode())
+    for name, value in sorted(weights.items()):
+        hashed.update(name.encode())
+        hashed.update(value.to("cpu", torch.float32).numpy().tobytes())
+    return hashed.hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""IoI, the interaction-over-interaction network: its model, its network and its vocabulary."""

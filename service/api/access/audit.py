@@ -1,0 +1,51 @@
+"""The audit log: one line for each request of a known caller that changes or deletes something.
+
+Its logger is `turnwise.audit`. The lines name sessions, pools and candidates, and quote no text.
+"""
+
+import logging
+
+from starlette.types import Scope
+
+from turnwise.service.api.access.keys import Caller
+
+CLIENT_LEFT = 499
+"""Status in logs and metrics if the client disconnected before the answer."""
+
+_READING = {
+    "/rank", "/v1/rerank", "/v2/rerank", "/plan", "/pools/{name}/search", "/v1/embeddings",
+}  # fmt: skip
+"""The routes that take a POST and change nothing."""
+_SUBJECTS = {"session_id": "session", "name": "pool", "candidate_id": "candidate"}
+"""Names of path parameters in the log."""
+
+_log = logging.getLogger("turnwise.audit")
+
+
+def audit(scope: Scope, status: int) -> None:
+    """Log a request that has been answered, unless it only reads, or its caller is unknown.
+
+    Args:
+        scope: The request; its state holds the caller, `prefix` if it deletes all sessions whose
+            ids begin with it, and `outcome` if the status of the answer was sent before the work
+            was done.
+        status: The status of the answer.
+    """
+    state = scope.get("state", {})
+    caller: Caller | None = state.get("caller")
+    if caller is None or scope["method"] in {"GET", "HEAD"}:
+        return
+    route = scope["route"].path_format
+    if route in _READING:
+        return
+    fields = {
+        "key": caller.key,
+        "namespace": state["namespace"],
+        "method": scope["method"],
+        "route": route,
+        **{_SUBJECTS.get(name, name): value for name, value in scope["path_params"].items()},
+        "status": state.get("outcome", status),
+    }
+    if "prefix" in state:
+        fields["prefix"] = state["prefix"]
+    _log.info("%(method)s %(route)s in %(namespace)s: %(status)d", fields, extra=fields)

@@ -1,0 +1,99 @@
+"""Dependencies of routes, as annotations: services, the namespace of the caller, path names."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated, cast
+
+from fastapi import Depends, Header, Path, Request
+from fastapi.security import HTTPBearer
+
+from turnwise.service.api.access.keys import authorize, identify
+from turnwise.service.api.services import EncoderServices, Services
+from turnwise.service.observe.logs import namespace
+from turnwise.service.wire.fields import Name
+from turnwise.service.wire.keys import Scope
+
+
+async def _services(request: Request) -> Services:
+    return cast(Services, request.app.state.services)
+
+
+ServicesDep = Annotated[Services, Depends(_services)]
+EncoderServicesDep = Annotated[EncoderServices, Depends(_services)]
+NamespaceHeader = Annotated[
+    Name | None,
+    Header(
+        description="Act in another namespace than the key's own. This needs the scope `admin`."
+    ),
+]
+
+
+class Access(HTTPBearer):
+    """The dependency of every route that takes an API key: the namespace in which the caller acts.
+
+    `JsonRoute` checks the key before it reads the body. As a dependency alone, FastAPI would check
+    it afterwards.
+    """
+
+    def __init__(self, *scopes: Scope, encodes: bool = False) -> None:
+        """Take the scopes; the caller needs one of them. `encodes`: requests need the encoder."""
+        super().__init__(
+            scheme_name="API key",
+            description="Needed if the service has API keys. Without keys, all clients share a "
+            "namespace.",
+            auto_error=False,
+        )
+        self._scopes, self._encodes = scopes, encodes
+
+    async def check(self, request: Request) -> None:
+        """Note the caller, and the namespace in which it wants to act, in the request's state.
+
+        Raises:
+            Unauthenticated: The API key is missing, unknown or expired.
+            Forbidden: The key lacks the scope, or may not act in the namespace.
+            RequestRateExceeded: The namespace sends more requests a second than it may.
+            Overloaded: The texts of the request would wait too long for the encoder.
+            EncoderUnavailable: The encoder is remote and away.
+        """
+        services, credentials = await _services(request), await super().__call__(request)
+        secret = credentials.credentials if credentials else None
+        request.state.caller = caller = identify(services.keys.current, secret)
+        asked = request.headers.get("turnwise-namespace")
+        request.state.namespace = caller.namespace if asked is None else asked
+        authorize(caller, self._scopes, request.state.namespace)
+        namespace.set(request.state.namespace)
+        services.admission.request(request.state.namespace)
+        if self._encodes:
+            services.queues[0].check()
+
+    async def __call__(  # type: ignore[override]
+        self,
+        request: Request,
+        turnwise_namespace: NamespaceHeader = None,  # noqa: ARG002
+    ) -> str:
+        """Return the namespace. The argument validates the header, and documents it."""
+        return str(request.state.namespace)
+
+
+Selecting = Annotated[str, Depends(Access("select"))]
+"""The caller's namespace; the caller may use sessions and search pools."""
+Encoding = Annotated[str, Depends(Access("select", encodes=True))]
+"""The same, for requests that need the encoder."""
+LookingAtPools = Annotated[str, Depends(Access("select", "pools"))]
+"""The caller's namespace; the caller may list pools. Either scope is enough."""
+EditingPools = Annotated[str, Depends(Access("pools"))]
+"""The caller's namespace; the caller may change pools."""
+Administering = Annotated[str, Depends(Access("admin"))]
+"""The namespace that the caller names, or its own; the caller may list and delete sessions."""
+
+
+async def _one_upload(services: ServicesDep, acting: EditingPools) -> AsyncIterator[None]:
+    """Count an upload until its answer is sent."""
+    with services.admission.upload(acting):
+        yield
+
+
+Uploading = Depends(_one_upload)
+"""Rejects an upload beyond those that a namespace may have at once."""
+
+SessionId = Annotated[Name, Path(description="Chosen by the client.", examples=["c-1842"])]
+PoolName = Annotated[Name, Path(description="Chosen by the client.", examples=["default"])]

@@ -1,0 +1,68 @@
+"""JSON requests, parsed strictly after the API key is checked; JSON answers, serialised once."""
+
+from codecs import BOM_UTF8
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from fastapi.routing import APIRoute
+from pydantic_core import from_json, to_json
+from starlette.requests import Request
+from starlette.responses import Response
+
+from turnwise.service.api.access.dependencies import Access
+from turnwise.service.api.http.headers import UNCACHED
+from turnwise.service.api.http.limits import check_counts
+from turnwise.service.errors import InvalidRequest
+
+
+class JsonRoute(APIRoute):
+    """A route with a dependency `Access`, which it checks before it reads the body.
+
+    It parses JSON strictly: RFC 8259, no NaN, no lone surrogates, limited counts.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return a handler that gives the route a request with the strict parser."""
+        handle = super().get_route_handler()
+        calls = (dependency.call for dependency in self.dependant.dependencies)
+        access = next(call for call in calls if isinstance(call, Access))
+
+        async def strict(request: Request) -> Response:
+            await access.check(request)
+            return await handle(_StrictRequest(request.scope, request.receive))
+
+        return strict
+
+
+class _StrictRequest(Request):
+    async def json(self) -> Any:  # noqa: ANN401 - whatever the JSON holds
+        body = parse_json(await self.body())
+        check_counts(self.app.state.services.settings, body)
+        return body
+
+
+def parse_json(data: bytes) -> Any:  # noqa: ANN401 - whatever the JSON holds
+    """Return the value of JSON text. A byte order mark, as Windows writes it, is skipped.
+
+    Raises:
+        InvalidRequest: The text is not JSON.
+    """
+    try:
+        return from_json(data.removeprefix(BOM_UTF8), allow_inf_nan=False)
+    except ValueError as error:
+        raise InvalidRequest.field(f"not JSON: {error}") from None
+
+
+def answer(value: object, timings_ms: Mapping[str, float] | None = None) -> Response:
+    """Return a value as a JSON answer. Its type guarantees that it needs no further validation.
+
+    Args:
+        value: A pydantic model or a dataclass.
+        timings_ms: Stages for the `Server-Timing` header.
+    """
+    body = to_json(value, inf_nan_mode="null")
+    response = Response(body, headers=UNCACHED, media_type="application/json")
+    if timings_ms:
+        stages = (f"{stage};dur={ms:.3f}" for stage, ms in timings_ms.items())
+        response.headers["Server-Timing"] = ", ".join(stages)
+    return response

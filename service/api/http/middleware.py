@@ -1,0 +1,320 @@
+"""Middleware of every request, as pure ASGI. The order is outermost first.
+
+- `RequestIds` gives each request an id.
+- `Observation` counts, times, logs and audits requests, and answers unexpected exceptions.
+- `HostNames` rejects requests for another host name.
+- `BodyLimit` rejects bodies that are too large or too slow.
+- `Cancellation` cancels a request whose client disconnected.
+"""
+
+import asyncio
+import ipaddress
+import logging
+import re
+import secrets
+from abc import ABC, abstractmethod
+from time import perf_counter
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from turnwise.service.api.access.audit import CLIENT_LEFT, audit
+from turnwise.service.api.http.problems import problem_response
+from turnwise.service.errors import (
+    BodyTooLarge,
+    BodyTooSlow,
+    Draining,
+    Forbidden,
+    HostNotAllowed,
+    ServiceError,
+    Unauthenticated,
+    UnsupportedMedia,
+)
+from turnwise.service.observe.logs import request_id
+from turnwise.service.observe.metrics import Metrics, Rejected
+from turnwise.service.observe.tracing import exemplar
+from turnwise.service.settings import Limits
+from turnwise.service.wire.problems import FieldError
+
+OTHER = "other"
+"""Label `route` of unknown paths."""
+BODY_SECONDS = 20.0
+"""Seconds that a body may take, plus one for each `BODY_RATE` bytes."""
+BODY_RATE = 16_384
+PROBES = {"/livez", "/readyz", "/metrics"}
+"""Paths that machines request all the time: traces leave them out, and logs above `debug`."""
+
+_BODY = {"content-length", "transfer-encoding", "content-encoding"}
+"""Headers of a request that may have a body."""
+_METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"}
+_UPLOAD = re.compile("/pools/[^/]+/candidates")
+_REJECTED: dict[int, Rejected] = {
+    Unauthenticated.status: "unauthenticated",
+    Forbidden.status: "forbidden",
+    BodyTooLarge.status: "body_too_large",
+    HostNotAllowed.status: "host_not_allowed",
+}
+_PORT = re.compile(r":\d*$")
+_MOST_NAME = 253
+_SANE_ID = re.compile(r"[A-Za-z0-9._~-]{1,128}")
+
+_DISCONNECT: Message = {"type": "http.disconnect"}
+
+_log = logging.getLogger("turnwise.api")
+_access = logging.getLogger("turnwise.access")
+
+
+class _HttpMiddleware(ABC):
+    """Middleware that handles HTTP and passes the lifespan on."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one scope of ASGI."""
+        http = scope["type"] == "http"
+        await (self._answer if http else self.app)(scope, receive, send)
+
+    @abstractmethod
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
+class RequestIds(_HttpMiddleware):
+    """Takes the client's `X-Request-ID` or makes one, for logs, problems and the answer."""
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        given = Headers(scope=scope).get("x-request-id", "")
+        identity = given if _SANE_ID.fullmatch(given) else secrets.token_hex(8)
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["X-Request-ID"] = identity
+            await send(message)
+
+        token = request_id.set(identity)
+        try:
+            await self.app(scope, receive, send_with_id)
+        finally:
+            request_id.reset(token)
+
+
+class Observation(_HttpMiddleware):
+    """Counts, times and logs requests by route.
+
+    It answers an unexpected exception with a problem document. It does the same for a request that
+    the server cancels at the end of a drain.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        super().__init__(app)
+        self._metrics = metrics
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begin, status = perf_counter(), 0
+
+        async def observed(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, observed)
+        except asyncio.CancelledError:
+            if status:
+                raise
+            _done_with_cancellation()
+            await problem_response(Draining("the service stopped before the answer was ready"))(
+                scope, receive, observed
+            )
+        except Exception:
+            _log.exception("a request failed")
+            if status:
+                raise  # the server closes the connection, so the client notices
+            await problem_response(ServiceError("the service failed unexpectedly"))(
+                scope, receive, observed
+            )
+        finally:
+            self._record(scope, status or CLIENT_LEFT, perf_counter() - begin)
+
+    def _record(self, scope: Scope, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path_format", OTHER)
+        method = scope["method"] if scope["method"] in _METHODS else OTHER
+        self._metrics.requests.labels(method, route, status).inc()
+        self._metrics.request_seconds.labels(method, route).observe(seconds, exemplar())
+        if status in _REJECTED:
+            self._metrics.rejected_requests.labels(_REJECTED[status]).inc()
+        audit(scope, status)
+        ms = round(seconds * 1e3, 2)
+        _access.log(
+            logging.DEBUG if route in PROBES else logging.INFO,
+            "%s %s %d %s ms", method, route, status, ms,
+            extra={"method": method, "route": route, "status": status, "ms": ms},
+        )  # fmt: skip
+
+
+def _done_with_cancellation() -> None:
+    """Undo the server's cancellation of this request, so that it can still be answered."""
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a request runs in a task
+    task.uncancel()
+
+
+class HostNames(_HttpMiddleware):
+    """Rejects requests whose `Host` has a name that the service does not have.
+
+    A web page can point its own name at this machine (DNS rebinding), and the browser then lets it
+    read the answers. Its requests still carry its name. An IP address is accepted: nobody can point
+    it elsewhere, and the probes of Kubernetes send it.
+    """
+
+    def __init__(self, app: ASGIApp, names: frozenset[str]) -> None:
+        super().__init__(app)
+        self._names = names
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        hosts = Headers(scope=scope).getlist("host") if self._names else ()
+        for host in hosts:
+            name = _PORT.sub("", host).rstrip(".").lower()
+            if name and name not in self._names and not _is_address(name):  # HTTP/1.0 has no name
+                await problem_response(_not_allowed(host))(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _not_allowed(host: str) -> HostNotAllowed:
+    error = FieldError(("header", "host"), "should be localhost, an IP address, or an allowed name")
+    shown = host[:_MOST_NAME]
+    return HostNotAllowed(
+        f"the service does not answer to '{shown}'; TURNWISE_ALLOWED_HOSTS lists allowed names",
+        [error],
+    )
+
+
+class BodyLimit(_HttpMiddleware):
+    """Rejects bodies that are too large (by header or by count), too slow, or compressed."""
+
+    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+        super().__init__(app)
+        self._limits = limits
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        most, seen, whole = self._most(scope), 0, False
+        begin: float | None = None  # set when the first part is read
+        too_large = BodyTooLarge(f"the body has more than the limit of {most} bytes")
+        encoded, oversized = _encoded(scope), _declared(scope) > most
+
+        async def read() -> Message:
+            nonlocal begin, seen, whole
+            begin = begin or asyncio.get_running_loop().time()
+            until = None if whole else begin + BODY_SECONDS + seen / BODY_RATE
+            try:
+                async with asyncio.timeout_at(until):
+                    message = await receive()
+            except TimeoutError:
+                raise BodyTooSlow(f"only {seen} bytes of the body arrived in time") from None
+            seen += len(message.get("body", b""))
+            whole = not message.get("more_body", False)
+            if seen > most:
+                raise too_large
+            return message
+
+        async def counted() -> Message:
+            # Errors are raised here rather than at once, so that the route checks the key first.
+            if oversized:
+                raise too_large
+            message = await read()
+            # A client whose connection is closed with its body unread may lose the answer.
+            while encoded and not whole and seen <= self._limits.max_body_bytes:
+                await read()
+            if encoded:
+                raise encoded
+            return message
+
+        await self.app(scope, counted, send)
+
+    def _most(self, scope: Scope) -> int:
+        # Match the whole path: a session may be named `candidates`, and its bodies are no uploads.
+        upload = scope["method"] == "PUT" and _UPLOAD.fullmatch(scope["path"])
+        return self._limits.max_upload_bytes if upload else self._limits.max_body_bytes
+
+
+def _declared(scope: Scope) -> int:
+    length = Headers(scope=scope).get("content-length", "")
+    return int(length) if length.isdecimal() else 0
+
+
+def _encoded(scope: Scope) -> UnsupportedMedia | None:
+    headers = Headers(scope=scope)
+    for name, plain in (("content-encoding", "identity"), ("transfer-encoding", "chunked")):
+        if headers.get(name, plain).strip().lower() != plain:
+            message = f"should be {plain}, or left out"
+            return UnsupportedMedia(f"{name}: {message}", [FieldError(("header", name), message)])
+    return None
+
+
+class Cancellation(_HttpMiddleware):
+    """Cancels a request whose client disconnected, so that no queue keeps it.
+
+    It watches requests with a body, and GETs. Others, such as deletions, run to their end.
+    """
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        client = _Client(receive, send)
+        if scope["method"] == "GET" and _BODY.isdisjoint(Headers(scope=scope)):
+            await client.receive()  # the route does not: it expects no body
+        try:
+            await self.app(scope, client.receive, client.send)
+        except asyncio.CancelledError:
+            if not client.left or client.task.uncancel():
+                raise  # something other than the disconnect cancelled it
+        finally:
+            client.forget()
+
+
+class _Client:
+    """Watches the client of a request from the end of the body to the end of the answer."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a request runs in a task
+        self.task, self.left = task, False
+        self._receive, self._send = receive, send
+        self._watch: asyncio.Task[None] | None = None
+
+    async def receive(self) -> Message:
+        if self._watch:
+            await asyncio.wait([self._watch])  # does not raise if the watch was cancelled
+            return _DISCONNECT
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            self._leave()
+            await asyncio.sleep(0)  # the cancellation takes effect here
+        elif not message.get("more_body", False):
+            self._watch = asyncio.create_task(self._until_left())
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
+            self.forget()
+        await self._send(message)
+
+    def forget(self) -> None:
+        if self._watch:
+            self._watch.cancel()
+
+    async def _until_left(self) -> None:
+        await self._receive()
+        self._leave()
+
+    def _leave(self) -> None:
+        self.left = True
+        self.task.cancel()

@@ -1,0 +1,120 @@
+"""The OpenAPI document of the routes, with the limits and models of this service."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from turnwise.service.api.http.limits import ITEMS, NUMBERS
+from turnwise.service.settings import Settings
+from turnwise.service.wire.filters import FILTER_SCHEMAS
+from turnwise.service.wire.problems import Problem
+
+Json = dict[str, Any]
+
+
+def add_openapi(app: FastAPI, settings: Settings) -> None:
+    """Let `app.openapi` describe the API as this service is configured."""
+
+    def document() -> Json:
+        if app.openapi_schema is None:
+            app.openapi_schema = _document(app, settings)
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign] # FastAPI's documented way
+
+
+def _document(app: FastAPI, settings: Settings) -> Json:
+    document = get_openapi(
+        title=app.title,
+        version=app.version,
+        description=app.description,
+        tags=app.openapi_tags,
+        routes=app.routes,
+    )
+    problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    document["components"]["schemas"] |= problem.pop("$defs") | {"Problem": problem}
+    document["components"]["schemas"] |= FILTER_SCHEMAS
+    for node in list(_nodes(document["components"]["schemas"])):
+        _refer_to_filter(node)
+    for node in list(_sent(document)):
+        _limit(node, settings)
+    missing = _missing(settings)
+    for node in reversed(list(_nodes(document))):  # the parts of a node before the node
+        _leave_out(node, missing)
+    if not settings.keyed:
+        _open_to_all(document)
+    return document
+
+
+def _nodes(value: object) -> Iterator[Json]:
+    """Yield every object in a JSON value, at any depth."""
+    if isinstance(value, dict):
+        yield value
+        value = list(value.values())
+    if isinstance(value, list):
+        for child in value:
+            yield from _nodes(child)
+
+
+def _sent(document: Json) -> Iterator[Json]:
+    """Yield every object about requests: parameters, bodies, and the schemas they refer to."""
+    schemas = document["components"]["schemas"]
+    parts = ("parameters", "requestBody")
+    waiting = [node[part] for node in _nodes(document["paths"]) for part in parts if part in node]
+    seen: set[str] = set()
+    while waiting:
+        for node in _nodes(waiting.pop()):
+            yield node
+            name = str(node.get("$ref", "")).rpartition("/")[2]
+            if name in schemas and name not in seen:
+                seen.add(name)
+                waiting.append(schemas[name])
+
+
+def _refer_to_filter(node: Json) -> None:
+    """Let a property `where` refer to the schema of filters."""
+    if where := node.get("properties", {}).get("where"):
+        where["anyOf"] = [{"$ref": "#/components/schemas/Filter"}, {"type": "null"}]
+
+
+def _limit(node: Json, settings: Settings) -> None:
+    """Add the limits to the properties of a schema, or to a query parameter."""
+    fields = dict(node["properties"]) if isinstance(node.get("properties"), dict) else {}
+    if node.get("in") == "query":
+        fields[node["name"]] = node["schema"]
+    for name, schema in fields.items():
+        for kind in (schema, *schema.get("anyOf", ())):
+            match kind.get("type"):
+                case "array" if name in ITEMS:
+                    kind["maxItems"] = getattr(settings, ITEMS[name])
+                case "integer" if name in NUMBERS:
+                    kind["maximum"] = getattr(settings, NUMBERS[name])
+                case "string" if name == "text":
+                    kind.setdefault("maxLength", settings.max_text_chars)
+
+
+def _leave_out(node: Json, missing: set[str]) -> None:
+    """Remove the options for models that this service does not have."""
+    if "enum" in node:
+        node["enum"] = [name for name in node["enum"] if name not in missing]
+    if "anyOf" in node:
+        node["anyOf"] = [kind for kind in node["anyOf"] if kind.get("enum") != []]
+
+
+def _missing(settings: Settings) -> set[str]:
+    """Return the names of models that this service does not have."""
+    pairwise = set() if settings.pairwise else {"pairwise"}
+    if settings.reranker is None:
+        return pairwise | {"ioi", "cross_encoder"}
+    from turnwise.models.rerankers import reranker_kind  # noqa: PLC0415 - loads torch
+
+    return pairwise | {"cross_encoder" if reranker_kind(settings.reranker) else "ioi"}
+
+
+def _open_to_all(document: Json) -> None:
+    """Remove the API key from every operation."""
+    document["components"].pop("securitySchemes", None)
+    for operation in _nodes(document["paths"]):
+        operation.pop("security", None)

@@ -1,0 +1,145 @@
+"""Problem documents (RFC 9457): the format of every error answer."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from turnwise.models.errors import message_of
+from turnwise.service.api.http.headers import UNCACHED
+from turnwise.service.errors import (
+    Forbidden,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    ServiceError,
+    Unauthenticated,
+    UnsupportedMedia,
+)
+from turnwise.service.observe.logs import request_id
+from turnwise.service.wire.problems import PROBLEM_JSON, PROBLEM_PREFIX, FieldError, Loc, Problem
+
+_MOST_ERRORS = 50
+
+_CHALLENGES = {
+    Unauthenticated: 'Bearer realm="turnwise"',
+    Forbidden: 'Bearer realm="turnwise", error="insufficient_scope"',
+}
+
+
+def problem(error: ServiceError) -> Problem:
+    """Return the problem document of an error."""
+    return Problem(
+        type=PROBLEM_PREFIX + error.slug,
+        title=error.title,
+        status=error.status,
+        detail=error.detail,
+        errors=error.errors[:_MOST_ERRORS],
+        request_id=request_id.get("") or None,
+    )
+
+
+def problem_response(error: ServiceError, headers: Mapping[str, str] | None = None) -> Response:
+    """Return the error answer, with the headers `Retry-After` and `WWW-Authenticate` if needed."""
+    document = problem(error).model_dump(exclude_none=True)
+    if not error.errors:
+        del document["errors"]
+    response = Response(
+        to_json(document), error.status, UNCACHED | dict(headers or {}), PROBLEM_JSON
+    )
+    if error.retry_after is not None:
+        response.headers["Retry-After"] = str(error.retry_after)
+    if challenge := _CHALLENGES.get(type(error)):
+        response.headers["WWW-Authenticate"] = challenge
+    return response
+
+
+def add_problem_handlers(app: FastAPI) -> None:
+    """Answer the exceptions of routes with problem documents.
+
+    The `Observation` middleware logs and answers all other exceptions.
+    """
+
+    @app.exception_handler(ServiceError)
+    async def service_error(request: Request, error: ServiceError) -> Response:
+        return problem_response(
+            placed(error, "body" if request.method in {"POST", "PUT"} else "query")
+        )
+
+    @app.exception_handler(RequestValidationError)
+    async def validation_error(_: Request, error: RequestValidationError) -> Response:
+        if isinstance(error.body, bytes):  # FastAPI decodes only JSON content types
+            return problem_response(
+                UnsupportedMedia("send JSON, as Content-Type: application/json")
+            )
+        return problem_response(invalid(error.errors(), error.body))
+
+    @app.exception_handler(HTTPException)
+    async def http_exception(request: Request, error: HTTPException) -> Response:
+        headers = dict(error.headers or {})
+        route: Route | None = request.scope.get("route")
+        documented = app.openapi()["paths"].get(route.path_format) if route else None
+        if "Allow" in headers and documented:  # FastAPI lists the methods of one route only
+            headers["Allow"] = ", ".join(map(str.upper, documented))
+        return problem_response(_service_error(request, error), headers)
+
+
+def placed(error: ServiceError, place: str) -> ServiceError:
+    """Return the error with "body" or "query" before the path of each field."""
+    return error.within(place) if isinstance(error, InvalidRequest) else error
+
+
+def invalid(
+    errors: Sequence[Mapping[str, Any]], body: object, place: Loc | None = None
+) -> InvalidRequest:
+    """Return pydantic's errors as one, with the paths of the client's fields and without values.
+
+    Args:
+        errors: The errors, as pydantic lists them.
+        body: The validated value: the body or a part of it.
+        place: Path of `body`. Without it, each `loc` begins with its place in the request.
+    """
+    found = [FieldError(_path(error, body, place), message_of(error)) for error in errors]
+    inner = {field.loc[:end] for field in found for end in range(len(field.loc))}
+    # Each branch of a union reports errors. Drop those about a value if others are about its parts.
+    kept = [field for field in found if field.loc not in inner]
+    more = f" (and {len(kept) - 1} more)" if len(kept) > 1 else ""
+    return InvalidRequest(kept, more)
+
+
+def _path(error: Mapping[str, Any], body: object, place: Loc | None) -> Loc:
+    """Return the path of an error without the names of union branches, which the body lacks."""
+    loc: Loc = error["loc"]
+    if place is None:
+        place, loc = loc[:1], loc[1:]
+        if place != ("body",):
+            return (*place, *loc)
+    path = list(place)
+    missing = len(loc) - 1 if error["type"] == "missing" else None
+    for position, part in enumerate(loc):
+        if isinstance(body, dict) and (part in body or position == missing):
+            body = body.get(part)
+        elif isinstance(body, list) and isinstance(part, int) and part < len(body):
+            body = body[part]
+        else:
+            continue
+        path.append(part)
+    return tuple(path)
+
+
+def _service_error(request: Request, error: HTTPException) -> ServiceError:
+    """Return our error for an exception of the framework."""
+    if isinstance(error.__cause__, ServiceError):  # raised while the framework read the body
+        return placed(error.__cause__, "body")
+    path = request.url.path
+    if error.status_code == NotFound.status:
+        return NotFound(f"there is nothing at {path}")
+    if error.status_code == MethodNotAllowed.status:
+        return MethodNotAllowed(f"{request.method} is not a method of {path}")
+    return InvalidRequest.field("cannot be read", "body")

@@ -1,0 +1,203 @@
+"""Uploads of candidates: the parser of the request, and answers with lines of progress."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import to_json
+from starlette.requests import Request
+
+from turnwise.service.api.access.audit import CLIENT_LEFT
+from turnwise.service.api.http.bodies import parse_json
+from turnwise.service.api.http.limits import text_error
+from turnwise.service.api.http.problems import invalid, placed, problem
+from turnwise.service.errors import (
+    BodyTooLarge,
+    InvalidRequest,
+    PoolFull,
+    ServiceError,
+    UnsupportedMedia,
+)
+from turnwise.service.pools import Candidate
+from turnwise.service.pools.encoding import Progress
+from turnwise.service.pools.memory.free_memory import Memory
+from turnwise.service.settings import Limits, excess
+from turnwise.service.wire.pools import NDJSON, Edited, UploadedCandidate, UploadStep
+from turnwise.service.wire.problems import FieldError, Loc, Problem
+
+_MOST_ERRORS = 20
+_MOST_FIELDS = 20
+_MOST_ARRAY_BYTES = 32 << 20
+"""Limit of an array, which is parsed whole."""
+_PARSED = 20
+"""Bytes of memory that a byte of JSON may become."""
+
+_log = logging.getLogger("turnwise.api")
+
+
+async def read_candidates(request: Request, limits: Limits, memory: Memory) -> list[Candidate]:
+    """Return the candidates of a JSON array or of NDJSON, whose lines are parsed as they arrive.
+
+    A thread parses them, so that the event loop can continue.
+
+    Raises:
+        NotEnoughMemory: The candidates do not fit into memory.
+        UnsupportedMedia: The content type is neither.
+        InvalidRequest: Candidates are invalid; the error lists their places.
+        BodyTooLarge: The body has more bytes than the limit.
+    """
+    upload = _Upload(limits)
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media in {NDJSON, "application/jsonl", "application/ndjson"}:
+        await _read_lines(request, upload, memory)
+    elif media == "application/json":
+        await _in_thread(upload.add_array, await _read_whole(request), memory)
+    else:
+        raise UnsupportedMedia(f"send a JSON array as application/json, or lines as {NDJSON}")
+    return upload.candidates()
+
+
+async def progress_lines(
+    request: Request, work: Callable[[Progress], Awaitable[Edited]]
+) -> AsyncIterator[bytes]:
+    """Yield a line of progress for each step of the work, then a line with its result or problem.
+
+    Closing the iterator cancels the work. The state of the request gets the status of the outcome,
+    for the audit log: the answer began with 200.
+    """
+    request.state.outcome = CLIENT_LEFT
+    lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+    task = asyncio.ensure_future(
+        work(lambda encoded, total: lines.put_nowait(_line(UploadStep(encoded, total))))
+    )
+    task.add_done_callback(lambda _: lines.put_nowait(None))
+    try:
+        while line := await lines.get():
+            yield line
+        outcome = _outcome(task)
+        request.state.outcome = outcome.status if isinstance(outcome, Problem) else 200
+        yield _line(outcome)
+    finally:
+        task.cancel()
+
+
+def _outcome(task: "asyncio.Future[Edited]") -> Edited | Problem:
+    try:
+        return task.result()
+    except ServiceError as error:
+        return problem(placed(error, "body"))
+    except Exception:
+        _log.exception("an upload failed")
+        return problem(ServiceError("the service failed unexpectedly"))
+
+
+def _line(value: object) -> bytes:
+    return to_json(value, exclude_none=True) + b"\n"
+
+
+class _Upload:
+    """Collects the candidates of an upload, and their errors."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._candidates: list[Candidate] = []
+        self._errors: list[FieldError] = []
+        self._place = 0
+
+    def add(self, item: Any) -> None:  # noqa: ANN401 - whatever the JSON holds
+        """Add the next candidate."""
+        loc = (self._place,)
+        self._place += 1
+        if isinstance(item, dict) and len(item) > _MOST_FIELDS:
+            self._fail(FieldError(loc, f"{len(item)} fields are more than a candidate has"))
+            return
+        try:
+            uploaded = UploadedCandidate.model_validate(item)
+        except ValidationError as error:
+            self._fail(*invalid(error.errors(include_input=False), item, loc).errors)
+            return
+        self._fail(*text_error(self.limits, uploaded.text, (*loc, "text")))
+        self._check_metadata(uploaded.metadata, (*loc, "metadata"))
+        self._candidates.append(Candidate.of(uploaded.text, uploaded.id, uploaded.metadata))
+        if len(self._candidates) > (most := self.limits.max_pool_size):
+            raise PoolFull(f"an upload may have {most} candidates; nothing was changed")
+
+    def add_array(self, body: bytes) -> None:
+        """Add the candidates of a JSON array."""
+        items = parse_json(body)
+        if not isinstance(items, list):
+            raise InvalidRequest.field("should be an array of candidates")
+        for item in items:
+            self.add(item)
+
+    def add_lines(self, lines: bytes) -> None:
+        """Add the candidates of whole lines of NDJSON; skip blank lines."""
+        for line in lines.split(b"\n"):
+            self._add_line(line)
+
+    def _add_line(self, line: bytes) -> None:
+        if not line.strip():
+            return
+        try:
+            item = parse_json(line)
+        except InvalidRequest as error:
+            self._fail(FieldError((self._place,), error.errors[0].msg))
+            self._place += 1
+        else:
+            self.add(item)
+
+    def candidates(self) -> list[Candidate]:
+        """Return all candidates, or raise their errors."""
+        self._stop_at_errors(1)
+        return self._candidates
+
+    def _check_metadata(self, metadata: dict[str, Any], loc: Loc) -> None:
+        if not metadata:
+            return
+        try:
+            size = len(json.dumps(metadata, allow_nan=False, ensure_ascii=False).encode())
+        except ValueError:
+            self._fail(FieldError(loc, "holds a value that JSON cannot represent"))
+            return
+        most = self.limits.max_metadata_bytes
+        if size > most:
+            self._fail(FieldError(loc, excess(size, most, "bytes")))
+
+    def _fail(self, *errors: FieldError) -> None:
+        self._errors.extend(errors)
+        self._stop_at_errors(_MOST_ERRORS)
+
+    def _stop_at_errors(self, count: int) -> None:
+        if len(self._errors) >= count:
+            raise InvalidRequest(self._errors, "; nothing was changed")
+
+
+async def _read_whole(request: Request) -> bytes:
+    chunks, left = [], _MOST_ARRAY_BYTES
+    async for chunk in request.stream():
+        chunks.append(chunk)
+        left -= len(chunk)
+        if left < 0:
+            raise BodyTooLarge(
+                f"an array may have {_MOST_ARRAY_BYTES} bytes; send more as lines of {NDJSON}"
+            )
+    return b"".join(chunks)
+
+
+async def _read_lines(request: Request, upload: _Upload, memory: Memory) -> None:
+    rest, most = b"", upload.limits.max_body_bytes
+    async for chunk in request.stream():
+        lines, end, rest = (rest + chunk).rpartition(b"\n")
+        if end:
+            await _in_thread(upload.add_lines, lines, memory)
+        if len(rest) > most:  # joining ever more chunks to it would take long
+            raise InvalidRequest.field(f"a line has more than {most} bytes")
+    await _in_thread(upload.add_lines, rest, memory)
+
+
+async def _in_thread(parse: Callable[[bytes], None], body: bytes, memory: Memory) -> None:
+    with memory.admitted(_PARSED * len(body), "an upload"):
+        await asyncio.to_thread(parse, body)

@@ -1,0 +1,1 @@
+"""The routes, one module for each resource; a route calls one use case."""

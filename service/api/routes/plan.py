@@ -1,0 +1,50 @@
+"""The route `/plan`: puts goals into the order in which a dialogue can reach them."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body
+from starlette.responses import Response
+
+from turnwise.service.api.access.dependencies import Encoding, ServicesDep
+from turnwise.service.api.http.bodies import JsonRoute, answer
+from turnwise.service.api.http.docs import ENCODING, SERVER_TIMING, failures
+from turnwise.service.api.http.limits import check_limits
+from turnwise.service.errors import Conflict, SessionNotFound, StateUnavailable
+from turnwise.service.selection.deadline import deadline
+from turnwise.service.wire.planning import PlanAnswer, PlanRequest
+
+router = APIRouter(tags=["plan"], route_class=JsonRoute)
+
+_EXAMPLES = {
+    "three goals": {
+        "value": {
+            "goals": [
+                {"id": "pay", "text": "How would you like to pay?"},
+                {"id": "dates", "text": "When would you like to arrive?"},
+                {"id": "room", "text": "We have a double room with a balcony."},
+            ]
+        }
+    }
+}
+
+
+@router.post(
+    "/plan",
+    operation_id="plan",
+    summary="Order goals",
+    response_model=PlanAnswer,
+    responses={
+        200: {"headers": SERVER_TIMING},
+        **failures(SessionNotFound, Conflict, StateUnavailable, *ENCODING, body=True),
+    },
+)
+async def plan(
+    services: ServicesDep,
+    namespace: Encoding,
+    request: Annotated[PlanRequest, Body(openapi_examples=_EXAMPLES)],
+) -> Response:
+    """Returns the best order, or the `top` best. If `optimal` is true, no other order is better."""
+    check_limits(services.settings, request)
+    async with deadline(services.settings.request_timeout):
+        result = await services.planning.plan(namespace, request)
+    return answer(result, result.timings_ms)

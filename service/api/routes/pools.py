@@ -1,0 +1,253 @@
+"""The routes `/pools`: create, edit, delete and search pools of candidates."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Header, Path, Request
+from starlette.responses import Response, StreamingResponse
+
+from turnwise.service.api.access.dependencies import (
+    EditingPools,
+    Encoding,
+    LookingAtPools,
+    PoolName,
+    ServicesDep,
+    Uploading,
+)
+from turnwise.service.api.http.bodies import JsonRoute, answer
+from turnwise.service.api.http.docs import ENCODING, failures
+from turnwise.service.api.http.headers import UNCACHED
+from turnwise.service.api.http.limits import check_limits
+from turnwise.service.api.http.uploads import progress_lines, read_candidates
+from turnwise.service.errors import (
+    CandidateNotFound,
+    Conflict,
+    Draining,
+    EncoderFailed,
+    NamespaceFull,
+    NotEnoughMemory,
+    PoolFull,
+    PoolNotFound,
+    PoolNotReady,
+    StateUnavailable,
+    StoreUnavailable,
+    TooManyUploads,
+)
+from turnwise.service.selection.deadline import deadline
+from turnwise.service.wire.fields import CandidateId
+from turnwise.service.wire.pools import (
+    NDJSON,
+    AliasRequest,
+    Edited,
+    PoolInfo,
+    PoolList,
+    PoolRequest,
+    RemovalRequest,
+    Removed,
+    SearchAnswer,
+    SearchRequest,
+    UploadedCandidate,
+)
+
+router = APIRouter(prefix="/pools", tags=["pools"], route_class=JsonRoute)
+
+_CANDIDATE = {
+    "id": "late-parcel",
+    "text": "I am sorry that it is late. What is its number?",
+    "metadata": {"intent": "delivery"},
+}
+_SCHEMA = UploadedCandidate.model_json_schema()
+_UPLOAD: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {"type": "array", "items": _SCHEMA},
+                "example": [_CANDIDATE],
+            },
+            NDJSON: {"schema": _SCHEMA},
+        },
+    }
+}
+_PROGRESS = {
+    "content": {
+        NDJSON: {
+            "schema": {"type": "string"},
+            "example": '{"encoded":64,"total":128}\n{"version":2,"upserted":128}\n',
+        }
+    }
+}
+
+
+@router.get(
+    "", operation_id="list_pools", summary="List the pools",
+    response_model=PoolList, responses=failures(StateUnavailable),
+)  # fmt: skip
+async def list_pools(services: ServicesDep, namespace: LookingAtPools) -> Response:
+    """Returns the pools of the caller's namespace, sorted by name."""
+    return answer(PoolList.model_construct(pools=await services.pools.list(namespace)))
+
+
+@router.put(
+    "/{name}",
+    operation_id="put_pool",
+    summary="Create a pool or change its settings",
+    response_model=PoolInfo,
+    responses=failures(Conflict, NamespaceFull, StateUnavailable, StoreUnavailable, body=True),
+)
+async def put_pool(
+    services: ServicesDep, namespace: EditingPools, name: PoolName, pool: PoolRequest
+) -> Response:
+    """A new pool is empty. A pool that exists keeps its candidates, and settings left out."""
+    return answer(await services.pools.create(namespace, name, pool))
+
+
+@router.get(
+    "/{name}", operation_id="get_pool", summary="Get a pool",
+    response_model=PoolInfo,
+    responses=failures(PoolNotFound, PoolNotReady, StateUnavailable, StoreUnavailable),
+)  # fmt: skip
+async def get_pool(services: ServicesDep, namespace: LookingAtPools, name: PoolName) -> Response:
+    """Returns its version, size and index, and whether it is ready on this replica."""
+    return answer(await services.pools.info(namespace, name))
+
+
+@router.delete(
+    "/{name}",
+    operation_id="delete_pool",
+    summary="Delete a pool",
+    status_code=204,
+    responses=failures(Conflict, PoolNotFound, StateUnavailable, StoreUnavailable),
+)
+async def delete_pool(services: ServicesDep, namespace: EditingPools, name: PoolName) -> Response:
+    """Deletes the pool and all its candidates. A pool that an alias points at is not deleted."""
+    await services.pools.drop(namespace, name)
+    return Response(status_code=204)
+
+
+@router.put(
+    "/{name}/alias",
+    operation_id="put_alias",
+    summary="Create an alias or move it to another pool",
+    response_model=PoolInfo,
+    responses=failures(Conflict, PoolNotFound, PoolNotReady, StateUnavailable, body=True),
+)
+async def put_alias(
+    services: ServicesDep,
+    namespace: EditingPools,
+    name: PoolName,
+    alias: Annotated[AliasRequest, Body(examples=[{"to": "shop-2", "expected": "shop-1"}])],
+) -> Response:
+    """The name then stands for the pool wherever a request names a pool. Returns the pool.
+
+    A replica goes on with the former pool until it has read the other one.
+    """
+    return answer(await services.pools.point(namespace, name, alias.to, alias.expected))
+
+
+@router.delete(
+    "/{name}/alias",
+    operation_id="delete_alias",
+    summary="Delete an alias",
+    status_code=204,
+    responses=failures(PoolNotFound, StateUnavailable),
+)
+async def delete_alias(services: ServicesDep, namespace: EditingPools, name: PoolName) -> Response:
+    """Deletes the alias, and not its pool."""
+    await services.pools.unpoint(namespace, name)
+    return Response(status_code=204)
+
+
+@router.put(
+    "/{name}/candidates",
+    operation_id="put_candidates",
+    summary="Add or replace candidates",
+    response_model=Edited,
+    openapi_extra=_UPLOAD,
+    dependencies=[Uploading],
+    responses={
+        200: _PROGRESS,
+        **failures(
+            PoolNotFound, PoolFull, NamespaceFull, TooManyUploads, PoolNotReady, StateUnavailable,
+            StoreUnavailable, EncoderFailed, Draining, NotEnoughMemory, body=True,
+        ),
+    },
+)  # fmt: skip
+async def put_candidates(
+    services: ServicesDep,
+    namespace: EditingPools,
+    name: PoolName,
+    request: Request,
+    accept: Annotated[str, Header(description=f"`{NDJSON}` asks for lines of progress.")] = "",
+) -> Response:
+    """Takes a JSON array, or one line of JSON per candidate. Use lines for thousands of candidates.
+
+    The upload makes one new version of the pool, or changes nothing if it fails. It stops if the
+    client disconnects. With `Accept: application/x-ndjson` the answer is lines of progress. The
+    last line holds the result or the problem.
+    """
+    await services.pools.info(namespace, name)  # fails before the body is read or the stream begins
+    candidates = await read_candidates(request, services.settings, services.followed_pools.memory)
+    if NDJSON not in accept:
+        return answer(await services.pools.upsert(namespace, name, candidates, None))
+    lines = progress_lines(
+        request, lambda progress: services.pools.upsert(namespace, name, candidates, progress)
+    )
+    return StreamingResponse(lines, headers=UNCACHED, media_type=NDJSON)
+
+
+@router.post(
+    "/{name}/candidates/delete",
+    operation_id="delete_candidates",
+    summary="Delete many candidates",
+    response_model=Removed,
+    responses=failures(PoolNotFound, PoolNotReady, StateUnavailable, StoreUnavailable, body=True),
+)
+async def delete_candidates(
+    services: ServicesDep,
+    namespace: EditingPools,
+    name: PoolName,
+    removal: Annotated[RemovalRequest, Body(examples=[{"ids": ["late-parcel"]}])],
+) -> Response:
+    """Makes one new version without these candidates. Ids that the pool lacks are counted."""
+    return answer(await services.pools.remove_many(namespace, name, removal.ids))
+
+
+@router.delete(
+    "/{name}/candidates/{candidate_id:path}",
+    operation_id="delete_candidate",
+    summary="Delete a candidate",
+    response_model=Edited,
+    responses=failures(
+        PoolNotFound, CandidateNotFound, PoolNotReady, StateUnavailable, StoreUnavailable
+    ),
+)
+async def delete_candidate(
+    services: ServicesDep,
+    namespace: EditingPools,
+    name: PoolName,
+    candidate_id: Annotated[CandidateId, Path(examples=["late-parcel"])],
+) -> Response:
+    """Makes a new version of the pool without the candidate."""
+    return answer(await services.pools.remove(namespace, name, candidate_id))
+
+
+@router.post(
+    "/{name}/search",
+    operation_id="search_pool",
+    summary="Find replies to one utterance",
+    response_model=SearchAnswer,
+    responses=failures(
+        PoolNotFound, PoolNotReady, StateUnavailable, StoreUnavailable, *ENCODING, body=True
+    ),
+)
+async def search_pool(
+    services: ServicesDep,
+    namespace: Encoding,
+    name: PoolName,
+    search: Annotated[SearchRequest, Body(examples=[{"text": "Where is my parcel?"}])],
+) -> Response:
+    """Ranks the candidates with the text as the whole context."""
+    check_limits(services.settings, search)
+    async with deadline(services.settings.request_timeout):
+        found = await services.ranking.search(namespace, name, search)
+    return answer(SearchAnswer.model_construct(candidates=found))

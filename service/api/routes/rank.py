@@ -1,0 +1,76 @@
+"""The route `/rank`: ranks candidates by a context, or toward goals."""
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Body
+from starlette.responses import Response
+
+from turnwise.service.api.access.dependencies import Encoding, ServicesDep
+from turnwise.service.api.http.bodies import JsonRoute, answer
+from turnwise.service.api.http.docs import ENCODING, SERVER_TIMING, failures
+from turnwise.service.api.http.limits import check_limits
+from turnwise.service.errors import (
+    Conflict,
+    PoolNotFound,
+    PoolNotReady,
+    SessionNotFound,
+    StateUnavailable,
+    StoreUnavailable,
+)
+from turnwise.service.selection.deadline import deadline
+from turnwise.service.wire.ranking import RankAnswer, RankRequest
+
+router = APIRouter(tags=["rank"], route_class=JsonRoute)
+
+_CONTEXT = [{"speaker": "user", "text": "I would like to go away for a few days."}]
+_EXAMPLES = {
+    "next utterance": {
+        "value": {
+            "context": _CONTEXT,
+            "candidates": ["Where would you like to go?", "Your parcel is on its way."],
+        }
+    },
+    "toward a goal": {
+        "value": {
+            "context": _CONTEXT,
+            "candidates": [
+                {"id": "sea", "text": "The seaside is lovely now."},
+                {"id": "city", "text": "How about a city with good museums?"},
+            ],
+            "goals": [{"text": "I would like to book the hotel by the beach.", "speaker": "user"}],
+            "avoid": [{"text": "That is too expensive.", "speaker": "user", "threshold": 0.9}],
+            "fit_weight": 0.2,
+        }
+    },
+}
+
+
+@router.post(
+    "/rank",
+    operation_id="rank",
+    summary="Rank candidates",
+    response_model=RankAnswer,
+    responses={
+        200: {"headers": SERVER_TIMING},
+        **failures(
+            SessionNotFound, Conflict, PoolNotFound, PoolNotReady, StateUnavailable,
+            StoreUnavailable, *ENCODING, body=True,
+        ),
+    },
+)  # fmt: skip
+async def rank(
+    services: ServicesDep,
+    namespace: Encoding,
+    request: Annotated[RankRequest, Body(openapi_examples=_EXAMPLES)],
+) -> Response:
+    """Ranks by next-utterance score or, with goals, by how well a candidate leads toward them.
+
+    The context is that of a session, or the request gives it. The session does not change.
+    """
+    check_limits(services.settings, request)
+    async with deadline(services.settings.request_timeout):
+        result = await services.ranking.rank(namespace, request)
+    if request.explain:  # up to 10 MB
+        return await asyncio.to_thread(answer, result, result.timings_ms)
+    return answer(result, result.timings_ms)

@@ -1,0 +1,252 @@
+"""The routes `/sessions`: turns, settings, feedback, transcripts, undo, scores, deletion."""
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Header, Path, Query, Request
+from starlette.responses import Response
+
+from turnwise.service.api.access.dependencies import (
+    Administering,
+    Encoding,
+    Selecting,
+    ServicesDep,
+    SessionId,
+)
+from turnwise.service.api.http.bodies import JsonRoute, answer
+from turnwise.service.api.http.docs import ENCODING, SERVER_TIMING, failures
+from turnwise.service.api.http.limits import check_limits
+from turnwise.service.errors import (
+    CandidateNotFound,
+    Conflict,
+    FeedbackFull,
+    IdempotencyMismatch,
+    PoolNotFound,
+    PoolNotReady,
+    SessionFull,
+    SessionNotFound,
+    SessionStarted,
+    StateUnavailable,
+    StoreUnavailable,
+    TurnConflict,
+    TurnNotFound,
+)
+from turnwise.service.selection.deadline import deadline
+from turnwise.service.wire.sessions import (
+    DeletionQuery,
+    Feedback,
+    FeedbackRequest,
+    ScoreMatrix,
+    ScoresQuery,
+    SessionRequest,
+    SessionsDeleted,
+    SessionsPage,
+    SessionsQuery,
+    Transcript,
+    TurnAnswer,
+    TurnRequest,
+    Undone,
+)
+
+router = APIRouter(prefix="/sessions", tags=["sessions"], route_class=JsonRoute)
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        pattern=r"^[\x21-\x7e]{1,255}$",
+        description="A retry with the same key and body returns the first answer, with `replayed`.",
+    ),
+]
+_SAID = {
+    "said by the user": {"value": {"speaker": "user", "text": "My parcel has not arrived."}},
+    "explained": {
+        "value": {
+            "speaker": "user",
+            "text": "My parcel has not arrived.",
+            "pool": "default",
+            "top_k": 3,
+            "aggregation": "last_rows",
+            "last_rows": 2,
+            "explain": True,
+        }
+    },
+    "said by the bot": {"value": {"speaker": "bot", "text": "Could you tell me its number?"}},
+}
+
+
+@router.post(
+    "/{session_id}/turn",
+    operation_id="post_turn",
+    summary="Post a turn and get the best candidates",
+    response_model=TurnAnswer,
+    responses={
+        200: {"headers": SERVER_TIMING},
+        **failures(
+            IdempotencyMismatch, PoolNotFound, TurnConflict, SessionFull, PoolNotReady,
+            StateUnavailable, StoreUnavailable, *ENCODING, body=True,
+        ),
+    },
+)  # fmt: skip
+async def post_turn(
+    services: ServicesDep,
+    namespace: Encoding,
+    session_id: SessionId,
+    turn: Annotated[TurnRequest, Body(openapi_examples=_SAID)],
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """The first turn creates the session.
+
+    The answer holds candidates if the speaker is not the responder (`bot` by default). `respond`
+    overrides this.
+    """
+    check_limits(services.settings, turn)
+    result = await services.turns.turn(namespace, session_id, turn, idempotency_key)
+    return answer(result, result.timings_ms)
+
+
+@router.put(
+    "/{session_id}",
+    operation_id="put_session",
+    summary="Set the responder or the filter",
+    response_model=Transcript,
+    responses=failures(SessionStarted, StateUnavailable, body=True),
+)
+async def put_session(
+    services: ServicesDep, namespace: Selecting, session_id: SessionId, session: SessionRequest
+) -> Response:
+    """Needed only if the responder is not `bot`, or all turns share a filter.
+
+    The first turn fixes the responder. The filter may change at any time.
+    """
+    return answer(await services.sessions.open(namespace, session_id, session))
+
+
+@router.get(
+    "/{session_id}",
+    operation_id="get_session",
+    summary="Read the transcript",
+    response_model=Transcript,
+    responses=failures(SessionNotFound, StateUnavailable),
+)
+async def get_session(
+    services: ServicesDep, namespace: Selecting, session_id: SessionId
+) -> Response:
+    """Returns the turns with their speakers, and when the session expires."""
+    return answer(await services.sessions.transcript(namespace, session_id))
+
+
+@router.delete(
+    "/{session_id}",
+    operation_id="delete_session",
+    summary="Delete a session",
+    status_code=204,
+    responses=failures(SessionNotFound, StateUnavailable),
+)
+async def delete_session(
+    services: ServicesDep, namespace: Selecting, session_id: SessionId
+) -> Response:
+    """Deletes the session and everything stored about it."""
+    await services.sessions.delete(namespace, session_id)
+    return Response(status_code=204)
+
+
+@router.delete(
+    "/{session_id}/turns/last",
+    operation_id="undo_turn",
+    summary="Undo the last turn",
+    response_model=Undone,
+    responses=failures(SessionNotFound, Conflict, StateUnavailable),
+)
+async def undo_turn(services: ServicesDep, namespace: Selecting, session_id: SessionId) -> Response:
+    """The session continues as if the last turn had not been posted."""
+    return answer(await services.sessions.undo(namespace, session_id))
+
+
+@router.post(
+    "/{session_id}/turns/{turn}/feedback",
+    operation_id="post_feedback",
+    summary="Say what became of a candidate",
+    response_model=Feedback,
+    responses=failures(
+        SessionNotFound, TurnNotFound, Conflict, FeedbackFull, StateUnavailable, body=True
+    ),
+)
+async def post_feedback(
+    services: ServicesDep,
+    namespace: Selecting,
+    session_id: SessionId,
+    turn: Annotated[int, Path(ge=1, description="The turn whose answer offered the candidate.")],
+    feedback: FeedbackRequest,
+) -> Response:
+    """The same event again changes nothing. An undo of the turn removes its feedback."""
+    check_limits(services.settings, feedback)
+    return answer(await services.sessions.add_feedback(namespace, session_id, turn, feedback))
+
+
+@router.get(
+    "/{session_id}/scores",
+    operation_id="get_scores",
+    summary="Read the score matrix",
+    response_model=ScoreMatrix,
+    responses=failures(
+        SessionNotFound,
+        PoolNotFound,
+        CandidateNotFound,
+        PoolNotReady,
+        StateUnavailable,
+        StoreUnavailable,
+        *ENCODING,
+    ),
+)
+async def get_scores(
+    services: ServicesDep,
+    namespace: Encoding,
+    session_id: SessionId,
+    query: Annotated[ScoresQuery, Query()],
+) -> Response:
+    """Returns the scores after each utterance: a line per utterance, a column per candidate."""
+    check_limits(services.settings, query)
+    async with deadline(services.settings.request_timeout):
+        matrix = await services.sessions.scores(namespace, session_id, query.pool, query.ids, query)
+    # A large matrix takes a while, during which the event loop can continue.
+    return await asyncio.to_thread(answer, matrix)
+
+
+@router.get(
+    "",
+    operation_id="list_sessions",
+    summary="List sessions",
+    response_model=SessionsPage,
+    responses=failures(StateUnavailable),
+)
+async def list_sessions(
+    services: ServicesDep, namespace: Administering, query: Annotated[SessionsQuery, Query()]
+) -> Response:
+    """Returns ids a page at a time, in no order. It needs the scope `admin`.
+
+    The pages hold every session that exists from the first request to the last one, and maybe some
+    that began or ended meanwhile. An id may come twice.
+    """
+    return answer(await services.sessions.page(namespace, query.prefix or "", query.cursor))
+
+
+@router.delete(
+    "",
+    operation_id="delete_sessions",
+    summary="Delete the sessions whose ids begin with a prefix",
+    response_model=SessionsDeleted,
+    responses=failures(StateUnavailable),
+)
+async def delete_sessions(
+    request: Request,
+    services: ServicesDep,
+    namespace: Administering,
+    query: Annotated[DeletionQuery, Query()],
+) -> Response:
+    """A request deletes a part of them: send the next one with its `cursor` until that is null.
+
+    It needs the scope `admin`. A deletion that was interrupted can be sent again, with the last
+    cursor or from the beginning.
+    """
+    request.state.prefix = query.prefix  # for the audit log
+    return answer(await services.sessions.erase(namespace, query.prefix, query.cursor))

@@ -1,0 +1,164 @@
+"""The server process: binds the port, runs the app in uvicorn, and shuts down in order."""
+
+import asyncio
+import gc
+import json
+import logging
+import math
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+import uvicorn
+import uvloop
+from fastapi import FastAPI
+
+from turnwise.models.card import model_name
+from turnwise.models.errors import TurnwiseError
+from turnwise.service.api.http.protocol import BoundedProtocol
+from turnwise.service.api.services import EncoderServices
+from turnwise.service.app.encoder_only import create_encoder_app
+from turnwise.service.app.wiring import create_app
+from turnwise.service.settings import Settings, local_url
+
+_KEEP_ALIVE = 75
+"""Seconds that idle connections stay open: longer than in load balancers (60), so that these do not
+send a request on a connection that closes."""
+_TURN = (
+    "/sessions/me/turn",
+    '{"speaker": "user", "text": "Hello, can I change the date of my booking?"}',
+)
+"""An example of a request: its path and its body."""
+
+_log = logging.getLogger("turnwise")
+
+
+def run(settings: Settings, *, encoder_only: bool = False) -> None:
+    """Serve until SIGTERM or Ctrl-C, then answer the requests in progress and stop.
+
+    Args:
+        settings: The settings.
+        encoder_only: Whether to serve embeddings instead of turns.
+
+    Raises:
+        TurnwiseError: The port is taken, or a part does not start.
+    """
+    app = create_encoder_app(settings) if encoder_only else create_app(settings)
+    embedding = json.dumps({"model": model_name(settings.model), "input": "[AFTER] Hello"})
+    example = ("/v1/embeddings", embedding) if encoder_only else _TURN
+    with _bound(settings.host, settings.port) as listener:
+        uvloop.run(_serve(_Server(app, settings, example), listener))
+    _log.info("stopped")
+
+
+async def _serve(server: "_Server", listener: socket.socket) -> None:
+    try:
+        with _signals(server):
+            async with server.app.router.lifespan_context(server.app):
+                # Loaded objects stay: exclude them from full collections, which would delay turns.
+                gc.collect()
+                gc.freeze()
+                await server.serve(sockets=[listener])
+    except asyncio.CancelledError:
+        # Every part is stopped, except a thread that loads or converts the model. A normal exit
+        # would wait for it.
+        _log.info("stopped")
+        os._exit(0)
+
+
+class _Server(uvicorn.Server):
+    """A uvicorn server for an app whose components have already started."""
+
+    def __init__(self, app: FastAPI, settings: Settings, example: tuple[str, str]) -> None:
+        """Take an app, and the path and the body of a request to show to people."""
+        config = uvicorn.Config(
+            app,
+            http=BoundedProtocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE,
+            timeout_graceful_shutdown=math.ceil(settings.drain_timeout),
+        )
+        super().__init__(config)
+        self.app, self._settings, self._example = app, settings, example
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Do nothing: `_signals` handles signals, also while the components start and stop."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to listen, and announce the URL."""
+        await super().startup(sockets)
+        for listener in sockets or ():
+            host, port, *_ = listener.getsockname()
+            _announce(local_url(host, port), self._settings, self._example)
+
+    def stop(self, number: int) -> None:
+        """Start to drain, not ready any more; after a second Ctrl-C exit at once."""
+        services: EncoderServices = self.app.state.services
+        services.draining.set()
+        # SIGTERM may arrive twice: for the process and for its group.
+        self.force_exit = self.should_exit and number == signal.SIGINT
+        self.should_exit = True
+
+
+@contextmanager
+def _signals(server: _Server) -> Iterator[None]:
+    """Stop the server on SIGTERM and Ctrl-C; cancel its start if it does not serve yet."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine runs in a task
+
+    def stop(number: int) -> None:
+        if not server.should_exit:
+            _log.info("stopping")
+        if server.started:
+            server.stop(number)
+        else:
+            task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """Return a socket bound to the port. The server listens on it once the app is ready."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise TurnwiseError(
+            f"cannot listen on {host} port {port}: {error.strerror}; set --port or TURNWISE_PORT "
+            "(0 takes a free port)"
+        ) from None
+    return listener
+
+
+def _announce(url: str, settings: Settings, example: tuple[str, str]) -> None:
+    _log.info("ready on %s", url, extra={"url": url})
+    if not sys.stderr.isatty():
+        return
+    key = " -H 'authorization: Bearer KEY'" if settings.keyed else ""
+    docs = f"Documentation of the API: {url}/docs\n" if settings.pages else ""
+    path, body = example
+    typer.echo(
+        f"\nTry this in another terminal:\n\n"
+        f"  curl {url}{path} -H 'content-type: application/json'{key} \\\n"
+        f"    -d '{body}'\n\n"
+        f"{docs}Ctrl-C stops the service.\n",
+        err=True,
+    )

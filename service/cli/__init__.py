@@ -1,0 +1,4 @@
+"""The command line: `main` puts the commands together, one module or folder each.
+
+Commands import torch only when they need it.
+"""

@@ -1,0 +1,129 @@
+"""Examines what a service needs, before its start or while it runs."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, ExitStack
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from turnwise.models.errors import TurnwiseError
+from turnwise.models.roles import Relation, Role, RoleText
+from turnwise.service.app.components import load_encoder, remote_encoder
+from turnwise.service.cli.doctor import Finding
+from turnwise.service.cli.doctor.host import examine_device, examine_port, examine_settings
+from turnwise.service.cli.doctor.pools import examine_pools
+from turnwise.service.cli.doctor.redis import examine_redis, examine_writes
+from turnwise.service.encoder.model import REMOTE, Encoder
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools.stores import connect_store
+from turnwise.service.redis.connection import connect
+from turnwise.service.redis.private import (
+    PrivateRedisError,
+    running_or_started,
+    server_program,
+)
+from turnwise.service.settings import Settings, SettingsError
+
+_SAID = "Hello, I would like to change the date of my booking to Friday, please."
+
+
+async def examine(settings: Settings, doing: Callable[[str], None]) -> AsyncIterator[Finding]:
+    """Yield the findings. Nothing changes, except that a model may be exported, as `serve` does.
+
+    Args:
+        settings: The service's settings.
+        doing: Progress callback: called with the name of the next step.
+    """
+    for finding in examine_settings(settings):
+        yield finding
+    doing("loading the model")
+    encoder, finding = await asyncio.to_thread(_model, settings)
+    yield finding
+    if encoder and encoder.device != REMOTE:
+        yield examine_device(encoder.device)
+    doing("asking Redis")
+    async for finding in _state(settings, encoder):
+        yield finding
+    doing("looking at the port")
+    fingerprint = encoder.fingerprint if encoder else None
+    yield await asyncio.to_thread(examine_port, settings, fingerprint)
+
+
+def _model(settings: Settings) -> tuple[Encoder | None, Finding]:
+    where = "TURNWISE_ENCODER_URL" if settings.encoder_url else "TURNWISE_DEVICE"
+    try:
+        with ExitStack() as stack:
+            encoder = _encoder(settings, stack)
+            seconds = []
+            for _ in range(6):
+                begin = perf_counter()
+                encoder.forward([*encoder.tokenize([RoleText(_SAID, Role.SECOND, Relation.OTHER)])])
+                seconds.append(perf_counter() - begin)
+    except (TurnwiseError, RuntimeError) as error:  # torch raises RuntimeError if out of memory
+        advice = f"check TURNWISE_MODEL and {where}"
+        return None, Finding("model", "fail", " ".join(str(error).split()), advice)
+    found = (
+        f"{encoder.name} ({encoder.fingerprint[:8]}), {encoder.kind}, dimension "
+        f"{encoder.dimension}, {encoder.runtime}, {median(seconds[1:]) * 1e3:.0f} ms an utterance"
+    )
+    if encoder.device == "cpu" and encoder.runtime.startswith("torch"):
+        advice = "see the warning: in ONNX Runtime it would take half the time"
+        return encoder, Finding("model", "fail", found, advice)
+    return encoder, Finding("model", "ok", found)
+
+
+def _encoder(settings: Settings, stack: ExitStack) -> Encoder:
+    """Return the encoder; a remote one computes what the card of the model states."""
+    if settings.encoder_url is None:
+        return load_encoder(settings, settings.model)
+    encoder = remote_encoder(settings, settings.encoder_url, Metrics())
+    stack.callback(encoder.close)
+    encoder.verify()
+    return encoder
+
+
+async def _state(settings: Settings, encoder: Encoder | None) -> AsyncIterator[Finding]:
+    async with AsyncExitStack() as stack:
+        try:
+            url = settings.redis_url or await _private(settings.redis_folder, stack)
+        except PrivateRedisError as error:
+            yield Finding("redis", "fail", str(error), "set TURNWISE_REDIS_URL to a Redis")
+            return
+        if url is None:
+            yield Finding("redis", "ok", "none yet; the service starts a private one")
+            return
+        try:
+            redis = connect(url, cluster=settings.redis_cluster, timeout=settings.redis_timeout)
+        except SettingsError as error:
+            yield Finding("redis", "fail", str(error), "correct TURNWISE_REDIS_URL")
+            return
+        stack.push_async_callback(redis.aclose)
+        findings = await examine_redis(redis, cluster=settings.redis_cluster)
+        for finding in findings:
+            yield finding
+        # If Redis does not answer, that failure is the only finding.
+        answers = [finding.grade for finding in findings] != ["fail"]
+        if answers:
+            yield await examine_writes(redis)
+        if encoder and answers:
+            engine = None
+            if settings.store_url:
+                try:
+                    engine = connect_store(settings.store_url, Metrics())
+                except SettingsError as error:
+                    yield Finding("store", "fail", str(error), "install it")
+                    return
+                stack.push_async_callback(engine.close)
+            for finding in await examine_pools(
+                redis, encoder.fingerprint, pairwise=settings.pairwise is not None, engine=engine
+            ):
+                yield finding
+
+
+async def _private(folder: Path, stack: AsyncExitStack) -> str | None:
+    """Return the URL of the private Redis, started if it has data; None if it has none."""
+    server_program()
+    if not (folder / "appendonly.aof").exists():
+        return None
+    return await stack.enter_async_context(running_or_started(folder))

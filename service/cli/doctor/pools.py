@@ -1,0 +1,112 @@
+"""Checks of the pools in Redis: that they are complete and encoded by the right model."""
+
+from collections.abc import Sequence
+
+from redis.exceptions import NoPermissionError
+
+from turnwise.service.cli.doctor import Finding
+from turnwise.service.errors import ServiceError, StoreUnavailable
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools.redis.directory import Directory
+from turnwise.service.pools.redis.records import PoolRecords
+from turnwise.service.pools.redis.values import Head, PoolKey
+from turnwise.service.pools.stores import CandidateStore
+from turnwise.service.redis.connection import Redis
+from turnwise.service.wire.fields import StoreName
+
+
+async def examine_pools(
+    redis: Redis, fingerprint: str, *, pairwise: bool, engine: CandidateStore | None
+) -> list[Finding]:
+    """Return a finding for each pool; change nothing.
+
+    Args:
+        redis: The Redis that holds the pools.
+        fingerprint: The fingerprint of the model.
+        pairwise: Whether the settings name a pairwise model.
+        engine: The candidate store of the settings.
+    """
+    metrics = Metrics()
+    records = PoolRecords(redis, metrics, fingerprint=fingerprint)
+    try:
+        keys = sorted(await Directory(redis, metrics).names())
+        heads = await records.heads(keys)
+        found = [
+            await _examine_stored(records, key, head.store_name, engine)
+            if head and head.store_name != "local"
+            else await _examine(records, key, head, pairwise=pairwise)
+            for key, head in zip(keys, heads, strict=True)
+        ]
+        left = await _examine_collections(records, keys, engine) if engine else []
+    except ServiceError as error:
+        if isinstance(why := error.__cause__, NoPermissionError):
+            advice = "allow its user to access the keys tw:* and to run scripts"
+            return [Finding("pools", "fail", str(why), advice)]
+        return [Finding("pools", "fail", str(error), "see the checks of redis above")]
+    if not found:
+        found = [Finding("pools", "warn", "none", "`turnwise pool load FILE --pool NAME`")]
+    return found + left
+
+
+async def _examine(
+    records: PoolRecords,
+    key: PoolKey,
+    head: Head | None,
+    *,
+    pairwise: bool,
+) -> Finding:
+    subject = f"pool {key}"
+    if head is None or (log := await records.read(key)) is None:
+        return Finding(subject, "ok", "is being deleted")
+    if head.encoder_name == "pairwise" and not pairwise:
+        return Finding(subject, "fail", "encoded by a pairwise model", "set TURNWISE_PAIRWISE")
+    fits = [await records.has_vectors(key, name) for name in log.chunks]
+    found = f"version {log.position.version}, {log.stored} candidates stored"
+    if None in fits or not log.whole:
+        advice = "delete it, then restore a snapshot (`turnwise pool restore`) or load it"
+        return Finding(subject, "fail", f"{found}; parts are missing", advice)
+    if False in fits and head.encoder_name == "default":
+        advice = "the service encodes them when a request first names the pool"
+        return Finding(subject, "warn", f"{found}, of another model", advice)
+    if not log.stored:
+        return Finding(subject, "warn", "empty", f"`turnwise pool load FILE --pool {key.name}`")
+    return Finding(subject, "ok", found)
+
+
+async def _examine_stored(
+    records: PoolRecords, key: PoolKey, name: StoreName, engine: CandidateStore | None
+) -> Finding:
+    subject = f"pool {key}"
+    stored = await records.stored(key)
+    if engine is None or engine.name != name or stored is None:
+        return Finding(subject, "fail", f"is in the store {name}", "set TURNWISE_STORE_URL")
+    found = f"version {stored.position.version}, {stored.size} candidates in {name}"
+    collection = stored.collection
+    try:
+        size = await engine.count(collection.name)
+    except StoreUnavailable as error:
+        return Finding(subject, "fail", str(error), f"see the collection {collection.name}")
+    if size != stored.size:
+        advice = "load it again: only what is missing is written"
+        return Finding(subject, "fail", f"{found}, which has {size}: some are lost", advice)
+    if collection.fingerprint != records.fingerprint:
+        advice = "load it into another pool with this model, then move an alias"
+        return Finding(subject, "fail", f"{found}, of another model", advice)
+    recall = "not measured" if collection.recall is None else f"{collection.recall:.3f}"
+    return Finding(subject, "ok", f"{found}, recall {recall}")
+
+
+async def _examine_collections(
+    records: PoolRecords, keys: Sequence[PoolKey], engine: CandidateStore
+) -> list[Finding]:
+    """Return a finding if the store is away, or has collections without a pool."""
+    pools = [await records.stored(key) for key in keys]
+    try:
+        has = await engine.collections()
+    except StoreUnavailable as error:
+        return [Finding("store", "fail", str(error), "check TURNWISE_STORE_URL")]
+    if not (left := sorted({*has} - {pool.collection.name for pool in pools if pool})):
+        return []
+    found = f"collections without a pool in this Redis: {', '.join(left)}"
+    advice = "unless a pool is being loaded, or another Redis uses the store: drop them there"
+    return [Finding("store", "warn", found, advice)]

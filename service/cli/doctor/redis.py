@@ -1,0 +1,114 @@
+"""Checks of Redis: version, role, eviction, persistence, memory and failover."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from redis.exceptions import (
+    NoPermissionError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+)
+
+from turnwise.service.cli.doctor import Finding
+from turnwise.service.redis.connection import PROBE_KEY, PROBE_SECONDS, Redis
+
+Info = Mapping[str, Any]
+
+_OLDEST = (6, 2)
+_FULL = 0.9
+_WRITE = f"return redis.call('SET', KEYS[1], '', 'EX', {PROBE_SECONDS})"
+_IN_RUNBOOK = "look up its message in docs/runbook.md, under TurnwiseRedisUnavailable"
+
+
+async def examine_redis(redis: Redis, *, cluster: bool) -> list[Finding]:
+    """Return the findings about a server, or about every primary of a cluster."""
+    try:
+        found = await (redis.info(target_nodes="primaries") if cluster else redis.info())
+    except NoPermissionError:
+        lacks = "its user may not run INFO, without which sessions cannot be listed or erased"
+        advice = "ACL SETUSER NAME +info, then run doctor again"
+        return [Finding("redis", "warn", lacks, advice)]
+    except (RedisError, RedisClusterException, OSError) as error:
+        advice = "start it, or correct TURNWISE_REDIS_URL; unset it to use a private Redis"
+        if isinstance(error, ResponseError):  # it has been reached
+            advice = _IN_RUNBOOK
+        return [Finding("redis", "fail", f"INFO failed: {error}", advice)]
+    # A cluster returns a dictionary by address. With a single primary it returns its INFO alone.
+    alone = "redis_version" in found
+    servers = {"redis": found} if alone else {f"redis {node}": found[node] for node in found}
+    return [finding for name, info in servers.items() for finding in read_info(name, info)]
+
+
+async def examine_writes(redis: Redis) -> Finding:
+    """Return the finding about a write by a script, as every turn makes one."""
+    try:
+        await redis.eval(_WRITE, 1, PROBE_KEY)
+    except (RedisError, RedisClusterException, OSError) as error:
+        return Finding("redis writes", "fail", str(error), _IN_RUNBOOK)
+    return Finding("redis writes", "ok", "accepted")
+
+
+def read_info(name: str, info: Info) -> Iterator[Finding]:
+    """Yield the findings about the INFO of a server.
+
+    Args:
+        name: The name of the server.
+        info: The fields of INFO, as the client returns them.
+    """
+    yield _version(name, info)
+    yield _role(f"{name} role", info)
+    yield _eviction(f"{name} eviction", info)
+    yield _persistence(f"{name} persistence", info)
+    yield _memory(f"{name} memory", info)
+    if info.get("connected_slaves"):
+        yield _failover(f"{name} failover", info)
+
+
+def _version(name: str, info: Info) -> Finding:
+    version = str(info["redis_version"])
+    if tuple(map(int, version.split(".")[:2])) < _OLDEST:
+        return Finding(name, "fail", f"version {version}", "use Redis 6.2 or newer")
+    own = info.get("valkey_version")  # the other one is that of a Redis that it stands in for
+    return Finding(name, "ok", f"Valkey {own}" if own else f"version {version}")
+
+
+def _role(subject: str, info: Info) -> Finding:
+    if info.get("role", "master") == "master":
+        return Finding(subject, "ok", "accepts writes")
+    return Finding(subject, "fail", "a replica, which rejects writes", "set the URL of its primary")
+
+
+def _eviction(subject: str, info: Info) -> Finding:
+    policy = info.get("maxmemory_policy", "unknown")
+    if policy == "noeviction":
+        return Finding(subject, "ok", "never")
+    advice = "CONFIG SET maxmemory-policy noeviction: Redis has the only copy of sessions and pools"
+    drops = policy.startswith("allkeys") and info.get("maxmemory", 0)
+    return Finding(subject, "fail" if drops else "warn", policy, advice)
+
+
+def _failover(subject: str, info: Info) -> Finding:
+    if "min_slaves_good_slaves" in info:
+        return Finding(subject, "ok", "a primary cut off from its replicas rejects writes")
+    advice = "with two or more replicas, CONFIG SET min-replicas-to-write 1"
+    return Finding(subject, "warn", "a primary cut off from its replicas loses turns", advice)
+
+
+def _persistence(subject: str, info: Info) -> Finding:
+    for field in ("aof_last_write_status", "rdb_last_bgsave_status"):
+        if info.get(field, "ok") != "ok":
+            advice = "check its log and its disk; it may reject writes"
+            return Finding(subject, "fail", f"{field} is {info[field]}", advice)
+    if info.get("aof_enabled"):
+        return Finding(subject, "ok", "append-only file")
+    advice = "CONFIG SET appendonly yes; else a restart loses the data since the last snapshot"
+    return Finding(subject, "warn", "no append-only file: a restart loses data", advice)
+
+
+def _memory(subject: str, info: Info) -> Finding:
+    used, most = info["used_memory"], info.get("maxmemory", 0)
+    found = f"{used / 2**20:.0f} MB used" + (f" of {most / 2**20:.0f}" if most else "")
+    if most and used > _FULL * most:
+        return Finding(subject, "warn", found, "raise maxmemory: writes fail when it is full")
+    return Finding(subject, "ok", found)

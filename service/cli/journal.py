@@ -1,0 +1,39 @@
+"""`turnwise journal`: joins the files of the journal into dialogues, and compacts them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turnwise.models.data import write_jsonl
+from turnwise.service.cli.options import Written
+
+journal = typer.Typer(
+    help="Export and compact the journal (TURNWISE_JOURNAL).", no_args_is_help=True
+)
+
+Folders = Annotated[
+    list[Path], typer.Argument(help="Folders of the journals of all replicas.", metavar="FOLDER...")
+]
+
+
+@journal.command()
+def export(folders: Folders, *, out: Written) -> None:
+    """Write the journal as dialogues for train and evaluate.
+
+    The command leaves out deleted sessions and undone turns.
+    """
+    from turnwise.service.journal.export import dialogues  # noqa: PLC0415
+
+    typer.echo(f"{write_jsonl(out, dialogues(folders))} dialogues written to {out}")
+
+
+@journal.command()
+def compact(folders: Folders) -> None:
+    """Remove the lines of deleted sessions from the files. The service may be running."""
+    from turnwise.service.journal.compact import remove_deleted  # noqa: PLC0415
+
+    done = remove_deleted(folders)
+    typer.echo(f"{done.lines} lines removed from {done.files} files")
+    if done.busy:
+        typer.echo(f"{done.busy} files are still written: compact again in an hour")

@@ -1,0 +1,1 @@
+"""The commands on models: training, evaluation, calibration and cards."""

@@ -1,0 +1,44 @@
+"""`turnwise card`: writes the card and the graph (ONNX) of a model into its folder."""
+
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turnwise.models.errors import TurnwiseError
+
+
+def card(
+    model: Annotated[str, typer.Argument(help="A sentence-transformers folder or hub name.")],
+    *,
+    out: Annotated[
+        Path | None, typer.Option(help="A folder for the card and the heads.", show_default="MODEL")
+    ] = None,
+) -> None:
+    """Write the card and the graph (`model.onnx`) of a model into its folder.
+
+    With both, a service runs the model on a CPU without torch. With --out the command writes only
+    the card and the heads, which is all that a replica with TURNWISE_ENCODER_URL needs.
+    """
+    from turnwise.models.card import CARD, file_of, update_card  # noqa: PLC0415
+    from turnwise.models.encoder.head_arrays import HEADS_FILE  # noqa: PLC0415
+    from turnwise.models.encoder.torch import UtteranceEncoder  # noqa: PLC0415 - loads torch
+    from turnwise.models.rerankers import reranker_kind  # noqa: PLC0415
+
+    folder = out or Path(model)
+    if not (out or folder.is_dir()):
+        raise TurnwiseError(f"'{model}' is no folder: name one for its card with --out")
+    if kind := reranker_kind(model):
+        raise TurnwiseError(f"'{model}' is of kind {kind}: only an encoder has a card")
+    encoder = UtteranceEncoder(model, device="cpu")
+    facts = encoder.facts
+    if out:
+        out.mkdir(parents=True, exist_ok=True)
+        for name in (CARD, HEADS_FILE):
+            if file := file_of(model, name):
+                shutil.copyfile(file, out / name)
+    else:
+        encoder.write_graph(folder)
+    update_card(folder, "encoder", facts)
+    typer.echo(f"{folder / CARD}: {facts.kind}, dimension {facts.dimension}, {facts.fingerprint}")

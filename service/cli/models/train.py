@@ -1,0 +1,51 @@
+"""`turnwise train`: trains a model from a recipe."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turnwise.service.cli.options import can_draw
+from turnwise.service.cli.progress import TrainingProgress
+
+
+def train(
+    config: Annotated[Path, typer.Argument(help="The recipe (TOML).")],
+    *,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--data",
+            help="Folders of the recipe's corpora, or files to train on instead.",
+            metavar="PATH ...",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the run.", show_default="runs/CONFIG", callback=can_draw),
+    ] = None,
+    small: Annotated[
+        bool, typer.Option("--small", help="Use the values of the table `small`: a run of minutes.")
+    ] = False,
+    resume: Annotated[bool, typer.Option(help="Continue from the last checkpoint.")] = False,
+) -> None:
+    """Train an encoder, a pairwise model or an IoI network, stage by stage.
+
+    The folder of an encoder includes its graph (`model.onnx`): a service on a CPU needs no torch.
+    """
+    from torch.onnx import OnnxExporterError  # noqa: PLC0415
+
+    from turnwise.models.encoder.torch import UtteranceEncoder  # noqa: PLC0415
+    from turnwise.models.rerankers import reranker_kind  # noqa: PLC0415
+    from turnwise.models.training.run import run  # noqa: PLC0415
+
+    out = out or Path("runs") / (config.stem + "-small" * small)
+    with TrainingProgress() as progress:
+        folder = run(config, data or [], out, small=small, resume=resume, report=progress)
+    typer.echo(f"best model in {folder}")
+    if reranker_kind(folder) is None:
+        try:
+            UtteranceEncoder(folder, device="cpu").write_graph(folder)
+        except OnnxExporterError as error:
+            what = str(error).partition("\n")[0]
+            typer.echo(f"it has no graph, so that a service needs torch for it: {what}", err=True)

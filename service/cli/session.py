@@ -1,0 +1,67 @@
+"""`turnwise session`: lists and deletes sessions of a running service."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from turnwise.service.cli.connected import LOCAL, Key, Url, connected
+
+if TYPE_CHECKING:
+    from turnwise.service.wire.sessions import SessionsDeleted, SessionsPage
+
+P = TypeVar("P", "SessionsPage", "SessionsDeleted")
+
+session = typer.Typer(
+    help="List and delete sessions. Both need an API key with the scope admin.",
+    no_args_is_help=True,
+)
+
+Namespace = Annotated[
+    str | None,
+    typer.Option(help="Namespace of the sessions.", show_default="the name of the API key"),
+]
+
+
+@session.command("list")
+def list_sessions(
+    prefix: Annotated[
+        str | None, typer.Argument(help="Prefix of their ids.", show_default="all sessions")
+    ] = None,
+    *,
+    url: Url = LOCAL,
+    key: Key = None,
+    namespace: Namespace = None,
+) -> None:
+    """Print the ids of sessions, unordered."""
+    with connected(url, key, namespace) as client:
+        for page in _pages(partial(client.sessions, prefix)):
+            for each in page.ids:
+                typer.echo(each)
+
+
+@session.command("delete")
+def delete_sessions(
+    prefix: Annotated[str, typer.Argument(help="Prefix of their ids.")],
+    *,
+    url: Url = LOCAL,
+    key: Key = None,
+    namespace: Namespace = None,
+) -> None:
+    """Delete all sessions whose ids begin with a prefix, such as those of a user.
+
+    After an interruption, run the command again.
+    """
+    with connected(url, key, namespace) as client:
+        deleted = sum(page.deleted for page in _pages(partial(client.delete_sessions, prefix)))
+    typer.echo(f"sessions deleted: {deleted}")
+
+
+def _pages(call: Callable[[str | None], P]) -> Iterator[P]:
+    """Yield the answers of a call with the cursor of each answer before."""
+    page = call(None)
+    yield page
+    while page.cursor is not None:
+        page = call(page.cursor)
+        yield page

@@ -1,0 +1,1 @@
+"""Pools as files: snapshots, catalogues to encode in bulk, and encoded parts."""

@@ -1,0 +1,221 @@
+"""Parts: an encoded catalogue as a folder of Parquet files and a manifest, local or at a URL.
+
+The manifest says which parts there are. It is written first, and each part is written whole. So an
+encoding that was interrupted can be continued, and several processes can share the folder.
+"""
+
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import BytesIO
+from typing import Self
+
+import fsspec
+import pyarrow as pa
+from pyarrow import parquet
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
+
+from turnwise.models.errors import TurnwiseError, first_error
+from turnwise.models.roles import EncoderKind
+from turnwise.service.encoder.model import Encoder
+from turnwise.service.pools.candidate import Candidate
+from turnwise.service.pools.files.catalogue import Catalogue, url_errors
+from turnwise.service.pools.memory.flat import Float16, are_unit
+from turnwise.service.pools.view import Batch
+
+FORMAT = 1
+_MANIFEST = "manifest.json"
+_COLUMNS = ("id", "text", "metadata")
+
+
+class PartsError(TurnwiseError):
+    """A folder holds no whole encoded catalogue, or that of another catalogue or model."""
+
+
+class EncodedBy(BaseModel):
+    """The model that encoded a catalogue."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: str
+    fingerprint: str
+    dimension: PositiveInt
+    kind: EncoderKind
+
+    @classmethod
+    def of(cls, encoder: Encoder) -> Self:
+        """Return the facts of an encoder."""
+        return cls(
+            model=encoder.name,
+            fingerprint=encoder.fingerprint,
+            dimension=encoder.dimension,
+            kind=encoder.kind,
+        )
+
+
+class Part(BaseModel):
+    """A part: the candidates from one place of the catalogue to another, without repetitions."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    start: NonNegativeInt
+    stop: PositiveInt
+    digest: str
+    """Digest of these candidates."""
+
+    @property
+    def name(self) -> str:
+        """Name of its file."""
+        return f"part-{self.start:012}-{self.stop:012}.parquet"
+
+    def facts(self, encoded_by: EncodedBy) -> dict[bytes, bytes]:
+        """Return the metadata that the schema of its file must have."""
+        stated = {"format": str(FORMAT), "digest": self.digest, **encoded_by.model_dump()}
+        return {f"turnwise.{name}".encode(): str(value).encode() for name, value in stated.items()}
+
+
+class PartsManifest(BaseModel):
+    """The manifest of an encoded catalogue."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: int
+    size: NonNegativeInt
+    """Number of candidates, without repetitions."""
+    encoded_by: EncodedBy
+    parts: tuple[Part, ...]
+
+    @classmethod
+    def of(cls, catalogue: Catalogue, encoded_by: EncodedBy) -> Self:
+        """Return the manifest that a catalogue will have."""
+        parts = tuple(
+            Part(start=start, stop=stop, digest=catalogue.digest(start, stop))
+            for start, stop in catalogue.ranges
+        )
+        size = len(catalogue) - int(catalogue.repeated.sum())
+        return cls(format=FORMAT, size=size, encoded_by=encoded_by, parts=parts)
+
+
+class PartsFolder:
+    """A folder of parts; methods raise OSError if it cannot be read or written."""
+
+    def __init__(self, url: str) -> None:
+        """Read nothing yet.
+
+        Raises:
+            TurnwiseError: No installed package can open the URL.
+        """
+        self.url = url
+        with url_errors(url):
+            self._system, self._root = fsspec.url_to_fs(url)
+
+    def begin(self, manifest: PartsManifest) -> None:
+        """Write the manifest, unless it is there.
+
+        Raises:
+            PartsError: The folder has parts of another catalogue or model.
+        """
+        if not self._system.exists(self._path(_MANIFEST)):
+            self._system.makedirs(self._root, exist_ok=True)
+            self._write(_MANIFEST, manifest.model_dump_json(indent=1).encode() + b"\n")
+        elif (found := self.manifest()) != manifest:
+            what = "catalogue" if found.encoded_by == manifest.encoded_by else "model"
+            raise PartsError(f"'{self.url}' has parts of another {what}: name another folder")
+
+    def manifest(self) -> PartsManifest:
+        """Return the manifest.
+
+        Raises:
+            PartsError: There is none, or it is damaged.
+        """
+        try:
+            text = self._system.cat_file(self._path(_MANIFEST))
+            manifest = PartsManifest.model_validate_json(text)
+        except FileNotFoundError:
+            raise PartsError(f"'{self.url}' holds no encoded catalogue: no {_MANIFEST}") from None
+        except ValidationError as error:
+            raise PartsError(f"'{self.url}': {_MANIFEST}: {first_error(error)}") from None
+        if manifest.format != FORMAT:
+            raise PartsError(f"'{self.url}': format {manifest.format} is not {FORMAT}")
+        return manifest
+
+    def missing(self, manifest: PartsManifest) -> list[Part]:
+        """Return the parts that are not there yet.
+
+        Raises:
+            PartsError: A file of that name is no such part.
+        """
+        files = {path.rpartition("/")[2] for path in self._system.ls(self._root, detail=False)}
+        for part in manifest.parts:
+            if part.name in files:
+                with self._system.open(self._path(part.name)) as file, self._damage(part):
+                    schema = parquet.read_schema(file)
+                self._check(schema, manifest, part)
+        return [part for part in manifest.parts if part.name not in files]
+
+    def write(
+        self, encoded_by: EncodedBy, part: Part, candidates: Sequence[Candidate], vectors: Float16
+    ) -> None:
+        """Write a part, whole or not at all.
+
+        Args:
+            encoded_by: The model.
+            part: The part.
+            candidates: n candidates.
+            vectors: (n, d).
+        """
+        rows = [(c.id, c.text, json.dumps(c.metadata, ensure_ascii=False)) for c in candidates]
+        arrays = [pa.array([row[place] for row in rows], pa.string()) for place in range(3)]
+        flat = pa.array(vectors.ravel(), pa.float16())
+        arrays.append(pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]))
+        table = pa.table(arrays, names=[*_COLUMNS, "vector"], metadata=part.facts(encoded_by))
+        made = BytesIO()
+        parquet.write_table(
+            table, made, compression="zstd", use_dictionary=False, write_page_checksum=True
+        )
+        self._write(part.name, made.getvalue())
+
+    def batches(self, manifest: PartsManifest) -> Iterator[Batch]:
+        """Yield the candidates of each part with their vectors.
+
+        Raises:
+            PartsError: A part is damaged.
+        """
+        for part in manifest.parts:
+            made = BytesIO(self._system.cat_file(self._path(part.name)))
+            with self._damage(part):
+                table = parquet.read_table(made, page_checksum_verification=True)
+            self._check(table.schema, manifest, part)
+            with self._damage(part):
+                batch = _batch(table, manifest.encoded_by.dimension)
+            yield batch
+
+    @contextmanager
+    def _damage(self, part: Part) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowException, OSError, LookupError, ValueError) as error:
+            raise PartsError(f"{self._path(part.name)} is damaged: {error}") from None
+
+    def _check(self, schema: pa.Schema, manifest: PartsManifest, part: Part) -> None:
+        if schema.metadata != part.facts(manifest.encoded_by):
+            path = self._path(part.name)
+            raise PartsError(f"{path} is a part of another catalogue or model: delete it")
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def _write(self, name: str, content: bytes) -> None:
+        fresh = self._path(f".{name}.{secrets.token_hex(4)}")
+        self._system.pipe_file(fresh, content)
+        self._system.mv(fresh, self._path(name))
+
+
+def _batch(table: pa.Table, dimension: int) -> Batch:
+    flat = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    vectors: Float16 = flat.reshape(-1, dimension)
+    if not are_unit(vectors):
+        raise ValueError("vectors are not of unit length")
+    rows = zip(*(table[name].to_pylist() for name in _COLUMNS), strict=True)
+    return [Candidate(row[0], row[1], json.loads(row[2])) for row in rows], vectors

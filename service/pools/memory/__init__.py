@@ -1,0 +1,1 @@
+"""Pools in the memory of a replica: contents, indexes, and their upkeep."""

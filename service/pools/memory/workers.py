@@ -1,0 +1,121 @@
+"""Runs the searches and edits of pools in threads, and their upkeep in background tasks."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from turnwise.service.errors import ServiceError
+from turnwise.service.pools.memory.flat import FlatIndex, Float16, one_thread
+
+T = TypeVar("T")
+Work = Callable[[], Awaitable[None]]
+
+_CANCEL_SECONDS = 0.5
+_TURN_SECONDS = 0.02
+
+_log = logging.getLogger("turnwise.pools")
+
+
+class Workers:
+    """A thread for searches, with helpers, for new filters, for edits, and for each new index."""
+
+    def __init__(self, search_threads: int) -> None:
+        self._threads = search_threads
+        self.search = ThreadPoolExecutor(1, "pool-search", one_thread)
+        self._filters = ThreadPoolExecutor(1, "pool-filter")
+        self._parts = ThreadPoolExecutor(max(1, search_threads - 1), "pool-part", one_thread)
+        self._edits = ThreadPoolExecutor(1, "pool-edit", one_thread)
+        one_thread()  # the event loop's own thread searches small pools
+
+    def flat(self, vectors: Float16) -> FlatIndex:
+        """Return the exact index of vectors (n, d)."""
+        return FlatIndex(vectors, parts=self._threads, executor=self._parts)
+
+    async def in_turns(self, steps: Iterator[None]) -> None:
+        """Take the steps of a new filter, in turns with other filters; a cancellation ends them.
+
+        A new filter of a large pool takes seconds, for which the others must not wait.
+        """
+        loop = asyncio.get_running_loop()
+        while await loop.run_in_executor(self._filters, _turn, steps):
+            pass
+
+    async def edit(self, work: Callable[[], T]) -> T:
+        """Run work that takes milliseconds to seconds."""
+        return await asyncio.get_running_loop().run_in_executor(self._edits, work)
+
+    async def build(self, work: Callable[[], T]) -> T:
+        """Run work that takes up to minutes, in a daemon thread: a shutdown does not wait."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+
+        def run() -> None:
+            one_thread()
+            try:
+                _settle(loop, done, partial(done.set_result, work()))
+            except Exception as error:
+                _settle(loop, done, partial(done.set_exception, error))
+
+        threading.Thread(target=run, name="pool-build", daemon=True).start()
+        return await done
+
+    def close(self) -> None:
+        """Let the threads end."""
+        for executor in (self.search, self._filters, self._parts, self._edits):
+            executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _turn(steps: Iterator[None]) -> bool:
+    """Take steps until the time of a turn is over; return whether there may be more."""
+    end = time.monotonic() + _TURN_SECONDS
+    return any(time.monotonic() > end for _ in steps)
+
+
+def _settle(
+    loop: asyncio.AbstractEventLoop, done: "asyncio.Future[T]", settle: Callable[[], None]
+) -> None:
+    """Settle a future from another thread, unless its loop is closed or it is done."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(lambda: None if done.done() else settle())
+
+
+class Background:
+    """Background tasks; at most one runs for each key."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[object, asyncio.Task[None]] = {}
+
+    def begin(self, key: object, work: Work) -> None:
+        """Start a task, unless one of this key is running."""
+        if key not in self._tasks:
+            task = asyncio.create_task(log_errors(work))
+            self._tasks[key] = task
+            task.add_done_callback(lambda _: self._tasks.pop(key))
+
+    async def wait(self, key: object, seconds: float) -> None:
+        """Wait for the task of this key, if one is running, but not longer than some seconds."""
+        if task := self._tasks.get(key):
+            await asyncio.wait({task}, timeout=seconds)
+
+    async def close(self) -> None:
+        """Cancel all tasks until they end: a task that awaits a lock can miss a cancellation."""
+        while self._tasks:
+            tasks = set(self._tasks.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=_CANCEL_SECONDS)
+
+
+async def log_errors(work: Work) -> None:
+    """Run work that will be tried again; log its error instead of raising it."""
+    try:
+        await work()
+    except (ServiceError, MemoryError) as error:
+        _log.warning("pools: %s", error or "out of memory")
+    except Exception:
+        _log.exception("pools: unexpected")

@@ -1,0 +1,23 @@
+"""Runs the commands and Lua scripts of pools on Redis, and turns its errors into ours."""
+
+from typing import Any
+
+from turnwise.service.observe.metrics import Metrics, Operation
+from turnwise.service.redis.connection import Redis, redis_errors, scripts_of
+
+
+class Commands:
+    """Runs commands on Redis; each raises StateUnavailable if Redis is unavailable."""
+
+    def __init__(self, redis: Redis, metrics: Metrics) -> None:
+        self._redis, self._metrics = redis, metrics
+        self._script = scripts_of("turnwise.service.pools.redis", redis)
+
+    async def _run(
+        self, operation: Operation, script: str, keys: list[str], arguments: list[Any]
+    ) -> Any:  # noqa: ANN401 - each script returns another type
+        return await self._do(operation, self._script[script](keys, arguments))
+
+    async def _do(self, operation: Operation, command: Any) -> Any:  # noqa: ANN401 - as redis-py types it
+        with redis_errors(self._metrics, operation):
+            return await command

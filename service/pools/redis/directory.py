@@ -1,0 +1,139 @@
+"""The names of all pools in Redis, the aliases, and the count of changes that replicas poll.
+
+A name belongs to a pool or to an alias, never to both. `tw:pools` (hash) has the incarnation of
+each pool, `tw:aliases:{tw:pools}` (hash) the pool of each alias; they share a hash slot, so that
+one script can check both. `tw:changes:{tw:born}` counts the changes of all pools, beside `tw:born`,
+the id of the database. `tw:in-use:{tw:born}` (sorted set) has the time at which requests last named
+each pool.
+
+A pool is in another slot of a cluster, so no script can change it and count that at once: if the
+count is lost, replicas find the change when they next compare everything.
+"""
+
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
+from time import time
+from typing import NamedTuple
+
+from turnwise.service.errors import Conflict, PoolNotFound, StateUnavailable
+from turnwise.service.pools.redis.commands import Commands
+from turnwise.service.pools.redis.values import PoolKey, not_found
+
+_NAMES, _ALIASES = "tw:pools", "tw:aliases:{tw:pools}"
+_DATABASE_ID, _CHANGES = "tw:born", "tw:changes:{tw:born}"
+_IN_USE = "tw:in-use:{tw:born}"
+
+
+class Changes(NamedTuple):
+    """The random id of a database, and the number of changes of its pools."""
+
+    database_id: str
+    number: int
+
+
+class Directory(Commands):
+    """Commands on names; each raises StateUnavailable if Redis is unavailable."""
+
+    async def changes(self) -> Changes:
+        """Return the number of changes; after a loss of all data the database has a new id."""
+        while True:
+            get = self._redis.mget(_DATABASE_ID, _CHANGES)
+            database_id, number = await self._do("pool_read", get)
+            if database_id is not None:
+                return Changes(database_id.decode(), int(number or 0))
+            new = secrets.token_hex(8)
+            await self._do("pool_write", self._redis.set(_DATABASE_ID, new, nx=True))
+
+    async def count_change(self) -> None:
+        """Let other replicas see a change at their next poll; later if Redis is unavailable."""
+        with suppress(StateUnavailable):
+            await self._do("pool_write", self._redis.incr(_CHANGES))
+
+    async def in_use(self) -> set[PoolKey]:
+        """Return the pools that requests named lately, on any replica, while any was in use."""
+        found = await self._do("pool_read", self._redis.zrange(_IN_USE, 0, -1))
+        return set(map(_key, found))
+
+    async def note_in_use(self, pools: Iterable[PoolKey], seconds: float) -> None:
+        """Note that requests name these pools; forget those that they last named so long ago."""
+        now, pipeline = time(), self._redis.pipeline(transaction=False)
+        pipeline.zadd(_IN_USE, dict.fromkeys(map(str, pools), now))
+        pipeline.zremrangebyscore(_IN_USE, "-inf", now - seconds)
+        with suppress(StateUnavailable):  # a Redis that is full still lets replicas follow it
+            await self._do("pool_write", pipeline.execute())
+
+    async def names(self) -> dict[PoolKey, str]:
+        """Return the incarnation of each listed pool; the pool itself may be gone already."""
+        found = await self._do("pool_read", self._redis.hgetall(_NAMES))
+        return {_key(name): incarnation.decode() for name, incarnation in found.items()}
+
+    async def aliases(self) -> dict[PoolKey, PoolKey]:
+        """Return the pool of each alias."""
+        found = await self._do("pool_read", self._redis.hgetall(_ALIASES))
+        return {_key(alias): _key(pool) for alias, pool in found.items()}
+
+    async def resolve(self, name: PoolKey) -> PoolKey:
+        """Return the pool that a name stands for: that of an alias, or the name itself."""
+        pool = await self._do("pool_read", self._redis.hget(_ALIASES, str(name)))
+        return name if pool is None else _key(pool)
+
+    async def add(self, key: PoolKey, incarnation: str) -> None:
+        """List a pool.
+
+        Raises:
+            Conflict: An alias has its name.
+        """
+        arguments = [str(key), incarnation]
+        if await self._run("pool_write", "enlist", [_NAMES, _ALIASES], arguments) != b"ok":
+            raise Conflict(f"there is an alias '{key.name}'")
+
+    async def unlist(self, key: PoolKey) -> str | None:
+        """Remove a pool that is about to be deleted from the list; return its incarnation there.
+
+        No alias can point at it any more.
+
+        Raises:
+            Conflict: The name is an alias, or an alias points at the pool.
+        """
+        outcome, found = await self._run("pool_write", "unlist", [_NAMES, _ALIASES], [str(key)])
+        if outcome == b"is_alias":
+            to = _key(found).name
+            raise Conflict(f"'{key.name}' is an alias of pool '{to}'; delete the alias")
+        if outcome == b"has_alias":
+            alias = _key(found).name
+            raise Conflict(f"alias '{alias}' points at pool '{key.name}'; move it first")
+        return found.decode() or None
+
+    async def remove(self, key: PoolKey, incarnation: str) -> None:
+        """Remove a deleted pool from the list."""
+        await self._run("pool_write", "forget", [_NAMES], [str(key), incarnation])
+
+    async def point(self, alias: PoolKey, to: PoolKey, expected: PoolKey | None) -> None:
+        """Create an alias, or point it at another pool.
+
+        Raises:
+            Conflict: A pool has the name of the alias, or it does not point at the expected pool.
+            PoolNotFound: There is no such pool.
+        """
+        arguments = [str(alias), str(to), str(expected or "")]
+        outcome = await self._run("pool_write", "point", [_NAMES, _ALIASES], arguments)
+        if outcome == b"is_pool":
+            raise Conflict(f"'{alias.name}' is a pool: choose another name for the alias")
+        if outcome == b"no_pool":
+            raise not_found(to)
+        if expected and outcome == b"conflict":
+            raise Conflict(f"alias '{alias.name}' does not point at pool '{expected.name}'")
+
+    async def unpoint(self, alias: PoolKey) -> None:
+        """Delete an alias, and not its pool.
+
+        Raises:
+            PoolNotFound: There is no such alias.
+        """
+        if not await self._do("pool_write", self._redis.hdel(_ALIASES, str(alias))):
+            raise PoolNotFound(f"there is no alias '{alias.name}'")
+
+
+def _key(stored: bytes) -> PoolKey:
+    return PoolKey(*stored.decode().split("/", 1))

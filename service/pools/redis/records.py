@@ -1,0 +1,307 @@
+"""Reads and writes pools in Redis: each has a log of edits, and chunks of candidates.
+
+The keys of a pool share a hash tag: `meta` (hash), `log` (list of entries), `chunk:NAME` (hash: the
+candidates, and their vectors by each model). A pool in a candidate store has only `meta`, which
+names its `store` and `collection`. No other place says which collection a pool stands for.
+
+Entry i of the log makes version base + 1 + i; a fold replaces the oldest entries by one. Each
+version has a random stamp, because a Redis that lost its last second of writes may use a version
+number twice.
+
+Staged chunks expire. The script that commits an entry removes the expiry of its chunks, so a
+version is written whole or not at all, and chunks that are never committed disappear.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Iterable, Sequence
+from time import time
+from typing import Any, cast
+
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools.memory.contents import Edit
+from turnwise.service.pools.memory.flat import Float16
+from turnwise.service.pools.redis.commands import Commands
+from turnwise.service.pools.redis.values import (
+    NOWHERE,
+    SETTINGS,
+    Collection,
+    Entry,
+    Head,
+    Log,
+    Outcome,
+    PoolKey,
+    Position,
+    StoredPool,
+    Summary,
+    pack_candidates,
+    pack_settings,
+    unpack_settings,
+)
+from turnwise.service.redis.connection import Redis, redis_errors
+from turnwise.service.wire.fields import EncoderName, StoreName
+from turnwise.service.wire.pools import PoolRequest
+
+CHUNK = 2000
+"""Candidates in a chunk, which take 1.7 MB with the default model."""
+
+_READERS = 8
+"""Chunks that are read at once, of all pools."""
+_STAGED_SECONDS = 900
+_GRACE_SECONDS = 120
+_LOCK_SECONDS = 120
+
+
+class PoolRecords(Commands):
+    """Commands on pools; each raises StateUnavailable if Redis is unavailable."""
+
+    def __init__(self, redis: Redis, metrics: Metrics, *, fingerprint: str) -> None:
+        super().__init__(redis, metrics)
+        self.fingerprint = fingerprint
+        self._field = f"vectors:{fingerprint}"
+        self._readers = asyncio.Semaphore(_READERS)
+
+    async def heads(self, keys: Sequence[PoolKey]) -> list[Head | None]:
+        """Return the head of each pool's newest version, or None if there is no such pool."""
+        found = await self._metas(keys, *_HEAD)
+        return [_head(fields) for fields in found]
+
+    async def summaries(self, keys: Sequence[PoolKey]) -> list[Summary | None]:
+        """Return a summary of each pool, or None if there is no such pool."""
+        fields = ("version", "size", "bytes", "stored", "created_at", *_HEAD)
+        return [_summary(found) for found in await self._metas(keys, *fields)]
+
+    async def create(
+        self, key: PoolKey, request: PoolRequest, collection: Collection | None = None
+    ) -> tuple[str, Head]:
+        """Create a pool, or change settings of an existing one; return its incarnation and head.
+
+        An existing pool whose encoder or store is not the one requested does not change.
+
+        Args:
+            key: The pool.
+            request: Its settings, encoder and store.
+            collection: The new, empty collection of a new pool in a candidate store.
+        """
+        made = [collection.name, collection.fingerprint] if collection else ["", ""]
+        arguments = [
+            secrets.token_hex(8), time(), request.encoder or "", request.store or "", *made,
+            *pack_settings(request),
+        ]  # fmt: skip
+        incarnation, *found = await self._run("pool_write", "create", _keys(key), arguments)
+        head = _head(found)
+        assert head  # noqa: S101 - the script made the pool
+        return incarnation.decode(), head
+
+    async def stored(self, key: PoolKey) -> StoredPool | None:
+        """Return a pool in a candidate store; None if there is no such pool, or no store has it."""
+        fields = (
+            "incarnation", "version", "size", "created_at",
+            "collection", "fingerprint", "width", "recall", "measured", *_HEAD,
+        )  # fmt: skip
+        (found,) = await self._metas([key], *fields)
+        incarnation, version, size, created_at, name, fingerprint, width, recall, measured = [
+            field and field.decode() for field in found[:9]
+        ]
+        head = _head(found[9:])
+        if not (head and incarnation and version and created_at and name and fingerprint):
+            return None
+        return StoredPool(
+            head,
+            Position(incarnation, int(version), head.stamp),
+            int(size or 0),
+            float(created_at),
+            Collection(
+                name,
+                fingerprint,
+                width=int(width) if width else None,
+                recall=float(recall) if recall else None,
+                measured=int(measured or 0),
+            ),
+        )
+
+    async def count_edit(self, key: PoolKey, collection: str, size: int) -> int | None:
+        """Count an edit of a pool in a candidate store; return its version.
+
+        Returns None if the pool is in another collection now, or was deleted.
+        """
+        arguments = [collection, secrets.token_hex(8), size]
+        version = await self._run("pool_write", "count_edit", [_key(key, "meta")], arguments)
+        return int(version) or None
+
+    async def note_recall(self, key: PoolKey, collection: Collection) -> None:
+        """Note what was measured of a collection, unless the pool is in another one now."""
+        arguments = [
+            collection.name, collection.width or "", collection.recall or "", collection.measured,
+            secrets.token_hex(8),
+        ]  # fmt: skip
+        await self._run("pool_write", "note_recall", [_key(key, "meta")], arguments)
+
+    async def move(
+        self, key: PoolKey, read: Position, log: Log | None, *, store: StoreName,
+        collection: Collection, size: int,
+    ) -> bool:  # fmt: skip
+        """Let a pool stand for another collection, if it has not changed since it was read.
+
+        Args:
+            key: The pool.
+            read: The version that the collection holds.
+            log: Its whole log if it was a local pool; its chunks expire.
+            store: The candidate store with the collection.
+            collection: The collection.
+            size: Number of candidates in it.
+        """
+        keys = _keys(key, log.chunks if log else ())
+        arguments = [
+            read.incarnation, read.stamp, _first_chunk(log), secrets.token_hex(8), store,
+            collection.name, collection.fingerprint, size, _GRACE_SECONDS,
+        ]  # fmt: skip
+        return await self._mutate("move", keys, arguments) == "ok"
+
+    async def read(self, key: PoolKey, has: Position = NOWHERE) -> Log | None:
+        """Return the log from a reader's position on, or None if there is no such pool."""
+        found = await self._run("pool_read", "read", _keys(key), list(has))
+        return Log.from_redis(*found) if found else None
+
+    async def chunk(self, key: PoolKey, name: str) -> tuple[bytes, bytes | None] | None:
+        """Return a chunk's candidates, and their vectors if it has this model's.
+
+        Returns None if the chunk is gone because the pool was folded or dropped.
+        """
+        fields = ["candidates", self._field]
+        async with self._readers:
+            found = await self._do("pool_read", self._redis.hmget(_chunk(key, name), fields))
+        return (found[0], found[1]) if found[0] is not None else None
+
+    async def has_vectors(self, key: PoolKey, name: str) -> bool | None:
+        """Return whether a chunk has this model's vectors; None if the chunk is gone."""
+        fields = await self._do("pool_read", self._redis.hkeys(_chunk(key, name)))
+        return self._field.encode() in fields if fields else None
+
+    async def put_vectors(self, key: PoolKey, name: str, vectors: Float16) -> None:
+        """Add this model's vectors to a chunk."""
+        arguments = [self._field, vectors.tobytes()]
+        await self._run("pool_write", "put_vectors", [_chunk(key, name)], arguments)
+
+    async def stage(self, key: PoolKey, edit: Edit) -> Entry:
+        """Write an edit's chunks, which no reader sees until `commit`."""
+        chunks: list[str] = []
+        try:
+            for start in range(0, len(edit.candidates), CHUNK):
+                chunks.append(secrets.token_hex(8))
+                some = slice(start, start + CHUNK)
+                packed = await asyncio.to_thread(pack_candidates, edit.candidates[some])
+                fields = ["candidates", packed, self._field, edit.vectors[some].tobytes()]
+                arguments = [_STAGED_SECONDS, *fields]
+                await self._run("pool_write", "stage", [_chunk(key, chunks[-1])], arguments)
+        except BaseException:
+            await self.discard(key, chunks)
+            raise
+        return Entry(secrets.token_hex(8), chunks, len(edit.candidates), list(edit.removed))
+
+    async def discard(self, key: PoolKey, chunks: Iterable[str]) -> None:
+        """Delete staged chunks that will not be committed."""
+        if names := [_chunk(key, name) for name in chunks]:
+            await self._do("pool_write", self._redis.unlink(*names))
+
+    async def commit(
+        self, key: PoolKey, read: Position, entry: Entry, totals: tuple[int, int]
+    ) -> Outcome:
+        """Append an entry if the newest version is still the one read.
+
+        Args:
+            key: The pool.
+            read: The version that the writer has read.
+            entry: The entry.
+            totals: Number and bytes of the candidates that the entry results in.
+        """
+        keys = _keys(key, entry.chunks)
+        arguments = [
+            read.incarnation, read.stamp, entry.stamp, entry.to_json(), entry.count, *totals
+        ]  # fmt: skip
+        return await self._mutate("commit", keys, arguments)
+
+    async def fold(self, key: PoolKey, log: Log, entry: Entry) -> Outcome:
+        """Replace all entries of a log, which was read from its start, by one entry."""
+        keys = _keys(key, (*entry.chunks, *log.chunks))
+        arguments = [
+            log.position.incarnation,
+            log.base,
+            len(log.entries),
+            log.position.stamp,
+            entry.to_json(),
+            len(entry.chunks),
+            entry.count - sum(folded.count for folded in log.entries),
+            _GRACE_SECONDS,
+        ]
+        return await self._mutate("fold", keys, arguments)
+
+    async def lock_upkeep(self, key: PoolKey) -> bool:
+        """Return whether this replica got the lock for work that only one of them need do.
+
+        It expires after a while.
+        """
+        lock = self._redis.set(_key(key, "fold"), b"", nx=True, ex=_LOCK_SECONDS)
+        return bool(await self._do("pool_write", lock))
+
+    async def drop(self, key: PoolKey, log: Log) -> Outcome:
+        """Delete a pool whose log was read from its start, if it has not changed since."""
+        arguments = [log.position.incarnation, log.position.stamp, _first_chunk(log)]
+        return await self._mutate("drop", _keys(key, log.chunks), arguments)
+
+    async def _metas(self, keys: Sequence[PoolKey], *fields: str) -> list[list[bytes | None]]:
+        if not keys:
+            return []
+        pipeline = self._redis.pipeline(transaction=False)
+        for key in keys:
+            pipeline.hmget(_key(key, "meta"), *fields)
+        found: list[list[bytes | None]] = await self._do("pool_read", pipeline.execute())
+        return found
+
+    async def _mutate(self, script: str, keys: list[str], arguments: list[Any]) -> Outcome:
+        with redis_errors(self._metrics, "pool_write") as counted:
+            outcome: Outcome = (await self._script[script](keys, arguments)).decode()
+            if outcome != "ok":
+                counted.result = "conflict"
+        return outcome
+
+
+def _first_chunk(log: Log | None) -> str:
+    return next(iter(log.entries[0].chunks), "") if log and log.entries else ""
+
+
+_HEAD = ("stamp", "noted", "encoder", "store", *SETTINGS)
+
+
+def _head(found: Sequence[bytes | None]) -> Head | None:
+    stamp, noted, encoder, store, *settings = found
+    if stamp is None:
+        return None
+    return Head(
+        stamp.decode(),
+        unpack_settings(settings),
+        cast(EncoderName, encoder.decode() if encoder else "default"),
+        cast(StoreName, store.decode() if store else "local"),
+        noted.decode() if noted else "",
+    )
+
+
+def _summary(found: list[bytes | None]) -> Summary | None:
+    version, size, in_bytes, stored, created_at, *rest = found
+    head = _head(rest)
+    if version is None or stored is None or created_at is None or head is None:
+        return None
+    # Version 0.1 wrote no size. It stored at least as many candidates.
+    return Summary(head, int(version), int(size or stored), int(in_bytes or 0), float(created_at))
+
+
+def _key(key: PoolKey, name: str) -> str:
+    return f"tw:pool:{{{key}}}:{name}"
+
+
+def _keys(key: PoolKey, chunks: Iterable[str] = ()) -> list[str]:
+    return [_key(key, "meta"), _key(key, "log"), *(_chunk(key, name) for name in chunks)]
+
+
+def _chunk(key: PoolKey, name: str) -> str:
+    return _key(key, f"chunk:{name}")

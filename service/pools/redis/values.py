@@ -1,0 +1,223 @@
+"""The format of a pool's log in Redis: an entry for each version, and chunks of candidates."""
+
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, Self
+
+import numpy as np
+
+from turnwise.service.errors import PoolNotFound
+from turnwise.service.pools.candidate import Candidate
+from turnwise.service.pools.memory.flat import Float16
+from turnwise.service.wire.fields import EncoderName, StoreName
+from turnwise.service.wire.pools import PoolCalibration, PoolRequest, PoolSettings
+
+Outcome = Literal["ok", "conflict", "expired"]
+"""What a script returns: done; another writer was first; the staged chunks are gone."""
+
+
+class PoolMoved(Exception):  # noqa: N818 - no error: the pool is read anew from its new place
+    """A pool that was read or edited is in another candidate store or collection by now."""
+
+
+class PoolKey(NamedTuple):
+    """The namespace and the name of a pool."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def not_found(key: PoolKey) -> PoolNotFound:
+    """Return the error that names the pool."""
+    return PoolNotFound(f"there is no pool '{key.name}'")
+
+
+class Position(NamedTuple):
+    """A version of a pool; a pool that is created again has another incarnation."""
+
+    incarnation: str
+    version: int
+    stamp: str
+
+
+class Head(NamedTuple):
+    """The fields of a pool that differ after any change.
+
+    Attributes:
+        stamp: Of the newest version.
+        settings: Those that a PUT changes.
+        encoder_name: The encoder of its candidates.
+        store_name: Where they are.
+        noted: Random, and new whenever the recall in a candidate store was measured.
+    """
+
+    stamp: str
+    settings: PoolSettings
+    encoder_name: EncoderName
+    store_name: StoreName
+    noted: str = ""
+
+
+class Summary(NamedTuple):
+    """What Redis knows of a pool without its log."""
+
+    head: Head
+    version: int
+    size: int
+    bytes: int
+    """Bytes of the candidates; 0 if nothing was edited since a release that did not count them."""
+    created_at: float
+
+
+NOWHERE = Position("", 0, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """Where a candidate store keeps the candidates of a pool, as Redis knows it.
+
+    Attributes:
+        name: Name of the collection in the store.
+        fingerprint: Fingerprint of the model that encoded it.
+        width: Candidates that the index looks at in a search (`ef`); None until it was measured.
+        recall: Share of the exact top 10 that such a search finds, measured on running queries.
+        measured: Size of the pool when that was measured.
+    """
+
+    name: str
+    fingerprint: str
+    width: int | None = None
+    recall: float | None = None
+    measured: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPool:
+    """A pool whose candidates are in a candidate store, as Redis knows it."""
+
+    head: Head
+    position: Position
+    size: int
+    created_at: float
+    collection: Collection
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The change of one version; its candidates are in chunks."""
+
+    stamp: str
+    chunks: Sequence[str]
+    count: int
+    """Number of candidates in the chunks."""
+    removed: Sequence[str]
+
+    def to_json(self) -> bytes:
+        """Return the entry as the log stores it."""
+        names = {name: getattr(self, name) for name in self.__slots__}
+        return json.dumps(names, separators=(",", ":")).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A pool's log as it was read.
+
+    Attributes:
+        position: Position of its last entry.
+        base: Version before its first entry.
+        stored: Number of candidates in all chunks.
+        local: Whether the candidates are in the chunks, and not in a candidate store.
+        has: Number of its entries that the reader has already.
+        entries: The other entries, oldest first.
+    """
+
+    position: Position
+    base: int
+    stored: int
+    local: bool
+    settings: PoolSettings
+    created_at: float
+    has: int
+    entries: tuple[Entry, ...]
+
+    @classmethod
+    def from_redis(cls, meta: list[bytes | None], has: int, entries: list[bytes]) -> Self:
+        """Return the log that the script `read` found."""
+        first = (field.decode() if field else "" for field in meta[:6])
+        incarnation, version, stamp, base, stored, created_at = first
+        return cls(
+            position=Position(incarnation, int(version), stamp),
+            base=int(base),
+            stored=int(stored),
+            local=meta[6] is None or meta[6] == b"local",
+            settings=unpack_settings(meta[7:]),
+            created_at=float(created_at),
+            has=has,
+            entries=tuple(Entry(**json.loads(entry)) for entry in entries),
+        )
+
+    @property
+    def chunks(self) -> list[str]:
+        """The names of the chunks of `entries`, oldest first."""
+        return [name for entry in self.entries for name in entry.chunks]
+
+    @property
+    def whole(self) -> bool:
+        """Whether every version has an entry: Redis may have evicted some."""
+        return self.base + self.has + len(self.entries) == self.position.version
+
+    def until(self, position: Position) -> "Log | None":
+        """Return a log that was read from its start, up to a version; None if it lacks that."""
+        entries = self.entries[: max(0, position.version - self.base)]
+        known = entries and entries[-1].stamp == position.stamp
+        return replace(self, position=position, entries=entries) if known else None
+
+
+SETTINGS = PoolSettings._fields
+"""The fields of `meta` that hold settings. A pool of 0.1 has the description alone."""
+
+
+def pack_settings(request: PoolRequest) -> list[str]:
+    """Return the settings that a request names, each followed by its value; "" for none."""
+    values = {
+        "description": request.description,
+        "min_confidence": "" if request.min_confidence is None else repr(request.min_confidence),
+        "calibration": request.calibration.model_dump_json() if request.calibration else "",
+    }
+    return [
+        part
+        for name in SETTINGS
+        if name in request.model_fields_set
+        for part in (name, values[name])
+    ]
+
+
+def unpack_settings(stored: Sequence[bytes | None]) -> PoolSettings:
+    """Return the settings from the values of the fields `SETTINGS`."""
+    description, least, calibration = (value or b"" for value in stored)
+    return PoolSettings(
+        description=description.decode(),
+        min_confidence=float(least) if least else None,
+        calibration=PoolCalibration.model_validate_json(calibration) if calibration else None,
+    )
+
+
+def pack_candidates(candidates: Sequence[Candidate]) -> bytes:
+    """Return the candidates of a chunk as compressed JSON."""
+    rows = [[candidate.id, candidate.text, candidate.metadata] for candidate in candidates]
+    return zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 1)
+
+
+def unpack_chunk(
+    candidates: bytes, vectors: bytes | None, dimension: int
+) -> tuple[list[Candidate], Float16 | None]:
+    """Return n candidates and their vectors (n, d); no vectors if they are missing or misfit."""
+    found = [Candidate(*row) for row in json.loads(zlib.decompress(candidates))]
+    if vectors is None or len(vectors) != 2 * dimension * len(found):
+        return found, None
+    return found, np.frombuffer(vectors, np.float16).reshape(len(found), dimension)

@@ -1,0 +1,65 @@
+"""Fills a new collection in a candidate store, for a pool that is moved or replaced."""
+
+import re
+import secrets
+from collections.abc import AsyncIterable, Sequence
+from contextlib import suppress
+
+from turnwise.service.errors import StateUnavailable, StoreUnavailable
+from turnwise.service.pools.candidate import Candidate
+from turnwise.service.pools.encoding import PoolEncoder
+from turnwise.service.pools.memory.flat import Float16
+from turnwise.service.pools.redis.records import PoolRecords
+from turnwise.service.pools.redis.values import Collection, PoolKey
+from turnwise.service.pools.stores import CandidateStore
+from turnwise.service.pools.stores.store import PREFIX, SCANNED
+from turnwise.service.pools.view import Batch
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9]")
+
+
+async def empty_collection(key: PoolKey, store: CandidateStore, encoder: PoolEncoder) -> Collection:
+    """Return a new collection, by whose name operators recognise the pool."""
+    name = "_".join(_UNSAFE.sub("_", part)[:64] for part in key)
+    collection = Collection(f"{PREFIX}{name}_{secrets.token_hex(8)}", encoder.fingerprint)
+    await store.create(collection.name, encoder.dimension)
+    return collection
+
+
+async def filled_collection(
+    key: PoolKey, store: CandidateStore, encoder: PoolEncoder, batches: AsyncIterable[Batch]
+) -> Collection:
+    """Return a new collection with these candidates; none is left if that fails."""
+    collection = await empty_collection(key, store, encoder)
+    try:
+        async for candidates, vectors in batches:
+            await write(store, collection.name, candidates, vectors)
+        await store.settle(collection.name)
+    except BaseException:
+        with suppress(StoreUnavailable):
+            await store.drop(collection.name)
+        raise
+    return collection
+
+
+async def drop_unused(
+    records: PoolRecords, key: PoolKey, store: CandidateStore, collection: str
+) -> None:
+    """Drop a collection, unless the pool stands for it.
+
+    Where a command failed, Redis may have executed it: only its record tells. If Redis or the store
+    is away, the collection stays, and `doctor` reports it.
+    """
+    with suppress(StateUnavailable, StoreUnavailable):
+        pool = await records.stored(key)
+        if pool is None or pool.collection.name != collection:
+            await store.drop(collection)
+
+
+async def write(
+    store: CandidateStore, collection: str, candidates: Sequence[Candidate], vectors: Float16
+) -> None:
+    """Add or replace any number of candidates with their vectors (n, d), batch by batch."""
+    for start in range(0, len(candidates), SCANNED):
+        some = slice(start, start + SCANNED)
+        await store.upsert(collection, candidates[some], vectors[some])

@@ -1,0 +1,322 @@
+"""The use cases of pools: what a request, or a command, does with them."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TypeVar
+
+from turnwise.service.errors import (
+    CandidateNotFound,
+    Conflict,
+    InvalidRequest,
+    NamespaceFull,
+    PoolNotFound,
+    StateUnavailable,
+)
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools.candidate import Candidate, distinct
+from turnwise.service.pools.encoding import PoolEncoder, Progress
+from turnwise.service.pools.following import FollowedPools, no_encoder, no_store
+from turnwise.service.pools.memory.local import LocalPool
+from turnwise.service.pools.pool import Pool
+from turnwise.service.pools.redis.values import Head, PoolKey, PoolMoved, Summary, not_found
+from turnwise.service.pools.stores.new_collection import drop_unused, empty_collection
+from turnwise.service.pools.view import Batch, PoolView
+from turnwise.service.wire.fields import StoreName
+from turnwise.service.wire.pools import Edited, PoolInfo, PoolRequest, Removed
+
+_Result = TypeVar("_Result")
+
+
+class Pools:
+    """Reads, searches and changes pools, in memory and in the candidate store.
+
+    Methods that name a pool also take an alias of it. They raise PoolNotFound if the pool does not
+    exist, and PoolNotReady if it has not been read yet or this replica lacks its encoder. Without
+    Redis they raise StateUnavailable; `view` and `info` do not need it for a pool in memory.
+    """
+
+    def __init__(
+        self, followed: FollowedPools, metrics: Metrics, *, max_pools: int | None = None
+    ) -> None:
+        """Work on the pools that this replica follows.
+
+        Args:
+            followed: These pools.
+            metrics: Counts what is rejected.
+            max_pools: Greatest number of pools of a namespace.
+        """
+        self._followed, self._metrics, self._max_pools = followed, metrics, max_pools
+        self._directory, self._records = followed.directory, followed.records
+
+    async def view(self, namespace: str, name: str) -> PoolView:
+        """Return the version of a pool that is here now; first read one that is not in memory.
+
+        Raises:
+            PoolNotFound: There is no such pool in Redis either.
+            PoolNotReady: Reading takes longer than `FIRST_READ_SECONDS`; it goes on.
+        """
+        return (await self._followed.found(PoolKey(namespace, name))).view()
+
+    async def info(self, namespace: str, name: str) -> PoolInfo:
+        """Return the description of a pool; begin to read one that is not in memory."""
+        return self._info(await self._followed.found(PoolKey(namespace, name)))
+
+    async def list(self, namespace: str) -> list[PoolInfo]:
+        """Return the descriptions of the pools of a namespace, by name; read none of them."""
+        unread, pools = self._followed.unread(namespace), self._followed.in_memory.values()
+        found = [pool.info() for pool in pools if pool.key.namespace == namespace]
+        for key, summary in zip(unread, await self._records.summaries(unread), strict=True):
+            if summary and not self._followed.obstacle(summary.head):
+                found.append(self._unread(key, summary))
+        aliases = _by_pool(self._followed.aliases)
+        named = [replace(info, aliases=aliases[namespace, info.name]) for info in found]
+        return sorted(named, key=lambda info: info.name)
+
+    async def load(self, namespace: str, name: str) -> None:
+        """Read one pool and wait for it; this works without `start`."""
+        while True:
+            key = await self._followed.look_up(PoolKey(namespace, name))
+            try:
+                if pool := self._followed.in_memory.get(key):
+                    await pool.refresh()
+            except PoolMoved:
+                continue
+            except PoolNotFound:
+                self._followed.forget(key)
+                raise
+            return
+
+    async def create(self, namespace: str, name: str, request: PoolRequest) -> PoolInfo:
+        """Create an empty pool; if there is one of this name, change the settings that are given.
+
+        Args:
+            namespace: Namespace of the pool.
+            name: Name of the pool.
+            request: The settings; and the encoder and the store of the pool, by default those of
+                the existing pool, or `default` and `local`.
+
+        Raises:
+            Conflict: The existing pool has another encoder or store.
+            InvalidRequest: This service has no such encoder or store.
+            NamespaceFull: The namespace has as many pools as it may have.
+            StoreUnavailable: The candidate store is away.
+        """
+        encoder, store = request.encoder, request.store
+        if encoder and encoder not in self._followed.backends:
+            raise InvalidRequest.field(no_encoder(encoder), "encoder")
+        if store and self._followed.engine(store) is None and store != "local":
+            raise InvalidRequest.field(no_store(store), "store")
+        key = await self._directory.resolve(PoolKey(namespace, name))
+        if self._max_pools is not None:
+            await self._check_number(key, self._max_pools)
+        incarnation, found = await self._created(key, request)
+        try:
+            await self._directory.add(key, incarnation)
+        except Conflict:
+            await self._delete(key)  # a name is never both, so no other replica made this pool
+            raise
+        await self._directory.count_change()
+        if encoder not in {None, found.encoder_name}:
+            raise Conflict(f"pool '{key.name}' exists and has the encoder '{found.encoder_name}'")
+        if store not in {None, found.store_name}:
+            raise Conflict(f"pool '{key.name}' exists and is in the store '{found.store_name}'")
+        if pool := self._followed.open(key, found):
+            if pool.state == "ready":
+                await self.load(*key)
+            else:  # which may take long
+                self._followed.begin_read(pool)
+        return self._info(await self._followed.found(key))
+
+    async def _created(self, key: PoolKey, request: PoolRequest) -> tuple[str, Head]:
+        """Create a pool, with an empty collection if it is one in the candidate store."""
+        engine = self._followed.engine(request.store or "local")
+        if engine is None or (await self._records.heads([key]))[0]:
+            return await self._records.create(key, request)
+        encoder = self._followed.backends[request.encoder or "default"].encoder
+        collection = await empty_collection(key, engine, encoder)
+        try:
+            return await self._records.create(key, request, collection)
+        finally:  # another replica may have been first
+            await drop_unused(self._records, key, engine, collection.name)
+
+    async def upsert(
+        self,
+        namespace: str,
+        name: str,
+        candidates: Sequence[Candidate],
+        progress: Progress | None = None,
+    ) -> Edited:
+        """Add candidates, or replace those with the same ids: all in one version, or none.
+
+        Raises:
+            InvalidRequest: Two different candidates share an id.
+            PoolFull: The pool would exceed its limit.
+            NamespaceFull: The pools of the namespace would exceed theirs.
+            NotEnoughMemory: The candidates would not fit into this replica's memory.
+            ServiceError: The encoder failed.
+        """
+        wanted = await asyncio.to_thread(distinct, candidates)
+        return await self._edited(namespace, name, lambda pool: pool.upsert(wanted, progress))
+
+    async def remove(self, namespace: str, name: str, id: str) -> Edited:  # noqa: A002
+        """Remove a candidate; raises CandidateNotFound if the pool lacks it."""
+        removed = await self.remove_many(namespace, name, [id])
+        if not removed.removed:
+            raise CandidateNotFound(f"pool '{name}' has no candidate '{id}'")
+        return Edited(removed.version, 0, 0, removed.size)
+
+    async def remove_many(self, namespace: str, name: str, ids: Iterable[str]) -> Removed:
+        """Remove all candidates with these ids in one version; ignore ids that the pool lacks."""
+        return await self._edited(namespace, name, lambda pool: pool.remove(ids))
+
+    async def replace(
+        self, namespace: str, name: str, batches: Callable[[PoolEncoder], AsyncIterable[Batch]]
+    ) -> Edited:
+        """Replace all candidates of a pool, in one new version; raises as `upsert`.
+
+        Args:
+            namespace: Namespace of the pool.
+            name: Name of the pool.
+            batches: Returns candidates with distinct ids, and their vectors by an encoder.
+        """
+        return await self._edited(namespace, name, lambda pool: pool.replace(batches(pool.encoder)))
+
+    async def move(self, namespace: str, name: str, to: StoreName) -> PoolInfo:
+        """Copy a pool from memory into the candidate store, and let its name stand for the copy.
+
+        Turns and edits go on meanwhile. A pool that is in the store already stays as it is.
+
+        Args:
+            namespace: Namespace of the pool.
+            name: Name of the pool, or an alias of it.
+            to: The store, which must be an engine.
+
+        Raises:
+            InvalidRequest: This service has no such engine.
+            StoreUnavailable: The engine is away.
+        """
+        engine = self._followed.engine(to)
+        if engine is None:
+            raise InvalidRequest.field(no_store(to), "store")
+        await self.load(namespace, name)
+        pool = await self._followed.found(PoolKey(namespace, name), newest=True)
+        if isinstance(pool, LocalPool):
+            with suppress(PoolMoved):  # another replica was first
+                await pool.move_to(engine)
+                await self._directory.count_change()
+            await self.load(*pool.key)
+        return await self.info(*pool.key)
+
+    async def drop(self, namespace: str, name: str) -> None:
+        """Delete a pool; if an earlier deletion failed halfway, finish it.
+
+        Raises:
+            Conflict: The name is an alias, or an alias points at the pool.
+        """
+        key = PoolKey(namespace, name)
+        listed = await self._directory.unlist(key)
+        try:
+            deleted = await self._delete(key)
+        except BaseException:
+            if listed:
+                with suppress(Conflict, StateUnavailable):  # then a retry still finds the pool
+                    await self._directory.add(key, listed)
+            raise
+        if deleted:  # another replica may have listed it again meanwhile
+            await self._directory.remove(key, deleted)
+        if listed or deleted:
+            self._followed.files.remove(key)
+            await self._directory.count_change()
+        self._followed.forget(key)
+        if not (listed or deleted):
+            raise not_found(key)
+
+    async def _delete(self, key: PoolKey) -> str | None:
+        """Delete a pool's record and what it names; return its incarnation if there was one."""
+        while log := await self._records.read(key):
+            stored = await self._records.stored(key)
+            if stored and (engine := self._followed.engine(stored.head.store_name)):
+                await engine.drop(stored.collection.name)  # while the record still names it
+            if await self._records.drop(key, log) != "conflict":
+                return log.position.incarnation
+        return None
+
+    async def point(
+        self, namespace: str, alias: str, to: str, expected: str | None = None
+    ) -> PoolInfo:
+        """Create an alias, or point it at another pool; return the pool.
+
+        Every replica goes on with the former pool until it has read the other one.
+
+        Args:
+            namespace: Namespace of both.
+            alias: Name of the alias.
+            to: Name of the pool.
+            expected: The pool that the alias should point at now; None for any or none.
+
+        Raises:
+            InvalidRequest: `to` is an alias itself.
+            Conflict: A pool has the name `alias`, or the alias does not point at `expected`.
+        """
+        name, target = PoolKey(namespace, alias), PoolKey(namespace, to)
+        pool = await self._followed.found(target, newest=True)  # and begin to read it
+        if pool.key != target:
+            message = f"'{to}' is an alias; name its pool, '{pool.key.name}'"
+            raise InvalidRequest.field(message, "to")
+        former = PoolKey(namespace, expected) if expected else None
+        await self._directory.point(name, target, former)
+        await self._directory.count_change()
+        self._followed.aliases[name] = target
+        return self._info(pool)
+
+    async def unpoint(self, namespace: str, alias: str) -> None:
+        """Delete an alias, and not its pool; raises PoolNotFound if there is no such alias."""
+        name = PoolKey(namespace, alias)
+        await self._directory.unpoint(name)
+        await self._directory.count_change()
+        self._followed.aliases.pop(name, None)
+
+    async def _check_number(self, key: PoolKey, most: int) -> None:
+        names = await self._directory.names()
+        has = sum(other.namespace == key.namespace for other in names)
+        if key not in names and has >= most:
+            self._metrics.rejected_requests.labels("pools").inc()
+            raise NamespaceFull(f"namespace '{key.namespace}' has {has} pools, and may have {most}")
+
+    async def _edited(
+        self, namespace: str, name: str, edit: Callable[[Pool], Awaitable[_Result]]
+    ) -> _Result:
+        while True:
+            pool = await self._followed.found(PoolKey(namespace, name), newest=True)
+            try:
+                edited = await edit(pool)
+            except PoolMoved:
+                await self.load(*pool.key)
+                continue
+            if isinstance(pool, LocalPool):  # one in a candidate store counts its edits itself
+                await self._directory.count_change()
+            return edited
+
+    def _info(self, pool: Pool) -> PoolInfo:
+        return replace(pool.info(), aliases=_by_pool(self._followed.aliases)[pool.key])
+
+    def _unread(self, key: PoolKey, summary: Summary) -> PoolInfo:
+        return replace(
+            self._followed.new(key, summary.head).info(),
+            state="unread",
+            version=summary.version,
+            size=summary.size,
+            created_at=summary.created_at,
+            **summary.head.settings._asdict(),
+        )
+
+
+def _by_pool(aliases: Mapping[PoolKey, PoolKey]) -> Mapping[tuple[str, str], list[str]]:
+    """Return the names of the aliases of each pool."""
+    names = defaultdict[tuple[str, str], list[str]](list)
+    for alias, pool in sorted(aliases.items()):
+        names[pool].append(alias.name)
+    return names

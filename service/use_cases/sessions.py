@@ -1,0 +1,291 @@
+"""What a session can do beside a turn: settings, transcript, feedback, undo, scores, deletion.
+
+A deletion removes the session from Redis at once; `journal compact` removes it from the journal.
+"""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from turnwise.models.arrays import Float32
+from turnwise.models.scores import rows, score_matrix
+from turnwise.service.encoder.cache import CachedEncoder
+from turnwise.service.errors import (
+    Conflict,
+    InvalidRequest,
+    PoolNotFound,
+    ServiceError,
+    SessionStarted,
+)
+from turnwise.service.journal import DeletionLine, FeedbackLine, Journal, UndoLine
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools import Filter
+from turnwise.service.selection.context import Contexts, EncodedContext, aggregation_of
+from turnwise.service.sessions.feedback import Added, FeedbackStore
+from turnwise.service.sessions.store import (
+    Session,
+    SessionKey,
+    SessionStore,
+    new_version,
+    session_not_found,
+    until_landed,
+)
+from turnwise.service.sessions.turns import Turn, last_turns
+from turnwise.service.sessions.update import NewVectors, Update
+from turnwise.service.use_cases.pools import Pools
+from turnwise.service.wire.fields import Aggregated
+from turnwise.service.wire.pools import PoolVersion
+from turnwise.service.wire.sessions import (
+    Feedback,
+    FeedbackRequest,
+    ScoreMatrix,
+    SessionRequest,
+    SessionsDeleted,
+    SessionsPage,
+    Transcript,
+    TranscriptTurn,
+    Undone,
+)
+
+
+class Sessions:
+    """Opens, reads, shortens and deletes sessions, and takes feedback."""
+
+    def __init__(
+        self,
+        *,
+        store: SessionStore,
+        feedback: FeedbackStore,
+        contexts: Contexts,
+        pools: Pools,
+        encoder: CachedEncoder,
+        metrics: Metrics,
+        journal: Journal | None,
+    ) -> None:
+        self._store, self._feedback, self._contexts = store, feedback, contexts
+        self._pools, self._encoder = pools, encoder
+        self._metrics, self._journal = metrics, journal
+
+    async def open(self, namespace: str, session_id: str, request: SessionRequest) -> Transcript:
+        """Set the responder, before the first turn, or the filter; create a missing session.
+
+        What the request leaves out stays as it is.
+
+        Raises:
+            InvalidRequest: The filter makes no sense.
+            SessionStarted: It has turns, and another responder.
+        """
+        Filter.of(request.where)
+        session = SessionKey(namespace, session_id)
+        return await until_landed(session, partial(self._open, session, request))
+
+    async def _open(self, session: SessionKey, request: SessionRequest) -> Transcript | None:
+        base, _ = await self._store.read(session)
+        responder, where = request.responder, request.where
+        if base and "responder" not in request.model_fields_set:
+            responder = base.responder
+        if base and "where" not in request.model_fields_set:
+            where = base.where
+        if base and base.responder == responder and Filter.of(base.where) == Filter.of(where):
+            return _transcript(session.id, base, await self._feedback.read(session))
+        if base and base.turns and base.responder != responder:
+            raise SessionStarted(
+                f"session '{session.id}' has turns, so its responder stays '{base.responder}'"
+            )
+        update = Update(base, base.turns if base else (), responder)
+        await self._commit(session, update, where=json.dumps(where))
+        return None  # the next attempt reads the expiry
+
+    async def transcript(self, namespace: str, session_id: str) -> Transcript:
+        """Return the transcript.
+
+        Raises:
+            SessionNotFound: There is no such session.
+        """
+        key = SessionKey(namespace, session_id)
+        session = await self._store.found(key)
+        return _transcript(session_id, session, await self._feedback.read(key))
+
+    async def add_feedback(
+        self, namespace: str, session_id: str, turn: int, request: FeedbackRequest
+    ) -> Feedback:
+        """Keep an event on a candidate that a turn offered; the same event again changes nothing.
+
+        Raises:
+            ServiceError: As `FeedbackStore.add` says.
+        """
+        session = SessionKey(namespace, session_id)
+        feedback, added = await self._feedback.add(session, turn, request)
+        if added is None:
+            return feedback
+        if self._journal:
+            line = FeedbackLine(
+                namespace=namespace,
+                session=session_id,
+                version=added.version,
+                turn=turn,
+                candidate=feedback.candidate,
+                event=feedback.event,
+                text=feedback.text,
+            )
+            self._journal.write(line)
+        await self._count(namespace, feedback, added)
+        return feedback
+
+    async def _count(self, namespace: str, feedback: Feedback, added: Added) -> None:
+        try:
+            await self._pools.info(namespace, added.pool)
+        except PoolNotFound:  # the series of a pool end with it
+            return
+        except ServiceError:  # the event is kept, whether or not this replica can serve the pool
+            pass
+        labels = (namespace, added.pool, added.model)
+        self._metrics.feedback.labels(*labels, feedback.event).inc()
+        if feedback.event in {"chosen", "edited"}:
+            self._metrics.chosen_reciprocal_rank.labels(*labels).observe(1 / feedback.rank)
+
+    async def undo(self, namespace: str, session_id: str) -> Undone:
+        """Remove the last turn.
+
+        Raises:
+            SessionNotFound: There is no such session.
+            Conflict: It has no turn.
+        """
+        session = SessionKey(namespace, session_id)
+        return await until_landed(session, partial(self._undo, session))
+
+    async def _undo(self, session: SessionKey) -> Undone | None:
+        base = await self._store.found(session)
+        if not base.turns:
+            raise Conflict(f"session '{session.id}' has no turn to undo")
+        update = Update(base, base.turns[:-1], base.responder)
+        version = await self._commit(session, update)
+        if version is None:
+            return None
+        if self._journal:
+            undo = UndoLine(
+                namespace=session.namespace,
+                session=session.id,
+                version=version,
+                turn=len(base.turns),
+            )
+            self._journal.write(undo)
+        removed = _transcript_turn(len(base.turns), base.turns[-1])
+        return Undone(session_id=session.id, turn=len(update.turns), removed=removed)
+
+    async def delete(self, namespace: str, session_id: str) -> None:
+        """Delete a session.
+
+        Raises:
+            SessionNotFound: There is no such session.
+        """
+        session = SessionKey(namespace, session_id)
+        now = new_version()
+        version = await self._store.delete(session)
+        if self._journal:  # it may hold a session that has expired
+            line = DeletionLine(namespace=namespace, session=session_id, version=version or now)
+            self._journal.write(line)
+        if version is None:
+            raise session_not_found(session)
+
+    async def page(self, namespace: str, prefix: str, cursor: str | None) -> SessionsPage:
+        """Return a page of the ids that begin with a prefix.
+
+        Raises:
+            InvalidRequest: The cursor is not valid, or not any more.
+        """
+        ids, after = await self._store.page(namespace, prefix, cursor)
+        return SessionsPage(ids=ids, cursor=after)
+
+    async def erase(self, namespace: str, prefix: str, cursor: str | None) -> SessionsDeleted:
+        """Delete some of the sessions whose ids begin with a prefix, and whatever is left of them.
+
+        Raises:
+            InvalidRequest: The cursor is not valid, or not any more.
+        """
+        now, deleted = new_version(), 0
+        ids, after = await self._store.page(namespace, prefix, cursor, part="*")
+        for each in ids:
+            version = await self._store.delete(SessionKey(namespace, each))
+            deleted += version is not None
+            if self._journal and version and version > now:  # it began after `now`
+                line = DeletionLine(namespace=namespace, session=each, version=version)
+                self._journal.write(line)
+        if self._journal:
+            self._journal.write(DeletionLine(namespace=namespace, prefix=prefix, version=now))
+        return SessionsDeleted(deleted=deleted, cursor=after)
+
+    async def scores(
+        self,
+        namespace: str,
+        session_id: str,
+        pool: str,
+        ids: Sequence[str],
+        aggregated: Aggregated,
+    ) -> ScoreMatrix:
+        """Return the score matrix: each candidate's score after each utterance.
+
+        Raises:
+            SessionNotFound: There is no such session.
+            PoolNotFound: There is no such pool.
+            CandidateNotFound: It lacks one of the candidates.
+            InvalidRequest: MaxSim or a pairwise pool, whose scores are not sums over rows.
+        """
+        aggregation = aggregation_of(aggregated, self._encoder.aggregation)
+        if aggregation.name == "max_sim":
+            raise InvalidRequest.field("max_sim has no score matrix", "aggregation")
+        view = await self._pools.view(namespace, pool)
+        if view.encoder_name == "pairwise":
+            raise InvalidRequest.field(
+                f"pool '{pool}' uses the pairwise model, which has no score matrix", "pool"
+            )
+        vectors = await view.vectors(ids)
+        base = await self._store.found(SessionKey(namespace, session_id), encoded=True)
+        update = Update(base, base.turns, base.responder)
+        new = await self._contexts.encode_update(update)
+        context = await self._contexts.context(update, new, pairs=True)
+        paired = self._encoder.kind.paired
+        return ScoreMatrix.model_construct(
+            session_id=session_id,
+            pool=PoolVersion(name=view.name, version=view.version),
+            ids=list(ids),
+            turns=last_turns(base.turns),
+            scores=await asyncio.to_thread(_matrix, context, vectors, aggregation.summed, paired),
+        )
+
+    async def _commit(
+        self, session: SessionKey, update: Update, *, where: str | None = None
+    ) -> int | None:
+        """Commit an update that adds no vectors; return the version after, if it was applied."""
+        new = replace(NewVectors.none(self._encoder.dimension), rows=update.kept_rows)
+        change = replace(update.change(new), where=where)
+        return await self._store.commit(session, update.base, change)
+
+
+def _matrix(
+    context: EncodedContext, vectors: Float32, last_rows: int | None, paired: bool
+) -> list[list[float]]:
+    if not context.texts:
+        return []
+    whole = rows(context.first, context.second)
+    scores: list[list[float]] = score_matrix(whole, vectors, last_rows, paired=paired).tolist()
+    return scores
+
+
+def _transcript(session_id: str, session: Session, feedback: list[Feedback]) -> Transcript:
+    return Transcript(
+        session_id=session_id,
+        responder=session.responder,
+        where=session.where,
+        turns=len(session.turns),
+        transcript=[_transcript_turn(number, turn) for number, turn in enumerate(session.turns, 1)],
+        feedback=feedback,
+        model=session.fingerprint,
+        expires_at=session.expires_at,
+    )
+
+
+def _transcript_turn(number: int, turn: Turn) -> TranscriptTurn:
+    return TranscriptTurn(turn=number, speaker=turn.speaker, text=turn.text, at=turn.at)

@@ -36,7 +36,6 @@ test: $(VENV)/.installed-test lint
 
 # What takes long and finds little that `make test` does not.
 nightly: $(VENV)/.installed-test
-	@$(PIP) --editable '.[ray]'
 	$(BIN)/pytest -m nightly -k "not (toy and replicas)"
 	$(BIN)/pytest -m nightly -k "toy and replicas" -n 0 # it kills the only Milvus that may run
 

@@ -18,7 +18,7 @@ from benchmarks.record import Rows, arguments, run
 from turnwise.models.data import write_jsonl
 from turnwise.models.roles import Role
 from turnwise.service.app.components import components_of
-from turnwise.service.cli.pool.catalogues import encode, load
+from turnwise.service.cli.pool.bulk import encode_catalogue, import_parts
 from turnwise.service.pools.files.catalogue import Catalogue
 from turnwise.service.pools.files.parts import EncodedBy, PartsFolder, PartsManifest
 from turnwise.service.redis.private import running_or_started
@@ -40,7 +40,7 @@ async def measure(options: argparse.Namespace) -> Rows:
         times: list[tuple[float, int]] = []
         file, out = written(folder / "encoded.jsonl", options.encoded), folder / "encoded"
         note = lambda done, _: times.append((time.perf_counter(), done))  # noqa: E731
-        await encode(Settings(), [file], str(out), note)
+        await encode_catalogue(Settings(), [file], str(out), note)
         (begin, first), (end, last) = times[0], times[-1]
         size = sum(file.stat().st_size for file in out.iterdir())
         rows.add(
@@ -53,7 +53,7 @@ async def measure(options: argparse.Namespace) -> Rows:
         async with running_or_started(folder / "redis") as url:
             settings = Settings().model_copy(update={"redis_url": url})
             begin = time.perf_counter()
-            await load(settings, "n", "p", made, lambda *_: None, store=options.store)
+            await import_parts(settings, "n", "p", made, lambda *_: None, store=options.store)
             seconds = time.perf_counter() - begin
             rows.add(part="import", candidates=options.imported, seconds=seconds)
             async with components_of(settings) as components:  # a store outlives the folder

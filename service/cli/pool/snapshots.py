@@ -1,69 +1,86 @@
-"""Saves, restores and moves pools for the command line."""
+"""`turnwise pool snapshot`, `restore` and `move`: a whole pool, read from Redis or a store."""
 
 import asyncio
-from functools import partial
 from pathlib import Path
+from typing import Annotated
 
-from turnwise.service.app.components import components_of
-from turnwise.service.errors import PoolNotFound
-from turnwise.service.pools import Manifest, read_snapshot, write_snapshot
-from turnwise.service.pools.encoding import Progress
-from turnwise.service.settings import Settings
-from turnwise.service.wire.fields import StoreName
-from turnwise.service.wire.pools import Edited, PoolInfo, PoolRequest, PoolSettings
+import typer
+from rich.console import Console
+
+from turnwise.service.cli.pool.options import (
+    Namespace,
+    PoolName,
+    RedisUrl,
+    check_name,
+    parse_store,
+    read_settings_of,
+)
+from turnwise.service.cli.progress import UploadProgress
 
 
-async def save(settings: Settings, namespace: str, name: str, folder: Path) -> Manifest:
-    """Write the current version of a pool to a folder, which must not exist or be empty.
+def snapshot(
+    name: PoolName,
+    folder: Annotated[Path, typer.Argument(help="Folder to write to; must be empty or not exist.")],
+    *,
+    namespace: Namespace = "default",
+    redis_url: RedisUrl = None,
+) -> None:
+    """Write a snapshot of a pool to a folder.
 
-    Raises:
-        SnapshotError: The folder cannot be written.
-        ServiceError: There is no such pool, or Redis cannot be reached.
+    The folder holds candidates, vectors, and a manifest with their checksums.
     """
-    async with components_of(settings) as components:
-        pools = components.pools
-        await pools.load(namespace, name)
-        view, info = await pools.view(namespace, name), await pools.info(namespace, name)
-        return await write_snapshot(view, folder, model=info.model, fingerprint=info.fingerprint)
+    from turnwise.service.cli.pool.transfer import save_pool  # noqa: PLC0415 - loads the model
+
+    settings = read_settings_of(redis_url, namespace)
+    with Console().status(f"reading pool {name}"):
+        manifest = asyncio.run(save_pool(settings, namespace, name, folder))
+    typer.echo(
+        f"pool {name}: version {manifest.version}, {manifest.size} candidates, written to {folder}"
+    )
 
 
-async def restore(
-    settings: Settings, namespace: str, name: str | None, folder: Path, progress: Progress
-) -> tuple[str, Edited]:
-    """Replace the contents of a pool by a snapshot, in one version; return its name and the edit.
+def restore(
+    folder: Annotated[Path, typer.Argument(help="Folder of the snapshot.")],
+    *,
+    pool: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the pool.", show_default="as in the snapshot", callback=check_name
+        ),
+    ] = None,
+    namespace: Namespace = "default",
+    redis_url: RedisUrl = None,
+) -> None:
+    """Restore a pool from a snapshot.
 
-    Args:
-        settings: Name the Redis and the model. Texts are encoded again if the snapshot is of
-            another model.
-        namespace: The namespace of the pool.
-        name: The pool, which keeps its settings if it exists; None for the snapshot's name.
-        folder: The snapshot.
-        progress: Called with (texts encoded, texts in total).
-
-    Raises:
-        SnapshotError: The folder holds no complete snapshot.
-        ServiceError: Redis cannot be reached, or the encoder fails.
+    This makes one version. The command rejects an incomplete snapshot, and then changes nothing.
     """
-    snapshot = await asyncio.to_thread(read_snapshot, folder)
-    name = name or snapshot.manifest.pool
-    async with components_of(settings) as components:
-        pools = components.pools
-        try:
-            await pools.load(namespace, name)
-        except PoolNotFound:
-            manifest = snapshot.manifest
-            kept = {"encoder", *PoolSettings._fields}
-            request = PoolRequest.model_validate(manifest.model_dump(include=kept))
-            await pools.create(namespace, name, request)
-        batches = partial(snapshot.batches, progress=progress)
-        return name, await pools.replace(namespace, name, batches)
+    from turnwise.service.cli.pool.transfer import restore_pool  # noqa: PLC0415 - loads the model
+
+    settings = read_settings_of(redis_url, namespace)
+    with UploadProgress() as progress:
+        name, edited = asyncio.run(restore_pool(settings, namespace, pool, folder, progress))
+    typer.echo(f"pool {name}: version {edited.version}, {edited.size} candidates, from {folder}")
 
 
-async def move(settings: Settings, namespace: str, name: str, to: StoreName) -> PoolInfo:
-    """Move a pool to the candidate store of the settings, while a service goes on; return it.
+def move(
+    name: PoolName,
+    *,
+    to: Annotated[str, typer.Option(help="Candidate store: milvus, or experimentally qdrant.")],
+    namespace: Namespace = "default",
+    redis_url: RedisUrl = None,
+) -> None:
+    """Move a pool to the candidate store that TURNWISE_STORE_URL names.
 
-    Raises:
-        ServiceError: There is no such pool or store, or Redis or the store cannot be reached.
+    The command copies candidates and vectors. Running services keep using the pool, and switch to
+    the copy when it is complete.
     """
-    async with components_of(settings) as components:
-        return await components.pools.move(namespace, name, to)
+    from turnwise.service.cli.pool.transfer import move_pool  # noqa: PLC0415 - loads the model
+
+    store = parse_store(to, "--to", "local")
+    settings = read_settings_of(redis_url, namespace)
+    with Console().status(f"copying pool {name}"):
+        pool = asyncio.run(move_pool(settings, namespace, name, store))
+    typer.echo(
+        f"pool {name}: version {pool.version}, {pool.size} candidates, in the store {pool.store}"
+    )

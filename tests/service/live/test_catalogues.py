@@ -1,9 +1,7 @@
 """`turnwise pool encode` and `turnwise pool import`, with a service that then has the pool."""
 
-import asyncio
 import json
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import fsspec
@@ -15,11 +13,8 @@ from pyarrow import parquet
 from tests.service.live.conftest import REPLIES, Command, Live, Turnwise
 from tests.waiting import eventually
 from turnwise.models.roles import EncoderKind, Role
-from turnwise.service.cli.pool.part_writer import PartWriter
 from turnwise.service.pools import encoding
 from turnwise.service.pools.files import catalogue
-from turnwise.service.pools.files.parts import PartsError, PartsFolder, PartsManifest
-from turnwise.service.settings import Settings
 
 PARTS = 3
 
@@ -88,7 +83,7 @@ def test_an_interrupted_encoding_goes_on_where_it_was(
         return await encode(*args)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr("turnwise.service.cli.pool.part_writer.encode_candidates", failing)
+        patch.setattr("turnwise.service.cli.pool.bulk.encode_candidates", failing)
         assert pool_command("encode", file, "--out", folder).status
     before = written(folder)
     assert len(before) == 2
@@ -120,25 +115,6 @@ def test_jobs_of_an_array_share_a_catalogue(file: Path, tmp_path: Path, command:
     assert f"{len(REPLIES)} candidates" in command("import", tmp_path / "out", "--pool", "bulk")
 
 
-@pytest.mark.nightly
-@pytest.mark.skipif(not find_spec("ray"), reason="the package ray is not installed")
-def test_a_cluster_writes_the_same_parts_as_one_process(
-    file: Path, tmp_path: Path, command: Command
-) -> None:
-    command("encode", file, "--out", tmp_path / "alone")
-    encode = ("encode", file, "--out", tmp_path / "cluster", "--ray", "local")
-    assert f"{len(REPLIES)} candidates encoded now, 3 of 3 parts" in command(*encode)
-    names = sorted(written(tmp_path / "alone"))
-    for name in names:
-        ours, theirs = (parquet.read_table(tmp_path / by / name) for by in ("cluster", "alone"))
-        assert ours.schema.equals(theirs.schema, check_metadata=True)
-        assert ours.drop(["vector"]) == theirs.drop(["vector"])
-        vectors = [np.array(t["vector"].to_pylist(), np.float32) for t in (ours, theirs)]
-        assert vectors[0] == pytest.approx(vectors[1], abs=2e-4)
-    (tmp_path / "cluster" / names[1]).unlink()
-    assert "3 candidates encoded now, 3 of 3 parts" in command(*encode)
-
-
 def test_a_folder_of_another_model_or_catalogue_is_rejected(
     file: Path,
     command: Command,
@@ -160,30 +136,6 @@ def test_a_folder_of_another_model_or_catalogue_is_rejected(
     assert line.startswith(f"error: '{folder}' was encoded by model 'tiny-single' (")
     line = refused("encode", file, "--out", folder)
     assert line == f"error: '{folder}' has parts of another model: name another folder"
-
-
-def test_a_process_with_another_model_than_that_of_the_manifest_writes_no_part(
-    file: Path, model_of: Callable[[EncoderKind], dict[str, object]]
-) -> None:
-    """As on a machine of a Ray cluster that has another model under the same name."""
-    folder = PartsFolder(str(file.parent / "out"))
-    read = catalogue.Catalogue.read([str(file)])
-
-    async def write() -> None:
-        writer = PartWriter(Settings.model_validate(model_of(EncoderKind.TRIPLE)), folder)
-        ours = await writer.encoded_by()
-        theirs = ours.model_copy(update={"fingerprint": "another"})
-        manifest = PartsManifest.of(read, theirs)
-        folder.begin(manifest)
-        start, candidates = next(iter(read.parts([0])))
-        try:
-            await writer.write(theirs, manifest.parts[start], candidates)
-        finally:
-            await writer.close()
-
-    with pytest.raises(PartsError, match="'tiny-triple' is not the same on all machines"):
-        asyncio.run(write())
-    assert written(file.parent / "out") == {}
 
 
 def test_a_damaged_folder_is_rejected(

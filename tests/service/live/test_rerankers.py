@@ -31,7 +31,7 @@ from turnwise.models.pairwise import PairwiseModel
 from turnwise.models.rerankers import IoI
 from turnwise.models.roles import EncoderKind
 from turnwise.service.app import wiring
-from turnwise.service.cli.pool.snapshots import restore, save
+from turnwise.service.cli.pool.transfer import restore_pool, save_pool
 from turnwise.service.pools import read_snapshot
 from turnwise.service.selection import one_by_one
 from turnwise.service.settings import Settings
@@ -179,11 +179,11 @@ def test_a_service_without_the_model_says_so(
 def test_a_snapshot_keeps_the_encoder(by_pairs: Live, tmp_path: Path) -> None:
     settings = by_pairs.services.settings
     folder = tmp_path / "snapshot"
-    asyncio.run(save(settings, by_pairs.namespace, "pairs", folder))
+    asyncio.run(save_pool(settings, by_pairs.namespace, "pairs", folder))
     assert read_snapshot(folder).manifest.encoder == "pairwise"
     encoded: list[tuple[int, int]] = []
     progress = lambda *done: encoded.append(done)  # noqa: E731
-    asyncio.run(restore(settings, by_pairs.namespace, "copy", folder, progress))
+    asyncio.run(restore_pool(settings, by_pairs.namespace, "copy", folder, progress))
     eventually(lambda: by_pairs.http.get("/pools/copy").json().get("size") == len(REPLIES))
     assert by_pairs.get("/pools/copy")["encoder"] == "pairwise"
     assert not encoded

@@ -1,0 +1,141 @@
+"""Encodes catalogues into parts, and imports the parts into pools."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from typing import NamedTuple
+
+from turnwise.service.app.components import components_of, main_encoder, start_queue
+from turnwise.service.encoder.cache import CachedEncoder
+from turnwise.service.errors import PoolNotFound
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools import PoolEncoder, RunningQueries
+from turnwise.service.pools.encoding import Progress, encode_candidates
+from turnwise.service.pools.files.catalogue import Catalogue
+from turnwise.service.pools.files.parts import EncodedBy, PartsError, PartsFolder, PartsManifest
+from turnwise.service.pools.view import Batch
+from turnwise.service.settings import Settings
+from turnwise.service.wire.fields import StoreName
+from turnwise.service.wire.pools import Edited, PoolRequest
+
+
+class Encoded(NamedTuple):
+    """The result of an encoding."""
+
+    manifest: PartsManifest
+    encoded: int
+    """Number of candidates that were encoded now."""
+    missing: int
+    """Number of parts that are not there yet: those of other shards."""
+
+
+async def encode_catalogue(
+    settings: Settings,
+    files: Sequence[str],
+    out: str,
+    progress: Progress,
+    *,
+    shard: int = 1,
+    shards: int = 1,
+) -> Encoded:
+    """Encode a catalogue, and write the parts that are not there yet.
+
+    Args:
+        settings: Name the model, and the remote encoder if there is one.
+        files: Files or URLs of the catalogue.
+        out: Folder or URL for the parts.
+        progress: Called with (candidates encoded, candidates to encode).
+        shard: The parts that this process writes: every `shards`-th, beginning with this one (the
+            first is 1).
+        shards: Number of processes that share the work.
+
+    Raises:
+        DataError: A row is not a candidate, or a file cannot be read; nothing was written.
+        PartsError: The folder has parts of another catalogue or model.
+        ServiceError: The encoder failed; the parts that were written before it stay.
+    """
+    folder = PartsFolder(out)
+    catalogue = Catalogue.read(files)
+    async with AsyncExitStack() as stack:
+        metrics = Metrics()
+        model = await main_encoder(settings, metrics, stack)
+        queue = await start_queue(settings, model, metrics, stack)
+        encoder = RunningQueries(CachedEncoder(queue, model, metrics, size=0))
+        manifest = PartsManifest.of(catalogue, EncodedBy.of(model))
+        folder.begin(manifest)
+        missing = {part.start for part in folder.missing(manifest)}
+        ours = manifest.parts[shard - 1 :: shards]
+        parts = {part.start: part for part in ours if part.start in missing}
+        total = sum(part.stop - part.start for part in parts.values())
+        encoded = 0
+
+        def report(done: int, _: int) -> None:
+            progress(encoded + done, total)
+
+        for start, candidates in catalogue.parts(parts):
+            texts = [candidate.text for candidate in candidates]
+            vectors = await encode_candidates(encoder, texts, report)
+            folder.write(manifest.encoded_by, parts[start], candidates, vectors)
+            encoded += len(candidates)
+        return Encoded(manifest, encoded, len(folder.missing(manifest)))
+
+
+async def import_parts(
+    settings: Settings,
+    namespace: str,
+    name: str,
+    url: str,
+    progress: Progress,
+    *,
+    store: StoreName | None = None,
+) -> Edited:
+    """Replace the contents of a pool by an encoded catalogue, in one version.
+
+    Args:
+        settings: Name the Redis, the model and the candidate store.
+        namespace: The namespace of the pool.
+        name: The pool, which is created if it does not exist; a failure leaves it as it was.
+        url: Folder or URL of the parts.
+        progress: Called with (candidates read, candidates in total).
+        store: Where the pool must be; None for where it is, and `local` for a new one.
+
+    Raises:
+        PartsError: The folder lacks a part, or has vectors of another model; nothing was changed.
+        ServiceError: The pool is in another store, would become too large, or Redis or the store
+            cannot be reached.
+    """
+    folder = PartsFolder(url)
+    manifest = folder.manifest()
+    if missing := folder.missing(manifest):
+        raise PartsError(
+            f"'{url}' lacks {len(missing)} of {len(manifest.parts)} parts, the first is "
+            f"{missing[0].name}: run `turnwise pool encode` again"
+        )
+
+    async def batches(_: PoolEncoder) -> AsyncIterator[Batch]:
+        done = 0
+        for batch in folder.batches(manifest):
+            yield batch
+            done += len(batch[0])
+            progress(done, manifest.size)
+
+    async with components_of(settings) as components:
+        by = manifest.encoded_by
+        if by.fingerprint != components.cached.fingerprint:
+            raise PartsError(
+                f"'{url}' was encoded by model '{by.model}' ({by.fingerprint}), and the service "
+                f"has '{components.cached.name}' ({components.cached.fingerprint})"
+            )
+        pools = components.pools
+        is_new = False
+        try:
+            await pools.load(namespace, name)
+        except PoolNotFound:
+            is_new = True
+        await pools.create(namespace, name, PoolRequest(encoder="default", store=store))
+        await pools.load(namespace, name)
+        try:
+            return await pools.replace(namespace, name, batches)
+        except BaseException:
+            if is_new:
+                await pools.drop(namespace, name)
+            raise

@@ -1,0 +1,87 @@
+"""`turnwise pool load`, `remove` and `alias`: edits of a pool on a running service."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turnwise.service.cli.connected import LOCAL, Key, Url, connected
+from turnwise.service.cli.progress import UploadProgress
+
+
+def load(
+    file: Annotated[
+        Path, typer.Argument(help='Lines of {"id", "text", "metadata"} (.jsonl; .gz, .xz).')
+    ],
+    *,
+    pool: Annotated[str, typer.Option(help="Name of the pool; created if it does not exist.")],
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Upload candidates to a running service, in batches.
+
+    A batch makes one version of the pool, or changes nothing if it fails. After an interruption,
+    run the command again: it skips the candidates that the pool has.
+    """
+    from turnwise.service.client import NotFoundError  # noqa: PLC0415
+
+    with connected(url, key) as client, UploadProgress() as progress:
+        target = client.pool(pool)
+        try:
+            edited = target.load(file, progress)
+        except NotFoundError:  # only now, so that a file that cannot be read leaves no empty pool
+            target.create()
+            edited = target.load(file, progress)
+    typer.echo(
+        f"pool {pool}: version {edited.version}, {edited.size} candidates "
+        f"({edited.upserted} new or changed, {edited.unchanged} as before)"
+    )
+
+
+def remove(
+    file: Annotated[Path, typer.Argument(help='Lines of {"id"} (.jsonl; .gz, .xz).')],
+    *,
+    pool: Annotated[str, typer.Option(help="Name of the pool.")],
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Remove candidates from a pool of a running service.
+
+    The command removes the ids in batches. Each batch makes one version of the pool.
+    """
+    ids = _read_ids(file)
+    removed = 0
+    missing = 0
+    with connected(url, key) as client:
+        most = int(client.version().limits["max_candidates"])
+        for start in range(0, len(ids), most):
+            edited = client.pool(pool).remove_many(ids[start : start + most])
+            removed += edited.removed
+            missing += edited.missing
+    typer.echo(f"pool {pool}: {removed} candidates removed, {missing} were not there")
+
+
+def alias(
+    name: Annotated[str, typer.Argument(help="Name of the alias.")],
+    to: Annotated[str, typer.Argument(help="Name of the pool that it points at from now on.")],
+    *,
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Create an alias of a pool on a running service, or move it to another pool."""
+    with connected(url, key) as client:
+        pool = client.pool(name).point_to(to)
+    typer.echo(f"alias {name}: pool {pool.name}, version {pool.version}, {pool.size} candidates")
+
+
+def _read_ids(file: Path) -> list[str]:
+    """Return the ids that a file lists, without duplicates."""
+    from turnwise.models.data import read_jsonl  # noqa: PLC0415
+    from turnwise.models.errors import DataError  # noqa: PLC0415
+
+    ids: dict[str, None] = {}
+    for number, record in read_jsonl(file):
+        if not isinstance(record.get("id"), str):
+            raise DataError("the line has no id", str(file), number, "id")
+        ids[record["id"]] = None
+    return list(ids)

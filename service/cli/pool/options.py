@@ -1,0 +1,65 @@
+"""Options that the commands on pools share: how they are parsed, checked and read."""
+
+from typing import TYPE_CHECKING, Annotated, cast, get_args
+
+import typer
+
+if TYPE_CHECKING:
+    from turnwise.service.settings import Settings
+    from turnwise.service.wire.fields import StoreName
+
+
+def check_name(value: str | None) -> str | None:
+    """Return a valid name, by the rules of the API."""
+    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415
+
+    from turnwise.service.wire.fields import Name  # noqa: PLC0415
+
+    if value is None:
+        return None
+    try:
+        return TypeAdapter[str](Name).validate_python(value)
+    except ValidationError:
+        raise typer.BadParameter(
+            f"'{value}' is not a name: use up to 128 letters, digits and . _ ~ -, "
+            "and begin with a letter or digit"
+        ) from None
+
+
+PoolName = Annotated[str, typer.Argument(help="Name of the pool.", callback=check_name)]
+Namespace = Annotated[
+    str, typer.Option(help="Namespace of the pool: the name of the API key.", callback=check_name)
+]
+RedisUrl = Annotated[
+    str | None,
+    typer.Option(
+        help="URL of the Redis that holds the pools.", show_default="TURNWISE_REDIS_URL, or private"
+    ),
+]
+
+
+def parse_store(name: str, option: str, *without: str) -> "StoreName":
+    """Return the store that an option names, which must not be one of `without`."""
+    from turnwise.service.wire.fields import StoreName  # noqa: PLC0415
+
+    stores = [store for store in get_args(StoreName) if store not in without]
+    if name not in stores:
+        raise typer.BadParameter(f"'{name}' is none of {', '.join(stores)}", param_hint=option)
+    return cast("StoreName", name)
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Return I and N of `I/N`."""
+    number, _, of = text.partition("/")
+    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+        raise typer.BadParameter(f"'{text}' is not I/N, such as 1/8", param_hint="--shard")
+    return int(number), int(of)
+
+
+def read_settings_of(redis_url: str | None, namespace: str) -> "Settings":
+    """Return the settings, and print which Redis and namespace the command works on."""
+    from turnwise.service.settings import read_settings  # noqa: PLC0415
+
+    settings = read_settings(redis_url=redis_url) if redis_url else read_settings()
+    typer.echo(f"{settings.redis_place}, namespace {namespace}", err=True)
+    return settings

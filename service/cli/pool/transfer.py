@@ -1,0 +1,75 @@
+"""Saves, restores and moves whole pools, with the model and the Redis of the settings."""
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+from turnwise.service.app.components import components_of
+from turnwise.service.errors import PoolNotFound
+from turnwise.service.pools import Manifest, read_snapshot, write_snapshot
+from turnwise.service.pools.encoding import Progress
+from turnwise.service.settings import Settings
+from turnwise.service.wire.fields import StoreName
+from turnwise.service.wire.pools import Edited, PoolInfo, PoolRequest, PoolSettings
+
+
+async def save_pool(settings: Settings, namespace: str, name: str, folder: Path) -> Manifest:
+    """Write the current version of a pool to a folder, and return the snapshot's manifest.
+
+    The folder must not exist, or be empty.
+
+    Raises:
+        SnapshotError: The folder cannot be written.
+        ServiceError: There is no such pool, or Redis cannot be reached.
+    """
+    async with components_of(settings) as components:
+        pools = components.pools
+        await pools.load(namespace, name)
+        view = await pools.view(namespace, name)
+        info = await pools.info(namespace, name)
+        return await write_snapshot(view, folder, model=info.model, fingerprint=info.fingerprint)
+
+
+async def restore_pool(
+    settings: Settings, namespace: str, name: str | None, folder: Path, progress: Progress
+) -> tuple[str, Edited]:
+    """Replace the contents of a pool by a snapshot, in one version; return its name and the edit.
+
+    Args:
+        settings: Name the Redis and the model. Texts are encoded again if the snapshot is of
+            another model.
+        namespace: The namespace of the pool.
+        name: The pool, which keeps its settings if it exists; None for the snapshot's name.
+        folder: The snapshot.
+        progress: Called with (texts encoded, texts in total).
+
+    Raises:
+        SnapshotError: The folder holds no complete snapshot.
+        ServiceError: Redis cannot be reached, or the encoder fails.
+    """
+    snapshot = await asyncio.to_thread(read_snapshot, folder)
+    name = name or snapshot.manifest.pool
+    async with components_of(settings) as components:
+        pools = components.pools
+        try:
+            await pools.load(namespace, name)
+        except PoolNotFound:
+            manifest = snapshot.manifest
+            kept = {"encoder", *PoolSettings._fields}
+            request = PoolRequest.model_validate(manifest.model_dump(include=kept))
+            await pools.create(namespace, name, request)
+        batches = partial(snapshot.batches, progress=progress)
+        edited = await pools.replace(namespace, name, batches)
+        return name, edited
+
+
+async def move_pool(settings: Settings, namespace: str, name: str, to: StoreName) -> PoolInfo:
+    """Move a pool to the candidate store of the settings, and return the moved pool.
+
+    Running services keep using the pool, and switch to the copy when it is complete.
+
+    Raises:
+        ServiceError: There is no such pool or store, or Redis or the store cannot be reached.
+    """
+    async with components_of(settings) as components:
+        return await components.pools.move(namespace, name, to)

@@ -113,8 +113,9 @@ class Settings(Limits):
     redis_timeout: Seconds = 2.0
     """Seconds that a command or a connection may take."""
     store_url: Annotated[str, Field(pattern=r"^(milvuss?|qdrants?)://[^/]+$")] | None = None
-    """Candidate store for pools with `"store"`: `milvus://host:port` or `qdrant://host:port`, with
-    TLS `milvuss://` or `qdrants://`. By default all pools are in the memory of each replica."""
+    """Candidate store for pools with `"store"`: `milvus://host:port`, or `qdrant://host:port`,
+    which is experimental; with TLS `milvuss://` or `qdrants://`. By default all pools are in the
+    memory of each replica."""
     data_dir: Path = Path(".turnwise")
     """Folder of the private Redis's files, of the exported models and of trained indexes."""
 

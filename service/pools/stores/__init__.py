@@ -3,7 +3,7 @@
 - `store` (`CandidateStore`): what an engine must do, which one a URL names (`connect_store`), how
   failures are reported, and whether the engine answers (`answers`).
 - `facets`: metadata as strings that every engine can match exactly.
-- `milvus`, `qdrant`: the engines.
+- `milvus`, `qdrant`: the engines. Qdrant is experimental: no real server was tried.
 
 An engine only returns candidates and their vectors. The replica computes the scores from the
 vectors and checks the filters again, so the engine affects an answer only by its recall.

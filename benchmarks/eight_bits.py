@@ -11,30 +11,36 @@ import argparse
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from statistics import median
 
-from benchmarks.encoder import direct, of_length, shared, timed, top_10, vectors
+import numpy as np
+from numpy.typing import NDArray
+
 from benchmarks.heads import one_client
 from benchmarks.load import many_clients
 from benchmarks.pools import REPLIES, sayings
 from benchmarks.record import Rows, arguments, run
 from benchmarks.serving import Connection, Served, pool, served
+from turnwise.models.arrays import Float32
 from turnwise.models.cores import multiplies_bytes
 from turnwise.models.encoder import eight_bits
 from turnwise.models.encoder.onnx import EIGHT_BITS_FILE, OnnxEncoder
-from turnwise.models.encoder.torch import UtteranceEncoder
-from turnwise.models.roles import candidate_inputs
+from turnwise.models.encoder.torch import UtteranceEncoder, batches
+from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs
 from turnwise.service.cli.models.card import card
 from turnwise.service.settings import Settings
 
-WAYS = ("float32", "8 bits")
+MODELS = ("float32", "8 bits")
 _SCALE_TEXTS = 100
 _SIZES = ((1, 10), (1, 20), (1, 40), (32, 20))
 """Texts of a batch, and the word pieces of each."""
+_PAUSE = 0.02
+"""Seconds between two encoders, because idle threads of torch spin for a while."""
 
 
 def main() -> None:
@@ -53,23 +59,24 @@ def measure(options: argparse.Namespace) -> Rows:
     if not (multiplies_bytes() or options.toy):
         raise SystemExit("this processor has no instructions for products of 8 bits")
     rows = Rows()
-    with both() as models:
-        asyncio.run(encoders(options, models, rows))
+    with both_models() as models:
+        compare_encoders(options, models, rows)
         settings = {name: str(folder) for name, folder in models.items()}
         with (
             served(options.pool, TURNWISE_MODEL=settings["float32"]) as plain,
             served(options.pool, TURNWISE_MODEL=settings["8 bits"]) as eight,
         ):
-            services = dict(zip(WAYS, (plain, eight), strict=True))
-            asyncio.run(turns(options, services, rows))
+            services = dict(zip(MODELS, (plain, eight), strict=True))
+            asyncio.run(compare_turns(options, services, rows))
     return rows
 
 
 @contextmanager
-def both() -> Iterator[dict[str, Path]]:
+def both_models() -> Iterator[dict[str, Path]]:
     """Yield two copies of the settings' model: without a graph in 8 bits, and with one."""
     with tempfile.TemporaryDirectory() as temporary:
-        plain, eight = (Path(temporary) / name / "model" for name in ("plain", "eight"))
+        plain = Path(temporary) / "plain" / "model"
+        eight = Path(temporary) / "eight" / "model"
         shutil.copytree(Settings().model, eight)
         if not (eight / EIGHT_BITS_FILE).exists():
             encoder = UtteranceEncoder(eight, device="cpu")
@@ -78,27 +85,77 @@ def both() -> Iterator[dict[str, Path]]:
             eight_bits.save(encoder.model, eight)
             card(str(eight))
         shutil.copytree(eight, plain, ignore=shutil.ignore_patterns(EIGHT_BITS_FILE))
-        yield dict(zip(WAYS, (plain, eight), strict=True))
+        yield dict(zip(MODELS, (plain, eight), strict=True))
 
 
-async def encoders(options: argparse.Namespace, models: dict[str, Path], rows: Rows) -> None:
+def compare_encoders(options: argparse.Namespace, models: dict[str, Path], rows: Rows) -> None:
     """Add the time of batches, and the agreement of the ten best candidates."""
-    loaded = {name: OnnxEncoder(folder) for name, folder in models.items()}
-    ways = {name: direct(encoder) for name, encoder in loaded.items()}
-    encoder = loaded["float32"]
+    encoders = {name: OnnxEncoder(folder) for name, folder in models.items()}
     for size, length in _SIZES:
-        took = await timed(ways, of_length(encoder, length) * size, options.rounds)
-        figures = {name: median(times) for name, times in took.items()}
-        compared(rows, f"{size} of {length} word pieces, ms", figures)
+        batch = [utterance_of(length, encoders["float32"])] * size
+        times = time_batch(encoders, batch, options.rounds)
+        medians = {name: median(milliseconds) for name, milliseconds in times.items()}
+        add_comparison(rows, f"{size} of {length} word pieces, ms", medians)
     texts = list(islice(sayings(), options.made))
     if options.texts:
         texts = list(dict.fromkeys(options.texts.read_text(encoding="utf-8").splitlines()))
-    exact, rounded = [top_10(*await vectors(ways[name], texts, encoder)) for name in WAYS]
+    exact, rounded = (ten_best(encoders[name], texts) for name in MODELS)
     what = f"share of the ten best of {len(texts)} texts that stay"
-    rows.add(what=what, eight_bits=shared(rounded, exact))
+    rows.add(what=what, eight_bits=overlap(rounded, exact))
 
 
-async def turns(options: argparse.Namespace, services: dict[str, Served], rows: Rows) -> None:
+def utterance_of(length: int, encoder: OnnxEncoder) -> RoleText:
+    """Return an utterance of about `length` word pieces, including prefix and special tokens."""
+    words = " ".join(islice(sayings(), 9)).split()
+    utterances = [
+        RoleText(" ".join(words[:n]), Role.SECOND, Relation.OTHER) for n in range(1, len(words))
+    ]
+    return min(utterances, key=lambda item: abs(len(encoder.tokenize([item])[0]) - length))
+
+
+def time_batch(
+    encoders: dict[str, OnnxEncoder], batch: list[RoleText], rounds: int
+) -> dict[str, list[float]]:
+    """Return the milliseconds of each call, by the name of the encoder."""
+    times: dict[str, list[float]] = {name: [] for name in encoders}
+    for _ in range(rounds):
+        for name, encoder in encoders.items():
+            time.sleep(_PAUSE)
+            encoder.forward(encoder.tokenize(batch))  # the encoder before has left cold caches
+            for _ in range(max(1, 10 // len(batch))):
+                begin = time.perf_counter()
+                encoder.forward(encoder.tokenize(batch))
+                times[name].append((time.perf_counter() - begin) * 1e3)
+    return times
+
+
+def ten_best(encoder: OnnxEncoder, texts: Sequence[str]) -> NDArray[np.intp]:
+    """Return the ten best candidates (n, 10) of each text, as indices into the texts."""
+    candidates = encode(encoder, candidate_inputs(texts))
+    queries = encode(encoder, [RoleText(text, Role.SECOND, Relation.OTHER) for text in texts])
+    return np.argsort(-(queries @ candidates.T), axis=1, kind="stable")[:, :10]
+
+
+def encode(encoder: OnnxEncoder, items: list[RoleText]) -> Float32:
+    """Return the vectors (n, d) of texts in batches of similar length."""
+    vectors = np.empty((len(items), encoder.dimension), np.float32)
+    for indices in batches([len(ids) for ids in encoder.tokenize(items)], 1024):
+        vectors[indices] = encoder.forward(encoder.tokenize([items[i] for i in indices]))
+    return vectors
+
+
+def overlap(found: NDArray[np.intp], best: NDArray[np.intp]) -> float:
+    """Return the mean share of each query's best candidates (n, k) that were found (n, k)."""
+    pairs = zip(found, best, strict=True)
+    return (
+        float(np.mean([len(np.intersect1d(some, wanted)) for some, wanted in pairs]))
+        / best.shape[1]
+    )
+
+
+async def compare_turns(
+    options: argparse.Namespace, services: dict[str, Served], rows: Rows
+) -> None:
     """Add the time of one client's turns, and the turns a second of many."""
     took: dict[str, list[float]] = {name: [] for name in services}
     rates: dict[str, list[float]] = {name: [] for name in services}
@@ -107,13 +164,14 @@ async def turns(options: argparse.Namespace, services: dict[str, Served], rows: 
             took[name] += await one_client(await Connection.open(service.port), options.turns)
             load = await many_clients(service.port, options.sessions, options.each, 1000 * seed)
             rates[name].append(load.turns_per_second)
-    compared(rows, "turn of one client, ms", {n: median(times) for n, times in took.items()})
+    medians = {name: median(milliseconds) for name, milliseconds in took.items()}
+    add_comparison(rows, "turn of one client, ms", medians)
     what = f"turns a second at {options.sessions} sessions"
-    compared(rows, what, {name: median(found) for name, found in rates.items()})
+    add_comparison(rows, what, {name: median(found) for name, found in rates.items()})
 
 
-def compared(rows: Rows, what: str, figures: dict[str, float]) -> None:
-    plain, eight = (figures[name] for name in WAYS)
+def add_comparison(rows: Rows, what: str, figures: dict[str, float]) -> None:
+    plain, eight = (figures[name] for name in MODELS)
     rows.add(what=what, float32=plain, eight_bits=eight, ratio=eight / plain)
 
 

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -33,10 +33,11 @@ class Rows(list[dict[str, Any]]):
     """The rows of a run; each is printed when it is added."""
 
     def add(self, **row: object) -> None:
-        self.append({
+        rounded = {
             name: float(f"{value:.4g}") if isinstance(value, float) else value
             for name, value in row.items()
-        })  # fmt: skip
+        }
+        self.append(rounded)
         print("  ".join(f"{name}={value}" for name, value in self[-1].items()), flush=True)
 
 
@@ -52,7 +53,7 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
 
 def run(
     parser: argparse.ArgumentParser,
-    toy: dict[str, object],
+    toy: Mapping[str, object],
     measure: Callable[[argparse.Namespace], Rows],
     *,
     joined_by: Sequence[str] = (),
@@ -71,8 +72,9 @@ def run(
     if parser.parse_known_args()[0].toy:
         parser.set_defaults(**toy)
     options = parser.parse_args()
-    about, begin = machine(), time.monotonic()
-    before = _before(options.out, about) if joined_by and options.out else {}
+    about = machine()
+    begin = time.monotonic()
+    before = _earlier_record(options.out, about) if joined_by and options.out else {}
     rows = measure(options)
     if options.out:
         given = {name: value for name, value in vars(options).items() if name != "out"}
@@ -86,7 +88,7 @@ def run(
         write(options.out, _joined(before, record, joined_by) if before else record)
 
 
-def _before(path: Path, about: dict[str, Any]) -> dict[str, Any]:
+def _earlier_record(path: Path, about: dict[str, Any]) -> dict[str, Any]:
     """Return the record that new rows are added to, if there is one."""
     if not path.exists():
         return {}
@@ -100,9 +102,10 @@ def _joined(before: dict[str, Any], record: dict[str, Any], by: Sequence[str]) -
     """Return a record with the rows of an earlier one, and with the options that both share."""
     fresh = [[row[name] for name in by] for row in record["rows"]]
     kept = [row for row in before["rows"] if [row[name] for name in by] not in fresh]
-    options, earlier = json.loads(_text(record["options"])), before["options"]
+    earlier = before["options"]
+    options = json.loads(_text(record["options"]))
     return record | {
-        "options": {n: v for n, v in options.items() if earlier.get(n) == v},
+        "options": {name: value for name, value in options.items() if earlier.get(name) == value},
         "seconds": before["seconds"] + record["seconds"],
         "rows": kept + record["rows"],
     }

@@ -4,7 +4,7 @@
 
 It joins runs of one commit on one machine into `benchmarks/results.json`; `make benchmarks` also
 does these runs. Then it writes the README's three figures, and the tables of the pages from the
-records that their markers name: `results.json`, or a record with a file of its own beside it.
+records that their markers name: `results.json`, or a record in a file of its own.
 """
 
 import argparse
@@ -22,7 +22,9 @@ README = ROOT / "README.md"
 PAGES = [ROOT / "docs" / f"{name}.md" for name in ("benchmarks", "encoder-tier", "how-far")]
 _TABLE = re.compile(r"(<!-- benchmarks/results.json -->\n).*?(?=<!-- end -->)", re.S)
 _JOINED = re.compile(r"(<!-- benchmarks/results.json: (\w+) -->\n).*?(?=<!-- end -->)", re.S)
-_ALONE = re.compile(r"(<!-- benchmarks/(?!results)([\w-]+.json) -->\n).*?(?=<!-- end -->)", re.S)
+_ALONE = re.compile(
+    r"(<!-- ((?:benchmarks|research)/(?!results)[\w-]+.json) -->\n).*?(?=<!-- end -->)", re.S
+)
 
 _BUSY = """
 Other programs kept the cores busy: on a quiet machine all times are shorter, and the ratios differ.
@@ -90,7 +92,7 @@ def with_figures(page: str, names: Sequence[str], results: dict[str, Any]) -> st
     for marker, text in (
         (_TABLE, lambda _: table(names, results)),
         (_JOINED, lambda found: joined_record(found[2], results)),
-        (_ALONE, lambda found: own_record(RESULTS.with_name(found[2]))),
+        (_ALONE, lambda found: own_record(ROOT / found[2])),
     ):
         page = marker.sub(lambda found: f"{found[1]}{text(found)}\n", page)  # noqa: B023
     return page
@@ -101,22 +103,27 @@ def joined_record(benchmark: str, results: dict[str, Any]) -> str:
     run = results["runs"].get(benchmark)
     if run is None:
         return "`benchmarks/results.json` has no run of this benchmark."
-    return record({"benchmark": benchmark, **results, **run})
+    return record({"benchmark": benchmark, **results, **run}, RESULTS.parent.name)
 
 
 def own_record(path: Path) -> str:
     """Return the run of a file of its own as text."""
-    return record(read(path)) if path.exists() else f"`benchmarks/{path.name}` has no run yet."
+    return record(read(path), path.parent.name)
 
 
-def record(run: dict[str, Any]) -> str:
-    """Return a recorded run as text: its command, when and where it ran, and all rows."""
+def record(run: dict[str, Any], folder: str) -> str:
+    """Return a recorded run as text: its command, when and where it ran, and all rows.
+
+    Args:
+        run: The record.
+        folder: The folder of the program: `benchmarks` or `research`.
+    """
     options = [
         f"--{name.replace('_', '-')} {shown(value, ' ')}"
         for name, value in run["options"].items()
         if value is not None and name != "toy"
     ]
-    command = " ".join([f"python -m benchmarks.{run['benchmark']}", *options])
+    command = " ".join([f"python -m {folder}.{run['benchmark']}", *options])
     about = (
         f"`{command}` on {run['date'][:10]} at commit `{run['commit']}`, with {run['cores']} cores "
         f"({run['processor']}) and a load average of {run['load']:.1f}:"

@@ -33,12 +33,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from benchmarks.load import many_clients
-from benchmarks.part import Part, all_say, infinity
-from benchmarks.pools import plain_encoder, queries_like, write_parts
-from benchmarks.record import ROOT, Rows, arguments, phase, run
-from benchmarks.serving import Served, free_port, import_pool, served
-from benchmarks.stores import (
+from benchmarks.engines import (
     QUERIES,
     Pool,
     indexed,
@@ -47,6 +42,11 @@ from benchmarks.stores import (
     milvus_server,
     pgvector,
 )
+from benchmarks.load import many_clients
+from benchmarks.part import Part, all_say, infinity
+from benchmarks.pools import plain_encoder, queries_like, write_parts
+from benchmarks.record import ROOT, Rows, arguments, phase, run
+from benchmarks.serving import Served, free_port, import_pool, served
 from turnwise.service.pools.stores.store import PREFIX
 from turnwise.service.settings import Settings
 

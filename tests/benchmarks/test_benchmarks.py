@@ -1,4 +1,4 @@
-"""Every benchmark runs at its toy size, with a tiny model, and writes a run."""
+"""Every benchmark runs at its toy size, with a tiny model, and writes a record."""
 
 import importlib
 import json
@@ -19,17 +19,23 @@ from tests.service import milvus
 from turnwise.models.roles import EncoderKind
 
 ROOT = Path(__file__).parents[2]
-NAMES = [
-    pytest.param(path.stem, marks=() if path.stem == "search" else pytest.mark.nightly)
-    for path in sorted((ROOT / "benchmarks").glob("*.py"))
+QUICK = "benchmarks.overhead"
+"""The one program that `make test` runs."""
+PROGRAMS = [
+    f"{folder}.{path.stem}"
+    for folder in ("benchmarks", "research")
+    for path in sorted((ROOT / folder).glob("*.py"))
     if "run(parser, " in path.read_text()
 ]
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(name, marks=() if name == QUICK else pytest.mark.nightly) for name in PROGRAMS],
+)
 def test_a_toy_run_writes_rows_and_what_they_were_measured_with(
-    name: str,
+    program: str,
     tiny_encoder_folder: Callable[[EncoderKind], Path],
     data_folder: Path,
     tmp_path: Path,
@@ -41,14 +47,14 @@ def test_a_toy_run_writes_rows_and_what_they_were_measured_with(
         "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
     }
     with ExitStack() as stack:
-        if name == "replicas":
+        if program == "research.replicas":
             if missing := milvus.MISSING or (None if shutil.which("haproxy") else "haproxy"):
                 pytest.skip(f"needs {missing}")
             stack.enter_context(milvus.none_running())  # it kills its own
-        if name in {"stores", "systems"} and not milvus.MISSING:
+        if program in {"research.stores", "benchmarks.systems"} and not milvus.MISSING:
             settings["TURNWISE_STORE_URL"] = stack.enter_context(milvus.running()).url
         done = subprocess.run(  # noqa: S603 - our own command
-            [sys.executable, "-m", f"benchmarks.{name}", "--toy", "--out", str(out)],
+            [sys.executable, "-m", program, "--toy", "--out", str(out)],
             cwd=tmp_path,
             env=os.environ | settings,
             capture_output=True,
@@ -58,7 +64,7 @@ def test_a_toy_run_writes_rows_and_what_they_were_measured_with(
         )
     assert done.returncode == 0, done.stderr
     run = json.loads(out.read_text())
-    assert run["benchmark"] == name
+    assert run["benchmark"] == program.rpartition(".")[2]
     assert run["options"]["toy"] is True
     assert {"date", "commit", "processor", "cores", "load", "model"} <= run.keys()
     assert {"python", "torch", "onnxruntime", "faiss", "redis", "turnwise"} == set(run["versions"])

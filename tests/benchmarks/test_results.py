@@ -21,10 +21,11 @@ def test_the_figures_of_readme_and_pages_are_those_of_the_recorded_runs(
 ) -> None:
     recorded = json.loads((ROOT / "benchmarks" / "results.json").read_text(encoding="utf-8"))
     pages = {page.stem: page.read_text(encoding="utf-8") for page in results.PAGES}
-    joined, alone = results.FIGURES, ("stores", "systems", "systems-million", "tier")
-    markers = [f"results.json: {name}" for name in joined] + [f"{name}.json" for name in alone]
+    markers = [f"benchmarks/results.json: {name}" for name in results.FIGURES]
+    markers += ["benchmarks/systems.json", "benchmarks/systems-million.json"]
+    markers += ["research/stores.json", "research/tier.json"]
     for marker in markers:
-        assert f"<!-- benchmarks/{marker} -->\n" in "".join(pages.values())
+        assert f"<!-- {marker} -->\n" in "".join(pages.values())
     for page in pages.values():
         assert results.with_figures(page, results.FIGURES, recorded) == page
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -42,8 +43,8 @@ def test_runs_of_two_commits_are_not_joined(results: ModuleType) -> None:
 def test_how_far_it_goes_counts_with_recorded_figures() -> None:
     page = " ".join((ROOT / "docs" / "how-far.md").read_text(encoding="utf-8").split())
     speeds, stores = (
-        json.loads((ROOT / "benchmarks" / name).read_text(encoding="utf-8"))
-        for name in ("results.json", "stores.json")
+        json.loads((ROOT / name).read_text(encoding="utf-8"))
+        for name in ("benchmarks/results.json", "research/stores.json")
     )
     runs = speeds["runs"]
     ten_thousand, million = (
@@ -85,8 +86,8 @@ def turns_at_16(file: str) -> dict[str, float]:
 
 @pytest.mark.usefixtures("results")
 def test_the_trial_of_several_replicas_is_that_of_its_record() -> None:
-    picture = importlib.import_module("benchmarks.replicas_picture")
-    recorded = json.loads((ROOT / "benchmarks" / "replicas.json").read_text(encoding="utf-8"))
+    picture = importlib.import_module("research.replicas_picture")
+    recorded = json.loads((ROOT / "research" / "replicas.json").read_text(encoding="utf-8"))
     page = (ROOT / "docs" / "replicas.md").read_text(encoding="utf-8")
     whole = recorded["rows"][0]
     assert whole["wrong"] == 0

@@ -33,7 +33,7 @@ _FEW = 0.08
 """Share of vectors that are alive below which comparing all of them is as fast as reading lists."""
 _SPREAD = 0.25
 """If a share s of the vectors is alive, a search reads s^-0.25 times as many lists: 1.8 times as
-many for a tenth. `benchmarks/filters.py` measures the recall."""
+many for a tenth."""
 _MARKED = 2000
 _TOLERANCE = 0.01
 """Difference of recall that may be chance: other queries are drawn when the pool has changed."""

@@ -1,6 +1,6 @@
 """Kills each part of a running Turnwise in turn while clients go on, and checks for losses.
 
-    python -m benchmarks.replicas [--minutes 10] [--appendfsync always|everysec] [--out FILE]
+    python -m research.replicas [--minutes 10] [--appendfsync always|everysec] [--out FILE]
 
 The parts (`fleet.py`): three replicas and an encoder tier of two behind HAProxy, a Redis Cluster of
 three primaries, a Milvus. Clients hold chats, edit a pool in memory and one in Milvus, search, rank
@@ -15,7 +15,7 @@ the last request, this program compares what the replicas hold with what was ack
   a problem document, and connections that it did not accept because it was killed itself.
 
 If one of these does not hold, the exit status is 1. The rows are one of the whole run, one for each
-kill, and one for each second. `python -m benchmarks.replicas_picture` draws them. With
+kill, and one for each second. `python -m research.replicas_picture` draws them. With
 `TURNWISE_STORE_URL`, Milvus is the server there, and is not killed. It needs `haproxy`.
 """
 
@@ -36,10 +36,10 @@ from typing import Any
 import httpx
 import numpy as np
 
-from benchmarks.fleet import Fleet, running
 from benchmarks.part import Part
 from benchmarks.pools import replies, sayings
 from benchmarks.record import Rows, arguments, run
+from research.fleet import Fleet, running
 from turnwise.service.settings import Settings
 
 CHATS = 8

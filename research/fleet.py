@@ -19,10 +19,10 @@ from redis.backoff import ConstantBackoff
 from redis.crc import key_slot
 from redis.retry import Retry
 
+from benchmarks.engines import milvus_command, wait_for_milvus
 from benchmarks.part import Part, Serves, all_say, small_model, turnwise
 from benchmarks.record import ROOT
 from benchmarks.serving import free_port
-from benchmarks.stores import milvus_command, wait_for_milvus
 from turnwise.service.redis.private import server_program
 from turnwise.service.settings import Settings
 

@@ -1,6 +1,6 @@
 """Draws a record of `replicas.py`, and prints its kills as the table of `docs/replicas.md`.
 
-    python -m benchmarks.replicas_picture RECORD.json PICTURE.png
+    python -m research.replicas_picture RECORD.json PICTURE.png
 
 The picture shows the turns and failures of each second, and the kills. It needs matplotlib, which
 is in the extra `bench`.

@@ -1,16 +1,11 @@
-"""Compares searches in a pool: in memory, in Milvus, and in PostgreSQL with pgvector.
+"""The engines that hold pools outside Turnwise: Milvus, and PostgreSQL with pgvector.
 
-    python -m benchmarks.stores [--sizes 100000 1000000] [--at-once 1 16] [--out FILE]
-
-Each system gets the same candidates and vectors, and is searched for running queries (`pools.py`)
-by one process, as a replica would. Half of the queries choose how wide the system searches, by the
-rule of a replica: the narrowest width with a recall@10 of 0.99. The other half measures.
-`memory_mb` is what loading the pool added to the processes of the system. A system that is not
-installed is left out: `pip install '.[bench]'` installs both engines, on Linux with x86-64. With
-`TURNWISE_STORE_URL`, Milvus is the server there; otherwise this program starts one.
+Each gets the same candidates and vectors, and is searched for running queries (`pools.py`). Half of
+the queries choose how wide an engine searches, by the rule of a replica: the narrowest width with a
+recall@10 of 0.99. The other half measures. `pip install '.[bench]'` installs both engines, on Linux
+with x86-64. With `TURNWISE_STORE_URL`, Milvus is the server there; otherwise one is started.
 """
 
-import argparse
 import asyncio
 import json
 import os
@@ -32,61 +27,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.part import Part, port_opens
-from benchmarks.pools import mixed, plain_encoder, queries_like, replies
-from benchmarks.record import Rows, arguments, percentile, phase, run
+from benchmarks.pools import mixed, replies
+from benchmarks.record import phase
 from benchmarks.serving import free_port
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import Role
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate
-from turnwise.service.pools.memory.contents import Contents, Segment
-from turnwise.service.pools.memory.flat import FlatIndex, one_thread
-from turnwise.service.pools.memory.ivf import build_ivf
-from turnwise.service.pools.memory.workers import Workers
+from turnwise.service.pools.memory.flat import FlatIndex
 from turnwise.service.pools.stores.store import SCANNED
-from turnwise.service.pools.view import LocalView
 from turnwise.service.settings import Settings
-from turnwise.service.wire.pools import PoolSettings
 
 Float16 = NDArray[np.float16]
 Search = Callable[[Float32, int], Awaitable[list[str]]]
 """From a query (d,) and a width to the ids of the best ten."""
 
 TOP = 10
-SYSTEMS = ("local", "milvus", "pgvector")
 WIDTHS = (64, 128, 256, 512, 1024)
 RECALL = 0.99
 QUERIES = 128
 _START_SECONDS = 300
 _POLL_SECONDS = 0.5
 _MINUTE = round(60 / _POLL_SECONDS)
-_EXACT = Settings.model_fields["exact_limit"].default
-
-
-def main() -> None:
-    parser = arguments(__doc__)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[100_000])
-    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS)
-    parser.add_argument("--at-once", type=int, nargs="+", default=[1, 16])
-    parser.add_argument("--seconds", type=float, default=10, help="seconds of a measurement")
-    run(parser, {"sizes": [1000], "seconds": 0.5}, measure)
-
-
-def measure(options: argparse.Namespace) -> Rows:
-    one_thread()
-    encoder, rows = plain_encoder(), Rows()
-    systems = dict(zip(SYSTEMS, (local, milvus, pgvector), strict=True))
-    chosen_by, measured_by = np.split(queries_like(encoder, QUERIES), 2)
-    for size in options.sizes:
-        before = memory_mb(os.getpid())
-        pool = Pool.made(encoder, size, chosen_by, measured_by)
-        for name in options.systems:
-            try:
-                asyncio.run(measured(systems[name](pool, before), pool, options, rows))
-            except ModuleNotFoundError as error:
-                print(f"{name} is left out: no package '{error.name}'", file=sys.stderr)
-    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,61 +102,6 @@ class Loaded:
     memory_mb: float | None
     has_width: bool = True
     url: str = ""
-
-
-async def measured(
-    loaded: AsyncIterator[Loaded], pool: Pool, options: argparse.Namespace, rows: Rows
-) -> None:
-    async for system in loaded:
-        width = await pool.width(system.search) if system.has_width else 0
-        recall = await pool.recall(pool.measured_by, system.search, width)
-        for at_once in options.at_once:
-            took, seconds = await load(system.search, pool, width, at_once, options.seconds)
-            rows.add(
-                candidates=len(pool.candidates),
-                system=system.name,
-                at_once=at_once,
-                searches_per_second=len(took) / seconds,
-                p50_ms=percentile(took, 0.5),
-                p99_ms=percentile(took, 0.99),
-                recall_at_10=recall,
-                width=width or None,
-                load_seconds=system.load_seconds,
-                memory_mb=system.memory_mb,
-            )
-
-
-async def load(
-    search: Search, pool: Pool, width: int, at_once: int, seconds: float
-) -> tuple[list[float], float]:
-    """Search for a while, so many at once; return the milliseconds, and the seconds of all."""
-    took, numbers, begin = list[float](), count(), time.perf_counter()
-
-    async def searching() -> None:
-        while (sent := time.perf_counter()) < begin + seconds:
-            await search(pool.measured_by[next(numbers) % len(pool.measured_by)], width)
-            took.append((time.perf_counter() - sent) * 1e3)
-
-    await asyncio.gather(*(searching() for _ in range(at_once)))
-    return took, time.perf_counter() - begin
-
-
-async def local(pool: Pool, before: float) -> AsyncIterator[Loaded]:
-    """Yield the pool in this process, with an approximate index from the same size as a replica."""
-    begin = time.perf_counter()
-    approximate = len(pool.candidates) > _EXACT
-    base = build_ivf(pool.flat, pool.chosen_by) if approximate else pool.flat
-    seconds = time.perf_counter() - begin
-    nothing = Contents.empty(pool.vectors.shape[1])
-    contents, workers = Contents(Segment(pool.candidates, base), nothing.overlay), Workers(1)
-    view = LocalView("p", 1, "default", PoolSettings(), contents, workers, Metrics())
-
-    async def search(query: Float32, _: int) -> list[str]:
-        return [hit.candidate.id for hit in await view.search(query, TOP)]
-
-    name = f"memory, {'approximate' if approximate else 'exact'}"
-    yield Loaded(name, search, seconds, memory_mb(os.getpid()) - before, has_width=False)
-    workers.close()
 
 
 async def milvus(pool: Pool, _: float) -> AsyncIterator[Loaded]:
@@ -363,7 +271,3 @@ def memory_mb(pid: int) -> float:
     found = re.search(r"^Pss:\s+(\d+)", (folder / "smaps_rollup").read_text("utf-8"), re.M)
     children = " ".join(path.read_text("utf-8") for path in folder.glob("task/*/children")).split()
     return (int(found[1]) if found else 0) / 1024 + sum(map(memory_mb, map(int, children)))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Compares a replica that calls an encoder tier with one that runs the encoder itself.
 
-    python -m benchmarks.tier [--rounds 3] [--infinity VENV/bin/infinity_emb] [--out FILE]
+    python -m research.tier [--rounds 3] [--infinity VENV/bin/infinity_emb] [--out FILE]
 
 It starts a Redis, an encoder tier of one process (`turnwise serve --encoder-only`), and two
 replicas that share the Redis and its pool. Starts and load alternate between the replicas; the one

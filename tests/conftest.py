@@ -100,7 +100,10 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(scope="session")
 def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The shipped model without its graph in 8 bits, so that every processor prints the same."""
+    """The shipped model as a processor without VNNI runs it: without its graph in 8 bits.
+
+    With it every processor computes the same. As it ships, the model is `DEFAULT_MODEL`.
+    """
     from turnwise.models import DEFAULT_MODEL
     from turnwise.models.encoder.onnx import EIGHT_BITS_FILE
 

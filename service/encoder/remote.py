@@ -6,12 +6,13 @@ from base64 import b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import numpy as np
 
 from turnwise.models.arrays import Float32
+from turnwise.models.card import TOLERANCE, TOLERANCE_OF_8_BITS
 from turnwise.models.encoder.stated import StatedEncoder
 from turnwise.models.errors import ModelError
 from turnwise.models.roles import RoleText
@@ -47,6 +48,15 @@ class _Read:
 
     def __len__(self) -> int:
         return 1 + len(self.text) // _CHARACTERS_A_TOKEN
+
+
+class _Answer(NamedTuple):
+    """The answer of an endpoint to a call."""
+
+    vectors: Float32
+    """(n, d) unit rows."""
+    has_fingerprint: bool
+    """Whether the endpoint names the model's fingerprint, as an encoder tier of Turnwise does."""
 
 
 class RemoteEncoder(StatedEncoder):
@@ -90,6 +100,9 @@ class RemoteEncoder(StatedEncoder):
     def verify(self, patience: float = 0.0) -> None:
         """Compare the endpoint's vectors of the card's probes with those that the card states.
 
+        An encoder tier of Turnwise may compute in 8 bits, which differs more. It has compared its
+        own vectors at its start, so its fingerprint tells models apart.
+
         Args:
             patience: Seconds to wait for an endpoint that is not there yet.
 
@@ -100,7 +113,7 @@ class RemoteEncoder(StatedEncoder):
         texts = [probe.text for probe in self._facts.probes]
         while True:
             try:
-                vectors = self._embeddings(texts)
+                answer = self._embeddings(texts)
                 break
             except (_Wrong, ValueError) as error:
                 raise ModelError(f"remote encoder {self._url}: {error}") from None
@@ -109,7 +122,9 @@ class RemoteEncoder(StatedEncoder):
                     raise ModelError(f"remote encoder {self._url}: {error}") from None
                 _log.info("waiting for the remote encoder %s: %s", self._url, error)
                 time.sleep(_START_PAUSE)
-        if vectors.shape[1] != self.dimension or self._facts.differs(vectors):
+        tolerance = TOLERANCE_OF_8_BITS if answer.has_fingerprint else TOLERANCE
+        vectors = answer.vectors
+        if vectors.shape[1] != self.dimension or self._facts.differs(vectors, tolerance):
             raise ModelError(
                 f"remote encoder {self._url}: its vectors are not those of model '{self.name}'; "
                 "it has another model, pooling or limit of tokens"
@@ -126,20 +141,20 @@ class RemoteEncoder(StatedEncoder):
             EncoderUnavailable: The endpoint cannot be reached, or fails.
             TextError: The endpoint rejects a text.
         """
-        return self._embeddings([read.text for read in tokens])
+        return self._embeddings([read.text for read in tokens]).vectors
 
-    def _embeddings(self, texts: list[str]) -> Float32:
+    def _embeddings(self, texts: list[str]) -> _Answer:
         body = {"model": self.name, "input": texts, "encoding_format": "base64"}
         try:
-            vectors = self._vectors(self._called(body), len(texts))
+            answer = self._read_answer(self._call(body), len(texts))
         except Exception:
             self._metrics.encoder_calls.labels("failed").inc()
             raise
         self._metrics.encoder_calls.labels("ok").inc()
-        return vectors
+        return answer
 
-    def _called(self, body: dict[str, Any]) -> httpx.Response:
-        """Return the answer to a call, tried again while its time lasts."""
+    def _call(self, body: dict[str, Any]) -> httpx.Response:
+        """Return the response to a call, tried again while its time lasts."""
         end = time.monotonic() + self._timeout
         pauses = iter(_PAUSES)
         while True:
@@ -166,8 +181,8 @@ class RemoteEncoder(StatedEncoder):
             call.set_attribute("http.response.status_code", response.status_code)
         return response
 
-    def _vectors(self, response: httpx.Response, count: int) -> Float32:
-        """Return the (count, d) unit rows of an answer."""
+    def _read_answer(self, response: httpx.Response, count: int) -> _Answer:
+        """Return the answer in a response to a call with `count` texts."""
         status = response.status_code
         if status in _OF_A_TEXT:
             raise TextError(f"the remote encoder rejects a text: {response.text[:200]}")
@@ -179,12 +194,13 @@ class RemoteEncoder(StatedEncoder):
             vectors = np.stack([_vector(item["embedding"]) for item in data])
         except (ValueError, KeyError, TypeError):
             raise _Wrong("it does not answer as /v1/embeddings") from None
-        if (other := answer.get("fingerprint", self.fingerprint)) != self.fingerprint:
-            raise _Wrong(f"it has another model ({other}, not {self.fingerprint})")
+        fingerprint = answer.get("fingerprint")
+        if fingerprint not in {None, self.fingerprint}:
+            raise _Wrong(f"it has another model ({fingerprint}, not {self.fingerprint})")
         if len(vectors) != count:
             raise _Wrong(f"it returned {len(vectors)} vectors for {count} texts")
         unit: Float32 = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-        return unit
+        return _Answer(unit, has_fingerprint=fingerprint is not None)
 
 
 def _vector(embedding: str | list[float]) -> Float32:

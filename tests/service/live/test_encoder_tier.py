@@ -30,6 +30,7 @@ from tests.service.live.conftest import (
 from tests.service.live.relay import LOST, Relay, relaying
 from tests.service.live.test_doctor import Examined, examined  # noqa: F401 - a fixture
 from tests.waiting import eventually
+from turnwise.models import DEFAULT_MODEL
 from turnwise.models.card import CARD
 from turnwise.models.encoder.head_arrays import HEADS_FILE
 from turnwise.models.encoder.torch import UtteranceEncoder
@@ -127,6 +128,41 @@ def test_a_tier_and_its_replicas_use_the_graph_of_a_model(
     )
     assert ours == theirs
     assert not (tmp_path / "data" / "models").exists(), "it was exported again"
+
+
+@pytest.fixture(scope="module")
+def shipped_tiers(shipped: Path, defaults: dict[str, object]) -> Iterator[dict[str, Live]]:
+    """Tiers with the shipped model, as processors with VNNI and others run it."""
+    models = {"any processor": shipped, "this processor": DEFAULT_MODEL}
+    with ExitStack() as stack:
+        tiers = {}
+        for processor, model in models.items():
+            settings = Settings.model_validate(defaults | {"model": str(model)})
+            tiers[processor] = serve(settings, "asyncio", encoder_only=True)
+            stack.callback(tiers[processor].stop)
+        yield tiers
+
+
+@pytest.mark.parametrize(
+    "processors",
+    [["any processor"], ["this processor"], ["any processor", "this processor"]],
+    ids=" and ".join,
+)
+def test_a_replica_serves_the_shipped_model_by_a_tier_on_any_processor(
+    processors: list[str],
+    *,
+    shipped_tiers: dict[str, Live],
+    launch: Launch,
+    examined: Examined,  # noqa: F811
+) -> None:
+    with relaying(*(shipped_tiers[processor].url for processor in processors)) as address:
+        settings = {"model": str(DEFAULT_MODEL), "encoder_url": address.url}
+        assert examined(**settings)["model"].grade == "ok"
+        live = launch(**settings)
+        live.fill()
+        for session in ("first", "second"):
+            turn = live.turn(session, "user", "Where is my parcel?")
+            assert turn["candidates"][0]["text"] == "Your parcel left the depot this morning."
 
 
 @pytest.fixture

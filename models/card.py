@@ -16,6 +16,7 @@ from turnwise.models.arrays import Float32
 from turnwise.models.confidence import Calibration
 from turnwise.models.errors import ModelError
 from turnwise.models.extras import not_installed
+from turnwise.models.files import replace_file
 from turnwise.models.roles import EncoderKind
 from turnwise.models.scores import Aggregation
 
@@ -92,9 +93,8 @@ def update_card(folder: Path, part: str, value: Calibration | EncoderFacts) -> N
     fields = json.loads(card.read_text(encoding="utf-8")) if card.exists() else {}
     trained = {name: fields.pop(name) for name in ("trained",) if name in fields}
     fields = {"aggregation": asdict(Aggregation()), **fields, part: asdict(value), **trained}
-    fresh = card.with_suffix(".new")
-    fresh.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
-    fresh.replace(card)
+    with replace_file(card) as fresh:
+        fresh.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
 
 
 def model_name(name: str | Path) -> str:

@@ -10,8 +10,6 @@ import gzip
 import json
 import lzma
 import re
-import shutil
-import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +21,7 @@ from pathlib import Path
 from typing import Any, Self, TextIO, TypeVar
 
 from turnwise.models.errors import DataError
+from turnwise.models.files import replace_file
 
 T = TypeVar("T")
 
@@ -135,22 +134,8 @@ def write_jsonl(path: str | Path, records: Iterable[Mapping[str, Any]]) -> int:
     Raises:
         OSError: The file cannot be written.
     """
-    if Path(path).exists() and not Path(path).is_file():  # such as /dev/stdout
-        return _write_lines(Path(path), records)
-    path = Path(path).resolve()  # so that a link stays a link
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".write-") as scratch:
-        written = Path(scratch) / path.name
-        count = _write_lines(written, records)
-        if path.exists():
-            shutil.copymode(path, written)
-        written.replace(path)
-    return count
-
-
-def _write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> int:
     count = 0
-    with path.open("w", encoding="utf-8") as file:
+    with replace_file(Path(path)) as fresh, fresh.open("w", encoding="utf-8") as file:
         for record in records:
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
             count += 1

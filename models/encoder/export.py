@@ -3,7 +3,6 @@
 import hashlib
 import json
 import logging
-import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from turnwise.models.encoder.onnx import (
     Tokens,
 )
 from turnwise.models.errors import ModelError
+from turnwise.models.files import create_folder, replace_file
 
 VERSION = "fused-1"
 """Version of the exported graph: change it when `export` writes another graph for a model."""
@@ -101,17 +101,13 @@ def export(graph: torch.nn.Module, folder: Path, *, typed: bool = False) -> None
         torch.onnx.OnnxExporterError: ONNX has no equivalent of an operation of the model.
         OSError: The folder cannot be written.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".export-") as scratch:
-        written = Path(scratch) / folder.name
-        written.mkdir()
-        program = _convert(graph, INPUTS if typed else INPUTS[:2])
-        program.save(written / FILE, external_data=True)  # one file holds at most 2 GB
-        try:
-            written.rename(folder)
-        except OSError:
-            if not (folder / FILE).is_file():
-                raise
+    program = _convert(graph, INPUTS if typed else INPUTS[:2])
+    try:
+        with create_folder(folder) as fresh:
+            program.save(fresh / FILE, external_data=True)  # one file holds at most 2 GB
+    except OSError:
+        if not (folder / FILE).is_file():
+            raise
 
 
 def export_graph(graph: torch.nn.Module, folder: Path, *, max_tokens: int) -> None:
@@ -148,9 +144,8 @@ def export_graph(graph: torch.nn.Module, folder: Path, *, max_tokens: int) -> No
 
 
 def _write(model: onnx.ModelProto, file: Path) -> None:
-    fresh = file.with_suffix(".new")
-    fresh.write_bytes(model.SerializeToString())
-    fresh.replace(file)
+    with replace_file(file) as fresh:
+        fresh.write_bytes(model.SerializeToString())
 
 
 @dataclass(frozen=True, slots=True)

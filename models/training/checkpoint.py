@@ -4,7 +4,6 @@ import json
 import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from turnwise.models.encoder import eight_bits
 from turnwise.models.encoder.heads import RoleHeads
 from turnwise.models.encoder.torch import transformer_of
 from turnwise.models.errors import TrainingError
+from turnwise.models.files import recover_folder, replace_folder
 from turnwise.models.training.config import REMOVED, EncoderConfig, Section, renamed
 from turnwise.models.unreadable import UNREADABLE
 
@@ -31,7 +31,6 @@ Recipe = dict[str, Any]
 _MODES = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
 _OLDER = "sentence_transformers.models"
 
-_OLD = ".old"
 _WEIGHTS = "learner.safetensors"
 
 
@@ -62,7 +61,7 @@ def save_model(
 ) -> None:
     """Write a model as a sentence-transformers folder in float16, with its card and recipe."""
     card = {"aggregation": asdict(config.aggregation), "trained": config.model_dump(mode="json")}
-    with replacing(folder) as fresh:
+    with replace_folder(folder) as fresh:
         save_encoder(model, fresh)
         if heads:
             heads.save(fresh)
@@ -113,34 +112,6 @@ def _write_json(file: Path, value: object) -> None:
     file.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
-@contextmanager
-def replacing(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder to fill; it then replaces `folder`.
-
-    An interruption at any point leaves a complete folder, which `recover` puts back in place.
-    """
-    fresh, old = (folder.with_name(folder.name + end) for end in (".new", _OLD))
-    recover(folder)
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(parents=True)
-    yield fresh
-    for weights in fresh.rglob("*.safetensors"):  # safetensors gives other users no access
-        weights.chmod(fresh.stat().st_mode & 0o666)
-    if folder.exists():
-        folder.rename(old)
-    fresh.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def recover(folder: Path) -> None:
-    """Restore a folder after an interruption of `replacing`."""
-    old = folder.with_name(folder.name + _OLD)
-    if folder.exists():
-        shutil.rmtree(old, ignore_errors=True)
-    elif old.exists():
-        old.rename(folder)
-
-
 @dataclass(slots=True)
 class State:
     """The state of a run: with it, a resumed run ends as an uninterrupted one."""
@@ -169,7 +140,7 @@ def save_checkpoint(folder: Path, state: State) -> None:
         "best": state.best,
         "schedule": state.schedule.state_dict(),
     }
-    with replacing(folder) as fresh:
+    with replace_folder(folder) as fresh:
         save_weights(state.learner, str(fresh / _WEIGHTS))  # writes tied weights once
         save_file(moments, fresh / "moments.safetensors")
         (fresh / "state.json").write_text(json.dumps(rest), encoding="utf-8")
@@ -181,7 +152,7 @@ def load_checkpoint(folder: Path, state: State) -> None:
     Raises:
         TrainingError: The checkpoint cannot be read, or is of a run of another recipe.
     """
-    recover(folder)
+    recover_folder(folder)
     if not folder.is_dir():
         return
     try:
@@ -232,5 +203,5 @@ def _restore(folder: Path, rest: Mapping[str, Any], state: State) -> None:
 
 def drop_checkpoint(folder: Path) -> None:
     """Delete a checkpoint."""
-    recover(folder)  # the remains of an interruption would come back later
+    recover_folder(folder)  # the remains of an interruption would come back later
     shutil.rmtree(folder, ignore_errors=True)

@@ -13,10 +13,10 @@ from turnwise.models.encoder.torch import default_device
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.metrics import Metrics
 from turnwise.models.evaluation.split import Context
+from turnwise.models.files import replace_folder
 from turnwise.models.rerankers.ioi.model import Example, IoI, WordIds, match
 from turnwise.models.rerankers.ioi.network import InteractionNetwork, Sizes, matching_loss
 from turnwise.models.rerankers.ioi.vocabulary import has_more_words, word_vectors
-from turnwise.models.training.checkpoint import replacing
 from turnwise.models.training.config import IoIConfig
 from turnwise.models.training.corpora import (
     Find,
@@ -92,7 +92,7 @@ class IoILearner:
 
     def save(self, folder: Path) -> None:
         """Write the network as it stands."""
-        with replacing(folder) as fresh:
+        with replace_folder(folder) as fresh:
             self.model.save(fresh, self.config.model_dump(mode="json"))
 
 

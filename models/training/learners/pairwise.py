@@ -15,11 +15,12 @@ from turnwise.models.encoder.torch import (
 )
 from turnwise.models.evaluation.metrics import Metrics
 from turnwise.models.evaluation.split import Context
+from turnwise.models.files import replace_folder
 from turnwise.models.network_folder import save_reranker
 from turnwise.models.pairwise import ENCODER, PairwiseModel, Projectors
 from turnwise.models.roles import Role, RoleText, encoder_kind, prefixed
 from turnwise.models.training.base import freeze_all_but, load_learnable
-from turnwise.models.training.checkpoint import replacing, save_encoder
+from turnwise.models.training.checkpoint import save_encoder
 from turnwise.models.training.config import PairwiseConfig
 from turnwise.models.training.corpora import (
     Find,
@@ -141,6 +142,6 @@ class PairwiseLearner(nn.Module):
     def save(self, folder: Path) -> None:
         """Write the model as it stands, the encoder in float16."""
         trained = self.config.model_dump(mode="json")
-        with replacing(folder) as fresh:
+        with replace_folder(folder) as fresh:
             save_reranker(fresh, "pairwise", self.projectors, self.projectors.sizes, trained)
             save_encoder(self.encoder, fresh / ENCODER)

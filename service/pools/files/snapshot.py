@@ -2,11 +2,8 @@
 
 import asyncio
 import hashlib
-import shutil
 import stat
-import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 
 from turnwise.models.data import write_jsonl
 from turnwise.models.errors import TurnwiseError, first_error
+from turnwise.models.files import create_folder
 from turnwise.service.pools.candidate import Candidate, read_candidates
 from turnwise.service.pools.encoding import PoolEncoder, Progress, encode_candidates
 from turnwise.service.pools.memory.flat import Float16, are_unit
@@ -127,8 +125,7 @@ def _write(
     try:
         if folder.exists() and any(folder.iterdir()):
             raise SnapshotError(f"'{folder}' is not empty")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with made_whole(folder) as made:
+        with create_folder(folder) as made:
             lines = ({"id": c.id, "text": c.text, "metadata": c.metadata} for c in candidates)
             write_jsonl(made / _CANDIDATES, lines)
             np.save(made / _VECTORS, vectors, allow_pickle=False)
@@ -166,18 +163,6 @@ def read_snapshot(folder: Path) -> Snapshot:
     if not are_unit(vectors):
         raise SnapshotError(f"'{folder}' holds vectors that are not of unit length")
     return Snapshot(manifest, candidates, np.array(vectors))
-
-
-@contextmanager
-def made_whole(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder, which gets the name `folder` when the block succeeds."""
-    made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
-    try:
-        yield made
-        made.chmod(0o755)
-        made.replace(folder)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
 
 
 def _check_files(folder: Path, manifest: Manifest) -> None:

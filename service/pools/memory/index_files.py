@@ -15,7 +15,8 @@ import faiss
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from turnwise.service.pools.files.snapshot import File, described, made_whole
+from turnwise.models.files import create_folder
+from turnwise.service.pools.files.snapshot import File, described
 from turnwise.service.pools.memory.ivf import IvfIndex, Lists, marks_of
 from turnwise.service.pools.redis.values import PoolKey
 
@@ -56,8 +57,7 @@ class IndexFiles:
         """
         folder = self._of(key) / fingerprint
         try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with made_whole(folder) as made:
+            with create_folder(folder) as made:
                 faiss.write_index(index.codes, str(made / _LISTS))
                 np.save(made / _MARKS, marks_of(index.vectors), allow_pickle=False)
                 manifest = Manifest(

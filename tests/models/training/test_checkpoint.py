@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling
 from torch import nn
@@ -18,8 +17,6 @@ from turnwise.models.training.checkpoint import (
     State,
     load_checkpoint,
     recipe_of,
-    recover,
-    replacing,
     save_checkpoint,
     save_encoder,
 )
@@ -70,51 +67,6 @@ def test_a_model_without_an_older_form_is_saved_as_it_is(
         wanted = UtteranceEncoder(model).encode(["Hello"], Role.AFTER)
         got = UtteranceEncoder(tmp_path / name, device="cpu").encode(["Hello"], Role.AFTER)
         assert got == pytest.approx(wanted, abs=1e-5)
-
-
-def test_who_may_read_the_folder_of_a_model_may_read_its_weights(tmp_path: Path) -> None:
-    with replacing(tmp_path / "model") as fresh:
-        save_file({"weights": torch.zeros(1)}, fresh / "model.safetensors")
-        (fresh / "card").touch()
-    card, weights = ((tmp_path / "model" / name).stat() for name in ("card", "model.safetensors"))
-    assert weights.st_mode == card.st_mode
-
-
-def write(folder: Path, text: str) -> None:
-    with replacing(folder) as fresh:
-        (fresh / "state").write_text(text)
-
-
-def read(folder: Path) -> str:
-    recover(folder)
-    return (folder / "state").read_text()
-
-
-@pytest.mark.parametrize("interrupted_in", range(1, 4))
-def test_a_whole_folder_is_left_whenever_it_is_interrupted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted_in: int
-) -> None:
-    write(tmp_path / "model", "one")
-    moves = 0
-    rename = Path.rename
-
-    def broken_off(self: Path, target: Path) -> Path:
-        nonlocal moves
-        moves += 1
-        if moves == interrupted_in:
-            raise KeyboardInterrupt
-        return rename(self, target)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "rename", broken_off)
-        try:
-            write(tmp_path / "model", "two")
-        except KeyboardInterrupt:
-            assert interrupted_in < 3
-    assert read(tmp_path / "model") == ("one" if interrupted_in < 3 else "two")
-    write(tmp_path / "model", "three")
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
-    assert read(tmp_path / "model") == "three"
 
 
 def state_of(*, learner: nn.Module | None = None, **values: object) -> State:

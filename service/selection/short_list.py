@@ -135,7 +135,8 @@ class _Lists:
 
     async def scores(self, context: Sequence[str], candidates: Sequence[str]) -> Float32:
         try:
-            return await self._thread.run(partial(self._model.scores, context, candidates))
+            with self._thread.admit():
+                return await self._thread.run(partial(self._model.scores, context, candidates))
         except ServiceError:
             raise
         except Exception as error:

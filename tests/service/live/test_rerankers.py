@@ -1,9 +1,7 @@
 """The pairwise model, IoI and a cross-encoder behind the service."""
 
 import asyncio
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +17,11 @@ from tests.service.live.conftest import (
     Live,
     Oracle,
     posts,
-    problem,
     scores,
     with_replies,
     wrong,
 )
-from tests.waiting import PATIENCE, eventually
+from tests.waiting import eventually
 from turnwise.models.arrays import Float32
 from turnwise.models.errors import ModelError
 from turnwise.models.pairwise import PairwiseModel
@@ -33,7 +30,6 @@ from turnwise.models.roles import EncoderKind
 from turnwise.service.app import wiring
 from turnwise.service.cli.pool.transfer import restore_pool, save_pool
 from turnwise.service.pools import read_snapshot
-from turnwise.service.selection import one_by_one
 from turnwise.service.settings import Settings
 
 WORDS = tuple(sorted({word for text in REPLIES for word in text.lower().split()}))
@@ -255,31 +251,6 @@ def test_a_reranker_that_fails_leaves_the_session_as_it_was(
     assert reranking.try_turn(rerank="ioi").status_code == 500
     assert reranking.http.get("/sessions/s").status_code == 404
     assert reranking.turn("s", "user", "Hello")["turn"] == 1
-
-
-def test_more_short_lists_than_may_wait_are_rejected(
-    reranking: Live, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waits, goes_on = threading.Event(), threading.Event()
-    score = IoI.scores
-
-    def scored_late(ioi: IoI, *given: Sequence[str]) -> Float32:
-        waits.set()
-        assert goes_on.wait(PATIENCE)
-        return score(ioi, *given)
-
-    monkeypatch.setattr(one_by_one, "_WAITING", 1)
-    monkeypatch.setattr(IoI, "scores", scored_late)
-    rejected = reranking.increase("turnwise_rejected_requests_total", reason="queue_full")
-    with ThreadPoolExecutor(1) as threads:
-        first = threads.submit(reranking.turn, "s", "user", "Hello", rerank="ioi")
-        assert waits.wait(PATIENCE)
-        refused = reranking.try_turn("And now?", rerank="ioi")
-        goes_on.set()
-        assert first.result()["turn"] == 1
-    assert problem(refused) == (429, "overloaded")
-    assert rejected() == 1
-    assert reranking.turn("s", "user", "And now?", rerank="ioi")["turn"] == 2
 
 
 def test_a_cross_encoder_reads_the_last_three_utterances_with_each_candidate(

@@ -59,7 +59,7 @@ class Limits(BaseSettings):
     max_candidates: ClassVar[int] = 1000
     """Candidates of a call to /rank, documents of /v1/rerank, or texts of /v1/embeddings."""
     max_goals: ClassVar[int] = 64
-    """Goals of a request, or its utterances to avoid."""
+    """Goals of a call to /rank, or its utterances to avoid; /plan takes 16 goals."""
     max_top_k: ClassVar[int] = 100
     """Candidates or orders that a request may ask for; a /rank without `top_k` gets all."""
     queue_limit: ClassVar[int] = 2048

@@ -11,15 +11,13 @@ export function clearOrders() {
 }
 
 /**
- * @param {{orders: {order: string[], score: number}[], next_goal: string, optimal: boolean}} plan
+ * @param {{orders: {order: string[], score: number}[], next_goal: string}} plan
  * @param {{id: string, text: string, speaker: string}[]} goals As they stand in the list.
  * @param {{adopt: (ids: string[]) => void, pursue: (goal: any) => void}} deeds
  */
-export function drawOrders({ orders, next_goal, optimal }, goals, { adopt, pursue }) {
+export function drawOrders({ orders, next_goal }, goals, { adopt, pursue }) {
   const next = goals.find(({ id }) => id === next_goal);
-  byId("orders-facts").textContent = optimal
-    ? "no other order scores higher"
-    : "good orders; there are too many to try all";
+  byId("orders-facts").textContent = "no other order scores higher";
   const ranked = h(
     "ol.ranked",
     { "aria-label": "Orders, best first", vars: { count: String(goals.length) } },

@@ -8,7 +8,7 @@ import numpy as np
 from turnwise.models.arrays import Float32
 from turnwise.models.planning import (
     PULL_UTTERANCES,
-    Plan,
+    Order,
     chain_links,
     plan_chain,
     plan_greedy,
@@ -20,18 +20,20 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
 from turnwise.service.selection.context import Context, Contexts, empty_context
 from turnwise.service.selection.one_by_one import OneByOne
-from turnwise.service.wire.planning import PlanAnswer, PlannedOrder, PlanRequest
+from turnwise.service.wire.planning import Method, PlanAnswer, PlannedOrder, PlanRequest
 
 
 class Planning:
     """Orders goals as CCL section 6 does."""
 
     def __init__(
-        self, contexts: Contexts, encoder: CachedEncoder, metrics: Metrics, thread: OneByOne
+        self, contexts: Contexts, encoder: CachedEncoder, metrics: Metrics, planner: OneByOne
     ) -> None:
-        """Take the parts; the thread computes the orders, of many goals in a second."""
-        self._contexts, self._encoder, self._metrics = contexts, encoder, metrics
-        self._thread = thread
+        """Take the parts; the planner computes the orders, of many goals in a tenth of a second."""
+        self._contexts = contexts
+        self._encoder = encoder
+        self._metrics = metrics
+        self._planner = planner
 
     async def plan(self, namespace: str, request: PlanRequest) -> PlanAnswer:
         """Order goals.
@@ -40,53 +42,65 @@ class Planning:
             SessionNotFound: There is no such session.
             InvalidRequest: The method needs a context, and the request has none.
             Conflict: The method needs a context, and the session has no utterance.
-            ServiceError: Reading or encoding failed, or too many plans wait.
+            Overloaded: Too many plans wait; then nothing is read or encoded.
+            ServiceError: Reading or encoding failed.
         """
         timings = Timings(self._metrics, "encode", "state", "plan")
-        with timings.stage("state"):
-            context = await self._contexts.read(namespace, request)
-        if request.method != "chain" and not context.utterances:
-            raise empty_context(request)
-        with timings.stage("encode"):
-            links, pull = await self._encode(request, context)
-        with timings.stage("plan", metric="plan"):
-            plan = await self._thread.run(partial(_plan, request, links, pull))
+        with self._planner.admit():
+            orders = await self._order(namespace, request, timings)
         names = request.names
-        orders = [
+        planned = [
             PlannedOrder(order=[names[goal] for goal in order.order], score=order.score)
-            for order in plan.orders
+            for order in orders
         ]
         return PlanAnswer(
-            orders=orders,
-            next_goal=orders[0].order[0],
+            orders=planned,
+            next_goal=planned[0].order[0],
             method=request.method,
-            optimal=plan.optimal,
+            optimal=True,
             model=self._encoder.name,
             timings_ms=timings.milliseconds(),
         )
 
-    async def _encode(self, request: PlanRequest, context: Context) -> tuple[Float32, Float32]:
-        """Return cos(b_x, a_y) of every two goals (n, n), and the pull P of each goal (n,).
-
-        Texts that the method does not need are not encoded: with `greedy`, the first is (n, 0).
-        """
+    async def _order(
+        self, namespace: str, request: PlanRequest, timings: Timings
+    ) -> Sequence[Order]:
+        with timings.stage("state"):
+            context = await self._contexts.read(namespace, request)
+        if request.method != "chain" and not context.utterances:
+            raise empty_context(request)
         texts = [goal.text for goal in request.goals]
         speakers = [goal.speaker or context.responder for goal in request.goals]
-        targets = () if request.method == "greedy" else speakers
-        inputs = candidate_inputs(texts)
-        inputs += [
+        with timings.stage("encode"):
+            after, before = await self._encode(texts, speakers, request.method)
+            pull = None
+            if request.method != "chain":
+                pull = await self._pull(context, speakers, after)
+        with timings.stage("plan", metric="plan"):
+            return await self._planner.run(partial(_orders, before, after, pull, request.top))
+
+    async def _encode(
+        self, texts: Sequence[str], speakers: Sequence[str], method: Method
+    ) -> tuple[Float32, Float32 | None]:
+        """Return a_y of the goals (n, d), and b_x (n, n, d) where the method reads it.
+
+        At [x, y], b_x is goal x as context, in its relation to the speaker of goal y. A goal has at
+        most two relations, and is encoded once in each.
+        """
+        n = len(texts)
+        candidates = candidate_inputs(texts)
+        if method == "greedy":
+            return await self._contexts.encode_texts(candidates), None
+        links = [
             RoleText(text, Role.SECOND, relation_to(speaker, target))
-            for target in targets
             for text, speaker in zip(texts, speakers, strict=True)
+            for target in speakers
         ]
-        vectors = await self._contexts.encode_texts(inputs)
-        n, d = len(texts), self._encoder.dimension
-        after, before = vectors[:n], vectors[n:].reshape(-1, n, d)  # before[y, x] is b_x toward y
-        links = chain_links(before.swapaxes(0, 1), after[: len(before)])
-        pull = np.zeros(n, np.float32)
-        if request.method != "chain":
-            pull = await self._pull(context, speakers, after)
-        return links, pull
+        distinct = list(dict.fromkeys(links))
+        row = {item: index for index, item in enumerate(distinct)}
+        vectors = await self._contexts.encode_texts(candidates + distinct)
+        after, before = vectors[:n], vectors[n:]
+        return after, before[[row[link] for link in links]].reshape(n, n, -1)
 
     async def _pull(self, context: Context, speakers: Sequence[str], after: Float32) -> Float32:
         """Return the pull P(g) (n,), with the context relative to the speaker of g."""
@@ -98,7 +112,11 @@ class Planning:
         return np.array(pulls, np.float32)
 
 
-def _plan(request: PlanRequest, links: Float32, pull: Float32) -> Plan:
-    if request.method == "greedy":
-        return plan_greedy(pull)
-    return plan_chain(links, pull if request.method == "chain_curved" else None, request.top)
+def _orders(
+    before: Float32 | None, after: Float32, pull: Float32 | None, top: int
+) -> Sequence[Order]:
+    """Return the best orders: by curving alone without `before`, by the chain without `pull`."""
+    if before is None:
+        assert pull is not None  # noqa: S101 - a method uses one of them
+        return [plan_greedy(pull)]
+    return plan_chain(chain_links(before, after), pull, top)

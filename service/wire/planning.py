@@ -6,13 +6,17 @@ from pydantic import ConfigDict, Field, JsonValue, field_validator
 
 from turnwise.service.wire.fields import Count, OptionalContext, Speaker, Text, Value, given
 
+Method = Literal["chain", "chain_curved", "greedy"]
+MAX_PLANNED_GOALS = 16
+"""Most goals that the exact search can order (`models.planning.MAX_GOALS`)."""
+
 
 class PlanGoal(Value):
     """A goal to put in order."""
 
     text: Text
     id: str | None = Field(default=None, min_length=1, max_length=128)
-    """By default its place in the request, from 0."""
+    """By default its index in the request, from 0."""
     speaker: Speaker | None = None
     """The speaker who should say it; by default the responder."""
 
@@ -27,7 +31,7 @@ _CONTEXT_IF_NEEDED: dict[str, JsonValue] = {
 
 
 def _names(goals: list[PlanGoal]) -> list[str]:
-    return [goal.id or str(place) for place, goal in enumerate(goals)]
+    return [goal.id or str(index) for index, goal in enumerate(goals)]
 
 
 class PlanRequest(OptionalContext):
@@ -37,8 +41,8 @@ class PlanRequest(OptionalContext):
         json_schema_extra={"allOf": [{"not": given("session_id", "context")}, _CONTEXT_IF_NEEDED]}
     )
 
-    goals: list[PlanGoal] = Field(min_length=2)
-    method: Literal["chain", "chain_curved", "greedy"] = "chain"
+    goals: list[PlanGoal] = Field(min_length=2, max_length=MAX_PLANNED_GOALS)
+    method: Method = "chain"
     """`chain` is IEC, `chain_curved` is IEC & CU, `greedy` is greedy curving (CCL, section 6).
     `chain` reads no context; the other two read its last two utterances."""
     top: Count = 1
@@ -71,6 +75,6 @@ class PlanAnswer(Value):
     next_goal: str
     method: str
     optimal: bool
-    """True if no other order is better; false if there are too many goals to prove that."""
+    """Always true: no other order scores higher."""
     model: str
     timings_ms: dict[str, float]

@@ -204,7 +204,7 @@ export interface components {
             method: string;
             /**
              * Optimal
-             * @description True if no other order is better; false if there are too many goals to prove that.
+             * @description Always true: no other order scores higher.
              */
             optimal: boolean;
             /** Model */
@@ -223,7 +223,7 @@ export interface components {
             text: string;
             /**
              * Id
-             * @description By default its place in the request, from 0.
+             * @description By default its index in the request, from 0.
              */
             id?: string | null;
             /**

@@ -88,7 +88,8 @@ def _limit(node: Json, settings: Settings) -> None:
         for kind in (schema, *schema.get("anyOf", ())):
             match kind.get("type"):
                 case "array" if name in ITEMS:
-                    kind["maxItems"] = getattr(settings, ITEMS[name])
+                    most = getattr(settings, ITEMS[name])
+                    kind["maxItems"] = min(most, kind.get("maxItems", most))
                 case "integer" if name in NUMBERS:
                     kind["maximum"] = getattr(settings, NUMBERS[name])
                 case "string" if name == "text":

@@ -43,7 +43,7 @@ async def plan(
     namespace: Encoding,
     request: Annotated[PlanRequest, Body(openapi_examples=_EXAMPLES)],
 ) -> Response:
-    """Returns the best order, or the `top` best. If `optimal` is true, no other order is better."""
+    """Returns the best order of up to 16 goals, or the `top` best."""
     check_limits(services.settings, request)
     async with deadline(services.settings.request_timeout):
         result = await services.planning.plan(namespace, request)

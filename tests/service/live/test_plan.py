@@ -18,7 +18,7 @@ from tests.service.live.conftest import (
     wrong,
 )
 from tests.waiting import PATIENCE
-from turnwise.models.planning import Plan
+from turnwise.models.planning import Order
 from turnwise.models.roles import Role, relation_to
 from turnwise.service.use_cases import plan as planning
 
@@ -107,10 +107,51 @@ def test_two_goals_of_one_id_are_refused(live: Live) -> None:
     assert answer.json()["errors"][0]["msg"] == "two goals have the same id"
 
 
+def test_sixteen_goals_are_planned_and_no_more(live: Live) -> None:
+    many = [{"text": f"Goal {number}"} for number in range(17)]
+    answer = live.post("/plan", goals=many[:16], top=100)
+    assert len(answer["orders"]) == 100
+    refused = live.http.post("/plan", json={"goals": many})
+    assert wrong(refused) == [["body", "goals"]]
+    assert "at most 16 items" in refused.json()["errors"][0]["msg"]
+
+
+def test_a_goal_is_read_once_in_each_relation(live: Live) -> None:
+    said_by = [{"text": f"Goal {n}", "speaker": f"speaker {n}"} for n in range(16)]
+    live.post("/plan", goals=said_by)
+    read_again = live.increase("turnwise_vector_cache_hits_total")
+    live.post("/plan", goals=said_by)
+    assert read_again() == 3 * len(said_by)
+
+
+def test_a_plan_is_rejected_before_its_goals_are_encoded(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, plan, most = threading.Event(), planning.plan_chain, 32
+
+    def planned_late(*given: object) -> tuple[Order, ...]:
+        assert go_on.wait(PATIENCE)
+        return plan(*given)
+
+    def asked(number: int) -> int:
+        new = [{"text": f"New goal {number} {letter}"} for letter in "ab"]
+        status = live.http.post("/plan", json={"goals": new}).status_code
+        if status == 429:
+            go_on.set()
+        return status
+
+    monkeypatch.setattr(planning, "plan_chain", planned_late)
+    encoded = live.encoded()
+    with ThreadPoolExecutor(most + 1) as threads:
+        statuses = list(threads.map(asked, range(most + 1)))
+    assert sorted(statuses) == [200] * most + [429]
+    assert encoded()["after"] == most * 2
+
+
 def test_turns_do_not_wait_for_plans(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     waits, go_on, plan = threading.Event(), threading.Event(), planning.plan_chain
 
-    def planned_late(*given: object) -> Plan:
+    def planned_late(*given: object) -> tuple[Order, ...]:
         waits.set()
         assert go_on.wait(PATIENCE)
         return plan(*given)

@@ -159,7 +159,8 @@ def test_what_was_deleted_is_not_exported_and_is_compacted(
     live.turn("t", "user", "Still here.", respond=False)
     live.stop()
     (file,) = folder.iterdir()
-    (folder / f"{file.name}.part").write_text("what a crash left")
+    (folder / ".new-1").mkdir()
+    (folder / ".new-1" / file.name).write_text("what a crash left")
     assert run("compact", folder) == "6 lines removed from 1 files\n"
     assert [*folder.iterdir()] == [file]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

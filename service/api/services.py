@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # what answers `/livez` and checks keys should not load these
     from turnwise.service.use_cases.plan import Planning
     from turnwise.service.use_cases.pools import Pools
     from turnwise.service.use_cases.rank import Ranking
+    from turnwise.service.use_cases.rerank import DocumentRanking
+    from turnwise.service.use_cases.search import Search
     from turnwise.service.use_cases.sessions import Sessions
     from turnwise.service.use_cases.turn import Turns
 
@@ -68,6 +70,8 @@ class Services(EncoderServices):
     turns: "Turns"
     sessions: "Sessions"
     ranking: "Ranking"
+    document_ranking: "DocumentRanking"
+    search: "Search"
     planning: "Planning"
     pools: "Pools"
     followed_pools: "FollowedPools"

@@ -24,15 +24,18 @@ from turnwise.service.redis.connection import Probe
 from turnwise.service.redis.private import PrivateRedis
 from turnwise.service.selection.confidence import Confidence
 from turnwise.service.selection.context import Contexts
+from turnwise.service.selection.idle import IdleEncoding
 from turnwise.service.selection.one_by_one import OneByOne
-from turnwise.service.selection.pipeline import Selector
-from turnwise.service.selection.short_list import Reranking
+from turnwise.service.selection.pipeline import Pipeline
+from turnwise.service.selection.reranking import Reranking
 from turnwise.service.sessions.feedback import FeedbackStore
 from turnwise.service.sessions.store import SessionStore
 from turnwise.service.settings import Settings
 from turnwise.service.use_cases.plan import Planning
 from turnwise.service.use_cases.pools import Pools
 from turnwise.service.use_cases.rank import Ranking
+from turnwise.service.use_cases.rerank import DocumentRanking
+from turnwise.service.use_cases.search import Search
 from turnwise.service.use_cases.sessions import Sessions
 from turnwise.service.use_cases.turn import Turns
 from turnwise.service.wire.pools import PoolRequest
@@ -143,8 +146,10 @@ def _services(
     journal: Journal | None,
 ) -> Services:
     """Return the use cases over running components, as the routes find them."""
-    encoder, pools, pairwise = components.cached, components.pools, components.pairwise
-    timeout, engine = settings.request_timeout, components.store
+    encoder = components.cached
+    pools = components.pools
+    timeout = settings.request_timeout
+    engine = components.store
     store = SessionStore(
         components.redis,
         metrics,
@@ -155,7 +160,16 @@ def _services(
         max_sessions=settings.max_sessions,
     )
     contexts = Contexts(store, encoder, timeout=timeout)
-    confidence = Confidence(encoder)
+    confidence = Confidence(encoder.calibration, encoder.aggregation)
+    pipeline = Pipeline(reranking, components.pairwise, confidence)
+    ranking = Ranking(
+        contexts=contexts,
+        pools=pools,
+        encoder=encoder,
+        pipeline=pipeline,
+        reranking=reranking,
+        metrics=metrics,
+    )
     return Services(
         settings=settings,
         metrics=metrics,
@@ -169,8 +183,8 @@ def _services(
             contexts=contexts,
             pools=pools,
             encoder=encoder,
-            selector=Selector(reranking, pairwise, confidence),
-            reranking=reranking,
+            pipeline=pipeline,
+            idle=IdleEncoding(store, encoder),
             metrics=metrics,
             journal=journal,
             max_turns=settings.max_turns,
@@ -185,16 +199,9 @@ def _services(
             metrics=metrics,
             journal=journal,
         ),
-        ranking=Ranking(
-            contexts=contexts,
-            pools=pools,
-            encoder=encoder,
-            pairwise=pairwise,
-            reranking=reranking,
-            confidence=confidence,
-            metrics=metrics,
-            timeout=timeout,
-        ),
+        ranking=ranking,
+        document_ranking=DocumentRanking(ranking, reranking),
+        search=Search(contexts, pools, pipeline, metrics),
         planning=Planning(contexts, encoder, metrics, planner),
         followed_pools=components.followed_pools,
         store_answers=once_a_second(partial(answers, engine)) if engine else None,

@@ -7,13 +7,11 @@ import numpy as np
 from turnwise.models.arrays import Float32
 from turnwise.models.confidence import Calibration, features, rescaled
 from turnwise.models.scores import Aggregation
-from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.pools import Filter, Hit, PoolView
 from turnwise.service.wire.fields import RerankerName
 
-FEWEST = 2
-"""Hits that a search must find, and texts that it should find among them: the confidence depends on
-how far they lie apart."""
+MIN_TEXTS = 2
+"""Different texts that a search should find: the confidence depends on how far apart they score."""
 
 
 class Confidence:
@@ -22,11 +20,12 @@ class Confidence:
     The model's calibration holds for the aggregation of its card alone.
     """
 
-    def __init__(self, encoder: CachedEncoder) -> None:
-        self._calibration: Calibration | None = encoder.calibration
-        self._aggregation = encoder.aggregation
+    def __init__(self, calibration: Calibration | None, aggregation: Aggregation) -> None:
+        """Take the calibration and the aggregation of the model's card."""
+        self._calibration = calibration
+        self._aggregation = aggregation
 
-    def obstacle(
+    def find_obstacle(
         self, view: PoolView, aggregation: Aggregation, rerank: RerankerName | None
     ) -> str | None:
         """Return why an order of candidates has no confidence; None if it has one."""
@@ -41,7 +40,7 @@ class Confidence:
             return f"the model's calibration is for its own aggregation, '{card.name}'"
         return None
 
-    async def of(
+    async def compute(
         self,
         view: PoolView,
         query: Float32,
@@ -49,23 +48,24 @@ class Confidence:
         where: Filter | None,
         utterances: int,
     ) -> float | None:
-        """Return the confidence in the first hit; None if there are fewer than `FEWEST` hits.
+        """Return the confidence in the first hit; None if there is no second hit.
 
         Args:
             view: The pool that was searched.
             query: (d,) the running query.
-            hits: What may be offered, best first.
+            hits: The hits that may be offered, best first.
             where: The filter of the search.
             utterances: Number of utterances of the context.
         """
-        if self._calibration is None or len(hits) < FEWEST:
+        if self._calibration is None or len(hits) < MIN_TEXTS:
             return None
         first = hits[0]
         others = (hit for hit in hits if hit.candidate.text != first.candidate.text)
         second = next(others, hits[-1])
         spread = await view.spread(query, where)
+        norm = float(np.linalg.norm(query))
         confidence = self._calibration.confidence(
-            features(first.score, second.score, spread, float(np.linalg.norm(query)), utterances)
+            features(first.score, second.score, spread, norm, utterances)
         )
         if correction := view.settings.calibration:
             confidence = rescaled(confidence, correction.slope, correction.offset)

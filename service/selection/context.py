@@ -1,6 +1,7 @@
-"""The context of a request: what a session keeps, and new vectors where it keeps none.
+"""The context of a request: the vectors that its session keeps, and new ones where it keeps none.
 
-Those are the vectors of the newest utterance, or of all utterances after the model changed.
+A plain turn needs new vectors of its newest utterance; after a change of the model all utterances
+are encoded again.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from turnwise.models.arrays import Float32
 from turnwise.models.data import Utterance
 from turnwise.models.roles import (
     EncoderKind,
+    Relation,
     Role,
     RoleText,
     candidate_inputs,
@@ -24,14 +26,14 @@ from turnwise.service.encoder.cache import HEADS_AT_ONCE, CachedEncoder
 from turnwise.service.encoder.queue import Priority
 from turnwise.service.errors import Conflict, InvalidRequest, ServiceError
 from turnwise.service.sessions.store import SessionKey, SessionStore
-from turnwise.service.sessions.turns import Turn, utterances
+from turnwise.service.sessions.turns import Turn, join_turns
 from turnwise.service.sessions.update import NewVectors, Update
 from turnwise.service.wire.fields import RESPONDER, Aggregated, OptionalContext, Repeat
 from turnwise.service.wire.filters import Where
 
 _TEXTS_OF_A_TURN = 8
-"""Most texts that are encoded as a turn. A longer context that must be encoded again goes after
-turns, as a list of texts."""
+"""Most texts that are encoded with the priority of a turn. A longer context that must be encoded
+again waits behind turns, as a list of texts does."""
 _ROWS_AT_ONCE = 8
 """Most rows that are computed on the event loop: a thread would take longer to start."""
 
@@ -41,11 +43,11 @@ class Context:
     """The utterances before a reply, and the vectors that a session keeps of them.
 
     Attributes:
-        utterances: All of them.
+        utterances: n utterances, oldest first.
         responder: The speaker who will say the candidates.
-        first: [B1] of the first utterances, relative to the responder; maybe of none.
-        encoded: [B2] of the first utterances; maybe of none. Those of a model with heads are
-            relative to another speaker, and heads compute the other roles from them.
+        first: (k, d) [B1] of the first k ≤ n utterances, relative to the responder.
+        encoded: (m, d) [B2] of the first m ≤ n utterances. A model with heads keeps them relative
+            to another speaker, and its heads compute the other roles from them.
         turns: The turns that the utterances join.
         where: The filter of the session; None matches all candidates.
     """
@@ -59,7 +61,7 @@ class Context:
 
     @property
     def texts(self) -> list[str]:
-        """Texts of the utterances."""
+        """The texts of the utterances."""
         return [utterance.text for utterance in self.utterances]
 
 
@@ -68,20 +70,20 @@ class EncodedContext:
     """A context of n utterances with its vectors.
 
     Attributes:
-        texts: Of its utterances.
-        rows: Of all of them.
+        texts: The texts of its utterances, oldest first.
+        rows: Their rows; None where the running query is computed from the pairs.
         first: (n or n - 1, d) [B1]; (0, d) where no pairs were asked for, or the model has none.
         second: (n, d) [B2]; (0, d) where no pairs were asked for.
     """
 
     texts: list[str]
-    rows: KeptRows
+    rows: KeptRows | None
     first: Float32
     second: Float32
 
     def query(self, aggregation: Aggregation) -> Float32:
         """Return the running query (d,); more than `ROWS_KEPT` last rows need the pairs."""
-        query = self.rows.query(aggregation.summed)
+        query = self.rows.query(aggregation.summed) if self.rows else None
         return aggregation.query(self.first, self.second) if query is None else query
 
     @property
@@ -96,13 +98,16 @@ class Said:
     """The replies of a session that must not be offered again.
 
     Attributes:
-        texts: k texts of the responder's turns.
-        after: (k, d) their [AFTER], if candidates close to them must not be offered either; else
-            (0, d).
+        texts: The k texts of the responder's turns.
+        after: (k, d) their [AFTER] where candidates that are close to them must not be offered
+            either; (0, d) elsewhere.
     """
 
     texts: frozenset[str]
     after: Float32
+
+
+NOTHING_SAID = Said(frozenset(), np.empty((0, 0), np.float32))
 
 
 class Contexts:
@@ -113,7 +118,9 @@ class Contexts:
     """
 
     def __init__(self, sessions: SessionStore, encoder: CachedEncoder, *, timeout: float) -> None:
-        self._sessions, self._encoder, self._timeout = sessions, encoder, timeout
+        self._sessions = sessions
+        self._encoder = encoder
+        self._timeout = timeout
         self._heads = encoder.kind is EncoderKind.HEADS
 
     async def read(self, namespace: str, request: OptionalContext) -> Context:
@@ -124,11 +131,11 @@ class Contexts:
         """
         if request.session_id is None:
             turns = [Turn(turn.speaker, turn.text, 0.0) for turn in request.context or ()]
-            return Context(utterances(turns), RESPONDER, self._none, self._none, turns)
+            return Context(join_turns(turns), RESPONDER, self._none, self._none, turns)
         key = SessionKey(namespace, request.session_id)
         session = await self._sessions.found(key, encoded=True)
         return Context(
-            utterances(session.turns),
+            join_turns(session.turns),
             session.responder,
             session.first,
             session.encoded,
@@ -143,60 +150,88 @@ class Contexts:
         responder. For other speakers, a model with prefixes encodes the context again with the
         relations swapped; a model with heads does not.
         """
-        said = context.utterances
-        first, encoded = self._kept(context, target_speaker)
-        new_first, new = await self._encoded(
-            said[len(first) :], said[len(encoded) :], target_speaker
+        utterances = context.utterances
+        kept_first, kept = self._kept(context, target_speaker)
+        new_first, new = await self._encode(
+            utterances[len(kept_first) :], utterances[len(kept) :], target_speaker
         )
-        first, encoded = np.concatenate([first, new_first]), np.concatenate([encoded, new])
-        if self._heads and len(said) > HEADS_AT_ONCE:
-            return await asyncio.to_thread(self._pairs, said, first, encoded, target_speaker)
-        return self._pairs(said, first, encoded, target_speaker)
+        first = np.concatenate([kept_first, new_first])
+        encoded = np.concatenate([kept, new])
+        if self._heads and len(utterances) > HEADS_AT_ONCE:
+            return await asyncio.to_thread(self._pair, utterances, first, encoded, target_speaker)
+        return self._pair(utterances, first, encoded, target_speaker)
+
+    async def encode_pairs(self, context: Context) -> EncodedContext:
+        """Return a context with its pairs relative to its responder, without rows."""
+        first, second = await self.encode(context, context.responder)
+        return EncodedContext(context.texts, None, first, second)
+
+    async def encode_one(self, text: str) -> EncodedContext:
+        """Return the context of one utterance by another speaker than the responder."""
+        inputs = [RoleText(text, Role.SECOND, Relation.OTHER)]
+        second = await self._encoder.encode(inputs, timeout=self._timeout)
+        return EncodedContext([text], None, self._none, second)
+
+    def without_vectors(self, texts: list[str]) -> EncodedContext:
+        """Return a context of texts alone, which is all that a pairwise pool needs."""
+        return EncodedContext(texts, None, self._none, self._none)
 
     async def encode_first(self, context: Context, target_speaker: str) -> Float32:
         """Return [B1] as `encode` does, without encoding [B2]."""
         if not self._encoder.kind.encodes_first:
             return (await self.encode(context, target_speaker))[0]
         kept, _ = self._kept(context, target_speaker)
-        new, _ = await self._encoded(context.utterances[len(kept) :], (), target_speaker)
+        new, _ = await self._encode(context.utterances[len(kept) :], (), target_speaker)
         return np.concatenate([kept, new])
 
     async def encode_newest(self, context: Context, target_speaker: str, count: int) -> Float32:
         """Return [B2] of the last `count` utterances, as `encode` does, and encode no others."""
         start = max(0, len(context.utterances) - count)
+        newest = context.utterances[start:]
         _, kept = self._kept(context, target_speaker)
-        said, kept = context.utterances[start:], kept[start:]
-        _, new = await self._encoded((), said[len(kept) :], target_speaker)
-        return self._in_role(Role.SECOND, said, np.concatenate([kept, new]), target_speaker)
+        kept_newest = kept[start:]
+        _, new = await self._encode((), newest[len(kept_newest) :], target_speaker)
+        encoded = np.concatenate([kept_newest, new])
+        return self._in_role(Role.SECOND, newest, encoded, target_speaker)
 
     async def encode_update(self, update: Update) -> NewVectors:
         """Encode the texts of an update and compute the rows after it.
 
         [B1] of the newest utterance is among the vectors if it is in the cache.
         """
-        as_first, newest = update.without_first, update.newest_without_first
+        as_first = update.without_first
+        newest = update.newest_without_first
         if self._encoder.knows(context_inputs(newest, Role.FIRST, update.responder)):
             as_first += newest
-        first, encoded = await self._encoded(as_first, update.not_encoded, update.responder)
+        first, encoded = await self._encode(as_first, update.not_encoded, update.responder)
         if self._is_quick(update):
-            return self._with_rows(update, first, encoded)
-        return await asyncio.to_thread(self._with_rows, update, first, encoded)
+            return self._add_rows(update, first, encoded)
+        return await asyncio.to_thread(self._add_rows, update, first, encoded)
 
-    async def context(self, update: Update, new: NewVectors, *, pairs: bool) -> EncodedContext:
-        """Return the whole context of an update; its [B1] and [B2] only where `pairs` are asked."""
-        assert new.rows is not None  # noqa: S101 - `encode_update` computed them
-        first, second = self._none, self._none
-        if pairs:
-            said, speaker = update.utterances, update.responder
-            first, encoded = update.first(new.first), update.encoded(new.encoded)
-            first, second = await asyncio.to_thread(self._pairs, said, first, encoded, speaker)
+    async def complete(self, update: Update, new: NewVectors, *, pairs: bool) -> EncodedContext:
+        """Return the whole context of an update; with its [B1] and [B2] where `pairs` is true.
+
+        Args:
+            update: The update.
+            new: What `encode_update` returned for it.
+            pairs: Whether more than the rows is needed.
+        """
         texts = [utterance.text for utterance in update.utterances]
+        if not pairs:
+            return EncodedContext(texts, new.rows, self._none, self._none)
+        first, second = await asyncio.to_thread(
+            self._pair,
+            update.utterances,
+            update.first(new.first),
+            update.encoded(new.encoded),
+            update.responder,
+        )
         return EncodedContext(texts, new.rows, first, second)
 
-    async def said(self, turns: Sequence[Turn], responder: str, repeat: Repeat) -> Said:
+    async def collect_said(self, turns: Sequence[Turn], responder: str, repeat: Repeat) -> Said:
         """Return what the responder has said in these turns and must not be offered again."""
         if repeat is True:
-            return Said(frozenset(), self._none)
+            return NOTHING_SAID
         texts = frozenset(turn.text for turn in turns if turn.speaker == responder)
         if repeat != "near" or not texts:
             return Said(texts, self._none)
@@ -210,28 +245,29 @@ class Contexts:
         """Return (n, d) vectors of the candidates and goals of a request."""
         return await self._encoder.encode(texts, Priority.LIST, self._timeout)
 
-    async def encode_candidates(self, items: Sequence[RoleText], after: Float32 | None) -> Float32:
+    async def encode_candidates(self, inputs: Sequence[RoleText], after: Float32 | None) -> Float32:
         """Return (C, d) [B2] of candidates.
 
         Heads estimate them from `after`, the (C, d) vectors of a pool, without encoding anything.
         """
         if after is None or not self._heads:
-            return await self.encode_texts(items)
-        supposed = [RoleText(item.text, Role.SUPPOSED, item.relation) for item in items]
+            return await self.encode_texts(inputs)
+        supposed = [RoleText(text.text, Role.SUPPOSED, text.relation) for text in inputs]
         return await self._encoder.suppose(supposed, after)
 
-    async def _encoded(
+    async def _encode(
         self, as_first: Sequence[Utterance], as_second: Sequence[Utterance], target_speaker: str
     ) -> tuple[Float32, Float32]:
-        """Return the vectors that a session keeps, encoded in one call.
+        """Encode the vectors that a session keeps, in one call.
 
-        They are [B1], (0, d) of an encoder that does not encode it, and [B2].
+        Returns [B1] of some utterances, (0, d) of an encoder that does not encode it, and [B2] of
+        others.
         """
         if not self._encoder.kind.encodes_first:
             as_first = ()
         inputs = context_inputs(as_first, Role.FIRST, target_speaker)
         if self._heads:
-            inputs += [RoleText(said.text, *read_as(Role.SECOND)) for said in as_second]
+            inputs += [RoleText(each.text, *read_as(Role.SECOND)) for each in as_second]
         else:
             inputs += context_inputs(as_second, Role.SECOND, target_speaker)
         if not inputs:
@@ -246,35 +282,39 @@ class Contexts:
             return context.first, context.encoded
         return self._none, self._none
 
-    def _pairs(
-        self, said: Sequence[Utterance], first: Float32, encoded: Float32, target_speaker: str
+    def _pair(
+        self, utterances: Sequence[Utterance], first: Float32, encoded: Float32, target_speaker: str
     ) -> tuple[Float32, Float32]:
         """Return [B1] and [B2] of utterances from the vectors that a session keeps."""
         if self._heads:
-            first = self._in_role(Role.FIRST, said, encoded, target_speaker)
-        return first, self._in_role(Role.SECOND, said, encoded, target_speaker)
+            first = self._in_role(Role.FIRST, utterances, encoded, target_speaker)
+        return first, self._in_role(Role.SECOND, utterances, encoded, target_speaker)
 
     def _in_role(
-        self, role: Role, said: Sequence[Utterance], encoded: Float32, target_speaker: str
+        self, role: Role, utterances: Sequence[Utterance], encoded: Float32, target_speaker: str
     ) -> Float32:
-        return self._encoder.in_roles(encoded, context_inputs(said, role, target_speaker))
+        return self._encoder.in_roles(encoded, context_inputs(utterances, role, target_speaker))
 
     def _is_quick(self, update: Update) -> bool:
         if self._heads:
             return len(update.utterances) <= HEADS_AT_ONCE
         return len(update.not_encoded) <= _ROWS_AT_ONCE
 
-    def _with_rows(self, update: Update, first: Float32, encoded: Float32) -> NewVectors:
-        said, speaker = update.utterances, update.responder
-        before = update.kept_rows or KeptRows.none(
-            self._encoder.dimension, paired=self._encoder.kind.paired
-        )
+    def _add_rows(self, update: Update, first: Float32, encoded: Float32) -> NewVectors:
+        """Return the new vectors of an update with the rows of all its utterances."""
+        utterances = update.utterances
+        before = update.kept_rows
+        if before is None:
+            paired = self._encoder.kind.paired
+            before = KeptRows.none(self._encoder.dimension, paired=paired)
         start = before.count
+        second = self._in_role(
+            Role.SECOND, utterances[start:], update.encoded(encoded, start), update.responder
+        )
         whole_first = update.first(first)
         if self._heads:
-            earlier = update.encoded(encoded)[: len(said) - 1]
-            whole_first = self._in_role(Role.FIRST, said[:-1], earlier, speaker)
-        second = self._in_role(Role.SECOND, said[start:], update.encoded(encoded, start), speaker)
+            earlier = update.encoded(encoded)[: len(utterances) - 1]
+            whole_first = self._in_role(Role.FIRST, utterances[:-1], earlier, update.responder)
         return NewVectors(first, encoded, before.then(rows(whole_first, second, start)))
 
     @property
@@ -282,7 +322,7 @@ class Contexts:
         return np.empty((0, self._encoder.dimension), np.float32)
 
 
-def aggregation_of(request: Aggregated, default: Aggregation) -> Aggregation:
+def choose_aggregation(request: Aggregated, default: Aggregation) -> Aggregation:
     """Return the aggregation of a request; the model card has the default of each field."""
     name = request.aggregation or ("last_rows" if request.last_rows else default.name)
     return Aggregation(name, request.last_rows or default.last_rows)

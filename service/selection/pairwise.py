@@ -27,8 +27,11 @@ class Pairwise:
             encoder: The encoder of the model, behind a queue of its own.
             timeout: Seconds that the query of a turn may take.
         """
-        self._model, self._encoder, self._timeout = model, encoder, timeout
-        self.name, self.fingerprint = model.name, model.fingerprint
+        self._model = model
+        self._encoder = encoder
+        self._timeout = timeout
+        self.name = model.name
+        self.fingerprint = model.fingerprint
         self.dimension = model.dimension
 
     async def query(self, context: Sequence[str]) -> Float32:

@@ -1,6 +1,15 @@
-"""Selects the candidates of a pool that fit a context best, and leaves out repeats."""
+"""Selects candidates of a pool after a context: one pipeline, for turns and for rankings.
+
+1. `retrieve` searches the pool with the running query, leaves out what must not be offered, and
+   computes the confidence.
+2. `score` scores the hits by MaxSim or with a re-ranker, where the request asks for it.
+3. `order` sorts the hits by score, or by score and diversity.
+
+A turn runs all three (`select`). A ranking adds the reachability of goals before it orders.
+"""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -12,23 +21,21 @@ from turnwise.models.scores import ROWS_KEPT, Aggregation
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Filter, Hit, PoolView
-from turnwise.service.selection.confidence import FEWEST, Confidence
+from turnwise.service.selection.confidence import MIN_TEXTS, Confidence
 from turnwise.service.selection.context import EncodedContext, Said
 from turnwise.service.selection.pairwise import Pairwise
-from turnwise.service.selection.short_list import Reranking
-from turnwise.service.wire.fields import Repeat
+from turnwise.service.selection.reranking import Reranking
+from turnwise.service.selection.scores import NextUtteranceScores
+from turnwise.service.wire.fields import Repeat, RerankerName
 from turnwise.service.wire.pools import Selected
-from turnwise.service.wire.sessions import TurnRequest
-
-_PAIRS = 1 << 21
-"""Most pairs of utterances times candidates that MaxSim scores for a turn: about a fifth of a
-second. It shortens the short list of contexts with more than some 140 utterances."""
-
 
 NEAR = 0.85
 """Cosine of two candidates from which one is close to repeating the other. With the shipped model,
 79 % of the pairs of STS-B that mean the same (4.5 of 5 or more) reach it, and 15 % of those below
 3: `python research/near_repeats.py`."""
+_PAIRS_OF_A_TURN = 1 << 21
+"""Most pairs of utterances times candidates that MaxSim scores for a turn: about a fifth of a
+second. It shortens the short list of contexts with more than some 140 utterances."""
 _MOST_COPIES = 1000
 """Candidates among which a search looks for a second text."""
 _SPARE = 8
@@ -36,42 +43,56 @@ _SPARE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """The options of a selection.
+class Options:
+    """What a request asks of the candidates of a pool.
 
     Attributes:
-        request: The turn, as it was posted.
-        aggregation: The aggregation in force, which is the model's own unless the turn names one.
-        where: Leaves out the candidates that it does not match; the session may have a filter too.
+        aggregation: The aggregation in force: that of the request, or the model's own.
+        where: The filter that candidates must match; None matches all.
+        repeat: Whether candidates may be offered that the responder has said.
+        exclude: Ids of candidates that must not be offered.
+        rerank: The re-ranker that scores the hits; None without one.
+        diversity: How much the candidates must differ from each other, from 0 to 1.
+        explain: Whether the contributions of the utterances are wanted.
     """
 
-    request: TurnRequest
     aggregation: Aggregation
     where: Filter | None
+    repeat: Repeat
+    exclude: frozenset[str] = frozenset()
+    rerank: RerankerName | None = None
+    diversity: float = 0.0
+    explain: bool = False
 
-    def within(self, where: Filter | None) -> "Choice":
-        """Return the same options, among the candidates that a filter matches as well."""
+    def within(self, where: Filter | None) -> "Options":
+        """Return the same options for the candidates that another filter matches as well."""
         if where is None:
             return self
         return replace(self, where=where & self.where if self.where else where)
 
     @property
-    def pairs_read(self) -> bool:
-        """Whether it needs the pairs of utterances, not only the rows that a session keeps."""
-        more_rows = (self.aggregation.summed or 0) > ROWS_KEPT
-        return more_rows or self.by_pairs
+    def scores_pairs(self) -> bool:
+        """Whether the pairs of utterances score or explain the hits."""
+        return self.explain or self.aggregation.name == "max_sim"
 
     @property
-    def by_pairs(self) -> bool:
-        """Whether the pairs of utterances order or explain the short list."""
-        return self.request.explain or self.aggregation.name == "max_sim"
+    def needs_pairs(self) -> bool:
+        """Whether the rows that a session keeps are not enough."""
+        return self.scores_pairs or (self.aggregation.summed or 0) > ROWS_KEPT
+
+
+class Retrieved(NamedTuple):
+    """The hits of a pool, best first, and the confidence in the first of them if it has one."""
+
+    hits: list[Hit]
+    confidence: float | None
 
 
 class Selection(NamedTuple):
     """The result of a selection.
 
     Attributes:
-        candidates: The best that may be offered, best first.
+        candidates: The best candidates that may be offered, best first.
         confidence: The confidence in the first of them, if it has one.
         abstained: Whether there are no candidates because the confidence was too low.
     """
@@ -81,202 +102,281 @@ class Selection(NamedTuple):
     abstained: bool = False
 
 
-class Selector:
-    """Retrieves with the running query, or with the query of the pool's encoder.
-
-    MaxSim (C3L appendix A), a re-ranker or diversity then orders the short list anew, where
-    requested.
-    """
+class Pipeline:
+    """Retrieves, scores and orders the candidates of pools."""
 
     def __init__(
         self, reranking: Reranking, pairwise: Pairwise | None, confidence: Confidence
     ) -> None:
-        self._reranking, self._pairwise, self._confidence = reranking, pairwise, confidence
+        self._reranking = reranking
+        self._pairwise = pairwise
+        self._confidence = confidence
+
+    @property
+    def short_list(self) -> int:
+        """Number of hits that MaxSim, a re-ranker, diversity or goals order."""
+        return self._reranking.short_list
+
+    def check_reranker(self, name: RerankerName | None, *, explain: bool) -> None:
+        """Reject a re-ranker that this service lacks, or whose scores would be explained.
+
+        Raises:
+            InvalidRequest: One of these.
+        """
+        self._reranking.check(name, explain=explain)
+
+    def find_obstacle(self, view: PoolView, options: Options) -> str | None:
+        """Return why an order of candidates has no confidence; None if it has one."""
+        return self._confidence.find_obstacle(view, options.aggregation, options.rerank)
 
     async def select(
         self,
         view: PoolView,
         context: EncodedContext,
         said: Said,
-        choice: Choice,
+        options: Options,
         timings: Timings,
+        *,
+        top_k: int,
+        min_confidence: float | None,
     ) -> Selection:
         """Return the best candidates that may be offered, or none if the confidence is too low.
 
+        Args:
+            view: The pool to select from.
+            context: The utterances before the reply, at least one.
+            said: Replies that must not be offered again.
+            options: What the request asks for.
+            timings: Records the stages.
+            top_k: Number of candidates to return.
+            min_confidence: The least confidence; None for that of the pool, or none.
+
         Raises:
-            InvalidRequest: A pairwise pool cannot explain its scores, or compare its candidates
-                with what was said; or the choice wants a confidence that there cannot be.
+            InvalidRequest: The pool cannot serve an option, or a confidence is asked for where
+                there cannot be one.
             ServiceError: Encoding, searching or re-ranking failed.
         """
-        request = choice.request
-        obstacle = self._confidence.obstacle(view, choice.aggregation, request.rerank)
-        if obstacle and request.min_confidence is not None:
+        obstacle = self.find_obstacle(view, options)
+        if obstacle and min_confidence is not None:
             raise InvalidRequest.field(f"there is no confidence: {obstacle}", "min_confidence")
-        check_served(view, explain=request.explain, repeat=request.repeat)
-        if pairwise := pairwise_of(view, self._pairwise):
-            with timings.stage("encode"):
-                query = await pairwise.query(context.texts)
-        else:
-            query = context.query(choice.aggregation)
-        by_pairs = choice.by_pairs and not (request.rerank or pairwise)
-        count = self._count(choice, len(context.texts), by_pairs=by_pairs)
-        confidence = None
-        with timings.stage("retrieve"):
-            exclude = frozenset(request.exclude)
-            fewest = 1 if obstacle else FEWEST
-            hits = await found(view, query, count, said, choice.where, exclude, fewest)
-            if not obstacle:
-                utterances = len(context.texts)
-                confidence = await self._confidence.of(view, query, hits, choice.where, utterances)
-        least = request.min_confidence
-        if least is None:
-            least = view.settings.min_confidence
-        if confidence is not None and least is not None and confidence < least:
+        count = self._count_hits(view, options, top_k, len(context.texts))
+        hits, confidence = await self.retrieve(
+            view, context, said, options, timings, count=count, confident=obstacle is None
+        )
+        if min_confidence is None:
+            min_confidence = view.settings.min_confidence
+        if confidence is not None and min_confidence is not None and confidence < min_confidence:
             return Selection([], confidence, abstained=True)
-        if not hits:
-            return Selection([])
-        hits = hits[:count]
-        scores = np.array([hit.score for hit in hits])
-        if request.rerank:
+        scored = await self.score(view, context, hits, options, timings)
+        indices = await self.order(view, hits, scored.scores, options, timings, top_k=top_k)
+        chosen = [as_selected(hits[index], scored, index) for index in indices]
+        return Selection(chosen, confidence)
+
+    async def retrieve(
+        self,
+        view: PoolView,
+        context: EncodedContext,
+        said: Said,
+        options: Options,
+        timings: Timings,
+        *,
+        count: int,
+        confident: bool,
+    ) -> Retrieved:
+        """Search a pool with the running query, or with the query of the pairwise model.
+
+        Args:
+            view: The pool to search.
+            context: At least one utterance; a pairwise pool reads only their texts.
+            said: Replies that must not be offered again.
+            options: What the request asks for.
+            timings: Records the stages.
+            count: Number of hits to return, at least 1; fewer if the pool has fewer.
+            confident: Whether to compute the confidence in the first hit.
+
+        Raises:
+            InvalidRequest: The pool cannot serve an option.
+            ServiceError: Encoding or searching failed.
+        """
+        _check_options(view, options)
+        with timings.stage("encode"):
+            query = await self._query(view, context, options.aggregation)
+        with timings.stage("retrieve"):
+            texts = MIN_TEXTS if confident else 1
+            hits = await find_hits(view, query, said, options, count=count, texts=texts)
+            confidence = None
+            if confident:
+                utterances = len(context.texts)
+                confidence = await self._confidence.compute(
+                    view, query, hits, options.where, utterances
+                )
+        return Retrieved(hits[:count], confidence)
+
+    async def score(
+        self,
+        view: PoolView,
+        context: EncodedContext,
+        hits: Sequence[Hit],
+        options: Options,
+        timings: Timings,
+    ) -> NextUtteranceScores:
+        """Return the scores of k hits: those of the search, of MaxSim, or of the re-ranker.
+
+        Args:
+            view: The pool that was searched.
+            context: The context of the search; with its pairs if `options.scores_pairs`.
+            hits: k hits.
+            options: What the request asks for.
+            timings: Records the stage `rerank`.
+
+        Raises:
+            ServiceError: Re-ranking failed, or the candidate store did.
+        """
+        if options.rerank and hits:
             texts = [hit.candidate.text for hit in hits]
-            reranked = await self._reranking.scores(context.texts, texts, timings)
-            scores = reranked.astype(np.float64)
-        if not (by_pairs or request.diversity):
-            return Selection(_selected(hits, scores, best(scores, request.top_k)), confidence)
+            return NextUtteranceScores(await self._reranking.score(context.texts, texts, timings))
+        scores = np.array([hit.score for hit in hits], np.float32)
+        if not (options.scores_pairs and hits) or view.encoder_name == "pairwise":
+            return NextUtteranceScores(scores)
         with timings.stage("rerank", metric="rerank"):
             vectors = await view.vectors([hit.candidate.id for hit in hits])
-            pairs = context.pairs if by_pairs else None
-            ordered = await asyncio.to_thread(_ordered, hits, scores, vectors, pairs, choice)
-            return Selection(ordered, confidence)
+            return await asyncio.to_thread(_score_pairs, scores, vectors, context.pairs, options)
 
-    def _count(self, choice: Choice, utterances: int, *, by_pairs: bool) -> int:
-        """Return how many candidates to retrieve."""
-        request = choice.request
-        if by_pairs and choice.aggregation.name == "max_sim":
-            affordable = min(self._reranking.short_list, _PAIRS // utterances**2)
-            return max(request.top_k, affordable)
-        if request.rerank or request.diversity:
-            return max(request.top_k, self._reranking.short_list)
-        return request.top_k
+    async def order(
+        self,
+        view: PoolView,
+        hits: Sequence[Hit],
+        scores: Float32 | Float64,
+        options: Options,
+        timings: Timings,
+        *,
+        top_k: int,
+    ) -> list[int]:
+        """Return the indices of the best hits, best first; all of them if there are fewer.
+
+        Args:
+            view: The pool that was searched.
+            hits: k hits.
+            scores: (k,) their scores.
+            options: With a diversity, the indices are in the order of `most_diverse`.
+            timings: Records the stage `rerank`.
+            top_k: Number of indices.
+
+        Raises:
+            ServiceError: The candidate store failed.
+        """
+        if not (options.diversity and hits):
+            indices: list[int] = np.argsort(-scores, kind="stable")[:top_k].tolist()
+            return indices
+        with timings.stage("rerank", metric="rerank"):
+            vectors = await view.vectors([hit.candidate.id for hit in hits])
+            wide = scores.astype(np.float64)
+            return await asyncio.to_thread(most_diverse, wide, vectors, options.diversity, top_k)
+
+    def _count_hits(self, view: PoolView, options: Options, top_k: int, utterances: int) -> int:
+        """Return how many hits a turn needs."""
+        is_max_sim = options.aggregation.name == "max_sim" and view.encoder_name != "pairwise"
+        if is_max_sim and not options.rerank:
+            return max(top_k, min(self.short_list, _PAIRS_OF_A_TURN // utterances**2))
+        if options.rerank or options.diversity:
+            return max(top_k, self.short_list)
+        return top_k
+
+    async def _query(
+        self, view: PoolView, context: EncodedContext, aggregation: Aggregation
+    ) -> Float32:
+        if view.encoder_name != "pairwise":
+            return context.query(aggregation)
+        assert self._pairwise is not None  # noqa: S101 - a replica without it serves no such pool
+        return await self._pairwise.query(context.texts)
 
 
-async def found(  # noqa: PLR0917
+async def find_hits(
     view: PoolView,
     query: Float32,
-    count: int,
     said: Said,
-    where: Filter | None,
-    exclude: frozenset[str] = frozenset(),
+    options: Options,
+    *,
+    count: int,
     texts: int = 1,
 ) -> list[Hit]:
     """Return the best candidates of a pool that may be offered, best first.
 
-    They are at least `count` if the pool has so many, and more until they have so many different
-    texts, or are too many copies.
+    Args:
+        view: The pool to search.
+        query: (d,).
+        said: Replies that must not be offered again.
+        options: With the filter and the ids to leave out.
+        count: Least number of hits, if the pool has so many.
+        texts: Least number of different texts among the hits, unless too many are copies.
     """
-    searched = max(count, texts) + len(exclude) + min(len(said.texts), _SPARE)
+    searched = max(count, texts) + len(options.exclude) + min(len(said.texts), _SPARE)
     while True:
-        hits = await view.search(query, searched, where)
-        offered = [
-            hit
-            for hit in hits
-            if hit.candidate.id not in exclude and hit.candidate.text not in said.texts
-        ]
-        if len(said.after) and offered:
-            vectors = await view.vectors([hit.candidate.id for hit in offered])
-            nearest = (vectors @ said.after.T).max(axis=1)
-            offered = [hit for hit, cosine in zip(offered, nearest, strict=True) if cosine < NEAR]
+        hits = await view.search(query, searched, options.where)
+        offered = await _leave_out(view, hits, said, options.exclude)
         different = {hit.candidate.text for hit in offered}
-        enough = len(different) >= texts or searched > _MOST_COPIES
-        if (len(offered) >= count and enough) or len(hits) < searched:
+        has_texts = len(different) >= texts or searched > _MOST_COPIES
+        if (len(offered) >= count and has_texts) or len(hits) < searched:
             return offered
         searched *= 2
 
 
-def pairwise_of(view: PoolView, pairwise: Pairwise | None) -> Pairwise | None:
-    """Return the pairwise model if the pool uses it; None if the running query searches it."""
-    if view.encoder_name != "pairwise":
-        return None
-    assert pairwise is not None  # noqa: S101 - a replica without it serves no such pool
-    return pairwise
+async def _leave_out(
+    view: PoolView, hits: Sequence[Hit], said: Said, exclude: frozenset[str]
+) -> list[Hit]:
+    """Return the hits without excluded ids and without what was said."""
+    offered = [
+        hit
+        for hit in hits
+        if hit.candidate.id not in exclude and hit.candidate.text not in said.texts
+    ]
+    if not (len(said.after) and offered):
+        return offered
+    vectors = await view.vectors([hit.candidate.id for hit in offered])
+    nearest = (vectors @ said.after.T).max(axis=1)
+    return [hit for hit, cosine in zip(offered, nearest, strict=True) if cosine < NEAR]
 
 
-def check_served(view: PoolView, *, explain: bool, repeat: Repeat) -> None:
-    """Reject options that a pool of the pairwise model cannot serve.
+def as_selected(hit: Hit, scored: NextUtteranceScores, index: int) -> Selected:
+    """Return hit number `index` as a value of the wire; the pool validated its fields already."""
+    contributions = None
+    if scored.contributions is not None:
+        contributions = scored.contributions[index].tolist()
+    return Selected.model_construct(
+        id=hit.candidate.id,
+        text=hit.candidate.text,
+        score=float(scored.scores[index]),
+        metadata=hit.candidate.metadata,
+        contributions=contributions,
+    )
 
-    Raises:
-        InvalidRequest: The pool is of that model, and the request wants its scores explained, or
-            its candidates compared with what was said.
-    """
+
+def _score_pairs(
+    scores: Float32, vectors: Float32, pairs: tuple[Float32, Float32], options: Options
+) -> NextUtteranceScores:
+    """Return MaxSim scores in place of those of the search, and contributions, where asked for."""
+    first, second = pairs
+    aggregation = options.aggregation
+    if aggregation.name == "max_sim":
+        scores = aggregation.scores(first, second, vectors)
+    if not options.explain:
+        return NextUtteranceScores(scores)
+    return NextUtteranceScores(scores, aggregation.contributions(first, second, vectors).T)
+
+
+def _check_options(view: PoolView, options: Options) -> None:
+    """Reject options that a pool of the pairwise model cannot serve."""
     if view.encoder_name != "pairwise":
         return
-    if explain:
+    if options.explain:
         raise InvalidRequest.field(
             f"the scores of pool '{view.name}' cannot be explained: "
             "they are not sums over utterances",
             "explain",
         )
-    if repeat == "near":
+    if options.repeat == "near":
         raise InvalidRequest.field(
             f"'near' cannot compare the candidates of pool '{view.name}' with what was said: "
             "another model encodes them",
             "repeat",
         )
-
-
-def best(
-    scores: Float64, top_k: int, vectors: Float32 | None = None, diversity: float = 0.0
-) -> list[int]:
-    """Return the places of the best of C candidates, best first.
-
-    Args:
-        scores: (C,).
-        top_k: Number of places; all of them if there are fewer.
-        vectors: (C, d) unit rows, which diversity compares.
-        diversity: Of `most_diverse`.
-    """
-    if diversity and vectors is not None and len(scores):
-        return most_diverse(scores, vectors, diversity, top_k)
-    places: list[int] = np.argsort(-scores, kind="stable")[:top_k].tolist()
-    return places
-
-
-def _ordered(
-    hits: list[Hit],
-    scores: Float64,
-    vectors: Float32,
-    pairs: tuple[Float32, Float32] | None,
-    choice: Choice,
-) -> list[Selected]:
-    """Return the best hits, scored and explained by the pairs of a context if these are given."""
-    if pairs and choice.aggregation.name == "max_sim":
-        scores = choice.aggregation.scores(*pairs, vectors).astype(np.float64)
-    places = best(scores, choice.request.top_k, vectors, choice.request.diversity)
-    parts = None
-    if pairs and choice.request.explain:
-        parts = choice.aggregation.contributions(*pairs, vectors[places]).T.tolist()
-    return _selected(hits, scores, places, parts)
-
-
-def _selected(
-    hits: list[Hit],
-    scores: Float64,
-    places: list[int],
-    parts: list[list[float]] | None = None,
-) -> list[Selected]:
-    return [
-        selected(hits[place], float(scores[place]), parts[row] if parts else None)
-        for row, place in enumerate(places)
-    ]
-
-
-def selected(hit: Hit, score: float, parts: list[float] | None = None) -> Selected:
-    """Return a hit as a value of the wire; the pool validated its fields already."""
-    candidate = hit.candidate
-    return Selected.model_construct(
-        id=candidate.id,
-        text=candidate.text,
-        score=score,
-        metadata=candidate.metadata,
-        contributions=parts,
-    )

@@ -19,12 +19,12 @@ class Candidates:
     """C candidates of a ranking, column by column.
 
     Attributes:
-        ids: Of a pool, or as the request gives them.
+        ids: Their ids in the pool, or those that the request gives.
         texts: Their texts.
-        speakers: Who would say each.
-        metadata: Of candidates of a pool.
-        after: (C, d) their vectors, if they are of a pool of the encoder.
-        compared: (C, d) vectors to compare them with each other, where diversity asks for that.
+        speakers: The speakers who would say them.
+        metadata: Their metadata; None unless they are of a pool.
+        after: (C, d) their [AFTER]; None where the pool is not the encoder's, or the request gives
+            the candidates.
     """
 
     ids: list[str | None]
@@ -32,7 +32,6 @@ class Candidates:
     speakers: list[str]
     metadata: list[dict[str, Any]] | None = None
     after: Float32 | None = None
-    compared: Float32 | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +42,10 @@ class NextUtteranceScores:
     contributions: Float32 | None = None
 
 
-async def next_utterance_scores(
+async def score_next_utterances(
     contexts: Contexts,
     context: Context,
-    speakers: Sequence[str],
-    after: Float32,
+    candidates: Candidates,
     aggregation: Aggregation,
     *,
     explain: bool,
@@ -55,27 +53,30 @@ async def next_utterance_scores(
     """Score candidates by C3L eq. 3, by MaxSim, or as CCL does for an encoder without pairs.
 
     Args:
-        contexts: Encodes the context relative to each speaker.
+        contexts: Encodes the candidates, and the context relative to each speaker.
         context: n ≥ 1 utterances.
-        speakers: The speakers of the C candidates.
-        after: (C, d) vectors of the candidates.
+        candidates: C candidates.
         aggregation: The aggregation of the context.
         explain: Whether to compute contributions.
     """
+    after = candidates.after
+    if after is None:
+        after = await contexts.encode_texts(candidate_inputs(candidates.texts))
     scores = np.empty(len(after), np.float32)
     parts = np.empty((len(after), len(context.utterances)), np.float32)
-    alike = _alike(context, speakers)
-    for speaker in dict.fromkeys(alike):
-        places = _places(alike, speaker)
+    speakers = _unify_strangers(context, candidates.speakers)
+    for speaker in dict.fromkeys(speakers):
+        indices = _indices_of(speakers, speaker)
+        some = after[indices]
         first, second = await contexts.encode(context, speaker)
-        scores[places] = await asyncio.to_thread(aggregation.scores, first, second, after[places])
+        scores[indices] = await asyncio.to_thread(aggregation.scores, first, second, some)
         if explain:
-            part = await asyncio.to_thread(aggregation.contributions, first, second, after[places])
-            parts[places] = part.T
+            part = await asyncio.to_thread(aggregation.contributions, first, second, some)
+            parts[indices] = part.T
     return NextUtteranceScores(scores, parts if explain else None)
 
 
-async def goal_scores(
+async def score_goals(
     contexts: Contexts,
     context: Context,
     candidates: Candidates,
@@ -83,36 +84,38 @@ async def goal_scores(
 ) -> Float32:
     """Return the reachability (C, G) of each goal from each candidate (C3L eq. 4)."""
     reach = np.empty((len(candidates.texts), len(goals)), np.float32)
-    speakers = _alike(
-        context, [goal.speaker or context.responder for goal in goals], candidates.speakers
-    )
+    said_to = [goal.speaker or context.responder for goal in goals]
+    speakers = _unify_strangers(context, said_to, candidates.speakers)
     after = await contexts.encode_texts(candidate_inputs(goal.text for goal in goals))
     for speaker in dict.fromkeys(speakers):
         first = await contexts.encode_first(context, speaker)
-        second = await contexts.encode_candidates(
-            [
-                RoleText(text, Role.SECOND, relation_to(said_by, speaker))
-                for text, said_by in zip(candidates.texts, candidates.speakers, strict=True)
-            ],
-            candidates.after,
-        )
-        places = _places(speakers, speaker)
-        reach[:, places] = await asyncio.to_thread(reachability, first, second, after[places])
+        inputs = [
+            RoleText(text, Role.SECOND, relation_to(said_by, speaker))
+            for text, said_by in zip(candidates.texts, candidates.speakers, strict=True)
+        ]
+        second = await contexts.encode_candidates(inputs, candidates.after)
+        indices = _indices_of(speakers, speaker)
+        reach[:, indices] = await asyncio.to_thread(reachability, first, second, after[indices])
     return reach
 
 
-def _alike(context: Context, speakers: Sequence[str], said_by: Sequence[str] = ()) -> list[str]:
-    """Replace all speakers who have said nothing by one of them: to each, all texts are by others.
+def _unify_strangers(
+    context: Context, speakers: Sequence[str], said_by: Sequence[str] = ()
+) -> list[str]:
+    """Replace all speakers who have said nothing by one of them.
+
+    The texts of others have the same relation to each of them, so they need to be encoded once.
 
     Args:
-        context: What was said; its vectors are known relative to its responder.
+        context: The utterances; a session keeps their vectors relative to its responder.
         speakers: The names to replace.
         said_by: The speakers of the other texts.
     """
-    known = {said.speaker for said in context.utterances} | {*said_by}
-    stranger = next((name for name in (context.responder, *speakers) if name not in known), "")
+    known = {utterance.speaker for utterance in context.utterances} | {*said_by}
+    strangers = (name for name in (context.responder, *speakers) if name not in known)
+    stranger = next(strangers, "")
     return [name if name in known else stranger for name in speakers]
 
 
-def _places(speakers: Sequence[str], speaker: str) -> list[int]:
-    return [place for place, name in enumerate(speakers) if name == speaker]
+def _indices_of(speakers: Sequence[str], speaker: str) -> list[int]:
+    return [index for index, name in enumerate(speakers) if name == speaker]

@@ -20,7 +20,7 @@ class Turn(NamedTuple):
     at: float
 
 
-def utterances(turns: Iterable[Turn]) -> tuple[Utterance, ...]:
+def join_turns(turns: Iterable[Turn]) -> tuple[Utterance, ...]:
     """Return the utterances: consecutive turns of one speaker joined, as in training.
 
     A long run of turns is cut to its newest turns, at least the last one. An encoder would cut the

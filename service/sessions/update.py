@@ -13,7 +13,7 @@ from turnwise.models.arrays import Float32
 from turnwise.models.data import Utterance
 from turnwise.models.scores import KeptRows
 from turnwise.service.sessions.store import Answered, Change, Offer, Session
-from turnwise.service.sessions.turns import Turn, unchanged, utterances
+from turnwise.service.sessions.turns import Turn, join_turns, unchanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Update:
     @cached_property
     def utterances(self) -> tuple[Utterance, ...]:
         """The utterances after."""
-        return utterances(self.turns)
+        return join_turns(self.turns)
 
     @property
     def without_first(self) -> tuple[Utterance, ...]:
@@ -126,7 +126,7 @@ class Update:
 
     @cached_property
     def _utterances_before(self) -> tuple[Utterance, ...]:
-        return utterances(self.base.turns) if self.base else ()
+        return join_turns(self.base.turns) if self.base else ()
 
     @cached_property
     def _same(self) -> int:

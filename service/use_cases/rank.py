@@ -1,41 +1,33 @@
 """The use case of ranking: sorts candidates by weighted goals plus the next-utterance score."""
 
-import asyncio
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnwise.models.arrays import Float32, Float64
-from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs
-from turnwise.models.scores import Aggregation
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.errors import InvalidRequest
-from turnwise.service.observe.logs import request_id
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
-from turnwise.service.pools import Filter, PoolView
-from turnwise.service.selection.confidence import FEWEST, Confidence
-from turnwise.service.selection.context import Context, Contexts, aggregation_of, empty_context
-from turnwise.service.selection.pairwise import Pairwise
-from turnwise.service.selection.pipeline import (
-    best,
-    check_served,
-    found,
-    pairwise_of,
-    selected,
+from turnwise.service.pools import Filter, Hit, PoolView
+from turnwise.service.selection.context import (
+    Context,
+    Contexts,
+    EncodedContext,
+    choose_aggregation,
+    empty_context,
 )
+from turnwise.service.selection.pipeline import Options, Pipeline
+from turnwise.service.selection.reranking import Reranking
 from turnwise.service.selection.scores import (
     Candidates,
     NextUtteranceScores,
-    goal_scores,
-    next_utterance_scores,
+    score_goals,
+    score_next_utterances,
 )
-from turnwise.service.selection.short_list import Reranking
 from turnwise.service.use_cases.pools import Pools
-from turnwise.service.wire.fields import GivenTurn
-from turnwise.service.wire.pools import PoolVersion, SearchRequest, Selected
+from turnwise.service.wire.pools import PoolVersion
 from turnwise.service.wire.ranking import (
     GivenCandidate,
     RankAnswer,
@@ -43,28 +35,29 @@ from turnwise.service.wire.ranking import (
     RankRequest,
     Rejected,
 )
-from turnwise.service.wire.reranking import Document, Relevance, RerankAnswer, RerankRequest
 
 _MOST_PAIRS = 1 << 24
 """Most pairs of utterances times candidates that MaxSim scores: about two seconds."""
-_ASKS = "user"
-"""The speaker of a query: any but the responder."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A request with its filter, its context, the aggregation in force, and its timings."""
+    """A ranking as it was asked for, with its context."""
 
     request: RankRequest
-    where: Filter | None
     context: Context
-    aggregation: Aggregation
+    options: Options
     timings: Timings
 
-    @property
-    def sums_rows(self) -> bool:
-        """Whether the running query gives the next-utterance scores, and no more is asked."""
-        return self.aggregation.name != "max_sim" and not self.request.explain
+
+@dataclass(frozen=True, slots=True)
+class _Short:
+    """The short list of a pool: its hits, their columns and scores, and the confidence."""
+
+    hits: list[Hit]
+    candidates: Candidates
+    fit: NextUtteranceScores | None
+    confidence: float | None
 
 
 class Ranking:
@@ -76,15 +69,16 @@ class Ranking:
         contexts: Contexts,
         pools: Pools,
         encoder: CachedEncoder,
-        pairwise: Pairwise | None,
+        pipeline: Pipeline,
         reranking: Reranking,
-        confidence: Confidence,
         metrics: Metrics,
-        timeout: float,
     ) -> None:
-        self._contexts, self._pools, self._encoder = contexts, pools, encoder
-        self._pairwise, self._reranking, self._confidence = pairwise, reranking, confidence
-        self._metrics, self._timeout = metrics, timeout
+        self._contexts = contexts
+        self._pools = pools
+        self._encoder = encoder
+        self._pipeline = pipeline
+        self._reranking = reranking
+        self._metrics = metrics
 
     async def rank(self, namespace: str, request: RankRequest) -> RankAnswer:
         """Rank candidates; with goals by Σ weight · eq. 4 + fit_weight · next-utterance score.
@@ -103,258 +97,242 @@ class Ranking:
         """
         timings = Timings(self._metrics, "encode", "state", "retrieve", "rerank")
         self._reranking.check(request.rerank, explain=request.explain)
-        _check_of_pool(request)
+        _check_pool_options(request)
         with timings.stage("state"):
             context = await self._contexts.read(namespace, request)
-        where = Filter.of(context.where, request.where)
+        options = Options(
+            aggregation=choose_aggregation(request, self._encoder.aggregation),
+            where=Filter.of(context.where, request.where),
+            repeat=request.repeat,
+            rerank=request.rerank,
+            diversity=request.diversity,
+            explain=request.explain,
+        )
         if not context.utterances and (request.pool or not request.goals):
             raise empty_context(request)
-        aggregation = aggregation_of(request, self._encoder.aggregation)
-        asked = _Asked(request, where, context, aggregation, timings)
-        view = await self._pools.view(namespace, request.pool) if request.pool else None
-        confidence = None
-        if view:
-            candidates, fit, confidence = await self._retrieved(view, asked)
-        else:
-            candidates = self._given(asked)
-            fit = await self._next_utterance_scores(candidates, asked)
-        with timings.stage("encode"):
-            goals = await goal_scores(self._contexts, context, candidates, request.goals)
-            avoid = await goal_scores(self._contexts, context, candidates, request.avoid)
-        with timings.stage("rerank"):
-            over = _over(request, avoid)
-            ranking = _ranking(request, candidates, fit, goals, over)
-            rejected = _rejected(request, candidates, avoid, over)
+        asked = _Asked(request, context, options, timings)
+        if request.pool:
+            view = await self._pools.view(namespace, request.pool)
+            return await self._rank_pool(view, asked)
+        return await self._rank_given(asked)
+
+    async def _rank_pool(self, view: PoolView, asked: _Asked) -> RankAnswer:
+        request = asked.request
+        short = await self._retrieve(view, asked)
+        judged = await self._judge(short.candidates, short.fit, asked)
+        hits = [short.hits[index] for index in judged.kept]
+        scores = judged.scores[judged.kept]
+        top_k = request.top_k or len(hits)
+        order = await self._pipeline.order(
+            view, hits, scores, asked.options, asked.timings, top_k=top_k
+        )
+        return self._answer(
+            asked,
+            judged.ranking([judged.kept[index] for index in order]),
+            judged.rejected(),
+            confidence=short.confidence,
+            pool=PoolVersion(name=view.name, version=view.version),
+        )
+
+    async def _rank_given(self, asked: _Asked) -> RankAnswer:
+        candidates = self._given(asked)
+        fit = await self._score_given(candidates, asked)
+        judged = await self._judge(candidates, fit, asked)
+        order = np.argsort(-judged.scores[judged.kept], kind="stable")[: asked.request.top_k]
+        indices = [judged.kept[index] for index in order.tolist()]
+        return self._answer(asked, judged.ranking(indices), judged.rejected())
+
+    def _answer(
+        self,
+        asked: _Asked,
+        ranking: list[Ranked],
+        rejected: list[Rejected],
+        confidence: float | None = None,
+        pool: PoolVersion | None = None,
+    ) -> RankAnswer:
         return RankAnswer.model_construct(
             ranking=ranking,
             rejected=rejected,
             confidence=confidence,
-            pool=PoolVersion(name=view.name, version=view.version) if view else None,
+            pool=pool,
             model=self._encoder.name,
-            timings_ms=timings.milliseconds(),
+            timings_ms=asked.timings.milliseconds(),
         )
 
-    async def rerank(self, namespace: str, request: RerankRequest, max_chars: int) -> RerankAnswer:
-        """Rank documents after a query, as `rank` does after a context of one utterance.
-
-        The cross-encoder scores them, or without one the encoder.
-
-        Args:
-            namespace: The namespace of the caller.
-            request: The query and the documents.
-            max_chars: Characters of a text that are read.
-
-        Raises:
-            InvalidRequest: More documents than the cross-encoder takes.
-            ServiceError: Encoding or re-ranking failed.
-        """
-        texts, short_list = request.texts, self._reranking.short_list
-        by_pairs = self._reranking.name == "cross_encoder"
-        if by_pairs and len(texts) > short_list:
-            raise InvalidRequest.field(
-                f"the cross-encoder takes at most {short_list} documents", "documents"
-            )
-        asked = RankRequest.model_construct(
-            context=[GivenTurn.model_construct(speaker=_ASKS, text=request.query[:max_chars])],
-            candidates=[text[:max_chars] for text in texts],
-            rerank="cross_encoder" if by_pairs else None,
-            top_k=request.top_n,
-        )
-        ranked = await self.rank(namespace, asked)
-        return RerankAnswer.model_construct(
-            id=request_id.get(""),
-            model=(by_pairs and self._reranking.model) or ranked.model,
-            results=[
-                Relevance.model_construct(
-                    index=one.index,
-                    relevance_score=_probability(one.score) if by_pairs else one.score,
-                    document=Document.model_construct(text=texts[one.index])
-                    if request.return_documents
-                    else None,
-                )
-                for one in ranked.ranking
-            ],
-        )
-
-    async def search(self, namespace: str, pool: str, request: SearchRequest) -> list[Selected]:
-        """Return the best replies to a text of another speaker.
-
-        Raises:
-            InvalidRequest: The filter makes no sense.
-            PoolNotFound: There is no such pool.
-        """
-        where = Filter.of(request.where)
-        view = await self._pools.view(namespace, pool)
-        if pairwise := pairwise_of(view, self._pairwise):
-            query = await pairwise.query([request.text])
-        else:
-            inputs = [RoleText(request.text, Role.SECOND, Relation.OTHER)]
-            (query,) = await self._encoder.encode(inputs, timeout=self._timeout)
-        hits = await view.search(query, request.top_k, where)
-        return [selected(hit, hit.score) for hit in hits]
-
-    def _most(self, asked: _Asked) -> int:
-        """Return the limit of candidates."""
-        if asked.request.wants_fit and asked.request.rerank:
-            return self._reranking.short_list
-        if asked.request.wants_fit and asked.aggregation.name == "max_sim":
-            return _MOST_PAIRS // max(len(asked.context.utterances), 1) ** 2
-        return _MOST_PAIRS
-
-    def _given(self, asked: _Asked) -> Candidates:
-        given, most = asked.request.candidates or [], self._most(asked)
-        if len(given) > most:
-            raise InvalidRequest.field(
-                f"{asked.request.rerank or asked.aggregation.name} over "
-                f"{len(asked.context.utterances)} utterances takes at most {most} candidates",
-                "candidates",
-            )
-        whole = [one if isinstance(one, GivenCandidate) else _unnamed(one) for one in given]
-        return Candidates(
-            [one.id for one in whole],
-            [one.text for one in whole],
-            [one.speaker or asked.context.responder for one in whole],
-        )
-
-    async def _retrieved(
-        self, view: PoolView, asked: _Asked
-    ) -> tuple[Candidates, NextUtteranceScores | None, float | None]:
-        """Return the short list of a pool, its next-utterance scores, and the confidence."""
-        request, context = asked.request, asked.context
-        count = max(request.top_k or 0, min(self._reranking.short_list, self._most(asked)))
-        pairwise = pairwise_of(view, self._pairwise)
-        check_served(view, explain=request.explain, repeat=request.repeat)
+    async def _retrieve(self, view: PoolView, asked: _Asked) -> _Short:
+        """Return the short list of a pool."""
+        request = asked.request
+        context = asked.context
+        count = max(request.top_k or 0, min(self._pipeline.short_list, self._limit(asked)))
         with asked.timings.stage("encode"):
-            query = await (pairwise.query(context.texts) if pairwise else self._query(asked))
-            said = await self._contexts.said(context.turns, context.responder, request.repeat)
-        with asked.timings.stage("retrieve"):
-            confident, confidence = self._has_confidence(view, asked), None
-            texts = FEWEST if confident else 1
-            hits = await found(view, query, count, said, asked.where, texts=texts)
-            if confident:
-                utterances = len(context.utterances)
-                confidence = await self._confidence.of(view, query, hits, asked.where, utterances)
-        hits = hits[:count]
-        ids = [hit.candidate.id for hit in hits]
-        scored = not request.rerank and (pairwise is not None or asked.sums_rows)
-        unread = scored and not (request.goals or request.avoid)
+            said = await self._contexts.collect_said(
+                context.turns, context.responder, request.repeat
+            )
+            encoded = await self._encode_for(view, context)
+        toward_goals = bool(request.goals or request.avoid)
+        confident = not toward_goals and not self._pipeline.find_obstacle(view, asked.options)
+        hits, confidence = await self._pipeline.retrieve(
+            view, encoded, said, asked.options, asked.timings, count=count, confident=confident
+        )
+        fit = None
+        if request.wants_fit:
+            fit = await self._pipeline.score(view, encoded, hits, asked.options, asked.timings)
+        after = None
+        if toward_goals and view.encoder_name != "pairwise":
+            after = await view.vectors([hit.candidate.id for hit in hits])
         candidates = Candidates(
-            [*ids],
+            [hit.candidate.id for hit in hits],
             [hit.candidate.text for hit in hits],
             [context.responder] * len(hits),
             [hit.candidate.metadata for hit in hits],
-            after=None if pairwise or unread else await view.vectors(ids),
-            compared=await view.vectors(ids) if request.diversity else None,
+            after,
         )
-        if scored:
-            of_search = NextUtteranceScores(np.array([hit.score for hit in hits], np.float32))
-            return candidates, of_search if pairwise or request.wants_fit else None, confidence
-        return candidates, await self._next_utterance_scores(candidates, asked), confidence
+        return _Short(hits, candidates, fit, confidence)
 
-    def _has_confidence(self, view: PoolView, asked: _Asked) -> bool:
-        request = asked.request
-        if request.goals or request.avoid:
-            return False
-        return self._confidence.obstacle(view, asked.aggregation, request.rerank) is None
+    async def _encode_for(self, view: PoolView, context: Context) -> EncodedContext:
+        if view.encoder_name == "pairwise":
+            return self._contexts.without_vectors(context.texts)
+        return await self._contexts.encode_pairs(context)
 
-    async def _query(self, asked: _Asked) -> Float32:
-        context = asked.context
-        first, second = await self._contexts.encode(context, context.responder)
-        return await asyncio.to_thread(asked.aggregation.query, first, second)
+    def _given(self, asked: _Asked) -> Candidates:
+        given = asked.request.candidates or []
+        limit = self._limit(asked)
+        if len(given) > limit:
+            raise InvalidRequest.field(
+                f"{asked.request.rerank or asked.options.aggregation.name} over "
+                f"{len(asked.context.utterances)} utterances takes at most {limit} candidates",
+                "candidates",
+            )
+        whole = [each if isinstance(each, GivenCandidate) else _unnamed(each) for each in given]
+        return Candidates(
+            [each.id for each in whole],
+            [each.text for each in whole],
+            [each.speaker or asked.context.responder for each in whole],
+        )
 
-    async def _next_utterance_scores(
+    def _limit(self, asked: _Asked) -> int:
+        """Return the greatest number of candidates."""
+        if asked.request.wants_fit and asked.request.rerank:
+            return self._reranking.short_list
+        if asked.request.wants_fit and asked.options.aggregation.name == "max_sim":
+            return _MOST_PAIRS // max(len(asked.context.utterances), 1) ** 2
+        return _MOST_PAIRS
+
+    async def _score_given(
         self, candidates: Candidates, asked: _Asked
     ) -> NextUtteranceScores | None:
         """Return the next-utterance scores; None without a context or where they do not matter."""
-        request, context = asked.request, asked.context
+        request = asked.request
+        context = asked.context
         if not context.utterances or not request.wants_fit:
             return None
         if request.rerank:
-            scores = await self._reranking.scores(context.texts, candidates.texts, asked.timings)
+            scores = await self._reranking.score(context.texts, candidates.texts, asked.timings)
             return NextUtteranceScores(scores)
         with asked.timings.stage("encode"):
-            after = candidates.after
-            if after is None:
-                after = await self._contexts.encode_texts(candidate_inputs(candidates.texts))
-            return await next_utterance_scores(
+            return await score_next_utterances(
                 self._contexts,
                 context,
-                candidates.speakers,
-                after,
-                asked.aggregation,
+                candidates,
+                asked.options.aggregation,
                 explain=request.explain,
             )
 
+    async def _judge(
+        self, candidates: Candidates, fit: NextUtteranceScores | None, asked: _Asked
+    ) -> "_Judged":
+        """Score candidates toward the goals, and find those that lead to what is to be avoided."""
+        request = asked.request
+        with asked.timings.stage("encode"):
+            goals = await score_goals(self._contexts, asked.context, candidates, request.goals)
+            avoid = await score_goals(self._contexts, asked.context, candidates, request.avoid)
+        weights = np.array([goal.weight for goal in request.goals])
+        scores: Float64 = goals @ weights if request.goals else np.zeros(len(candidates.texts))
+        if fit is not None:
+            weight = request.fit_weight if request.goals else 1.0
+            scores = scores + weight * fit.scores
+        thresholds = np.array([avoided.threshold for avoided in request.avoid])
+        return _Judged(request, candidates, fit, goals, avoid, avoid >= thresholds, scores)
 
-def _check_of_pool(request: RankRequest) -> None:
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """C candidates with the parts of their scores.
+
+    Attributes:
+        request: The request, with G goals and A utterances to avoid.
+        candidates: The candidates.
+        fit: Their next-utterance scores, if the answer depends on them.
+        goals: (C, G) reachability of each goal.
+        avoid: (C, A) reachability of each utterance to avoid.
+        is_over: (C, A) whether that reaches the threshold.
+        scores: (C,) the scores by which the candidates are ranked.
+    """
+
+    request: RankRequest
+    candidates: Candidates
+    fit: NextUtteranceScores | None
+    goals: Float32
+    avoid: Float32
+    is_over: NDArray[np.bool_]
+    scores: Float64
+
+    @property
+    def kept(self) -> list[int]:
+        """The indices of the candidates that are not rejected."""
+        kept: list[int] = np.flatnonzero(~self.is_over.any(axis=1)).tolist()
+        return kept
+
+    def ranking(self, indices: list[int]) -> list[Ranked]:
+        """Return the candidates at these indices as values of the wire."""
+        return [self._ranked(index) for index in indices]
+
+    def _ranked(self, index: int) -> Ranked:
+        candidates = self.candidates
+        fit = None
+        contributions = None
+        if self.fit is not None:
+            fit = float(self.fit.scores[index])
+            if self.fit.contributions is not None:
+                contributions = self.fit.contributions[index].tolist()
+        return Ranked.model_construct(
+            index=index,
+            id=candidates.ids[index],
+            text=candidates.texts[index],
+            score=float(self.scores[index]),
+            fit=fit,
+            goals=self.goals[index].tolist(),
+            metadata=candidates.metadata[index] if candidates.metadata else None,
+            contributions=contributions,
+        )
+
+    def rejected(self) -> list[Rejected]:
+        """Return the candidates that lead to an utterance to avoid, with the first of these."""
+        return [
+            self._rejected(index, int(self.is_over[index].argmax()))
+            for index in np.flatnonzero(self.is_over.any(axis=1)).tolist()
+        ]
+
+    def _rejected(self, index: int, avoided: int) -> Rejected:
+        reachability = float(self.avoid[index, avoided])
+        threshold = self.request.avoid[avoided].threshold
+        return Rejected.model_construct(
+            index=index,
+            id=self.candidates.ids[index],
+            text=self.candidates.texts[index],
+            reason=f"reachability {reachability:.3f} of avoid.{avoided} is not below {threshold:g}",
+            avoid=avoided,
+            reachability=reachability,
+        )
+
+
+def _check_pool_options(request: RankRequest) -> None:
     """Reject options for the candidates of a pool where the request gives candidates."""
     for name in ("where", "repeat", "diversity"):
-        asked = getattr(request, name) != RankRequest.model_fields[name].default
-        if asked and request.pool is None:
+        is_given = getattr(request, name) != RankRequest.model_fields[name].default
+        if is_given and request.pool is None:
             raise InvalidRequest.field("is for the candidates of a pool: name a pool", name)
-
-
-def _probability(logit: float) -> float:
-    return 0.5 + 0.5 * math.tanh(logit / 2)  # the logistic function, without its overflow
 
 
 def _unnamed(text: str) -> GivenCandidate:
     return GivenCandidate.model_construct(text=text, id=None, speaker=None)
-
-
-def _over(request: RankRequest, avoid: Float32) -> NDArray[np.bool_]:
-    """Return (C, A): whether each candidate leads to each utterance to avoid."""
-    return avoid >= np.array([avoided.threshold for avoided in request.avoid])
-
-
-def _ranking(
-    request: RankRequest,
-    candidates: Candidates,
-    fit: NextUtteranceScores | None,
-    goals: Float32,
-    over: NDArray[np.bool_],
-) -> list[Ranked]:
-    """Return the candidates by score, or also by diversity, without the rejected ones."""
-    weights = np.array([goal.weight for goal in request.goals])
-    scores: Float64 = goals @ weights if request.goals else np.zeros(len(candidates.texts))
-    if fit is not None:
-        scores = scores + (request.fit_weight if request.goals else 1.0) * fit.scores
-    kept = np.flatnonzero(~over.any(axis=1))
-    compared = None if candidates.compared is None else candidates.compared[kept]
-    places = kept[best(scores[kept], request.top_k or len(kept), compared, request.diversity)]
-    parts = fit.contributions if fit else None
-    return [
-        Ranked.model_construct(
-            index=place,
-            id=candidates.ids[place],
-            text=candidates.texts[place],
-            score=float(scores[place]),
-            fit=None if fit is None else float(fit.scores[place]),
-            goals=goals[place].tolist(),
-            metadata=candidates.metadata[place] if candidates.metadata else None,
-            contributions=None if parts is None else parts[place].tolist(),
-        )
-        for place in places.tolist()
-    ]
-
-
-def _rejected(
-    request: RankRequest,
-    candidates: Candidates,
-    avoid: Float32,
-    over: NDArray[np.bool_],
-) -> list[Rejected]:
-    """Return the candidates that lead to an utterance to avoid, each with the first of these."""
-    found = [(place, int(over[place].argmax())) for place in np.flatnonzero(over.any(axis=1))]
-    return [
-        Rejected.model_construct(
-            index=int(place),
-            id=candidates.ids[place],
-            text=candidates.texts[place],
-            reason=f"reachability {avoid[place, avoided]:.3f} of avoid.{avoided} is not below "
-            f"{request.avoid[avoided].threshold:g}",
-            avoid=avoided,
-            reachability=float(avoid[place, avoided]),
-        )
-        for place, avoided in found
-    ]

@@ -1,4 +1,4 @@
-"""What a session can do beside a turn: settings, transcript, feedback, undo, scores, deletion.
+"""The use cases of a session but for its turns: settings, transcript, feedback, undo, deletion.
 
 A deletion removes the session from Redis at once; `journal compact` removes it from the journal.
 """
@@ -22,7 +22,7 @@ from turnwise.service.errors import (
 from turnwise.service.journal import DeletionLine, FeedbackLine, Journal, UndoLine
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Filter
-from turnwise.service.selection.context import Contexts, EncodedContext, aggregation_of
+from turnwise.service.selection.context import Contexts, EncodedContext, choose_aggregation
 from turnwise.service.sessions.feedback import Added, FeedbackStore
 from turnwise.service.sessions.store import (
     Session,
@@ -64,9 +64,13 @@ class Sessions:
         metrics: Metrics,
         journal: Journal | None,
     ) -> None:
-        self._store, self._feedback, self._contexts = store, feedback, contexts
-        self._pools, self._encoder = pools, encoder
-        self._metrics, self._journal = metrics, journal
+        self._store = store
+        self._feedback = feedback
+        self._contexts = contexts
+        self._pools = pools
+        self._encoder = encoder
+        self._metrics = metrics
+        self._journal = journal
 
     async def open(self, namespace: str, session_id: str, request: SessionRequest) -> Transcript:
         """Set the responder, before the first turn, or the filter; create a missing session.
@@ -83,7 +87,8 @@ class Sessions:
 
     async def _open(self, session: SessionKey, request: SessionRequest) -> Transcript | None:
         base, _ = await self._store.read(session)
-        responder, where = request.responder, request.where
+        responder = request.responder
+        where = request.where
         if base and "responder" not in request.model_fields_set:
             responder = base.responder
         if base and "where" not in request.model_fields_set:
@@ -205,7 +210,8 @@ class Sessions:
         Raises:
             InvalidRequest: The cursor is not valid, or not any more.
         """
-        now, deleted = new_version(), 0
+        now = new_version()
+        deleted = 0
         ids, after = await self._store.page(namespace, prefix, cursor, part="*")
         for each in ids:
             version = await self._store.delete(SessionKey(namespace, each))
@@ -233,7 +239,7 @@ class Sessions:
             CandidateNotFound: It lacks one of the candidates.
             InvalidRequest: MaxSim or a pairwise pool, whose scores are not sums over rows.
         """
-        aggregation = aggregation_of(aggregated, self._encoder.aggregation)
+        aggregation = choose_aggregation(aggregated, self._encoder.aggregation)
         if aggregation.name == "max_sim":
             raise InvalidRequest.field("max_sim has no score matrix", "aggregation")
         view = await self._pools.view(namespace, pool)
@@ -245,7 +251,7 @@ class Sessions:
         base = await self._store.found(SessionKey(namespace, session_id), encoded=True)
         update = Update(base, base.turns, base.responder)
         new = await self._contexts.encode_update(update)
-        context = await self._contexts.context(update, new, pairs=True)
+        context = await self._contexts.complete(update, new, pairs=True)
         paired = self._encoder.kind.paired
         return ScoreMatrix.model_construct(
             session_id=session_id,

@@ -1,16 +1,16 @@
-"""The use case of a turn; a retry (idempotency key) gets the first answer, a conflict gets 409.
+"""The use case of a turn: adds it to its session, and selects what could be said next.
 
 A turn with a known idempotency key gets its first answer again; one with a wrong `expected_turn`
-gets 409. Any other is added to its session, and gets what could be said next.
+gets 409.
 
 The way of a turn, top to bottom:
 
 1. `api/routes/sessions.py` validates the request and calls `Turns.turn`.
-2. `sessions/store.py` reads the session: its text, its vectors and rows, in one script.
-3. `sessions/update.py` says which texts have no vectors yet: of a plain turn, the new utterance.
+2. `sessions/store.py` reads the session in one script: its turns, vectors and rows.
+3. `sessions/update.py` says which utterances have no vectors yet: of a plain turn, the new one.
 4. `selection/context.py` encodes them (through `encoder/`) and computes the rows.
-5. `selection/pipeline.py` takes the running query from the rows, searches the pool (`pools/`), and
-   orders the short list anew by MaxSim or with a re-ranker (`selection/short_list.py`).
+5. `selection/pipeline.py` searches the pool (`pools/`) with the running query of the rows, and
+   scores the hits by MaxSim or with a re-ranker where the request asks for it.
 6. `sessions/store.py` commits the change in one script, unless another turn landed first: then the
    turn starts again at 2. The journal, where there is one, gets a line.
 
@@ -19,23 +19,21 @@ Nothing is written before step 6, so a turn that fails leaves the session as it 
 
 import asyncio
 import hashlib
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import time
+from typing import NamedTuple
 
-from turnwise.models.roles import Role, context_inputs
 from turnwise.service.encoder.cache import CachedEncoder
-from turnwise.service.encoder.queue import Priority
-from turnwise.service.errors import IdempotencyMismatch, ServiceError, SessionFull, TurnConflict
+from turnwise.service.errors import IdempotencyMismatch, SessionFull, TurnConflict
 from turnwise.service.journal import Journal, Offered, TurnLine
 from turnwise.service.observe.metrics import Metrics, TurnOutcome
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Filter, PoolView
-from turnwise.service.selection.context import Contexts, aggregation_of
+from turnwise.service.selection.context import Contexts, choose_aggregation
 from turnwise.service.selection.deadline import deadline
-from turnwise.service.selection.pipeline import Choice, Selection, Selector
-from turnwise.service.selection.short_list import Reranking
+from turnwise.service.selection.idle import IdleEncoding
+from turnwise.service.selection.pipeline import Options, Pipeline, Selection
 from turnwise.service.sessions.store import (
     Answered,
     Offer,
@@ -45,17 +43,11 @@ from turnwise.service.sessions.store import (
     until_landed,
 )
 from turnwise.service.sessions.turns import Turn
-from turnwise.service.sessions.update import Update
+from turnwise.service.sessions.update import NewVectors, Update
 from turnwise.service.use_cases.pools import Pools
 from turnwise.service.wire.fields import RESPONDER
 from turnwise.service.wire.pools import PoolVersion
 from turnwise.service.wire.sessions import TurnAnswer, TurnRequest
-
-_HEAD_START = 0.05
-"""Seconds before the idle work begins. The answer leaves first, and the next turn of a fast client
-can share a batch with that work, at half its cost."""
-_IDLE_SECONDS = 30.0
-_PATIENCE = 1.0
 
 
 class Turns:
@@ -68,18 +60,37 @@ class Turns:
         contexts: Contexts,
         pools: Pools,
         encoder: CachedEncoder,
-        selector: Selector,
-        reranking: Reranking,
+        pipeline: Pipeline,
+        idle: IdleEncoding,
         metrics: Metrics,
         journal: Journal | None,
         max_turns: int,
         timeout: float,
     ) -> None:
-        self._sessions, self._contexts, self._pools = sessions, contexts, pools
-        self._encoder, self._selector, self._metrics = encoder, selector, metrics
-        self._reranking, self._max_turns, self._timeout = reranking, max_turns, timeout
+        """Take the parts.
+
+        Args:
+            sessions: Keeps the sessions.
+            contexts: Encodes their utterances.
+            pools: Finds the pool of a turn.
+            encoder: Names the model and its aggregation.
+            pipeline: Selects candidates.
+            idle: Encodes after the answer what the next turn will need.
+            metrics: Counts the turns.
+            journal: Gets a line for each turn; None without one.
+            max_turns: Greatest number of turns of a session.
+            timeout: Seconds that a turn may take.
+        """
+        self._sessions = sessions
+        self._contexts = contexts
+        self._pools = pools
+        self._encoder = encoder
+        self._pipeline = pipeline
+        self._idle = idle
+        self._metrics = metrics
         self._journal = journal
-        self._idle: set[asyncio.Task[None]] = set()
+        self._max_turns = max_turns
+        self._timeout = timeout
 
     async def turn(
         self, namespace: str, session_id: str, request: TurnRequest, key: str | None = None
@@ -102,73 +113,65 @@ class Turns:
             DeadlineExceeded: The answer was not ready in time.
             ServiceError: Reading, encoding, searching or writing failed.
         """
-        self._reranking.check(request.rerank, explain=request.explain)
-        aggregation = aggregation_of(request, self._encoder.aggregation)
-        asked = _Asked(
+        self._pipeline.check_reranker(request.rerank, explain=request.explain)
+        posted = _Posted(
             session=SessionKey(namespace, session_id),
-            choice=Choice(request, aggregation, Filter.of(request.where)),
+            request=request,
+            options=Options(
+                aggregation=choose_aggregation(request, self._encoder.aggregation),
+                where=Filter.of(request.where),
+                repeat=request.repeat,
+                exclude=frozenset(request.exclude),
+                rerank=request.rerank,
+                diversity=request.diversity,
+                explain=request.explain,
+            ),
             retry=_Retry.of(key, request) if key else None,
             timings=Timings(self._metrics, "encode", "state", "retrieve", "rerank"),
         )
         async with deadline(self._timeout) as limit:
-            attempt = partial(self._attempt, asked, limit, limit.when())
-            return await until_landed(asked.session, attempt)
+            return await until_landed(posted.session, partial(self._attempt, posted, limit))
 
     async def close(self) -> None:
         """Finish the idle work, but wait only briefly for it."""
-        if self._idle:
-            _, late = await asyncio.wait(self._idle, timeout=_PATIENCE)
-            for task in late:
-                task.cancel()
+        await self._idle.close()
 
-    async def _attempt(
-        self, asked: "_Asked", limit: asyncio.Timeout, end: float | None
-    ) -> TurnAnswer | None:
+    async def _attempt(self, posted: "_Posted", limit: asyncio.Timeout) -> TurnAnswer | None:
         """Return the answer; None where another turn was committed first."""
-        base, answered = await self._read(asked)
-        if answered and asked.retry:
-            return asked.retry.replay(answered)
-        update = self._update(asked, base)
-        view = await self._view(asked, update.responder)
-        with asked.timings.stage("encode"):
+        base, answered = await self._read(posted)
+        if answered and posted.retry:
+            return posted.retry.replay(answered)
+        update = self._update(posted, base)
+        view = await self._view(posted, update.responder)
+        with posted.timings.stage("encode"):
             new = await self._contexts.encode_update(update)
-            said = None
-            if view:
-                responder, repeat = update.responder, asked.request.repeat
-                said = await self._contexts.said(update.turns, responder, repeat)
         selection = Selection([])
-        if view and said:
-            context = await self._contexts.context(update, new, pairs=asked.choice.pairs_read)
-            choice = asked.choice.within(Filter.of(base.where)) if base else asked.choice
-            selection = await self._selector.select(view, context, said, choice, asked.timings)
-        answer = self._answer(asked, len(update.turns), view, selection)
-        kept_answer = asked.retry.answered(answer) if asked.retry else None
-        change = update.change(new, kept_answer, _offer(answer))
-        limit.reschedule(None)  # a commit that was cancelled could still land
-        with asked.timings.stage("state", metric="session_write"):
-            version = await self._sessions.commit(asked.session, base, change)
+        if view:
+            selection = await self._select(posted, update, new, view)
+        answer = self._answer(posted, len(update.turns), view, selection)
+        version = await self._commit(posted, update, new, answer, limit)
         if version is None:
-            limit.reschedule(end)
             return None
         if view:
             outcome = _outcome(selection)
-            self._metrics.turns.labels(asked.session.namespace, view.name, outcome).inc()
+            self._metrics.turns.labels(posted.session.namespace, view.name, outcome).inc()
         if self._journal:
-            self._journal.write(_journal_line(asked, update, version, answer))
-        if len(new.first) == len(update.without_first):  # that of the newest is not there yet
-            self._encode_first_when_idle(asked.session, update)
-        return answer.model_copy(update={"timings_ms": asked.timings.milliseconds()})
+            self._journal.write(_journal_line(posted, update, version, answer))
+        self._idle.begin(posted.session, update, new)
+        return answer.model_copy(update={"timings_ms": posted.timings.milliseconds()})
 
-    async def _read(self, asked: "_Asked") -> tuple[Session | None, Answered | None]:
-        with asked.timings.stage("state", metric="session_read"):
+    async def _read(self, posted: "_Posted") -> tuple[Session | None, Answered | None]:
+        with posted.timings.stage("state", metric="session_read"):
             return await self._sessions.read(
-                asked.session,
-                encoded=self._contexts.reads_vectors(pairs=asked.choice.pairs_read),
-                idempotency_key=asked.retry.key if asked.retry else "",
+                posted.session,
+                encoded=self._contexts.reads_vectors(pairs=posted.options.needs_pairs),
+                idempotency_key=posted.retry.key if posted.retry else "",
             )
 
-    def _update(self, asked: "_Asked", base: Session | None) -> Update:
-        before, name, request = base.turns if base else (), asked.session.id, asked.request
+    def _update(self, posted: "_Posted", base: Session | None) -> Update:
+        name = posted.session.id
+        request = posted.request
+        before = base.turns if base else ()
         if request.expected_turn not in {None, len(before) + 1}:
             raise TurnConflict(
                 f"session '{name}' is at turn {len(before)}: the next is {len(before) + 1}, "
@@ -180,51 +183,70 @@ class Turns:
         responder = base.responder if base else RESPONDER
         return Update(base, (*before, turn), responder)
 
-    async def _view(self, asked: "_Asked", responder: str) -> PoolView | None:
+    async def _view(self, posted: "_Posted", responder: str) -> PoolView | None:
         """Return the pool to select from; None where no candidates are returned."""
-        respond = asked.request.respond
+        respond = posted.request.respond
         if respond is None:
-            respond = asked.request.speaker != responder
+            respond = posted.request.speaker != responder
         if not respond:
             return None
-        return await self._pools.view(asked.session.namespace, asked.request.pool)
+        return await self._pools.view(posted.session.namespace, posted.request.pool)
+
+    async def _select(
+        self, posted: "_Posted", update: Update, new: NewVectors, view: PoolView
+    ) -> Selection:
+        options = posted.options
+        if update.base:
+            options = options.within(Filter.of(update.base.where))
+        with posted.timings.stage("encode"):
+            said = await self._contexts.collect_said(update.turns, update.responder, options.repeat)
+        context = await self._contexts.complete(update, new, pairs=options.needs_pairs)
+        return await self._pipeline.select(
+            view,
+            context,
+            said,
+            options,
+            posted.timings,
+            top_k=posted.request.top_k,
+            min_confidence=posted.request.min_confidence,
+        )
 
     def _answer(
-        self, asked: "_Asked", turn: int, view: PoolView | None, selection: Selection
+        self, posted: "_Posted", turn: int, view: PoolView | None, selection: Selection
     ) -> TurnAnswer:
         return TurnAnswer.model_construct(
-            session_id=asked.session.id,
+            session_id=posted.session.id,
             turn=turn,
             candidates=selection.candidates,
             confidence=selection.confidence,
             abstained=selection.abstained,
             pool=PoolVersion(name=view.name, version=view.version) if view else None,
             model=self._encoder.name,
-            timings_ms=asked.timings.milliseconds(),
+            timings_ms=posted.timings.milliseconds(),
             replayed=False,
         )
 
-    def _encode_first_when_idle(self, session: SessionKey, update: Update) -> None:
-        if not self._encoder.kind.encodes_first:
-            return
-        task = asyncio.create_task(self._encode_first(session, update))
-        self._idle.add(task)
-        task.add_done_callback(self._idle.discard)
+    async def _commit(
+        self,
+        posted: "_Posted",
+        update: Update,
+        new: NewVectors,
+        answer: TurnAnswer,
+        limit: asyncio.Timeout,
+    ) -> int | None:
+        """Commit a turn; return the session's version after it, None if another turn was first."""
+        answered = posted.retry.answered(answer) if posted.retry else None
+        change = update.change(new, answered, _offer(answer))
+        end = limit.when()
+        limit.reschedule(None)  # a commit that was cancelled could still land
+        with posted.timings.stage("state", metric="session_write"):
+            version = await self._sessions.commit(posted.session, update.base, change)
+        if version is None:
+            limit.reschedule(end)
+        return version
 
-    async def _encode_first(self, session: SessionKey, update: Update) -> None:
-        """Encode [B1] of the newest utterance; if this fails, the next turn does it."""
-        said = update.utterances
-        inputs = context_inputs(said[-1:], Role.FIRST, update.responder)
-        await asyncio.sleep(_HEAD_START)
-        with suppress(ServiceError):
-            vectors = await self._encoder.encode(inputs, Priority.IDLE, _IDLE_SECONDS)
-            await self._sessions.put_b1(
-                session, update.base, update.epoch, len(said) - 1, vectors[0]
-            )
 
-
-@dataclass(frozen=True, slots=True)
-class _Retry:
+class _Retry(NamedTuple):
     """Digests of an idempotency key and of the request that came with it."""
 
     key: str
@@ -247,18 +269,14 @@ class _Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """A request for a turn, and the values that every attempt shares."""
+class _Posted:
+    """A turn as it was posted, and the values that every attempt shares."""
 
     session: SessionKey
-    choice: Choice
+    request: TurnRequest
+    options: Options
     retry: _Retry | None
     timings: Timings
-
-    @property
-    def request(self) -> TurnRequest:
-        """The request as it was posted."""
-        return self.choice.request
 
 
 def _outcome(selection: Selection) -> TurnOutcome:
@@ -273,17 +291,18 @@ def _offer(answer: TurnAnswer) -> Offer | None:
     return Offer(answer.pool.name, answer.model, [each.id for each in answer.candidates])
 
 
-def _journal_line(asked: _Asked, update: Update, version: int, answer: TurnAnswer) -> TurnLine:
+def _journal_line(posted: _Posted, update: Update, version: int, answer: TurnAnswer) -> TurnLine:
     turn = update.turns[-1]
-    filters = [where for where in (update.base and update.base.where, asked.request.where) if where]
+    of_session = update.base.where if update.base else None
+    filters = [where for where in (of_session, posted.request.where) if where]
     offered = [
         Offered.model_construct(id=each.id, text=each.text, score=each.score)
         for each in answer.candidates
     ]
     return TurnLine.model_construct(
         at=turn.at,
-        namespace=asked.session.namespace,
-        session=asked.session.id,
+        namespace=posted.session.namespace,
+        session=posted.session.id,
         version=version,
         turn=answer.turn,
         speaker=turn.speaker,

@@ -249,5 +249,5 @@ async def search_pool(
     """Ranks the candidates with the text as the whole context."""
     check_limits(services.settings, search)
     async with deadline(services.settings.request_timeout):
-        found = await services.ranking.search(namespace, name, search)
+        found = await services.search.search(namespace, name, search)
     return answer(SearchAnswer.model_construct(candidates=found))

@@ -37,7 +37,7 @@ async def rerank(
     """
     settings = services.settings
     async with deadline(settings.request_timeout):
-        result = await services.ranking.rerank(namespace, request, settings.max_text_chars)
+        result = await services.document_ranking.rerank(namespace, request, settings.max_text_chars)
     return answer(result)
 
 

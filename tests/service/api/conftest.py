@@ -163,9 +163,17 @@ def make_app(parts: Parts, **settings: Any) -> FastAPI:
         admission=Admission(values, metrics),
         keys=ApiKeys(values, metrics),
         encoder=ENCODER,
-        turns=stub, sessions=stub, ranking=stub, planning=stub, pools=stub, followed_pools=stub,
-        queues=(stub,), redis_answers=stub.ping,
-    )  # fmt: skip
+        turns=stub,
+        sessions=stub,
+        ranking=stub,
+        document_ranking=stub,
+        search=stub,
+        planning=stub,
+        pools=stub,
+        followed_pools=stub,
+        queues=(stub,),
+        redis_answers=stub.ping,
+    )
     return app
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.service.live.conftest import REPLIES, Live, posts, scores, wrong
 from turnwise.models.diversity import most_diverse
 from turnwise.models.roles import Role
-from turnwise.service.selection import pipeline as select
+from turnwise.service.selection import pipeline
 
 ALL = len(REPLIES)
 SAID = REPLIES[4]
@@ -63,9 +63,9 @@ def test_near_leaves_out_what_is_close_to_a_reply(
 ) -> None:
     vectors = live.encoder.encode([*REPLIES, SAID, "Anything else?"], Role.AFTER)
     nearest = (vectors[:ALL] @ vectors[ALL:].T).max(axis=1)
-    monkeypatch.setattr(select, "NEAR", float(np.median(nearest)))  # half of them
+    monkeypatch.setattr(pipeline, "NEAR", float(np.median(nearest)))  # half of them
     after_reply(live, "s")
-    far = [reply for reply, cosine in zip(REPLIES, nearest, strict=True) if cosine < select.NEAR]
+    far = [reply for reply, cosine in zip(REPLIES, nearest, strict=True) if cosine < pipeline.NEAR]
     assert sorted(offered(live, "s", repeat="near")) == sorted(far)
     assert 0 < len(far) < ALL - 1
 
@@ -90,7 +90,7 @@ def test_a_ranking_of_a_pool_leaves_out_what_a_turn_does(
     live.say("s", [("user", "Hello"), ("bot", SAID)])
     vectors = live.encoder.encode([*REPLIES, SAID], Role.AFTER)
     cosines = np.sort(vectors[:ALL] @ vectors[ALL])
-    monkeypatch.setattr(select, "NEAR", float(cosines[-3:-1].mean()))
+    monkeypatch.setattr(pipeline, "NEAR", float(cosines[-3:-1].mean()))
     offers = offered(live, "s", top_k=3, **options)
     asked = {"session_id": "s", "pool": "default", "top_k": 3}
     assert [one["text"] for one in live.post("/rank", **asked, **options)["ranking"]] == offers

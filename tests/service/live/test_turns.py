@@ -2,6 +2,7 @@ import asyncio
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from turnwise.models.card import CARD
 from turnwise.models.roles import EncoderKind
 from turnwise.service.app import wiring
 from turnwise.service.pools import Candidate
+from turnwise.service.selection.idle import IdleEncoding
 from turnwise.service.sessions.store import SessionStore
 
 ALL = len(REPLIES)
@@ -210,10 +212,12 @@ def test_the_critical_path_of_a_turn_encodes_one_text(own: Live) -> None:
 
 
 def test_a_service_that_stops_finishes_its_idle_work(
-    own: Live, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, launch: Launch
 ) -> None:
-    monkeypatch.setattr("turnwise.service.use_cases.turn._HEAD_START", 0.5)
-    monkeypatch.setattr("turnwise.service.use_cases.turn._PATIENCE", PATIENCE)
+    slow = partial(IdleEncoding, delay=0.5, patience=PATIENCE)
+    monkeypatch.setattr("turnwise.service.app.wiring.IdleEncoding", slow)
+    own = launch()
+    own.fill()
     own.turn("s", "user", "One")
     first = f"tw:session:{{{own.namespace}/s}}:first"
     with blocking.Redis.from_url(own.redis_url) as redis:

@@ -12,7 +12,7 @@ from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.errors import DeadlineExceeded
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
-from turnwise.service.selection.short_list import Reranking
+from turnwise.service.selection.reranking import Reranking
 
 
 @pytest.mark.anyio
@@ -29,6 +29,6 @@ async def test_a_short_list_that_takes_too_long_is_given_up(
     metrics, none = Metrics(), cast(EncoderQueue, None)  # IoI waits in a line of its own
     reranking = Reranking(tiny_ioi(), none, metrics, short_list=3, timeout=0.01)
     with pytest.raises(DeadlineExceeded, match=r"re-ranker did not answer within 0\.01 s"):
-        await reranking.scores(["a b"], ["c", "d"], Timings(metrics, "rerank"))
+        await reranking.score(["a b"], ["c", "d"], Timings(metrics, "rerank"))
     goes_on.set()
     await reranking.close()

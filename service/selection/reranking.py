@@ -80,7 +80,7 @@ class Reranking:
                 "explain",
             )
 
-    async def scores(
+    async def score(
         self, context: Sequence[str], candidates: Sequence[str], timings: Timings
     ) -> Float32:
         """Return the scores (C,) of candidates after a context.
@@ -101,7 +101,7 @@ class Reranking:
         """
         assert self._scorer  # noqa: S101 - `check` rejected the request
         with timings.stage("rerank", metric="rerank"):
-            return await self._scorer.scores(context, candidates)
+            return await self._scorer.score(context, candidates)
 
     async def close(self) -> None:
         """Finish the current list of IoI and drop the waiting ones."""
@@ -115,9 +115,11 @@ class _Pairs:
     name: RerankerName = "cross_encoder"
 
     def __init__(self, model: "CrossEncoder", queue: EncoderQueue, timeout: float) -> None:
-        self._model, self._queue, self._timeout = model, queue, timeout
+        self._model = model
+        self._queue = queue
+        self._timeout = timeout
 
-    async def scores(self, context: Sequence[str], candidates: Sequence[str]) -> Float32:
+    async def score(self, context: Sequence[str], candidates: Sequence[str]) -> Float32:
         pairs = [self._model.pair(context, candidate) for candidate in candidates]
         return await self._queue.score(self._model, pairs, self._timeout)
 
@@ -131,9 +133,10 @@ class _Lists:
     name: RerankerName = "ioi"
 
     def __init__(self, model: "IoI", metrics: Metrics, timeout: float) -> None:
-        self._model, self._thread = model, OneByOne("re-ranker", metrics, timeout)
+        self._model = model
+        self._thread = OneByOne("re-ranker", metrics, timeout)
 
-    async def scores(self, context: Sequence[str], candidates: Sequence[str]) -> Float32:
+    async def score(self, context: Sequence[str], candidates: Sequence[str]) -> Float32:
         try:
             with self._thread.admit():
                 return await self._thread.run(partial(self._model.scores, context, candidates))

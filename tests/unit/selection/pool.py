@@ -1,0 +1,84 @@
+"""A pool in arrays, a context of random vectors, and naive scores of one after the other."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import numpy as np
+
+from turnwise.models.arrays import Float32, Float64
+from turnwise.models.confidence import Moments, Spread
+from turnwise.service.pools import Candidate, Filter, Hit
+from turnwise.service.pools.view import Batch
+from turnwise.service.selection.context import EncodedContext
+from turnwise.service.wire.fields import EncoderName
+from turnwise.service.wire.pools import PoolSettings
+
+DIMENSION = 16
+
+
+def random_units(count: int, seed: int) -> Float32:
+    """(count, d) unit rows."""
+    vectors = np.random.default_rng(seed).normal(size=(count, DIMENSION))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors.astype(np.float32)
+
+
+def make_context(utterances: int, seed: int = 1) -> EncodedContext:
+    first = random_units(utterances, seed)
+    second = random_units(utterances, seed + 1)
+    texts = [f"utterance {index}" for index in range(utterances)]
+    return EncodedContext(texts, None, first, second)
+
+
+def score_naively(
+    context: EncodedContext, vectors: Float32, last_rows: int | None = None
+) -> Float64:
+    """C3L eq. 3, pair by pair in float64; of `last_rows` newest utterances, or of all."""
+    first = context.first.astype(np.float64)
+    second = context.second.astype(np.float64)
+    scores = np.zeros(len(vectors))
+    for i, j in combinations(range(len(second)), 2):
+        if last_rows is None or j >= len(second) - last_rows:
+            mean = first[i] + second[j]
+            scores += vectors.astype(np.float64) @ (mean / np.linalg.norm(mean))
+    return scores
+
+
+@dataclass
+class ArrayPool:
+    """A `PoolView` that compares all candidates."""
+
+    candidates: Sequence[Candidate]
+    after: Float32
+    settings: PoolSettings = field(default_factory=PoolSettings)
+    encoder_name: EncoderName = "default"
+    name: str = "replies"
+    version: int = 1
+    searched: list[int] = field(default_factory=list)
+    """The number of hits that each search asked for."""
+
+    @classmethod
+    def of(cls, texts: Sequence[str], seed: int = 7) -> "ArrayPool":
+        candidates = [Candidate.of(text, f"c{index}") for index, text in enumerate(texts)]
+        return cls(candidates, random_units(len(texts), seed))
+
+    async def search(self, query: Float32, top_k: int, where: Filter | None = None) -> list[Hit]:
+        self.searched.append(top_k)
+        scores = self.after.astype(np.float64) @ query.astype(np.float64)
+        hits = [
+            Hit(candidate, float(score))
+            for candidate, score in zip(self.candidates, scores, strict=True)
+            if where is None or where.matches(candidate.metadata)
+        ]
+        return sorted(hits, key=lambda hit: -hit.score)[:top_k]
+
+    async def spread(self, query: Float32, where: Filter | None = None) -> Spread:
+        return Moments.of(self.after).spread(query, len(self.candidates))
+
+    async def vectors(self, ids: Sequence[str]) -> Float32:
+        indices = {candidate.id: index for index, candidate in enumerate(self.candidates)}
+        return self.after[[indices[each] for each in ids]]
+
+    async def scan(self) -> AsyncIterator[Batch]:
+        yield self.candidates, self.after.astype(np.float16)

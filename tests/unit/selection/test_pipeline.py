@@ -1,0 +1,228 @@
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+import pytest
+
+from tests.unit.selection.pool import ArrayPool, make_context, random_units, score_naively
+from turnwise.models.arrays import Float32
+from turnwise.models.confidence import Calibration
+from turnwise.models.diversity import most_diverse
+from turnwise.models.scores import Aggregation, max_sim
+from turnwise.service.encoder.queue import EncoderQueue
+from turnwise.service.errors import InvalidRequest
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.observe.timings import Timings
+from turnwise.service.pools import Filter
+from turnwise.service.selection.confidence import Confidence
+from turnwise.service.selection.context import NOTHING_SAID, EncodedContext, Said
+from turnwise.service.selection.pipeline import NEAR, Options, Pipeline, Selection
+from turnwise.service.selection.reranking import Reranking
+from turnwise.service.wire.pools import PoolSettings
+
+pytestmark = pytest.mark.anyio
+
+TEXTS = [f"reply {index}" for index in range(40)]
+CERTAIN = Calibration(0, 0, 0, 0, 0, offset=20.0)
+IN_DOUBT = Calibration(0, 0, 0, 0, 0, offset=-20.0)
+MEAN = Options(Aggregation("mean"), where=None, repeat=False)
+
+
+class Longest(Reranking):
+    """Prefers long texts."""
+
+    def __init__(self, short_list: int) -> None:
+        no_queue = cast(EncoderQueue, None)
+        super().__init__(None, no_queue, Metrics(), short_list=short_list, timeout=1.0)
+
+    async def score(
+        self, context: Sequence[str], candidates: Sequence[str], timings: Timings
+    ) -> Float32:
+        return np.array([len(text) for text in candidates], np.float32)
+
+
+def make_pipeline(calibration: Calibration | None = None, short_list: int = 100) -> Pipeline:
+    confidence = Confidence(calibration, Aggregation("mean"))
+    return Pipeline(Longest(short_list), None, confidence)
+
+
+async def select(
+    pool: ArrayPool,
+    context: EncodedContext,
+    options: Options = MEAN,
+    *,
+    said: Said = NOTHING_SAID,
+    top_k: int = 5,
+    min_confidence: float | None = None,
+    pipeline: Pipeline | None = None,
+) -> Selection:
+    timings = Timings(Metrics(), "encode", "retrieve", "rerank")
+    return await (pipeline or make_pipeline()).select(
+        pool, context, said, options, timings, top_k=top_k, min_confidence=min_confidence
+    )
+
+
+@pytest.mark.parametrize("last_rows", [None, 1, 2, 5])
+async def test_candidates_are_those_with_the_best_sums_over_pairs(last_rows: int | None) -> None:
+    pool = ArrayPool.of(TEXTS)
+    context = make_context(6)
+    aggregation = Aggregation("last_rows", last_rows) if last_rows else Aggregation("mean")
+    chosen = (await select(pool, context, replace(MEAN, aggregation=aggregation))).candidates
+    naive = score_naively(context, pool.after, last_rows)
+    best = np.argsort(-naive)[:5]
+    assert [each.id for each in chosen] == [f"c{index}" for index in best]
+    assert [each.score for each in chosen] == pytest.approx(naive[best], abs=1e-5)
+
+
+async def test_maxsim_orders_the_short_list_of_the_mean() -> None:
+    pool = ArrayPool.of(TEXTS)
+    context = make_context(4)
+    options = replace(MEAN, aggregation=Aggregation("max_sim"))
+    pipeline = make_pipeline(short_list=10)
+    chosen = (await select(pool, context, options, pipeline=pipeline)).candidates
+    short = np.argsort(-score_naively(context, pool.after))[:10]
+    scores = max_sim(context.first, context.second, pool.after[short])
+    best = np.argsort(-scores)[:5]
+    assert [each.id for each in chosen] == [f"c{short[index]}" for index in best]
+    assert [each.score for each in chosen] == pytest.approx(scores[best], abs=1e-6)
+
+
+async def test_maxsim_scores_fewer_candidates_after_a_long_context() -> None:
+    pool = ArrayPool.of(TEXTS)
+    options = replace(MEAN, aggregation=Aggregation("max_sim"))
+    await select(pool, make_context(300), options, pipeline=make_pipeline(short_list=30))
+    assert pool.searched == [(1 << 21) // 300**2]
+
+
+@pytest.mark.parametrize("name", ["mean", "last_rows", "max_sim"])
+async def test_contributions_add_up_to_the_score(name: str) -> None:
+    context = make_context(5)
+    options = replace(MEAN, aggregation=Aggregation(name), explain=True)  # type: ignore[arg-type]
+    for each in (await select(ArrayPool.of(TEXTS), context, options)).candidates:
+        assert each.contributions is not None
+        assert len(each.contributions) == 5
+        assert sum(each.contributions) == pytest.approx(each.score, abs=1e-5)
+
+
+async def test_a_re_ranker_orders_the_short_list() -> None:
+    pool = ArrayPool.of(["x" * index for index in range(1, 41)])
+    context = make_context(3)
+    options = replace(MEAN, rerank="ioi")
+    pipeline = make_pipeline(short_list=8)
+    chosen = (await select(pool, context, options, top_k=3, pipeline=pipeline)).candidates
+    short = np.argsort(-score_naively(context, pool.after))[:8]
+    assert [len(each.text) for each in chosen] == sorted(short + 1, reverse=True)[:3]
+
+
+async def test_diversity_chooses_from_the_short_list() -> None:
+    pool = ArrayPool.of(TEXTS)
+    context = make_context(3)
+    options = replace(MEAN, diversity=0.7)
+    pipeline = make_pipeline(short_list=12)
+    chosen = (await select(pool, context, options, pipeline=pipeline)).candidates
+    naive = score_naively(context, pool.after)
+    short = np.argsort(-naive)[:12]
+    best = most_diverse(naive[short], pool.after[short], 0.7, 5)
+    assert [each.id for each in chosen] == [f"c{short[index]}" for index in best]
+
+
+async def test_excluded_and_said_candidates_take_no_place_of_others() -> None:
+    pool = ArrayPool.of(TEXTS)
+    context = make_context(3)
+    before = (await select(pool, context, top_k=40)).candidates
+    said = Said(frozenset(each.text for each in before[1:12]), NOTHING_SAID.after)
+    options = replace(MEAN, exclude=frozenset({before[0].id, "unknown"}))
+    chosen = (await select(pool, context, options, said=said)).candidates
+    assert [each.id for each in chosen] == [each.id for each in before[12:17]]
+
+
+async def test_candidates_near_to_what_was_said_are_left_out() -> None:
+    pool = ArrayPool.of(TEXTS)
+    context = make_context(3)
+    said = Said(frozenset({"anything"}), random_units(3, seed=9))
+    chosen = (await select(pool, context, said=said, top_k=40)).candidates
+    nearest = (pool.after @ said.after.T).max(axis=1)
+    far = {f"c{index}" for index in np.flatnonzero(nearest < NEAR)}
+    assert {each.id for each in chosen} == far
+
+
+async def test_only_candidates_that_match_the_filter_are_offered() -> None:
+    pool = ArrayPool.of(TEXTS)
+    pool.candidates = [
+        replace(candidate, metadata={"odd": index % 2 == 1})
+        for index, candidate in enumerate(pool.candidates)
+    ]
+    options = replace(MEAN, where=Filter.of({"odd": True}))
+    chosen = (await select(pool, make_context(2), options, top_k=40)).candidates
+    assert len(chosen) == 20
+    assert all(each.metadata["odd"] for each in chosen)
+
+
+async def test_a_confidence_compares_the_first_with_another_text() -> None:
+    copies = ArrayPool.of(["same"] * 30 + ["other"])
+    copies.after[:30] = copies.after[0]
+    calibration = Calibration(0, 1, 0, 0, 0, offset=0)
+    context = make_context(2)
+    selection = await select(copies, context, pipeline=make_pipeline(calibration))
+    assert {each.text for each in selection.candidates} == {"same"}
+    assert selection.confidence is not None
+    assert selection.confidence > 0.5  # by the margin to the other text
+    assert copies.searched[-1] > 30
+
+
+@pytest.mark.parametrize(
+    ("asked", "of_pool", "abstains"),
+    [(None, None, False), (0.5, None, True), (None, 0.5, True), (0.0, 0.5, False)],
+)
+async def test_a_selection_below_the_least_confidence_abstains(
+    asked: float | None, of_pool: float | None, abstains: bool
+) -> None:
+    pool = ArrayPool.of(TEXTS)
+    pool.settings = PoolSettings(min_confidence=of_pool)
+    pipeline = make_pipeline(IN_DOUBT)
+    selection = await select(pool, make_context(2), min_confidence=asked, pipeline=pipeline)
+    assert selection.abstained is abstains
+    assert bool(selection.candidates) is not abstains
+    assert selection.confidence == pytest.approx(0, abs=1e-6)
+
+
+async def test_a_sure_selection_does_not_abstain() -> None:
+    pipeline = make_pipeline(CERTAIN)
+    selection = await select(
+        ArrayPool.of(TEXTS), make_context(2), min_confidence=0.9, pipeline=pipeline
+    )
+    assert len(selection.candidates) == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "calibration", "reason"),
+    [
+        (MEAN, None, "has no calibration"),
+        (replace(MEAN, rerank="ioi"), CERTAIN, "'ioi' orders the candidates"),
+        (replace(MEAN, aggregation=Aggregation("max_sim")), CERTAIN, "own aggregation, 'mean'"),
+    ],
+)
+async def test_a_least_confidence_is_rejected_where_there_is_none(
+    options: Options, calibration: Calibration | None, reason: str
+) -> None:
+    pipeline = make_pipeline(calibration)
+    with pytest.raises(InvalidRequest, match=reason):
+        await select(
+            ArrayPool.of(TEXTS), make_context(2), options, min_confidence=0.1, pipeline=pipeline
+        )
+
+
+@pytest.mark.parametrize("option", [{"explain": True}, {"repeat": "near"}])
+async def test_a_pairwise_pool_rejects_what_it_cannot_do(option: dict[str, object]) -> None:
+    pool = ArrayPool.of(TEXTS)
+    pool.encoder_name = "pairwise"
+    options = replace(MEAN, **option)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="pool 'replies'"):
+        await select(pool, make_context(2), options)
+
+
+async def test_an_empty_pool_offers_nothing() -> None:
+    options = replace(MEAN, rerank="ioi", diversity=0.5)
+    selection = await select(ArrayPool.of([]), make_context(2), options)
+    assert selection == Selection([])

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.service import milvus
+from tests.support import milvus
 from turnwise.models.roles import EncoderKind
 
 ROOT = Path(__file__).parents[2]

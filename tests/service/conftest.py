@@ -1,213 +1,159 @@
-"""Real Redis servers: the bundled binary on unix sockets in a short folder, without any files."""
+"""Services with a tiny model on a real Redis; and a naive oracle."""
 
-import io
-import json
-import logging
-import resource
-import secrets
-import shutil
-import socket
-import tempfile
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import suppress
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
-from subprocess import DEVNULL, Popen
 from typing import Any
 
 import pytest
-import redis as blocking
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from redis.asyncio import Redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
-from tests.service import milvus
-from tests.service.milvus import MilvusServer
-from tests.waiting import eventually
-from turnwise.service.observe import tracing
-from turnwise.service.observe.logs import JsonFormatter
-from turnwise.service.redis.connection import connect
-from turnwise.service.redis.private import server_program
+from tests.support.oracle import Oracle
+from tests.support.redis_server import RedisServer
+from tests.support.rerankers import save_tiny_pairwise
+from tests.support.service import (
+    Ended,
+    InNamespace,
+    Launch,
+    Live,
+    Turnwise,
+    launching,
+    with_replies,
+)
+from turnwise.models.encoder.torch import UtteranceEncoder
+from turnwise.models.roles import EncoderKind
+from turnwise.service.cli.doctor import Finding
+from turnwise.service.cli.doctor.examine import examine
+from turnwise.service.cli.main import main
+from turnwise.service.settings import Settings
 
-
-class RedisServer:
-    """A Redis that a test may kill and start again; it forgets its data, and leaves nothing."""
-
-    def __init__(self, *options: str, program: str = "") -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="tw-"))
-        self.socket = self.folder / "s"
-        self.url = f"unix://{self.socket}"
-        self._program, self._options = program or str(server_program()), options
-        self.start()
-
-    def start(self) -> None:
-        configuration = self.folder / "redis.conf"  # which a Sentinel keeps what it learns in
-        configuration.touch()
-        self._process = Popen(  # noqa: S603 - our own words
-            [
-                self._program, str(configuration),
-                "--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder),
-                "--save", "", "--appendonly", "no", "--loglevel", "warning",
-                "--enable-debug-command", "local", *self._options,
-            ],
-            stdin=DEVNULL, stdout=DEVNULL,
-            restore_signals=False,  # so that a full disk is an error to it, and no signal
-        )  # fmt: skip
-        while True:
-            try:
-                self.command("PING")  # refused also while it reads its file
-            except blocking.ConnectionError:
-                assert self._process.poll() is None, "redis-server did not start"
-                time.sleep(0.01)
-            else:
-                return
-
-    def command(self, *args: str) -> Any:  # noqa: ANN401 - whatever Redis answers
-        once = Retry(NoBackoff(), 0)
-        with blocking.Redis(unix_socket_path=str(self.socket), retry=once) as client:
-            return client.execute_command(*args)
-
-    def wait_for(self, command: str, what: bytes) -> None:
-        eventually(lambda: what in self.command(*command.split()))
-
-    def signal(self, number: int) -> None:
-        self._process.send_signal(number)
-
-    def limit_files(self, size: int) -> None:
-        """Let no file grow beyond a size in bytes, as a full disk would."""
-        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (size, hard))
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self.socket.unlink(missing_ok=True)
-
-    def remove(self) -> None:
-        self.kill()
-        shutil.rmtree(self.folder)
+Examined = Callable[..., dict[str, Finding]]
 
 
 @pytest.fixture(scope="session")
-def _shared_server() -> Iterator[RedisServer]:
-    server = RedisServer()
-    yield server
-    server.remove()
+def defaults(
+    tiny_encoder_folder: Callable[[EncoderKind], Path], data_folder: Path
+) -> dict[str, object]:
+    """Settings of the tests' services."""
+    model = str(tiny_encoder_folder(EncoderKind.TRIPLE))
+    # A busy machine is no Redis that is away.
+    return {"model": model, "device": "cpu", "data_dir": data_folder, "redis_timeout": 10.0}
 
 
 @pytest.fixture
-def redis_url(_shared_server: RedisServer) -> str:
-    """URL of an empty Redis, which the tests of a worker use one after the other."""
-    _shared_server.command("FLUSHALL")
-    return _shared_server.url
+def launch(redis_url: str, defaults: dict[str, object]) -> Iterator[Launch]:
+    """Services of the test's own, on an empty Redis."""
+    with launching(redis_url=redis_url, **defaults) as start:
+        yield start
 
 
 @pytest.fixture
-def redis_server() -> Iterator[RedisServer]:
-    """A server of the test's own, to kill."""
-    server = RedisServer()
-    yield server
-    server.remove()
-
-
-@pytest.fixture
-def lasting_redis(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
-    """A server of the test's own that keeps its data in a file; its parameter is `appendfsync`."""
-    fsync = getattr(request, "param", "everysec")
-    server = RedisServer("--appendonly", "yes", "--appendfsync", fsync)
-    yield server
-    server.remove()
-
-
-@pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    """A client of an empty Redis, for async tests."""
-    async with connect(redis_url, cluster=False, timeout=5.0) as client:
-        yield client
+def own(launch: Launch) -> Live:
+    """A service of the test's own, to break or to count, with a pool `default` of a few replies."""
+    live = launch()
+    live.fill()
+    return live
 
 
 @pytest.fixture(scope="session")
-def _shared_cluster() -> Iterator[RedisServer]:
-    server = _cluster()
-    yield server
-    server.remove()
+def share(defaults: dict[str, object]) -> Iterator[Launch]:
+    """Services that tests share, each on a Redis of its own, which nobody empties."""
+    # uvloop once crashed (a segmentation fault) where such a service ran beside other loops.
+    given = {"api_keys": [InNamespace.KEY], **defaults}
+    with ExitStack() as stack, launching("asyncio", **given) as start:
+
+        def on_its_redis(**fields: object) -> Live:
+            server = RedisServer()
+            stack.callback(server.remove)
+            return start(redis_url=server.url, **fields)
+
+        yield on_its_redis
 
 
 @pytest.fixture
-def cluster_url(_shared_cluster: RedisServer) -> str:
-    """URL of an empty Redis Cluster of one node, which owns every slot."""
-    _shared_cluster.command("FLUSHALL")
-    return _shared_cluster.url
-
-
-@pytest.fixture
-def redis_cluster() -> Iterator[RedisServer]:
-    """A cluster of the test's own, to kill."""
-    server = _cluster()
-    yield server
-    server.remove()
-
-
-@pytest.fixture
-def provider() -> Iterator[TracerProvider]:
-    provider = TracerProvider(shutdown_on_exit=False)
-    yield provider
-    provider.shutdown()
-
-
-@pytest.fixture
-def spans(provider: TracerProvider, monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
-    """What the provider's spans, and those of Turnwise itself, are exported to."""
-    exporter = InMemorySpanExporter()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(tracing, "_tracer", provider.get_tracer("test"))
-    return exporter
-
-
-@pytest.fixture
-def log_lines() -> Iterator[Callable[[], list[dict[str, Any]]]]:
-    """Return what was logged as JSON since the test began."""
-    stream, logger = io.StringIO(), logging.getLogger("turnwise")
-    handler, level = logging.StreamHandler(stream), logger.level
-    handler.setFormatter(JsonFormatter(text=False))
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
-    logger.removeHandler(handler)
-    logger.setLevel(level)
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-def _cluster() -> RedisServer:
-    port = free_port()
-    server = RedisServer("--port", str(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes")
-    server.url = f"redis://127.0.0.1:{port}"
-    server.command("CLUSTER", "ADDSLOTS", *map(str, range(16384)))
-    server.wait_for("CLUSTER INFO", b"cluster_state:ok")
-    return server
-
-
-def free_port() -> int:
-    """Return a port that is free, as is that of its cluster bus, 10,000 above it."""
-    while True:
-        port = 12_000 + secrets.randbelow(10_000)  # systems hand out neither by themselves
-        with socket.socket() as client, socket.socket() as bus, suppress(OSError):
-            client.bind(("127.0.0.1", port))
-            bus.bind(("127.0.0.1", port + 10_000))
-            return port
+def kind() -> EncoderKind:
+    """The kind of encoder of `live` and of `oracle`."""
+    return EncoderKind.TRIPLE
 
 
 @pytest.fixture(scope="session")
-def milvus_server() -> Iterator[MilvusServer]:
-    """A Milvus, which all tests share; collections have names of their own."""
-    if milvus.MISSING:
-        pytest.skip(f"needs {milvus.MISSING}")
-    with milvus.running() as server:
-        yield server
+def model_of(
+    tiny_encoder_folder: Callable[[EncoderKind], Path], in_torch: Path
+) -> Callable[[EncoderKind], dict[str, Any]]:
+    """From a kind of encoder to the settings of a service that runs it in torch."""
+    return lambda kind: {"model": str(tiny_encoder_folder(kind)), "data_dir": in_torch}
+
+
+@pytest.fixture(scope="session")
+def _live(
+    share: Launch, model_of: Callable[[EncoderKind], dict[str, Any]]
+) -> Callable[[EncoderKind], Live]:
+    return cache(lambda kind: share(**({} if kind is EncoderKind.TRIPLE else model_of(kind))))
+
+
+@pytest.fixture(scope="session")
+def _by_pairs(share: Launch, pairwise_folder: Path, in_torch: Path) -> Live:
+    return share(pairwise=pairwise_folder, data_dir=in_torch)
+
+
+@pytest.fixture
+def live(_live: Callable[[EncoderKind], Live], kind: EncoderKind) -> Live:
+    """A service with a pool `default` of a few replies; other tests have other namespaces of it."""
+    return with_replies(_live(kind))
+
+
+@pytest.fixture
+def by_pairs(_by_pairs: Live) -> Live:
+    """A shared service with a pool of the same replies for each encoder."""
+    live = with_replies(_by_pairs)
+    live.ok(live.http.put("/pools/pairs", json={"encoder": "pairwise"}))
+    live.fill(pool="pairs")
+    return live
+
+
+@pytest.fixture(scope="session")
+def pairwise_folder(
+    tmp_path_factory: pytest.TempPathFactory, tiny_encoder_folder: Callable[[EncoderKind], Path]
+) -> Path:
+    folder = tmp_path_factory.mktemp("pairwise") / "model"
+    return save_tiny_pairwise(folder, tiny_encoder_folder(EncoderKind.SINGLE))
+
+
+@pytest.fixture
+def oracle(tiny_encoder: Callable[[EncoderKind], UtteranceEncoder], kind: EncoderKind) -> Oracle:
+    return _oracle(tiny_encoder(kind))
+
+
+@cache
+def _oracle(encoder: UtteranceEncoder) -> Oracle:
+    return Oracle(encoder)
+
+
+@pytest.fixture
+def turnwise(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Turnwise:
+    """Run `turnwise` with some words."""
+
+    def run(*words: object) -> Ended:
+        monkeypatch.setattr("sys.argv", ["turnwise", *map(str, words)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        return Ended(int(caught.value.code or 0), *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def examined(redis_url: str, defaults: dict[str, object]) -> Examined:
+    """Examine settings for the tests' Redis and model, with some changed."""
+
+    def run(**fields: object) -> dict[str, Finding]:
+        given = defaults | {"redis_url": redis_url, "port": 0} | fields
+        settings = Settings.model_validate(given)
+
+        async def collected() -> list[Finding]:
+            return [finding async for finding in examine(settings, lambda _: None)]
+
+        return {finding.subject: finding for finding in asyncio.run(collected())}
+
+    return run

@@ -1,838 +1,173 @@
-"""What holds for pools wherever their candidates are: the same tests for every candidate store."""
+"""A service whose pools are in a Milvus."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
-from urllib.parse import urlsplit
+from secrets import token_hex
+from typing import Any
 
-import numpy as np
+import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import StatusCode, format_trace_id
-from qdrant_client import AsyncQdrantClient
+from pymilvus import MilvusClient
+from redis import Redis
 
-from tests.service.milvus import MilvusServer
-from tests.service.pools.conftest import Replica, StartReplica, patch_records, some
-from tests.waiting import PATIENCE, until
-from turnwise.models.arrays import Float32
-from turnwise.service.cli.doctor.pools import examine_pools
-from turnwise.service.errors import (
-    CandidateNotFound,
-    Conflict,
-    InvalidRequest,
-    PoolNotFound,
-    PoolNotReady,
-    StateUnavailable,
-    StoreUnavailable,
-)
-from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools import (
-    Candidate,
-    Filter,
-    PoolKey,
-    following,
-    pool,
-    read_snapshot,
-    write_snapshot,
-)
-from turnwise.service.pools.redis.directory import Directory
-from turnwise.service.pools.redis.records import PoolRecords
-from turnwise.service.pools.stores import CandidateStore, Stored, connect_store, remote
-from turnwise.service.pools.stores.qdrant import Qdrant
-from turnwise.service.redis.connection import Redis
-from turnwise.service.wire.fields import StoreName
-from turnwise.service.wire.pools import Edited, PoolRequest
+from tests.service.conftest import Examined
+from tests.support.messages import problem
+from tests.support.milvus import MilvusServer
+from tests.support.service import Launch, Live
+from tests.support.waiting import eventually
+from turnwise.service.pools.stores import milvus
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.filterwarnings("ignore:.*(local|Local).*Qdrant.*|Local mode:UserWarning"),
+REPLIES = [
+    {"id": str(n), "text": text, "metadata": {"topic": topic}}
+    for n, (text, topic) in enumerate(
+        [
+            ("Your parcel will come on Monday.", "parcel"),
+            ("What is the number of the parcel?", "parcel"),
+            ("Breakfast is from seven to ten.", "hotel"),
+            ("Yes, there is a quiet room.", "hotel"),
+            ("Good morning! How can I help you?", "talk"),
+            ("Goodbye!", "talk"),
+        ]
+    )
 ]
 
-StartWith = Callable[..., Awaitable[Replica]]
-Fill = Callable[..., Awaitable[Replica]]
-Left = Callable[[CandidateStore], Awaitable[set[str]]]
 
-
-@pytest.fixture
-def connected(
-    engine: StoreName, request: pytest.FixtureRequest
-) -> Callable[[], CandidateStore | None]:
-    """Returns the store of a replica; those of Qdrant share the client, which holds the data."""
-    if engine == "local":
-        return lambda: None
-    if engine == "qdrant":
-        client = AsyncQdrantClient(":memory:")
-        return lambda: Qdrant(client, Metrics())
-    server: MilvusServer = request.getfixturevalue("milvus_server")
-    return lambda: connect_store(server.url, Metrics())
-
-
-async def test_a_call_of_a_store_is_measured_and_traced(
-    provider: TracerProvider, spans: InMemorySpanExporter
-) -> None:
-    metrics = Metrics()
-    store = Qdrant(AsyncQdrantClient(":memory:"), metrics)
-    with provider.get_tracer("test").start_as_current_span("request"):
-        await store.create("turnwise_traced", 3)
-        with pytest.raises(StoreUnavailable):
-            await store.count("turnwise_missing")
-    create, count, request = spans.get_finished_spans()
-    assert [create.name, count.name] == ["qdrant create", "qdrant count"]
-    outcomes = [create.status.status_code, count.status.status_code]
-    assert outcomes == [StatusCode.UNSET, StatusCode.ERROR]
-    trace_id = format_trace_id(request.context.trace_id)
-    (family,) = metrics.store_seconds.collect()
-    exemplars = [sample.exemplar for sample in family.samples if sample.exemplar]
-    assert [exemplar.labels for exemplar in exemplars] == [{"trace_id": trace_id}] * 2
-    await store.close()
-
-
-@pytest.fixture
-def made() -> list[str]:
-    """The names of all collections that the test has made; other tests use the same Milvus."""
-    return []
-
-
-@pytest.fixture
-def left(made: list[str]) -> Left:
-    """Returns the collections of the test that are still there."""
-
-    async def left(store: CandidateStore) -> set[str]:
-        return {*await store.collections()} & {*made}
-
-    return left
-
-
-@pytest.fixture
-async def start_with(
-    start: StartReplica, connected: Callable[[], CandidateStore | None], made: list[str]
-) -> AsyncIterator[StartWith]:
-    """Starts replicas with the engine of the test, and removes what they made in it."""
-    stores: list[CandidateStore] = []
-
-    async def start_with(**given: Any) -> Replica:  # noqa: ANN401
-        store = connected()
-        if store:
-            stores.append(store)
-            create = store.create
-
-            async def recorded(collection: str, dimension: int) -> None:
-                made.append(collection)
-                await create(collection, dimension)
-
-            store.create = recorded  # type: ignore[method-assign]
-        return await start(store=store, **given)
-
-    yield start_with
-    for collection in made:
-        with suppress(StoreUnavailable):
-            await stores[0].drop(collection)
-    for store in stores:
-        await store.close()
-
-
-@pytest.fixture(autouse=True)
-def short_lag(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a pool's former collection go as soon as the engine shows edits."""
-    monkeypatch.setattr(remote, "_LAG_SECONDS", 1.0)
-
-
-@pytest.fixture
-def filled(start_with: StartWith, engine: StoreName) -> Fill:
-    """Starts a replica whose pool is in the engine of the test, and has these texts."""
-
-    async def filled(*texts: str) -> Replica:
-        replica = await start_with()
-        await replica.pools.create("n", "p", PoolRequest(store=engine))
-        await replica.upsert(*texts)
-        return replica
-
-    return filled
-
-
-async def searched(
-    replica: Replica, query: Float32, k: int, where: Filter | None = None
-) -> list[str]:
-    view = await replica.pools.view("n", "p")
-    return [hit.candidate.id for hit in await view.search(query, k, where)]
-
-
-async def contents(replica: Replica) -> dict[str, Candidate]:
-    scanned = replica.view().scan()
-    return {candidate.id: candidate async for batch, _ in scanned for candidate in batch}
-
-
-async def seen(check: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until an engine shows what it has acknowledged."""
-    async with asyncio.timeout(PATIENCE):
-        while not await check():
-            await asyncio.sleep(0.02)
-
-
-def query_of(replica: Replica, seed: int = 0) -> Float32:
-    query = np.random.default_rng(seed).standard_normal(replica.encoder.dimension)
-    return query.astype(np.float32)
-
-
-every_store = pytest.mark.parametrize("engine", ["local", "milvus", "qdrant"])
-# A rule that no code of an engine bears on; Milvus, a whole server, takes seconds for each.
-_SLOW = pytest.param("milvus", marks=pytest.mark.nightly)
-any_store = pytest.mark.parametrize("engine", ["local", "qdrant", _SLOW])
-any_engine = pytest.mark.parametrize("engine", ["qdrant", _SLOW])
-
-
-@every_store
-async def test_search_returns_the_exact_scores_best_first(filled: Fill, engine: StoreName) -> None:
-    texts = [f"Reply {n}." for n in range(40)]
-    replica, ids = await filled(*texts), [one.id for one in some(*texts)]
-    query = query_of(replica)
-    await seen(lambda: _finds(replica, query, 40))
-    view = await replica.pools.view("n", "p")
-    vectors = (await view.vectors(ids)).astype(np.float64)
-    scores = dict(zip(ids, vectors @ query.astype(np.float64), strict=True))
-    hits = await view.search(query, 7)
-    assert [hit.candidate.id for hit in hits] == sorted(ids, key=lambda one: -scores[one])[:7]
-    np.testing.assert_allclose(
-        [hit.score for hit in hits], [scores[hit.candidate.id] for hit in hits], atol=1e-5
-    )
-    info = replica.info()
-    assert (info.store, info.size, info.version, info.state) == (engine, 40, 1, "ready")
-    spread = await view.spread(query)
-    assert spread.candidates == 40
-    assert spread.mean == pytest.approx((vectors @ query).mean(), abs=1e-3)
-    assert spread.deviation == pytest.approx((vectors @ query).std(), rel=1e-3)
-    with pytest.raises(ValueError, match="finite"):
-        await view.search(np.full_like(query, np.nan), 1)
-
-
-async def _finds(replica: Replica, query: Float32, count: int) -> bool:
-    return len(await searched(replica, query, 100)) == count
-
-
-@every_store
-async def test_edits_count_what_they_change_and_every_replica_sees_them(
-    filled: Fill, start_with: StartWith
-) -> None:
-    one, two = await filled("One.", "Two."), await start_with()
-    changed = [Candidate("a", "Three.", {"n": 1}), *some("One.")]
-    edited = await one.upsert(*changed)
-    assert (edited.version, edited.upserted, edited.unchanged, edited.size) == (2, 1, 1, 3)
-    again = await one.upsert(*changed)
-    assert (again.version, again.upserted, again.unchanged) == (2, 0, 2)
-    other = await two.upsert(Candidate("a", "Three.", {"n": 1.5}))
-    assert (other.version, other.upserted, other.size) == (3, 1, 3)
-    removed = await one.pools.remove_many("n", "p", ["a", "nowhere", some("Two.")[0].id])
-    assert (removed.version, removed.removed, removed.missing, removed.size) == (4, 2, 1, 1)
-    with pytest.raises(CandidateNotFound):
-        await two.pools.remove("n", "p", "a")
-    await until(lambda: two.info().version == 4)
-    query = query_of(two)
-    await seen(lambda: _finds(two, query, 1))
-    assert await searched(two, query, 5) == [some("One.")[0].id]
-    with pytest.raises(CandidateNotFound):
-        await two.view().vectors(["a"])
-
-
-@any_engine
-async def test_a_text_that_the_pool_has_is_not_encoded_again(filled: Fill) -> None:
-    replica = await filled("One.", "Two.")
-    replica.encoder.candidates.clear()
-    await replica.upsert(Candidate(some("One.")[0].id, "One.", {"new": True}), *some("Three."))
-    assert replica.encoder.candidates == ["Three."]
-
-
-@any_store
-async def test_all_candidates_are_replaced_in_one_version_while_other_replicas_go_on(
-    filled: Fill, start_with: StartWith, tmp_path: Path
-) -> None:
-    replica, other = await filled("One.", "Two."), await start_with()
-    query = query_of(replica)
-    await seen(lambda: _finds(other, query, 2))
-    await write_snapshot(replica.view(), tmp_path / "s", model="tiny", fingerprint="tiny")
-    before = await contents(replica)
-    await replica.upsert("Three.", Candidate(some("Two.")[0].id, "Changed."))
-    await until(lambda: other.version() == 2)
-    replica.encoder.candidates.clear()
-    replacing = replica.pools.replace("n", "p", read_snapshot(tmp_path / "s").batches)
-    task = asyncio.create_task(replacing)
-    while not task.done():
-        await searched(other, query, 2)
-        await asyncio.sleep(0.01)
-    edited = await task
-    assert (edited.version, edited.upserted, edited.unchanged, edited.size) == (3, 1, 1, 2)
-    assert replica.encoder.candidates == []
-    assert await contents(replica) == before
-    await until(lambda: other.version() == 3)
-    assert {*await searched(other, query, 3)} == before.keys()
-
-
-@any_engine
-async def test_a_dropped_pool_is_gone_everywhere(
-    filled: Fill, start_with: StartWith, engine: StoreName
-) -> None:
-    replica, other = await filled("One."), await start_with()
-    assert (await other.find()).size == 1
-    await replica.pools.drop("n", "p")
-    await until(lambda: not other.knows())
-    with pytest.raises(PoolNotFound):
-        await replica.pools.view("n", "p")
-    await replica.pools.create("n", "p", PoolRequest(store=engine))
-    assert (await replica.find()).size == 0
-
-
-@any_store
-async def test_a_deletion_whose_answer_is_lost_is_finished_by_the_next(
-    filled: Fill, redis: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replica, drop = await filled("One."), PoolRecords.drop
-
-    async def answer_is_lost(*given: Any) -> None:  # noqa: ANN401
-        await drop(*given)
-        raise StateUnavailable("no answer")
-
-    with monkeypatch.context() as patch:
-        patch_records(patch, "drop", answer_is_lost)
-        with pytest.raises(StateUnavailable):
-            await replica.pools.drop("n", "p")
-    await replica.pools.drop("n", "p")
-    assert not await redis.exists("tw:pools")
-    with pytest.raises(PoolNotFound):
-        await replica.pools.drop("n", "p")
-
-
-@any_engine
-async def test_a_deletion_while_the_store_is_away_changes_nothing(
-    filled: Fill, left: Left, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def away(_: str) -> None:
-        raise StoreUnavailable("away")
-
-    replica = await filled("One.")
-    store = store_of(replica)
-    with monkeypatch.context() as patch:
-        patch.setattr(store, "drop", away)
-        with pytest.raises(StoreUnavailable):
-            await replica.pools.drop("n", "p")
-    assert (await replica.find()).size == 1
-    await replica.pools.drop("n", "p")
-    assert await left(store) == set()
-
-
-METADATA: list[dict[str, Any]] = [
+OPTIONS: list[dict[str, Any]] = [
     {},
-    {"topic": "hotel", "price": 10},
-    {"topic": "taxi", "price": 20.5},
-    {"topic": ["hotel", "bus"], "price": [5, 100]},
-    {"price": [1, 2, 3, 4, 5, 60]},
-    {"price": "10"},
-    {"price": 10**400},
-    {"price": True},
-    {"flag": True},
-    {"flag": 1},
-    {"flag": 1.0},
-    {"note": None},
-    {"note": []},
-    {"place": {"city": "Rome", "near": [{"name": "station", "km": 1}, {"name": "port", "km": 9}]}},
-    {"place": {}},
-    {"place.city": "Rome"},
-    {"topic": 'say "no" \\ ünd\n'},
-    {"from": "2026-03-01"},
-    {"long": "x" * 500},
-    {"list": [1, {"x": None}], "big": 2**70},
-]
-WHERES: list[dict[str, Any]] = [
-    {"topic": "hotel"},
-    {"topic": {"in": ["bus", "taxi", 7]}},
-    {"topic": {"not": "hotel"}},
-    {"topic": 'say "no" \\ ünd\n'},
-    {"price": {"gte": 10}},
-    {"price": {"gt": 5, "lt": 50}},
-    {"price": {"gte": "1"}},
-    {"price": {"lte": 10.0}},
-    {"none": [{"price": {"gt": 5, "lt": 50}}]},
-    {"none": [{"price": {"gt": 50}}, {"topic": "taxi"}]},
-    {"flag": True},
-    {"flag": 1},
-    {"note": None},
-    {"note": {"exists": True}},
-    {"place": {"exists": True}},
-    {"place": {"exists": False}},
-    {"place.city": "Rome"},
-    {"place.near.km": {"gt": 5, "lt": 10}},
-    {"place.near.km": {"gt": 1, "lt": 9}},
-    {"from": {"gte": "2026-01-01", "lt": "2027"}},
-    {"none": [{"from": {"gte": "2026-01-01"}}]},
-    {"long": "x" * 500},
-    {"any": [{"topic": "taxi"}, {"all": [{"price": {"lt": 50}}, {"topic": "hotel"}]}]},
+    {"explain": True, "aggregation": "max_sim"},
+    {"diversity": 0.5, "top_k": 3},
+    {"where": {"topic": {"in": ["parcel", "talk"]}}},
 ]
 
 
-@every_store
-async def test_metadata_come_back_and_a_filter_finds_what_it_matches(filled: Fill) -> None:
-    replica = await filled()
-    candidates = [Candidate(str(n), f"Reply {n}.", each) for n, each in enumerate(METADATA)]
-    await replica.upsert(*candidates)
-    query = query_of(replica)
-    await seen(lambda: _finds(replica, query, len(candidates)))
-    assert await contents(replica) == {one.id: one for one in candidates}
-    for where in WHERES:
-        checked = Filter.checked(where)
-        wanted = {c.id for c in candidates if checked.matches(c.metadata)}
-        assert {*await searched(replica, query, len(candidates), checked)} == wanted, where
-        assert len(await searched(replica, query, 1, checked)) == min(1, len(wanted)), where
+@pytest.fixture(scope="module")
+def live(share: Launch, milvus_server: MilvusServer) -> Iterator[Live]:
+    """A service with the same replies in two pools: `default` in memory, `far` in Milvus."""
+    live = share(store_url=milvus_server.url, request_timeout=5.0)
+    live.app.name = "stores"
+    for pool, store in (("default", "local"), ("far", "milvus")):
+        made = live.http.put(f"/pools/{pool}", json={"store": store})
+        assert (made.status_code, made.json()["store"]) == (200, store), made.text
+        uploaded = live.http.put(f"/pools/{pool}/candidates", json=REPLIES)
+        assert (uploaded.status_code, uploaded.json()["size"]) == (200, len(REPLIES)), uploaded.text
+    eventually(lambda: len(searched(live, "Hello")) == len(REPLIES))
+    yield live
+    assert live.http.delete("/pools/far").status_code == 204
 
 
-_PLAIN = st.one_of(
-    st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from([0.5, 1.0]), st.text(max_size=3)
-)
-_NAMES = st.sampled_from(["a", "b", 'q"', "a.b"])
-_VALUES = st.recursive(
-    _PLAIN, lambda v: st.lists(v, max_size=5) | st.dictionaries(_NAMES, v, max_size=3), max_leaves=6
-)
-_BOUNDS = st.dictionaries(
-    st.sampled_from(["gt", "gte", "lt", "lte"]),
-    st.integers(-3, 3) | st.text(max_size=2),
-    min_size=1,
-)
-_CONDITIONS = st.one_of(
-    _PLAIN,
-    _BOUNDS,
-    st.lists(_PLAIN, min_size=1, max_size=3).map(lambda values: {"in": values}),
-    _PLAIN.map(lambda value: {"not": value}),
-    st.booleans().map(lambda value: {"exists": value}),
-)
-_FIELDS = st.dictionaries(
-    st.sampled_from(["a", "b", "a.b", 'q"']), _CONDITIONS, min_size=1, max_size=2
-)
-_WHERES = st.recursive(
-    _FIELDS,
-    lambda where: st.tuples(
-        st.sampled_from(["all", "any", "none"]), st.lists(where, min_size=1, max_size=2)
-    ).map(lambda part: {part[0]: part[1]}),
-    max_leaves=4,
-)
+def searched(live: Live, text: str, pool: str = "far") -> list[str]:
+    found = live.http.post(f"/pools/{pool}/search", json={"text": text, "top_k": 10})
+    return [candidate["id"] for candidate in found.json()["candidates"]]
 
 
-@any_engine
-async def test_any_filter_finds_in_an_engine_what_it_matches(filled: Fill) -> None:
-    replica = await filled()
-    drawn: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
-
-    @given(
-        st.lists(st.dictionaries(_NAMES, _VALUES, max_size=3), min_size=12, max_size=12),
-        st.lists(_WHERES, min_size=12, max_size=12),
+def turn(live: Live, session: str, text: str, **options: object) -> httpx.Response:
+    return live.http.post(
+        f"/sessions/{session}/turn", json={"speaker": "user", "text": text, **options}
     )
-    @settings(max_examples=6, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    def draw(metadata: list[dict[str, Any]], wheres: list[dict[str, Any]]) -> None:
-        drawn.append(({"metadata": metadata}, wheres))
-
-    draw()
-    metadata = [each for some_metadata, _ in drawn for each in some_metadata["metadata"]]
-    candidates = [Candidate(str(n), f"Reply {n % 9}.", each) for n, each in enumerate(metadata)]
-    await replica.upsert(*candidates)
-    query = query_of(replica)
-    await seen(lambda: _finds(replica, query, min(100, len(candidates))))
-    for where in [where for _, wheres in drawn for where in wheres]:
-        checked = Filter.checked(where)
-        wanted = {c.id for c in candidates if checked.matches(c.metadata)}
-        found = {*await searched(replica, query, len(candidates), checked)}
-        assert found == wanted, json.dumps(where)
 
 
-@any_engine
-async def test_a_pool_moves_while_it_is_edited(
-    start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
+def test_answers_do_not_depend_on_the_store(live: Live) -> None:
+    for number, options in enumerate(OPTIONS):
+        for text in ("Where is my parcel?", "It has the number 7.", "Thank you, goodbye"):
+            near, far = (
+                turn(live, f"{pool}-{number}", text, pool=pool, **options)
+                for pool in ("default", "far")
+            )
+            assert (near.status_code, far.status_code) == (200, 200), far.text
+            ours, theirs = near.json()["candidates"], far.json()["candidates"]
+            assert [one["id"] for one in ours] == [one["id"] for one in theirs]
+            for one, other in zip(ours, theirs, strict=True):
+                assert one["score"] == pytest.approx(other["score"], abs=1e-5)
+                assert one["metadata"] == other["metadata"]
+            assert near.json()["confidence"] == pytest.approx(far.json()["confidence"], abs=1e-3)
+    ranking = {
+        "context": [{"speaker": "user", "text": "Hello"}],
+        "goals": [{"text": "Goodbye!", "speaker": "bot"}],
+    }
+    near, far = (
+        [one["id"] for one in live.http.post("/rank", json=ranking | {"pool": p}).json()["ranking"]]
+        for p in ("default", "far")
+    )
+    assert near == far
+
+
+def test_a_store_that_is_away_costs_no_session(
+    live: Live, milvus_server: MilvusServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = await start_with(), await start_with()
-    await one.create()
-    await one.upsert(*(f"Reply {n}." for n in range(30)))
-    assert (await two.find()).store == "local"
-    lists = [replica.followed.files._of(PoolKey("n", "p")) for replica in (one, two)]
-    for folder in lists:
-        folder.mkdir(parents=True)
-    held = two.view()
-    store = store_of(one)
-    create = store.create
-
-    async def edit_meanwhile(*args: Any) -> None:  # noqa: ANN401
-        await create(*args)
-        await two.upsert("Late.", Candidate(some("Reply 1.")[0].id, "Changed."))
-        await two.remove("Reply 2.")
-
-    monkeypatch.setattr(store, "create", edit_meanwhile)
-    moved = await one.pools.move("n", "p", engine)
-    assert (moved.store, moved.version, moved.size) == (engine, 4, 30)
-    query = query_of(two)
-    assert len(await held.search(query, 100)) == 30  # what began before goes on
-    edited = await two.upsert("After.")  # before two has polled
-    assert (edited.version, edited.size) == (5, 31)
-    await seen(lambda: _finds(two, query, 31))
-    view = await two.pools.view("n", "p")
-    texts = {hit.candidate.text for hit in await view.search(query, 100)}
-    assert {"Late.", "Changed.", "After."} <= texts
-    assert not texts & {"Reply 1.", "Reply 2."}
-    with pytest.raises(Conflict, match=engine):
-        await one.pools.create("n", "p", PoolRequest(store="local"))
-    assert not any(folder.exists() for folder in lists)
+    assert turn(live, "s", "Where is my parcel?", pool="far").status_code == 200
+    monkeypatch.setattr(milvus, "_SECONDS", 0.3)
+    with milvus_server.halted():
+        failed = turn(live, "s", "Are you there?", pool="far")
+        assert problem(failed) == (503, "store-unavailable")
+        assert failed.headers["retry-after"] == "1"
+        assert turn(live, "t", "Hello", pool="default").status_code == 200
+        ready = live.http.get("/readyz")
+        assert (ready.status_code, ready.json()["errors"][0]["loc"]) == (503, ["store"])
+    monkeypatch.undo()
+    again = turn(live, "s", "Are you there?", pool="far")
+    assert again.status_code == 200, again.text
+    said = [one["text"] for one in live.http.get("/sessions/s").json()["transcript"]]
+    assert said == ["Where is my parcel?", "Are you there?"]
+    eventually(lambda: live.http.get("/readyz").status_code == 200)
 
 
-@any_engine
-async def test_a_pool_that_is_moved_while_its_settings_change_gets_them(
-    start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
-    one, two = await start_with(), await start_with()
-    await one.create()
-    await one.upsert("One.")
-    add = Directory.add
-
-    async def move_meanwhile(*given: Any) -> None:  # noqa: ANN401
-        await add(*given)
-        await two.pools.move("n", "p", engine)
-
-    patch_records(monkeypatch, "add", move_meanwhile, Directory)
-    changed = await one.create("new")
-    assert (changed.store, changed.description, changed.size) == (engine, "new", 1)
-
-
-def store_of(replica: Replica) -> CandidateStore:
-    return cast(CandidateStore, replica.followed._store)
-
-
-@any_engine
-async def test_two_replicas_that_move_a_pool_at_once_leave_one_collection(
-    start_with: StartWith, left: Left, engine: StoreName, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, two = await start_with(), await start_with()
-    await one.create()
-    await one.upsert("One.")
-    store = store_of(one)
-    create = store.create
-
-    async def move_meanwhile(*args: Any) -> None:  # noqa: ANN401
-        monkeypatch.setattr(store, "create", create)
-        await create(*args)
-        await two.pools.move("n", "p", engine)
-
-    monkeypatch.setattr(store, "create", move_meanwhile)
-    moved = await one.pools.move("n", "p", engine)
-    assert (moved.store, moved.version, moved.size) == (engine, 2, 1)
-    again = await one.pools.move("n", "p", engine)
-    assert (again.store, again.version) == (engine, 2)
-    assert await left(store) == {one.view().collection.name}
-    with pytest.raises(InvalidRequest, match="no candidate store 'local'"):
-        await one.pools.move("n", "p", "local")
-
-
-@any_engine
-@pytest.mark.parametrize("good", [0, 1])
-async def test_a_move_that_fails_leaves_the_pool_in_memory_and_no_collection(
-    start_with: StartWith,
-    left: Left,
-    engine: StoreName,
-    good: int,
+@pytest.mark.nightly
+def test_a_catalogue_is_imported_into_the_store(
+    live: Live,
+    milvus_server: MilvusServer,
+    command: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    replica = await start_with()
-    await replica.create()
-    await replica.upsert("One.")
-    store, written = store_of(replica), 0
-    upsert = store.upsert
-
-    async def fails(*args: Any) -> None:  # noqa: ANN401
-        nonlocal written
-        if args[1] and written == good:
-            raise StoreUnavailable("the disk is full")
-        written += len(args[1])
-        await upsert(*args)
-        if written == 1:
-            await replica.upsert("Two.")  # which the move has to write as well
-
-    monkeypatch.setattr(store, "upsert", fails)
-    with pytest.raises(StoreUnavailable, match="disk is full"):
-        await replica.pools.move("n", "p", engine)
-    assert await left(store) == set()
-    assert (replica.info().store, replica.info().size) == ("local", 1 + good)
-
-
-@any_engine
-async def test_a_replacement_that_comes_after_an_edit_is_rejected_and_leaves_no_collection(
-    filled: Fill,
-    start_with: StartWith,
-    left: Left,
     tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("TURNWISE_STORE_URL", milvus_server.url)
+    file = tmp_path / "a.jsonl"
+    file.write_text("\n".join(map(json.dumps, REPLIES[:4])))
+    command("encode", file, "--out", tmp_path / "out")
+    live.ok(live.http.put("/pools/import", json={"store": "milvus"}))
+    live.ok(live.http.put("/pools/import/candidates", json=[{"text": "Old."}]))
+    said = command("import", tmp_path / "out", "--pool", "import", "--store", "milvus")
+    assert "pool import: version 2, 4 candidates" in said
+    eventually(lambda: sorted(searched(live, "Hello", "import")) == ["0", "1", "2", "3"])
+    (best,) = live.post("/pools/import/search", text=REPLIES[2]["text"], top_k=1)["candidates"]
+    assert (best["text"], best["metadata"]) == (REPLIES[2]["text"], REPLIES[2]["metadata"])
+    assert live.http.delete("/pools/import").status_code == 204
+
+
+@pytest.mark.nightly
+def test_a_pool_is_moved_into_the_store_while_a_service_uses_it(
+    live: Live,
+    milvus_server: MilvusServer,
+    command: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    one, two = await filled("One."), await start_with()
-    await write_snapshot(one.view(), tmp_path / "s", model="tiny", fingerprint="tiny")
-    store = store_of(one)
-    before, create = await left(store), store.create
-
-    async def edit_meanwhile(*args: Any) -> None:  # noqa: ANN401
-        await create(*args)
-        await two.upsert("Two.")
-
-    monkeypatch.setattr(store, "create", edit_meanwhile)
-    with pytest.raises(Conflict, match="edited meanwhile; nothing was changed"):
-        await one.pools.replace("n", "p", read_snapshot(tmp_path / "s").batches)
-    assert await left(store) == before
-    stored = await one.followed.records.stored(PoolKey("n", "p"))
-    assert stored
-    assert stored.position.version == 2  # the edit's; the replacement made none
-    await until(lambda: one.version() == 2)
-    assert {candidate.text for candidate in (await contents(one)).values()} == {"One.", "Two."}
+    monkeypatch.setenv("TURNWISE_STORE_URL", milvus_server.url)
+    live.fill([reply["text"] for reply in REPLIES], "near")
+    said = command("move", "near", "--namespace", live.namespace, "--to", "milvus")
+    assert said == f"pool near: version 2, {len(REPLIES)} candidates, in the store milvus\n"
+    eventually(lambda: live.get("/pools/near")["store"] == "milvus")
+    assert turn(live, "moved", "Where is my parcel?", pool="near").is_success
+    eventually(lambda: len(searched(live, "Hello", "near")) == len(REPLIES))
+    assert live.http.delete("/pools/near").status_code == 204
 
 
-@any_engine
-async def test_an_edit_of_a_collection_that_was_just_replaced_is_repeated_in_the_new_one(
-    filled: Fill, start_with: StartWith, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_doctor_names_collections_that_no_pool_stands_for(
+    live: Live,
+    milvus_server: MilvusServer,
+    examined: Examined,
 ) -> None:
-    one, two = await filled("One."), await start_with()
-    await write_snapshot(one.view(), tmp_path / "s", model="tiny", fingerprint="tiny")
-    ours, theirs = store_of(one), store_of(two)
-    count, drop, edited_late = ours.count, theirs.drop, asyncio.Event()
-    replacing: list[asyncio.Task[Edited]] = []
-
-    async def replace_meanwhile(collection: str) -> int:
-        monkeypatch.setattr(ours, "count", count)
-        replace = two.pools.replace("n", "p", read_snapshot(tmp_path / "s").batches)
-        replacing.append(asyncio.create_task(replace))
-        await until(lambda: one.version() == 2)
-        return await count(collection)
-
-    async def drop_late(collection: str) -> None:
-        await edited_late.wait()
-        await drop(collection)
-
-    monkeypatch.setattr(ours, "count", replace_meanwhile)
-    monkeypatch.setattr(theirs, "drop", drop_late)
-    edited = await one.upsert("Two.")
-    assert (edited.version, edited.upserted, edited.size) == (3, 1, 2)
-    edited_late.set()
-    await replacing[0]
-    assert {candidate.text for candidate in (await contents(one)).values()} == {"One.", "Two."}
-
-
-@any_engine
-async def test_a_pool_that_two_replicas_create_at_once_has_one_collection(
-    start_with: StartWith, left: Left, engine: StoreName, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, two = await start_with(), await start_with()
-    store, request = store_of(one), PoolRequest(store=engine)
-    create = store.create
-
-    async def create_meanwhile(*args: Any) -> None:  # noqa: ANN401
-        await create(*args)
-        await two.pools.create("n", "p", request)
-
-    monkeypatch.setattr(store, "create", create_meanwhile)
-    assert (await one.pools.create("n", "p", request)).store == engine
-    assert await left(store) == {one.view().collection.name} == {two.view().collection.name}
-
-
-@any_engine
-async def test_a_pool_that_redis_does_not_take_leaves_no_collection(
-    start_with: StartWith, left: Left, engine: StoreName, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replica = await start_with()
-
-    async def fails(*_: object) -> None:
-        raise StateUnavailable("Redis is full")
-
-    patch_records(monkeypatch, "create", fails)
-    with pytest.raises(StateUnavailable):
-        await replica.pools.create("n", "p", PoolRequest(store=engine))
-    assert await left(store_of(replica)) == set()
-
-
-@any_engine
-@pytest.mark.parametrize("command", ["create", "move"])
-async def test_a_command_whose_answer_is_lost_leaves_the_pool_and_its_collection(
-    start_with: StartWith, engine: StoreName, command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, two = await start_with(), await start_with()
-    execute = getattr(PoolRecords, command)
-
-    async def answer_is_lost(*args: object, **given: object) -> None:
-        await execute(*args, **given)
-        raise StateUnavailable("no answer")
-
-    run: Callable[[], Awaitable[object]]
-    run = partial(one.pools.create, "n", "p", PoolRequest(store=engine))
-    if command == "move":
-        await one.create()
-        await one.upsert("One.")
-        run = partial(one.pools.move, "n", "p", engine)
-    with monkeypatch.context() as patch:
-        patch_records(patch, command, answer_is_lost)
-        with pytest.raises(StateUnavailable):
-            await run()
-    await run()  # as clients do
-    assert (await two.find()).store == engine
-    await two.upsert("Two.")
-    wanted = {"One.", "Two."} if command == "move" else {"Two."}
-    assert {candidate.text for candidate in (await contents(two)).values()} == wanted
-
-
-@any_engine
-async def test_a_first_read_that_found_the_store_away_is_repeated(
-    filled: Fill, start_with: StartWith, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await filled("One.")
-    late = await start_with()
-
-    async def away(_: str) -> AsyncIterator[list[Stored]]:
-        raise StoreUnavailable("away")
-        yield []
-
-    monkeypatch.setattr(pool, "RETRY_SECONDS", 0.0)
-    with monkeypatch.context() as patch:
-        patch.setattr(store_of(late), "scan", away)
-        with pytest.raises((StoreUnavailable, PoolNotReady)):
-            await late.pools.view("n", "p")
-    async with asyncio.timeout(PATIENCE):
-        while (await late.find()).state != "ready":
-            await asyncio.sleep(0.02)
-    assert [candidate.text for candidate in (await contents(late)).values()] == ["One."]
-
-
-@any_engine
-async def test_a_recall_noted_meanwhile_does_not_stop_a_replacement_which_draws_a_new_sample(
-    filled: Fill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replica = await filled("One.")
-    await write_snapshot(replica.view(), tmp_path / "s", model="tiny", fingerprint="tiny")
-    await replica.upsert("Two.")
-    await replica.remove("One.")
-    store, records = store_of(replica), replica.followed.records
-    create, collection = store.create, replica.view().collection
-
-    async def measured_meanwhile(*args: Any) -> None:  # noqa: ANN401
-        await create(*args)
-        await records.note_recall(PoolKey("n", "p"), replace(collection, width=64, recall=1.0))
-
-    monkeypatch.setattr(store, "create", measured_meanwhile)
-    await replica.pools.replace("n", "p", read_snapshot(tmp_path / "s").batches)
-    assert [candidate.text for candidate in replica.view().sample.candidates] == ["One."]
-
-
-@any_store
-async def test_no_candidates_have_no_vectors(filled: Fill) -> None:
-    replica = await filled("One.")
-    assert (await replica.view().vectors([])).shape == (0, replica.encoder.dimension)
-
-
-@any_engine
-async def test_the_spread_of_what_a_filter_leaves_is_estimated_from_the_sample(
-    filled: Fill,
-) -> None:
-    replica = await filled()
-    await replica.upsert(
-        *(Candidate(str(n), f"Reply {n}.", {"even": n % 2 == 0}) for n in range(30))
-    )
-    await replica.followed.here(PoolKey("n", "p")).refresh()
-    view, query = await replica.pools.view("n", "p"), query_of(replica)
-    every, some_of_them = (
-        await view.spread(query),
-        await view.spread(query, Filter.checked({"even": True})),
-    )
-    assert (every.candidates, some_of_them.candidates) == (30, 15)
-    assert (some_of_them.mean, some_of_them.deviation) == (every.mean, every.deviation)
-
-
-@any_engine
-async def test_a_pool_of_another_model_says_so(filled: Fill, start_with: StartWith) -> None:
-    one, other = await filled("One."), await start_with(fingerprint="another")
-    assert (await other.find()).state == "other_model"
-    with pytest.raises(PoolNotReady, match="another model"):
-        await other.pools.view("n", "p")
-    with pytest.raises(PoolNotReady, match="another model"):
-        await other.upsert("Two.")
-    assert (await one.find()).state == "ready"
-
-
-@any_engine
-async def test_recall_is_measured_and_every_replica_searches_as_wide(
-    filled: Fill, start_with: StartWith, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(remote, "_FEWEST", 50)
-    one, two = await filled(*(f"Reply {n}." for n in range(60))), await start_with()
-    await two.find()
-    await until(lambda: one.info().recall_at_10 is not None and two.info().width == 64)
-    assert (one.info().recall_at_10, one.info().width, one.info().index) == (1.0, 64, "hnsw")
-    assert (one.version(), two.info().recall_at_10) == (1, 1.0)
-
-
-@any_engine
-@pytest.mark.parametrize(("enough", "chosen"), [(256, 256), (4096, 64)])
-async def test_the_narrowest_width_with_a_good_recall_is_chosen_or_else_the_best(
-    filled: Fill, enough: int, chosen: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replica = await filled(*(f"Reply {n}." for n in range(60)))
-    store = store_of(replica)
-    search = store.search
-
-    async def narrow(*args: Any) -> list[Any]:  # noqa: ANN401
-        found, width = await search(*args), args[3]
-        return found if width >= enough else sorted(found, key=lambda one: one.candidate.id)[:5]
-
-    monkeypatch.setattr(store, "search", narrow)
-    monkeypatch.setattr(remote, "_FEWEST", 50)
-    await until(lambda: replica.info().recall_at_10 is not None)
-    recall = 1.0 if chosen == enough else 0.5
-    assert (replica.info().width, replica.info().recall_at_10) == (chosen, recall)
-
-
-@any_engine
-async def test_a_replica_without_the_engine_says_so(
-    filled: Fill, start: StartReplica, engine: StoreName
-) -> None:
-    await filled("One.")
-    bare = await start()
-    with pytest.raises(PoolNotReady, match=f"no candidate store '{engine}'"):
-        await bare.find()
-    with pytest.raises(InvalidRequest, match=f"no candidate store '{engine}'"):
-        await bare.pools.create("n", "q", PoolRequest(store=engine))
-
-
-@any_engine
-async def test_a_pool_that_a_replica_could_not_serve_is_made_anew_in_memory(
-    filled: Fill, start: StartReplica
-) -> None:
-    one, bare = await filled("One."), await start()
-    with pytest.raises(PoolNotReady):
-        await bare.find()
-    await one.pools.drop("n", "p")
-    await one.create()
-    await one.upsert("Two.")
-    await until(lambda: bare.follows(one))
-
-
-@any_engine
-async def test_doctor_finds_what_an_engine_has_lost(filled: Fill, redis: Redis) -> None:
-    replica = await filled("One.", "Two.")
-    store = store_of(replica)
-    good, *_ = await examine_pools(redis, "tiny", pairwise=False, engine=store)
-    assert (good.grade, "2 candidates" in good.found) == ("ok", True)
-    collection = replica.view().collection.name
-    await store.remove(collection, [some("One.")[0].id])
-    bad, *_ = await examine_pools(redis, "tiny", pairwise=False, engine=store)
-    assert (bad.grade, "which has 1: some are lost" in bad.found) == ("fail", True)
-    (other,) = await examine_pools(redis, "another", pairwise=False, engine=None)
-    assert (other.grade, other.advice) == ("fail", "set TURNWISE_STORE_URL")
-
-
-@pytest.mark.parametrize("url", ["milvus://127.0.0.1:1", "qdrant://127.0.0.1:1"])
-async def test_an_engine_that_is_not_there_is_unavailable(url: str) -> None:
-    store = connect_store(url, Metrics())
-    with pytest.raises(StoreUnavailable, match=urlsplit(url).scheme):
-        await store.ping()
-    await store.close()
+    client = MilvusClient(milvus_server.url.replace("milvus://", "http://"))
+    left = f"turnwise_left_{token_hex(4)}"
+    client.create_collection(left, dimension=4)
+    try:
+        found = examined(store_url=milvus_server.url, redis_url=live.redis_url)
+    finally:
+        client.drop_collection(left)
+    far = f"pool {live.namespace}/far"
+    assert found[far].found == "version 1, 6 candidates in milvus, recall not measured"
+    assert (found["store"].grade, left in found["store"].found) == ("warn", True)
+    with Redis.from_url(live.redis_url) as redis:
+        used = redis.hget(f"tw:pool:{{{live.namespace}/far}}:meta", "collection").decode()
+    assert used not in found["store"].found
+    away = examined(store_url="milvus://127.0.0.1:1", redis_url=live.redis_url)
+    assert (away["store"].grade, away[far].grade) == ("fail", "fail")

@@ -1,0 +1,141 @@
+"""`turnwise chat` with lines that come from a file."""
+
+import io
+import re
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console
+
+from tests.support.messages import REPLIES
+from tests.support.service import Live, Turnwise
+from turnwise.service.cli import terminal
+from turnwise.service.client import Client
+
+Chat = Callable[..., str]
+
+
+@pytest.fixture
+def chat(live: Live, turnwise: Turnwise, monkeypatch: pytest.MonkeyPatch) -> Chat:
+    """Run `turnwise chat` with some lines; return what it shows."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def run(
+        *lines: str, session: str = "s", options: tuple[str, ...] = (), keyboard: bool = False
+    ) -> str:
+        given = io.StringIO("".join(line + "\n" for line in lines))
+        monkeypatch.setattr(given, "isatty", lambda: keyboard)
+        monkeypatch.setattr("sys.stdin", given)
+        named = ("--session", session) if session else ()
+        ended = turnwise("chat", "--url", live.url, *named, *options)
+        assert not ended.status, ended.err
+        return ended.out
+
+    return run
+
+
+def said(live: Live) -> list[tuple[str, str]]:
+    return [(p["speaker"], p["text"]) for p in live.get("/sessions/s")["transcript"]]
+
+
+def offered(out: str) -> list[str]:
+    """Replies of the tables, in the order shown."""
+    return re.findall(r"^ +\d+ +-?\d\.\d{3} +(.*?) *$", out, re.MULTILINE)
+
+
+def test_candidates_are_shown_and_picked_by_number(chat: Chat, live: Live) -> None:
+    out = chat("Where is my parcel?", "2", "Thanks", "", options=("--top-k", "3"))
+    shown = offered(out)
+    assert len(shown) == 6
+    assert said(live) == [
+        ("user", "Where is my parcel?"),
+        ("bot", shown[1]),
+        ("user", "Thanks"),
+        ("bot", shown[3]),
+    ]
+    assert "user> Where is my parcel?\n" in out
+
+
+def test_a_reply_may_be_written(chat: Chat, live: Live) -> None:
+    chat("Hello", "Good morning, dear customer", "", "Bye")
+    assert said(live)[1:] == [("bot", "Good morning, dear customer"), ("user", "Bye")]
+
+
+def test_undo_offers_the_candidates_again(chat: Chat, live: Live) -> None:
+    out = chat("Hello", "1", "/undo", "3", "/undo", "/undo", "Good evening")
+    shown = offered(out)
+    assert shown[:5] == shown[5:10] == shown[10:15]
+    assert said(live) == [("user", "Good evening")]
+    assert f"undone: bot: {shown[7]}" in out
+
+
+def test_a_goal_ranks_and_can_be_ended(chat: Chat, live: Live) -> None:
+    out = chat("Hello", "/goal Thank you!", "/goal", options=("--top-k", str(len(REPLIES))))
+    shown, n = offered(out), len(REPLIES)
+    assert shown[:n] == shown[2 * n :]
+    assert sorted(shown[n : 2 * n]) == sorted(REPLIES)
+    assert "toward: Thank you!" in out
+    goals = [{"text": "Thank you!", "speaker": "user"}]
+    ranking = live.post("/rank", session_id="s", pool="default", goals=goals)["ranking"]
+    assert shown[n : 2 * n] == [ranked["text"] for ranked in ranking]
+    assert "toward: Bye [now]" in chat("Hello", options=("--goal", "Bye [now]"))
+
+
+def test_explain_shows_what_each_utterance_contributes(chat: Chat, live: Live) -> None:
+    out = chat("Hello", "1", "Where is it?", "/explain 2")
+    shares = re.findall(r"^ +([+-]\d\.\d{3}) .*?(user|bot): (.*?) *$", out, re.MULTILINE)
+    assert [(speaker, text) for _, speaker, text in shares] == said(live)
+    score = re.findall(r"^ +2 +(-?\d\.\d{3}) ", out, re.MULTILINE)[-1]
+    assert sum(float(share) for share, *_ in shares) == pytest.approx(float(score), abs=2e-3)
+
+
+def test_a_pool_of_the_pairwise_model_is_talked_with_and_not_explained(
+    chat: Chat, by_pairs: Live
+) -> None:
+    url = by_pairs.url
+    out = chat("Hello", "/explain 1", "1", options=("--url", url, "--pool", "pairs"))
+    assert "the scores of pool 'pairs' cannot be explained" in out
+    assert said(by_pairs) == [("user", "Hello"), ("bot", offered(out)[0])]
+
+
+def test_an_invalid_line_is_reported_and_the_chat_continues(chat: Chat, live: Live) -> None:
+    out = chat("/undo", "/explain 1", "/dance", "Hello", "99", "x" * 5000, "/explain x", "1")
+    assert "no candidates yet" in out
+    assert "/quit" in out
+    assert out.count("there is no candidate") == 2
+    assert "characters are more than the limit" in out
+    assert len(said(live)) == 2
+
+
+def test_a_candidate_that_the_pool_no_longer_has_cannot_be_explained(live: Live) -> None:
+    out = io.StringIO()
+    with Client(live.url) as client:
+        console = Console(file=out, width=120)
+        talk = terminal.Chat(client.session("s"), console, pool="default", top_k=2)
+        talk.hear("Hello")
+        ids = [f"r{number}" for number in range(len(REPLIES))]
+        live.post("/pools/default/candidates/delete", ids=ids)
+        talk.hear("/explain 2")
+    said = "pool default has changed: candidate 2 is no longer among the best\n"
+    assert out.getvalue().endswith(said)
+
+
+def test_at_a_terminal_it_begins_with_help_and_repeats_no_line(chat: Chat) -> None:
+    out = chat("Hello there", "/quit", keyboard=True)
+    assert out.startswith("Write the user's turn.")
+    assert (out.count("user> "), out.count("bot> ")) == (1, 1)
+    assert "Hello there" not in out
+
+
+def test_quit_ends_it_and_without_a_name_the_session_is_forgotten(chat: Chat, live: Live) -> None:
+    chat("Hello", "/quit", "1")
+    assert said(live) == [("user", "Hello")]
+    deleted = live.increase("turnwise_requests_total", method="DELETE", status="204")
+    chat("Hello", session="")
+    assert deleted() == 1
+
+
+def test_an_empty_pool_says_how_it_is_filled(chat: Chat, live: Live) -> None:
+    live.ok(live.http.put("/pools/empty", json={}))
+    out = chat("Hello", options=("--pool", "empty"))
+    assert "load candidates with `turnwise pool load`" in out

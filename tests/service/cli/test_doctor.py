@@ -1,0 +1,186 @@
+"""`turnwise doctor`, beside a service and without one."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redis as blocking
+
+from tests.service.conftest import Examined
+from tests.support.messages import REPLIES
+from tests.support.service import Ended, Live, Turnwise
+from turnwise.models.roles import EncoderKind
+from turnwise.service.redis import private as private_redis
+from turnwise.service.redis.private import PrivateRedis, running_url
+
+
+@pytest.fixture
+def live(own: Live) -> Live:
+    """Of the test's own, which is found by its pools."""
+    return own
+
+
+def port(live: Live) -> int:
+    return live.http.base_url.port or 0
+
+
+def test_a_service_that_runs(live: Live, examined: Examined) -> None:
+    found = examined(port=port(live))
+    assert {finding.grade for finding in found.values()} <= {"ok", "warn"}
+    assert found["pool default/default"].found == f"version 1, {len(REPLIES)} candidates stored"
+    assert found[f"port {port(live)}"].found.endswith(", ready")
+    assert "dimension 32" in found["model"].found
+
+
+def test_another_model_than_that_of_the_service(
+    live: Live, examined: Examined, model_of: Callable[[EncoderKind], dict[str, object]]
+) -> None:
+    found = examined(port=port(live), **model_of(EncoderKind.SINGLE))
+    assert "another model" in found["pool default/default"].found
+    assert "another model" in found[f"port {port(live)}"].found
+    grades = {found[name].grade for name in ("pool default/default", f"port {port(live)}")}
+    assert grades == {"warn"}
+
+
+def test_a_service_that_is_not_ready(live: Live, examined: Examined) -> None:
+    live.services.draining.set()
+    finding = examined(port=port(live))[f"port {port(live)}"]
+    assert (finding.grade, finding.found.partition(": ")[2]) == ("fail", "the service is stopping")
+
+
+def test_damaged_pools_and_one_of_a_model_that_the_settings_lack(
+    live: Live, examined: Examined
+) -> None:
+    with blocking.Redis.from_url(live.redis_url) as redis:
+        for part in ("chunk", "log"):
+            live.fill(pool=part)
+            assert redis.delete(*redis.keys(f"tw:pool:{{default/{part}}}:{part}*"))
+        redis.hset("tw:pool:{default/default}:meta", "encoder", "pairwise")
+    found = examined()
+    for part in ("chunk", "log"):
+        finding = found[f"pool default/{part}"]
+        assert (finding.grade, "parts are missing" in finding.found) == ("fail", True)
+    finding = found["pool default/default"]
+    assert (finding.grade, finding.advice) == ("fail", "set TURNWISE_PAIRWISE")
+
+
+def test_a_store_whose_package_is_missing(
+    examined: Examined, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "turnwise.service.pools.stores.qdrant", None)
+    found = examined(store_url="qdrant://store.example")
+    assert found["store"].grade == "fail"
+    assert "port 0" in found
+
+
+def test_no_pools(examined: Examined) -> None:
+    assert examined()["pools"].grade == "warn"
+
+
+def test_a_missing_device_is_reported(examined: Examined) -> None:
+    found = examined(device="cuda:99")
+    assert found["model"].grade == "fail"
+    assert found["model"].found.startswith("TURNWISE_DEVICE 'cuda:99' cannot be used: ")
+    assert {"redis", "port 0"} <= set(found)
+
+
+def test_a_model_that_runs_in_torch_on_a_cpu_is_reported(
+    examined: Examined, tmp_path: Path
+) -> None:
+    (tmp_path / "models").touch()  # where the export would go
+    found = examined(data_dir=tmp_path)["model"]
+    assert (found.grade, "torch float32 on cpu" in found.found) == ("fail", True)
+
+
+def test_a_private_redis_is_checked_only_if_it_has_data(
+    examined: Examined, tmp_path: Path, onnx_cache: Path
+) -> None:
+    (tmp_path / "models").symlink_to(onnx_cache)
+    found = examined(redis_url=None, data_dir=tmp_path)
+    assert found["redis"].found.startswith("none yet")
+    assert not (tmp_path / "redis").exists()
+
+
+def test_a_private_redis_with_data_is_started_checked_and_stopped(
+    examined: Examined, tmp_path: Path
+) -> None:
+    (tmp_path / "models").touch()  # the model is not exported
+    server = PrivateRedis(tmp_path / "redis")
+    server.start()
+    server.stop()
+    found = examined(redis_url=None, data_dir=tmp_path)
+    assert (found["redis"].grade, found["redis persistence"].found) == ("ok", "append-only file")
+    assert found["pools"].found == "none"
+    assert running_url(tmp_path / "redis") is None
+    (tmp_path / "redis" / "redis.server").write_text("valkey 99.0\n")
+    found = examined(redis_url=None, data_dir=tmp_path)
+    assert "has data of valkey 99.0" in found["redis"].found
+    assert "pools" not in found
+
+
+def test_a_machine_without_a_redis_server_needs_the_url_of_one(
+    examined: Examined, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(private_redis, "find_spec", lambda _: None)
+    monkeypatch.setattr(private_redis.shutil, "which", lambda _: None)
+    found = examined(redis_url=None)
+    assert (found["redis"].grade, found["redis"].advice) == (
+        "fail",
+        "set TURNWISE_REDIS_URL to a Redis",
+    )
+    assert found["port 0"].grade == "ok"
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://:pa/ss@redis.example", "redis://redis.example?secret=pa/ss"]
+)
+def test_an_invalid_url_of_redis_is_reported_but_not_quoted(examined: Examined, url: str) -> None:
+    found = examined(redis_url=url)
+    assert (found["redis"].grade, found["redis"].advice) == ("fail", "correct TURNWISE_REDIS_URL")
+    assert "pa/ss" not in found["redis"].found
+    assert found["port 0"].grade == "ok"
+
+
+@pytest.fixture
+def doctor(
+    turnwise: Turnwise,
+    redis_url: str,
+    defaults: dict[str, object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., Ended]:
+    """Run `turnwise doctor` with one variable changed."""
+    for name, given in (defaults | {"redis_url": redis_url}).items():
+        monkeypatch.setenv(f"TURNWISE_{name.upper()}", str(given))
+
+    def run(variable: str, value: str, *options: str) -> Ended:
+        monkeypatch.setenv(variable, value)
+        return turnwise("doctor", *options)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "status", "summary"),
+    [
+        ("TURNWISE_PORT", "0", 0, "the service can serve"),
+        ("TURNWISE_REDIS_URL", "unix:///nowhere/redis.sock", 1, "checks failed"),
+        ("TURNWISE_PORT", "many", 1, "1 of 1 checks failed"),
+    ],
+)
+def test_the_exit_status_says_whether_the_service_can_serve(
+    doctor: Callable[..., Ended], variable: str, value: str, status: int, summary: str
+) -> None:
+    ended = doctor(variable, value)
+    assert (ended.status, summary in ended.out) == (status, True)
+
+
+@pytest.mark.parametrize(("port", "status"), [("0", 0), ("many", 1)])
+def test_a_program_reads_the_findings(doctor: Callable[..., Ended], port: str, status: int) -> None:
+    ended = doctor("TURNWISE_PORT", port, "--json")
+    found = json.loads(ended.out)
+    assert (ended.status, found["serves"]) == (status, status == 0)
+    assert {tuple(check) for check in found["checks"]} == {("subject", "grade", "found", "advice")}
+    failed = [check["subject"] for check in found["checks"] if check["grade"] == "fail"]
+    assert failed == ["settings"] * status

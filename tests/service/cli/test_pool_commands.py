@@ -1,0 +1,199 @@
+"""`turnwise pool` against a running service and its Redis."""
+
+import json
+from pathlib import Path
+
+import pytest
+from qdrant_client import AsyncQdrantClient
+
+from tests.service.cli.conftest import Command
+from tests.support.messages import REPLIES, write_lines
+from tests.support.service import Launch, Live, Turnwise, api_key
+from tests.support.waiting import eventually
+from turnwise.service.app import components
+from turnwise.service.client import uploads
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools.stores.qdrant import Qdrant
+
+
+def test_load_changes_what_differs_and_keeps_the_description(
+    live: Live, tmp_path: Path, command: Command
+) -> None:
+    live.ok(live.http.put("/pools/p", json={"description": "ours"}))
+    url = live.url
+    one, two = {"id": "1", "text": "Hello"}, {"id": "2", "text": "Bye"}
+    said = command("load", write_lines(tmp_path / "a.jsonl", one, two), "--pool", "p", "--url", url)
+    assert "version 1, 2 candidates (2 new or changed, 0 as before)" in said
+    file = write_lines(tmp_path / "b.jsonl", one, two | {"text": "Goodbye"})
+    said = command("load", file, "--pool", "p", "--url", url)
+    assert "version 2, 2 candidates (1 new or changed, 1 as before)" in said
+    assert live.get("/pools/p")["description"] == "ours"
+
+
+def test_candidates_are_removed_and_a_name_is_moved_to_another_pool(
+    live: Live, tmp_path: Path, command: Command, refused: Command
+) -> None:
+    url = ("--url", live.url)
+    unknown = [{"id": f"no-{number}"} for number in range(1500)]
+    listed = {"id": "r0"}, {"id": "r1", "text": "x"}, {"id": "r0"}
+    file = write_lines(tmp_path / "a.jsonl", *listed, *unknown)
+    said = command("remove", file, "--pool", "default", *url)
+    assert said == "pool default: 2 candidates removed, 1500 were not there\n"
+    assert f"{len(REPLIES) - 2} candidates" in command("alias", "shop", "default", *url)
+    assert live.turn("s", "user", "Hello", pool="shop")["pool"]["name"] == "default"
+    line = refused("alias", "default", "default", *url)
+    assert line.startswith("error: Conflict: 'default' is a pool")
+    bad = write_lines(tmp_path / "b.jsonl", {"text": "x"})
+    line = refused("remove", bad, "--pool", "default", *url)
+    assert line.startswith(f'error: {bad}, line 1, field "id": ')
+
+
+def test_a_load_that_fails_says_how_far_it_came(
+    live: Live,
+    tmp_path: Path,
+    refused: Command,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(uploads, "BATCH", 1)
+    file = write_lines(tmp_path / "a.jsonl", {"text": "Hello"}, {"text": "x" * 5000})
+    line = refused("load", file, "--pool", "p", "--url", live.url)
+    assert line.startswith(f'error: {file}, line 3, field "text": 5000 characters are more')
+    assert "; the first 1 of 2 candidates are in pool 'p'; load the file again to go on" in line
+
+
+def test_a_file_that_cannot_be_read_makes_no_pool(
+    live: Live, tmp_path: Path, refused: Command
+) -> None:
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text('{"text": "Hello"}\nno JSON')
+    for file in (broken, tmp_path / "missing.jsonl"):
+        assert refused("load", file, "--pool", "p", "--url", live.url).startswith(f"error: {file}")
+    assert live.http.get("/pools/p").status_code == 404
+
+
+def test_load_needs_a_key_where_the_service_does(
+    launch: Launch, tmp_path: Path, command: Command, refused: Command
+) -> None:
+    live = launch(api_keys=[api_key("ada")])
+    file = write_lines(tmp_path / "a.jsonl", {"text": "Hello"})
+    load = ("load", file, "--pool", "p", "--url", live.url)
+    assert "--key or TURNWISE_KEY" in refused(*load)
+    assert "1 candidates" in command(*load, "--key", "ada")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://["])
+def test_a_service_that_cannot_be_reached_is_one_line_with_the_way_out(
+    url: str, tmp_path: Path, refused: Command
+) -> None:
+    file = write_lines(tmp_path / "a.jsonl", {"text": "Hello"})
+    line = refused("load", file, "--pool", "p", "--url", url)
+    assert line.startswith(f"error: {url} cannot be reached: ")
+    assert line.endswith("start a service with `turnwise serve`, or set --url or TURNWISE_URL")
+
+
+def test_a_snapshot_can_be_restored_under_another_name(
+    live: Live, tmp_path: Path, command: Command
+) -> None:
+    folder = tmp_path / "saved"
+    settings = {
+        "description": "ours", "min_confidence": 0.2, "calibration": {"slope": 2.0, "offset": -1.0}
+    }  # fmt: skip
+    live.ok(live.http.put("/pools/default", json=settings))
+    assert f"{len(REPLIES)} candidates" in command("snapshot", "default", folder)
+    encoded = live.increase("turnwise_encoded_texts_total", role="after", lane="bulk")
+    assert f"pool copy: version 1, {len(REPLIES)} candidates" in command(
+        "restore", folder, "--pool", "copy"
+    )
+    eventually(lambda: live.http.get("/pools/copy").is_success)
+    eventually(lambda: live.get("/pools/copy")["size"] == len(REPLIES))
+    copy = live.get("/pools/copy")
+    assert {name: copy[name] for name in settings} == settings
+    search = {"text": "Where is my parcel?", "top_k": 8}
+    copy = live.post("/pools/copy/search", **search)["candidates"]
+    assert copy == live.post("/pools/default/search", **search)["candidates"]
+    assert encoded() == 0
+
+
+def test_a_command_says_whose_pools_it_is_about(
+    live: Live, tmp_path: Path, pool_command: Turnwise
+) -> None:
+    saved = tmp_path / "saved"
+    ended = pool_command("snapshot", "default", saved, "--namespace", live.namespace)
+    assert ended.err.startswith("Redis at ")
+    assert f", namespace {live.namespace}\n" in ended.err
+
+
+def test_restoring_takes_a_pool_back(live: Live, tmp_path: Path, command: Command) -> None:
+    command("snapshot", "default", tmp_path / "saved")
+    live.ok(live.http.delete("/pools/default/candidates/r0"))
+    live.ok(live.http.put("/pools/default/candidates", json=[{"id": "new", "text": "New"}]))
+    command("restore", tmp_path / "saved")
+    eventually(lambda: live.get("/pools/default")["version"] == 4)
+    found = live.post("/pools/default/search", text="x", top_k=50)["candidates"]
+    assert {candidate["id"] for candidate in found} == {f"r{n}" for n in range(len(REPLIES))}
+
+
+def test_a_snapshot_that_cannot_be_restored_is_refused(
+    live: Live, tmp_path: Path, command: Command, refused: Command
+) -> None:
+    saved = tmp_path / "saved"
+    command("snapshot", "default", saved)
+    manifest = saved / "manifest.json"
+    whole = manifest.read_text()
+    manifest.write_text(json.dumps(json.loads(whole) | {"encoder": "pairwise"}))
+    line = refused("restore", saved, "--pool", "copy")
+    assert line.startswith("error: encoder: this service has no encoder 'pairwise'")
+    manifest.write_text(whole)
+    write_lines(saved / "candidates.jsonl", {"id": "more", "text": "More"})
+    line = refused("restore", saved, "--pool", "copy")
+    assert "candidates.jsonl is not the file that the manifest describes" in line
+    assert live.http.get("/pools/copy").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("snapshot", "a/b", "saved"),
+        ("restore", "saved", "--namespace", ""),
+    ],
+)
+def test_an_invalid_name_is_rejected_first(words: tuple[str, ...], pool_command: Turnwise) -> None:
+    ended = pool_command(*words)
+    assert (ended.status, "is not a name" in ended.err) == (2, True)
+
+
+def test_a_missing_pool_cannot_be_saved(tmp_path: Path, refused: Command) -> None:
+    line = refused("snapshot", "nowhere", tmp_path / "saved")
+    assert line.startswith("error: there is no pool 'nowhere'")
+    assert not (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize("store", ["local", "chroma"])
+def test_a_pool_moves_only_to_a_candidate_store(pool_command: Turnwise, store: str) -> None:
+    ended = pool_command("move", "default", "--to", store)
+    assert (ended.status, f"'{store}' is none of milvus, qdrant" in ended.err) == (2, True)
+
+
+def test_a_pool_that_cannot_be_moved_stays_where_it_is(
+    live: Live, refused: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    move = ("move", "default", "--namespace", live.namespace, "--to", "qdrant")
+    assert "no candidate store 'qdrant'" in refused(*move)
+    monkeypatch.setenv("TURNWISE_STORE_URL", "qdrant://127.0.0.1:1")
+    assert "qdrant does not do its work" in refused(*move)
+    assert live.get("/pools/default")["store"] == "local"
+    assert "no pool 'default'" in refused("move", "default", "--namespace", "x", "--to", "qdrant")
+
+
+@pytest.mark.filterwarnings("ignore:Payload indexes have no effect in the local Qdrant")
+def test_a_pool_that_was_moved_is_in_the_store_for_running_services_as_well(
+    live: Live, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Qdrant(AsyncQdrantClient(":memory:"), Metrics())
+    monkeypatch.setattr(components, "connect_store", lambda *_: store)
+    monkeypatch.setenv("TURNWISE_STORE_URL", "qdrant://store.example")
+    said = command("move", "default", "--namespace", live.namespace, "--to", "qdrant")
+    assert said == f"pool default: version 2, {len(REPLIES)} candidates, in the store qdrant\n"
+    eventually(lambda: live.try_turn().status_code == 503)  # this one has no store
+    assert "no candidate store 'qdrant'" in live.try_turn().text
+    assert live.http.delete("/pools/default").status_code == 204

@@ -1,0 +1,104 @@
+"""`make demo`: the pools of `examples/demo`, and the story in the console, click by click."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.service.console.conftest import SLOW_MS
+
+DEMO = Path(__file__).parents[3] / "examples" / "demo"
+CARD = "I am sorry that your card is gone. Shall I block it for you right now?"
+PLAN = [
+    "Would you rather go to the sea, to the mountains or to a city?",
+    "I have found a small hotel by the beach, with breakfast on the terrace.",
+    "Would you like to pay by card or by bank transfer?",
+    "Everything is booked. Here is your travel plan.",
+    "Have a wonderful trip!",
+]
+
+
+@pytest.fixture
+def story(shipped: Path, tmp_path: Path) -> Iterator[str]:
+    """The URL of the story, as the demo prints it."""
+    data = tmp_path / ".turnwise" / "demo"
+    data.mkdir(parents=True)
+    # With no folder to keep an exported model in, torch runs it: the same, but at once.
+    (data / "models").touch()
+    away = {"TURNWISE_REDIS_URL": "redis://127.0.0.1:1", "BROWSER": "true"}
+    away["TURNWISE_MODEL"] = str(shipped)
+    command = [sys.executable, str(DEMO)]
+    with subprocess.Popen(  # noqa: S603
+        command, cwd=tmp_path, env=os.environ | away, stdout=subprocess.PIPE, text=True
+    ) as demo:
+        assert demo.stdout
+        try:
+            yield next(url[0] for line in demo.stdout if (url := re.search(r"http\S+#story", line)))
+        finally:
+            demo.terminate()
+    assert demo.returncode == 0
+
+
+def said(page: Page) -> list[str]:
+    return page.locator(".turn").all_inner_texts()
+
+
+def best(page: Page) -> str:
+    return page.locator("#candidates .text").first.inner_text()
+
+
+@pytest.mark.nightly
+def test_the_story_shows_what_it_says(story: str, browser: Browser) -> None:
+    page = browser.new_context().new_page()
+    page.set_default_timeout(SLOW_MS)
+    page.goto(story)
+    place = page.locator("#story-place")
+
+    def step(number: int) -> None:
+        page.locator("#story-next").click()
+        expect(place).to_have_text(f"{number} of 8")
+
+    step(1)
+    assert best(page) == CARD
+    step(2)
+    assert said(page) == [
+        "Hello! I have lost my card.",
+        CARD,
+        "Yes, please! And how do I get a new card?",
+    ]
+    expect(page.locator("#why tbody tr")).to_have_count(6)
+    by_post = best(page)
+    assert "by post" in by_post
+    step(3)
+    expect(page.locator("#where")).to_have_value('{"channel":"branch"}')
+    at_once = best(page)
+    assert "within ten minutes" in at_once
+    step(4)
+    assert said(page)[3] == at_once
+    expect(page.locator("#abstained")).to_contain_text("below the threshold of 0.10")
+    expect(page.locator("#candidates .reply")).to_have_count(0)
+    step(5)
+    assert "Pancakes!" in best(page)
+    expect(page.locator("#abstained")).to_be_empty()
+    step(6)
+    lead = page.get_by_role("list", name="Toward the goal").get_by_role("listitem").first
+    expect(lead.locator(".text")).to_have_text(
+        "Would you rather go to the sea, to the mountains or to a city?"
+    )
+    expect(lead.locator(".move")).to_contain_text("19")
+    step(7)
+    picture = page.get_by_role("img", name=f"Best order: {', then '.join(PLAN)}")
+    expect(picture).to_be_visible()
+    step(8)
+    expect(page.locator("#candidates .reply")).to_have_count(6)
+    page.get_by_role("button", name="Close the story").click()
+    expect(page.locator("#story")).to_be_hidden()
+    page.reload()
+    expect(page.locator("#candidates .reply")).to_have_count(6)
+    expect(page.locator("#story")).to_be_hidden()
+    page.context.close()

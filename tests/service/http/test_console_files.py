@@ -1,0 +1,61 @@
+from pathlib import Path
+
+import httpx
+import pytest
+
+import turnwise.service
+from tests.support.messages import problem
+from tests.support.service import Live
+
+FILES = sorted((Path(turnwise.service.__file__).parent / "console").iterdir())
+ASSETS = [file for file in FILES if file.suffix != ".html"]
+
+
+def test_the_page_is_html(live: Live) -> None:
+    for path in ("/", "/console"):
+        page = live.http.get(path)
+        assert page.status_code == 200
+        assert page.headers["content-type"] == "text/html; charset=utf-8"
+        assert "<title>Turnwise</title>" in page.text
+    assert live.http.get("/console/", follow_redirects=True).url.path == "/console"
+
+
+def test_every_asset_has_its_type(live: Live) -> None:
+    types = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+    for file in ASSETS:
+        asset = live.http.get(f"/console/{file.name}")
+        assert asset.status_code == 200, file.name
+        assert asset.headers["content-type"].startswith(types[file.suffix])
+        assert asset.headers["x-content-type-options"] == "nosniff"
+        assert asset.content == file.read_bytes()
+
+
+def test_the_policy_lets_in_nothing_but_its_own_files(live: Live) -> None:
+    policy = live.http.get("/").headers["content-security-policy"].split("; ")
+    assert {"default-src 'none'", "script-src 'self'", "connect-src 'self'"} <= set(policy)
+    assert "require-trusted-types-for 'script'" in policy
+    assert not any("unsafe" in directive or "*" in directive for directive in policy)
+
+
+@pytest.mark.parametrize("path", ["/", "/console/main.js"])
+def test_what_is_known_is_not_sent_again(live: Live, path: str) -> None:
+    first = live.http.get(path)
+    assert first.headers["cache-control"] == "no-cache"
+    etag = first.headers["etag"]
+    for known in (etag, f'"other", W/{etag}', "*"):
+        again = live.http.get(path, headers={"If-None-Match": known})
+        assert (again.status_code, again.content) == (304, b"")
+        assert again.headers["etag"] == etag
+    assert live.http.get(path, headers={"If-None-Match": '"other"'}).status_code == 200
+    head = live.http.head(path)
+    assert (head.status_code, head.content, head.headers["etag"]) == (200, b"", etag)
+
+
+def test_nothing_else_is_answered(live: Live) -> None:
+    for path in (
+        "/console/index.html", "/console/none.js", "/console/__init__.py", "/console/%2e%2e/app.py",
+        "/console/..%5capp.py", "/console/%2fetc%2fpasswd", "/console/main.js%00",
+        "/console/main.js/", "/console//main.js",
+    ):  # fmt: skip
+        answer = live.http.get(httpx.URL(live.url, raw_path=path.encode()))
+        assert problem(answer)[0] == 404, path

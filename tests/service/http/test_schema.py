@@ -1,0 +1,51 @@
+"""Requests made out of `/openapi.json`: what it allows is accepted, what it forbids is not."""
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis.strategies import SearchStrategy
+from schemathesis import GenerationMode
+
+from tests.support.service import Launch
+from turnwise.service.settings import Limits
+
+_BEYOND_A_SCHEMA = [
+    "two goals have the same id", "idempotency-mismatch", "levels deep", "a filter has at most",
+    "there is no confidence",
+    "this service has no candidate store",
+]  # fmt: skip
+_EXAMPLES = settings(
+    max_examples=4, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        GenerationMode.POSITIVE,
+        pytest.param(GenerationMode.NEGATIVE, marks=pytest.mark.nightly),
+    ],
+)
+def test_every_operation_keeps_what_the_document_says(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch, mode: GenerationMode
+) -> None:
+    monkeypatch.setattr(Limits, "max_candidates", 5)
+    live = launch()  # more, in a query, would be more than the server reads
+    live.fill()
+    schema = schemathesis.openapi.from_url(f"{live.http.base_url}/openapi.json")
+    operations = [found.ok() for found in schema.get_all_operations()]
+    asking = [each for each in operations if each.body or each.path_parameters]
+    assert len(asking) > 10
+    for operation in asking:
+        check_operation(operation.as_strategy(generation_mode=mode))
+
+
+def check_operation(cases: SearchStrategy[schemathesis.Case]) -> None:
+    @_EXAMPLES
+    @given(case=cases)
+    def check(case: schemathesis.Case) -> None:
+        response = case.call()
+        if not any(reason in response.text for reason in _BEYOND_A_SCHEMA):
+            case.validate_response(response)
+
+    check()

@@ -1,0 +1,107 @@
+"""Filters of turns, rankings and searches, over real HTTP."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.messages import REPLIES, posts, wrong
+from tests.support.service import Live
+
+ALL = len(REPLIES)
+HELLO = posts([("user", "Hello")])
+TOPICS = ["order", "hours", "order"]
+
+
+@pytest.fixture
+def menu(live: Live) -> Live:
+    """With a pool `menu`, whose candidates have topics in turn, and prices."""
+    items = [
+        {"id": f"r{n}", "text": text, "metadata": {"topic": TOPICS[n % 3], "price": {"net": n}}}
+        for n, text in enumerate(REPLIES)
+    ]
+    live.ok(live.http.put("/pools/menu", json={}))
+    live.ok(live.http.put("/pools/menu/candidates", json=items))
+    return live
+
+
+def ids(candidates: list[dict[str, Any]]) -> list[str]:
+    return [candidate["id"] for candidate in candidates]
+
+
+def test_turns_rankings_and_searches_return_what_matches(menu: Live) -> None:
+    asked = {"pool": "menu", "top_k": ALL}
+    plain = menu.turn("s", "user", "Hello", **asked)["candidates"]
+    where = {"topic": "order", "price.net": {"gt": 0}}
+    wanted = [r for r in ids(plain) if int(r[1:]) % 3 != 1 and r != "r0"]
+    assert ids(menu.turn("t", "user", "Hello", **asked, where=where)["candidates"]) == wanted
+    ranked = menu.post("/rank", context=HELLO, **asked, where=where)["ranking"]
+    assert ids(ranked) == wanted
+    found = menu.post("/pools/menu/search", text="Hello", top_k=2, where=where)["candidates"]
+    assert ids(found) == wanted[:2]
+
+
+def test_a_session_keeps_a_filter_until_it_is_changed(menu: Live) -> None:
+    def offered(**options: object) -> set[str]:
+        answer = menu.turn("s", "user", "Hello", pool="menu", top_k=ALL, **options)
+        return set(ids(answer["candidates"]))
+
+    def put(**settings: object) -> dict[str, Any]:
+        return menu.ok(menu.http.put("/sessions/s", json=settings))
+
+    orders = {"topic": "order"}
+    assert put(where=orders)["where"] == orders
+    assert offered() == {"r0", "r2", "r3", "r5", "r6"}
+    assert offered(where={"price.net": {"gt": 4}}) == {"r5", "r6"}
+    for one in (True, 1):  # which Python calls equal
+        assert put(where={"price.net": one})["where"]["price.net"] is one
+    assert put(where={"topic": "hours"})["turns"] == 2
+    assert offered() == {"r1", "r4", "r7"}
+    menu.ok(menu.http.delete("/sessions/s/turns/last"))
+    assert put()["where"] == {"topic": "hours"}
+    menu.turn("s", "bot", "Hi.")
+    assert offered() == {"r1", "r4", "r7"}
+    context = menu.post("/rank", session_id="s", pool="menu", where={"price.net": {"lt": 4}})
+    assert ids(context["ranking"]) == ["r1"]
+    assert put(where=None)["where"] is None
+    assert len(offered()) == ALL
+    empty = menu.http.put("/sessions/s", json={"where": {"topic": {"in": []}}})
+    assert wrong(empty) == [["body", "where", "topic", "in"]]
+    assert menu.http.put("/sessions/s", json={"responder": "agent"}).status_code == 409
+
+
+def test_an_edit_changes_what_matches(menu: Live) -> None:
+    where = {"topic": "hours"}
+
+    def found() -> list[str]:
+        answer = menu.post("/pools/menu/search", text="Hello", top_k=ALL, where=where)
+        return sorted(ids(answer["candidates"]))
+
+    assert found() == ["r1", "r4", "r7"]
+    changed = [{"id": "r1", "text": REPLIES[1]}, {"id": "new", "text": "New.", "metadata": where}]
+    menu.ok(menu.http.put("/pools/menu/candidates", json=changed))
+    assert found() == ["new", "r4", "r7"]
+
+
+def test_a_filter_that_nothing_matches_gives_no_candidates(menu: Live) -> None:
+    answer = menu.turn("s", "user", "Hello", pool="menu", where={"topic": "taxi"})
+    assert (answer["turn"], answer["candidates"]) == (1, [])
+
+
+def test_a_wrong_filter_is_rejected_by_its_place(menu: Live) -> None:
+    where = {"any": [{"topic": {"like": "o"}}]}
+    for path, body in (
+        ("/sessions/s/turn", {"speaker": "user", "text": "Hello"}),
+        ("/rank", {"context": HELLO, "pool": "menu"}),
+        ("/pools/menu/search", {"text": "Hello"}),
+    ):
+        refused = menu.http.post(path, json={**body, "where": where})
+        assert wrong(refused) == [["body", "where", "any", 0, "topic", "like"]], path
+    assert menu.http.get("/sessions/s").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("where", {"topic": "order"}), ("repeat", False), ("diversity", 0.5)]
+)
+def test_options_of_a_pool_need_a_pool(live: Live, field: str, value: object) -> None:
+    body = {"context": HELLO, "candidates": ["Yes."], field: value}
+    assert wrong(live.http.post("/rank", json=body)) == [["body", field]]

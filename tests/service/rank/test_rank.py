@@ -1,0 +1,202 @@
+import pytest
+
+from tests.support.messages import DIALOGUE, REPLIES, posts, scores, wrong
+from tests.support.oracle import Oracle
+from tests.support.service import Live, unseen, with_and_without_heads
+from turnwise.models.arrays import Float32
+from turnwise.models.scores import Aggregation
+
+CONTEXT = posts(DIALOGUE)
+GOALS = [("bot", "I have booked it for you."), ("user", "Perfect, thank you!")]
+
+
+def test_without_goals_it_is_the_next_utterance_score(live: Live, oracle: Oracle) -> None:
+    answer = live.post("/rank", context=CONTEXT, candidates=REPLIES, aggregation="mean")
+    naive = {text: oracle.score(DIALOGUE, text) for text in REPLIES}
+    assert scores(answer) == pytest.approx(naive, abs=1e-3)
+    assert scores(answer) == scores(answer, "fit")
+    ordered = [item["score"] for item in answer["ranking"]]
+    assert ordered == sorted(ordered, reverse=True)
+    assert [REPLIES[item["index"]] for item in answer["ranking"]] == list(scores(answer))
+
+
+def test_max_sim_and_last_rows(live: Live, oracle: Oracle) -> None:
+    pairs = live.post("/rank", context=CONTEXT, candidates=REPLIES, aggregation="max_sim")
+    naive = {text: oracle.max_sim(DIALOGUE, text) for text in REPLIES}
+    assert scores(pairs) == pytest.approx(naive, abs=1e-3)
+    newest = live.post("/rank", context=CONTEXT, candidates=REPLIES, last_rows=1)
+    naive = {text: oracle.score(DIALOGUE, text, 1) for text in REPLIES}
+    assert scores(newest) == pytest.approx(naive, abs=1e-3)
+
+
+@with_and_without_heads
+def test_a_candidate_is_ranked_for_who_would_say_it(live: Live, oracle: Oracle) -> None:
+    given = [{"text": REPLIES[0], "speaker": "user", "id": "a"}, {"text": REPLIES[1]}]
+    live.say("s", DIALOGUE)
+    for history in ({"context": CONTEXT}, {"session_id": "s"}):
+        answer = live.post("/rank", **history, candidates=given, aggregation="mean")
+        naive = {
+            REPLIES[0]: oracle.score(DIALOGUE, REPLIES[0], target="user"),
+            REPLIES[1]: oracle.score(DIALOGUE, REPLIES[1], target="bot"),
+        }
+        assert scores(answer) == pytest.approx(naive, abs=1e-3)
+        assert scores(answer, "id") == {REPLIES[0]: "a", REPLIES[1]: None}
+
+
+@with_and_without_heads
+def test_goals_are_equation_4_weighted_plus_fit(live: Live, oracle: Oracle) -> None:
+    weights = (1.0, -0.5)
+    goals = [
+        {"speaker": speaker, "text": text, "weight": weight}
+        for (speaker, text), weight in zip(GOALS, weights, strict=True)
+    ]
+    answer = live.post(
+        "/rank", context=CONTEXT, candidates=REPLIES, goals=goals, fit_weight=0.1,
+        aggregation="mean",
+    )  # fmt: skip
+    for item in answer["ranking"]:
+        reach = [oracle.reachability(DIALOGUE, ("bot", item["text"]), goal) for goal in GOALS]
+        fit = oracle.score(DIALOGUE, item["text"])
+        assert item["goals"] == pytest.approx(reach, abs=1e-3)
+        assert item["fit"] == pytest.approx(fit, abs=1e-3)
+        total = reach[0] - 0.5 * reach[1] + 0.1 * fit
+        assert item["score"] == pytest.approx(total, abs=1e-3)
+
+
+@pytest.mark.parametrize("aggregation", ["last_rows", "max_sim"])
+def test_an_explanation_adds_up_to_the_fit(live: Live, aggregation: str) -> None:
+    request = {"context": CONTEXT, "aggregation": aggregation, "explain": True}
+    given = [{"text": REPLIES[0], "speaker": "user"}, *REPLIES[1:]]
+    for goals in ([], [{"text": GOALS[0][1]}]):
+        for candidates in ({"candidates": given}, {"pool": "default"}):
+            answer = live.post("/rank", **request, **candidates, goals=goals)
+            for item in answer["ranking"]:
+                assert len(item["contributions"]) == 5
+                assert sum(item["contributions"]) == pytest.approx(item["fit"], abs=1e-3)
+
+
+def test_an_explanation_of_a_pool_is_that_of_the_turn(live: Live) -> None:
+    turn = live.say("s", DIALOGUE, explain=True, respond=True, aggregation="mean")
+    ranked = live.post("/rank", session_id="s", pool="default", explain=True, aggregation="mean")
+    for item, selected in zip(ranked["ranking"], turn["candidates"], strict=False):
+        assert item["id"] == selected["id"]
+        assert item["contributions"] == pytest.approx(selected["contributions"], abs=1e-3)
+
+
+def test_a_goal_without_a_context_is_the_first_term_alone(live: Live, oracle: Oracle) -> None:
+    goal = {"text": GOALS[0][1]}
+    answer = live.post("/rank", context=[], candidates=REPLIES, goals=[goal])
+    naive = {text: oracle.reachability([], ("bot", text), GOALS[0]) for text in REPLIES}
+    assert scores(answer) == pytest.approx(naive, abs=1e-3)
+    assert set(scores(answer, "fit").values()) == {None}
+
+
+def test_what_leads_to_an_utterance_to_avoid_is_rejected_with_the_reason(
+    live: Live, oracle: Oracle
+) -> None:
+    bad = ("user", "This is outrageous.")
+    reach = {text: oracle.reachability(DIALOGUE, ("bot", text), bad) for text in REPLIES}
+    ordered = sorted(reach.values())
+    threshold = (ordered[2] + ordered[3]) / 2
+    avoid = [{"speaker": bad[0], "text": bad[1], "threshold": threshold}]
+    answer = live.post("/rank", context=CONTEXT, candidates=REPLIES, avoid=avoid)
+    rejected = {item["text"]: item["reachability"] for item in answer["rejected"]}
+    assert rejected == pytest.approx({t: r for t, r in reach.items() if r > threshold}, abs=1e-3)
+    assert set(scores(answer)) == set(REPLIES) - set(rejected)
+    assert all("avoid.0" in item["reason"] for item in answer["rejected"])
+
+
+@with_and_without_heads
+def test_a_pool_gives_the_candidates(live: Live, oracle: Oracle) -> None:
+    answer = live.post("/rank", context=CONTEXT, pool="default", top_k=3, aggregation="mean")
+    assert answer["pool"]["name"] == "default"
+    naive = {text: oracle.score(DIALOGUE, text) for text in REPLIES}
+    best = sorted(naive, key=lambda text: -naive[text])[:3]
+    assert list(scores(answer)) == best
+    toward = live.post("/rank", context=CONTEXT, pool="default", goals=[{"text": "Goodbye"}])
+    assert {item["text"] for item in toward["ranking"]} == set(REPLIES)
+    assert all(item["id"].startswith("r") for item in toward["ranking"])
+
+
+def test_candidates_of_a_pool_keep_their_metadata(live: Live) -> None:
+    offer = {"id": "offer", "text": "We deliver on Monday.", "metadata": {"topic": ["parcel"]}}
+    live.ok(live.http.put("/pools/default/candidates", json=[offer]))
+    ranking = live.post("/rank", context=CONTEXT, pool="default")["ranking"]
+    found = {item["id"]: item["metadata"] for item in ranking}
+    assert found == {"offer": offer["metadata"], **{f"r{n}": {} for n in range(len(REPLIES))}}
+    given = live.post("/rank", context=CONTEXT, candidates=REPLIES)["ranking"]
+    assert not any("metadata" in item for item in given)
+
+
+def test_toward_a_goal_only_what_equation_4_reads_is_encoded(live: Live) -> None:
+    encoded = live.encoded()
+    goals = unseen(live, [{"text": "Perfect, thank you!", "speaker": "user"}])
+    candidates = unseen(live, [{"text": text} for text in REPLIES[:2]])
+    live.post("/rank", context=unseen(live, CONTEXT), candidates=candidates, goals=goals)
+    assert encoded() == {"first": 5, "second": 2, "after": 1}
+
+
+def test_speakers_who_have_said_nothing_are_scored_as_one(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts, of_some = [], Aggregation.scores
+
+    def counted(self: Aggregation, first: Float32, second: Float32, after: Float32) -> Float32:
+        counts.append(len(after))
+        return of_some(self, first, second, after)
+
+    monkeypatch.setattr(Aggregation, "scores", counted)
+    speakers = ["bot", "user", *(f"stranger {n}" for n in range(20))]
+    candidates = [{"text": REPLIES[0], "speaker": speaker} for speaker in speakers]
+    context = [{"speaker": "user", "text": "Hello, is anybody there?"}] * 2
+    scores = {one["index"]: one["score"] for one in
+              live.post("/rank", context=context, candidates=candidates)["ranking"]}  # fmt: skip
+    assert sorted(counts) == [1, 21]
+    assert len({score for place, score in scores.items() if place != 1}) == 1
+
+
+def test_candidates_of_a_pool_are_not_encoded_again(live: Live) -> None:
+    encoded = live.encoded()
+    assert live.post("/rank", context=unseen(live, CONTEXT), pool="default")["ranking"]
+    assert set(encoded()) == {"first", "second"}
+
+
+def test_max_sim_of_more_pairs_than_it_can_score_is_refused(live: Live) -> None:
+    context = [{"speaker": f"s{n % 2}", "text": f"Word {n}"} for n in range(200)]
+    body = {"context": context, "candidates": ["x"] * 600, "aggregation": "max_sim"}
+    assert wrong(live.http.post("/rank", json=body)) == [["body", "candidates"]]
+
+
+def test_equal_candidates_keep_their_order(live: Live) -> None:
+    answer = live.post("/rank", context=CONTEXT, candidates=[REPLIES[0]] * 3)
+    assert [item["index"] for item in answer["ranking"]] == [0, 1, 2]
+
+
+def test_given_candidates_are_encoded_once(live: Live) -> None:
+    candidates = [f"Reply number {number}" for number in range(100)]
+    request = {"context": CONTEXT, "candidates": candidates, "top_k": 5}
+    first = live.post("/rank", **request)
+    encoded = live.encoded()
+    again = live.post("/rank", **request)
+    assert again["ranking"] == first["ranking"]
+    assert len(again["ranking"]) == 5
+    assert "after" not in encoded()
+
+
+def test_what_cannot_be_ranked_is_invalid(live: Live) -> None:
+    for body in (
+        {"candidates": REPLIES},
+        {"context": [], "candidates": REPLIES},
+        {"context": CONTEXT},
+        {"context": CONTEXT, "candidates": REPLIES, "pool": "default"},
+        {"context": CONTEXT, "session_id": "s", "candidates": REPLIES},
+        {"context": [], "pool": "default", "goals": [{"text": "x"}]},
+        {"context": CONTEXT, "candidates": ["x"] * 1001},
+    ):
+        assert wrong(live.http.post("/rank", json=body)), body
+
+
+def test_search_finds_what_follows_a_text(live: Live, oracle: Oracle) -> None:
+    answer = live.post("/pools/default/search", text="Hello there", top_k=len(REPLIES))
+    naive = {text: oracle.score([("user", "Hello there")], text) for text in REPLIES}
+    assert scores(answer) == pytest.approx(naive, abs=1e-3)

@@ -1,0 +1,330 @@
+"""The confidence of answers over HTTP: its value, where there is none, and abstaining."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.messages import DIALOGUE, REPLIES, posts, scores, write_lines, wrong
+from tests.support.oracle import Oracle
+from tests.support.service import Launch, Live, Turnwise, with_replies
+from tests.support.waiting import eventually
+from turnwise.models.card import CARD
+from turnwise.models.confidence import Calibration, Spread, features, rescaled
+from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.roles import EncoderKind
+from turnwise.models.scores import Aggregation
+from turnwise.service.cli.models import calibrate as calibrate_command
+
+CALIBRATION = Calibration(0.5, 0.8, 0.7, -0.2, 0.1, -1.5)
+SAID = [*DIALOGUE[:2], ("user", "My parcel has not come. It was due on Monday.")]
+CONTEXT = posts(SAID)
+ALL = len(REPLIES)
+
+
+@pytest.fixture(scope="session")
+def calibrated_folder(
+    tmp_path_factory: pytest.TempPathFactory, tiny_encoder_folder: Callable[[EncoderKind], Path]
+) -> Path:
+    """The tiny encoder, with a calibration in its card."""
+    folder = tmp_path_factory.mktemp("calibrated") / "model"
+    shutil.copytree(tiny_encoder_folder(EncoderKind.TRIPLE), folder)
+    card = {"aggregation": asdict(Aggregation()), "confidence": asdict(CALIBRATION)}
+    (folder / CARD).write_text(json.dumps(card))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def _calibrated(
+    share: Launch, calibrated_folder: Path, pairwise_folder: Path, in_torch: Path
+) -> Live:
+    return share(model=str(calibrated_folder), pairwise=pairwise_folder, data_dir=in_torch)
+
+
+@pytest.fixture
+def live(_calibrated: Live) -> Live:
+    """A service whose model has a calibration, with a pool `default` of a few replies."""
+    return with_replies(_calibrated)
+
+
+def last_turn(live: Live, session: str = "s", **options: object) -> dict[str, Any]:
+    """Post all turns of `SAID`, the last one with options, and return its answer."""
+    live.say(session, SAID[:-1], respond=False)
+    return live.turn(session, *SAID[-1], **options)
+
+
+def all_scores(live: Live) -> dict[str, float]:
+    """The score of each candidate after `SAID`; other tests check them."""
+    return scores(live.post("/rank", context=CONTEXT, pool="default", top_k=ALL))
+
+
+def expected(
+    oracle: Oracle, scores: dict[str, float], left: Collection[str], searched: int
+) -> object:
+    """The confidence of a pool with these scores after `SAID`.
+
+    Candidates that are not `left` may not be offered; `searched` of them match the filter.
+    """
+    first, second = oracle.context(SAID, "bot")
+    pairs = [b1 + b2 for j, b2 in enumerate(second) for b1 in first[:j]]
+    norm = np.linalg.norm(sum(pair / np.linalg.norm(pair) for pair in pairs))
+    values = [*scores.values()]
+    next_best, best = sorted(scores[text] for text in left)[-2:]
+    spread = Spread(np.mean(values), np.std(values), searched)
+    confidence = CALIBRATION.confidence(features(best, next_best, spread, norm, len(SAID)))
+    return pytest.approx(float(confidence), abs=5e-3)
+
+
+def test_it_is_what_the_calibration_makes_of_the_scores(live: Live, oracle: Oracle) -> None:
+    wanted = expected(oracle, all_scores(live), REPLIES, ALL)
+    answer = last_turn(live)
+    assert answer["confidence"] == wanted
+    assert not answer["abstained"]
+    assert live.turn("t", "user", "Hello", top_k=1)["confidence"] is not None
+    ranked = live.post("/rank", context=CONTEXT, pool="default", top_k=1)
+    assert ranked["confidence"] == wanted
+    assert live.post("/rank", session_id="s", pool="default")["confidence"] == wanted
+
+
+def test_options_that_keep_the_order_keep_it(live: Live) -> None:
+    plain = last_turn(live, "s")["confidence"]
+    for place, options in enumerate([{"explain": True}, {"diversity": 0.5}, {"last_rows": None}]):
+        assert last_turn(live, f"s{place}", **options)["confidence"] == pytest.approx(plain)
+
+
+def test_it_is_of_what_may_be_offered(live: Live, oracle: Oracle) -> None:
+    found = all_scores(live)
+    best, *left = found
+    wanted = expected(oracle, found, left, ALL)
+    assert last_turn(live, exclude=[f"r{REPLIES.index(best)}"])["confidence"] == wanted
+
+
+def test_with_a_filter_it_counts_the_candidates_that_match(live: Live, oracle: Oracle) -> None:
+    items = [
+        {"id": f"r{place}", "text": text, "metadata": {"even": place % 2 == 0}}
+        for place, text in enumerate(REPLIES)
+    ]
+    live.ok(live.http.put("/pools/default/candidates", json=items))
+    wanted = expected(oracle, all_scores(live), REPLIES[::2], ALL // 2)
+    assert last_turn(live, where={"even": True})["confidence"] == wanted
+    ranked = live.post("/rank", context=CONTEXT, pool="default", where={"even": True})
+    assert ranked["confidence"] == wanted
+
+
+def test_copies_of_the_first_candidate_do_not_lower_it(live: Live, oracle: Oracle) -> None:
+    found = all_scores(live)
+    best = next(iter(found))
+    live.ok(live.http.put("/pools/default/candidates", json=[{"id": "copy", "text": best}]))
+    with_copy = found | {"the copy": found[best]}
+    wanted = expected(oracle, with_copy, REPLIES, ALL + 1)
+    assert last_turn(live)["confidence"] == wanted
+    assert last_turn(live, "t", top_k=1)["confidence"] == wanted
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"aggregation": "max_sim"},
+        {"last_rows": 1},
+        {"where": {"no": "such"}},
+        {"exclude": [f"r{place}" for place in range(1, ALL)]},
+        {"pool": "pairs"},
+        {"respond": False},
+    ],
+    ids=["max_sim", "last_rows", "none", "one", "pairwise", "silent"],
+)
+def test_it_is_null_where_it_cannot_be_known(live: Live, options: dict[str, Any]) -> None:
+    live.ok(live.http.put("/pools/pairs", json={"encoder": "pairwise", "min_confidence": 1.0}))
+    live.fill(pool="pairs")
+    live.ok(live.http.put("/pools/default", json={"min_confidence": 1.0}))
+    answer = last_turn(live, **options)
+    assert answer["confidence"] is None
+    assert not answer["abstained"]
+
+
+def test_a_ranking_that_is_not_by_the_context_alone_has_none(live: Live) -> None:
+    goal, avoided = {"text": "Thank you"}, {"text": "Goodbye", "threshold": 10.0}
+    for fields in ({"goals": [goal]}, {"avoid": [avoided]}, {"aggregation": "max_sim"}):
+        ranked = live.post("/rank", context=CONTEXT, pool="default", **fields)
+        assert ranked["confidence"] is None
+    assert live.post("/rank", context=CONTEXT, candidates=REPLIES)["confidence"] is None
+
+
+def test_a_turn_below_the_threshold_abstains(live: Live) -> None:
+    labels = {"namespace": live.namespace, "pool": "default"}
+    abstained = live.increase("turnwise_turns_total", outcome="abstained", **labels)
+    answered = live.increase("turnwise_turns_total", outcome="answered", **labels)
+    confidence = last_turn(live, "s")["confidence"]
+    low, high = confidence - 1e-4, confidence + 1e-4
+    assert last_turn(live, "t", min_confidence=low)["candidates"]
+    answer = last_turn(live, "u", min_confidence=high)
+    assert (answer["candidates"], answer["abstained"]) == ([], True)
+    assert answer["confidence"] == pytest.approx(confidence)
+    assert answer["pool"]["name"] == "default"
+    assert (abstained(), answered()) == (1, 2)
+    assert live.get("/sessions/u")["turns"] == len(SAID)
+
+
+def test_the_pool_has_a_threshold_and_the_request_overrides_it(live: Live) -> None:
+    info = live.ok(live.http.put("/pools/default", json={"min_confidence": 1.0}))
+    assert info["min_confidence"] == live.get("/pools/default")["min_confidence"] == 1.0
+    assert last_turn(live, "s")["abstained"]
+    assert not last_turn(live, "t", min_confidence=0.0)["abstained"]
+    live.ok(live.http.put("/pools/default", json={"description": "of a shop"}))
+    assert live.get("/pools/default")["min_confidence"] == 1.0
+    info = live.ok(live.http.put("/pools/default", json={"min_confidence": None}))
+    assert (info["min_confidence"], info["description"]) == (None, "of a shop")
+    assert not last_turn(live, "u")["abstained"]
+
+
+def test_the_calibration_of_a_pool_moves_its_confidences(live: Live) -> None:
+    before = last_turn(live, "s")["confidence"]
+    correction = {"slope": 0.5, "offset": -1.0}
+    live.ok(live.http.put("/pools/default", json={"calibration": correction}))
+    assert live.get("/pools/default")["calibration"] == correction
+    (listed,) = (pool for pool in live.get("/pools")["pools"] if pool["name"] == "default")
+    assert listed["calibration"] == correction
+    wanted = pytest.approx(float(rescaled(before, 0.5, -1.0)))
+    assert last_turn(live, "t")["confidence"] == wanted
+    assert live.post("/rank", context=CONTEXT, pool="default")["confidence"] == wanted
+    live.ok(live.http.put("/pools/default", json={"calibration": None}))
+    assert last_turn(live, "u")["confidence"] == pytest.approx(before)
+
+
+def test_other_replicas_and_restarted_ones_learn_the_settings(
+    launch: Launch, calibrated_folder: Path
+) -> None:
+    one = launch(model=str(calibrated_folder))
+    one.fill()
+    two = launch(model=str(calibrated_folder))
+    two.get("/pools/default")
+    settings = {"min_confidence": 0.25, "calibration": {"slope": 2.0, "offset": 0.125}}
+    one.ok(one.http.put("/pools/default", json=settings))
+    eventually(lambda: settings.items() <= two.get("/pools/default").items())
+    three = launch(model=str(calibrated_folder))
+    assert settings.items() <= three.get("/pools/default").items()
+
+
+def test_a_replayed_answer_is_as_the_first_one(live: Live) -> None:
+    first, again = (live.ok(live.try_turn(key="a", min_confidence=1.0)) for _ in range(2))
+    assert again["replayed"]
+    assert first["abstained"]
+    for name in ("confidence", "abstained", "candidates", "turn"):
+        assert again[name] == first[name], name
+
+
+def test_a_threshold_that_could_never_apply_is_rejected(live: Live) -> None:
+    live.ok(live.http.put("/pools/pairs", json={"encoder": "pairwise"}))
+    for options in ({"aggregation": "max_sim"}, {"pool": "pairs"}):
+        refused = live.try_turn(min_confidence=0.5, **options)
+        assert wrong(refused) == [["body", "min_confidence"]]
+    assert live.http.get("/sessions/s").status_code == 404
+
+
+def test_a_model_without_a_calibration_has_no_confidence(by_pairs: Live) -> None:
+    answer = by_pairs.turn("s", "user", "Hello")
+    assert (answer["confidence"], answer["abstained"]) == (None, False)
+    assert wrong(by_pairs.try_turn(min_confidence=0.5)) == [["body", "min_confidence"]]
+
+
+QUESTIONS = [f"question number {number}" for number in range(20)]
+
+
+@pytest.fixture
+def calibrate(live: Live, turnwise: Turnwise, tmp_path: Path) -> Callable[..., str]:
+    """Run `turnwise calibrate` on dialogues of two turns; return what it prints, or its error."""
+
+    def run(pairs: Sequence[tuple[str, str]], *options: str) -> str:
+        dialogues = [
+            {"id": str(number), "utterances": posts([("user", question), ("bot", reply)])}
+            for number, (question, reply) in enumerate(pairs)
+        ]
+        file = write_lines(tmp_path / "said.jsonl", *dialogues)
+        given = ("--pool", "default", "--data", file, "--url", live.url)
+        ended = turnwise("calibrate", *given, *options)
+        return ended.err if ended.status else ended.out
+
+    return run
+
+
+def best_reply(live: Live, question: str) -> tuple[str, float]:
+    context = [{"speaker": "user", "text": question}]
+    ranked = live.post("/rank", context=context, pool="default", top_k=1)
+    return ranked["ranking"][0]["text"], ranked["confidence"]
+
+
+def test_calibrate_fits_the_pool_to_what_was_said(
+    live: Live, calibrate: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibrate_command, "FEWEST", 5)
+    # The dialogues agree with most of the more confident answers, and with none of the others.
+    answers = sorted((best_reply(live, q)[::-1], q) for q in QUESTIONS)
+    right = {q for place, (_, q) in enumerate(answers) if place >= 8 and place % 5}
+    pairs = [(q, first if q in right else "None of these.") for (_, first), q in answers]
+    said = calibrate(pairs)
+    assert f"{len(QUESTIONS)} answers, {len(right)} of them right" in said
+    fitted = live.get("/pools/default")["calibration"]
+    assert f"slope {fitted['slope']:.3f}, offset {fitted['offset']:.3f}" in said
+    before, after = map(float, re.findall(r"\d\.\d{3}", said)[:2])
+    assert after < before
+    confidences = np.array([best_reply(live, q)[1] for q, _ in pairs])
+    assert confidences.mean() == pytest.approx(len(right) / len(QUESTIONS), abs=0.02)
+    calibrate(pairs)  # what is calibrated stays as it is
+    again = live.get("/pools/default")["calibration"]
+    assert again["slope"] == pytest.approx(fitted["slope"], rel=0.05)
+    assert again["offset"] == pytest.approx(fitted["offset"], rel=0.05, abs=0.05)
+
+
+def test_calibrate_refuses_what_it_cannot_fit(live: Live, calibrate: Callable[..., str]) -> None:
+    pairs = [(question, "None of these.") for question in QUESTIONS[:3]]
+    assert "0 first candidates are right and 3 are wrong" in calibrate(pairs)
+    assert "'helper' says no reply in the dialogues of bot, user" in calibrate(
+        pairs, "--responder", "helper"
+    )
+    long = [("x" * 3000, "None of these.")]  # the service reads the beginning
+    assert "0 first candidates are right and 2 are wrong" in calibrate(long * 2)
+    assert "at least two dialogues" in calibrate(long)
+    live.fill(REPLIES[:1], pool="one")
+    assert "have no confidence" in calibrate(pairs, "--pool", "one")
+    assert live.get("/pools/default")["calibration"] is None
+
+
+def test_calibrate_asks_with_as_much_of_a_context_as_the_service_reads() -> None:
+    said = tuple(Utterance("AB"[n % 2], f"{n}") for n in range(6))
+    replies = calibrate_command._replies([Dialogue(id, said) for id in "xy"], "B", 2000, 3)  # noqa: A001
+    texts = [[turn.text for turn in reply.context] for reply in replies]
+    assert texts == 2 * [["0"], ["0", "1", "2"], ["2", "3", "4"]]
+
+
+def test_calibrate_needs_no_package_of_the_service(live: Live, tmp_path: Path) -> None:
+    said = posts([("user", "Hello"), ("bot", "Hi")])
+    file = write_lines(tmp_path / "said.jsonl", {"utterances": said})
+    words = ["turnwise", "calibrate", "--pool", "default", "--data", str(file), "--url", live.url]
+    code = (
+        "import sys; sys.modules['pydantic_settings'] = None\n"
+        f"from turnwise.service.cli.main import main; sys.argv = {words}; main()"
+    )
+    ended = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert "at least two dialogues" in ended.stderr
+
+
+def test_answers_that_are_right_where_they_are_less_confident_are_not_fitted(
+    live: Live, calibrate: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibrate_command, "FEWEST", 5)
+    answers = sorted((best_reply(live, q)[::-1], q) for q in QUESTIONS)
+    pairs = [
+        (q, first if n < 12 and n % 5 else "None.") for n, ((_, first), q) in enumerate(answers)
+    ]
+    assert "right answers are no more confident than wrong ones" in calibrate(pairs)
+    assert live.get("/pools/default")["calibration"] is None

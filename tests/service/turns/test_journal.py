@@ -1,0 +1,434 @@
+"""The journal of running services, and what is made of it."""
+
+import errno
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import redis as blocking
+from typer.testing import CliRunner
+
+from tests.support.messages import REPLIES
+from tests.support.service import InNamespace, Launch, Live, Turnwise
+from tests.support.waiting import PATIENCE, eventually
+from turnwise.models.data import read_dialogues
+from turnwise.service.app import server
+from turnwise.service.cli.main import app
+from turnwise.service.journal import DeletionLine, Journal, UndoLine, writer
+from turnwise.service.journal.files import read_lines
+from turnwise.service.journal.lines import dump
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.settings import Settings, SettingsError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "journal"
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    files = sorted(folder.glob("*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
+
+
+def give(live: Live, turn: int, candidate: str, event: str, **fields: str) -> None:
+    body = {"candidate": candidate, "event": event, **fields}
+    live.ok(live.http.post(f"/sessions/s/turns/{turn}/feedback", json=body))
+
+
+def ids(answer: dict[str, Any]) -> list[str]:
+    return [candidate["id"] for candidate in answer["candidates"]]
+
+
+def run(*arguments: object) -> str:
+    ended = CliRunner().invoke(app, ["journal", *map(str, arguments)])
+    assert ended.exit_code == 0, ended.output
+    return ended.output
+
+
+def exported(out: Path, *folders: Path) -> dict[str, list[dict[str, Any]]]:
+    run("export", *folders, "--out", out)
+    read = map(json.loads, out.read_text(encoding="utf-8").splitlines())
+    return {dialogue["id"]: dialogue["utterances"] for dialogue in read}
+
+
+def texts(utterances: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(said["speaker"], said["text"]) for said in utterances]
+
+
+def test_a_line_tells_all_of_a_turn(launch: Launch, folder: Path) -> None:
+    live = launch(journal=folder)
+    live.fill()
+    live.ok(live.http.put("/sessions/s", json={"where": {"kind": {"exists": False}}}))
+    answer = live.turn("s", "user", "Where is it?", top_k=2, where={"none": [{"x": 1}]})
+    give(live, 1, ids(answer)[1], "edited", text="Here.")
+    live.stop()
+    (file,) = folder.iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert f"-{os.getpid()}.jsonl" in file.name
+    turn, feedback = lines(folder)
+    offered = [{name: c[name] for name in ("id", "text", "score")} for c in answer["candidates"]]
+    assert turn.pop("at") <= feedback.pop("at")
+    assert turn.pop("version") == feedback.pop("version")
+    assert turn == {
+        "what": "turn", "namespace": "default", "session": "s", "turn": 1, "speaker": "user",
+        "text": "Where is it?", "responder": "bot", "model": answer["model"],
+        "pool": answer["pool"], "offered": offered,
+        "where": {"all": [{"kind": {"exists": False}}, {"none": [{"x": 1}]}]},
+    }  # fmt: skip
+    assert feedback == {
+        "what": "feedback", "namespace": "default", "session": "s", "turn": 1,
+        "candidate": ids(answer)[1], "event": "edited", "text": "Here.",
+    }  # fmt: skip
+
+
+def test_the_lines_of_two_replicas_make_dialogues(
+    launch: Launch, folder: Path, tmp_path: Path
+) -> None:
+    one, two = launch(journal=folder / "1"), launch(journal=folder / "2")
+    one.fill()
+    first = one.turn("s", "user", "Hello", top_k=3)
+    give(two, 1, ids(first)[1], "chosen")
+    give(one, 1, ids(first)[2], "rejected")
+    two.turn("s", "bot", first["candidates"][1]["text"])
+    second = one.turn("s", "user", "My parcel is late.", top_k=3)
+    give(two, 3, ids(second)[0], "shown")
+    give(two, 3, ids(second)[1], "shown")
+    give(one, 3, ids(second)[0], "edited", text="It comes today.")
+    one.turn("s", "user", "Really?", respond=False)
+    two.ok(two.http.delete("/sessions/s/turns/last"))
+    one.turn("s", "user", "Thank you!", respond=False)
+    one.turn("t", "user", "Sorry, wrong number.", respond=False)
+    two.ok(two.http.delete("/sessions/t/turns/last"))
+    one.stop()
+    two.stop()
+    out = tmp_path / "out.jsonl"
+    dialogues = exported(out, folder / "1", folder / "2")
+    assert [*dialogues] == ["default/s"]
+    said = dialogues["default/s"]
+    offers = [[each["text"] for each in answer["candidates"]] for answer in (first, second)]
+    assert said == [
+        {"speaker": "user", "text": "Hello"},
+        {
+            "speaker": "bot", "text": offers[0][1],
+            "chosen": offers[0][1], "shown": offers[0], "rejected": [offers[0][2]],
+        },
+        {"speaker": "user", "text": "My parcel is late."},
+        {
+            "speaker": "bot", "text": "It comes today.",
+            "chosen": offers[1][0], "shown": offers[1][:2],
+        },
+        {"speaker": "user", "text": "Thank you!"},
+    ]  # fmt: skip
+    (dialogue,) = read_dialogues(out)
+    assert [(u.speaker, u.text) for u in dialogue.utterances] == texts(said)
+
+
+def test_what_was_deleted_is_not_exported_and_is_compacted(
+    launch: Launch, folder: Path, tmp_path: Path
+) -> None:
+    live = launch(journal=folder, api_keys=[InNamespace.KEY])
+    live.app.name = "default"
+    for session in ("s", "t", "u1", "u2", "v1"):
+        live.turn(session, "user", f"I am {session}.", respond=False)
+    with blocking.Redis.from_url(live.redis_url) as redis:  # of a replica whose clock is ahead
+        for session in ("u2", "v1"):
+            redis.hincrby(f"tw:session:{{default/{session}}}:meta", "version", 10**9)
+    for session in ("u2", "v1"):
+        live.turn(session, "user", "I go on.", respond=False)
+    assert live.http.delete("/sessions/s").is_success
+    live.turn("s", "user", "I am new.", respond=False)
+    with blocking.Redis.from_url(live.redis_url) as redis:  # as if it had expired
+        redis.delete(*redis.keys("*{default/u1}*"))
+    for user in ("u1", "u2"):
+        assert live.http.delete(f"/sessions/{user}").status_code == {"u1": 404, "u2": 204}[user]
+    assert live.http.delete("/sessions", params={"prefix": "v"}).is_success
+    eventually(lambda: len(lines(folder)) == 13)
+    expected = {"default/s": [("user", "I am new.")], "default/t": [("user", "I am t.")]}
+    out = tmp_path / "out.jsonl"
+    assert {name: texts(said) for name, said in exported(out, folder).items()} == expected
+    assert "1 files are still written" in run("compact", folder)
+    live.turn("t", "user", "Still here.", respond=False)
+    live.stop()
+    (file,) = folder.iterdir()
+    (folder / ".new-1").mkdir()
+    (folder / ".new-1" / file.name).write_text("what a crash left")
+    assert run("compact", folder) == "6 lines removed from 1 files\n"
+    assert [*folder.iterdir()] == [file]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert "I am s." not in file.read_text()
+    assert "I am u1." not in file.read_text()
+    expected["default/t"].append(("user", "Still here."))
+    assert {name: texts(said) for name, said in exported(out, folder).items()} == expected
+    assert run("compact", folder) == "0 lines removed from 0 files\n"
+
+
+def test_a_torn_line_and_a_lost_one_break_no_dialogue(
+    launch: Launch, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    live = launch(journal=folder)
+    for number in range(1, 6):
+        live.turn("s", "AB"[number % 2], f"Text {number}.", respond=False)
+    live.stop()
+    (file,) = folder.iterdir()
+    written = file.read_bytes().splitlines(keepends=True)
+    (folder / "0.jsonl").write_bytes(
+        b"".join([written[3], b'{"torn\n', written[0], written[1][:40]])
+    )
+    file.write_bytes(b"".join([*written[4:], written[4][:-1], written[4][:20]]))
+    out = tmp_path / "out.jsonl"
+    parts = exported(out, folder)
+    assert {name: [text for _, text in texts(said)] for name, said in parts.items()} == {
+        "default/s": ["Text 1."], "default/s-2": ["Text 4.", "Text 5."],
+    }  # fmt: skip
+    assert "not a line of a journal" in caplog.text
+
+
+def test_lines_of_a_later_release_stay_and_deleted_ones_go(folder: Path) -> None:
+    def undo(session: str) -> UndoLine:
+        return UndoLine(namespace="n", session=session, version=1, turn=1)
+
+    folder.mkdir()
+    later = b'{"what":"handover","at":1.0,"namespace":"n","session":"bo","to":"human"}\n'
+    deleted = [undo("ada-1"), undo("a")]
+    kept = [
+        undo("ad"), undo("eve"),
+        DeletionLine(namespace="n", prefix="ada-", version=1),
+        DeletionLine(namespace="n", prefix="a-longer-one", version=1),
+        DeletionLine(namespace="n", session="a", version=1),
+        DeletionLine(namespace="other", prefix="", version=1),
+    ]  # fmt: skip
+    written = later + b"".join(map(dump, kept))
+    (folder / "0.jsonl").write_bytes(b"".join(map(dump, deleted)) + written + b'{"torn')
+    assert run("compact", folder) == "2 lines removed from 1 files\n"
+    assert (folder / "0.jsonl").read_bytes() == written
+
+
+def say(live: Live, *texts: str) -> None:
+    for text in texts:
+        live.turn("s", "user", text, respond=False)
+
+
+def test_a_file_ends_at_a_size(
+    launch: Launch, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "FILE_BYTES", 1000)
+    say(launch(journal=folder), *(f"Text {number}." for number in range(9)))
+    eventually(lambda: len(lines(folder)) == 9)
+    assert max(file.stat().st_size for file in folder.iterdir()) <= 1000
+    assert [line["turn"] for line in lines(folder)] == [*range(1, 10)]
+
+
+def test_a_file_ends_at_an_age(
+    launch: Launch, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "FILE_SECONDS", 0.0)
+    live = launch(journal=folder)
+    say(live, "One.", "Two.", "Three.")
+    eventually(lambda: len(lines(folder)) == 3)
+    assert len([*folder.iterdir()]) == 3
+    assert run("compact", folder) == "0 lines removed from 0 files\n"
+    live.http.delete("/sessions/s")
+    eventually(lambda: len(lines(folder)) == 4)
+    eventually(lambda: run("compact", folder) == "3 lines removed from 3 files\n")
+
+
+def test_a_journal_that_cannot_be_written_costs_its_lines_and_no_turn(
+    launch: Launch, folder: Path
+) -> None:
+    live = launch(journal=folder)
+    shutil.rmtree(folder)
+    folder.touch()
+    lost = live.increase("turnwise_journal_lines_lost_total", reason="disk")
+    say(live, "One.", "Two.", "Three.")
+    eventually(lambda: lost() == 3)
+    folder.unlink()
+    say(live, "The disk is back.")
+    live.stop()
+    assert [line["text"] for line in lines(folder)] == ["The disk is back."]
+
+
+def test_a_disk_that_hangs_costs_the_lines_that_wait_too_long_and_no_turn(
+    launch: Launch, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs, goes_on = threading.Event(), threading.Event()
+    append = writer._Files.append
+
+    def appended_late(files: writer._Files, data: bytes) -> None:
+        hangs.set()
+        assert goes_on.wait(PATIENCE)
+        append(files, data)
+
+    monkeypatch.setattr(writer, "_QUEUED", 2)
+    monkeypatch.setattr(writer._Files, "append", appended_late)
+    live = launch(journal=folder)
+    lost = live.increase("turnwise_journal_lines_lost_total", reason="queue_full")
+    say(live, "One.")
+    assert hangs.wait(PATIENCE)
+    say(live, "Two.", "Three.", "Four.", "Five.")
+    assert lost() == 2
+    goes_on.set()
+    live.stop()
+    assert [line["text"] for line in lines(folder)] == ["One.", "Two.", "Three."]
+
+
+@pytest.mark.parametrize("shortens", [True, False])
+def test_a_line_that_is_written_in_part_spoils_no_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, shortens: bool
+) -> None:
+    """The disk is full in the middle of the second line, and may not even shorten its file."""
+
+    def write(file: int, data: memoryview) -> int:
+        line = bytes(data)
+        if not line.startswith(b"{"):  # the rest of one
+            raise OSError(errno.ENOSPC, "no space left")
+        return os.write(file, line[:30] if line.startswith(b'{"at":2.0') else line)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EPERM, "not permitted")
+
+    system = {**vars(os), "write": write} | ({} if shortens else {"ftruncate": fail})
+    monkeypatch.setattr(writer, "os", SimpleNamespace(**system))
+    metrics = Metrics()
+    journal = Journal(folder, metrics)
+    for turn in (1, 2, 3):
+        journal.write(UndoLine(at=turn, namespace="n", session="s", version=turn, turn=turn))
+    journal.close()
+    kept = [[line.turn for line, _ in read_lines(file)] for file in sorted(folder.iterdir())]
+    assert kept == ([[1, 3]] if shortens else [[1], [3]])
+    assert metrics.registry.get_sample_value("turnwise_journal_lines_total") == 2
+    lost = metrics.registry.get_sample_value(
+        "turnwise_journal_lines_lost_total", {"reason": "disk"}
+    )
+    assert lost == 1
+
+
+def test_a_file_that_cannot_be_closed_costs_no_later_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    closed: list[int] = []
+
+    def close(file: int) -> None:
+        closed.append(file)
+        os.close(file)
+        raise OSError(errno.EDQUOT, "quota exceeded")  # as NFS does, which has closed it
+
+    monkeypatch.setattr(writer, "os", SimpleNamespace(**vars(os) | {"close": close}))
+    monkeypatch.setattr(writer, "FILE_BYTES", 1)
+    journal = Journal(folder, Metrics())
+    for turn in (1, 2, 3):
+        journal.write(UndoLine(at=turn, namespace="n", session="s", version=turn, turn=turn))
+    journal.close()
+    assert [line["turn"] for line in lines(folder)] == [1, 2, 3]
+    assert len(closed) == caplog.text.count("quota exceeded") == 3
+
+
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from turnwise.service.journal import Journal, UndoLine
+from turnwise.service.observe.metrics import Metrics
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+metrics = Metrics()
+journal = Journal(Path(sys.argv[1]), metrics)
+for turn in range(20):
+    # Lines of the same length: after one that does not fit, no other fits.
+    journal.write(UndoLine(at=1.0, namespace="n", session="s", version=10 + turn, turn=10 + turn))
+journal.close()
+value = metrics.registry.get_sample_value
+print(int(value("turnwise_journal_lines_total")),
+      int(value("turnwise_journal_lines_lost_total", {"reason": "disk"})))
+"""
+
+
+def test_a_full_disk_leaves_whole_lines(folder: Path) -> None:
+    command = [sys.executable, "-c", FULL_DISK, str(folder)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+    written, lost = map(int, ended.stdout.split())
+    assert (written + lost, len(lines(folder))) == (20, written)
+    assert 0 < written < 20
+    (file,) = folder.iterdir()
+    assert file.read_text().endswith("}\n")
+    assert ended.stderr.count("the journal cannot be written") == 1
+
+
+HOOK = """
+def hide(text):
+    if "fail" in text:
+        raise RuntimeError("no")
+    return 1 if "number" in text else text.replace("Ada", "[name]")
+"""
+
+
+def test_every_text_passes_the_hook_and_a_failure_costs_its_line(
+    launch: Launch,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    log_lines: Callable[[], list[dict[str, Any]]],
+) -> None:
+    (tmp_path / "hooks_of_a_test.py").write_text(HOOK)
+    monkeypatch.syspath_prepend(tmp_path)
+    live = launch(journal=folder, redact="hooks_of_a_test:hide")
+    live.fill([*REPLIES[2:], "Hello Ada!"])
+    lost = live.increase("turnwise_journal_lines_lost_total", reason="not_redacted")
+    answer = live.turn("s", "user", "I am Ada.", top_k=len(REPLIES))
+    give(live, 1, ids(answer)[0], "edited", text="Ada?")
+    give(live, 1, ids(answer)[1], "rejected")
+    say(live, "Please fail.", "A number.")
+    eventually(lambda: lost() == 2)
+    live.stop()
+    failed = [line for line in log_lines() if "redaction hook" in line["message"]]
+    assert all({"request_id", "namespace", "exception"} <= line.keys() for line in failed)
+    assert len(failed) == 2
+    turn, edited, rejected = lines(folder)
+    assert (turn["text"], edited["text"]) == ("I am [name].", "[name]?")
+    assert (rejected["event"], rejected["text"]) == ("rejected", None)
+    assert "Hello [name]!" in [each["text"] for each in turn["offered"]]
+
+
+def test_a_folder_without_a_journal_is_named(turnwise: Turnwise, tmp_path: Path) -> None:
+    for words in (("export", tmp_path, "--out", tmp_path / "out.jsonl"), ("compact", tmp_path)):
+        ended = turnwise("journal", *words)
+        assert (ended.status, f"{tmp_path}: no journal in it" in ended.err) == (2, True)
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"redact": "json:no_such_function"}, "cannot be loaded: module 'json' has no"),
+        ({"redact": "json:__name__"}, "'json:__name__' is not a function"),
+        ({"journal": "/dev/null/journal"}, "TURNWISE_JOURNAL: .*Not a directory"),
+    ],
+)
+def test_a_journal_that_cannot_begin_fails_the_start(
+    data_folder: Path, settings: dict[str, str], message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        server.run(Settings.model_validate({"port": 0, "data_dir": data_folder, **settings}))
+
+
+def test_a_folder_that_only_others_may_write_to_fails_the_start(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def access(path: Path, mode: int) -> bool:
+        """As for anybody but root, who may write everywhere."""
+        return path.stat().st_mode >> 6 & mode == mode
+
+    monkeypatch.setattr(writer, "os", SimpleNamespace(**vars(os) | {"access": access}))
+    folder.mkdir(mode=0o500)
+    with pytest.raises(SettingsError, match=f"TURNWISE_JOURNAL '{folder}' is not a writable"):
+        Journal(folder, Metrics())
+    folder.chmod(0o700)
+    Journal(folder, Metrics()).close()

@@ -1,0 +1,127 @@
+"""What a turn does not offer: replies that were said, excluded ones, and copies of each other."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.messages import REPLIES, posts, scores, wrong
+from tests.support.service import Live
+from turnwise.models.diversity import most_diverse
+from turnwise.models.roles import Role
+from turnwise.service.selection import pipeline
+
+ALL = len(REPLIES)
+SAID = REPLIES[4]
+
+
+def offered(live: Live, session: str, **options: object) -> list[str]:
+    answer = live.turn(session, "user", "Thanks, bye.", **{"top_k": ALL, **options})
+    return list(scores(answer))
+
+
+def after_reply(live: Live, session: str) -> None:
+    live.say(session, [("user", "Hello"), ("bot", f"  {SAID} "), ("bot", "Anything else?")])
+
+
+def test_a_reply_is_not_offered_again_unless_it_may_be(live: Live) -> None:
+    after_reply(live, "s")
+    assert sorted(offered(live, "s")) == sorted({*REPLIES} - {SAID})
+    assert sorted(offered(live, "s", repeat=True)) == sorted(REPLIES)
+
+
+def test_what_the_user_said_may_be_offered(live: Live) -> None:
+    live.turn("s", "user", SAID)
+    assert SAID in offered(live, "s")
+
+
+def test_an_undone_reply_is_offered_again(live: Live) -> None:
+    live.say("s", [("user", "Hello"), ("bot", SAID)])
+    live.ok(live.http.delete("/sessions/s/turns/last"))
+    assert SAID in offered(live, "s")
+
+
+def test_excluded_and_said_replies_take_no_place_of_others(live: Live) -> None:
+    best = live.turn("s", "user", "Hello", top_k=ALL)["candidates"]
+    exclude = [candidate["id"] for candidate in best[:3]]
+    kept = live.turn("t", "user", "Hello", top_k=3, exclude=[*exclude, "unknown"])["candidates"]
+    assert [candidate["id"] for candidate in kept] == [candidate["id"] for candidate in best[3:6]]
+    for place, reply in enumerate(REPLIES[:-1]):
+        live.turn("u", "bot", reply)
+        assert len(offered(live, "u", top_k=1)) == 1, place
+    assert offered(live, "u") == REPLIES[-1:]
+
+
+def test_many_copies_of_a_said_reply_hide_no_other(live: Live) -> None:
+    live.fill([*REPLIES, *[SAID] * 40])
+    live.say("s", [("user", "Hello"), ("bot", SAID)])
+    assert len(offered(live, "s", top_k=3)) == 3
+    assert sorted(offered(live, "s")) == sorted({*REPLIES} - {SAID})
+
+
+def test_near_leaves_out_what_is_close_to_a_reply(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors = live.encoder.encode([*REPLIES, SAID, "Anything else?"], Role.AFTER)
+    nearest = (vectors[:ALL] @ vectors[ALL:].T).max(axis=1)
+    monkeypatch.setattr(pipeline, "NEAR", float(np.median(nearest)))  # half of them
+    after_reply(live, "s")
+    far = [reply for reply, cosine in zip(REPLIES, nearest, strict=True) if cosine < pipeline.NEAR]
+    assert sorted(offered(live, "s", repeat="near")) == sorted(far)
+    assert 0 < len(far) < ALL - 1
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "max_sim"])
+def test_diversity_orders_the_short_list_anew(live: Live, aggregation: str) -> None:
+    asked = {"top_k": ALL, "aggregation": aggregation}
+    plain = live.turn("s", "user", "Hello", **asked)["candidates"]
+    vectors = live.encoder.encode([candidate["text"] for candidate in plain], Role.AFTER)
+    scores = np.array([candidate["score"] for candidate in plain])
+    wanted = [plain[place] for place in most_diverse(scores, vectors, 1.0, ALL)]
+    assert wanted != plain
+    diverse = live.turn("t", "user", "Hello", **asked, diversity=1.0)["candidates"]
+    assert [one["id"] for one in diverse] == [one["id"] for one in wanted]
+    assert [one["score"] for one in diverse] == pytest.approx([one["score"] for one in wanted])
+
+
+@pytest.mark.parametrize("options", [{"repeat": False}, {"repeat": "near", "diversity": 0.8}])
+def test_a_ranking_of_a_pool_leaves_out_what_a_turn_does(
+    live: Live, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    live.say("s", [("user", "Hello"), ("bot", SAID)])
+    vectors = live.encoder.encode([*REPLIES, SAID], Role.AFTER)
+    cosines = np.sort(vectors[:ALL] @ vectors[ALL])
+    monkeypatch.setattr(pipeline, "NEAR", float(cosines[-3:-1].mean()))
+    offers = offered(live, "s", top_k=3, **options)
+    asked = {"session_id": "s", "pool": "default", "top_k": 3}
+    assert [one["text"] for one in live.post("/rank", **asked, **options)["ranking"]] == offers
+    plain = live.post("/rank", **asked | {"top_k": ALL})["ranking"]
+    assert sorted(one["text"] for one in plain) == sorted(REPLIES)
+
+
+def test_a_diverse_ranking_leaves_out_what_is_avoided(live: Live) -> None:
+    context = posts([("user", "Hello")])
+    avoid = [{"text": SAID, "threshold": 0.0}]
+    asked = {"context": context, "pool": "default", "diversity": 1.0, "avoid": avoid}
+    reach = [one["reachability"] for one in live.post("/rank", **asked)["rejected"]]
+    avoid[0]["threshold"] = float(np.median(reach))
+    answer = live.post("/rank", **asked)
+    assert 0 < len(answer["ranking"]) < ALL
+    both = [one["index"] for one in answer["ranking"] + answer["rejected"]]
+    assert sorted(both) == [*range(ALL)]
+    avoid[0]["threshold"] = -9
+    assert live.post("/rank", **asked)["ranking"] == []
+
+
+@pytest.mark.parametrize("said", [[], [("bot", SAID)]])
+def test_a_pool_of_the_pairwise_model_cannot_tell_what_is_near(
+    by_pairs: Live, said: list[tuple[str, str]]
+) -> None:
+    for speaker, text in said:
+        by_pairs.turn("s", speaker, text)
+    body = {"speaker": "user", "text": "Hello", "pool": "pairs", "repeat": "near"}
+    ranking = {"context": posts([("user", "Hello")]), "pool": "pairs", "repeat": "near"}
+    for path, asked in (("/sessions/s/turn", body), ("/rank", ranking)):
+        assert wrong(by_pairs.http.post(path, json=asked)) == [["body", "repeat"]]
+    body["repeat"] = False
+    assert len(by_pairs.post("/sessions/s/turn", **body, diversity=0.5)["candidates"]) == 5

@@ -1,0 +1,317 @@
+"""The pairwise model, IoI and a cross-encoder behind the service."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import CrossEncoder
+
+from tests.support.messages import DIALOGUE, REPLIES, posts, scores, wrong
+from tests.support.oracle import Oracle
+from tests.support.rerankers import save_tiny_cross_encoder, tiny_ioi
+from tests.support.service import Launch, Live, with_replies
+from tests.support.waiting import eventually
+from turnwise.models.arrays import Float32
+from turnwise.models.errors import ModelError
+from turnwise.models.pairwise import PairwiseModel
+from turnwise.models.rerankers import IoI
+from turnwise.models.roles import EncoderKind
+from turnwise.service.app import wiring
+from turnwise.service.cli.pool.transfer import restore_pool, save_pool
+from turnwise.service.pools import read_snapshot
+from turnwise.service.settings import Settings
+
+WORDS = tuple(sorted({word for text in REPLIES for word in text.lower().split()}))
+SAID = ["Hello there", "Hi, how can I help?", "My parcel has not come.", "Let me look into it."]
+
+
+@pytest.fixture(scope="module")
+def pairwise(pairwise_folder: Path) -> PairwiseModel:
+    return PairwiseModel.load(pairwise_folder, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def ioi_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ioi") / "model"
+    tiny_ioi(WORDS).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ioi(ioi_folder: Path) -> IoI:
+    return IoI.load(ioi_folder, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def _reranking(share: Launch, ioi_folder: Path) -> Live:
+    return share(reranker=ioi_folder)
+
+
+@pytest.fixture
+def reranking(_reranking: Live) -> Live:
+    return with_replies(_reranking)
+
+
+@pytest.fixture(scope="module")
+def cross_encoder_folder(
+    tmp_path_factory: pytest.TempPathFactory, tiny_encoder_folder: Callable[[EncoderKind], Path]
+) -> Path:
+    folder = tmp_path_factory.mktemp("cross") / "tiny-cross"
+    return save_tiny_cross_encoder(folder, tiny_encoder_folder(EncoderKind.SINGLE))
+
+
+@pytest.fixture(scope="module")
+def predict(cross_encoder_folder: Path) -> Callable[..., Float32]:
+    """Score candidates after a text as sentence-transformers does."""
+    model = CrossEncoder(str(cross_encoder_folder), device="cpu")
+
+    def predicted(text: str, candidates: list[str], **options: object) -> Float32:
+        pairs = [(text, candidate) for candidate in candidates]
+        found: Float32 = model.predict(pairs, show_progress_bar=False, **options)
+        return found
+
+    return predicted
+
+
+@pytest.fixture(scope="module")
+def _crossing(share: Launch, cross_encoder_folder: Path, in_torch: Path) -> Live:
+    return share(reranker=cross_encoder_folder, data_dir=in_torch)
+
+
+@pytest.fixture
+def crossing(_crossing: Live) -> Live:
+    return with_replies(_crossing)
+
+
+def alternating(texts: list[str]) -> list[tuple[str, str]]:
+    return [(("user", "bot")[place % 2], text) for place, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize("length", [1, 4])
+def test_turn_answers_from_a_pairwise_pool(
+    by_pairs: Live, pairwise: PairwiseModel, length: int
+) -> None:
+    said = SAID[:length]
+    answer = by_pairs.say("s", alternating(said), pool="pairs", respond=True, top_k=len(REPLIES))
+    wanted = pairwise.encode_contexts([said])[0] @ pairwise.encode_responses(REPLIES).T
+    naive = dict(zip(REPLIES, wanted.tolist(), strict=True))
+    assert scores(answer) == pytest.approx(naive, abs=2e-3)
+    assert answer["candidates"][0]["text"] == REPLIES[int(np.argmax(wanted))]
+
+
+def test_one_session_selects_from_pools_of_both_encoders(by_pairs: Live) -> None:
+    for pool, encoder in (("pairs", "pairwise"), ("default", "default")):
+        assert by_pairs.get(f"/pools/{pool}")["encoder"] == encoder
+        answer = by_pairs.turn("side", *DIALOGUE[0], pool=pool)
+        assert set(scores(answer)) <= set(REPLIES)
+        assert len(answer["candidates"]) == 5
+
+
+def test_search_and_rank_use_the_pool_s_encoder(by_pairs: Live, pairwise: PairwiseModel) -> None:
+    responses = pairwise.encode_responses(REPLIES)
+    found = by_pairs.post("/pools/pairs/search", text="Hello there", top_k=1)["candidates"]
+    wanted = pairwise.encode_contexts([["Hello there"]])[0] @ responses.T
+    assert found[0]["text"] == REPLIES[int(np.argmax(wanted))]
+    context = posts(alternating(SAID))
+    ranked = by_pairs.post("/rank", context=context, pool="pairs")["ranking"]
+    wanted = pairwise.encode_contexts([SAID])[0] @ responses.T
+    order = [REPLIES[place] for place in np.argsort(-wanted)]
+    assert [one["text"] for one in ranked] == order
+
+
+def test_scores_of_pairs_are_not_explained_and_have_no_running_matrix(by_pairs: Live) -> None:
+    explained = {"pool": "pairs", "explain": True}
+    turn = by_pairs.try_turn(**explained)
+    assert by_pairs.http.get("/sessions/s").status_code == 404
+    context = posts([("user", "Hello")])
+    ranking = by_pairs.http.post("/rank", json=explained | {"context": context})
+    by_pairs.say("s", DIALOGUE[:1])
+    matrix = by_pairs.http.get("/sessions/s/scores", params={"pool": "pairs", "ids": "r0"})
+    assert wrong(turn) == wrong(ranking) == [["body", "explain"]]
+    assert wrong(matrix) == [["query", "pool"]]
+
+
+def test_a_pool_keeps_its_encoder_as_long_as_it_is_there(by_pairs: Live) -> None:
+    assert by_pairs.http.put("/pools/pairs", json={"encoder": "default"}).status_code == 409
+    by_pairs.ok(by_pairs.http.put("/pools/pairs", json={"description": "Replies"}))
+    told = by_pairs.get("/pools/pairs")
+    assert (told["encoder"], told["description"], told["size"]) == (
+        "pairwise", "Replies", len(REPLIES),
+    )  # fmt: skip
+    assert by_pairs.http.delete("/pools/pairs").status_code == 204
+    by_pairs.fill(pool="pairs")
+    assert by_pairs.get("/pools/pairs")["encoder"] == "default"
+
+
+def test_a_service_without_the_model_says_so(
+    launch: Launch, pairwise_folder: Path, in_torch: Path
+) -> None:
+    launch(pairwise=pairwise_folder, data_dir=in_torch).http.put(
+        "/pools/pairs", json={"encoder": "pairwise"}
+    )
+    plain = launch()
+    refused = plain.http.put("/pools/more", json={"encoder": "pairwise"})
+    assert wrong(refused) == [["body", "encoder"]]
+    answer = plain.try_turn(pool="pairs")
+    assert answer.status_code == 503
+    assert "TURNWISE_PAIRWISE" in answer.json()["detail"]
+    assert plain.http.get("/readyz").status_code == 200
+    assert "TURNWISE_PAIRWISE" in plain.http.get("/pools/pairs").json()["detail"]
+    assert plain.http.delete("/pools/pairs").status_code == 204
+    assert plain.http.get("/pools/pairs").status_code == 404
+
+
+def test_a_snapshot_keeps_the_encoder(by_pairs: Live, tmp_path: Path) -> None:
+    settings = by_pairs.services.settings
+    folder = tmp_path / "snapshot"
+    asyncio.run(save_pool(settings, by_pairs.namespace, "pairs", folder))
+    assert read_snapshot(folder).manifest.encoder == "pairwise"
+    encoded: list[tuple[int, int]] = []
+    progress = lambda *done: encoded.append(done)  # noqa: E731
+    asyncio.run(restore_pool(settings, by_pairs.namespace, "copy", folder, progress))
+    eventually(lambda: by_pairs.http.get("/pools/copy").json().get("size") == len(REPLIES))
+    assert by_pairs.get("/pools/copy")["encoder"] == "pairwise"
+    assert not encoded
+    asked = {"text": "Hello there", "top_k": 3}
+    assert by_pairs.post("/pools/copy/search", **asked) == by_pairs.post(
+        "/pools/pairs/search", **asked
+    )
+
+
+def test_reranker_puts_the_short_list_in_order(reranking: Live, ioi: IoI) -> None:
+    reranking.say("s", alternating(SAID[:2]))
+    answer = reranking.turn("s", "user", SAID[2], rerank="ioi", top_k=3)
+    wanted = ioi.scores(SAID[:3], REPLIES)
+    order = np.argsort(-wanted)[:3]
+    assert list(scores(answer)) == [REPLIES[place] for place in order]
+    assert list(scores(answer).values()) == pytest.approx(wanted[order], abs=1e-5)
+    assert answer["timings_ms"]["rerank"] > 0
+
+
+def test_rank_takes_the_reranker_for_the_next_utterance_score(reranking: Live, ioi: IoI) -> None:
+    context = posts(alternating(SAID[:3]))
+    wanted = ioi.scores(SAID[:3], REPLIES)
+    asked = {"context": context, "candidates": REPLIES, "rerank": "ioi"}
+    answer = reranking.post("/rank", **asked)
+    assert [one["index"] for one in answer["ranking"]] == np.argsort(-wanted).tolist()
+    goals = [{"text": "Thank you", "speaker": "user"}]
+    toward = reranking.post("/rank", **asked, goals=goals, fit_weight=2.0)
+    for one in toward["ranking"]:
+        assert one["fit"] == pytest.approx(float(wanted[one["index"]]), abs=1e-5)
+        assert one["score"] == pytest.approx(one["goals"][0] + 2 * one["fit"], abs=1e-4)
+
+
+def test_a_pool_is_ranked_as_far_as_is_asked_for_past_the_short_list(
+    launch: Launch, ioi_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wiring, "SHORT_LIST", 2)
+    live = launch(reranker=ioi_folder)
+    live.fill()
+    context = posts([("user", "Hello")])
+    asked = {"context": context, "pool": "default", "rerank": "ioi"}
+    assert len(live.post("/rank", **asked, top_k=5)["ranking"]) == 5
+    assert len(live.post("/rank", **asked)["ranking"]) == 2
+
+
+def test_more_candidates_than_a_short_list_are_not_reranked(reranking: Live) -> None:
+    context = posts([("user", "Hello")])
+    body = {"context": context, "candidates": ["x"] * 101, "rerank": "ioi"}
+    assert wrong(reranking.http.post("/rank", json=body)) == [["body", "candidates"]]
+    goals = [{"text": "Bye"}]  # alone they ask for no score that has a limit
+    assert len(reranking.post("/rank", **body, goals=goals)["ranking"]) == 101
+
+
+def test_without_a_reranker_nothing_is_reranked(live: Live) -> None:
+    sample = ("turnwise_stage_seconds_count", {"stage": "rerank"})
+    counted = live.services.metrics.registry.get_sample_value(*sample)
+    live.post("/rank", context=posts([("user", "Hello")]), candidates=REPLIES)
+    assert live.services.metrics.registry.get_sample_value(*sample) == counted
+    assert wrong(live.try_turn(rerank="ioi")) == [["body", "rerank"]]
+    assert live.http.get("/sessions/s").status_code == 404
+
+
+def test_a_reranker_that_fails_leaves_the_session_as_it_was(
+    reranking: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(IoI, "scores", broken)
+    assert reranking.try_turn(rerank="ioi").status_code == 500
+    assert reranking.http.get("/sessions/s").status_code == 404
+    assert reranking.turn("s", "user", "Hello")["turn"] == 1
+
+
+def test_a_cross_encoder_reads_the_last_three_utterances_with_each_candidate(
+    crossing: Live, predict: Callable[..., Float32]
+) -> None:
+    crossing.say("s", alternating(SAID))
+    answer = crossing.turn("s", "user", "Thanks", rerank="cross_encoder", top_k=3)
+    said = " ".join([*SAID[2:], "Thanks"])
+    wanted = predict(said, REPLIES, activation_fn=torch.nn.Identity())
+    order = np.argsort(-wanted)[:3]
+    assert list(scores(answer)) == [REPLIES[place] for place in order]
+    assert list(scores(answer).values()) == pytest.approx(wanted[order], abs=1e-4)
+    assert answer["timings_ms"]["rerank"] > 0
+    ranked = crossing.post("/rank", session_id="s", candidates=REPLIES, rerank="cross_encoder")
+    assert [one["index"] for one in ranked["ranking"]][:3] == order.tolist()
+
+
+def test_only_the_kind_that_the_service_has_is_offered(crossing: Live, reranking: Live) -> None:
+    for live, has, other in (
+        (crossing, "cross_encoder", "ioi"),
+        (reranking, "ioi", "cross_encoder"),
+    ):
+        assert wrong(live.try_turn(rerank=other)) == [["body", "rerank"]]
+        schemas = live.get("/openapi.json")["components"]["schemas"]
+        for name in ("TurnRequest", "RankRequest"):
+            offered = schemas[name]["properties"]["rerank"]["anyOf"]
+            assert offered == [{"type": "string", "enum": [has]}, {"type": "null"}]
+
+
+def test_documents_are_ordered_by_the_cross_encoder(
+    crossing: Live, predict: Callable[..., Float32]
+) -> None:
+    long = "Here it is: " + "kept " * 1000
+    documents = [*REPLIES, long, ""]
+    wanted = predict(SAID[2], documents)  # probabilities
+    order = np.argsort(-wanted)
+    for path in ("/v1/rerank", "/v2/rerank"):
+        answer = crossing.post(path, query=SAID[2], documents=documents, model="any", top_n=None)
+        assert answer["model"] == "tiny-cross"
+        assert [one["index"] for one in answer["results"]] == order.tolist()
+        assert [one["relevance_score"] for one in answer["results"]] == pytest.approx(
+            wanted[order], abs=1e-4
+        )
+    objects = [{"text": text, "id": 1} for text in documents]
+    asked = {"query": SAID[2], "documents": objects, "return_documents": True, "rank_fields": ["x"]}
+    answer = crossing.post("/v1/rerank", **asked, top_n=2)
+    assert [one["document"]["text"] for one in answer["results"]] == [
+        documents[place] for place in order[:2]
+    ]
+    many = crossing.http.post("/v1/rerank", json={"query": "a", "documents": ["b"] * 101})
+    assert wrong(many) == [["body", "documents"]]
+
+
+def test_without_a_cross_encoder_the_encoder_orders_documents(
+    live: Live, reranking: Live, oracle: Oracle
+) -> None:
+    wanted = np.array([oracle.score([("user", SAID[2])], text) for text in REPLIES])
+    for service in (live, reranking):
+        answer = service.post("/v2/rerank", query=SAID[2], documents=REPLIES)
+        assert answer["model"] == service.encoder.name
+        assert [one["index"] for one in answer["results"]] == np.argsort(-wanted).tolist()
+        assert [one["relevance_score"] for one in answer["results"]] == pytest.approx(
+            np.sort(wanted)[::-1], abs=1e-3
+        )
+
+
+def test_an_encoder_is_no_re_ranker(
+    tiny_encoder_folder: Callable[[EncoderKind], Path],
+) -> None:
+    settings = Settings.model_validate({"reranker": tiny_encoder_folder(EncoderKind.SINGLE)})
+    with pytest.raises(ModelError, match="has no trained classifier"):
+        wiring._load_reranker(settings)

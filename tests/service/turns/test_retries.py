@@ -1,0 +1,81 @@
+"""Idempotency-Key, expected_turn, replicas."""
+
+import asyncio
+import hashlib
+from typing import Any
+
+import pytest
+
+from tests.support.messages import problem
+from tests.support.redis_server import RedisServer
+from tests.support.service import Launch, Live
+from turnwise.service.sessions.store import SessionStore
+
+
+def test_a_retry_gets_the_first_answer_and_changes_nothing(live: Live) -> None:
+    first = live.ok(live.try_turn(key="k1"))
+    live.turn("s", "bot", "Hi")
+    again = live.ok(live.try_turn(key="k1"))
+    assert again["replayed"] is True
+    same = ("turn", "candidates", "pool", "model")
+    assert [again[name] for name in same] == [first[name] for name in same]
+    assert live.get("/sessions/s")["turns"] == 2
+
+
+def test_the_same_key_with_another_body_is_refused(live: Live) -> None:
+    live.ok(live.try_turn(key="k1"))
+    other = live.try_turn("Good morning", "k1")
+    assert problem(other) == (422, "idempotency-mismatch")
+    assert live.get("/sessions/s")["turns"] == 1
+
+
+def test_a_turn_that_is_not_the_expected_one_is_a_conflict(live: Live) -> None:
+    live.ok(live.try_turn(expected_turn=1))
+    assert problem(live.try_turn(expected_turn=1)) == (409, "turn-conflict")
+    live.ok(live.try_turn(expected_turn=2))
+
+
+def test_a_key_may_come_again_after_its_turn_was_taken_back(live: Live) -> None:
+    earlier = live.ok(live.try_turn(key="k1"))
+    live.ok(live.try_turn("Hi", "k2", speaker="bot"))
+    live.ok(live.http.delete("/sessions/s/turns/last"))
+    again = live.ok(live.try_turn("Good day", "k2", speaker="bot"))
+    assert (again["turn"], again["replayed"]) == (2, False)
+    assert live.get("/sessions/s")["transcript"][1]["text"] == "Good day"
+    retried = live.ok(live.try_turn(key="k1"))
+    assert (retried["replayed"], retried["turn"]) == (True, earlier["turn"])
+
+
+def test_a_turn_that_is_being_written_is_not_broken_off_by_its_deadline(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = launch(request_timeout=1.5)
+    live.fill()
+    live.ok(live.try_turn())  # what is slow the first time
+    commit = SessionStore.commit
+
+    async def slowly(sessions: SessionStore, *args: Any) -> bool:  # noqa: ANN401 - passed on
+        landed = await commit(sessions, *args)
+        await asyncio.sleep(1.6)
+        return landed
+
+    monkeypatch.setattr(SessionStore, "commit", slowly)
+    assert live.ok(live.try_turn())["turn"] == 2
+
+
+def test_a_retry_gets_the_answer_of_another_release(
+    launch: Launch, redis_server: RedisServer
+) -> None:
+    live = launch(redis_url=redis_server.url)
+    live.fill()
+    first = live.ok(live.try_turn(key="k1"))
+    (key,) = redis_server.command("KEYS", "*:answers")
+    name, body, answer = redis_server.command("LINDEX", key, "0").split(b"\n", 2)
+    only_what_was_sent = b'{"speaker":"user","text":"Hello"}'
+    assert body.decode() == hashlib.sha256(only_what_was_sent).hexdigest()
+    newer = answer.replace(b'{"id":', b'{"news":1,"id":').replace(
+        b'"replayed":', b'"news":2,"replayed":'
+    )
+    redis_server.command("LSET", key, "0", b"\n".join([name, body, newer]).decode())
+    again = live.ok(live.try_turn(key="k1"))
+    assert (again["replayed"], again["candidates"]) == (True, first["candidates"])

@@ -1,0 +1,304 @@
+import asyncio
+import json
+import logging
+import threading
+from codecs import BOM_UTF8
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.unit.api.conftest import Connect, Limit, Parts, connect, make_app, request_scope
+from turnwise.service.api.http import uploads
+from turnwise.service.api.http.uploads import Progress
+from turnwise.service.errors import PoolNotFound
+from turnwise.service.pools import Candidate
+from turnwise.service.pools.memory import free_memory
+
+pytestmark = pytest.mark.anyio
+
+CANDIDATES = [
+    {"id": "a", "text": " Good day. ", "metadata": {"intent": "greeting", "rank": 1.5}},
+    {"text": "Goodbye."},
+]
+READ = [
+    Candidate.of("Good day.", "a", {"intent": "greeting", "rank": 1.5}),
+    Candidate.of("Goodbye."),
+]
+NDJSON = {"Content-Type": "application/x-ndjson"}
+LINES = {"Accept": "application/x-ndjson"}
+
+
+def lines_of(*items: object) -> bytes:
+    return b"\n".join(json.dumps(item).encode() for item in items)
+
+
+async def upload(client: httpx.AsyncClient, lines: bytes) -> httpx.Response:
+    return await client.put("/pools/p/candidates", content=lines, headers=NDJSON)
+
+
+async def test_a_file_may_begin_with_a_byte_order_mark(
+    client: httpx.AsyncClient, parts: Parts
+) -> None:
+    await upload(client, BOM_UTF8 + lines_of(*CANDIDATES))
+    array = BOM_UTF8 + json.dumps(CANDIDATES).encode()
+    headers = {"Content-Type": "application/json"}
+    await client.put("/pools/p/candidates", content=array, headers=headers)
+    assert [call for call in parts.calls if call[0] == "upsert"] == [
+        ("upsert", "default", "p", READ)
+    ] * 2
+
+
+async def test_lines_may_be_cut_anywhere(client: httpx.AsyncClient, parts: Parts) -> None:
+    async def bytewise() -> AsyncIterator[bytes]:
+        for byte in lines_of(*CANDIDATES) + b"\r\n\n":
+            yield bytes([byte])
+
+    response = await client.put("/pools/p/candidates", content=bytewise(), headers=NDJSON)
+    assert response.status_code == 200
+    assert parts.calls[-1] == ("upsert", "default", "p", READ)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "loc"),
+    [
+        ({"id": "a"}, ["text"]),
+        ({"text": "  "}, ["text"]),
+        ({"text": "x" * 11}, ["text"]),
+        ({"text": "x", "id": "a\nb"}, ["id"]),
+        ({"text": "x", "metadata": ["no object"]}, ["metadata"]),
+        ({"text": "x", "metadata": {"long": "y" * 20}}, ["metadata"]),
+        ({"text": "x", "other": 1}, ["other"]),
+        ("no object", []),
+    ],
+)
+async def test_bad_candidate_is_named_by_its_place(
+    client: httpx.AsyncClient, parts: Parts, limit: Limit, candidate: object, loc: list[str]
+) -> None:
+    items = [{"text": "fine"}, candidate]
+    limit(max_text_chars=10, max_metadata_bytes=20)
+    as_lines = await upload(client, lines_of(*items))
+    as_array = await client.put("/pools/p/candidates", json=items)
+    for response in (as_lines, as_array):
+        assert response.status_code == 422
+        assert [error["loc"] for error in response.json()["errors"]] == [["body", 1, *loc]]
+    assert "upsert" not in [call[0] for call in parts.calls]
+
+
+@pytest.mark.parametrize(
+    ("line", "loc"),
+    [
+        (b'{"text": NaN}', ["body", 1]),
+        (b'{"text": "x", "metadata": {"n": 1e999}}', ["body", 1, "metadata"]),
+        (
+            b'{"text": "x", "metadata": {"a": ' + b"[" * 100 + b"]" * 100 + b"}}",
+            ["body", 1, "metadata"],
+        ),
+        (b'{"text": "\\ud800"}', ["body", 1]),
+        (b'{"text": "x", "metadata": {"deep": ' + b"[" * 300 + b"]" * 300 + b"}}", ["body", 1]),
+        (b"\xff\xfe", ["body", 1]),
+    ],
+)
+async def test_line_that_is_not_json_is_named(
+    client: httpx.AsyncClient, line: bytes, loc: list[object]
+) -> None:
+    response = await upload(client, b'{"text": "fine"}\n' + line)
+    assert response.status_code == 422
+    assert response.json()["errors"][0]["loc"] == loc
+
+
+async def test_reading_ends_after_many_bad_lines(client: httpx.AsyncClient) -> None:
+    response = await upload(client, b"{}\n" * 10_000)
+    assert len(response.json()["errors"]) == 20
+
+
+async def test_endless_line_is_refused(client: httpx.AsyncClient, limit: Limit) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(20):
+            yield b"x" * 100
+
+    limit(max_body_bytes=1000)
+    response = await client.put("/pools/p/candidates", content=chunks(), headers=NDJSON)
+    assert response.status_code == 422
+    assert "1000 bytes" in response.json()["detail"]
+
+
+async def test_object_is_no_array(client: httpx.AsyncClient) -> None:
+    response = await client.put("/pools/p/candidates", json={"text": "x"})
+    assert response.json()["errors"] == [
+        {"loc": ["body"], "msg": "should be an array of candidates"}
+    ]
+
+
+async def test_many_candidates_are_deleted(client: httpx.AsyncClient, parts: Parts) -> None:
+    response = await client.post("/pools/p/candidates/delete", json={"ids": ["a", "b"]})
+    assert response.json() == {"version": 4, "removed": 1, "missing": 1, "size": 1}
+    assert parts.calls[-1] == ("remove_many", "default", "p", ["a", "b"])
+    for ids in ([], [""], "a", None):
+        response = await client.post("/pools/p/candidates/delete", json={"ids": ids})
+        assert response.status_code == 422
+        assert response.json()["errors"][0]["loc"][:2] == ["body", "ids"]
+
+
+async def test_an_alias_names_its_pool(client: httpx.AsyncClient, parts: Parts) -> None:
+    response = await client.put("/pools/shop/alias", json={"to": "p"})
+    assert (response.status_code, response.json()["name"]) == (200, "p")
+    assert parts.calls[-1] == ("point", "default", "shop", "p", None)
+    response = await client.put("/pools/shop/alias", json={"to": "a/b"})
+    assert response.json()["errors"][0]["loc"] == ["body", "to"]
+    assert (await client.delete("/pools/shop/alias")).status_code == 204
+    assert parts.calls[-1] == ("unpoint", "default", "shop")
+
+
+async def test_nothing_is_read_for_an_unknown_pool(client: httpx.AsyncClient, parts: Parts) -> None:
+    parts.outcomes["info"] = PoolNotFound("there is no pool 'p'")
+    response = await upload(client, b"not even json")
+    assert response.status_code == 404
+
+
+async def test_progress_comes_line_by_line(client: httpx.AsyncClient) -> None:
+    response = await client.put("/pools/p/candidates", json=CANDIDATES, headers=LINES)
+    assert response.headers["content-type"] == "application/x-ndjson"
+    first, second, last = map(json.loads, response.text.splitlines())
+    assert first == {"encoded": 1, "total": 2}
+    assert second == {"encoded": 2, "total": 2}
+    assert last == {"version": 4, "upserted": 2, "unchanged": 0, "size": 4}
+
+
+async def test_progress_hides_unexpected_errors(client: httpx.AsyncClient, parts: Parts) -> None:
+    parts.outcomes["upsert"] = RuntimeError("secret")
+    response = await client.put("/pools/p/candidates", json=CANDIDATES, headers=LINES)
+    assert json.loads(response.text.splitlines()[-1])["status"] == 500
+    assert "secret" not in response.text
+
+
+async def test_bad_upload_fails_before_the_stream(client: httpx.AsyncClient) -> None:
+    response = await client.put("/pools/p/candidates", json=[{}], headers=LINES)
+    assert response.status_code == 422
+
+
+@pytest.mark.parametrize("accept", ["*/*", "application/x-ndjson"])
+async def test_client_that_leaves_cancels_the_upload_which_has_not_succeeded(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, accept: str
+) -> None:
+    caplog.set_level(logging.INFO, "turnwise.audit")
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    async def upsert(
+        _namespace: str, _name: str, _candidates: object, progress: Progress | None
+    ) -> None:
+        if progress:
+            progress(1, 2)
+        began.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(parts, "upsert", upsert)
+    app = make_app(parts)
+    messages = iter([{"type": "http.request", "body": lines_of(*CANDIDATES), "more_body": False}])
+
+    async def receive() -> dict[str, Any]:
+        if message := next(messages, None):
+            return message
+        await began.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(_: object) -> None:
+        pass
+
+    scope = request_scope(
+        "PUT", "/pools/p/candidates", content_type="application/x-ndjson", accept=accept
+    )
+    async with asyncio.timeout(10):
+        await app(scope, receive, send)
+        await ended.wait()
+    audited = [vars(record) for record in caplog.records if record.name == "turnwise.audit"]
+    assert [line["status"] for line in audited] == [499]
+
+
+async def test_upload_may_be_larger_than_other_bodies(parts: Parts, limit: Limit) -> None:
+    limit(max_body_bytes=100)
+    app = make_app(parts, max_upload_bytes=1000)
+    many = [{"text": f"candidate {place}"} for place in range(10)]
+    async with connect(app) as client:
+        assert (await client.put("/pools/p/candidates", json=many)).status_code == 200
+        response = await client.put("/pools/p/candidates", json=many * 10)
+    assert response.status_code == 413
+
+
+async def test_an_array_has_a_limit_of_its_own_and_names_the_way_around_it(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = json.dumps(CANDIDATES)
+    monkeypatch.setattr(uploads, "_MOST_ARRAY_BYTES", len(array))
+    statuses = []
+    for body in (array, array + " "):
+        headers = {"Content-Type": "application/json"}
+        answer = await client.put("/pools/p/candidates", content=body, headers=headers)
+        statuses.append(answer.status_code)
+    assert statuses == [200, 413]
+    assert answer.json()["type"] == "urn:turnwise:problem:body-too-large"
+    assert "as lines of application/x-ndjson" in answer.json()["detail"]
+    assert (await upload(client, lines_of(*CANDIDATES * 9))).status_code == 200
+
+
+@pytest.mark.parametrize(("most", "status"), [(2, 200), (1, 409)])
+async def test_an_upload_has_no_more_candidates_than_a_pool(
+    parts: Parts, client_of: Connect, most: int, status: int
+) -> None:
+    async with client_of(max_pool_size=most) as client:
+        answers = [
+            await client.put("/pools/p/candidates", json=CANDIDATES),
+            await upload(client, lines_of(*CANDIDATES)),
+        ]
+    assert [answer.status_code for answer in answers] == [status] * 2
+    assert ("pool-full" in answers[0].text) == (status == 409)
+    assert [call[0] for call in parts.calls].count("upsert") == 2 * (status == 200)
+
+
+@pytest.mark.parametrize("path", ["/sessions/candidates", "/pools/candidates"])
+async def test_nothing_else_may_be_larger(
+    client: httpx.AsyncClient, limit: Limit, path: str
+) -> None:
+    limit(max_body_bytes=100)
+    assert (await client.put(path, json={"description": "x" * 100})).status_code == 413
+
+
+async def test_an_upload_that_does_not_fit_into_memory_is_rejected_with_the_sizes(
+    client: httpx.AsyncClient, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(free_memory, "available_memory", lambda: float(free_memory._SPARE))
+    for body, kind in (
+        (lines_of(*CANDIDATES), NDJSON),
+        (b"[]", {"Content-Type": "application/json"}),
+    ):
+        answer = await client.put("/pools/p/candidates", content=body, headers=kind)
+        assert (answer.status_code, answer.headers["content-type"]) == (
+            507,
+            "application/problem+json",
+        )
+        assert answer.json()["type"] == "urn:turnwise:problem:not-enough-memory"
+        assert "needs 1 MB of memory, but 0 MB are free" in answer.json()["detail"]
+    assert parts.calls[-1][0] == "info"
+
+
+@pytest.mark.parametrize("kind", ["application/x-ndjson", "application/json"])
+async def test_a_thread_reads_the_candidates(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    threads = set[int]()
+    parse = uploads.parse_json
+
+    def watched(data: bytes) -> object:
+        threads.add(threading.get_ident())
+        return parse(data)
+
+    monkeypatch.setattr(uploads, "parse_json", watched)
+    body = json.dumps(CANDIDATES[0])
+    content = f"[{body}]" if kind == "application/json" else f"{body}\n{body}"
+    await client.put("/pools/p/candidates", content=content, headers={"Content-Type": kind})
+    assert threads
+    assert threading.get_ident() not in threads

@@ -1,0 +1,97 @@
+"""The encoder tier as a replica sees it, from the answers of an endpoint."""
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.relay import Relay, relaying
+from turnwise.models.encoder.torch import UtteranceEncoder
+from turnwise.models.errors import ModelError
+from turnwise.models.roles import EncoderKind, Role, RoleText
+from turnwise.service.cli.models.card import card
+from turnwise.service.encoder import remote
+from turnwise.service.encoder.remote import RemoteEncoder
+from turnwise.service.errors import EncoderUnavailable
+from turnwise.service.observe.metrics import Metrics
+
+BUSY = [httpx.Response(503)] * 3
+"""To a call and its two retries."""
+TEXT = [RoleText("Hello", Role.AFTER)]
+
+Folder = Callable[[EncoderKind], Path]
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Relay]:
+    with relaying() as relay:
+        yield relay
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def encoder(
+    endpoint: Relay,
+    metrics: Metrics,
+    tiny_encoder_folder: Folder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[RemoteEncoder]:
+    monkeypatch.setattr(remote, "_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(remote, "_START_PAUSE", 0.0)
+    card(str(tiny_encoder_folder(EncoderKind.TRIPLE)), out=tmp_path)
+    made = RemoteEncoder(tmp_path, endpoint.url, metrics, key=None, timeout=60.0)
+    yield made
+    made.close()
+
+
+def vectors(encoder: UtteranceEncoder, texts: list[str]) -> httpx.Response:
+    """The answer of an endpoint with this encoder to texts with their prefixes."""
+    rows = encoder.forward(encoder.tokenize(texts)).tolist()
+    data = [{"index": place, "embedding": row} for place, row in enumerate(rows)]
+    return httpx.Response(200, json={"data": data})
+
+
+def calls(metrics: Metrics, result: str) -> float | None:
+    labels = {"result": result}
+    return metrics.registry.get_sample_value("turnwise_encoder_calls_total", labels)
+
+
+def test_a_replica_waits_for_an_endpoint_that_starts_later(
+    encoder: RemoteEncoder,
+    endpoint: Relay,
+    tiny_encoder: Callable[[EncoderKind], UtteranceEncoder],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    endpoint.faults.extend(BUSY)
+    with pytest.raises(ModelError, match="the remote encoder is away: status 503"):
+        encoder.verify()
+    probes = [probe.text for probe in encoder._facts.probes]
+    answer = vectors(tiny_encoder(EncoderKind.TRIPLE), probes)
+    endpoint.faults.extend([*BUSY, *BUSY, answer])
+    with caplog.at_level(logging.INFO, "turnwise.encoder"):
+        encoder.verify(patience=60.0)
+    assert len(endpoint.seen) == 10
+    waited = [line for line in caplog.messages if line.startswith("waiting for the remote encoder")]
+    assert len(waited) == 2
+
+
+def test_vectors_that_are_too_many_are_none(
+    encoder: RemoteEncoder,
+    endpoint: Relay,
+    metrics: Metrics,
+    tiny_encoder: Callable[[EncoderKind], UtteranceEncoder],
+) -> None:
+    tokens, tiny = encoder.tokenize(TEXT), tiny_encoder(EncoderKind.TRIPLE)
+    endpoint.faults.extend(vectors(tiny, ["[AFTER] Hello"] * count) for count in (2, 1))
+    with pytest.raises(EncoderUnavailable, match="it returned 2 vectors for 1 texts"):
+        encoder.forward(tokens)
+    assert (calls(metrics, "failed"), calls(metrics, "ok")) == (1, 0)
+    assert encoder.forward(tokens) == pytest.approx(tiny.encode(["Hello"], Role.AFTER), abs=1e-5)
+    assert calls(metrics, "ok") == 1

@@ -1,0 +1,81 @@
+"""An encoder from the files that `turnwise card` completes."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from tests.unit.models.conftest import Folder
+from turnwise.models.card import CARD
+from turnwise.models.encoder.onnx import FILE, TOKENIZER, OnnxEncoder, has_graph
+from turnwise.models.encoder.torch import UtteranceEncoder
+from turnwise.models.errors import ModelError
+from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
+from turnwise.service.cli.models.card import card
+
+WEIGHTS = "model.safetensors"
+PRECISIONS = {EncoderKind.TRIPLE: "float16", EncoderKind.HEADS: "float32"}
+ITEMS = [
+    RoleText(text, role, Relation.SAME)
+    for role in Role
+    for text in ("good evening", "a very long reply " * 20, "")
+]
+
+
+@pytest.fixture(scope="module")
+def written(tiny_encoder_folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """From a kind to a model with card and graph; each is made once, in its own precision."""
+    made: dict[EncoderKind, Path] = {}
+
+    def folder(kind: EncoderKind) -> Path:
+        if kind not in made:
+            made[kind] = tmp_path_factory.mktemp("written") / "model"
+            shutil.copytree(tiny_encoder_folder(kind), made[kind])
+            weights, precision = made[kind] / WEIGHTS, PRECISIONS[kind]
+            numbers = {name: value.astype(precision) for name, value in load_file(weights).items()}
+            save_file(numbers, weights, metadata={"format": "pt"})
+            card(str(made[kind]))
+        return made[kind]
+
+    return folder
+
+
+@pytest.fixture
+def damaged(written: Folder, tmp_path: Path) -> Path:
+    """A copy, to be damaged."""
+    return Path(shutil.copytree(written(EncoderKind.TRIPLE), tmp_path / "model"))
+
+
+@pytest.mark.parametrize("kind", PRECISIONS)
+def test_vectors_are_those_of_torch(written: Folder, kind: EncoderKind) -> None:
+    folder = written(kind)
+    whole, served = UtteranceEncoder(folder, device="cpu"), OnnxEncoder(folder)
+    tokens = served.tokenize(ITEMS)
+    assert tokens == whole.tokenize(ITEMS) == served.tokenize([*map(served.prefixed, ITEMS)])
+    got = served.in_roles(served.forward(tokens), ITEMS)
+    assert got == pytest.approx(whole.encode_in_roles(ITEMS), abs=1e-5)
+    for name in ("name", "kind", "dimension", "fingerprint", "aggregation", "calibration"):
+        assert getattr(served, name) == getattr(whole, name)
+
+
+def test_a_folder_without_a_graph_has_none(tiny_encoder_folder: Folder) -> None:
+    assert not has_graph(tiny_encoder_folder(EncoderKind.TRIPLE))
+    assert not has_graph("hub/name")
+
+
+@pytest.mark.parametrize("file", [FILE, TOKENIZER, WEIGHTS, CARD])
+def test_a_file_that_is_damaged_is_named_as_the_model_s(damaged: Path, file: str) -> None:
+    (damaged / file).write_bytes(b"{")
+    with pytest.raises(ModelError, match=r"^model '.*/model': \S+ (cannot be used|is no)"):
+        OnnxEncoder(damaged)
+
+
+def test_other_weights_than_the_card_s_are_rejected(damaged: Path) -> None:
+    weights = load_file(damaged / WEIGHTS)
+    (name,) = (name for name in weights if name.endswith("word_embeddings.weight"))
+    weights[name] = np.flip(weights[name], 0).copy()
+    save_file(weights, damaged / WEIGHTS)
+    with pytest.raises(ModelError, match="write both with `turnwise card`"):
+        OnnxEncoder(damaged)

@@ -1,0 +1,190 @@
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from turnwise.models import DEFAULT_MODEL
+from turnwise.models.card import read_card
+from turnwise.models.cores import multiplies_bytes
+from turnwise.models.encoder import onnx as onnx_module
+from turnwise.models.encoder.onnx import EIGHT_BITS_FILE, FILE, OnnxEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder, tokenize
+from turnwise.models.roles import EncoderKind, Relation, Role, RoleText, candidate_inputs
+from turnwise.models.scores import reachability, rows, running_query
+from turnwise.models.training.config import EncoderConfig, read_stages, renamed
+
+REPLIES = Path(__file__).parents[3] / "examples" / "replies.jsonl"
+RECIPES = DEFAULT_MODEL.parent / "training" / "recipes"
+
+
+@pytest.fixture(scope="module")
+def encoder() -> UtteranceEncoder:
+    return UtteranceEncoder(device="cpu")
+
+
+def test_it_is_small_and_holds_no_pickle() -> None:
+    files = [path for path in DEFAULT_MODEL.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= 60_000_000
+    assert {path.suffix for path in files} <= {".safetensors", ".onnx", ".json", ".md"}
+
+
+def test_its_graph_computes_what_the_model_does(
+    encoder: UtteranceEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_module, "multiplies_bytes", lambda: False)
+    assert (DEFAULT_MODEL / FILE).stat().st_size < 100_000, "the weights are in model.safetensors"
+    served = OnnxEncoder(DEFAULT_MODEL)
+    texts = ("", "Is breakfast included?", "Ça va? 好的 \u200d👍 [AFTER]")
+    items = [RoleText(text, role, Relation.OTHER) for role in Role for text in texts]
+    items.append(RoleText("so " * 300, Role.SECOND, Relation.OTHER))
+    tokens = encoder.tokenize(items)
+    assert served.tokenize(items) == tokens
+    assert served.forward(tokens) == pytest.approx(encoder.forward(tokens), abs=1e-5)
+    assert served.fingerprint == encoder.fingerprint
+
+
+def test_the_products_of_its_graph_in_8_bits_are_of_integers() -> None:
+    graph = onnx.load(DEFAULT_MODEL / EIGHT_BITS_FILE, load_external_data=False).graph
+    operators = [node.op_type for node in graph.node]
+    layers = 6
+    assert operators.count("QAttention") == layers
+    assert operators.count("MatMulIntegerToFloat") == 2 * layers
+    assert operators.count("MatMul") == layers
+
+
+@pytest.mark.skipif(not multiplies_bytes(), reason="the processor has no VNNI")
+def test_it_ranks_in_8_bits_as_in_float32(encoder: UtteranceEncoder) -> None:
+    served = OnnxEncoder(DEFAULT_MODEL)
+    assert served.runtime == "onnxruntime 8 bits on cpu"
+    texts = [json.loads(line)["text"] for line in REPLIES.read_text(encoding="utf-8").splitlines()]
+    said = [RoleText(text, Role.SECOND, Relation.OTHER) for text in texts[:60]]
+    best: list[list[set[int]]] = []
+    for each in (encoder, served):
+        candidates, queries = (
+            each.forward(each.tokenize(items)) for items in (candidate_inputs(texts), said)
+        )
+        ten = np.argsort(-(queries @ candidates.T), axis=1)[:, :10]
+        best.append([set(row) for row in ten.tolist()])
+    stay = [len(exact & rounded) / 10 for exact, rounded in zip(*best, strict=True)]
+    assert np.mean(stay) > 0.94
+
+
+def read_default_stages() -> list[EncoderConfig]:
+    stages = read_stages(RECIPES / "default.toml")
+    return [stage for stage in stages if isinstance(stage, EncoderConfig)]
+
+
+def test_it_was_trained_by_the_recipe() -> None:
+    recipe = read_default_stages()[-1].model_dump(mode="json")
+    trained = renamed(json.loads((DEFAULT_MODEL / "turnwise.json").read_text())["trained"])
+    for name in (
+        "data",
+        "optimiser",
+        "validation",
+        "keep_base",
+        "eight_bits",
+        "spaced",
+        "turns",
+        "seed",
+    ):
+        assert trained[name] == recipe[name], name
+    assert recipe["objectives"] | trained["objectives"] == recipe["objectives"]
+
+
+def test_the_card_lists_the_corpora_of_all_stages() -> None:
+    card = (DEFAULT_MODEL / "README.md").read_text(encoding="utf-8")
+    corpus = r"^\| `([\w/]+)` \|[^|]*" + r"\| ?([\d,]*) " * 5 + r"\|"
+    listed = re.findall(corpus, card, re.MULTILINE)
+    stages = read_default_stages()
+    assert len(stages) == 5
+    for stage, recipe in enumerate(stages, start=1):
+        windows = {row[0]: int(row[stage].replace(",", "")) for row in listed if row[stage]}
+        wanted = {_corpus(c.path): c.windows for c in recipe.data}
+        assert windows.keys() == wanted.keys()
+        assert all(number in (None, windows[name]) for name, number in wanted.items())
+
+
+def _corpus(path: str) -> str:
+    """As the card names it: the folder, or the file where a folder has two to train on."""
+    folder, _, _ = path.partition("/")
+    return path.removesuffix(".jsonl.xz") if folder == "everyday" else folder
+
+
+def best(encoder: UtteranceEncoder, said: list[str], replies: list[str]) -> str:
+    """The best reply of a bot to a conversation that a user opened."""
+    sides = [Relation.SAME if turn % 2 else Relation.OTHER for turn in range(len(said))]
+    first = encoder.encode(said, Role.FIRST, sides)
+    second = encoder.encode(said, Role.SECOND, sides)
+    query = running_query(rows(first, second), encoder.aggregation.last_rows)
+    return replies[int((encoder.encode(replies, Role.AFTER) @ query).argmax())]
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        (["Hello!"], "Hello, how can I help you today?"),
+        (["Where is my parcel? It should be here by now."], "May I have your tracking number?"),
+        (
+            ["I want to book a hotel room.", "For how many nights?", "Three nights, please."],
+            "Your room is reserved for three nights.",
+        ),
+        (["Thanks a lot for your help!"], "You're welcome! Have a nice day."),
+    ],
+)
+def test_it_picks_replies_that_fit(encoder: UtteranceEncoder, said: list[str], wanted: str) -> None:
+    replies = [
+        "Hello, how can I help you today?",
+        "May I have your tracking number?",
+        "Your room is reserved for three nights.",
+        "You're welcome! Have a nice day.",
+        "The film was directed by a Dane.",
+    ]
+    assert best(encoder, said, replies) == wanted
+
+
+# What A said, two answers of B, and a goal that A would say after the first of them.
+# fmt: off
+GOALS = [
+    ("What should we do tonight?", "There is a new Italian place downtown.",
+     "I have to do my homework first.", "Let us book a table for two."),
+    ("My laptop does not start any more.", "Have you tried another charger?",
+     "I like the colour of it.", "The battery was empty, it works now."),
+    ("I would like to travel in June.", "Would you rather fly or take the train?",
+     "My brother was born in June.", "Then please book me a flight to Lisbon."),
+    ("How was your weekend?", "We went hiking in the mountains.",
+     "I cleaned the whole flat.", "Was the view from the top worth it?"),
+    ("I need a present for my mother.", "Does she like to read?",
+     "It is raining again.", "Which novel would you recommend?"),
+    ("Good morning, what can I get you?", "Do you have anything without milk?",
+     "It is cold outside.", "We have oat and soy drinks."),
+    ("I have a headache since yesterday.", "You should see a doctor.",
+     "I watched the match yesterday.", "Can I get an appointment this afternoon?"),
+    ("Did you see the game last night?", "Yes, the goalkeeper was amazing.",
+     "No, I went to bed early.", "He saved two penalties."),
+]
+# fmt: on
+
+
+def test_it_mostly_tells_which_reply_leads_to_a_goal(encoder: UtteranceEncoder) -> None:
+    assert (encoder.kind, encoder.dimension) == (EncoderKind.HEADS, 384)
+    right = 0
+    for said, leads, strays, goal in GOALS:
+        context = encoder.encode([said], Role.FIRST, Relation.SAME)
+        candidates = encoder.encode([leads, strays], Role.SECOND, Relation.OTHER)
+        reached = reachability(context, candidates, encoder.encode([goal], Role.AFTER))
+        right += int(reached[:, 0].argmax() == 0)
+    assert right >= 6, "chance is 4 of 8; the figures of the card say how weak this is"
+
+
+def test_its_card_states_what_it_computes(encoder: UtteranceEncoder) -> None:
+    stated = read_card(DEFAULT_MODEL).encoder
+    assert stated is not None
+    assert (stated.kind, stated.dimension) == (encoder.kind, encoder.dimension)
+    assert stated.fingerprint == encoder.fingerprint
+    texts = [probe.text for probe in stated.probes]
+    assert not stated.differs(encoder.forward(tokenize(encoder.model, texts)))
+    shorter = tokenize(encoder.model, texts)
+    assert stated.differs(encoder.forward([ids[:128] for ids in shorter]))  # another limit

@@ -1,0 +1,189 @@
+"""Corpora of a few dialogues, and a trained model of each kind, made once a session."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.unit.models.conftest import Folder
+from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.roles import EncoderKind
+from turnwise.models.training import curves
+from turnwise.models.training.config import Config, EncoderConfig, IoIConfig, PairwiseConfig
+from turnwise.models.training.run import learner_of
+from turnwise.models.training.trainer import Progress, fit
+from turnwise.models.training.windows import Window
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run: its configuration, its folder, and the progress that it reported."""
+
+    config: Config
+    out: Path
+    seen: list[Progress]
+
+    @property
+    def weights(self) -> dict[str, torch.Tensor]:
+        return load_file(self.out / "checkpoint" / "learner.safetensors")
+
+
+def train_once(config: Config, out: Path) -> Trained:
+    seen: list[Progress] = []
+    fit(learner_of(config, Path), out, report=seen.append)
+    return Trained(config, out, seen)
+
+
+def write_dialogues(path: Path, dialogues: list[list[str]]) -> Path:
+    lines = [
+        {
+            "id": f"d{n}",
+            "utterances": [{"speaker": "AB"[t % 2], "text": text} for t, text in enumerate(texts)],
+        }
+        for n, texts in enumerate(dialogues)
+    ]
+    path.write_text("\n".join(json.dumps(line) for line in lines))
+    return path
+
+
+def dialogue(turns: int, topic: str, responder: str = "B") -> Window:
+    texts = tuple(Utterance("AB"[t % 2], f"{topic} turn {t}") for t in range(turns))
+    return Window(Dialogue(topic, texts), texts, responder)
+
+
+def both_sides(one: str = "lake", two: str = "oven", three: str = "tram") -> list[Window]:
+    """Two windows of the second dialogue, one of them shorter, and two of others."""
+    whole = dialogue(8, two, "A")
+    other = Window(whole.dialogue, whole.utterances[1:6], "B")
+    return [dialogue(6, one), whole, dialogue(3, three), other]
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw no curves: a picture takes longer than the steps of a tiny model."""
+    monkeypatch.setattr(curves, "draw_curves", lambda *_: None)
+
+
+@pytest.fixture(scope="session")
+def small_corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with dialogues, dialogues whose responses repeat a word, and NLI pairs.
+
+    The dialogues of `longer.jsonl`, which validate, have the same responses.
+    """
+    folder = tmp_path_factory.mktemp("corpora")
+    dialogues = [[f"words {n} of turn {t}" for t in range(3 + n % 4)] for n in range(12)]
+    write_dialogues(folder / "dialogues.jsonl", dialogues)
+    matters = [[f"{chr(97 + n)} {'zyx'[t % 3]}" for t in range(2 + n % 4)] for n in range(16)]
+    write_dialogues(folder / "matters.jsonl", matters)
+    write_dialogues(folder / "longer.jsonl", [["so", *said] for said in matters])
+    labels = ("entailment", "neutral", "contradiction")
+    lines = [
+        {"premise": f"p {n}", "hypothesis": f"h {n}", "label": labels[n % 3]} for n in range(9)
+    ]
+    (folder / "nli.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def encoder_config(tiny_encoder_folder: Folder, small_corpora: Path) -> EncoderConfig:
+    """A triple encoder from a plain one, with every objective."""
+    objectives = ("ccl", "c3l", "running_query", "reach", "order", "nli")
+    return EncoderConfig.model_validate(
+        {
+            "kind": EncoderKind.TRIPLE,
+            "base": str(tiny_encoder_folder(EncoderKind.SINGLE)),
+            "data": [{"path": str(small_corpora / "dialogues.jsonl")}],
+            "nli": {"paths": [str(small_corpora / "nli.jsonl")], "pairs": 4},
+            "spaced": 0.5,
+            "keep_base": 0.25,
+            "aggregation": {"name": "last_rows", "last_rows": 3},
+            "objectives": dict.fromkeys(objectives, 1.0),
+            "batch_windows": 5,
+            "precision": "float32",
+            "optimiser": {"learning_rate": 1e-3},
+            "validation": {"every": 2},
+        }
+    )
+
+
+@pytest.fixture(scope="session")
+def pairwise_config(tiny_encoder_folder: Folder, small_corpora: Path) -> PairwiseConfig:
+    matters, longer = (str(small_corpora / f"{name}.jsonl") for name in ("matters", "longer"))
+    return PairwiseConfig.model_validate(
+        {
+            "kind": "pairwise",
+            "base": str(tiny_encoder_folder(EncoderKind.SINGLE)),
+            "data": [{"path": matters}],
+            "validation": {"paths": [longer], "every": 2},
+            "batch_pairs": 8,
+            "projection": 16,
+            "layers": 1,
+            "precision": "float32",
+            "optimiser": {"learning_rate": 1e-3, "projector_learning_rate": 1e-2},
+        }
+    )
+
+
+@pytest.fixture(scope="session")
+def ioi_config(small_corpora: Path) -> IoIConfig:
+    matters, longer = (str(small_corpora / f"{name}.jsonl") for name in ("matters", "longer"))
+    return IoIConfig.model_validate(
+        {
+            "kind": "ioi",
+            "data": [{"path": matters}],
+            "validation": {"paths": [longer], "every": 2},
+            "network": {"blocks": 2, "dimension": 12, "words": 5, "turns": 3},
+            "word_vectors": {"min_count": 1, "epochs": 1},
+            "batch": 20,
+            "epochs": 2,
+            "optimiser": {"learning_rate": 5e-3},
+        }
+    )
+
+
+@pytest.fixture(scope="session")
+def trained_encoder(
+    encoder_config: EncoderConfig, tmp_path_factory: pytest.TempPathFactory
+) -> Trained:
+    rarely = encoder_config.validation.model_copy(update={"every": 60})
+    config = encoder_config.model_copy(update={"epochs": 15, "validation": rarely})
+    return train_once(config, tmp_path_factory.mktemp("trained") / "encoder")
+
+
+@pytest.fixture(scope="session")
+def trained_pairwise(
+    pairwise_config: PairwiseConfig, tmp_path_factory: pytest.TempPathFactory
+) -> Trained:
+    rarely = pairwise_config.validation.model_copy(update={"every": 20})
+    config = pairwise_config.model_copy(update={"epochs": 20, "validation": rarely})
+    return train_once(config, tmp_path_factory.mktemp("trained") / "pairwise")
+
+
+@pytest.fixture
+def check_resuming(tmp_path: Path) -> Callable[[Config], None]:
+    """Check that a run that is stopped in step 3 and resumed ends where an unbroken one does.
+
+    It must write a checkpoint in step 2, and have more than three steps.
+    """
+
+    def stop(progress: Progress) -> None:
+        if progress.step == 3:
+            raise KeyboardInterrupt
+
+    def check(config: Config) -> None:
+        unbroken = train_once(config, tmp_path / "unbroken")
+        with pytest.raises(KeyboardInterrupt):
+            fit(learner_of(config, Path), tmp_path / "broken", report=stop)
+        seen: list[Progress] = []
+        fit(learner_of(config, Path), tmp_path / "broken", report=seen.append, resume=True)
+        assert [progress.step for progress in seen] == list(range(3, len(unbroken.seen) + 1))
+        assert len(seen) > 1
+        broken = Trained(config, tmp_path / "broken", seen)
+        for name, value in broken.weights.items():
+            assert torch.allclose(value, unbroken.weights[name], atol=1e-6), name
+
+    return check

@@ -1,0 +1,112 @@
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.unit.models.training.conftest import train_once, write_dialogues
+from turnwise.models.data import Utterance
+from turnwise.models.errors import DataError
+from turnwise.models.evaluation.ranking import RankingExample
+from turnwise.models.rerankers import reranker_kind
+from turnwise.models.rerankers.ioi.model import IoI
+from turnwise.models.training.config import Config, IoIConfig
+from turnwise.models.training.learners.ioi import IoILearner, with_negatives
+from turnwise.models.training.validation import response_metrics
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("objective", ["local", pytest.param("global", marks=pytest.mark.nightly)])
+def test_training_tells_true_from_wrong(
+    ioi_config: IoIConfig, tmp_path: Path, objective: str
+) -> None:
+    network = ioi_config.network.model_copy(update={"objective": objective})
+    rarely = ioi_config.validation.model_copy(update={"every": 20})
+    change = {"epochs": 25, "network": network, "validation": rarely}
+    seen = train_once(ioi_config.model_copy(update=change), tmp_path / "out").seen
+    losses = [progress.losses[objective] for progress in seen]
+    assert np.mean(losses[-8:]) < 0.8 * np.mean(losses[:8])
+    best = min(p.validation["average_rank"] for p in seen if p.validation)
+    assert best < 4
+    folder = tmp_path / "out" / "model"
+    assert reranker_kind(folder) == "ioi"
+    scores = IoI.load(folder, "cpu").scores(["a z"], ["a y", "m x", "p z"])
+    assert scores.argmax() == 0
+
+
+def test_word2vec_gives_the_first_vectors(ioi_config: IoIConfig) -> None:
+    one, two = (IoILearner(ioi_config, Path).model for _ in range(2))
+    other = IoILearner(ioi_config.model_copy(update={"seed": 1}), Path).model
+    table = one.network.embedding.weight
+    assert torch.equal(table, two.network.embedding.weight)
+    assert not torch.equal(table, other.network.embedding.weight)
+    assert len(table) == len(one.vocabulary)
+    assert set("abcxyz") <= set(one.vocabulary.words)
+    assert not table[:2].any()
+    assert table[2:].any(dim=1).all()
+
+
+@pytest.mark.train
+def test_a_resumed_run_ends_where_an_unbroken_one_does(
+    ioi_config: IoIConfig, check_resuming: Callable[[Config], None]
+) -> None:
+    check_resuming(ioi_config)
+
+
+def test_each_true_response_stands_beside_a_wrong_one() -> None:
+    true = [(((n,),), (n,)) for n in range(2, 30)]
+    responses = [response for _, response in true]
+    examples = with_negatives(true, responses, np.random.default_rng(0))
+    assert examples[::2] == true
+    for (context, response), wrong in zip(true, examples[1::2], strict=True):
+        assert wrong[0] == context
+        assert wrong[1] != response
+    assert len({wrong[1] for wrong in examples[1::2]}) > 10
+
+
+def test_a_wrong_response_is_found_where_most_are_right() -> None:
+    responses = [(2,)] * 50 + [(3,)]
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        assert with_negatives([(((2,),), (2,))], responses, rng)[1][1] == (3,)
+
+
+def test_the_learning_rate_decays_to_the_least(ioi_config: IoIConfig) -> None:
+    rates = {"learning_rate": 5e-4, "least_learning_rate": 5e-5}
+    config = IoIConfig.model_validate(ioi_config.model_dump() | {"optimiser": rates})
+    factor = IoILearner(config, Path).rate(10)
+    assert factor(0) == 1
+    assert factor(1000) == pytest.approx(0.9)
+    assert factor(500) == pytest.approx(0.9**0.5)
+    assert factor(10**6) == pytest.approx(0.1)
+
+
+def test_the_network_is_measured_by_the_rank_of_the_true_response() -> None:
+    class Lengths:
+        def scores(self, context: Sequence[str], candidates: Sequence[str]) -> np.ndarray:
+            return np.array([len(text) + len(context) for text in candidates], np.float32)
+
+    said = (Utterance("A", "hi"),)
+    examples = [
+        RankingExample(said, "B", ("a", "aaa", "aa"), (0, 1, 0)),
+        RankingExample(said, "B", ("aa", "aaa", "a", "aaaa"), (1, 0, 0, 0)),
+    ]
+    measured = response_metrics(Lengths(), examples)  # type: ignore[arg-type]
+    assert measured == pytest.approx({"average_rank": 2, "r10@1": 0.5, "mrr": 2 / 3})
+
+
+def test_a_validation_file_of_too_few_utterances_is_named(
+    ioi_config: IoIConfig, tmp_path: Path
+) -> None:
+    path = write_dialogues(tmp_path / "few.jsonl", [["hi", "yes"]])
+    validation = ioi_config.validation.model_copy(update={"paths": (str(path),)})
+    with pytest.raises(DataError, match=rf"{path}: too few distinct utterances"):
+        IoILearner(ioi_config.model_copy(update={"validation": validation}), Path)
+
+
+def test_responses_of_the_same_words_are_refused(ioi_config: IoIConfig, tmp_path: Path) -> None:
+    path = write_dialogues(tmp_path / "same.jsonl", [["hi", "Yes"], ["hi", "yes"]])
+    corpus = ioi_config.data[0].model_copy(update={"path": str(path)})
+    with pytest.raises(DataError, match=r"same\.jsonl"):
+        IoILearner(ioi_config.model_copy(update={"data": (corpus,)}), Path)

@@ -1,0 +1,87 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.unit.models.conftest import Folder
+from tests.unit.models.training.conftest import Trained
+from turnwise.models.pairwise import PairwiseModel
+from turnwise.models.rerankers import reranker_kind
+from turnwise.models.roles import EncoderKind
+from turnwise.models.training.config import Config, PairwiseConfig
+from turnwise.models.training.learners.pairwise import PairwiseLearner
+from turnwise.models.training.losses import contrastive_loss
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("kind", [EncoderKind.SINGLE, EncoderKind.TRIPLE])
+def test_training_compares_what_the_model_will(
+    pairwise_config: PairwiseConfig, tiny_encoder_folder: Folder, kind: EncoderKind
+) -> None:
+    config = pairwise_config.model_copy(update={"base": str(tiny_encoder_folder(kind))})
+    learner = PairwiseLearner(config, Path)
+    pairs = list(learner.corpora[0][0][:7])
+    model = learner.model()
+    contexts = model.encode_contexts([[said.text for said in p.utterances] for p in pairs])
+    responses = model.encode_responses([pair.target.text for pair in pairs])
+    texts = [pair.target.text for pair in pairs]
+    same = torch.tensor([[one == other for other in texts] for one in texts])
+    wanted = contrastive_loss(torch.from_numpy(contexts @ responses.T) / 0.05, same)
+    parts, count = learner.loss(pairs, RNG)
+    assert parts["contrastive"].item() == pytest.approx(wanted.item(), abs=1e-4)
+    assert count == len({said.text for pair in pairs for said in (*pair.utterances, pair.target)})
+
+
+@pytest.mark.train
+def test_only_the_last_layers_and_the_projectors_learn(
+    pairwise_config: PairwiseConfig, trained_pairwise: Trained
+) -> None:
+    before = PairwiseLearner(pairwise_config, Path).encoder.state_dict()
+    moved = {
+        name
+        for name, value in before.items()
+        if not torch.equal(value, trained_pairwise.weights[f"encoder.{name}"])
+    }
+    assert moved
+    assert {name for name in moved if ".layer.1." not in name} == set()
+
+
+def test_padding_and_both_projectors_learn(pairwise_config: PairwiseConfig) -> None:
+    learner = PairwiseLearner(pairwise_config, Path)
+    parts, _ = learner.loss(list(learner.corpora[0][0][:8]), RNG)
+    parts["contrastive"].backward()
+    without = [n for n, p in learner.projectors.named_parameters() if p.grad is None]
+    assert without == []
+    assert learner.projectors.padding.grad is not None
+    assert learner.projectors.padding.grad[:2].any()
+    assert not learner.projectors.padding.grad[2].any()  # every context has a newest utterance
+
+
+@pytest.mark.train
+def test_training_finds_the_responses(trained_pairwise: Trained) -> None:
+    seen = trained_pairwise.seen
+    validated = [progress.validation for progress in seen if progress.validation]
+    assert validated[-1]["average_rank"] < 0.7 * validated[0]["average_rank"]
+    assert seen[-1].step == seen[-1].steps
+    assert reranker_kind(trained_pairwise.out / "model") == "pairwise"
+    assert PairwiseModel.load(trained_pairwise.out / "model", "cpu").dimension == 16
+
+
+@pytest.mark.train
+def test_a_resumed_run_ends_where_an_unbroken_one_does(
+    pairwise_config: PairwiseConfig, check_resuming: Callable[[Config], None]
+) -> None:
+    check_resuming(pairwise_config)
+
+
+def test_texts_longer_than_the_encoder_reads_are_recognised(
+    pairwise_config: PairwiseConfig,
+) -> None:
+    learner = PairwiseLearner(pairwise_config, Path)
+    assert not learner.is_truncated("a " * 126)
+    assert learner.is_truncated("a " * 127)
+    assert not learner.is_truncated(" " * 500 + "a")
+    assert learner.is_truncated("\N{CJK UNIFIED IDEOGRAPH-4E00}" * 127)

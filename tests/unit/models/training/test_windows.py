@@ -1,0 +1,161 @@
+from collections.abc import Callable
+from itertools import combinations, pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.unit.models.training.conftest import both_sides, dialogue
+from turnwise.models.data import Dialogue, Preferred, Utterance
+from turnwise.models.roles import EncoderKind
+from turnwise.models.training.config import WindowCorpus
+from turnwise.models.training.corpora import draw_batches, read_windows
+from turnwise.models.training.windows import (
+    Batch,
+    Window,
+    collate,
+    crop,
+    pair_examples,
+    pair_score,
+    spaced,
+    triple_examples,
+    triple_score,
+    windows_of,
+)
+
+SPEAKERS = "ACBABABABABAB"
+"""C falls silent after the first turns."""
+SAID = tuple(Utterance(speaker, str(turn)) for turn, speaker in enumerate(SPEAKERS))
+WIDTH = 5
+
+
+@pytest.fixture
+def batch() -> Batch:
+    return collate(both_sides(), EncoderKind.TRIPLE)
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def test_each_speaker_who_answers_somebody_has_a_window() -> None:
+    windows = windows_of(Dialogue("d", SAID))
+    assert [window.responder for window in windows] == ["C", "B", "A"]
+
+
+def test_windows_end_with_a_target_however_seldom_the_responder_speaks() -> None:
+    generator = rng()
+    for window in windows_of(Dialogue("d", SAID)):
+        for length in range(2, 2 + len(SAID)):
+            cropped = crop(window, length, generator).utterances
+            assert 2 <= len(cropped) <= length
+            assert cropped[-1].speaker == window.responder
+            start = int(cropped[0].text)
+            assert cropped == SAID[start : start + len(cropped)]
+
+
+def test_a_batch_holds_each_text_once_a_role(batch: Batch) -> None:
+    assert len(set(batch.texts)) == len(batch.texts)
+    lake = [text for text in batch.texts if "lake" in text]
+    assert len(lake) == 6 * 2 + 3  # both context roles, and the targets
+    assert set(batch.dialogue.tolist()) == {0, 1, 2}
+    for v, t in np.argwhere(batch.target):
+        assert batch.texts[batch.after[v, t]].startswith("[AFTER] ")
+        assert batch.texts[batch.first[v, t]].startswith("[B1] [E] ")
+
+
+def test_what_was_passed_over_is_spaced_as_what_was_said() -> None:
+    said = (Utterance("A", "Why?"), Preferred("B", "No, it isn't.", ("Yes, it's.", "Why not?")))
+    first, second = spaced(Window(Dialogue("d", said), said, "B")).utterances
+    assert first == Utterance("A", "Why ?")
+    assert second == Preferred("B", "No , it isn ' t .", ("Yes , it ' s .", "Why not ?"))
+
+
+def test_pair_scores_are_those_of_ccl() -> None:
+    assert [pair_score(i, 5) for i in (1, 2, 3, 4)] == pytest.approx([0.8, 0.6, 0.4, 0.2])
+
+
+@pytest.mark.parametrize("window", [3, 5])
+def test_triple_scores_fall_from_one_to_one_over_the_window(window: int) -> None:
+    pairs = [(i, j) for j, i in combinations(range(1, window), 2)]
+    scores = {(i, j): triple_score(i, j, window) for i, j in pairs}
+    assert max(scores.values()) == pytest.approx(scores[2, 1]) == pytest.approx(1)
+    if window > 3:
+        assert min(scores.values()) == pytest.approx(1 / window)
+        assert min(scores.values()) == pytest.approx(scores[window - 1, window - 2])
+    by_sum = sorted(pairs, key=sum)
+    for nearer, further in pairwise(by_sum):
+        assert (scores[nearer] > scores[further]) == (sum(nearer) < sum(further))
+
+
+def test_a_full_window_gives_eighteen_triples() -> None:
+    two = collate([dialogue(5, "lake", "A"), dialogue(5, "tram", "A")], EncoderKind.TRIPLE)
+    two.target[:, :4] = False
+    examples = triple_examples(two, WIDTH, rng(), directional=False, curved=True)
+    assert len(examples.score) == 2 * 18
+    assert int((examples.score > 0).sum()) == 2 * 6
+
+
+def test_positives_are_earlier_turns_of_the_same_window(batch: Batch) -> None:
+    examples = triple_examples(batch, WIDTH, rng(), directional=False, curved=True)
+    turns = batch.spoken.shape[1]
+    wanted = {
+        (v * turns + i, v * turns + j, v * turns + k)
+        for v, k in np.argwhere(batch.target)
+        for i, j in combinations(range(max(0, k - WIDTH + 1), k), 2)
+    }
+    true = examples.score > 0
+    got = zip(examples.first[true], examples.second[true], examples.after[true], strict=True)
+    assert {tuple(int(x) for x in example) for example in got} == wanted
+    assert 5 in examples.after.tolist()  # the last utterance of the first window
+
+
+@pytest.mark.parametrize("make", [pair_examples, triple_examples])
+@pytest.mark.parametrize("directional", [True, False])
+def test_negatives_have_another_dialogue_or_the_wrong_order(
+    make: Callable[..., object], batch: Batch, directional: bool
+) -> None:
+    examples = make(batch, WIDTH, rng(), directional=directional, curved=True)
+    false = examples.score == 0
+    turns = batch.spoken.shape[1]
+    first, second, after = (
+        x[false].numpy() for x in (examples.first, examples.second, examples.after)
+    )
+    assert batch.target.flat[after].all()
+    assert batch.spoken.flat[first].all()
+    assert batch.spoken.flat[second].all()
+    of_after, dialogues = after // turns, []
+    for place in (first, second):
+        same_window = place // turns == of_after
+        other_dialogue = batch.dialogue[place // turns] != batch.dialogue[of_after]
+        assert (same_window | other_dialogue).all()
+        dialogues.append(other_dialogue)
+    backwards = ((first > second) | (second > after)) & ~dialogues[0] & ~dialogues[1]
+    assert (dialogues[0] | dialogues[1] | backwards).all()
+    assert backwards.any() == directional
+
+
+@pytest.mark.parametrize("make", [pair_examples, triple_examples])
+def test_one_dialogue_alone_gives_no_random_negatives(make: Callable[..., object]) -> None:
+    both = [dialogue(5, "lake", "A"), dialogue(5, "lake", "B")]
+    for windows in (both, both[:1]):
+        alone = collate(windows, EncoderKind.TRIPLE)
+        examples = make(alone, WIDTH, rng(), directional=False, curved=True)
+        assert len(examples.score)
+        assert (examples.score > 0).all()
+
+
+def test_hard_positives_all_score_one(batch: Batch) -> None:
+    examples = triple_examples(batch, WIDTH, rng(), directional=False, curved=False)
+    assert set(examples.score.tolist()) == {0.0, 1.0}
+
+
+def test_a_sampled_corpus_is_seen_whole_over_the_epochs(small_corpora: Path) -> None:
+    windows = read_windows(WindowCorpus(path=str(small_corpora / "dialogues.jsonl")), Path)
+    assert len(windows) == 24
+    seen = []
+    for epoch in range(6):
+        batches = draw_batches([(windows, 16)], 8, 1, epoch, np.random.default_rng(epoch))
+        assert [len(batch) for batch in batches] == [8, 8]
+        seen += [window for batch in batches for window in batch]
+    assert all(seen.count(window) == 4 for window in windows)

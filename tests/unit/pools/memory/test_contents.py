@@ -1,0 +1,253 @@
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.waiting import until
+from tests.unit.pools.conftest import unit_vectors
+from turnwise.service.errors import CandidateNotFound
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools import Candidate, Filter
+from turnwise.service.pools.filter import Combined, Condition, Metadata
+from turnwise.service.pools.memory.contents import Contents, Edit
+from turnwise.service.pools.memory.flat import FlatIndex, Float16
+from turnwise.service.pools.memory.ivf import build_ivf
+from turnwise.service.pools.memory.workers import Workers
+from turnwise.service.pools.view import LocalView
+from turnwise.service.wire.pools import PoolSettings
+
+D = 8
+VECTORS = unit_vectors(50, D).astype(np.float16)
+QUERY = unit_vectors(1, D, seed=1)[0] * 3
+
+Model = dict[str, int]
+"""From an id to which of VECTORS it has."""
+
+
+def edit_of(upserts: Model, removed: list[str]) -> Edit:
+    candidates = [
+        Candidate(id, str(number), {"odd": number % 2})
+        for id, number in upserts.items()  # noqa: A001
+    ]
+    return Edit(candidates, VECTORS[list(upserts.values())], removed)
+
+
+def contents_of(upserts: Model) -> Contents:
+    return Contents.empty(D).after([edit_of(upserts, [])], FlatIndex)
+
+
+def agree(contents: Contents, model: Model) -> None:
+    """The contents are the model's, by every way that leads to them."""
+    assert {c.id: int(c.text) for c in contents.candidates()} == model
+    assert len(contents) == len(model)
+    rows = contents.vectors()
+    for candidate, vector in zip(contents.candidates(), rows, strict=True):
+        assert contents.get(candidate.id) == candidate
+        assert vector.tobytes() == VECTORS[model[candidate.id]].tobytes()
+    texts = sum(len(name) + len(str(n)) + len('{"odd": 0}') for name, n in model.items())
+    assert contents.candidate_bytes == texts + 2 * D * len(model)
+    assert contents.take(list(model)).tobytes() == VECTORS[list(model.values())].tobytes()
+    scores = {name: float(VECTORS[n].astype(float) @ QUERY) for name, n in model.items()}
+    hits = contents.search(QUERY, 1000)
+    expected = sorted(model, key=lambda name: (-np.float32(scores[name]), name))
+    assert [hit.candidate.id for hit in hits] == expected
+    assert [hit.score for hit in hits] == pytest.approx([scores[name] for name in expected])
+    odd = contents.search(QUERY, 1000, Filter.checked({"odd": 1}))
+    assert [hit.candidate.id for hit in odd] == [name for name in expected if model[name] % 2]
+    few = [hit.score for hit in contents.search(QUERY, 3)]  # of equal ones, any
+    assert few == [hit.score for hit in hits[:3]]
+
+
+ids = st.integers(0, 12).map(str)
+edits = st.tuples(st.dictionaries(ids, st.integers(0, 49), max_size=6), st.lists(ids, max_size=4))
+
+
+@given(st.lists(st.tuples(edits, st.sampled_from(["edit", "merge", "join"])), max_size=12))
+def test_any_sequence_of_edits_and_merges_gives_what_a_dict_gives(
+    steps: list[tuple[tuple[Model, list[str]], str]],
+) -> None:
+    contents, model, waiting = Contents.empty(D), Model(), list[Edit]()
+    for (upserts, removed), how in steps:
+        removed = [name for name in removed if name not in upserts]  # noqa: PLW2901
+        waiting.append(edit_of(upserts, removed))
+        if how != "join" and len(waiting) == 1:
+            growth = contents.growth(waiting[0].candidates, removed)
+            grown = contents.after(waiting, FlatIndex).candidate_bytes - contents.candidate_bytes
+            assert growth == grown
+        model = {name: n for name, n in model.items() if name not in removed} | upserts
+        if how != "join":  # with the next one
+            contents, waiting = contents.after(waiting, FlatIndex), []
+            contents = contents.merged(FlatIndex) if how == "merge" else contents
+            agree(contents, model)
+
+
+def test_earlier_contents_do_not_change() -> None:
+    before = contents_of({"a": 1, "b": 2}).merged(FlatIndex)
+    middle = before.after([edit_of({"a": 3}, [])], FlatIndex)
+    after = middle.after([edit_of({"c": 4}, ["a"])], FlatIndex)
+    agree(before, {"a": 1, "b": 2})
+    agree(middle, {"a": 3, "b": 2})
+    agree(after, {"b": 2, "c": 4})
+
+
+def test_a_large_overlay_is_merged_into_the_base() -> None:
+    many = {str(number): number % 50 for number in range(1001)}
+    contents = contents_of(many)
+    assert (contents.loose, len(contents.base.candidates)) == (0, 1001)
+    agree(contents.after([edit_of({}, list(map(str, range(900))))], FlatIndex), {
+        name: n for name, n in many.items() if int(name) >= 900
+    })  # fmt: skip
+
+
+def test_few_edits_leave_the_base_as_it_is() -> None:
+    before = contents_of({str(number): number % 50 for number in range(1001)})
+    after = before.after([edit_of({"new": 1}, ["0"])], FlatIndex)
+    assert after.base is before.base
+    assert after.loose == 2
+
+
+def test_the_overlay_of_a_large_pool_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = contents_of({str(number): number % 50 for number in range(12_000)})
+    removed = edit_of({}, list(map(str, range(1100))))
+    assert before.after([removed], FlatIndex).loose == 1100  # of 1200: a tenth
+    monkeypatch.setattr("turnwise.service.pools.memory.contents._MAX_LOOSE", 1050)
+    assert before.after([removed], FlatIndex).loose == 0
+
+
+def test_vectors_in_one_array_are_not_copied() -> None:
+    before = contents_of({"a": 1, "b": 2})
+    assert before.vectors() is before.overlay.index.vectors
+    merged = before.merged(FlatIndex)
+    assert merged.vectors() is merged.base.index.vectors
+    assert np.shares_memory(merged.vectors(), before.vectors())
+
+
+def test_an_approximate_index_stays_until_another_is_built() -> None:
+    queries = unit_vectors(8, D, seed=5)
+
+    def build(vectors: Float16) -> object:
+        return build_ivf(FlatIndex(vectors), queries)
+
+    contents = contents_of({str(n): n % 50 for n in range(1500)}).merged(build)  # type: ignore[arg-type]
+    after = contents.after([edit_of({}, list(map(str, range(1400))))], FlatIndex)
+    assert after.base.index.kind == "ivf"
+    assert after.is_loose
+    agree(after, {str(n): n % 50 for n in range(1400, 1500)})
+
+
+@pytest.mark.anyio
+async def test_only_a_new_filter_is_evaluated_and_not_on_the_event_loop() -> None:
+    threads = list[int]()
+
+    class Odd(Condition):
+        def matches(self, metadata: Metadata) -> bool:
+            threads.append(threading.get_ident())
+            return bool(metadata["odd"] == 1)
+
+    where, workers = Filter("odd", Odd()), Workers(1)
+    view = LocalView(
+        "p", 1, "default", PoolSettings(), contents_of({"a": 1, "b": 2}), workers, Metrics()
+    )
+    for _ in range(2):
+        (hit,) = await view.search(QUERY, 2, where)
+        assert hit.candidate.id == "a"
+    assert len(threads) == 2
+    assert threading.get_ident() not in threads
+    workers.close()
+
+
+@dataclass(frozen=True)
+class Slow(Condition):
+    """Takes its time, and counts the candidates that it checks."""
+
+    checked: list[int] = field(default_factory=list)
+
+    def matches(self, metadata: Metadata) -> bool:
+        self.checked.append(metadata["odd"])
+        time.sleep(0.0002)
+        return bool(metadata["odd"] == 1)
+
+
+@pytest.fixture
+def large() -> Iterator[LocalView]:
+    workers = Workers(1)
+    contents = contents_of({str(n): n % 50 for n in range(1500)})
+    yield LocalView("p", 1, "default", PoolSettings(), contents, workers, Metrics())
+    workers.close()
+
+
+@pytest.mark.anyio
+async def test_those_who_wait_for_a_new_filter_share_its_evaluation(large: LocalView) -> None:
+    where = Filter("slow", slow := Slow())
+    one, two = await asyncio.gather(*(large.search(QUERY, 5, where) for _ in range(2)))
+    assert one == two
+    assert len(slow.checked) == 1500
+
+
+@pytest.mark.anyio
+async def test_a_slow_filter_delays_no_other_and_stops_when_nobody_waits(large: LocalView) -> None:
+    where = Filter("slow", slow := Slow())
+    waiting = asyncio.create_task(large.search(QUERY, 5, where))
+    await until(lambda: bool(slow.checked))
+    assert await large.search(QUERY, 5, Filter("none", Combined("any", ()))) == []
+    await large.spread(QUERY)
+    assert len(slow.checked) < 1000
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    await large.search(QUERY, 5, Filter("others", Combined("any", ())))  # the thread is free again
+    assert (before := len(slow.checked)) < 1500
+    await asyncio.sleep(0.05)
+    assert len(slow.checked) == before
+    hits = await large.search(QUERY, 1500, where)
+    assert len(hits) == sum(n % 2 for n in range(50)) * 30
+    assert len(slow.checked) == 1500  # it went on from there
+
+
+def test_an_unknown_id_is_an_error() -> None:
+    contents = contents_of({"a": 1})
+    assert contents.get("b") is None
+    assert "b" not in contents
+    with pytest.raises(CandidateNotFound, match="'b'"):
+        contents.take(["a", "b"])
+
+
+def test_texts_of_the_pool_have_vectors() -> None:
+    contents = contents_of({"a": 1, "b": 2}).merged(FlatIndex)
+    contents = contents.after([edit_of({"c": 3}, [])], FlatIndex)
+    encoded = contents.encoded(["3", "1", "7"])
+    assert {text: vector.tobytes() for text, vector in encoded.items()} == {
+        text: VECTORS[int(text)].tobytes() for text in ("3", "1")
+    }
+
+
+def numbered(count: int, first: int = 0) -> Edit:
+    candidates = [
+        Candidate.of(str(n), str(n), {"even": n % 2 == 0}) for n in range(first, first + count)
+    ]
+    return Edit(candidates, unit_vectors(count, 8, seed=first).astype(np.float16))
+
+
+@pytest.mark.parametrize("larger", ["overlay", "base"])
+def test_the_spread_is_that_of_the_scores_of_the_larger_segment(larger: str) -> None:
+    contents = Contents.empty(8).after([numbered(300)], FlatIndex)
+    if larger == "base":
+        contents = contents.merged(FlatIndex).after([numbered(20, 1000)], FlatIndex)
+    segment = contents.base if larger == "base" else contents.overlay
+    assert contents.larger is segment
+    assert not segment.knows_moments
+    query = unit_vectors(1, 8, seed=7)[0]
+    spread = contents.spread(query)
+    scores = segment.index.vectors.astype(np.float64) @ query
+    assert spread == pytest.approx((scores.mean(), scores.std(), len(contents)), abs=1e-5)
+    assert segment.knows_moments
+    left = contents.after([Edit([], np.empty((0, 8), np.float16), ["0", "2"])], FlatIndex)
+    assert left.spread(query).candidates == len(contents) - 2
+    even = left.spread(query, Filter.of({"even": True}))
+    assert even.candidates == len(contents) // 2 - 2
+    assert even[:2] == left.spread(query)[:2]

@@ -1,0 +1,210 @@
+"""Names that stand for other pools."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from tests.support.waiting import until
+from tests.unit.pools.conftest import (
+    DirectEncoder,
+    Replica,
+    StartReplica,
+    patch_records,
+    some,
+)
+from turnwise.service.errors import Conflict, InvalidRequest, PoolNotFound, PoolNotReady
+from turnwise.service.pools import PoolKey, following
+from turnwise.service.pools.redis.directory import Directory
+from turnwise.service.pools.redis.records import PoolRecords
+from turnwise.service.wire.pools import PoolRequest
+
+pytestmark = pytest.mark.anyio
+
+
+async def served(replica: Replica, name: str = "shop") -> list[str]:
+    return [c.text for c in (await replica.pools.view("n", name)).contents.candidates()]
+
+
+def stands(replica: Replica, name: str = "shop") -> str | None:
+    """The pool that a name stands for on a replica."""
+    with suppress(PoolNotFound):
+        followed = replica.followed
+        return followed.here(followed._target(PoolKey("n", name))).key.name
+    return None
+
+
+async def test_an_alias_stands_for_its_pool_on_every_replica(start: StartReplica) -> None:
+    one, two = await start(), await start()
+    await one.fill("a", "a")
+    await one.fill("b", "b")
+    assert (await one.pools.point("n", "shop", "a")).aliases == ["shop"]
+    for replica in (one, two):
+        view = await replica.pools.view("n", "shop")
+        assert (view.name, view.contents.candidates()) == ("a", some("a"))
+    await one.pools.point("n", "shop", "b")
+    assert await served(one) == ["b"]
+    await until(lambda: stands(two) == "b")
+    assert await served(two) == ["b"]
+    shown = [(info.name, info.aliases) for info in await two.pools.list("n")]
+    assert shown == [("a", []), ("b", ["shop"])]
+
+
+async def test_edits_by_an_alias_go_to_the_pool_that_it_stands_for_now(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
+    one, two = await start(), await start()
+    await one.fill("a", "a")
+    await one.fill("b", "b")
+    await one.pools.point("n", "shop", "a")
+    assert await served(two) == ["a"]
+    await one.pools.point("n", "shop", "b")
+    await two.pools.upsert("n", "shop", some("more"))
+    assert await served(two, "a") == ["a"]
+    assert await served(two, "b") == ["b", "more"]
+    await two.pools.create("n", "shop", PoolRequest(description="described"))
+    assert two.info("b").description == "described"
+
+
+async def test_a_replica_serves_the_former_pool_until_it_has_read_the_new_one(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await start()
+    await one.fill("a", "a")
+    await one.fill("b", "b")
+    await one.pools.point("n", "shop", "a")
+    two = await start(fingerprint="other")
+    assert await served(two) == ["a"]
+    read = asyncio.Event()
+    monkeypatch.setattr(DirectEncoder, "opened", read.wait)
+    await one.pools.point("n", "shop", "b")
+
+    def reads() -> bool:
+        try:
+            return two.info("b").state == "encoding"
+        except PoolNotFound:
+            return False
+
+    await until(reads)
+    assert await served(two) == ["a"]
+    read.set()
+    await until(lambda: two.info("b").state == "ready")
+    assert await served(two) == ["b"]
+
+
+async def test_a_deleted_alias_leaves_the_pool(start: StartReplica) -> None:
+    one, two = await start(), await start()
+    await one.fill("a", "a")
+    await one.pools.point("n", "shop", "a")
+    assert await served(two) == ["a"]
+    with pytest.raises(Conflict, match="alias of pool 'a'"):
+        await two.pools.drop("n", "shop")
+    with pytest.raises(Conflict, match="'shop' points at pool 'a'"):
+        await two.pools.drop("n", "a")
+    await one.pools.unpoint("n", "shop")
+    with pytest.raises(PoolNotFound, match="no alias 'shop'"):
+        await one.pools.unpoint("n", "shop")
+    await until(lambda: not stands(two))
+    with pytest.raises(PoolNotFound):
+        await served(two)
+    assert await served(two, "a") == ["a"]
+    await two.pools.drop("n", "a")
+
+
+async def test_a_name_is_never_both_and_an_alias_never_points_at_an_alias(
+    start: StartReplica, cluster_url: str
+) -> None:
+    replica = await start(cluster_url, cluster=True)
+    await replica.fill("a", "a")
+    await replica.fill("b", "b")
+    await replica.pools.point("n", "shop", "a")
+    with pytest.raises(Conflict, match="'b' is a pool"):
+        await replica.pools.point("n", "b", "a")
+    with pytest.raises(Conflict, match="'a' is a pool"):
+        await replica.pools.point("n", "a", "a")
+    for alias in ("shop", "other"):
+        with pytest.raises(InvalidRequest, match="name its pool, 'a'"):
+            await replica.pools.point("n", alias, "shop")
+    with pytest.raises(PoolNotFound):
+        await replica.pools.point("n", "other", "nowhere")
+    assert await served(replica) == ["a"]
+
+
+async def test_a_name_that_another_replica_makes_an_alias_just_now_becomes_no_pool(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await start(), await start()
+    await one.fill("a", "a")
+    create = PoolRecords.create
+
+    async def create_late(self: PoolRecords, *args: Any) -> object:  # noqa: ANN401
+        await two.pools.point("n", "shop", "a")
+        return await create(self, *args)
+
+    patch_records(monkeypatch, "create", create_late)
+    with pytest.raises(Conflict, match="there is an alias 'shop'"):
+        await one.pools.create("n", "shop", PoolRequest())
+    assert await served(one) == await served(two) == ["a"]
+    assert await one.names() == ["a"]
+    await one.pools.unpoint("n", "shop")
+    with pytest.raises(PoolNotFound):
+        await one.pools.load("n", "shop")
+
+
+async def test_an_alias_of_a_pool_that_is_dropped_just_now_is_not_made(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await start(), await start()
+    await one.fill("a", "a")
+    point = Directory.point
+
+    async def point_late(self: Directory, *args: Any) -> None:  # noqa: ANN401
+        await two.pools.drop("n", "a")
+        await point(self, *args)
+
+    patch_records(monkeypatch, "point", point_late, Directory)
+    with pytest.raises(PoolNotFound):
+        await one.pools.point("n", "shop", "a")
+    with pytest.raises(PoolNotFound):
+        await served(one)
+
+
+async def test_a_pool_that_is_just_being_dropped_gets_no_alias(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await start(), await start()
+    await one.fill("a", "a")
+    await served(two, "a")
+    drop = PoolRecords.drop
+
+    async def drop_late(self: PoolRecords, *args: Any) -> object:  # noqa: ANN401
+        with pytest.raises(PoolNotFound):  # although the other replica still has it
+            await two.pools.point("n", "shop", "a")
+        return await drop(self, *args)
+
+    patch_records(monkeypatch, "drop", drop_late)
+    await one.pools.drop("n", "a")
+    assert await one.names() == []
+
+
+async def test_an_alias_moves_only_from_the_pool_that_is_expected(start: StartReplica) -> None:
+    replica = await start()
+    await replica.fill("a", "a")
+    await replica.fill("b", "b")
+    with pytest.raises(Conflict, match="does not point at pool 'a'"):
+        await replica.pools.point("n", "shop", "b", "a")
+    await replica.pools.point("n", "shop", "a")
+    await replica.pools.point("n", "shop", "b", "a")
+    with pytest.raises(Conflict, match="does not point at pool 'a'"):
+        await replica.pools.point("n", "shop", "a", "a")
+    assert await served(replica) == ["b"]
+
+
+async def test_an_alias_is_of_one_namespace(start: StartReplica) -> None:
+    replica = await start()
+    await replica.fill("a", "a")
+    await replica.pools.point("n", "shop", "a")
+    with pytest.raises((PoolNotFound, PoolNotReady)):
+        await replica.pools.view("m", "shop")

@@ -1,0 +1,439 @@
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from threading import get_ident
+
+import numpy as np
+import pytest
+from redis.asyncio import Redis
+
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import until
+from tests.unit.pools.conftest import StartReplica, patch_records, some, with_pool
+from turnwise.service.errors import (
+    InvalidRequest,
+    NamespaceFull,
+    NotEnoughMemory,
+    PoolFull,
+    PoolNotFound,
+    PoolNotReady,
+    ServiceError,
+    StateUnavailable,
+    StoreUnavailable,
+)
+from turnwise.service.pools import Candidate, following
+from turnwise.service.pools.memory.contents import Contents, Edit
+from turnwise.service.pools.memory.local import LocalPool
+from turnwise.service.pools.redis import records
+from turnwise.service.pools.redis.records import PoolRecords
+from turnwise.service.pools.redis.values import Head, PoolKey
+from turnwise.service.wire.pools import PoolRequest
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_new_pool_is_empty(start: StartReplica) -> None:
+    replica = await start()
+    info = await replica.create("replies")
+    assert (info.name, info.version, info.size, info.state) == ("p", 0, 0, "ready")
+    assert (info.index, info.exact, info.recall_at_10) == ("flat", True, None)
+    assert (info.description, info.fingerprint, info.model) == ("replies", "tiny", "tiny")
+    view = replica.view()
+    assert await view.search(np.ones(32, np.float32), 5) == []
+
+
+async def test_each_distinct_text_is_encoded_once(start: StartReplica) -> None:
+    replica = await with_pool(start, "One.", "Two.")
+    more = [Candidate("x", "Two."), Candidate("y", "Three."), Candidate("z", "Three.")]
+    await replica.upsert(*more)
+    assert sorted(replica.encoder.candidates) == ["One.", "Three.", "Two."]
+
+
+async def test_two_different_candidates_with_one_id_are_rejected(start: StartReplica) -> None:
+    replica = await with_pool(start)
+    with pytest.raises(InvalidRequest) as refused:
+        await replica.pools.upsert(
+            "n", "p", [Candidate("a", "One."), Candidate("b", "Two."), Candidate("a", "Three.")]
+        )
+    assert refused.value.errors[0].loc == (2, "id")
+    assert "candidates 0 and 2" in refused.value.detail
+    assert replica.contents() == {}
+
+
+async def test_an_upload_beyond_the_limit_changes_nothing(start: StartReplica) -> None:
+    replica = await start(max_pool_size=3)
+    await replica.create()
+    await replica.upsert("1", "2")
+    with pytest.raises(PoolFull, match="limit of 3"):
+        await replica.upsert("3", "4")
+    assert len(replica.contents()) == 2
+    await replica.upsert("1", "2", "3")
+    assert len(replica.contents()) == 3
+
+
+async def test_a_namespace_has_so_many_pools(start: StartReplica) -> None:
+    one, two = await start(max_pools=2), await start(max_pools=2)
+    await one.pools.create("n", "p", PoolRequest())
+    await two.pools.create("n", "q", PoolRequest())
+    with pytest.raises(NamespaceFull, match="namespace 'n' has 2 pools, and may have 2"):
+        await one.pools.create("n", "r", PoolRequest())
+    assert one.metric("turnwise_rejected_requests_total", reason="pools") == 1
+    assert (await two.pools.create("n", "p", PoolRequest(description="anew"))).description == "anew"
+    await two.pools.create("other", "r", PoolRequest())
+    await one.pools.drop("n", "q")
+    await two.pools.create("n", "r", PoolRequest())
+
+
+async def test_the_pools_of_a_namespace_have_so_many_bytes(start: StartReplica) -> None:
+    of_text, of_vector = len("1") + 16, 2 * 32  # a text of one letter and its id
+    replica = await start(max_pools_bytes=3 * (of_text + of_vector))
+    await replica.create()
+    await replica.upsert("1")
+    await replica.fill("q", "2")
+    with pytest.raises(NamespaceFull, match="would have 324 bytes, more than the limit of 243"):
+        await replica.upsert("3", "4")
+    assert len(replica.contents()) == 1
+    assert replica.metric("turnwise_rejected_requests_total", reason="pools_bytes") == 1
+    await replica.upsert("3")
+    with pytest.raises(NamespaceFull):
+        await replica.pools.upsert("n", "q", [Candidate(some("2")[0].id, "2", {"a": "b"})])
+    await replica.pools.create("other", "p", PoolRequest())
+    await replica.pools.upsert("other", "p", some("3", "4"))
+    await replica.remove("3")
+    await replica.upsert("5")
+
+
+async def test_a_thread_counts_the_bytes_of_a_namespace(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted, threads = Contents.candidate_bytes, set[int]()
+
+    def count(contents: Contents) -> int:
+        threads.add(get_ident())
+        return counted.__get__(contents)  # type: ignore[no-any-return,attr-defined]
+
+    monkeypatch.setattr(Contents, "candidate_bytes", property(count))
+    await with_pool(start, "One.", max_pools_bytes=1000)
+    assert threads - {get_ident()} == threads != set()
+
+
+async def test_a_pool_is_edited_by_a_replica_that_has_not_heard_of_it(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
+    one, two, three = await start(), await start(), await start()
+    await one.create("replies")
+    await two.upsert("One.")
+    await three.remove("One.")
+    assert three.version() == 2
+    four = await start()
+    await one.pools.create("n", "q", PoolRequest())
+    await four.pools.drop("n", "q")
+    with pytest.raises(PoolNotFound):
+        await one.pools.drop("n", "q")
+    with pytest.raises(PoolNotFound):
+        await one.pools.upsert("n", "q", some("One."))
+
+
+async def test_pools_are_as_they_were_after_a_restart_of_all(start: StartReplica) -> None:
+    one = await with_pool(start, "One.", "Two.")
+    await one.upsert(Candidate("m", "Three.", {"a": [1, {"b": None}]}))
+    before = one.contents(), one.version(), (await one.view().vectors(["m"])).tobytes()
+    await one.followed.close()
+    two = await start(ready=True)
+    view = two.view()
+    assert (two.contents(), view.version, (await view.vectors(["m"])).tobytes()) == before
+    assert two.encoder.candidates == []
+
+
+async def test_edits_of_two_replicas_at_once_all_land(start: StartReplica) -> None:
+    one = await with_pool(start)
+    two = await start(ready=True)
+    await asyncio.gather(
+        *(
+            replica.upsert(Candidate(f"{place}{n}", f"{place} {n}"))
+            for place, replica in enumerate((one, two))
+            for n in range(8)
+        )
+    )
+    await until(lambda: one.version() == two.version() == 16)
+    assert one.contents() == two.contents()
+    assert len(one.contents()) == 16
+
+
+async def test_unchanged_candidates_are_compared_with_the_newest_version(
+    start: StartReplica,
+) -> None:
+    one = await with_pool(start, "One.")
+    two = await start(ready=True)
+    await one.remove("One.")
+    edited = await two.upsert("One.")
+    assert edited.upserted == 1
+
+
+async def test_a_dropped_pool_vanishes_everywhere(start: StartReplica, redis: Redis) -> None:
+    one = await with_pool(start, "One.", "Two.")
+    two = await start(ready=True)
+    assert one.gauges() == two.gauges() == [2, 1]
+    await one.pools.drop("n", "p")
+    assert await one.names() == []
+    await until(lambda: not two.knows())
+    assert await two.names() == []
+    with pytest.raises(PoolNotFound):
+        await one.upsert("Two.")
+    assert set(await redis.keys()) == {b"tw:born", b"tw:changes:{tw:born}"}
+    assert one.gauges() == two.gauges() == [None, None]
+
+
+async def test_a_pool_that_is_dropped_while_an_edit_lands_leaves_no_series(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = await with_pool(start)
+    after = LocalPool._after
+
+    async def drop_first(self: LocalPool, contents: Contents, edits: Sequence[Edit]) -> Contents:
+        await replica.pools.drop("n", "p")
+        return await after(self, contents, edits)
+
+    monkeypatch.setattr(LocalPool, "_after", drop_first)
+    await replica.upsert("One.")
+    assert replica.gauges() == [None, None]
+
+
+async def test_a_pool_whose_newest_version_an_edit_has_read_is_not_behind(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def admitted(*_: object) -> None:
+        raise NotEnoughMemory("short")
+
+    one, two = await with_pool(start, "One."), await start(ready=True)
+    behind = partial(two.metric, "turnwise_pools", state="behind")
+    with monkeypatch.context() as patched:
+        patched.setattr(two.followed.memory, "admitted", admitted)
+        await one.upsert("Two.")
+        await until(lambda: behind() == 1)
+    await two.upsert("Three.")
+    assert (len(two.contents()), behind()) == (3, 0)
+
+
+async def test_a_pool_that_is_created_anew_during_a_poll_stays(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
+    replica = await with_pool(start, "One.")
+    heads = PoolRecords.heads
+
+    async def between(self: PoolRecords, keys: Sequence[PoolKey]) -> list[Head | None]:
+        await replica.pools.drop("n", "p")
+        found = await heads(self, keys)
+        await replica.create("new")
+        return found
+
+    patch_records(monkeypatch, "heads", between)
+    await replica.followed._poll()
+    assert replica.info().description == "new"
+
+
+async def test_a_dropped_pool_and_a_new_one_of_its_name_are_different(start: StartReplica) -> None:
+    one = await with_pool(start, "One.")
+    two = await start(ready=True)
+    held = two.view()
+    await one.pools.drop("n", "p")
+    await one.create("new")
+    await one.upsert("Two.")
+    await until(lambda: two.follows(one))
+    assert two.info().description == "new"
+    assert held.contents.candidates() == some("One.")
+
+
+async def test_search_goes_on_without_redis_and_edits_come_back_with_it(
+    start: StartReplica, redis_server: RedisServer
+) -> None:
+    replica = await start(redis_server.url)
+    await replica.create()
+    await replica.upsert("One.")
+    redis_server.kill()
+    hits = await replica.view().search(np.ones(32, np.float32), 1)
+    assert [hit.candidate.text for hit in hits] == ["One."]
+    for edit in (
+        replica.upsert("Two."),
+        replica.remove("One."),
+        replica.pools.create("n", "q", PoolRequest()),
+        replica.pools.drop("n", "p"),
+    ):
+        with pytest.raises(StateUnavailable):
+            await edit
+    redis_server.start()  # which comes back empty
+    await until(lambda: not replica.knows())
+    await replica.create()
+    await replica.upsert("Three.")
+    assert len(replica.contents()) == 1
+
+
+async def test_a_service_that_starts_without_redis_becomes_ready_with_it(
+    start: StartReplica, redis_server: RedisServer
+) -> None:
+    redis_server.kill()
+    replica = await start(redis_server.url)
+    assert not replica.followed.ready
+    for ask in (replica.view, replica.info):
+        with pytest.raises(StateUnavailable):
+            ask()
+    with pytest.raises(StateUnavailable):
+        await replica.names()
+    redis_server.start()
+    await until(lambda: replica.followed.ready)
+
+
+async def test_a_pool_that_must_exist_is_filled_when_redis_is_there(
+    start: StartReplica, redis_server: RedisServer
+) -> None:
+    redis_server.kill()
+    replica = await start(redis_server.url)
+    await replica.followed.keep_filled(lambda: replica.fill("default", "One."))
+    redis_server.start()
+    await until(lambda: replica.followed.ready)
+    assert [text for text, _ in replica.contents("default").values()] == ["One."]
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), NotEnoughMemory("short")])
+async def test_a_pool_that_cannot_be_filled_at_the_start_is_filled_later(
+    start: StartReplica, error: ServiceError
+) -> None:
+    replica, errors = await start(), [error]
+
+    async def fill() -> None:
+        if errors:
+            raise errors.pop()
+        await replica.fill("default", "One.")
+
+    await replica.followed.keep_filled(fill)
+    assert not replica.followed.ready
+    await until(lambda: replica.followed.ready)
+    assert replica.version("default") == 1
+
+
+async def test_pools_live_in_a_cluster(start: StartReplica, cluster_url: str) -> None:
+    one = await start(cluster_url, cluster=True)
+    for name in ("p", "q"):  # of different slots, most likely
+        await one.fill(name, "One.", name)
+    await one.remove("One.")
+    await one.followed.directory.note_in_use([PoolKey("n", "q")], 60)
+    two = await start(cluster_url, cluster=True, ready=True)
+    assert two.version("q") == one.version("q")
+    for name in ("p", "q"):
+        await two.pools.info("n", name)
+        assert two.contents(name) == one.contents(name)
+    await one.pools.drop("n", "p")
+    await until(lambda: not two.knows())
+    assert await two.names() == ["q"]
+
+
+async def test_redis_keeps_the_vectors_of_the_last_two_models(
+    start: StartReplica, redis: Redis
+) -> None:
+    await with_pool(start, "One.", "Two.")
+    models = ["one", "two", "three"]
+    for model in models:
+        replica = await start(fingerprint=model)
+        await until(lambda replica=replica: replica.followed.ready)  # type: ignore[misc]
+    (chunk,) = [key async for key in redis.scan_iter(_type="hash") if b"chunk" in key]
+    kept = [field for field in await redis.hkeys(chunk) if field.startswith(b"vectors:")]
+    assert sorted(kept) == [b"vectors:three", b"vectors:two"]
+    back = await start(fingerprint="two", ready=True)
+    assert back.encoder.candidates == []
+
+
+async def test_another_model_encodes_each_distinct_text_once(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "CHUNK", 3)
+    one = await with_pool(start)
+    ids = [str(number) for number in range(14)]
+    for part in (ids[:9], ids[9:]):
+        await one.upsert(*(Candidate(id, f"Reply {int(id) % 4}.") for id in part))  # noqa: A001
+    two = await start(fingerprint="other", ready=True)
+    assert sorted(two.encoder.candidates) == [f"Reply {number}." for number in range(4)]
+    three = await start(fingerprint="other", ready=True)  # which reads what two wrote
+    assert three.encoder.candidates == []
+    vectors = [(await r.view().vectors(ids)).tobytes() for r in (one, two, three)]
+    assert vectors == [vectors[0]] * 3
+
+
+async def test_a_pool_that_is_being_encoded_is_not_half_there(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await with_pool(start, "One.", "Two.")
+    closed = asyncio.Event()
+    monkeypatch.setattr("tests.unit.pools.conftest.DirectEncoder.opened", closed.wait)
+    two = await start(fingerprint="other")
+    await until(lambda: two.info().state == "encoding")
+    assert not two.followed.ready
+    with pytest.raises(PoolNotReady, match="encoded for this replica's model"):
+        two.view()
+    with pytest.raises(PoolNotReady):
+        await two.upsert("Three.")
+    closed.set()
+    await until(lambda: two.followed.ready)
+    assert len(two.contents()) == 2
+
+
+async def test_a_pool_that_is_dropped_while_it_is_read_does_not_delay_readiness(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await with_pool(start, "One.")
+    monkeypatch.setattr("tests.unit.pools.conftest.DirectEncoder.opened", asyncio.Event().wait)
+    two = await start(fingerprint="other")
+    await until(lambda: two.info().state == "encoding")
+    assert not two.followed.ready
+    await one.pools.drop("n", "p")
+    await until(lambda: two.followed.ready)
+
+
+async def test_a_pool_that_another_replica_has_just_made_is_read_at_once_or_is_not_ready(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
+    one, two = await start(ready=True), await start(ready=True)
+    await one.create()
+    await one.upsert("One.")
+    with monkeypatch.context() as patched:
+        patched.setattr(following, "FIRST_READ_SECONDS", 0.0)
+        with pytest.raises(PoolNotReady):
+            await two.pools.view("n", "p")
+    assert (await two.pools.view("n", "p")).contents.candidates() == some("One.")
+    with pytest.raises(PoolNotFound):
+        await two.pools.view("n", "nowhere")
+
+
+async def test_a_pool_that_is_created_during_a_poll_stays(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "FULL_POLL_SECONDS", 0.0)  # every poll asks for all heads
+    heads = PoolRecords.heads
+    polled = asyncio.Event()
+
+    async def create_first(self: PoolRecords, keys: Sequence[PoolKey]) -> object:
+        if not replica.knows():
+            await replica.create()
+        found = await heads(self, keys)
+        asyncio.get_running_loop().call_soon(polled.set)
+        return found
+
+    replica = await start()
+    patch_records(monkeypatch, "heads", create_first)
+    await polled.wait()
+    assert await replica.names() == ["p"]
+
+
+async def test_a_search_in_another_thread_finds_the_same(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = await with_pool(start, "One.", "Two.", "Three.")
+    view, query = replica.view(), np.ones(32, np.float32)
+    here = await view.search(query, 2)
+    monkeypatch.setattr("turnwise.service.pools.view.INLINE", 0)
+    assert await view.search(query, 2) == here
+    assert replica.metric("turnwise_stage_seconds_count", stage="search") == 2
+    with pytest.raises(ValueError, match="finite"):
+        await view.search(query * np.nan, 2)

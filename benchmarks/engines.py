@@ -54,7 +54,7 @@ _MINUTE = round(60 / _POLL_SECONDS)
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The candidates and the queries of all systems; the id of a candidate is its place."""
+    """The candidates and the queries of all systems; the id of a candidate is its index."""
 
     candidates: Sequence[Candidate]
     vectors: Float16
@@ -80,8 +80,8 @@ class Pool:
         found = []
         for query in queries:
             least = self.flat.search(query, TOP)[1][-1]
-            places = np.array(await search(query, width), np.int64)
-            found.append((self.vectors[places].astype(np.float32) @ query >= least - 1e-4).sum())
+            indices = np.array(await search(query, width), np.int64)
+            found.append((self.vectors[indices].astype(np.float32) @ query >= least - 1e-4).sum())
         return float(np.mean(found)) / TOP
 
     async def width(self, search: Search) -> int:

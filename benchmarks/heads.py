@@ -116,8 +116,8 @@ async def rankings(connection: Connection, number: int) -> tuple[float, float]:
     for _ in range(number):
         said = list(islice(sayings(next(SEEDS)), _SAID))
         context = [
-            {"speaker": "user" if place % 2 == 0 else "bot", "text": text}
-            for place, text in enumerate(said[:5])
+            {"speaker": "user" if index % 2 == 0 else "bot", "text": text}
+            for index, text in enumerate(said[:5])
         ]
         name = f"p{next(SEEDS)}"
         await connection.request("PUT", f"/pools/{name}", {})
@@ -156,7 +156,7 @@ def head_ms(n: int) -> float:
     """Return the median milliseconds in which heads compute [B1] of n utterances."""
     heads = RoleHeads(plain_encoder().dimension)
     read = np.random.default_rng(0).normal(size=(n, heads.linear.shape[-1])).astype(np.float32)
-    items = [RoleText("", Role.FIRST, list(Relation)[place % 2]) for place in range(n)]
+    items = [RoleText("", Role.FIRST, list(Relation)[index % 2]) for index in range(n)]
     return 1e3 * median(taken(lambda: heads.in_roles(read, items)) for _ in range(30))
 
 

@@ -219,15 +219,16 @@ async def turns(  # noqa: PLR0917
     connection, echo = [await Connection.open(port) for port in ports]
     bare, whole, beyond, trips = list[float](), list[float](), list[float](), list[float]()
     for block in range(blocks):
-        for place, item in enumerate(islice(utterances(), _BLOCK)):
-            tokens, query = encoder.tokenize([item]), queries[place % len(queries)]
+        for number, item in enumerate(islice(utterances(), _BLOCK)):
+            tokens = encoder.tokenize([item])
+            query = queries[number % len(queries)]
             await asyncio.sleep(_PAUSE)
             begin = time.perf_counter()
             encoder.forward(tokens)
             index.search(query, _TOP_K)
             bare.append(time.perf_counter() - begin)
-        for place, item in enumerate(islice(utterances(), _BLOCK)):
-            speaker = ("user", "bot")[place % 2]
+        for number, item in enumerate(islice(utterances(), _BLOCK)):
+            speaker = ("user", "bot")[number % 2]
             body = {"speaker": speaker, "text": item.text, "respond": True, "top_k": _TOP_K}
             await asyncio.sleep(_PAUSE)
             begin = time.perf_counter()

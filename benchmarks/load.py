@@ -78,9 +78,9 @@ async def many_clients(port: int, sessions: int, turns: int, seed: int = 0) -> L
 
     async def talk(number: int, count: int) -> list[float]:
         connection, took = await Connection.open(port), []
-        for place, text in enumerate(islice(sayings(seed + number + 1), count)):
+        for index, text in enumerate(islice(sayings(seed + number + 1), count)):
             begin = time.perf_counter()
-            body = {"speaker": "user" if place % 2 == 0 else "bot", "text": text, "respond": True}
+            body = {"speaker": "user" if index % 2 == 0 else "bot", "text": text, "respond": True}
             await connection.post(f"/sessions/many-{seed}-{count}-{number}/turn", body)
             took.append((time.perf_counter() - begin) * 1e3)
         return took

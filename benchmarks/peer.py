@@ -66,8 +66,8 @@ class System:
         connection, took = await Connection.open(self.port), list[float]()
         while time.perf_counter() < end:
             chat = next(_CHATS)
-            for place, text in enumerate(islice(sayings(chat), turns)):
-                speaker = {"speaker": ("user", "bot")[place % 2]} if "respond" in self.body else {}
+            for index, text in enumerate(islice(sayings(chat), turns)):
+                speaker = {"speaker": ("user", "bot")[index % 2]} if "respond" in self.body else {}
                 sent = time.perf_counter()
                 await connection.post(
                     f"/sessions/peer-{chat}/turn", {"text": text, **speaker, **self.body}
@@ -133,7 +133,7 @@ def plain_service(size: int) -> Iterator[int]:
         texts = replies()
         vectors = pool_like(plain_encoder().encode(texts, Role.AFTER), size)
         np.save(Path(folder) / "vectors.npy", vectors)
-        named = [texts[place % len(texts)] for place in range(size)]
+        named = [texts[index % len(texts)] for index in range(size)]
         (Path(folder) / "texts.json").write_text(json.dumps(named), encoding="utf-8")
         port = free_port()
         process = subprocess.Popen(  # noqa: S603 - our own command

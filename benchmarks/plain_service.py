@@ -61,8 +61,8 @@ def turn(session_id: str, turn: Turn) -> list[Reply]:
     context.append(turn.text)
     text = " ".join(context) if turn.encode == "context" else turn.text
     vector = MODEL.encode(PREFIX + text, normalize_embeddings=True, show_progress_bar=False)
-    scores, places = INDEX.search(np.asarray(vector)[None], turn.top_k)
+    scores, indices = INDEX.search(np.asarray(vector)[None], turn.top_k)
     return [
-        Reply(id=place, text=TEXTS[place], score=score)
-        for place, score in zip(places[0].tolist(), scores[0].tolist(), strict=True)
+        Reply(id=index, text=TEXTS[index], score=score)
+        for index, score in zip(indices[0].tolist(), scores[0].tolist(), strict=True)
     ]

@@ -44,7 +44,7 @@ def replies(path: Path = REPLIES) -> list[str]:
 
 
 def mixed(seeds: Float32, size: int) -> Iterator[tuple[NDArray[np.int64], Float32]]:
-    """Yield blocks: the place of each vector's main seed (n,), and unit vectors (n, d)."""
+    """Yield blocks: the index of each vector's main seed (n,), and unit vectors (n, d)."""
     rng = np.random.default_rng(0)
     for start in range(0, size, _BLOCK):
         n = min(_BLOCK, size - start)

@@ -204,7 +204,7 @@ class Ours:
 
     def search(self, index: Index) -> None:
         """Let all turns search this index, whichever pool they name."""
-        candidates = tuple(Candidate(str(place), "") for place in range(len(index)))
+        candidates = tuple(Candidate(str(n), "") for n in range(len(index)))
         contents = Contents(Segment(candidates, index), Contents.empty(index.dimension).overlay)
         metrics = self._services.metrics
         shown = LocalView("default", 1, "default", PoolSettings(), contents, self._workers, metrics)

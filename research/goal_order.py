@@ -129,8 +129,8 @@ def learn(scorer: nn.Module, earlier: Tensor, later: Tensor) -> None:
     optimiser = torch.optim.AdamW(scorer.parameters(), 1e-3)
     scorer.train()
     for _ in range(EPOCHS):
-        for places in torch.randperm(len(earlier)).split(BATCH):
-            one, other = earlier[places], later[places]
+        for indices in torch.randperm(len(earlier)).split(BATCH):
+            one, other = earlier[indices], later[indices]
             loss = functional.softplus(scorer(other, one) - scorer(one, other)).mean()
             optimiser.zero_grad()
             loss.backward()

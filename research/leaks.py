@@ -36,7 +36,7 @@ def main() -> None:
     leaks, clean = [], []
     for dialogue in read_dialogues(options.train):
         (leaks if dialogue.id in listed else clean).append(dialogue)
-    shuffled = [clean[place] for place in np.random.default_rng(1).permutation(len(clean))]
+    shuffled = [clean[index] for index in np.random.default_rng(1).permutation(len(clean))]
     others, left = shuffled[: options.others], shuffled[options.others :]
     by_length: defaultdict[int, list[Dialogue]] = defaultdict(list)
     for dialogue in left:

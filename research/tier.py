@@ -136,7 +136,7 @@ async def processes() -> AsyncIterator[tuple[Measured, Measured, Measured]]:
 
 
 async def make_pool(port: int) -> None:
-    candidates = [{"id": str(place), "text": text} for place, text in enumerate(replies())]
+    candidates = [{"id": str(index), "text": text} for index, text in enumerate(replies())]
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}/pools", timeout=60) as http:
         for path, body in (("/default", {}), ("/default/candidates", candidates)):
             (await http.put(path, json=body)).raise_for_status()

@@ -1,7 +1,7 @@
 """Annotation: best-worst scaling, and how far annotators agree.
 
 People find it easier to name the best and the worst of a few items than to rate each: every item
-stands in several tuples, and its score is how often it was best less how often it was worst.
+is in several tuples, and its score is how often it was best, less how often it was worst.
 Krippendorff's alpha and the reliability by split halves measure the agreement.
 """
 
@@ -49,7 +49,7 @@ def make_tuples(items: Sequence[str], seed: int = 0) -> list[Triple]:
     """Return 2N distinct tuples of three of N items, each item in exactly six of them.
 
     The items are shuffled and laid out on a circle, and two triangles, (0, 1, 4) and (0, 2, 7),
-    are turned to each of the N places. Every difference between corners occurs once, so from 13
+    are turned to each of the N positions. Every difference between corners occurs once, so from 13
     items on, save for 14, no two items meet twice, and no comparison is made twice.
 
     Args:
@@ -65,8 +65,8 @@ def make_tuples(items: Sequence[str], seed: int = 0) -> list[Triple]:
     generator = np.random.default_rng(seed)
     circle = generator.permutation(n)
     blocks = _BLOCKS if n >= 13 else _SMALL_BLOCKS
-    places = [[(start + corner) % n for corner in block] for block in blocks for start in range(n)]
-    shuffled = generator.permuted(circle[places], axis=1)[generator.permutation(2 * n)]
+    indices = [[(start + corner) % n for corner in block] for block in blocks for start in range(n)]
+    shuffled = generator.permuted(circle[indices], axis=1)[generator.permutation(2 * n)]
     return [(items[a], items[b], items[c]) for a, b, c in shuffled]
 
 
@@ -151,8 +151,8 @@ def ratings_of(answers: Sequence[Answer]) -> Float64:
     """Return answers as ratings (annotators, units): a unit is an item in a tuple, 1, 0 or -1."""
     annotators = sorted({answer.annotator for answer in answers})
     units = sorted({(answer.key, item) for answer in answers for item in answer.items})
-    row = {annotator: place for place, annotator in enumerate(annotators)}
-    column = {unit: place for place, unit in enumerate(units)}
+    row = {annotator: number for number, annotator in enumerate(annotators)}
+    column = {unit: number for number, unit in enumerate(units)}
     ratings = np.full((len(annotators), len(units)), np.nan)
     for answer in answers:
         for item in answer.items:
@@ -165,7 +165,7 @@ def split_half_reliability(answers: Sequence[Answer], seed: int) -> float | None
     """Return Spearman's correlation of the items' scores from two halves of the answers.
 
     Each split deals the answers to every tuple at random to the halves; the odd one of a tuple
-    falls to either. The result is the mean over the splits in which it is defined. It measures
+    goes to either. The result is the mean over the splits in which it is defined. It measures
     scores from half the answers; `spearman_brown` estimates the reliability of all.
 
     Returns:
@@ -193,7 +193,8 @@ def _answer(record: Record) -> Answer:
     items = record.texts("items")
     if len(items) != 3 or len(set(items)) != 3:
         raise record.error("items", "expected three distinct ids")
-    best, worst = record.text("best"), record.text("worst")
+    best = record.text("best")
+    worst = record.text("worst")
     for field, chosen in (("best", best), ("worst", worst)):
         if chosen not in items:
             raise record.error(field, "not one of the items")
@@ -216,8 +217,8 @@ def _split(tuples: Sequence[Sequence[Answer]], generator: np.random.Generator) -
     halves: tuple[list[Answer], list[Answer]] = ([], [])
     for answers in tuples:
         offset = int(generator.integers(2))
-        for place, number in enumerate(generator.permutation(len(answers))):
-            halves[(place + offset) % 2].append(answers[number])
+        for index, number in enumerate(generator.permutation(len(answers))):
+            halves[(index + offset) % 2].append(answers[number])
     one, other = map(score_items, halves)
     both = sorted(one.keys() & other.keys())
     return spearman(

@@ -29,9 +29,9 @@ class BM25:
         lengths = np.array([count.total() for count in counts], np.float64)
         normal = K1 * (1 - B + B * lengths / max(float(lengths.mean()), 1e-9))
         postings: dict[str, list[tuple[int, int]]] = {}
-        for place, count in enumerate(counts):
+        for index, count in enumerate(counts):
             for word, frequency in count.items():
-                postings.setdefault(word, []).append((place, frequency))
+                postings.setdefault(word, []).append((index, frequency))
         self._postings = {
             word: _weigh(np.array(entries), normal) for word, entries in postings.items()
         }
@@ -41,9 +41,9 @@ class BM25:
         found = [self._postings[word] for word in plain_words(query) if word in self._postings]
         if not found:
             return np.zeros(self._size, np.float32)
-        places = np.concatenate([places for places, _ in found])
+        indices = np.concatenate([indices for indices, _ in found])
         weights = np.concatenate([weights for _, weights in found])
-        return np.bincount(places, weights, self._size).astype(np.float32)
+        return np.bincount(indices, weights, self._size).astype(np.float32)
 
 
 def plain_words(text: str) -> list[str]:
@@ -52,6 +52,6 @@ def plain_words(text: str) -> list[str]:
 
 
 def _weigh(entries: NDArray[np.intp], normal: Float64) -> tuple[NDArray[np.intp], Float64]:
-    places, frequency = entries.T
-    idf = np.log1p((len(normal) - len(places) + 0.5) / (len(places) + 0.5))
-    return places, idf * frequency * (K1 + 1) / (frequency + normal[places])
+    indices, frequency = entries.T
+    idf = np.log1p((len(normal) - len(indices) + 0.5) / (len(indices) + 0.5))
+    return indices, idf * frequency * (K1 + 1) / (frequency + normal[indices])

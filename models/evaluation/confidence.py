@@ -20,9 +20,9 @@ from turnwise.models.data import Dialogue
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import ModelError, TurnwiseError
 from turnwise.models.evaluation.metrics import (
+    Indices,
     Mask,
     Metrics,
-    Places,
     auroc,
     calibration_error,
     median_ms,
@@ -55,9 +55,9 @@ class Answers:
 
     features: Float64
     right: Mask
-    size: Places
+    size: Indices
     has_reply: Mask
-    dialogue: Places
+    dialogue: Indices
 
     def __getitem__(self, chosen: Mask) -> Self:
         return type(self)(*(getattr(self, each.name)[chosen] for each in fields(self)))
@@ -79,8 +79,8 @@ class Searches:
     """Contexts with their queries, and the texts that pools are drawn from.
 
     Attributes:
-        split: The N contexts; the texts of their dialogues stand first in its pool.
-        own: Number of those texts.
+        split: The N contexts; its pool begins with the texts of their dialogues.
+        own: The number of those texts.
         queries: (N, d) the running query of each context.
         vectors: (pool, d) of the pool.
     """
@@ -101,18 +101,19 @@ class Searches:
             TurnwiseError: There are too few texts for a pool.
         """
         rng = np.random.default_rng(0)
-        place = {text: number for number, text in enumerate(self.split.pool)}
+        index_of = {text: index for index, text in enumerate(self.split.pool)}
         dialogues = self.split.dialogues
         without = [
-            [place[text] for text in {*context.texts, context.target.text}]
+            [index_of[text] for text in {*context.texts, context.target.text}]
             for context in self.split.contexts
         ]
         largest = max(len(self.vectors) - max(map(len, without)), 2)
         sizes = sorted({min(size, largest) for size in sizes})
         found: list[tuple[Float64, bool, int, bool, int]] = []
         for number, scores in enumerate(self._scores()):
-            context, true = self.split.contexts[number], self.split.true[number]
-            dialogue, utterances = int(dialogues[number]), len(context.utterances)
+            true = self.split.true[number]
+            dialogue = int(dialogues[number])
+            utterances = len(self.split.contexts[number].utterances)
             norm = float(np.linalg.norm(self.queries[number]))
             for size in sizes:
                 drawn = scores[self._drawn(size, without[number], rng)]
@@ -133,12 +134,12 @@ class Searches:
         for start in range(0, len(self.queries), _BLOCK):
             yield from (self.queries[start : start + _BLOCK] @ self.vectors.T).astype(np.float64)
 
-    def _drawn(self, size: int, without: list[int], rng: np.random.Generator) -> Places:
-        """Draw `size` places of the pool, or all, except some; the dialogues' own come first."""
+    def _drawn(self, size: int, without: list[int], rng: np.random.Generator) -> Indices:
+        """Draw `size` indices of the pool, or all, except some; the dialogues' own come first."""
         own = _some(self.own, size + len(without), rng)
         more = _some(len(self.vectors) - self.own, size + len(without) - len(own), rng)
-        places = np.concatenate([own, self.own + more])
-        return places[~np.isin(places, without)][:size]
+        indices = np.concatenate([own, self.own + more])
+        return indices[~np.isin(indices, without)][:size]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,30 +177,40 @@ def make_searches(
         TurnwiseError: No dialogue has two utterances.
     """
     rng = np.random.default_rng(0)
-    drawn: list[Context] = []
-    for number in rng.permutation(len(dialogues)).tolist():
-        said = dialogues[number].utterances
-        if len(drawn) < contexts:
-            drawn += [
-                Context(said[:turn], said[turn], dialogues[number].id)
-                for turn in range(1, len(said))
-            ]
+    drawn = _draw_contexts(dialogues, contexts, rng)
     if not drawn:
         raise TurnwiseError("no dialogue has two utterances")
     of_contexts = {said.text for c in drawn for said in (*c.utterances, c.target)}
     others = texts_of(dialogues) - of_contexts
     split = split_of(drawn, [*sorted(of_contexts), *_shuffled(others, rng)[:largest]])
     encoded = encode_split(encoder, split)
-    pairs = zip(encoded.first, encoded.second, strict=True)
-    queries = [encoder.aggregation.query(first, second) for first, second in pairs]
+    queries = [
+        encoder.aggregation.query(first, second)
+        for first, second in zip(encoded.first, encoded.second, strict=True)
+    ]
     known = set(split.pool)
-    new = [place for place, text in enumerate(bank.texts) if text not in known]
+    new = [index for index, text in enumerate(bank.texts) if text not in known]
     return Searches(
-        split=replace(split, pool=(*split.pool, *(bank.texts[place] for place in new))),
+        split=replace(split, pool=(*split.pool, *(bank.texts[index] for index in new))),
         own=len(split.pool),
         queries=np.stack(queries),
         vectors=np.concatenate([encoded.vectors, bank.vectors[new]]),
     )
+
+
+def _draw_contexts(
+    dialogues: Sequence[Dialogue], least: int, rng: np.random.Generator
+) -> list[Context]:
+    """Return all contexts of dialogues, drawn at random until there are at least so many."""
+    drawn: list[Context] = []
+    for number in rng.permutation(len(dialogues)).tolist():
+        if len(drawn) >= least:
+            break
+        said = dialogues[number].utterances
+        drawn += [
+            Context(said[:turn], said[turn], dialogues[number].id) for turn in range(1, len(said))
+        ]
+    return drawn
 
 
 def texts_of(dialogues: Iterable[Dialogue]) -> set[str]:
@@ -233,7 +244,8 @@ def evaluate_confidence(
         ModelError: A model has no calibration.
         TurnwiseError: No dialogue has two utterances.
     """
-    own, most = texts_of(dialogues), max(sizes)
+    own = texts_of(dialogues)
+    most = max(sizes)
     # A pool leaves out the texts of a context and its reply.
     needed = most - len(own) + max((len(each.utterances) for each in dialogues), default=0)
     calibrations = {label: _calibration_of(label, model) for label, model in models.items()}
@@ -255,7 +267,8 @@ def _calibration_of(label: str, model: UtteranceEncoder) -> Calibration:
 
 def confidence_metrics(calibration: Calibration, answers: Answers) -> Metrics:
     """Return the metrics that `evaluate_confidence` describes, of n ≥ 1 answers."""
-    confidence, right = calibration.confidence(answers.features), answers.right
+    right = answers.right
+    confidence = calibration.confidence(answers.features)
     curve = risks(confidence, right)
     of_all = auroc(confidence, right)
     return {
@@ -285,9 +298,10 @@ def _milliseconds(searches: Searches, calibration: Calibration) -> float:
     moments = Moments.of(searches.vectors)
     size = len(searches.vectors)
 
-    def work(place: int) -> Float64:
-        query = searches.queries[place]
-        spread, norm = moments.spread(query, size), float(np.linalg.norm(query))
+    def work(index: int) -> Float64:
+        query = searches.queries[index]
+        spread = moments.spread(query, size)
+        norm = float(np.linalg.norm(query))
         return calibration.confidence(features(1.0, 0.5, spread, norm, 2))
 
     return median_ms(work, len(searches.queries))
@@ -299,11 +313,11 @@ def _features(scores: Float64, norm: float, utterances: int) -> Float64:
     return features(first, second, spread, norm, utterances)
 
 
-def _some(count: int, wanted: int, rng: np.random.Generator) -> Places:
-    """Draw `wanted` of the places 0 to count - 1, or all of them, in random order."""
+def _some(count: int, wanted: int, rng: np.random.Generator) -> Indices:
+    """Draw `wanted` of the indices 0 to count - 1, or all of them, in random order."""
     return rng.choice(count, min(wanted, count), replace=False)
 
 
 def _shuffled(texts: Collection[str], rng: np.random.Generator) -> list[str]:
     ordered = sorted(texts)  # a set has another order in each process
-    return [ordered[place] for place in rng.permutation(len(ordered))]
+    return [ordered[index] for index in rng.permutation(len(ordered))]

@@ -13,7 +13,7 @@ import numpy as np
 
 from turnwise.models.data import Record, merge_runs, not_empty, read_records, read_utterance
 from turnwise.models.errors import DataError
-from turnwise.models.evaluation.metrics import Places, Scores
+from turnwise.models.evaluation.metrics import Indices, Scores
 from turnwise.models.evaluation.ranking import RankingExample, RankingSet, ranking_set
 from turnwise.models.evaluation.systems import System, one_by_one
 
@@ -26,10 +26,11 @@ def read_choices(paths: Sequence[str | Path], limit: int | None = None) -> Ranki
     """
     records = chain.from_iterable(map(read_records, paths))
     choices = islice(chain.from_iterable(map(_choices, records)), limit)
-    examples, where = [], []
-    for example, place in choices:
+    examples = []
+    where = []
+    for example, line in choices:
         examples.append(example)
-        where.append(place)
+        where.append(line)
     if not examples:
         what = "no reply in it that was chosen among several candidates"
         raise DataError(what, ", ".join(map(str, paths)))
@@ -39,9 +40,9 @@ def read_choices(paths: Sequence[str | Path], limit: int | None = None) -> Ranki
 def as_offered(choices: RankingSet) -> System:
     """Return the system that ranks the candidates of a context as they were offered."""
 
-    def scores(context: int, candidates: Places) -> Scores:
-        ranks = {int(place): rank for rank, place in enumerate(choices.candidates[context])}
-        return np.array([-ranks.get(int(place), len(ranks)) for place in candidates], np.float64)
+    def scores(context: int, candidates: Indices) -> Scores:
+        ranks = {int(index): rank for rank, index in enumerate(choices.candidates[context])}
+        return np.array([-ranks.get(int(index), len(ranks)) for index in candidates], np.float64)
 
     return System("as offered", one_by_one(scores))
 
@@ -49,14 +50,15 @@ def as_offered(choices: RankingSet) -> System:
 def _choices(record: Record) -> Iterator[tuple[RankingExample, str]]:
     replies = list(record.records("utterances"))
     said = [read_utterance(each) for each in replies]
-    for place, reply in enumerate(replies):
+    for index, reply in enumerate(replies):
         if "chosen" not in reply.fields:
             continue
-        shown, chosen = tuple(dict.fromkeys(reply.texts("shown"))), reply.text("chosen")
+        shown = tuple(dict.fromkeys(reply.texts("shown")))
+        chosen = reply.text("chosen")
         if chosen not in shown:
             raise reply.error("chosen", "is not among those shown")
-        context = merge_runs(not_empty(said[:place]))
+        context = merge_runs(not_empty(said[:index]))
         labels = tuple(int(text == chosen) for text in shown)
         if context and not all(labels):
             where = record.where  # an id may be missing, and the same in two files
-            yield RankingExample(context, said[place].speaker, shown, labels, where), where
+            yield RankingExample(context, said[index].speaker, shown, labels, where), where

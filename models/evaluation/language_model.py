@@ -166,9 +166,9 @@ class LanguageModel:
         known = [_common(self._tokens(p), t) for (p, _), t in zip(texts, tokens, strict=True)]
         lengths = [len(ids) - start for ids, start in zip(tokens, known, strict=True)]
         likelihoods = np.empty(len(texts))
-        for places in batches([min(len(ids), self._room) for ids in tokens], LIKELIHOOD_TOKENS):
-            chosen = [tokens[place][-self._room :] for place in places]
-            likelihoods[places] = self._batch(chosen, [lengths[place] for place in places])
+        for indices in batches([min(len(ids), self._room) for ids in tokens], LIKELIHOOD_TOKENS):
+            chosen = [tokens[index][-self._room :] for index in indices]
+            likelihoods[indices] = self._batch(chosen, [lengths[index] for index in indices])
         return likelihoods, np.array(lengths, np.float64)
 
     def warn_of_long(self, prompts: Sequence[str], where: Sequence[str]) -> None:
@@ -184,16 +184,21 @@ class LanguageModel:
         """Return the log-probabilities of the last `lengths` tokens, padded on the right."""
         longest = max(map(len, tokens))
         ids = torch.zeros(len(tokens), longest, dtype=torch.long)
-        mask, counted = torch.zeros_like(ids), torch.zeros_like(ids)
-        for place, (own, length) in enumerate(zip(tokens, lengths, strict=True)):
-            ids[place, : len(own)] = torch.tensor(own)
-            mask[place, : len(own)] = 1
-            counted[place, len(own) - min(length, len(own) - 1) : len(own)] = 1
-        ids, mask, counted = (x.to(self._model.device) for x in (ids, mask, counted))
+        mask = torch.zeros_like(ids)
+        counted = torch.zeros_like(ids)
+        for row, (own, length) in enumerate(zip(tokens, lengths, strict=True)):
+            end = len(own)
+            ids[row, :end] = torch.tensor(own)
+            mask[row, :end] = 1
+            counted[row, end - min(length, end - 1) : end] = 1
+        device = self._model.device
+        ids = ids.to(device)
         with torch.inference_mode():
-            logits = self._model(input_ids=ids, attention_mask=mask).logits[:, :-1].float()
+            output = self._model(input_ids=ids, attention_mask=mask.to(device))
+        logits = output.logits[:, :-1].float()
         losses = cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none")
-        likelihoods: Float64 = -(losses.double() * counted[:, 1:]).sum(dim=1).cpu().numpy()
+        kept = losses.double() * counted[:, 1:].to(device)
+        likelihoods: Float64 = -kept.sum(dim=1).cpu().numpy()
         return likelihoods
 
 
@@ -202,7 +207,7 @@ def prompt(said: Context, language: Language, *, with_context: bool = True) -> s
     opening, closing = _PROMPTS[language]
     turns = [*(said.utterances if with_context else ()), said.target]
     distinct = dict.fromkeys(turn.speaker for turn in turns)
-    names = {speaker: chr(ord("A") + place) for place, speaker in enumerate(distinct)}
+    names = {speaker: chr(ord("A") + index) for index, speaker in enumerate(distinct)}
     lines = "".join(f"{names[turn.speaker]}: {turn.text}\n" for turn in turns)
     return opening + lines + closing.format(speaker=names[said.target.speaker])
 

@@ -20,8 +20,8 @@ from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.evaluation.bm25 import BM25
 from turnwise.models.evaluation.metrics import (
+    Indices,
     Metrics,
-    Places,
     Ranks,
     Scores,
     average_settings,
@@ -45,7 +45,7 @@ from turnwise.models.roles import Role, RoleText, candidate_inputs, prefix, rela
 
 GOALS = 3
 ORDERS = tuple(permutations(range(GOALS)))
-"""All orders of the goals: the true one stands first, its exact reverse last."""
+"""All orders of the goals: the true one is first, its exact reverse is last."""
 _DECIMALS = 6  # of float32 cosines; equal goals tie whatever the order of a sum
 
 
@@ -130,11 +130,11 @@ def evaluate_long_term(
     dialogues = split.dialogues[::GOALS]
     result = []
     for system, choice in _systems(encoders, goal_sets, split):
-        places = np.arange(choice.candidates)
-        scores = system.scores(np.arange(len(goal_sets)), places)
+        indices = np.arange(choice.candidates)
+        scores = system.scores(np.arange(len(goal_sets)), indices)
         metrics = _by_setting(choice.metrics, scores, goal_sets)
         outcomes = Outcomes(_of_first(scores).expected, settings, dialogues, choice.candidates)
-        ms = example_ms(system, [places] * len(goal_sets))
+        ms = example_ms(system, [indices] * len(goal_sets))
         result.append(Row(system.name, metrics, ms, outcomes))
     return result
 
@@ -157,7 +157,7 @@ def order_metrics(scores: Scores) -> Metrics:
 
 
 def greedy_metrics(pull: Scores) -> Metrics:
-    """Return the metrics of (n, goals) pulls, the true first goal standing first."""
+    """Return the metrics of (n, goals) pulls; the true first goal is in the first column."""
     of_first = _of_first(pull)
     return {"average_rank": float(of_first.expected.mean()), **of_first.hits((1, 2))}
 
@@ -175,8 +175,7 @@ def asked_goals(goal_sets: Sequence[GoalSet]) -> Split:
 
 def goal_pulls(system: System, split: Split) -> Scores:
     """Return (N, goals): the score of each goal after the context, said by the goal's speaker."""
-    places = range(len(split.contexts))
-    pulls = [scores_of(system, n, split.true[n : n + 1])[0] for n in places]
+    pulls = [scores_of(system, n, split.true[[n]])[0] for n in range(len(split.contexts))]
     return np.array(pulls, np.float32).reshape(-1, GOALS)
 
 
@@ -208,12 +207,12 @@ def _lexical(goal_sets: Sequence[GoalSet], split: Split) -> Iterator[tuple[Syste
     index = BM25(split.pool)
 
     def link(n: int) -> Float32:
-        places = split.true[GOALS * n :][:GOALS]
-        return np.stack([index.scores(goal.text)[places] for goal in goal_sets[n].goals])
+        indices = split.true[GOALS * n : GOALS * (n + 1)]
+        return np.stack([index.scores(goal.text)[indices] for goal in goal_sets[n].goals])
 
     def pull(n: int) -> None:
         for goal in range(GOALS * n, GOALS * (n + 1)):
-            scores_of(bm25, goal, split.true[goal : goal + 1])
+            scores_of(bm25, goal, split.true[[goal]])
 
     pulls = precomputed("", goal_pulls(bm25, split), pull)
     links = [link(n) for n in range(len(goal_sets))]
@@ -249,8 +248,8 @@ def _encode_turn(
     A goal of another speaker needs other tokens, where the encoder has them.
     """
     last = goal_sets[n].context[-1].speaker
-    stands = [relation_to(last, goal.speaker) for goal in goal_sets[n].goals]
-    prefixes = [prefix(encoder.kind, Role.SECOND, relation) for relation in stands]
+    relations = [relation_to(last, goal.speaker) for goal in goal_sets[n].goals]
+    prefixes = [prefix(encoder.kind, Role.SECOND, relation) for relation in relations]
     for new in dict(zip(prefixes, range(GOALS), strict=True)).values():
         system.work(GOALS * n + new)
 
@@ -271,8 +270,7 @@ def _planned(
         pulls: Systems that score the goals of a set (N, goals): the pull, then the published one.
         encode_goals: Encodes the goals of a set for the pull alone.
     """
-    of_sets, goals = np.arange(len(links)), np.arange(GOALS)
-    tables = [pull.scores(of_sets, goals) for pull in pulls]
+    tables = [pull.scores(np.arange(len(links)), np.arange(GOALS)) for pull in pulls]
 
     def chain(n: int) -> None:
         encode_links(n)
@@ -289,14 +287,14 @@ def _planned(
 
         by_both = np.stack(list(map(_order_scores, links, table)))
         yield precomputed(f"{label} · chain + curving{name}", by_both, curved), _ORDER
-    for place, (pull, table) in enumerate(zip(pulls, tables, strict=True)):
+    for number, (pull, table) in enumerate(zip(pulls, tables, strict=True)):
 
         def greedy(n: int, pull: System = pull, table: Scores = table) -> None:
             encode_goals(n)
             pull.work(n)
             plan_greedy(table[n])
 
-        name = f"{label} · greedy, {pull.name}" if place else f"{label} · greedy"
+        name = f"{label} · greedy, {pull.name}" if number else f"{label} · greedy"
         yield replace(pull, name=name, work=greedy), _NEXT_GOAL
 
 
@@ -309,12 +307,12 @@ def _by_setting(
     metrics: Callable[[Scores], Metrics], scores: Scores, goal_sets: Sequence[GoalSet]
 ) -> Metrics:
     settings = [goals.setting for goals in goal_sets]
-    of_setting: dict[Setting, Places] = {
+    of_setting: dict[Setting, Indices] = {
         setting: np.flatnonzero([other == setting for other in settings])
         for setting in dict.fromkeys(settings)
     }
     return average_settings(
-        {str(setting): metrics(scores[places]) for setting, places in of_setting.items()}
+        {str(setting): metrics(scores[indices]) for setting, indices in of_setting.items()}
     )
 
 

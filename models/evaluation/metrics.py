@@ -18,7 +18,7 @@ from scipy.stats import rankdata  # type: ignore[import-untyped]
 from turnwise.models.arrays import Float64
 
 Scores = NDArray[np.floating[Any]]
-Places = NDArray[np.intp]
+Indices = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 Metrics = dict[str, float]
 
@@ -48,7 +48,7 @@ class Ranks:
     better: Float64
     tied: Float64
 
-    def __getitem__(self, chosen: Mask | Places) -> "Ranks":
+    def __getitem__(self, chosen: Mask | Indices) -> "Ranks":
         return Ranks(self.better[chosen], self.tied[chosen])
 
     @classmethod
@@ -80,7 +80,7 @@ class Ranks:
         return share
 
 
-def ranks(scores: Scores, true: Places) -> Ranks:
+def ranks(scores: Scores, true: Indices) -> Ranks:
     """Return the rank of each row's true candidate.
 
     Args:
@@ -89,17 +89,15 @@ def ranks(scores: Scores, true: Places) -> Ranks:
     """
     scores = _comparable(scores)
     of_true = np.take_along_axis(scores, true[:, None], axis=1)
-    better, tied = (
-        np.count_nonzero(found, axis=1).astype(np.float64)
-        for found in (scores > of_true, scores == of_true)
-    )
-    return Ranks(better, tied)
+    better = np.count_nonzero(scores > of_true, axis=1)
+    tied = np.count_nonzero(scores == of_true, axis=1)
+    return Ranks(better.astype(np.float64), tied.astype(np.float64))
 
 
 def ranks_of(rows: Iterable[Scores], true: Iterable[int]) -> Ranks:
     """Return the rank of each row's true candidate; rows (C,) may differ in length."""
     pairs = zip(rows, true, strict=True)
-    return Ranks.joined(ranks(row[None], np.array([place])) for row, place in pairs)
+    return Ranks.joined(ranks(row[None], np.array([index])) for row, index in pairs)
 
 
 def retrieval_metrics(of_true: Ranks, candidates: int) -> Metrics:
@@ -124,7 +122,7 @@ def retrieval_metrics(of_true: Ranks, candidates: int) -> Metrics:
 
 @dataclass(frozen=True, slots=True)
 class Tie:
-    """Candidates of equal score, which take the places `before` + 1 to `before` + `size`.
+    """Candidates of equal score, which have the ranks `before` + 1 to `before` + `size`.
 
     Attributes:
         before: Candidates with a better score.
@@ -149,10 +147,10 @@ class Tie:
         return self.right * (beaten + beside / 2)
 
     def precisions(self) -> float:
-        """Return the expected sum of the precisions at the places of this tie's right candidates.
+        """Return the expected sum of the precisions at the ranks of this tie's right candidates.
 
-        Any place of the tie holds a right candidate with probability right / size; if it does, the
-        other right ones are spread evenly over the other places.
+        Any rank of the tie has a right candidate with probability right / size; if it does, the
+        other right ones are spread evenly over the other ranks.
         """
         others = (self.right - 1) / max(self.size - 1, 1)
         return sum(
@@ -161,8 +159,9 @@ class Tie:
         )
 
     def reciprocal_rank(self) -> float:
-        """Return the expected 1 / place of the first right candidate of this tie."""
-        size, right = self.size, self.right
+        """Return the expected 1 / rank of the first right candidate of this tie."""
+        size = self.size
+        right = self.right
         return sum(
             comb(size - 1 - j, right - 1) / comb(size, right) / (self.before + 1 + j)
             for j in range(size - right + 1)
@@ -179,13 +178,14 @@ def ranking_metrics(scores: Scores, relevant: Mask, name: str | None = None) -> 
     Args:
         scores: (n,), higher is better.
         relevant: (n,), at least one right and one wrong candidate.
-        name: What stands for n in the metrics' names, if not the number of candidates.
+        name: The n of the metrics' names, if not the number of candidates.
 
     Returns:
         From `r_2@1`, `r_10@1`, ..., `map`, `mrr`, `p@1` to a number; no R_n@k with k ≥ n.
     """
     ties = list(_ties(_comparable(scores), relevant))
-    n, right = len(scores), int(relevant.sum())
+    n = len(scores)
+    right = int(relevant.sum())
     wrong = n - right
 
     def found(k: int) -> float:
@@ -218,7 +218,7 @@ def average_settings(by_setting: Mapping[str, Metrics]) -> Metrics:
     return overall | single
 
 
-def spans(lengths: Places) -> dict[str, Mask]:
+def spans(lengths: Indices) -> dict[str, Mask]:
     """Return which of n contexts fall into each span of lengths, of the spans that occur.
 
     Args:
@@ -271,7 +271,8 @@ def auroc(scores: Scores, right: Mask) -> float | None:
         scores: (n,), higher is better.
         right: (n,) whether each answer is right. If all are, or none is, there is no AUROC: None.
     """
-    count, wrong = int(right.sum()), int((~right).sum())
+    count = int(right.sum())
+    wrong = len(right) - count
     if not count or not wrong:
         return None
     ranks = rankdata(_comparable(scores))
@@ -303,9 +304,9 @@ def median_ms(work: Callable[[int], object], count: int) -> float:
     """
     work(0)
     seconds: list[float] = []
-    for place in np.linspace(0, count - 1, min(count, TIMED)).astype(int).tolist():
+    for index in np.linspace(0, count - 1, min(count, TIMED)).astype(int).tolist():
         start = perf_counter()
-        work(place)
+        work(index)
         seconds.append(perf_counter() - start)
         if sum(seconds) > ENOUGH:
             break
@@ -318,7 +319,7 @@ def _comparable(scores: Scores) -> Scores:
 
 
 def _share_within(before: Float64 | int, size: Float64 | int, k: int) -> Float64:
-    """Return the share of the places `before` + 1 to `before` + `size` that are at most k."""
+    """Return the share of the ranks `before` + 1 to `before` + `size` that are at most k."""
     return np.asarray(np.clip(k - before, 0, size) / size)
 
 
@@ -327,9 +328,11 @@ def _ties(scores: Scores, relevant: Mask) -> Iterator[Tie]:
     before = found = 0
     for score in np.unique(scores)[::-1]:
         equal = scores == score
-        size, right = int(equal.sum()), int(relevant[equal].sum())
+        size = int(equal.sum())
+        right = int(relevant[equal].sum())
         yield Tie(before, found, size, right)
-        before, found = before + size, found + right
+        before += size
+        found += right
 
 
 def _span(first: int, last: int | None) -> str:

@@ -15,8 +15,8 @@ import numpy as np
 from turnwise.models.data import Dialogue
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.metrics import (
+    Indices,
     Metrics,
-    Places,
     Ranks,
     average_settings,
     ranks,
@@ -69,7 +69,8 @@ def ranks_by_length(system: System, split: Split) -> Metrics:
 
 def ranks_in_full_pool(system: System, split: Split) -> Metrics:
     """Return the retrieval metrics against the whole pool, over all contexts together."""
-    contexts, pool = np.arange(len(split.contexts)), np.arange(len(split.pool))
+    contexts = np.arange(len(split.contexts))
+    pool = np.arange(len(split.pool))
     metrics = retrieval_metrics(_ranks(system, contexts, pool, split.true), len(pool))
     return {f"{FULL_POOL}{name}": value for name, value in metrics.items()}
 
@@ -101,7 +102,7 @@ def _by_length(of_true: Ranks, split: Split) -> Metrics:
     )
 
 
-def _ranks(system: System, contexts: Places, candidates: Places, true: Places) -> Ranks:
+def _ranks(system: System, contexts: Indices, candidates: Indices, true: Indices) -> Ranks:
     # Scoring each text once makes equal texts exact ties, whatever the order of a product's sums.
     texts, column = np.unique(candidates, return_inverse=True)
     blocks = np.array_split(np.arange(len(contexts)), -(-len(contexts) // BLOCK))

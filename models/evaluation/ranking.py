@@ -25,7 +25,7 @@ from turnwise.models.data import (
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.bm25 import BM25
-from turnwise.models.evaluation.metrics import Mask, Metrics, Places, ranking_metrics, spans
+from turnwise.models.evaluation.metrics import Indices, Mask, Metrics, ranking_metrics, spans
 from turnwise.models.evaluation.report import Row
 from turnwise.models.evaluation.significance import Outcomes
 from turnwise.models.evaluation.split import (
@@ -47,7 +47,7 @@ from turnwise.models.evaluation.systems import (
     scores_of,
     turn_ms,
 )
-from turnwise.models.evaluation.truncation import first_places, warn_of_cut, warn_of_truncation
+from turnwise.models.evaluation.truncation import first_locations, warn_of_cut, warn_of_truncation
 from turnwise.models.pairwise import PairwiseModel
 from turnwise.models.rerankers import CrossEncoder, IoI
 
@@ -85,14 +85,14 @@ class RankingSet:
     Attributes:
         split: Their contexts, each with its first right candidate as the target, and the pool of
             all distinct candidates.
-        candidates: For each context the places (C,) of its candidates in the pool.
+        candidates: For each context the indices (C,) of its candidates in the pool.
         relevant: For each context whether its candidates (C,) are right: some are, but not all.
         where: For each context its file and line.
         dropped: File and line of each example without a right, or without a wrong, candidate.
     """
 
     split: Split
-    candidates: tuple[Places, ...]
+    candidates: tuple[Indices, ...]
     relevant: tuple[Mask, ...]
     where: tuple[str, ...]
     dropped: tuple[str, ...]
@@ -137,8 +137,8 @@ def ranking_set(
 ) -> RankingSet:
     """Return examples over one pool; each has right and wrong candidates."""
     texts = dict.fromkeys(text for example in examples for text in example.candidates)
-    place = {text: place for place, text in enumerate(texts)}
-    candidates = tuple(np.array([place[text] for text in e.candidates]) for e in examples)
+    index_of = {text: index for index, text in enumerate(texts)}
+    candidates = tuple(np.array([index_of[text] for text in e.candidates]) for e in examples)
     relevant = tuple(np.array(example.labels, np.bool_) for example in examples)
     true = [int(those[right][0]) for those, right in zip(candidates, relevant, strict=True)]
     pool = tuple(texts)
@@ -209,13 +209,13 @@ def systems_of(models: Mapping[str, Model], split: Split) -> Iterator[System]:
 def warn_of_long_inputs(models: Mapping[str, Model], data: RankingSet) -> None:
     """Warn of texts that are longer than a model reads."""
     whole = (
-        (" ".join(each.texts), f'{where}, field "context"') for each, _, where in _places(data)
+        (" ".join(each.texts), f'{where}, field "context"') for each, _, where in _located(data)
     )
     readers = {n: m for n, m in models.items() if not isinstance(m, CrossEncoder)}
     warn_of_truncation(readers, _texts(data), whole)
     for label, model in models.items():
         if isinstance(model, CrossEncoder):
-            pairs = first_places(_pairs(model, data))
+            pairs = first_locations(_pairs(model, data))
             warn_of_cut(label, model.too_long(list(pairs)), list(pairs.values()))
 
 
@@ -253,12 +253,12 @@ def build_ranking(dialogues: Sequence[Dialogue], how: Building) -> Iterator[Rank
     generator = np.random.default_rng(how.seed)
     proposals = _proposals(dialogues, how, generator)
     for dialogue, length in draw_replies(dialogues, how):
-        context, reply = dialogue.utterances[:length], dialogue.utterances[length]
+        reply = dialogue.utterances[length]
         wrong = _wrong(dialogue, length, how, proposals)
         order = generator.permutation(len(wrong) + 1)
         texts = [reply.text, *wrong]
         yield RankingExample(
-            context=context,
+            context=dialogue.utterances[:length],
             speaker=reply.speaker,
             candidates=tuple(texts[n] for n in order),
             labels=tuple(int(n == 0) for n in order),
@@ -286,13 +286,14 @@ def draw_replies(dialogues: Sequence[Dialogue], how: Building) -> list[tuple[Dia
 
 def _example(record: Record) -> RankingExample:
     context = read_context(record, "context")
-    candidates, labels = record.texts("candidates"), tuple(record.items("labels"))
+    candidates = record.texts("candidates")
+    labels = tuple(record.items("labels"))
     if len(labels) != len(candidates):
         what = f"expected as many as candidates, {len(candidates)}, found {len(labels)}"
         raise record.error("labels", what)
-    for place, label in enumerate(labels):
+    for index, label in enumerate(labels):
         if label not in (0, 1):
-            raise record.error(f"labels[{place}]", f"expected 0 or 1, found {json.dumps(label)}")
+            raise record.error(f"labels[{index}]", f"expected 0 or 1, found {json.dumps(label)}")
     named = record.fields.get("speaker")
     speaker = next_speaker(context) if named is None else read_label(record, "speaker")
     dialogue_id = identifier(record, "dialogue_id")
@@ -300,24 +301,24 @@ def _example(record: Record) -> RankingExample:
 
 
 def _texts(data: RankingSet) -> Iterator[tuple[str, str]]:
-    for context, candidates, where in _places(data):
+    for context, candidates, where in _located(data):
         yield from ((text, f'{where}, field "context"') for text in context.texts)
         yield from ((text, f'{where}, field "candidates"') for text in candidates)
 
 
 def _pairs(model: CrossEncoder, data: RankingSet) -> Iterator[tuple[tuple[str, str], str]]:
-    for context, candidates, where in _places(data):
+    for context, candidates, where in _located(data):
         said = context.texts
         yield from ((model.pair(said, text), f'{where}, field "candidates"') for text in candidates)
 
 
-def _places(data: RankingSet) -> Iterator[tuple[Context, list[str], str]]:
-    """Yield each context, its candidates' texts, and where they stand."""
+def _located(data: RankingSet) -> Iterator[tuple[Context, list[str], str]]:
+    """Yield each context, its candidates' texts, and their file and line."""
     pool = data.split.pool
-    for context, places, where in zip(
+    for context, indices, where in zip(
         data.split.contexts, data.candidates, data.where, strict=True
     ):
-        yield context, [pool[place] for place in places], where
+        yield context, [pool[index] for index in indices], where
 
 
 def _metrics(
@@ -325,14 +326,14 @@ def _metrics(
 ) -> tuple[Metrics, Float64]:
     """Return the metrics, and P@1 (N,) of each context."""
     by_name: defaultdict[str, list[float]] = defaultdict(list)
-    sizes = {len(places) for places in data.candidates}
+    sizes = {len(indices) for indices in data.candidates}
     n = str(*sizes) if len(sizes) == 1 else "n"
     total = len(data.candidates)
-    for place, relevant in enumerate(data.relevant):
-        scores = scores_of(system, place, data.candidates[place])
+    for index, relevant in enumerate(data.relevant):
+        scores = scores_of(system, index, data.candidates[index])
         for metric, value in ranking_metrics(scores, relevant, n).items():
             by_name[metric].append(value)
-        progress(system.name, place + 1, total)
+        progress(system.name, index + 1, total)
     overall = {metric: float(np.mean(values)) for metric, values in by_name.items()}
     first = np.array(by_name["p@1"])
     of_spans = spans(data.split.lengths).items()

@@ -19,8 +19,9 @@ if TYPE_CHECKING:  # an extra, which scoring does not need
 FULL_POOL = "full_pool_"
 TIMES = "ms_"
 
-_COLOURS, _MARKERS = "tab20", "os^DvPX"
-"""20 colours and 7 markers, which are coprime: the first 140 lines all look different."""
+_COLOURS = "tab20"
+_MARKERS = "os^DvPX"
+"""20 colours and 7 markers have no common factor: the first 140 lines all look different."""
 _MARKED = 20
 """Points of a line that have a marker, about; all if there are fewer."""
 _LEGEND_INCHES = 0.27
@@ -104,13 +105,13 @@ class Table:
             [cell.replace("|", r"\|") for cell in line] for line in (self.columns, *self.rows)
         )
         lines = ["| " + " | ".join(cells) + " |" for cells in written]
-        note = ["", self.note] * bool(self.note)
+        note = ["", self.note] if self.note else []
         return "\n".join([f"## {self.title}", "", lines[0], rule, *lines[1:], *note]) + "\n"
 
 
 @dataclass(frozen=True)
 class Report:
-    """The rows of one task on some files, and a note on how they came about."""
+    """The rows of one task on some files, and a note on how they were made."""
 
     task: str
     data: tuple[str, ...]
@@ -196,11 +197,11 @@ class Report:
         """Return the names of all metrics; rows that lack some leave the order of the others."""
         names: list[str] = []
         for row in self.rows:
-            place = len(names)
+            index = len(names)
             for name in row.metrics:
                 if name not in names:
-                    names.insert(place, name)
-                place = names.index(name) + 1
+                    names.insert(index, name)
+                index = names.index(name) + 1
         return names
 
     def _timed(self, table: Table) -> Table:
@@ -270,12 +271,12 @@ def draw_lines(axes: "Axes", lines: Sequence[Line]) -> None:
     from matplotlib import colormaps  # noqa: PLC0415 - slow to load
 
     colours = colormaps[_COLOURS]
-    for place, line in enumerate(lines):
+    for index, line in enumerate(lines):
         axes.plot(
             line.x,
             line.y,
-            color=colours(place % colours.N),
-            marker=_MARKERS[place % len(_MARKERS)],
+            color=colours(index % colours.N),
+            marker=_MARKERS[index % len(_MARKERS)],
             markevery=max(1, len(line.x) // _MARKED),
         )
     if not lines:
@@ -305,9 +306,9 @@ def draw_heat_map(similarity: Float32, texts: Sequence[str], path: Path) -> None
     figure = Figure(figsize=(side + 1, side), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(similarity, cmap="viridis")
-    labels = [f"{place + 1}  {_short(texts[place])}" for place in named]
+    labels = [f"{index + 1}  {_short(texts[index])}" for index in named]
     axes.set_yticks(named, labels, fontsize=8)
-    axes.set_xticks(named, [str(place + 1) for place in named], fontsize=8)
+    axes.set_xticks(named, [str(index + 1) for index in named], fontsize=8)
     axes.set(ylabel="context up to this utterance", xlabel="response")
     figure.colorbar(image, label="cosine", shrink=0.7)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -17,8 +17,8 @@ from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.bm25 import BM25
 from turnwise.models.evaluation.metrics import (
+    Indices,
     Metrics,
-    Places,
     Ranks,
     Scores,
     average_settings,
@@ -59,7 +59,7 @@ from turnwise.models.scores import reachability
 CANDIDATES = 100
 HITS = (5, 10, 25, 50)
 FIT_WEIGHT = 0.5
-"""Weight of the next-utterance score beside the score toward the goal: `fit_weight` of `/rank`."""
+"""Weight of the next-utterance score in the score toward a goal: `fit_weight` of `/rank`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def retrieved_replies(
     """
     dialogues = list(dialogues)
     pool = list(dict.fromkeys(said.text for d in dialogues for said in d.utterances))
-    place = {text: index for index, text in enumerate(pool)}
+    index_of = {text: index for index, text in enumerate(pool)}
     openings = [(d, h) for h in lengths for d in dialogues if len(d.utterances) > h]
     needed = [item for dialogue, h in openings for item in _query_inputs(dialogue, h)]
     after = candidate_inputs(pool)
@@ -146,7 +146,7 @@ def retrieved_replies(
 
     def propose(dialogue: Dialogue, length: int) -> list[str]:
         scores = vectors @ table[_query_inputs(dialogue, length)].sum(axis=0)
-        scores[[place[said.text] for said in dialogue.utterances]] = -np.inf
+        scores[[index_of[said.text] for said in dialogue.utterances]] = -np.inf
         nearest = np.argsort(-scores, kind="stable")[:CANDIDATES]
         return [pool[index] for index in nearest if np.isfinite(scores[index])]
 
@@ -187,10 +187,9 @@ def evaluate_short_term(
 ) -> list[Row]:
     """Evaluate all systems of the encoders, after random and BM25.
 
-    Beside the systems that score toward the goal stand those of next-utterance selection, which
-    read the context alone ("no goal"): the difference is the worth of the goal. The last system
-    toward the goal also stands there with `FIT_WEIGHT` of the next-utterance score that the model
-    card recommends.
+    The table also has the systems of next-utterance selection, which read the context alone ("no
+    goal"). The difference shows what the goal is worth. The last system toward the goal has a
+    second row, which adds `FIT_WEIGHT` of the next-utterance score that the model card recommends.
 
     Args:
         encoders: By their names in the table.
@@ -205,11 +204,11 @@ def evaluate_short_term(
     data = without_goals(examples)
     settings = np.array([_setting(len(e.context), e.goal_distance) for e in examples])
     result = []
-    for system, ms in _systems(encoders, examples, data):
+    for system, shared_ms in _systems(encoders, examples, data):
         of_true = _ranks(system, data)
-        metrics, own = _metrics(of_true, examples), example_ms(system, data.candidates)
         outcomes = Outcomes(of_true.expected, settings, data.split.dialogues)
-        result.append(Row(system.name, metrics, ms + own, outcomes))
+        ms = shared_ms + example_ms(system, data.candidates)
+        result.append(Row(system.name, _metrics(of_true, examples), ms, outcomes))
     return result
 
 
@@ -223,7 +222,7 @@ def short_term_average_rank(
 
 
 def without_goals(examples: Sequence[ShortTermExample]) -> RankingSet:
-    """Return the examples as response selection: the true reply stands first."""
+    """Return the examples as response selection; the true reply is the first candidate."""
     asked = [
         RankingExample(
             context=example.context,
@@ -256,13 +255,13 @@ def goal_systems(
     parts = (*said, *goals, *contexts)
     table = VectorTable(encoder, [item for part in parts for item in part])
 
-    def cosine(n: int, candidates: Places) -> Scores:
-        second = table[_reply_inputs(examples[n], (pool[place] for place in candidates))]
+    def cosine(n: int, candidates: Indices) -> Scores:
+        second = table[_reply_inputs(examples[n], (pool[index] for index in candidates))]
         scores: Scores = second @ table[goals[n]][0]
         return scores
 
-    def eq_4(n: int, candidates: Places) -> Scores:
-        second = table[_reply_inputs(examples[n], (pool[place] for place in candidates))]
+    def eq_4(n: int, candidates: Indices) -> Scores:
+        second = table[_reply_inputs(examples[n], (pool[index] for index in candidates))]
         return reachability(table[contexts[n]], second, table[goals[n]])[:, 0]
 
     def encode(n: int) -> VectorTable:
@@ -285,8 +284,8 @@ def _example(record: Record) -> ShortTermExample:
     goal_speaker = context[-1].speaker if distance % 2 else true.speaker
     goal = said_at(record, "goal", record.get("goal"), goal_speaker)
     candidates = [
-        record.as_text(f"candidates[{place}]", item)
-        for place, item in enumerate(record.items("candidates"))
+        record.as_text(f"candidates[{index}]", item)
+        for index, item in enumerate(record.items("candidates"))
         if not (isinstance(item, str) and not item.strip())  # language models sample empty ones
     ]
     others = tuple(text for text in candidates if text != true.text)
@@ -334,7 +333,8 @@ def _systems(
     yield replace(bm25, name="BM25, no goal"), 0.0
     for label, encoder in encoders.items():
         toward = goal_systems(encoder, examples, data)
-        encoded, ms = encode_split(encoder, data.split), _candidates_ms(encoder, data)
+        encoded = encode_split(encoder, data.split)
+        ms = _candidates_ms(encoder, data)
         for system in toward:
             yield replace(system, name=f"{label} · {system.name}"), 0.0
         both = weighted(toward[-1], recommended(encoded, encoder.aggregation))
@@ -347,7 +347,7 @@ def _systems(
 def _goal_overlap(examples: Sequence[ShortTermExample], data: RankingSet) -> System:
     index = BM25(data.split.pool)
 
-    def score(n: int, candidates: Places) -> Scores:
+    def score(n: int, candidates: Indices) -> Scores:
         return index.scores(examples[n].goal.text)[candidates]
 
     return System("BM25", one_by_one(score))
@@ -356,7 +356,7 @@ def _goal_overlap(examples: Sequence[ShortTermExample], data: RankingSet) -> Sys
 def weighted(toward: System, fit: System) -> System:
     """Return the score toward the goal plus `FIT_WEIGHT` times the next-utterance score."""
 
-    def scores(contexts: Places, candidates: Places) -> Scores:
+    def scores(contexts: Indices, candidates: Indices) -> Scores:
         fits = np.float32(FIT_WEIGHT) * fit.scores(contexts, candidates)
         total: Scores = toward.scores(contexts, candidates) + fits
         return total
@@ -368,7 +368,8 @@ def _encode_for_both(
     encoder: UtteranceEncoder, examples: Sequence[ShortTermExample], data: RankingSet, n: int
 ) -> None:
     """Encode the new texts of an example for both scores, which share some."""
-    example, context = examples[n], data.split.contexts[n]
+    example = examples[n]
+    context = data.split.contexts[n]
     texts = [example.true.text, *example.candidates]
     needed = [*_reply_inputs(example, texts), *candidate_inputs([*texts, example.goal.text])]
     needed += context.inputs(Role.SECOND)[-1:]
@@ -380,8 +381,8 @@ def _encode_for_both(
 def _candidates_ms(encoder: UtteranceEncoder, data: RankingSet) -> float:
     """Return the median milliseconds to encode an example's candidates as they are said next."""
 
-    def encode(place: int) -> None:
-        texts = [data.split.pool[candidate] for candidate in data.candidates[place]]
+    def encode(index: int) -> None:
+        texts = [data.split.pool[candidate] for candidate in data.candidates[index]]
         encoder.encode(texts, Role.AFTER)
 
     return median_ms(encode, len(data.candidates))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnwise.models.arrays import Float64
-from turnwise.models.evaluation.metrics import Places
+from turnwise.models.evaluation.metrics import Indices
 
 LEVEL = 0.05
 """Two systems differ if their p is less."""
@@ -33,7 +33,7 @@ class Outcomes:
 
     values: Float64
     settings: NDArray[np.str_]
-    dialogues: Places
+    dialogues: Indices
     candidates: int | None = None
 
     @property
@@ -48,7 +48,8 @@ class Outcomes:
         That is √(D/(D - 1) Σ_d t_d²), where t_d is the part of the mean that comes from the
         deviations of dialogue d of D. With one setting and one example a dialogue it is s/√n.
         """
-        counts, dialogues = self.counts, len(self.counts)
+        counts = self.counts
+        dialogues = len(counts)
         if dialogues == 1:
             return None
         added = (self.centred / counts.sum(axis=0)).mean(axis=1)
@@ -62,7 +63,8 @@ class Outcomes:
     @property
     def centred(self) -> Float64:
         """The sums of the values less the mean of their setting, (dialogues, settings)."""
-        sums, counts = self._sums(self.values), self.counts
+        counts = self.counts
+        sums = self._sums(self.values)
         centred: Float64 = sums - counts * (sums.sum(axis=0) / counts.sum(axis=0))
         return centred
 

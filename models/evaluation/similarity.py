@@ -7,6 +7,7 @@ example are texts that its speaker might say in its context.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -21,9 +22,9 @@ from turnwise.models.evaluation.bm25 import plain_words
 from turnwise.models.evaluation.language_model import Language, LanguageModel, prompt
 from turnwise.models.evaluation.metrics import (
     FEWEST_PAIRS,
+    Indices,
     Mask,
     Metrics,
-    Places,
     Scores,
     pearson,
     ranks_of,
@@ -85,7 +86,7 @@ class Question:
     Attributes:
         said: The last turn, in its context.
         candidates: The choices.
-        answer: Place of the right one.
+        answer: Index of the right one.
         domain: The topic of the dialogue; "" if the file names none.
         where: File and line.
     """
@@ -113,7 +114,7 @@ def read_pairs(paths: Sequence[str | Path], limit: int | None = None) -> list[Pa
 def read_questions(paths: Sequence[str | Path], limit: int | None = None) -> list[Question]:
     """Read files of multiple-choice questions as one, or their first `limit` questions.
 
-    A line is `{"context": [...], "choices": [...], "answer": 0, "domain"?}`. `answer` is the place
+    A line is `{"context": [...], "choices": [...], "answer": 0, "domain"?}`. `answer` is the index
     of the choice that is most similar to the last utterance of the context.
 
     Raises:
@@ -135,12 +136,12 @@ class Comparisons:
     Attributes:
         said: N texts, each in its context.
         pool: Distinct candidates, each in the context of its example.
-        candidates: For each example the places (C,) of its candidates in the pool.
+        candidates: For each example the indices (C,) of its candidates in the pool.
     """
 
     said: tuple[Context, ...]
     pool: tuple[Context, ...]
-    candidates: tuple[Places, ...]
+    candidates: tuple[Indices, ...]
 
     @property
     def with_context(self) -> bool:
@@ -151,11 +152,12 @@ class Comparisons:
 def comparisons(examples: Sequence[Pair | Question]) -> Comparisons:
     """Return examples over one pool."""
     own = [[_with_text(example.said, text) for text in example.candidates] for example in examples]
-    place = {item: n for n, item in enumerate(dict.fromkeys(item for of in own for item in of))}
+    distinct = dict.fromkeys(chain.from_iterable(own))
+    index_of = {item: index for index, item in enumerate(distinct)}
     return Comparisons(
         said=tuple(example.said for example in examples),
-        pool=tuple(place),
-        candidates=tuple(np.array([place[item] for item in of]) for of in own),
+        pool=tuple(distinct),
+        candidates=tuple(np.array([index_of[item] for item in items]) for items in own),
     )
 
 
@@ -238,7 +240,7 @@ def word_overlap(data: Comparisons) -> System:
     def shared(first: set[str], second: set[str]) -> float:
         return len(first & second) / max(len(first | second), 1)
 
-    def score(example: int, candidates: Places) -> Float32:
+    def score(example: int, candidates: Indices) -> Float32:
         own = words(data.said[example])
         return np.array([shared(own, words(data.pool[p])) for p in candidates], np.float32)
 
@@ -260,7 +262,7 @@ def cosine_systems(model: UtteranceEncoder | PairwiseModel, data: Comparisons) -
 
     def system(name: str, embed: Embed) -> System:
         def work(example: int) -> Float32:
-            candidates = [data.pool[place] for place in data.candidates[example]]
+            candidates = [data.pool[index] for index in data.candidates[example]]
             return embed([data.said[example], *candidates])
 
         return linear(name, embed(data.said), embed(data.pool), work)
@@ -281,18 +283,19 @@ def language_model_systems(
     """
 
     def likely(examples: Sequence[int]) -> tuple[Float64, Float64]:
-        pairs = [(n, data.pool[place]) for n in examples for place in data.candidates[n]]
+        pairs = [(n, data.pool[index]) for n in examples for index in data.candidates[n]]
         return model.log_likelihoods([prompts[n] for n, _ in pairs], _targets(x for _, x in pairs))
 
     whole, tokens = likely(range(len(data.said)))
-    keys = [(n, int(place)) for n, own in enumerate(data.candidates) for place in own]
+    keys = [(n, int(candidate)) for n, own in enumerate(data.candidates) for candidate in own]
     for name, values in (("whole", whole), ("a token", whole / np.maximum(tokens, 1))):
-        table = dict(zip(keys, values.tolist(), strict=True))
+        by_key = dict(zip(keys, values.tolist(), strict=True))
+        yield System(name, one_by_one(partial(_look_up, by_key)), lambda n: likely([n]))
 
-        def score(n: int, places: Places, table: Mapping[tuple[int, int], float] = table) -> Scores:
-            return np.array([table[n, int(place)] for place in places])
 
-        yield System(name, one_by_one(score), lambda n: likely([n]))
+def _look_up(by_key: Mapping[tuple[int, int], float], example: int, candidates: Indices) -> Scores:
+    """Return the scores (C,) of an example's candidates."""
+    return np.array([by_key[example, int(candidate)] for candidate in candidates])
 
 
 def check_scores(pairs: Sequence[Pair]) -> None:
@@ -327,7 +330,8 @@ def _pair(record: Record) -> Pair:
 
 def _question(record: Record) -> Question:
     *context, last = read_context(record, "context")
-    choices, answer = record.texts("choices"), record.get("answer")
+    choices = record.texts("choices")
+    answer = record.get("answer")
     if len(choices) < 2:
         raise record.error("choices", "expected at least two")
     if not isinstance(answer, int) or isinstance(answer, bool) or not 0 <= answer < len(choices):
@@ -389,7 +393,8 @@ def _three(as_candidate: Embed, as_utterance: Embed, in_context: Embed) -> list[
 
 def _in_context(encoder: UtteranceEncoder, said: Sequence[Context]) -> Float32:
     paired = encoder.kind.paired
-    mix, role = (row, Role.FIRST) if paired else (_mean, Role.SECOND)
+    mix = row if paired else _mean
+    role = Role.FIRST if paired else Role.SECOND
     before = [context_inputs(item.utterances, role, _answerer(item)) for item in said]
     own = [RoleText(item.target.text, Role.SECOND, Relation.OTHER) for item in said]
     table = VectorTable(encoder, [*own, *(item for inputs in before for item in inputs)])

@@ -9,7 +9,7 @@ from turnwise.models.arrays import Float32
 from turnwise.models.data import Dialogue, Record, Utterance, merge_runs, read_utterance
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
-from turnwise.models.evaluation.metrics import Places
+from turnwise.models.evaluation.metrics import Indices
 from turnwise.models.roles import Role, RoleText, candidate_inputs, context_inputs
 
 LENGTHS = range(2, 11)
@@ -49,20 +49,20 @@ class Split:
     Attributes:
         contexts: N contexts.
         pool: Distinct texts.
-        true: (N,) place in the pool of each context's true next utterance.
+        true: (N,) index in the pool of each context's true next utterance.
     """
 
     contexts: tuple[Context, ...]
     pool: tuple[str, ...]
-    true: Places
+    true: Indices
 
     @property
-    def lengths(self) -> Places:
+    def lengths(self) -> Indices:
         """The number of utterances of each context, (N,)."""
         return np.array([len(context.utterances) for context in self.contexts])
 
     @property
-    def dialogues(self) -> Places:
+    def dialogues(self) -> Indices:
         """The number of the dialogue of each context, (N,).
 
         Contexts of unknown dialogues are of one dialogue if they begin alike, as far as the
@@ -107,8 +107,8 @@ def make_split(
 def split_of(contexts: Sequence[Context], more: Iterable[str] = ()) -> Split:
     """Return contexts over a pool of their targets and of more texts."""
     targets = [context.target.text for context in contexts]
-    place = {text: place for place, text in enumerate(dict.fromkeys([*targets, *more]))}
-    return Split(tuple(contexts), tuple(place), np.array([place[text] for text in targets]))
+    index_of = {text: index for index, text in enumerate(dict.fromkeys([*targets, *more]))}
+    return Split(tuple(contexts), tuple(index_of), np.array([index_of[text] for text in targets]))
 
 
 def read_context(record: Record, field: str) -> tuple[Utterance, ...]:
@@ -146,12 +146,12 @@ class VectorTable:
     """Looks up vectors that were encoded beforehand, in one call."""
 
     def __init__(self, encoder: UtteranceEncoder, needed: Iterable[RoleText]) -> None:
-        self._place = {item: place for place, item in enumerate(dict.fromkeys(needed))}
-        self._vectors = encoder.encode_in_roles(list(self._place))
+        self._index_of = {item: index for index, item in enumerate(dict.fromkeys(needed))}
+        self._vectors = encoder.encode_in_roles(list(self._index_of))
 
     def __getitem__(self, items: Sequence[RoleText]) -> Float32:
         """Return the (n, d) unit vectors of n inputs."""
-        return self._vectors[[self._place[item] for item in items]]
+        return self._vectors[[self._index_of[item] for item in items]]
 
 
 @dataclass(frozen=True, slots=True)

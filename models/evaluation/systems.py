@@ -8,7 +8,7 @@ import numpy as np
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.bm25 import BM25
-from turnwise.models.evaluation.metrics import Places, Scores, median_ms
+from turnwise.models.evaluation.metrics import Indices, Scores, median_ms
 from turnwise.models.evaluation.split import (
     Context,
     EncodedSplit,
@@ -21,9 +21,9 @@ from turnwise.models.roles import EncoderKind, Role
 from turnwise.models.scores import Aggregation, max_sim, row, rows, running_query
 
 SHORT_LIST = 100
-"""Candidates that a re-ranker orders anew, as many as in the service by default."""
+"""Candidates that a re-ranker orders, as many as in the service by default."""
 MAX_SIM_LIST = 1000
-"""Candidates that MaxSim scores, the best by the running query; the rest stays behind in order."""
+"""Candidates that MaxSim scores, the best by the running query. The others follow in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,33 +31,33 @@ class System:
     """Scores the candidates of a task's examples.
 
     An example is a context, a goal set or a text to compare; a candidate is a reply, an order of
-    goals or another text. Both are named by their places in the task's data.
+    goals or another text. Both are named by their indices in the task's data.
 
     Attributes:
         name: As the table shows it, without the model.
-        scores: From places of n examples and of C candidates to (n, C), higher is better.
+        scores: From indices of n examples and of C candidates to (n, C), higher is better.
         work: Does the other work that an example costs online: it encodes the example's new texts,
             one by one, and updates the state. It is only timed; its result is not used.
     """
 
     name: str
-    scores: Callable[[Places, Places], Scores]
+    scores: Callable[[Indices, Indices], Scores]
     work: Callable[[int], object] = lambda _: None
 
 
-def scores_of(system: System, example: int, candidates: Places) -> Scores:
-    """Return the (C,) scores of one example's candidates; equal places are exact ties."""
+def scores_of(system: System, example: int, candidates: Indices) -> Scores:
+    """Return the (C,) scores of one example's candidates; equal indices are exact ties."""
     distinct, column = np.unique(candidates, return_inverse=True)  # each is scored once
     scores: Scores = system.scores(np.array([example]), distinct)[0, column]
     return scores
 
 
-def example_ms(system: System, candidates: Sequence[Places]) -> float:
+def example_ms(system: System, candidates: Sequence[Indices]) -> float:
     """Return the median milliseconds of an example.
 
     Args:
         system: The system.
-        candidates: For each example the places of its candidates.
+        candidates: For each example the indices of its candidates.
     """
 
     def online(example: int) -> None:
@@ -69,14 +69,14 @@ def example_ms(system: System, candidates: Sequence[Places]) -> float:
 
 def turn_ms(system: System, split: Split, candidates: int) -> float:
     """Return the median milliseconds of a turn, with this many candidates to score."""
-    places = np.resize(np.arange(len(split.pool)), candidates)
-    return example_ms(system, [places] * len(split.contexts))
+    indices = np.resize(np.arange(len(split.pool)), candidates)
+    return example_ms(system, [indices] * len(split.contexts))
 
 
-def one_by_one(score: Callable[[int, Places], Scores]) -> Callable[[Places, Places], Scores]:
+def one_by_one(score: Callable[[int, Indices], Scores]) -> Callable[[Indices, Indices], Scores]:
     """Return the scores of a system that scores one example (C,) at a time."""
 
-    def scores(examples: Places, candidates: Places) -> Scores:
+    def scores(examples: Indices, candidates: Indices) -> Scores:
         return np.stack([score(int(example), candidates) for example in examples])
 
     return scores
@@ -85,7 +85,7 @@ def one_by_one(score: Callable[[int, Places], Scores]) -> Callable[[Places, Plac
 def linear(name: str, queries: Float32, vectors: Float32, work: Callable[[int], object]) -> System:
     """Return a system of dot products: queries (n, d) of examples, vectors (C, d) of candidates."""
 
-    def scores(examples: Places, candidates: Places) -> Scores:
+    def scores(examples: Indices, candidates: Indices) -> Scores:
         product: Scores = queries[examples] @ vectors[candidates].T
         return product
 
@@ -95,7 +95,7 @@ def linear(name: str, queries: Float32, vectors: Float32, work: Callable[[int], 
 def precomputed(name: str, table: Scores, work: Callable[[int], object] = lambda _: None) -> System:
     """Return a system whose scores (examples, candidates) are computed beforehand."""
 
-    def scores(examples: Places, candidates: Places) -> Scores:
+    def scores(examples: Indices, candidates: Indices) -> Scores:
         return table[np.ix_(examples, candidates)]
 
     return System(name, scores, work)
@@ -106,10 +106,10 @@ def lexical_systems(split: Split) -> list[System]:
     generator = np.random.default_rng(0)
     index = BM25(split.pool)
 
-    def random(contexts: Places, candidates: Places) -> Scores:
+    def random(contexts: Indices, candidates: Indices) -> Scores:
         return generator.random((len(contexts), len(candidates)), np.float32)
 
-    def bm25(context: int, candidates: Places) -> Scores:
+    def bm25(context: int, candidates: Indices) -> Scores:
         return index.scores(" ".join(split.contexts[context].texts))[candidates]
 
     return [System("random", random), System("BM25", one_by_one(bm25))]
@@ -181,11 +181,11 @@ def other_systems(encoded: EncodedSplit) -> list[System]:
 def pairwise_system(model: PairwiseModel, split: Split) -> System:
     """Return the pairwise model as a system; a turn embeds the newest utterance alone."""
     said = dict.fromkeys(text for context in split.contexts for text in context.texts)
-    place = {text: number for number, text in enumerate(said)}
+    index_of = {text: index for index, text in enumerate(said)}
     embedded = model.embed(list(said))
 
     def vectors(context: Context) -> Float32:
-        return embedded[[place[text] for text in context.texts]]
+        return embedded[[index_of[text] for text in context.texts]]
 
     def turn(number: int) -> Float32:
         context = split.contexts[number]
@@ -199,7 +199,7 @@ def pairwise_system(model: PairwiseModel, split: Split) -> System:
 def reading_system(
     name: str, score: Callable[[Sequence[str], Sequence[str]], Scores], split: Split
 ) -> System:
-    """Return a system that reads the context anew with each candidate.
+    """Return a system that reads the context again with each candidate.
 
     Args:
         name: Its name.
@@ -207,8 +207,8 @@ def reading_system(
         split: The contexts and the pool.
     """
 
-    def one(context: int, candidates: Places) -> Scores:
-        return score(split.contexts[context].texts, [split.pool[place] for place in candidates])
+    def one(context: int, candidates: Indices) -> Scores:
+        return score(split.contexts[context].texts, [split.pool[index] for index in candidates])
 
     return System(name, one_by_one(one))
 
@@ -216,11 +216,11 @@ def reading_system(
 def reranked(first: System, second: System, length: int = SHORT_LIST) -> System:
     """Return a system that orders the short list of a first one by a second one.
 
-    The second system scores the best candidates of the first, `length` of them, and no others. The
-    rest stays behind, in the order of the first.
+    The second system scores only the `length` best candidates of the first. The others follow, in
+    the order of the first.
     """
 
-    def one(example: int, candidates: Places) -> Scores:
+    def one(example: int, candidates: Indices) -> Scores:
         by_first = first.scores(np.array([example]), candidates)[0]
         short = np.argsort(-by_first, kind="stable")[:length]
         by_second = second.scores(np.array([example]), candidates[short])[0]
@@ -246,9 +246,9 @@ def _summed(encoded: EncodedSplit, name: str) -> System:
     queries = np.stack([second.sum(axis=0) for second in encoded.second])
     encode = _encode_last(encoded, Role.SECOND)
 
-    def turn(place: int) -> Float32:
-        before: Float32 = encoded.second[place][:-1].sum(axis=0)
-        return before + encode(place)
+    def turn(index: int) -> Float32:
+        before: Float32 = encoded.second[index][:-1].sum(axis=0)
+        return before + encode(index)
 
     return linear(name, queries, encoded.vectors, turn)
 
@@ -264,15 +264,22 @@ def _row_systems(encoded: EncodedSplit, counts: Iterable[int | None]) -> list[Sy
     turn = _row_turn(encoded)
 
     def system(n: int | None) -> System:
-        name = "mean" if n is None else f"last {n} row{'s' * (n != 1)}"
+        name = _row_name(n)
         queries = np.stack([running_query(rows, n) for rows in of_contexts])
         return linear(name, queries, encoded.vectors, turn)
 
     return list(map(system, counts))
 
 
+def _row_name(n: int | None) -> str:
+    """Return the name of the system that counts the last n rows; None for all."""
+    if n is None:
+        return "mean"
+    return "last 1 row" if n == 1 else f"last {n} rows"
+
+
 def _max_sim_system(encoded: EncodedSplit) -> System:
-    def one(context: int, candidates: Places) -> Scores:
+    def one(context: int, candidates: Indices) -> Scores:
         vectors = encoded.vectors[candidates]
         return max_sim(encoded.first[context], encoded.second[context], vectors)
 
@@ -284,8 +291,8 @@ def _max_sim_system(encoded: EncodedSplit) -> System:
 def _whole_history(encoded: EncodedSplit) -> System:
     texts = [" ".join(context.texts) for context in encoded.split.contexts]
 
-    def turn(place: int) -> Float32:
-        vector: Float32 = encode_from_left(encoded.encoder, [texts[place]])[0]
+    def turn(index: int) -> Float32:
+        vector: Float32 = encode_from_left(encoded.encoder, [texts[index]])[0]
         return vector
 
     queries = encode_from_left(encoded.encoder, texts)
@@ -293,8 +300,8 @@ def _whole_history(encoded: EncodedSplit) -> System:
 
 
 def _encode_last(encoded: EncodedSplit, role: Role) -> Callable[[int], Float32]:
-    def encode(place: int) -> Float32:
-        last = encoded.split.contexts[place].inputs(role)[-1:]
+    def encode(index: int) -> Float32:
+        last = encoded.split.contexts[index].inputs(role)[-1:]
         vector: Float32 = encoded.encoder.encode_in_roles(last)[0]
         return vector
 
@@ -303,12 +310,13 @@ def _encode_last(encoded: EncodedSplit, role: Role) -> Callable[[int], Float32]:
 
 def _row_turn(encoded: EncodedSplit) -> Callable[[int], Float32]:
     """Return the work of a turn; a pass for b1 counts although the service makes it when idle."""
-    second, first = _encode_last(encoded, Role.SECOND), _encode_last(encoded, Role.FIRST)
+    first = _encode_last(encoded, Role.FIRST)
+    second = _encode_last(encoded, Role.SECOND)
 
-    def turn(place: int) -> Float32:
-        new = row(encoded.first[place][:-1], second(place))
+    def turn(index: int) -> Float32:
+        new = row(encoded.first[index][:-1], second(index))
         if encoded.encoder.kind.encodes_first:
-            first(place)
+            first(index)
         return new
 
     return turn

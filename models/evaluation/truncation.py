@@ -14,13 +14,13 @@ from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 T = TypeVar("T", str, tuple[str, str])
 
 Model = UtteranceEncoder | PairwiseModel | IoI
-Placed = Iterable[tuple[str, str]]
-"""Texts, each with its place: file, line and field, or file and dialogue."""
+Located = Iterable[tuple[str, str]]
+"""Texts, each with its location: file, line and field, or file and dialogue."""
 
 _log = logging.getLogger("turnwise.evaluation")
 
 
-def warn_of_truncation(models: Mapping[str, Model], texts: Placed, contexts: Placed = ()) -> None:
+def warn_of_truncation(models: Mapping[str, Model], texts: Located, contexts: Located = ()) -> None:
     """Warn of texts that are longer, with their prefix, than models read.
 
     Args:
@@ -28,7 +28,8 @@ def warn_of_truncation(models: Mapping[str, Model], texts: Placed, contexts: Pla
         texts: Utterances, candidates, goals.
         contexts: Whole contexts as one text, which plain encoders read too.
     """
-    where, whole = first_places(texts), first_places(contexts)
+    where = first_locations(texts)
+    whole = first_locations(contexts)
     for label, model in models.items():
         _warn(label, model, where)
         if isinstance(model, UtteranceEncoder) and model.kind is EncoderKind.SINGLE:
@@ -36,7 +37,7 @@ def warn_of_truncation(models: Mapping[str, Model], texts: Placed, contexts: Pla
 
 
 def utterances_of(dialogues: Iterable[Dialogue], file: str) -> Iterator[tuple[str, str]]:
-    """Yield the utterances of dialogues with their places."""
+    """Yield the utterances of dialogues with their locations."""
     for dialogue in dialogues:
         for number, said in enumerate(dialogue.utterances, start=1):
             yield said.text, f'{file}, dialogue "{dialogue.id}", utterance {number}'
@@ -45,34 +46,32 @@ def utterances_of(dialogues: Iterable[Dialogue], file: str) -> Iterator[tuple[st
 def contexts_of(
     dialogues: Iterable[Dialogue], lengths: Iterable[int], file: str
 ) -> Iterator[tuple[str, str]]:
-    """Yield the contexts of these lengths, each as one text, with their places."""
+    """Yield the contexts of these lengths, each as one text, with their locations."""
     for dialogue in dialogues:
         texts = [said.text for said in dialogue.utterances]
         for length in lengths:
             if len(texts) > length:
-                place = f'{file}, dialogue "{dialogue.id}", first {length} utterances'
-                yield " ".join(texts[:length]), place
+                location = f'{file}, dialogue "{dialogue.id}", first {length} utterances'
+                yield " ".join(texts[:length]), location
 
 
-def first_places(places: Iterable[tuple[T, str]]) -> dict[T, str]:
-    """Return the first place of each distinct text, or pair of texts."""
-    where: dict[T, str] = {}
-    for text, place in places:
-        where.setdefault(text, place)
-    return where
+def first_locations(located: Iterable[tuple[T, str]]) -> dict[T, str]:
+    """Return the first location of each distinct text, or pair of texts."""
+    first: dict[T, str] = {}
+    for text, location in located:
+        first.setdefault(text, location)
+    return first
 
 
 def warn_of_cut(label: str, over: Sequence[int], where: Sequence[str]) -> None:
     """Warn that a model cuts some inputs, if there are any."""
     if over:
-        _log.warning(
-            "%s: longer than %s reads, and cut, as are %d of %d in all",
-            where[over[0]], label, len(over), len(where),
-        )  # fmt: skip
+        message = "%s: longer than %s reads, and cut, as are %d of %d in all"
+        _log.warning(message, where[over[0]], label, len(over), len(where))
 
 
 def _warn(label: str, model: Model, where: Mapping[str, str]) -> None:
-    over = [place for place, text in enumerate(where) if _is_truncated(model, text)]
+    over = [index for index, text in enumerate(where) if _is_truncated(model, text)]
     warn_of_cut(label, over, list(where.values()))
 
 

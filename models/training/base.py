@@ -79,7 +79,7 @@ def keep_layers(model: SentenceTransformer, depth: int) -> None:
     if len(layers) < depth:
         raise ModelError(f"the base has no {depth} layers to keep")
     kept = np.linspace(0, len(layers) - 1, depth).round().astype(int)
-    encoder.layer = nn.ModuleList([layers[place] for place in kept])
+    encoder.layer = nn.ModuleList([layers[index] for index in kept])
     transformer.config.num_hidden_layers = depth
 
 

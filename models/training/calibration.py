@@ -29,9 +29,9 @@ _SIZES = (20, 50, 200, 1_000, 5_000, 20_000, 100_000)
 def calibrate(folder: Path, config: Config, find: Find) -> None:
     """Fit the confidence of a trained encoder on validation dialogues, and write it to its card.
 
-    Each validation file has pools of its own texts. Those of the training corpora fill large pools.
-    Without validation files, or where no first candidate is right, the card gets no calibration;
-    nor for MaxSim, which orders a short list by other scores than those of the search.
+    Each validation file has pools of its own texts. Texts of the training corpora fill large pools.
+    The card gets no calibration without validation files, where no first candidate is right, and
+    for MaxSim, which orders a short list by other scores than those of the search.
 
     Args:
         folder: The folder of the model; a re-ranker has no confidence.
@@ -41,23 +41,23 @@ def calibrate(folder: Path, config: Config, find: Find) -> None:
     if not isinstance(config, EncoderConfig) or not config.calibration_pool:
         return
     if config.aggregation.name == "max_sim" or not config.validation.paths:
-        _log.warning("no confidence is fitted: it needs validation files, and another aggregation "
-                     "than max_sim")  # fmt: skip
+        what = "it needs validation files, and another aggregation than max_sim"
+        _log.warning("no confidence is fitted: %s", what)
         return
     largest = config.calibration_pool
     encoder = UtteranceEncoder(folder, precision=config.precision)
     files = validation_dialogues(config.validation, find, 1)
     corpora = (read_dialogues(find(corpus.path)) for corpus in config.data)
     bank = Bank.of(encoder, texts_of(chain.from_iterable(corpora)), largest)
-    calibration = fitted(answers_of(encoder, list(files.values()), bank, largest))
+    calibration = fit_calibration(search_answers(encoder, list(files.values()), bank, largest))
     if calibration:
         update_card(folder, "confidence", calibration)
     else:
-        _log.warning("no confidence is fitted: the true reply comes first in none, or all, of the "
-                     "validation contexts")  # fmt: skip
+        what = "the true reply comes first in none, or all, of the validation contexts"
+        _log.warning("no confidence is fitted: %s", what)
 
 
-def answers_of(
+def search_answers(
     encoder: UtteranceEncoder, splits: Sequence[list[Dialogue]], bank: Bank, largest: int
 ) -> Answers:
     """Search pools of many sizes for the contexts of several splits."""
@@ -69,7 +69,7 @@ def answers_of(
     return Answers.joined(parts)
 
 
-def fitted(answers: Answers) -> Calibration | None:
+def fit_calibration(answers: Answers) -> Calibration | None:
     """Return the calibration of answers, with its figures; None where none, or all, are right.
 
     The figures are those of confidences by calibrations that were fitted on other dialogues, so

@@ -37,7 +37,7 @@ _WEIGHTS = "learner.safetensors"
 def recipe_of(config: Section, counts: Sequence[int], out: Path) -> Recipe:
     """Return the recipe of a run, which a checkpoint must match to be resumed.
 
-    Corpora are in it by the names of their files, and the base of a later stage by its place in
+    Corpora are in it by the names of their files, and the base of a later stage by its path in
     the run's folder, so that both may be moved before a run is resumed.
 
     Args:
@@ -168,13 +168,14 @@ def load_checkpoint(folder: Path, state: State) -> None:
         _restore(folder, rest, state)
     except UNREADABLE as error:
         what = f"cannot be read ({type(error).__name__})"
-        raise TrainingError(f"{folder} {what}; start anew without --resume") from error
+        raise TrainingError(f"{folder} {what}; start again without --resume") from error
 
 
 def _different(one: Recipe, other: Recipe) -> Iterator[str]:
     """Yield the fields in which two recipes, or tables of them, differ."""
     for name in {**other, **one}:
-        value, expected = one.get(name), other.get(name)
+        value = one.get(name)
+        expected = other.get(name)
         if isinstance(value, dict) and isinstance(expected, dict):
             yield from (f"{name}.{inner}" for inner in _different(value, expected))
         elif value != expected:
@@ -193,7 +194,8 @@ def _restore(folder: Path, rest: Mapping[str, Any], state: State) -> None:
     for key, value in load_file(folder / "moments.safetensors").items():
         index, _, name = key.partition(".")
         moments.setdefault(int(index), {})[name] = value
-    state.step, state.best = rest["step"], rest["best"]
+    state.step = rest["step"]
+    state.best = rest["best"]
     state.schedule.load_state_dict(rest["schedule"])
     groups = state.optimiser.state_dict()["param_groups"]
     for group, rate in zip(groups, rest["schedule"]["_last_lr"], strict=True):

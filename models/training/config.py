@@ -1,7 +1,8 @@
-"""The configuration of a training run: one TOML file, each value with its reason beside it.
+"""The configuration of a training run: one TOML file, in which comments give the reasons.
 
-`read_stages` reads a file of any kind: an encoder, a pairwise model or an IoI network. The
-defaults are the published settings.
+`read_stages` reads a file of any kind: an encoder, a pairwise model or an IoI network. Most
+defaults are the published settings. The exceptions are `batch_windows` (the papers count pairs and
+triples, not windows) and the `decay` of IoI.
 """
 
 import tomllib
@@ -213,7 +214,8 @@ class EncoderConfig(RunConfig):
         return self
 
     def _contradictions(self) -> Iterator[str]:
-        weigh, window = self.objectives, self.objectives.window
+        weigh = self.objectives
+        window = weigh.window
         curved = any((weigh.ccl, weigh.c3l, weigh.reach, weigh.order))
         ordered = weigh.order or weigh.reach or (weigh.ccl and weigh.directional)
         if self.base.endswith(".toml"):
@@ -221,7 +223,7 @@ class EncoderConfig(RunConfig):
         if not (curved or weigh.running_query or weigh.nli or weigh.distil):
             yield "objectives: none of them has a weight"
         if self.kind is EncoderKind.SINGLE and ordered:
-            yield "kind: a single encoder knows no order, which these objectives teach"
+            yield "kind: these objectives teach an order, which a single encoder cannot learn"
         if weigh.c3l and weigh.directional_triples and not self.kind.paired:
             what = "only a triple encoder, or one with heads, knows the order of a pair"
             yield f"objectives.directional_triples: {what}"
@@ -230,7 +232,7 @@ class EncoderConfig(RunConfig):
         if curved and self.turns < window:
             yield f"turns: shorter than objectives.window, which is {window}"
         if len(set(weigh.query_rows)) < len(weigh.query_rows):
-            yield "objectives.query_rows: the same number stands there twice"
+            yield "objectives.query_rows: has the same number twice"
         if self.layers == 0 and self.kind is not EncoderKind.HEADS:
             yield f"layers: with 0 only heads learn, and a {self.kind} encoder has none"
         if weigh.nli and self.nli is None:
@@ -306,7 +308,7 @@ class IoIConfig(RunConfig):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if len(set(self.network.matrices)) < len(self.network.matrices):
-            raise ValueError("network.matrices: the same number stands there twice")
+            raise ValueError("network.matrices: has the same number twice")
         if self.batch % 2:
             raise ValueError("batch: must be even, a true and a wrong response to each context")
         return self
@@ -332,18 +334,19 @@ def read_stages(path: str | Path, *, small: bool = False) -> list[Config]:
             of the wrong type, or in contradiction to another.
     """
     shared = renamed(read_toml(path))
-    stages, short = shared.pop("stage", [{}]), shared.pop("small", None)
+    stages = shared.pop("stage", [{}])
+    short = shared.pop("small", None)
     if small and not isinstance(short, dict):
         raise ConfigError("is missing, so that there is no small run", str(path), "small")
     if not (isinstance(stages, list) and stages and all(isinstance(s, dict) for s in stages)):
         raise ConfigError("must be tables, [[stage]]", str(path), "stage")
     tables = [overlaid(overlaid(shared, stage), short if small else {}) for stage in stages]
     where = [f"stage.{n}." if len(stages) > 1 else "" for n in range(len(stages))]
-    for table, place in zip(tables, where, strict=True):
-        if place and str(table.get("kind")) in _KINDS_OF_RERANKERS:
-            raise ConfigError("only an encoder is trained in stages", str(path), f"{place}kind")
+    for table, stage in zip(tables, where, strict=True):
+        if stage and str(table.get("kind")) in _KINDS_OF_RERANKERS:
+            raise ConfigError("only an encoder is trained in stages", str(path), f"{stage}kind")
     configs = [
-        validated(table, str(path), place) for table, place in zip(tables, where, strict=True)
+        validated(table, str(path), stage) for table, stage in zip(tables, where, strict=True)
     ]
     _check_stages(stages, configs, str(path))
     return configs
@@ -387,7 +390,7 @@ def validated(values: dict[str, Any], file: str, where: str) -> Config:
     Args:
         values: As TOML holds them.
         file: The file that an error names.
-        where: What stands before the name of a field in an error.
+        where: The prefix of a field's name in an error, such as `stage.1.`.
 
     Raises:
         ConfigError: A field is unknown, missing, of the wrong type, or in contradiction to another.
@@ -412,7 +415,8 @@ def _check_stages(stages: list[dict[str, Any]], configs: list[Config], file: str
     """Check that each stage, of an encoder, can start from the model of the stage before it."""
     for number in range(1, len(stages)):
         where = f"stage.{number}"
-        before, after = (EncoderKind(each.kind) for each in configs[number - 1 : number + 1])
+        before = EncoderKind(configs[number - 1].kind)
+        after = EncoderKind(configs[number].kind)
         if "base" in stages[number]:
             what = "must be left out: this stage starts from the one before it"
             raise ConfigError(what, file, f"{where}.base")

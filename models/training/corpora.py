@@ -60,8 +60,8 @@ def in_place_of(named: Sequence[S], files: Sequence[Path]) -> tuple[S, ...]:
     """
     for source in named:
         if source.leave_out and not any(_as_named(source, file) for file in files):
-            _log.warning("%s: lists dialogues of %s, which is none of the files given; no dialogue "
-                         "is left out", source.leave_out, source.path)  # fmt: skip
+            message = "%s: lists dialogues of %s, which was not given; no dialogue is left out"
+            _log.warning(message, source.leave_out, source.path)
     found = (next(filter(None, (_as_named(s, file) for s in named)), None) for file in files)
     plain = type(named[0])
     return tuple(s or plain(path=str(file)) for s, file in zip(found, files, strict=True))
@@ -69,7 +69,8 @@ def in_place_of(named: Sequence[S], files: Sequence[Path]) -> tuple[S, ...]:
 
 def _as_named(source: S, file: Path) -> S | None:
     """Return a corpus with a file's path, if the file's path ends with the corpus's; else None."""
-    path, parts = file.absolute(), Path(source.path).parts
+    path = file.absolute()
+    parts = Path(source.path).parts
     if path.parts[-len(parts) :] != parts:
         return None
     update = {"path": str(file)}
@@ -96,7 +97,7 @@ def read_source(
             nothing = False
             yield dialogue
     if nothing and (source.skip or validating):
-        what = "has no dialogue to train on beside those that are left out or validate"
+        what = "has no dialogue to train on: all are left out or validate"
         if next(read_dialogues(find(source.path)), None) is None:
             what = "has no dialogue"
         raise DataError(what, str(find(source.path)))
@@ -109,7 +110,8 @@ def _listed_left_out(source: CorpusSource, find: Find) -> Iterator[Dialogue]:
         yield from read_dialogues(file)
         return
     leaks = find(source.leave_out)
-    left_out, met = read_left_out(leaks), set[str]()
+    left_out = read_left_out(leaks)
+    met = set[str]()
     for dialogue in read_dialogues(file):
         if dialogue.id in left_out:
             met.add(dialogue.id)
@@ -119,12 +121,12 @@ def _listed_left_out(source: CorpusSource, find: Find) -> Iterator[Dialogue]:
         what = f"holds none of the {len(left_out)} dialogues that {leaks} lists"
         raise DataError(f"{what}; to train on all of it, delete `leave_out`", str(file))
     if missing := len(left_out - met):
-        _log.warning("%s: %d of its %d dialogues are not in %s; check that the list was made for "
-                     "this file", leaks, missing, len(left_out), file)  # fmt: skip
+        message = "%s: %d of its %d dialogues are not in %s; was the list made for this file?"
+        _log.warning(message, leaks, missing, len(left_out), file)
     stem, txt, packed = file.name.rpartition(".txt")
     if left_out and txt and packed in ("", ".gz", ".xz"):
-        _log.warning("%s: has no ids; %s must name its dialogues by line number, the first %s-1",
-                     file, leaks, stem)  # fmt: skip
+        message = "%s: has no ids; %s must name its dialogues by line number, the first %s-1"
+        _log.warning(message, file, leaks, stem)
 
 
 def warn_of_cut_texts(
@@ -133,7 +135,7 @@ def warn_of_cut_texts(
     """Warn, once for a file, of utterances that are longer than the model reads."""
     said = list(utterances_of(dialogues, file))
     over = [number for number, (text, _) in enumerate(said) if is_truncated(text)]
-    warn_of_cut("the model", over, [place for _, place in said])
+    warn_of_cut("the model", over, [location for _, location in said])
 
 
 def validation_dialogues(
@@ -169,8 +171,8 @@ def what_validates(validation: Validation, find: Find) -> Validating:
 
 def _drawn(dialogues: list[Dialogue], number: int) -> list[Dialogue]:
     size = min(number, len(dialogues))
-    places = np.random.default_rng(0).choice(len(dialogues), size, replace=False)
-    return [dialogues[place] for place in sorted(places)]
+    indices = np.random.default_rng(0).choice(len(dialogues), size, replace=False)
+    return [dialogues[index] for index in sorted(indices)]
 
 
 def read_left_out(path: Path) -> set[str]:
@@ -231,7 +233,7 @@ def read_pairs(
 
 @dataclass(frozen=True, slots=True)
 class NliPair:
-    """A premise, a hypothesis, and a place in `NLI_LABELS`."""
+    """A premise, a hypothesis, and the index of its label in `NLI_LABELS`."""
 
     premise: str
     hypothesis: str
@@ -279,7 +281,7 @@ def draw_batches(
     chosen = draw_epoch(corpora, seed, epoch)
     size = min(size, len(chosen))
     order = rng.permutation(len(chosen))[: len(chosen) // size * size]
-    return [[chosen[place] for place in places] for places in order.reshape(-1, size)]
+    return [[chosen[index] for index in indices] for indices in order.reshape(-1, size)]
 
 
 def epoch_generator(seed: int, epoch: int) -> np.random.Generator:

@@ -13,7 +13,8 @@ class Curves:
     def __init__(self, folder: Path, step: int) -> None:
         """Start a folder's curves; a resumed run keeps those up to its step."""
         folder.mkdir(parents=True, exist_ok=True)
-        self._csv, self._png = folder / "curves.csv", folder / "curves.png"
+        self._csv = folder / "curves.csv"
+        self._png = folder / "curves.png"
         kept = []
         if step and self._csv.is_file():
             with self._csv.open(encoding="utf-8", newline="") as file:

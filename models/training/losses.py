@@ -55,7 +55,7 @@ class Vectors:
         target: (W, T) bool.
         dialogue: (W,) int64, equal where two windows are of the same dialogue.
         passed_over: (R, d) float32, [AFTER] of what people passed over for a target.
-        preferred: (R,) int64 the target, as a place in the flattened (W * T) turns.
+        preferred: (R,) int64 the target, as a index in the flattened (W * T) turns.
     """
 
     first: Tensor

@@ -56,7 +56,9 @@ def run(
         TurnwiseError: A package that is needed is not installed.
     """
     stages = read_stages(config_file, small=small)
-    require("matplotlib", *(["gensim"] if isinstance(stages[-1], IoIConfig) else []))
+    require("matplotlib")
+    if isinstance(stages[-1], IoIConfig):
+        require("gensim")
     find = finder([path for path in data if path.is_dir()])
     if files := [path for path in data if not path.is_dir()]:
         stages = [s.model_copy(update={"data": in_place_of(s.data, files)}) for s in stages]
@@ -67,10 +69,12 @@ def train_stages(
     stages: Sequence[Config], out: Path, *, find: Find, resume: bool, report: OnProgress
 ) -> Path:
     """Train the stages of a run, each from the model of the stage before it."""
-    folders = [out.joinpath(*["base"] * depth) for depth in reversed(range(len(stages)))]
+    folders = [out]
+    for _ in stages[1:]:
+        folders.insert(0, folders[0] / "base")
     begun = any((folder / "checkpoint").is_dir() for folder in folders)
     if resume and not begun:
-        _log.warning("%s has no checkpoint: the run starts anew", out)
+        _log.warning("%s has no checkpoint: the run starts from the beginning", out)
     elif begun and not resume:
         _log.warning("the run in %s is replaced; --resume would have continued it", out)
     for later in stages[1:]:  # mistakes there are reported now, not after hours of training

@@ -61,15 +61,15 @@ class Learner(Protocol[Item]):
         """
 
     def validate(self) -> Metrics:
-        """Return the metrics of the model as it stands, if any; lower is better for the first."""
+        """Return the metrics of the current model, if any; lower is better for the first."""
 
     def save(self, folder: Path) -> None:
-        """Write the model as it stands, which is the best so far."""
+        """Write the current model, which is the best so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where training stands after a step, and how fast it is."""
+    """The state of a training run after a step, and its speed."""
 
     step: int
     steps: int
@@ -114,7 +114,8 @@ def fit(
     recipe = recipe_of(learner.config, learner.counts, out)
     state = State(learner.weights, optimiser, schedule, recipe, type(learner.config))
     begin(state, out, steps, resume=resume, successor=successor)
-    curves, clock = Curves(out, state.step), Clock(steps - state.step)
+    curves = Curves(out, state.step)
+    clock = Clock(steps - state.step)
     for batch in islice(all_batches(learner), state.step, None):
         state.step += 1
         rng = np.random.default_rng([learner.config.seed, state.step])
@@ -131,7 +132,7 @@ def fit(
 
 
 def begin(state: State, out: Path, steps: int, *, resume: bool, successor: Path | None) -> None:
-    """Resume a run, or start it anew; drop the checkpoints that no longer belong to it."""
+    """Resume a run, or start it from the beginning; drop checkpoints that are no longer its own."""
     if resume:
         load_checkpoint(out / "checkpoint", state)
     else:  # a run that is interrupted before its first checkpoint must not resume an earlier one
@@ -184,11 +185,15 @@ class Clock:
     """Measures the time left and the texts a second, since training began or was resumed."""
 
     def __init__(self, steps: int) -> None:
-        self._left, self._done, self._texts = steps, 0, 0
+        self._left = steps
+        self._done = 0
+        self._texts = 0
         self._start = time.monotonic()
 
     def tick(self, texts: int) -> tuple[float, float]:
         """Count a step; return the seconds left and the texts a second."""
-        self._left, self._done, self._texts = self._left - 1, self._done + 1, self._texts + texts
+        self._left -= 1
+        self._done += 1
+        self._texts += texts
         seconds = time.monotonic() - self._start
         return seconds / self._done * self._left, self._texts / seconds

@@ -44,19 +44,19 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """W windows of at most T utterances, as places in a list of distinct texts.
+    """W windows of at most T utterances, as indices in a list of distinct texts.
 
     Attributes:
         texts: U distinct texts, with their prefixes.
         without_prefix: (U) the same without them.
-        first: (W, T) place in `texts` of each utterance as [B1]; 0 where there is none.
+        first: (W, T) index in `texts` of each utterance as [B1]; 0 where there is none.
         second: (W, T) the same as [B2] (CCL: as the only context role).
         after: (W, T) the same as [AFTER]; without heads only of targets.
         spoken: (W, T) whether a window has an utterance there.
         target: (W, T) whether the responder says it.
         dialogue: (W,) equal where two windows are of the same dialogue.
-        passed_over: (R,) place in `texts`, as [AFTER], of what people passed over for a target.
-        preferred: (R,) the target, as a place in the flattened (W * T) turns.
+        passed_over: (R,) index in `texts`, as [AFTER], of what people passed over for a target.
+        preferred: (R,) the target, as a index in the flattened (W * T) turns.
     """
 
     texts: list[str]
@@ -79,9 +79,9 @@ def windows_of(dialogue: Dialogue) -> Iterator[Window]:
 def crop(window: Window, length: int, rng: np.random.Generator) -> Window:
     """Return a random part of at most `length` utterances that ends with a target."""
     targets = [
-        place
-        for place, utterance in enumerate(window.utterances)
-        if place > 0 and utterance.speaker == window.responder
+        index
+        for index, utterance in enumerate(window.utterances)
+        if index > 0 and utterance.speaker == window.responder
     ]
     if len(window.utterances) <= length:
         end = targets[-1]
@@ -106,13 +106,13 @@ def spaced(window: Window) -> Window:
 def collate(windows: Sequence[Window], kind: EncoderKind) -> Batch:
     """Lay windows out as a batch for an encoder of a kind."""
     shape = (len(windows), max(len(window.utterances) for window in windows))
-    places: dict[str, int] = {}
+    indices: dict[str, int] = {}
     without_prefix: list[str] = []
 
-    def place_of(item: RoleText) -> int:
-        place = places.setdefault(prefixed(kind, item), len(places))
-        without_prefix.extend([item.text] * (place == len(without_prefix)))
-        return place
+    def index_of(item: RoleText) -> int:
+        index = indices.setdefault(prefixed(kind, item), len(indices))
+        without_prefix.extend([item.text] * (index == len(without_prefix)))
+        return index
 
     roles = {role: np.zeros(shape, np.int64) for role in Role}
     spoken, target = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
@@ -125,18 +125,18 @@ def collate(windows: Sequence[Window], kind: EncoderKind) -> Batch:
             supposed = kind is EncoderKind.HEADS  # its heads read what may be said
             wanted = (*context_roles, Role.AFTER) if target[v, t] or supposed else context_roles
             for role in wanted:
-                roles[role][v, t] = place_of(RoleText(utterance.text, role, relation))
+                roles[role][v, t] = index_of(RoleText(utterance.text, role, relation))
             if target[v, t] and isinstance(utterance, Preferred):
                 for other in utterance.passed_over[:PASSED_OVER]:
-                    place = place_of(RoleText(other, Role.AFTER, relation))
-                    passed_over.append((place, v * shape[1] + t))
+                    index = index_of(RoleText(other, Role.AFTER, relation))
+                    passed_over.append((index, v * shape[1] + t))
     if not kind.paired:
         roles[Role.FIRST] = roles[Role.SECOND]
     numbers: dict[Dialogue, int] = {}
     dialogue = [numbers.setdefault(window.dialogue, len(numbers)) for window in windows]
     others = np.array(passed_over, np.int64).reshape(-1, 2)
     return Batch(
-        list(places),
+        list(indices),
         without_prefix,
         roles[Role.FIRST],
         roles[Role.SECOND],
@@ -151,12 +151,12 @@ def collate(windows: Sequence[Window], kind: EncoderKind) -> Batch:
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """Examples of a curved objective, as places in the flattened (W * T) turns of a batch.
+    """Examples of a curved objective, as indices in the flattened (W * T) turns of a batch.
 
     Attributes:
-        first: (N,) int64 places of b1; for pairs equal to `second`.
-        second: (N,) int64 places of b2.
-        after: (N,) int64 places of a.
+        first: (N,) int64 indices of b1; for pairs equal to `second`.
+        second: (N,) int64 indices of b2.
+        after: (N,) int64 indices of a.
         score: (N,) float32 targets of the cosine; 0 for negatives.
     """
 
@@ -168,8 +168,8 @@ class Examples:
     @classmethod
     def of(cls, rows: list[tuple[int, int, int, float]]) -> Self:
         """Make examples of (first, second, after, score)."""
-        places = torch.tensor([row[:3] for row in rows], dtype=torch.int64).reshape(-1, 3)
-        first, second, after = places.unbind(1)
+        indices = torch.tensor([row[:3] for row in rows], dtype=torch.int64).reshape(-1, 3)
+        first, second, after = indices.unbind(1)
         score = torch.tensor([row[3] for row in rows], dtype=torch.float32)
         return cls(first, second, after, score)
 
@@ -286,5 +286,5 @@ class _Draw:
     def target(self, window: int) -> int:
         return self._one_of(self._targets[self._dialogue[window]])
 
-    def _one_of(self, places: Int64) -> int:
-        return int(places[self._rng.integers(len(places))])
+    def _one_of(self, indices: Int64) -> int:
+        return int(indices[self._rng.integers(len(indices))])

@@ -64,7 +64,8 @@ START_TEXTS = 8000
 """Texts from which new heads start."""
 SCALE_TEXTS = 1000
 """Texts from which an encoder in 8 bits has the scales of its inputs."""
-LOG_SCALE, LARGEST_LOG_SCALE = math.log(20.0), math.log(100.0)
+LOG_SCALE = math.log(20.0)
+LARGEST_LOG_SCALE = math.log(100.0)
 """Inverse temperatures start at 20; above 100 InfoNCE becomes unstable."""
 
 _OF_UTTERANCES = [(role, of) for role in (Role.FIRST, Role.SECOND) for of in Relation]
@@ -72,7 +73,7 @@ _OF_UTTERANCES = [(role, of) for role in (Role.FIRST, Role.SECOND) for of in Rel
 
 
 class EncoderLearner(nn.Module):
-    """The encoder, its heads, and what is learned beside it: temperatures, an NLI head."""
+    """The encoder, its heads, and what else is learned: temperatures, an NLI head."""
 
     def __init__(self, config: EncoderConfig, find: Find) -> None:
         """Read the data, load the base, and add the special tokens of the kind to it.
@@ -82,7 +83,8 @@ class EncoderLearner(nn.Module):
             ModelError: The base cannot be loaded, or cannot become an encoder of this kind.
         """
         super().__init__()
-        self.config, self.clip = config, config.optimiser.clip
+        self.config = config
+        self.clip = config.optimiser.clip
         self._validate = encoder_validator(config, find)
         torch.manual_seed(config.seed)
         self.corpora, self._nli = read_data(config, find)
@@ -192,9 +194,9 @@ class EncoderLearner(nn.Module):
             yield "order", weigh.order * losses.order_loss(vectors, weigh.window)
 
     def _running_query(self, vectors: losses.Vectors) -> Iterator[tuple[str, Tensor]]:
-        weigh, paired = self.config.objectives, self.config.kind.paired
+        weigh = self.config.objectives
         for rows in weigh.query_rows:
-            queries = losses.queries(vectors, rows or None, paired=paired)
+            queries = losses.queries(vectors, rows or None, paired=self.config.kind.paired)
             loss = losses.running_query_loss(
                 vectors, queries, self.query_log_scale.exp(), same_dialogue=weigh.same_dialogue
             )
@@ -241,7 +243,8 @@ class EncoderLearner(nn.Module):
         as_after = np.union1d(batch.after[batch.target], batch.passed_over)
         # A single encoder reads a text alike in both roles, so that one text may be in both.
         in_context = np.union1d(batch.first[batch.spoken], batch.second[batch.spoken])
-        after, context = encoded[as_after], encoded[in_context]
+        after = encoded[as_after]
+        context = encoded[in_context]
         if self.heads is None:
             with torch.no_grad():
                 precision = getattr(torch, self.config.precision)
@@ -251,10 +254,10 @@ class EncoderLearner(nn.Module):
             )
         drawn = rng.integers(len(_OF_UTTERANCES), size=len(in_context))
         items = [
-            RoleText(batch.without_prefix[place], *_OF_UTTERANCES[role])
-            for place, role in zip(in_context, drawn, strict=True)
+            RoleText(batch.without_prefix[index], *_OF_UTTERANCES[role])
+            for index, role in zip(in_context, drawn, strict=True)
         ]
-        candidates = candidate_inputs(batch.without_prefix[place] for place in as_after)
+        candidates = candidate_inputs(batch.without_prefix[index] for index in as_after)
         taught = torch.from_numpy(teacher.encode_in_roles([*candidates, *items])).to(encoded)
         return losses.distillation_loss(
             (after, self.heads(context, items)),
@@ -280,7 +283,7 @@ class EncoderLearner(nn.Module):
         )
 
     def save(self, folder: Path) -> None:
-        """Write the encoder as it stands."""
+        """Write the current encoder."""
         save_model(*self.blended(), folder, self.config)
 
     def blended(self) -> tuple[SentenceTransformer, RoleHeads | None]:

@@ -40,9 +40,12 @@ class IoILearner:
             DataError: A file of the data is missing or malformed.
         """
         self.config = config
-        words, turns = config.network.words, config.network.turns
-        long, validating = partial(has_more_words, words), what_validates(config.validation, find)
-        read = [read_pairs(corpus, find, turns, long, validating) for corpus in config.data]
+        is_truncated = partial(has_more_words, config.network.words)
+        validating = what_validates(config.validation, find)
+        read = [
+            read_pairs(corpus, find, config.network.turns, is_truncated, validating)
+            for corpus in config.data
+        ]
         self._validate = ioi_validator(config, find)
         torch.manual_seed(config.seed)
         self.model = make_model(config, list(chain.from_iterable(read)))
@@ -78,10 +81,11 @@ class IoILearner:
         return draw_batches(self.corpora, config.batch // 2, config.seed, epoch, rng)
 
     def loss(self, batch: list[Example], rng: np.random.Generator) -> tuple[dict[str, Tensor], int]:
-        """Return the matching loss of the true examples and of a wrong one beside each."""
+        """Return the matching loss of the true examples and of a wrong one for each."""
         torch.manual_seed(int(rng.integers(2**63)))  # of dropout
         examples = with_negatives(batch, self._responses, rng)
-        network, objective = self.model.network.train(), self.config.network.objective
+        network = self.model.network.train()
+        objective = self.config.network.objective
         labels = torch.tensor([1.0, 0.0] * len(batch), device=network.embedding.weight.device)
         loss = matching_loss(match(network, examples), labels, objective)
         return {objective: loss}, sum(len(context) for context, _ in examples)
@@ -91,7 +95,7 @@ class IoILearner:
         return self._validate(self.model)
 
     def save(self, folder: Path) -> None:
-        """Write the network as it stands."""
+        """Write the current network."""
         with replace_folder(folder) as fresh:
             self.model.save(fresh, self.config.model_dump(mode="json"))
 

@@ -55,7 +55,8 @@ class PairwiseLearner(nn.Module):
         self.projectors = Projectors(embedding, config.projection, config.context_length)
         self._kind = encoder_kind(self.encoder.tokenizer.get_vocab(), config.base)
         self.to(self.encoder.device)
-        turns, validating = config.context_length, what_validates(config.validation, find)
+        turns = config.context_length
+        validating = what_validates(config.validation, find)
         self.corpora = [
             (read_pairs(corpus, find, turns, self.is_truncated, validating), corpus.pairs)
             for corpus in config.data
@@ -102,21 +103,23 @@ class PairwiseLearner(nn.Module):
         """
         del rng  # nothing is drawn
         k = self.config.context_length
-        places: dict[str, int] = {}
+        index_of: dict[str, int] = {}
         contexts = torch.zeros(len(batch), k, dtype=torch.int64)
         missing = torch.ones(len(batch), k, dtype=torch.bool)
         for row, pair in enumerate(batch):
-            recent = [places.setdefault(said.text, len(places)) for said in pair.utterances[-k:]]
+            recent = [
+                index_of.setdefault(said.text, len(index_of)) for said in pair.utterances[-k:]
+            ]
             contexts[row, k - len(recent) :] = torch.tensor(recent)
             missing[row, k - len(recent) :] = False
-        answers = [places.setdefault(pair.target.text, len(places)) for pair in batch]
+        answers = [index_of.setdefault(pair.target.text, len(index_of)) for pair in batch]
         responses = torch.tensor(answers)
-        encoded = self.embed(list(places))
+        encoded = self.embed(list(index_of))
         projected = self.projectors.contexts(encoded[contexts], missing.to(encoded.device))
         logits = projected @ self.projectors.responses(encoded[responses]).T
         same_text = responses[:, None] == responses
         loss = contrastive_loss(logits / self.config.temperature, same_text.to(logits.device))
-        return {"contrastive": loss}, len(places)
+        return {"contrastive": loss}, len(index_of)
 
     def embed(self, texts: Sequence[str]) -> Tensor:
         """Return (n, h) unit embeddings, as `PairwiseModel.embed` gives them."""
@@ -135,12 +138,12 @@ class PairwiseLearner(nn.Module):
         return self._validate(self.model())
 
     def model(self) -> PairwiseModel:
-        """Return the model as it stands."""
+        """Return the current model."""
         encoder = UtteranceEncoder(self.encoder, precision=self.config.precision)
         return PairwiseModel(encoder, self.projectors)
 
     def save(self, folder: Path) -> None:
-        """Write the model as it stands, the encoder in float16."""
+        """Write the current model, the encoder in float16."""
         trained = self.config.model_dump(mode="json")
         with replace_folder(folder) as fresh:
             save_reranker(fresh, "pairwise", self.projectors, self.projectors.sizes, trained)

@@ -17,9 +17,9 @@ from turnwise.models.evaluation.confidence import (
     evaluate_confidence,
     make_searches,
 )
-from turnwise.models.evaluation.metrics import Places
+from turnwise.models.evaluation.metrics import Indices
 from turnwise.models.roles import EncoderKind, Role
-from turnwise.models.training.calibration import fitted
+from turnwise.models.training.calibration import fit_calibration
 
 MORE = [f"filler number {n}" for n in range(40)]
 CALIBRATION = Calibration(0.5, 0.8, 1.0, -0.2, 0.1, -2.0)
@@ -54,7 +54,7 @@ def test_answers_are_those_of_a_naive_search(
     pools: list[list[int]] = []
     draw = Searches._drawn
 
-    def noted(*given: Any) -> Places:  # noqa: ANN401 - passed on
+    def noted(*given: Any) -> Indices:  # noqa: ANN401 - passed on
         drawn = draw(*given)
         pools.append(drawn.tolist())
         return drawn
@@ -98,7 +98,7 @@ def test_dialogues_that_begin_alike_are_apart(
     assert len(set(found.dialogue.tolist())) == len(dialogues)
     for chosen, measured in ((found.dialogue == 0, False), (found.dialogue < 3, True)):
         some = replace(found[chosen], right=np.arange(chosen.sum()) % 3 == 0)
-        calibration = fitted(some)
+        calibration = fit_calibration(some)
         assert calibration
         assert ("calibration_error" in calibration.fitted) == measured
 

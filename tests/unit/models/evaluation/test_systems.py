@@ -7,7 +7,7 @@ from tests.unit.models.conftest import Encoders
 from turnwise.models.data import Dialogue
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation import systems
-from turnwise.models.evaluation.metrics import Places, Scores
+from turnwise.models.evaluation.metrics import Indices, Scores
 from turnwise.models.evaluation.split import EncodedSplit, Split, encode_split, make_split
 from turnwise.models.evaluation.systems import (
     System,
@@ -170,7 +170,7 @@ def fixed(scores: Sequence[float]) -> System:
     """A system whose scores of the candidates 0, 1, ... are the same for every context."""
     row = np.array(scores, np.float32)
 
-    def of(contexts: Places, candidates: Places) -> Scores:
+    def of(contexts: Indices, candidates: Indices) -> Scores:
         return np.tile(row[candidates], (len(contexts), 1))
 
     return System("fixed", of)
@@ -198,7 +198,7 @@ def test_a_reading_system_reads_the_context_with_each_candidate(ioi: IoI, split:
 def test_each_place_is_scored_once() -> None:
     seen: list[int] = []
 
-    def scores(contexts: Places, candidates: Places) -> Scores:
+    def scores(contexts: Indices, candidates: Indices) -> Scores:
         seen.extend(candidates)
         return fixed([5, 6, 7]).scores(contexts, candidates)
 
@@ -210,7 +210,7 @@ def test_the_second_system_orders_the_short_list_and_reads_no_more() -> None:
     first, second = [5.0, 4.0, 3.0, 2.0, 1.0], [-9.0, 9.0, 8.0, 99.0, 99.0]
     one, seen = np.array([0]), []
 
-    def scores(contexts: Places, candidates: Places) -> Scores:
+    def scores(contexts: Indices, candidates: Indices) -> Scores:
         seen.extend(candidates)
         return fixed(second).scores(contexts, candidates)
 

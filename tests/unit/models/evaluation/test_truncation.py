@@ -6,8 +6,8 @@ import pytest
 from tests.unit.models.conftest import Encoders
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.evaluation.truncation import (
+    Located,
     Model,
-    Placed,
     contexts_of,
     utterances_of,
     warn_of_truncation,
@@ -22,10 +22,10 @@ REST = "and cut, as are"
 
 
 @pytest.fixture
-def said(caplog: pytest.LogCaptureFixture) -> Callable[[Model, Placed, Placed], list[str]]:
+def said(caplog: pytest.LogCaptureFixture) -> Callable[[Model, Located, Located], list[str]]:
     """What is said of a model named m."""
 
-    def warned(model: Model, texts: Placed, histories: Placed) -> list[str]:
+    def warned(model: Model, texts: Located, histories: Located) -> list[str]:
         caplog.clear()
         with caplog.at_level(logging.WARNING, "turnwise.evaluation"):
             warn_of_truncation({"m": model}, texts, histories)
@@ -38,7 +38,7 @@ def test_every_model_is_said_to_cut_what_it_cuts(
     tiny_encoder: Encoders,
     pairwise: PairwiseModel,
     ioi: IoI,
-    said: Callable[[Model, Placed, Placed], list[str]],
+    said: Callable[[Model, Located, Located], list[str]],
 ) -> None:
     warning = f'x.csv, dialogue "d", utterance 2: longer than m reads, {REST} 1 of 3 in all'
     for model in (*map(tiny_encoder, EncoderKind), pairwise, ioi):
@@ -47,7 +47,7 @@ def test_every_model_is_said_to_cut_what_it_cuts(
 
 
 def test_a_plain_encoder_reads_whole_histories(
-    tiny_encoder: Encoders, said: Callable[[Model, Placed, Placed], list[str]]
+    tiny_encoder: Encoders, said: Callable[[Model, Located, Located], list[str]]
 ) -> None:
     texts, histories = utterances_of([FULL], "x"), list(contexts_of([FULL], [1, 2, 3], "x"))
     place = 'x, dialogue "f", first 2 utterances'

@@ -85,7 +85,7 @@ FIELDS = [
 ]
 CONTRADICTIONS = [
     (of(GOOD, C3L, "nli = 1.0"), r"table \[nli\] is missing"),
-    (of(GOOD, C3L, f"{C3L}\nquery_rows = [0, 2, 0]"), "query_rows: the same number"),
+    (of(GOOD, C3L, f"{C3L}\nquery_rows = [0, 2, 0]"), "query_rows: has the same number"),
     (of(GOOD, C3L, f'{C3L}\n[nli]\npaths = ["b.jsonl"]'), "objectives.nli: has no weight"),
     (of(GOOD, C3L, "c3l = 0.0"), "none of them"),
     (of(GOOD, C3L, "distil = 1.0"), "teacher: is missing"),
@@ -95,7 +95,10 @@ CONTRADICTIONS = [
     (of(GOOD, KIND, f"{KIND}\nturns = 4"), "turns: shorter than objectives.window"),
     (of(GOOD, '"some/model"', '"first.toml"'), r"base: cannot be a .* \[\[stage\]\]"),
     *(
-        (of(of(GOOD, "triple", "single"), C3L, f"{name} = 1.0"), "a single encoder knows no order")
+        (
+            of(of(GOOD, "triple", "single"), C3L, f"{name} = 1.0"),
+            "a single encoder cannot learn",
+        )
         for name in ("order", "reach", "ccl")
     ),
     (
@@ -113,7 +116,7 @@ CONTRADICTIONS = [
     (of(GOOD, C3L, f'{C3L}\n[validation]\npaths = "a.jsonl"'), 'paths": must be a list'),
     (of(GOOD, KIND, f'{KIND}\naggregation = "mean"'), "aggregation.*must be a table"),
     (f"{IOI}batch = 5", "even"),
-    (f"{IOI}network = {{matrices = [1, 1]}}", "the same number stands there twice"),
+    (f"{IOI}network = {{matrices = [1, 1]}}", "has the same number twice"),
 ]
 
 

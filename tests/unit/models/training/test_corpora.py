@@ -69,9 +69,8 @@ def test_that_nothing_is_left_out_of_another_file_is_told(
     ]
     assert in_place_of(named, [other]) == (WindowCorpus(path=str(other)),)
     (warning,) = caplog.messages
-    assert warning.startswith(
-        "talk/leaks.json: lists dialogues of talk/train.jsonl, which is none of"
-    )
+    what = "lists dialogues of talk/train.jsonl, which was not given"
+    assert warning == f"talk/leaks.json: {what}; no dialogue is left out"
 
 
 def test_what_is_left_out_may_lie_elsewhere(talk: Path, tmp_path: Path) -> None:
@@ -212,10 +211,10 @@ def test_a_dialogue_that_validates_is_not_trained_on(tmp_path: Path) -> None:
     windows = read_windows(WindowCorpus(path=path, skip=38), Path)
     assert [window.dialogue.id for window in windows[::2]] == ["d38", "d39"]
     for skip in (40, 50):
-        with pytest.raises(DataError, match=f"{path}: has no dialogue to train on beside those"):
+        with pytest.raises(DataError, match=f"{path}: has no dialogue to train on: all"):
             read_windows(WindowCorpus(path=path, skip=skip), Path)
     everything = what_validates(Validation(paths=(path,)), Path)
-    with pytest.raises(DataError, match=f"{path}: has no dialogue to train on beside those that"):
+    with pytest.raises(DataError, match=f"{path}: has no dialogue to train on: all are left out"):
         read_windows(WindowCorpus(path=path), Path, everything)
 
 

@@ -22,7 +22,7 @@ from turnwise.models.evaluation.confidence import Answers
 from turnwise.models.rerankers import reranker_kind
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training import calibration
-from turnwise.models.training.calibration import answers_of, calibrate
+from turnwise.models.training.calibration import calibrate, search_answers
 from turnwise.models.training.config import Validation, read_stages
 from turnwise.models.training.corpora import finder
 from turnwise.models.training.run import learner_of, run
@@ -161,7 +161,7 @@ def test_a_new_run_leaves_no_stage_of_an_earlier_one_to_resume(
     told = [record.getMessage() for record in caplog.records if "the run" in record.msg]
     assert told == [
         f"the run in {staged / 'out'} is replaced; --resume would have continued it",
-        f"{staged / 'out'} has no checkpoint: the run starts anew",
+        f"{staged / 'out'} has no checkpoint: the run starts from the beginning",
     ]
 
 
@@ -182,7 +182,7 @@ def test_a_run_that_cannot_begin_leaves_an_earlier_one_to_resume(staged: Path, p
 def test_no_learner_trains_on_what_validates(name: str, request: pytest.FixtureRequest) -> None:
     config = request.getfixturevalue(name)
     same = Validation(paths=(config.data[0].path,))
-    with pytest.raises(DataError, match="no dialogue to train on beside those that are left out"):
+    with pytest.raises(DataError, match="no dialogue to train on: all are left out"):
         learner_of(config.model_copy(update={"validation": same}), Path)
 
 
@@ -265,11 +265,11 @@ def test_answers_that_are_all_right_or_all_wrong_say_nothing_about_a_confidence(
     finished: Finished, monkeypatch: pytest.MonkeyPatch, right: bool
 ) -> None:
     def answered(*given: Any) -> Answers:  # noqa: ANN401 - passed on
-        answers = answers_of(*given)
+        answers = search_answers(*given)
         assert answers.right.any()
         return replace(answers, right=np.full_like(answers.right, right))
 
-    monkeypatch.setattr(calibration, "answers_of", answered)
+    monkeypatch.setattr(calibration, "search_answers", answered)
     _, last = read_stages(finished.folder / "desk.toml")
     calibrate(finished.base, last, finder([finished.folder / "corpora"]))
     assert UtteranceEncoder(finished.base).calibration is None

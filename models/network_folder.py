@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from turnwise.models.errors import ModelError
-from turnwise.models.unreadable import UNREADABLE
+from turnwise.models.model_files import UNREADABLE, check_weights
 
 RerankerKind = Literal["pairwise", "ioi"]
 CARD = "reranker.json"
@@ -70,6 +70,7 @@ def load_weights(network: nn.Module, folder: Path) -> None:
     Raises:
         ModelError: The weights are missing, broken, or of other sizes.
     """
+    check_weights(folder, folder)
     try:
         network.load_state_dict(load_file(folder / WEIGHTS))
     except UNREADABLE as error:

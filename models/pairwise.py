@@ -20,9 +20,9 @@ from turnwise.models.arrays import Float32
 from turnwise.models.card import model_name
 from turnwise.models.encoder.torch import Precision, UtteranceEncoder, digest
 from turnwise.models.errors import ModelError
+from turnwise.models.model_files import UNREADABLE
 from turnwise.models.network_folder import load_weights, read_sizes
 from turnwise.models.roles import Role
-from turnwise.models.unreadable import UNREADABLE
 
 ENCODER = "encoder"
 PADDING_DEVIATION = 0.02

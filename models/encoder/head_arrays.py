@@ -14,8 +14,8 @@ from safetensors.numpy import load_file
 
 from turnwise.models.arrays import Float32
 from turnwise.models.errors import ModelError
+from turnwise.models.model_files import UNREADABLE
 from turnwise.models.roles import Relation, Role, RoleText, read_as
-from turnwise.models.unreadable import UNREADABLE
 
 HEADS_FILE = "heads.safetensors"
 """Stands beside a model's weights. Without it, the folder is a triple encoder."""

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from turnwise.models.arrays import Float32
-from turnwise.models.card import CARD, file_of, model_name, read_card
+from turnwise.models.card import CARD, file_of, located, model_name, read_card
 from turnwise.models.encoder.head_arrays import HEADS_FILE, HeadArrays
 from turnwise.models.errors import ModelError
+from turnwise.models.model_files import check_weights
 from turnwise.models.roles import EncoderKind, RoleText, prefixed
 
 
@@ -32,6 +33,7 @@ class StatedEncoder:
             ModelError: The card or the heads cannot be read, or the card has no facts of the
                 encoder.
         """
+        check_weights(model, located(model))
         card = read_card(model)
         if card.encoder is None:
             raise ModelError(

@@ -29,9 +29,9 @@ from turnwise.models.encoder.head_arrays import HEADS_FILE
 from turnwise.models.encoder.heads import RoleHeads
 from turnwise.models.encoder.onnx import OnnxForward
 from turnwise.models.errors import ModelError
+from turnwise.models.model_files import PROMPTS_FILE, UNREADABLE, check_prompts, check_weights
 from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs, encoder_kind, prefixed
 from turnwise.models.scores import Aggregation
-from turnwise.models.unreadable import UNREADABLE
 
 Precision = Literal["float32", "bfloat16", "float16"]
 
@@ -48,6 +48,8 @@ _STATED = (
     RoleText(" ".join(map(str, range(300))), Role.SECOND, Relation.SAME),  # too long for most
 )
 """Texts whose vectors a model's card states."""
+
+_MODULES_FILE = "modules.json"
 
 transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
@@ -282,11 +284,17 @@ def load_sentence_transformer(name: str | Path, device: str | None = None) -> Se
     from a package registry.
 
     Raises:
-        ModelError: The name leads to no model that can be loaded.
+        ModelError: The name leads to no model that can be loaded, the model has a default prompt,
+            or its weights are not safetensors.
     """
     where = located(name)
+    check_weights(name, where)
     try:
-        model = SentenceTransformer(where, device=device, model_kwargs={"dtype": torch.float32})
+        check_prompts(name, file_of(name, PROMPTS_FILE))
+        options = {"dtype": torch.float32, "use_safetensors": True}
+        model = SentenceTransformer(where, device=device, model_kwargs=options)
+        if downloaded := file_of(name, _MODULES_FILE):
+            check_weights(name, downloaded.parent)
     except UNREADABLE as error:
         of_run = f" (a run's model is in '{name}/model')" if Path(where, "model").is_dir() else ""
         what = (

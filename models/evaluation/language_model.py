@@ -18,7 +18,7 @@ from turnwise.models.errors import ModelError
 from turnwise.models.evaluation.short_term import CANDIDATES
 from turnwise.models.evaluation.split import Context, Propose
 from turnwise.models.evaluation.truncation import warn_of_cut
-from turnwise.models.unreadable import UNREADABLE
+from turnwise.models.model_files import UNREADABLE, check_weights
 
 Language = Literal["en", "de"]
 
@@ -44,10 +44,11 @@ def load_causal(name: str) -> tuple[Any, Any]:
     Raises:
         ModelError: The model cannot be loaded.
     """
+    check_weights(name, name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
         loading: Any = partial(AutoModelForCausalLM.from_pretrained, output_loading_info=True)
-        model, loaded = loading(name)
+        model, loaded = loading(name, use_safetensors=True)
     except UNREADABLE as error:
         raise ModelError(f"language model '{name}' cannot be loaded: {error}") from error
     if missing := sorted(loaded["missing_keys"]):

@@ -17,7 +17,7 @@ from turnwise.models.encoder.export import VERSION, in_onnx
 from turnwise.models.encoder.onnx import OnnxForward
 from turnwise.models.encoder.torch import PROBE, default_device, digest
 from turnwise.models.errors import ModelError
-from turnwise.models.unreadable import UNREADABLE
+from turnwise.models.model_files import UNREADABLE, check_weights
 
 BATCH = 32
 """Pairs that `scores` computes at once."""
@@ -217,8 +217,9 @@ def _kept(sequences: Sequence[int | None], limit: int) -> list[int]:
 
 
 def _load(name: str, device: str | None) -> Any:  # noqa: ANN401 - a CrossEncoder has no types
+    check_weights(name, name)
     try:
-        weights = {"dtype": torch.float32}
+        weights = {"dtype": torch.float32, "use_safetensors": True}
         model = sentence_transformers.CrossEncoder(name, device=device, model_kwargs=weights)
     except UNREADABLE as error:
         raise ModelError(f"cross-encoder '{name}' cannot be loaded: {error}") from error

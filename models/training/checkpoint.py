@@ -21,8 +21,8 @@ from turnwise.models.encoder.heads import RoleHeads
 from turnwise.models.encoder.torch import transformer_of
 from turnwise.models.errors import TrainingError
 from turnwise.models.files import recover_folder, replace_folder
+from turnwise.models.model_files import UNREADABLE
 from turnwise.models.training.config import REMOVED, EncoderConfig, Section, renamed
-from turnwise.models.unreadable import UNREADABLE
 
 Schedule = torch.optim.lr_scheduler.LRScheduler
 Recipe = dict[str, Any]

@@ -1,0 +1,76 @@
+"""Checks of a model's files before a library reads them, and the errors of those libraries."""
+
+import json
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from turnwise.models.errors import ModelError
+
+UNREADABLE = (
+    OSError,
+    SafetensorError,
+    RuntimeError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+)
+"""Exceptions that libraries raise for files that are broken or do not fit together."""
+PROMPTS_FILE = "config_sentence_transformers.json"
+
+_LARGE_FILES = ("*.safetensors", "*/*.safetensors", "*.onnx", "tokenizer.json")
+_PICKLES = ("pytorch_model*.bin", "*/pytorch_model*.bin")
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+def check_weights(name: str | Path, folder: str | Path) -> None:
+    """Check that the weights in a folder are files of safetensors, and present.
+
+    Args:
+        name: The model, for error messages.
+        folder: The folder of the model; anything else, such as a hub name, is not checked.
+
+    Raises:
+        ModelError: A file is only a pointer of Git LFS, or weights exist only as a pickle, which
+            could run code.
+    """
+    folder = Path(folder)
+    for file in (file for pattern in _LARGE_FILES for file in folder.glob(pattern)):
+        with file.open("rb") as opened:
+            if opened.read(len(_LFS_POINTER)) == _LFS_POINTER:
+                raise ModelError(
+                    f"model '{name}': '{file}' is a pointer of Git LFS, not the file itself; run "
+                    "`git lfs pull` in the repository"
+                )
+    for pickle in (file for pattern in _PICKLES for file in folder.glob(pattern)):
+        if not any(pickle.parent.glob("*.safetensors")):
+            raise ModelError(
+                f"model '{name}': '{pickle}' is a pickle, which could run code; only weights in "
+                "safetensors are read"
+            )
+
+
+def check_prompts(name: str | Path, file: Path | None) -> None:
+    """Check that a model of sentence-transformers has no default prompt.
+
+    Its own vectors are those of texts with the prompt, which no role of ours adds.
+
+    Args:
+        name: The model, for error messages.
+        file: The model's `PROMPTS_FILE`; None without one.
+
+    Raises:
+        ModelError: It has one.
+        ValueError: The file is not JSON.
+    """
+    if file is None:
+        return
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    prompt = (settings.get("prompts") or {}).get(settings.get("default_prompt_name"))
+    if prompt:
+        raise ModelError(
+            f"model '{name}' needs the prompt '{prompt}' before every text (default_prompt_name in "
+            f"{PROMPTS_FILE}), which Turnwise does not add"
+        )

@@ -14,9 +14,7 @@ _BEYOND_A_SCHEMA = [
     "there is no confidence",
     "this service has no candidate store",
 ]  # fmt: skip
-_EXAMPLES = settings(
-    max_examples=4, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
-)
+_EXAMPLES = settings(max_examples=4, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize(

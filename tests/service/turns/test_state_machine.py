@@ -196,7 +196,7 @@ def test_whatever_happens_no_turn_is_lost_or_doubled(
     run_state_machine_as_test(
         Conversation,
         settings=settings(
-            max_examples=examples, stateful_step_count=15, deadline=None,
+            max_examples=examples, stateful_step_count=15,
             suppress_health_check=list(HealthCheck),
         ),
     )  # fmt: skip

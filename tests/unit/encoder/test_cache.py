@@ -187,9 +187,7 @@ async def test_nothing_of_the_queues_answer_is_kept(parts: Parts) -> None:
     assert (await parts.cached.encode(after("a", "b"))).tolist() == wanted.tolist()
 
 
-@settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(st.sampled_from("abcdef"), max_size=6), max_size=6), st.integers(0, 4))
 async def test_vectors_are_the_same_with_and_without_the_cache(
     tiny_encoder: Encoder, calls: list[list[str]], size: int

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from turnwise.models.diversity import most_diverse
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(1, 12), st.integers(1, 15), st.floats(0, 1), st.integers(0, 2**32 - 1))
 def test_each_choice_is_the_best_of_the_equation(
     count: int, k: int, diversity: float, seed: int

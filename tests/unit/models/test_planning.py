@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from turnwise.models.arrays import Float64
 from turnwise.models.planning import MAX_GOALS, Order, plan_chain, plan_greedy, pull_query
 
-checked = settings(derandomize=True, deadline=None, max_examples=40)
+checked = settings(derandomize=True, max_examples=40)
 
 
 class Goals(NamedTuple):

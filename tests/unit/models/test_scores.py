@@ -23,7 +23,7 @@ from turnwise.models.scores import (
     score_matrix,
 )
 
-checked = settings(derandomize=True, deadline=None, max_examples=40)
+checked = settings(derandomize=True, max_examples=40)
 
 
 class Case(NamedTuple):

@@ -42,9 +42,7 @@ def forbid_export(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export_module, "export", fail)
 
 
-@settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text("abc de", max_size=60), min_size=1, max_size=9))
 def test_vectors_are_those_of_torch(
     served_encoder: UtteranceEncoder, tiny_encoder: Encoders, texts: list[str]

@@ -41,9 +41,7 @@ def test_vectors_are_those_of_sentence_transformers_with_the_prefix(
     assert got == pytest.approx(wanted, abs=1e-5)
 
 
-@settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text("abc de", min_size=1, max_size=60), min_size=1, max_size=9))
 def test_a_vector_does_not_depend_on_its_batch(tiny_encoder: Encoders, texts: list[str]) -> None:
     encoder = tiny_encoder(EncoderKind.TRIPLE)

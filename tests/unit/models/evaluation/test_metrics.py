@@ -3,7 +3,7 @@ from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise.models.evaluation import metrics
@@ -51,7 +51,6 @@ def orders(scores: Sequence[float]) -> list[tuple[int, ...]]:
 
 
 @given(LABELS, st.data())
-@settings(deadline=None)
 def test_metrics_of_a_ranking_are_means_over_the_orders_of_ties(
     labels: list[bool], data: st.DataObject
 ) -> None:
@@ -62,7 +61,6 @@ def test_metrics_of_a_ranking_are_means_over_the_orders_of_ties(
 
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=6), st.data())
-@settings(deadline=None)
 def test_ranks_are_means_over_the_orders_of_ties(scores: list[int], data: st.DataObject) -> None:
     true = data.draw(st.integers(0, len(scores) - 1))
     found = ranks(np.array([scores], np.float32), np.array([true]))

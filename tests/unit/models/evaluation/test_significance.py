@@ -54,7 +54,7 @@ def naive_p(examples: list[tuple[int, int, str, int]]) -> float:
 
 
 @given(EXAMPLES)
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_p_is_that_of_the_definition(examples: list[tuple[int, int, str, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(significance, "RESAMPLES", RESAMPLES)
@@ -63,7 +63,6 @@ def test_p_is_that_of_the_definition(examples: list[tuple[int, int, str, int]]) 
 
 
 @given(EXAMPLES)
-@settings(deadline=None)
 def test_the_error_is_that_of_the_definition(examples: list[tuple[int, int, str, int]]) -> None:
     outcomes, _ = pair(examples)
     names = {name for _, _, name, _ in examples}

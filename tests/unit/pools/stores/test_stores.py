@@ -430,7 +430,7 @@ async def test_any_filter_finds_in_an_engine_what_it_matches(filled: Fill) -> No
         st.lists(st.dictionaries(_NAMES, _VALUES, max_size=3), min_size=12, max_size=12),
         st.lists(_WHERES, min_size=12, max_size=12),
     )
-    @settings(max_examples=6, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=6, database=None, suppress_health_check=list(HealthCheck))
     def draw(metadata: list[dict[str, Any]], wheres: list[dict[str, Any]]) -> None:
         drawn.append(({"metadata": metadata}, wheres))
 

@@ -103,7 +103,7 @@ images:
 	$(BUILD) --file docker/Dockerfile --build-arg PYTHON=$(BASE) $(LABELS) \
 	  --tag $(IMAGE):$(TAG) .
 	$(BUILD) --file docker/Dockerfile --build-arg PYTHON=$(BASE) $(LABELS) \
-	  --target cuda --build-arg EXTRAS=replica,tracing,encoder --tag $(IMAGE):$(TAG)-cuda .
+	  --target cuda --build-arg EXTRAS=replica,encoder --tag $(IMAGE):$(TAG)-cuda .
 
 version:
 	@echo $(VERSION)

@@ -160,7 +160,7 @@ class Settings(Limits):
     log_text: bool = False
     """Whether logs may hold the texts of users."""
     tracing: bool = False
-    """Whether to send OpenTelemetry traces, configured by `OTEL_*`; needs the extra `tracing`."""
+    """Whether to send OpenTelemetry traces, configured by `OTEL_*`."""
 
     @property
     def limits(self) -> dict[str, float]:

@@ -1,21 +1,17 @@
 """OpenTelemetry traces: FastAPI opens a span for each request, and the parts add their own to it.
 
-A request that is not traced costs a look at the current span. The API of OpenTelemetry comes with
-FastAPI and does nothing without a provider. The provider and its exporter come with the extra
-`tracing`; `OTEL_*` variables configure them.
+A request that is not traced costs a look at the current span. The API of OpenTelemetry does
+nothing without a provider. `OTEL_*` variables configure the provider and its exporter.
 """
 
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from opentelemetry import propagate, trace
 from opentelemetry.trace import Span, SpanKind, StatusCode
-
-from turnwise.models.errors import TurnwiseError
 
 if TYPE_CHECKING:
     from fastapi.telemetry import TelemetryConfig
@@ -138,11 +134,7 @@ def _fail(failed: Span, error: Exception) -> None:
 
 
 def telemetry(*, enabled: bool) -> "TelemetryConfig":
-    """Return the configuration of FastAPI's telemetry: traces of requests if enabled, only.
-
-    Raises:
-        TurnwiseError: Tracing is enabled, but the extra `tracing` is not installed.
-    """
+    """Return the configuration of FastAPI's telemetry: traces of requests if enabled, only."""
     if enabled:
         _export_spans()
     return {
@@ -155,13 +147,7 @@ def telemetry(*, enabled: bool) -> "TelemetryConfig":
 
 
 def trace_endpoint() -> str:
-    """Return the URL that traces are sent to.
-
-    Raises:
-        TurnwiseError: The extra `tracing` is not installed.
-    """
-    if find_spec("opentelemetry.sdk") is None:
-        raise _missing_extra()
+    """Return the URL that traces are sent to."""
     if of_traces := os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
         return of_traces
     base = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318")
@@ -169,20 +155,15 @@ def trace_endpoint() -> str:
 
 
 def _export_spans() -> None:
-    try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
-            OTLPSpanExporter,
-        )
-        from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
-        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
-    except ImportError:
-        raise _missing_extra() from None
+    # Imported here because they load slowly, and most services send no traces.
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
+        OTLPSpanExporter,
+    )
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+
     resource = Resource.create({"service.name": "turnwise"})
     provider = TracerProvider(resource=resource.merge(OTELResourceDetector().detect()))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     trace.set_tracer_provider(provider)
-
-
-def _missing_extra() -> TurnwiseError:
-    return TurnwiseError("TURNWISE_TRACING needs OpenTelemetry: pip install 'turnwise[tracing]'")

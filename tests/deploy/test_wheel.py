@@ -83,7 +83,8 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Enviro
         for name in closure(project["dependencies"] + extras[extra]):
             files = distribution(name).files or []
             for entry in {file.parts[0] for file in files} - {"..", "__pycache__"}:
-                (site / entry).symlink_to(str(distribution(name).locate_file(entry)))
+                if not (site / entry).exists():  # packages may share one, such as opentelemetry
+                    (site / entry).symlink_to(str(distribution(name).locate_file(entry)))
         succeed(*PIP, "--python", python, "install", "--no-deps", "--no-index", wheel)
         return folder / "bin"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from turnwise.models.cores import has_gpu, usable_cores
-from turnwise.models.errors import DataError, TurnwiseError
+from turnwise.models.errors import DataError
 from turnwise.service.api.access.keys import ApiKeys
 from turnwise.service.cli.doctor import Finding
 from turnwise.service.cli.options import nearest, writable
@@ -150,8 +150,6 @@ def _traces() -> Finding:
         where = (url.hostname or "", url.port or (443 if url.scheme == "https" else 80))
     except ValueError as error:
         return Finding("traces", "fail", str(error), "correct OTEL_EXPORTER_OTLP_ENDPOINT")
-    except TurnwiseError as error:
-        return Finding("traces", "fail", str(error), "install it, or unset TURNWISE_TRACING")
     try:
         socket.create_connection(where, _PATIENCE).close()
     except (OSError, UnicodeError) as error:  # of a name that cannot be one

@@ -25,6 +25,9 @@ _PROBE_SECONDS = 1.0
 SCANNED = 1000
 """Candidates of a batch that is scanned or written: 1.6 MB with the default model."""
 
+_INSTALLED_BY = {"milvus": "turnwise[milvus]", "qdrant": "qdrant-client"}
+"""What brings the client of each engine."""
+
 _log = logging.getLogger("turnwise.pools")
 
 
@@ -122,7 +125,7 @@ def connect_store(url: str, metrics: Metrics) -> CandidateStore:
     except ModuleNotFoundError as error:
         raise SettingsError(
             f"TURNWISE_STORE_URL names {engine}, but the package '{error.name}' is missing: "
-            f"pip install 'turnwise[{engine}]'"
+            f"pip install '{_INSTALLED_BY[engine]}'"
         ) from None
 
 

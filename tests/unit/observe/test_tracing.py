@@ -1,4 +1,3 @@
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +18,6 @@ from opentelemetry.trace import (
 )
 
 from tests.support.relay import relaying
-from turnwise.models.errors import TurnwiseError
 from turnwise.service.api.http.middleware import Observation
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
@@ -82,12 +80,6 @@ def test_a_call_says_that_its_request_is_not_sampled(spans: InMemorySpanExporter
     with shared_span("batch", [INVALID_SPAN]):
         assert trace_headers() == {}
     assert spans.get_finished_spans() == ()
-
-
-def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
-    with pytest.raises(TurnwiseError, match=r"turnwise\[tracing\]"):
-        telemetry(enabled=True)
 
 
 @pytest.mark.parametrize(

@@ -87,9 +87,6 @@ def test_the_collector_of_traces(monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong, grade in (("http://a:b", "fail"), ("http://a..b:1", "warn")):
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", wrong)
         assert found(tracing=True)["traces"].grade == grade
-    monkeypatch.setattr("turnwise.service.observe.tracing.find_spec", lambda _: None)
-    missing = found(tracing=True)["traces"]
-    assert (missing.grade, "turnwise[tracing]" in missing.found) == ("fail", True)
 
 
 def test_more_threads_than_cores() -> None:

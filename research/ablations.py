@@ -17,7 +17,7 @@ from turnwise.models.evaluation.report import Table
 from turnwise.models.training.config import Config, overlaid, read_toml, validated
 from turnwise.models.training.corpora import finder
 from turnwise.models.training.run import learner_of
-from turnwise.models.training.trainer import OnProgress, Progress, fit
+from turnwise.models.training.trainer import OnProgress, StepReport, fit
 
 BY_OWN_BASE = {"relative_rank", "short_term_rank"}
 """Metrics that differ with the base, which retrieves the candidates, as well as with the model."""
@@ -54,7 +54,7 @@ def variants(recipe: Path, out: Path) -> dict[str, Config]:
 
 
 def reporter(name: str) -> OnProgress:
-    def report(progress: Progress) -> None:
+    def report(progress: StepReport) -> None:
         if progress.step % 10 == 0 or progress.validation:
             minutes = progress.seconds_left / 60
             print(f"{name}: step {progress.step}/{progress.steps}, {minutes:.1f} min", flush=True)

@@ -20,7 +20,7 @@ from turnwise.models.training import losses
 from turnwise.models.training.base import load_base
 from turnwise.models.training.config import EncoderConfig, Objectives, WindowCorpus
 from turnwise.models.training.corpora import read_windows
-from turnwise.models.training.windows import Batch, Window, collate, triple_examples
+from turnwise.models.training.windows import Window, WindowBatch, collate, triple_examples
 
 WINDOW = 5
 
@@ -97,7 +97,7 @@ def whole_dialogues(windows: list[Window]) -> list[Window]:
     return [window for window in distinct.values() if len(window.utterances) >= WINDOW]
 
 
-def only_full_windows(batch: Batch) -> Batch:
+def only_full_windows(batch: WindowBatch) -> WindowBatch:
     """Keep as targets only what ends a full window, as one example a triple does."""
     batch.target[:, : WINDOW - 1] = False
     return batch

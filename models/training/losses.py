@@ -10,25 +10,45 @@ All share the vectors of a step, in which each text is encoded once.
 | `reach_loss` | single utterances, the targets ahead of them | CCL as a ranking, ours |
 | `order_loss` | two utterances of the responder | CCL section 6 link by link, ours |
 | `contrastive_loss` | contexts, responses | DSE-P; `running_query_loss` |
-| `supposed_loss` | utterances that were said, and as if they had been said | ours |
+| `supposed_loss` | [B2] of utterances, exact and as heads estimate it | ours |
 | `distillation_loss` | texts as [AFTER] and in a context role, a teacher's vectors of them | ours |
 | `NliHead` | premises, hypotheses, labels | Sentence-BERT |
 
-The vectors of a step lie by window and turn as in `windows.Batch`: `first`, `second` and `after`
-are (W, T, d) unit vectors; `spoken` and `target` are (W, T). A step may hold both windows of a
-dialogue: they never count as different dialogues.
+The vectors of a step are laid out by window and turn, as in `windows.WindowBatch`: `first`,
+`second` and `after` are (W, T, d) unit vectors; `spoken` and `target` are (W, T). Both windows of a
+dialogue may be in a step: they count as the same dialogue.
+
+A step by hand, with random vectors in place of an encoder's:
+
+    >>> import numpy as np
+    >>> import torch
+    >>> from torch.nn import functional
+    >>> from turnwise.models.data import Dialogue, Utterance
+    >>> from turnwise.models.roles import EncoderKind
+    >>> from turnwise.models.training.losses import Vectors, curved_loss
+    >>> from turnwise.models.training.windows import collate, pair_examples, windows_of
+    >>> said = (Utterance("A", "Tea?"), Utterance("B", "Yes, please."), Utterance("A", "Sugar?"))
+    >>> batch = collate(list(windows_of(Dialogue("d", said))), EncoderKind.CURVED)
+    >>> encoded = torch.randn(len(batch.texts), 8, generator=torch.manual_seed(0))
+    >>> vectors = Vectors.of(functional.normalize(encoded, dim=1), batch)
+    >>> rng = np.random.default_rng(0)
+    >>> examples = pair_examples(batch, 5, rng, directional=True, curved=True)
+    >>> curved_loss(vectors, examples) > 0
+    tensor(True)
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from turnwise.models.encoder.heads import RoleHeads
 from turnwise.models.roles import Relation, Role, RoleText
-from turnwise.models.training.windows import Batch, Examples, pair_score
+from turnwise.models.training.windows import Examples, WindowBatch, pair_score
 
 MIXTURE_EPSILON = 1e-6
 NO_RIVAL = -1e4
@@ -36,7 +56,7 @@ NO_RIVAL = -1e4
 SCORE_SCALE = 20.0
 """Inverse temperature of the scores that a teacher's scores are compared with."""
 SCORE_SHARE = 0.2
-"""Weight of the divergence of scores beside the distance of vectors."""
+"""Weight of the divergence of scores, relative to the distance of vectors."""
 ORDER_SCALE = 10.0
 """Inverse temperature of the order of utterances: a margin of 0.1 makes it e times as likely."""
 
@@ -54,8 +74,8 @@ class Vectors:
         spoken: (W, T) bool.
         target: (W, T) bool.
         dialogue: (W,) int64, equal where two windows are of the same dialogue.
-        passed_over: (R, d) float32, [AFTER] of what people passed over for a target.
-        preferred: (R,) int64 the target, as a index in the flattened (W * T) turns.
+        passed_over: (R, d) float32, [AFTER] of the texts that people passed over for a target.
+        preferred: (R,) int64, index of that target in the flattened (W * T) turns.
     """
 
     first: Tensor
@@ -70,30 +90,42 @@ class Vectors:
     preferred: Tensor
 
     @classmethod
-    def of(cls, encoded: Tensor, batch: Batch, heads: RoleHeads | None = None) -> Self:
+    def of(cls, encoded: Tensor, batch: WindowBatch, heads: RoleHeads | None = None) -> Self:
         """Lay out (U, d) vectors of a batch's distinct texts by window and turn."""
-        parts = (
-            batch.first, batch.second, batch.after, batch.spoken, batch.target, batch.dialogue,
-            batch.passed_over, batch.preferred,
-        )  # fmt: skip
-        first, second, after, spoken, target, dialogue, passed_over, preferred = (
-            torch.from_numpy(part).to(encoded.device) for part in parts
-        )
-        as_first, as_second, as_after = encoded[first], encoded[second], encoded[after]
-        supposed = as_second
+
+        def on_device(array: NDArray[Any]) -> Tensor:
+            return torch.from_numpy(array).to(encoded.device)
+
+        after_text = on_device(batch.after)
+        first = encoded[on_device(batch.first)]
+        second = encoded[on_device(batch.second)]
+        after = encoded[after_text]
+        supposed = second
         if heads:
             relations = [Relation.SAME if own else Relation.OTHER for own in batch.target.flat]
             # `supposed_loss` teaches the heads, not the encoder.
-            supposed = as_after.detach()
-            read = {Role.FIRST: as_first, Role.SECOND: as_second, Role.SUPPOSED: supposed}
-            as_first, as_second, supposed = (
-                heads(x.flatten(0, 1), [RoleText("", role, of) for of in relations]).view_as(x)
-                for role, x in read.items()
-            )
+            supposed = _by_heads(heads, after.detach(), Role.SUPPOSED, relations)
+            first = _by_heads(heads, first, Role.FIRST, relations)
+            second = _by_heads(heads, second, Role.SECOND, relations)
         return cls(
-            as_first, as_second, supposed, as_after, after, spoken, target, dialogue,
-            encoded[passed_over], preferred,
-        )  # fmt: skip
+            first=first,
+            second=second,
+            supposed=supposed,
+            after=after,
+            after_text=after_text,
+            spoken=on_device(batch.spoken),
+            target=on_device(batch.target),
+            dialogue=on_device(batch.dialogue),
+            passed_over=encoded[on_device(batch.passed_over)],
+            preferred=on_device(batch.preferred),
+        )
+
+
+def _by_heads(heads: RoleHeads, read: Tensor, role: Role, relations: Sequence[Relation]) -> Tensor:
+    """Return the vectors (W, T, d) of a role that heads compute from those that were read."""
+    items = [RoleText("", role, relation) for relation in relations]
+    computed: Tensor = heads(read.flatten(0, 1), items)
+    return computed.view_as(read)
 
 
 def curved_loss(vectors: Vectors, examples: Examples) -> Tensor:
@@ -107,19 +139,18 @@ def curved_loss(vectors: Vectors, examples: Examples) -> Tensor:
         vectors: The step's vectors.
         examples: Pairs (`windows.pair_examples`) or triples (`windows.triple_examples`).
     """
-    first, second, after = (x.flatten(0, 1) for x in (vectors.first, vectors.second, vectors.after))
-    device = after.device
+    device = vectors.after.device
     score = examples.score.to(device)
-    if torch.equal(examples.first, examples.second):
-        mixture = second[examples.second.to(device)]
-    else:
-        mixed = first[examples.first.to(device)] + second[examples.second.to(device)]
-        mixture = functional.normalize(mixed, dim=-1, eps=MIXTURE_EPSILON)
-    cosine = (mixture * after[examples.after.to(device)]).sum(-1)
+    after = vectors.after.flatten(0, 1)[examples.after.to(device)]
+    mixture = vectors.second.flatten(0, 1)[examples.second.to(device)]
+    if not torch.equal(examples.first, examples.second):
+        first = vectors.first.flatten(0, 1)[examples.first.to(device)]
+        mixture = functional.normalize(first + mixture, dim=-1, eps=MIXTURE_EPSILON)
+    cosine = (mixture * after).sum(-1)
     return functional.mse_loss(cosine, score, reduction="sum") / max(len(score), 1)
 
 
-def queries(vectors: Vectors, last_rows: int | None, *, paired: bool) -> Tensor:
+def running_queries(vectors: Vectors, last_rows: int | None, *, paired: bool) -> Tensor:
     """Return the unit running query before each turn (C3L eq. 3, folded up).
 
     Args:
@@ -155,7 +186,7 @@ def running_query_loss(
     InfoNCE in both directions: each query must find its next utterance among the targets of
     the batch, and each target its query. It optimises the sum that is used at inference; the
     curved objectives optimise each pair alone. Targets with the same text as the right one
-    are left out. What people passed over for a target is a rival of it, and of no other.
+    are left out. A text that people passed over for a target is a rival of that target alone.
 
     Args:
         vectors: The step's vectors.
@@ -184,7 +215,14 @@ def contrastive_loss(logits: Tensor, excluded: Tensor, others: Tensor | None = N
         logits: (n, n).
         excluded: (n, n) bool, pairs that are not rivals, such as another copy of the right
             text; the diagonal always counts.
-        others: (n, m) of rivals that belong to no row.
+        others: (n, m) logits of rivals that belong to no row.
+
+    Example:
+        >>> import torch
+        >>> cosines = torch.tensor([[0.9, 0.1], [0.2, 0.8]])
+        >>> same_text = torch.eye(2, dtype=torch.bool)
+        >>> round(contrastive_loss(20 * cosines, same_text).item(), 6)
+        2e-06
     """
     rivals = excluded.clone().fill_diagonal_(fill_value=False)
     logits = logits.masked_fill(rivals, -torch.inf)
@@ -198,37 +236,41 @@ def contrastive_loss(logits: Tensor, excluded: Tensor, others: Tensor | None = N
 def reach_loss(vectors: Vectors, scale: Tensor, window: int) -> Tensor:
     """Return the contrastive loss of single utterances against the targets ahead of them.
 
-    It is CCL's counterpart for planning, as a ranking: an utterance must find the target that
-    its own dialogue reaches i turns later (i < window), and that target the utterance. Each
-    positive has two softmaxes: one with the turns of other dialogues as rivals, one with the
-    turns of its own dialogue that stand in the wrong order or further apart. In a single
-    softmax the many other dialogues would outweigh its own, from which the order of goals is
-    learned. Nearer turns are not rivals, so that similarity falls with distance and stays above
-    that of other dialogues; nor are targets with the same text. A positive at distance i has
-    CCL's weight, (l - i) / l.
+    It is CCL's counterpart for planning, as a ranking: an utterance must find the target that its
+    own dialogue reaches i turns later (i < window), and that target must find the utterance. Each
+    such pair has two softmaxes. In one, the rivals are turns of other dialogues. In the other, they
+    are turns of the same dialogue in the wrong order or further apart. In a single softmax the many
+    other dialogues would outweigh the own one, from which the order of goals is learned. Nearer
+    turns are no rivals, so that similarity falls with distance and stays above that of other
+    dialogues; targets with the same text are no rivals either. A pair at distance i has CCL's
+    weight, (l - i) / l.
 
     Args:
         vectors: The step's vectors.
         scale: Inverse temperature, a scalar.
         window: Utterances that are looked at together, the target included.
     """
-    v, t = vectors.spoken.nonzero().unbind(1)
-    w, k = vectors.target.nonzero().unbind(1)
-    logits = scale * vectors.second[v, t] @ vectors.after[w, k].T
-    distance = k[None, :] - t[:, None]
-    same = v[:, None] == w[None, :]
-    other = vectors.dialogue[v][:, None] != vectors.dialogue[w][None, :]
-    text = vectors.after_text[w, k]
-    total, weights = logits.new_zeros(()), 0.0
+    said_window, said_turn = vectors.spoken.nonzero().unbind(1)  # (S,)
+    target_window, target_turn = vectors.target.nonzero().unbind(1)  # (K,)
+    said = vectors.second[said_window, said_turn]
+    targets = vectors.after[target_window, target_turn]
+    logits = scale * said @ targets.T  # (S, K)
+    distance = target_turn[None, :] - said_turn[:, None]
+    same_window = said_window[:, None] == target_window[None, :]
+    dialogue = vectors.dialogue
+    other_dialogue = dialogue[said_window][:, None] != dialogue[target_window][None, :]
+    text = vectors.after_text[target_window, target_turn]
+    total = logits.new_zeros(())
+    weights = 0.0
     for i in range(1, window):
-        positive = same & (distance == i)
+        positive = same_window & (distance == i)
         if not positive.any():
             continue
-        further = same & ((distance <= 0) | (distance > i))
+        further = same_window & ((distance <= 0) | (distance > i))
         reached = torch.where(positive.any(1), text[positive.int().argmax(1)], -1)
-        twin = reached[:, None] == text[None, :]
-        for rivals in (other, further):
-            rivalling = logits.masked_fill(~rivals | twin, NO_RIVAL)
+        same_text = reached[:, None] == text[None, :]
+        for rivals in (other_dialogue, further):
+            rivalling = logits.masked_fill(~rivals | same_text, NO_RIVAL)
             for dim in (0, 1):
                 surprise = functional.softplus(rivalling.logsumexp(dim, keepdim=True) - logits)
                 total = total + pair_score(i, window) * surprise[positive].mean()
@@ -256,12 +298,13 @@ def order_loss(vectors: Vectors, window: int) -> Tensor:
 
 
 def supposed_loss(vectors: Vectors) -> Tensor:
-    """Return how far utterances that are supposed to have been said are from those that were said.
+    """Return the mean cosine distance of the heads' estimates of [B2] from the encoder's own [B2].
 
-    It is their mean cosine distance. It teaches the heads of the former, and nothing else.
+    It teaches only the heads that make these estimates from [AFTER].
     """
-    ours, theirs = vectors.supposed[vectors.spoken], vectors.second[vectors.spoken]
-    return 1 - (ours * theirs.detach()).sum(-1).mean()
+    estimates = vectors.supposed[vectors.spoken]
+    exact = vectors.second[vectors.spoken].detach()
+    return 1 - (estimates * exact).sum(-1).mean()
 
 
 def distillation_loss(vectors: tuple[Tensor, Tensor], taught: tuple[Tensor, Tensor]) -> Tensor:
@@ -277,15 +320,20 @@ def distillation_loss(vectors: tuple[Tensor, Tensor], taught: tuple[Tensor, Tens
         taught: (n, d) and (m, d) the teacher's.
     """
     distance = 1 - (torch.cat(vectors) * torch.cat(taught)).sum(-1).mean()
-    scores, wanted = (SCORE_SCALE * (context @ after.T) for after, context in (vectors, taught))
-    divergences = (
-        functional.kl_div(
-            scores.log_softmax(dim), wanted.log_softmax(dim), log_target=True, reduction="sum"
-        )
-        / scores.shape[1 - dim]
-        for dim in (0, 1)
-    )
-    return distance + SCORE_SHARE * sum(divergences) / 2
+    scores = _scores_of(*vectors)
+    wanted = _scores_of(*taught)
+    divergence = torch.zeros_like(distance)
+    for dim in (0, 1):
+        ours = scores.log_softmax(dim)
+        theirs = wanted.log_softmax(dim)
+        total = functional.kl_div(ours, theirs, log_target=True, reduction="sum")
+        divergence = divergence + total / scores.shape[1 - dim] / 2
+    return distance + SCORE_SHARE * divergence
+
+
+def _scores_of(after: Tensor, context: Tensor) -> Tensor:
+    """Return the scaled scores (m, n) of n texts as [AFTER] after m texts of a context."""
+    return SCORE_SCALE * (context @ after.T)
 
 
 NLI_LABELS = ("entailment", "neutral", "contradiction")

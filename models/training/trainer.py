@@ -68,7 +68,7 @@ class Learner(Protocol[Item]):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class StepReport:
     """The state of a training run after a step, and its speed."""
 
     step: int
@@ -79,10 +79,10 @@ class Progress:
     validation: Metrics | None
 
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[StepReport], None]
 
 
-def silent(_: Progress) -> None:
+def silent(_: StepReport) -> None:
     """Show nothing."""
 
 
@@ -127,7 +127,7 @@ def fit(
         if state.step % learner.config.validation.every == 0 or state.step == steps:
             metrics = validate(learner, state, out)
         curves.add(state.step, float(rate), losses, metrics)
-        report(Progress(state.step, steps, losses, *clock.tick(texts), metrics))
+        report(StepReport(state.step, steps, losses, *clock.tick(texts), metrics))
     return out / "model"
 
 

@@ -1,10 +1,10 @@
 """The texts of a training step: windows of dialogues, batches of them, and their negatives.
 
-A window fixes who says the targets, hence one relation for each context utterance. Every
-utterance of a batch is encoded once a role ([B1], [B2], and [AFTER] where the responder says
-it), and all pairs, triples and negatives of the step are formed from these vectors. The two
-windows of a dialogue cost 5 texts an utterance together: both context roles in both relations,
-and the target role. An encoder with heads reads two texts an utterance for all of these.
+A window says who the responder is, and so gives each utterance of the context one relation. A step
+encodes every utterance once for each role ([B1], [B2], and [AFTER] where the responder says it).
+It forms all pairs, triples and negatives from these vectors. The two windows of a dialogue together
+read each utterance five times: in both context roles with both relations, and as a target. An
+encoder with heads reads it twice.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ Int64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
 
 PASSED_OVER = 8
-"""Most texts for each target, of those that people passed over, that the loss takes."""
+"""The loss takes at most so many of the texts that people passed over for a target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +43,20 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """W windows of at most T utterances, as indices in a list of distinct texts.
+class WindowBatch:
+    """W windows of at most T utterances, as indices into a list of U distinct texts.
 
     Attributes:
-        texts: U distinct texts, with their prefixes.
-        without_prefix: (U) the same without them.
+        texts: The U distinct texts, with their prefixes.
+        without_prefix: The same texts without their prefixes.
         first: (W, T) index in `texts` of each utterance as [B1]; 0 where there is none.
         second: (W, T) the same as [B2] (CCL: as the only context role).
         after: (W, T) the same as [AFTER]; without heads only of targets.
         spoken: (W, T) whether a window has an utterance there.
         target: (W, T) whether the responder says it.
         dialogue: (W,) equal where two windows are of the same dialogue.
-        passed_over: (R,) index in `texts`, as [AFTER], of what people passed over for a target.
-        preferred: (R,) the target, as a index in the flattened (W * T) turns.
+        passed_over: (R,) index in `texts`, as [AFTER], of the texts passed over for a target.
+        preferred: (R,) index of that target in the flattened (W * T) turns.
     """
 
     texts: list[str]
@@ -93,7 +93,7 @@ def crop(window: Window, length: int, rng: np.random.Generator) -> Window:
 
 
 def spaced(window: Window) -> Window:
-    """Return the window in the spaced style of tokenised corpora."""
+    """Return a window with the spaces around punctuation marks that tokenised corpora have."""
     rewritten = []
     for said in window.utterances:
         new = replace(said, text=tokenise(said.text))
@@ -103,50 +103,71 @@ def spaced(window: Window) -> Window:
     return replace(window, utterances=tuple(rewritten))
 
 
-def collate(windows: Sequence[Window], kind: EncoderKind) -> Batch:
-    """Lay windows out as a batch for an encoder of a kind."""
+def collate(windows: Sequence[Window], kind: EncoderKind) -> WindowBatch:
+    """Return windows as a batch for an encoder of a kind."""
+    texts = _DistinctTexts(kind)
     shape = (len(windows), max(len(window.utterances) for window in windows))
-    indices: dict[str, int] = {}
-    without_prefix: list[str] = []
-
-    def index_of(item: RoleText) -> int:
-        index = indices.setdefault(prefixed(kind, item), len(indices))
-        without_prefix.extend([item.text] * (index == len(without_prefix)))
-        return index
-
-    roles = {role: np.zeros(shape, np.int64) for role in Role}
-    spoken, target = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
-    context_roles = (Role.FIRST, Role.SECOND) if kind.paired else (Role.SECOND,)
-    passed_over: list[tuple[int, int]] = []
-    for v, window in enumerate(windows):
-        for t, utterance in enumerate(window.utterances):
+    index = {role: np.zeros(shape, np.int64) for role in (Role.FIRST, Role.SECOND, Role.AFTER)}
+    spoken = np.zeros(shape, np.bool_)
+    target = np.zeros(shape, np.bool_)
+    passed_over: list[int] = []
+    preferred: list[int] = []
+    for row, window in enumerate(windows):
+        for turn, utterance in enumerate(window.utterances):
             relation = relation_to(utterance.speaker, window.responder)
-            spoken[v, t], target[v, t] = True, relation is Relation.SAME
-            supposed = kind is EncoderKind.HEADS  # its heads read what may be said
-            wanted = (*context_roles, Role.AFTER) if target[v, t] or supposed else context_roles
-            for role in wanted:
-                roles[role][v, t] = index_of(RoleText(utterance.text, role, relation))
-            if target[v, t] and isinstance(utterance, Preferred):
+            is_target = relation is Relation.SAME
+            spoken[row, turn] = True
+            target[row, turn] = is_target
+            for role in _roles_of(kind, is_target=is_target):
+                index[role][row, turn] = texts.index_of(RoleText(utterance.text, role, relation))
+            if is_target and isinstance(utterance, Preferred):
                 for other in utterance.passed_over[:PASSED_OVER]:
-                    index = index_of(RoleText(other, Role.AFTER, relation))
-                    passed_over.append((index, v * shape[1] + t))
-    if not kind.paired:
-        roles[Role.FIRST] = roles[Role.SECOND]
+                    passed_over.append(texts.index_of(RoleText(other, Role.AFTER, relation)))
+                    preferred.append(row * shape[1] + turn)
     numbers: dict[Dialogue, int] = {}
     dialogue = [numbers.setdefault(window.dialogue, len(numbers)) for window in windows]
-    others = np.array(passed_over, np.int64).reshape(-1, 2)
-    return Batch(
-        list(indices),
-        without_prefix,
-        roles[Role.FIRST],
-        roles[Role.SECOND],
-        roles[Role.AFTER],
-        spoken,
-        target,
-        np.array(dialogue, np.int64),
-        others[:, 0],
-        others[:, 1],
+    return WindowBatch(
+        texts=texts.prefixed,
+        without_prefix=texts.without_prefix,
+        first=index[Role.FIRST if kind.paired else Role.SECOND],
+        second=index[Role.SECOND],
+        after=index[Role.AFTER],
+        spoken=spoken,
+        target=target,
+        dialogue=np.array(dialogue, np.int64),
+        passed_over=np.array(passed_over, np.int64),
+        preferred=np.array(preferred, np.int64),
     )
+
+
+def _roles_of(kind: EncoderKind, *, is_target: bool) -> list[Role]:
+    """Return the roles in which a batch has an utterance."""
+    roles = [Role.FIRST, Role.SECOND] if kind.paired else [Role.SECOND]
+    # Heads estimate [B2] of every utterance from its [AFTER].
+    if is_target or kind is EncoderKind.HEADS:
+        roles.append(Role.AFTER)
+    return roles
+
+
+class _DistinctTexts:
+    """The distinct texts of a batch, in the order in which they were first added."""
+
+    def __init__(self, kind: EncoderKind) -> None:
+        self._kind = kind
+        self._index_of: dict[str, int] = {}
+        self.without_prefix: list[str] = []
+
+    @property
+    def prefixed(self) -> list[str]:
+        return list(self._index_of)
+
+    def index_of(self, item: RoleText) -> int:
+        """Return the index of a text, which is added if it is new."""
+        text = prefixed(self._kind, item)
+        if text not in self._index_of:
+            self._index_of[text] = len(self._index_of)
+            self.without_prefix.append(item.text)
+        return self._index_of[text]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +207,8 @@ def triple_score(first_distance: int, second_distance: int, window: int) -> floa
     its last one being the target) to 2 - 3/w (the two newest); it is scaled to [1/w, 1]. A
     window of 3 holds one pair, whose target is 1.
     """
-    low, high = 3 / window, 2 - 3 / window
+    low = 3 / window
+    high = 2 - 3 / window
     if high <= low:
         return 1.0
     total = pair_score(first_distance, window) + pair_score(second_distance, window)
@@ -194,7 +216,7 @@ def triple_score(first_distance: int, second_distance: int, window: int) -> floa
 
 
 def pair_examples(
-    batch: Batch, window: int, rng: np.random.Generator, *, directional: bool, curved: bool
+    batch: WindowBatch, window: int, rng: np.random.Generator, *, directional: bool, curved: bool
 ) -> Examples:
     """Form CCL's examples (CCL eq. 1, eq. 5): a cosine for each distance within a window.
 
@@ -212,27 +234,30 @@ def pair_examples(
     rows: list[tuple[int, int, int, float]] = []
     width = batch.spoken.shape[1]
     draw = _Draw(batch, rng)
-    for v, k in np.argwhere(batch.target):
-        after = v * width + k
-        for i in range(max(0, k - window + 1), k):
-            before = v * width + i
-            score = pair_score(k - i, window) if curved else 1.0
+    for row, turn in np.argwhere(batch.target):
+        start = row * width
+        after = start + turn
+        for earlier in range(max(0, turn - window + 1), turn):
+            before = start + earlier
+            score = pair_score(turn - earlier, window) if curved else 1.0
             rows.append((before, before, after, score))
-            if draw.alone:
+            if not draw.has_other_dialogues:
                 continue
             if rng.random() < 0.5:
-                rows.append((before, before, draw.target(v), 0.0))
+                rows.append((before, before, draw.target(row), 0.0))
             else:
-                other = draw.utterance(v)
+                other = draw.utterance(row)
                 rows.append((other, other, after, 0.0))
         if directional:
-            later = range(k + 1, min(k + window, int(batch.spoken[v].sum())))
-            rows.extend((v * width + p, v * width + p, after, 0.0) for p in later)
+            end = min(turn + window, int(batch.spoken[row].sum()))
+            rows.extend(
+                (start + later, start + later, after, 0.0) for later in range(turn + 1, end)
+            )
     return Examples.of(rows)
 
 
 def triple_examples(
-    batch: Batch, window: int, rng: np.random.Generator, *, directional: bool, curved: bool
+    batch: WindowBatch, window: int, rng: np.random.Generator, *, directional: bool, curved: bool
 ) -> Examples:
     """Form C3L's examples: mixtures of two context utterances against the target.
 
@@ -250,35 +275,37 @@ def triple_examples(
     rows: list[tuple[int, int, int, float]] = []
     width = batch.spoken.shape[1]
     draw = _Draw(batch, rng)
-    for v, k in np.argwhere(batch.target):
-        after, start = v * width + k, v * width
-        context = range(max(0, k - window + 1), k)
+    for row, turn in np.argwhere(batch.target):
+        start = row * width
+        after = start + turn
+        context = range(max(0, turn - window + 1), turn)
         for i, j in combinations(context, 2):
-            score = triple_score(k - i, k - j, window) if curved else 1.0
+            score = triple_score(turn - i, turn - j, window) if curved else 1.0
             rows.append((start + i, start + j, after, score))
             if directional:
                 rows.append((start + j, start + i, after, 0.0))
-        for i in () if draw.alone else context:
-            rows.append((start + i, draw.utterance(v), after, 0.0))
-            rows.append((draw.utterance(v), start + i, after, 0.0))
-            rows.append((draw.utterance(v), draw.utterance(v), after, 0.0))
+        if not draw.has_other_dialogues:
+            continue
+        for i in context:
+            rows.append((start + i, draw.utterance(row), after, 0.0))
+            rows.append((draw.utterance(row), start + i, after, 0.0))
+            rows.append((draw.utterance(row), draw.utterance(row), after, 0.0))
     return Examples.of(rows)
 
 
 class _Draw:
-    """Draws random turns of other dialogues; `alone` where the batch has only one dialogue."""
+    """Draws random turns of other dialogues than that of a window.
 
-    def __init__(self, batch: Batch, rng: np.random.Generator) -> None:
+    Attributes:
+        has_other_dialogues: Whether the batch has more than one dialogue.
+    """
+
+    def __init__(self, batch: WindowBatch, rng: np.random.Generator) -> None:
         self._rng = rng
         self._dialogue = batch.dialogue
-        self._spoken, self._targets = (
-            {
-                dialogue: np.flatnonzero(where & (batch.dialogue != dialogue)[:, None])
-                for dialogue in np.unique(batch.dialogue)
-            }
-            for where in (batch.spoken, batch.target)
-        )
-        self.alone = len(self._spoken) == 1
+        self._spoken = _turns_of_others(batch.spoken, batch.dialogue)
+        self._targets = _turns_of_others(batch.target, batch.dialogue)
+        self.has_other_dialogues = len(self._spoken) > 1
 
     def utterance(self, window: int) -> int:
         return self._one_of(self._spoken[self._dialogue[window]])
@@ -286,5 +313,13 @@ class _Draw:
     def target(self, window: int) -> int:
         return self._one_of(self._targets[self._dialogue[window]])
 
-    def _one_of(self, indices: Int64) -> int:
-        return int(indices[self._rng.integers(len(indices))])
+    def _one_of(self, turns: Int64) -> int:
+        return int(turns[self._rng.integers(len(turns))])
+
+
+def _turns_of_others(chosen: Bool, dialogue: Int64) -> dict[int, Int64]:
+    """Return for each dialogue the chosen turns of all others, as flat indices."""
+    return {
+        number: np.flatnonzero(chosen & (dialogue != number)[:, None])
+        for number in np.unique(dialogue).tolist()
+    }

@@ -7,7 +7,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 if TYPE_CHECKING:
-    from turnwise.models.training.trainer import Progress
+    from turnwise.models.training.trainer import StepReport
 
 
 _SECONDS_A_LINE = 60.0
@@ -42,7 +42,7 @@ class TrainingProgress(_Shown):
         )
         self._task = self._bar.add_task("training", total=None, shown="reading the corpora")
 
-    def __call__(self, progress: "Progress") -> None:
+    def __call__(self, progress: "StepReport") -> None:
         """Show the progress of training."""
         minutes = progress.seconds_left / 60
         shown = (

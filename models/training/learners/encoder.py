@@ -51,8 +51,8 @@ from turnwise.models.training.corpora import (
 from turnwise.models.training.trainer import warm_up_and_decay
 from turnwise.models.training.validation import encoder_validator
 from turnwise.models.training.windows import (
-    Batch,
     Window,
+    WindowBatch,
     collate,
     crop,
     pair_examples,
@@ -171,7 +171,7 @@ class EncoderLearner(nn.Module):
         return parts, len(texts)
 
     def _parts(
-        self, vectors: losses.Vectors, batch: Batch, rng: np.random.Generator
+        self, vectors: losses.Vectors, batch: WindowBatch, rng: np.random.Generator
     ) -> Iterator[tuple[str, Tensor]]:
         """Yield each objective with a weight, by name, and its weighted loss."""
         weigh = self.config.objectives
@@ -196,7 +196,7 @@ class EncoderLearner(nn.Module):
     def _running_query(self, vectors: losses.Vectors) -> Iterator[tuple[str, Tensor]]:
         weigh = self.config.objectives
         for rows in weigh.query_rows:
-            queries = losses.queries(vectors, rows or None, paired=self.config.kind.paired)
+            queries = losses.running_queries(vectors, rows or None, paired=self.config.kind.paired)
             loss = losses.running_query_loss(
                 vectors, queries, self.query_log_scale.exp(), same_dialogue=weigh.same_dialogue
             )
@@ -233,7 +233,11 @@ class EncoderLearner(nn.Module):
         return tokenize(self.encoder, [prefixed(self.config.kind, item) for item in items])
 
     def _distil(
-        self, teacher: UtteranceEncoder, batch: Batch, encoded: Tensor, rng: np.random.Generator
+        self,
+        teacher: UtteranceEncoder,
+        batch: WindowBatch,
+        encoded: Tensor,
+        rng: np.random.Generator,
     ) -> Tensor:
         """Return the loss of a step's texts, as the teacher encodes them.
 

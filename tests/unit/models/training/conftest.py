@@ -15,7 +15,7 @@ from turnwise.models.roles import EncoderKind
 from turnwise.models.training import curves
 from turnwise.models.training.config import Config, EncoderConfig, IoIConfig, PairwiseConfig
 from turnwise.models.training.run import learner_of
-from turnwise.models.training.trainer import Progress, fit
+from turnwise.models.training.trainer import StepReport, fit
 from turnwise.models.training.windows import Window
 
 
@@ -25,7 +25,7 @@ class Trained:
 
     config: Config
     out: Path
-    seen: list[Progress]
+    seen: list[StepReport]
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:
@@ -33,7 +33,7 @@ class Trained:
 
 
 def train_once(config: Config, out: Path) -> Trained:
-    seen: list[Progress] = []
+    seen: list[StepReport] = []
     fit(learner_of(config, Path), out, report=seen.append)
     return Trained(config, out, seen)
 
@@ -170,7 +170,7 @@ def check_resuming(tmp_path: Path) -> Callable[[Config], None]:
     It must write a checkpoint in step 2, and have more than three steps.
     """
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: StepReport) -> None:
         if progress.step == 3:
             raise KeyboardInterrupt
 
@@ -178,7 +178,7 @@ def check_resuming(tmp_path: Path) -> Callable[[Config], None]:
         unbroken = train_once(config, tmp_path / "unbroken")
         with pytest.raises(KeyboardInterrupt):
             fit(learner_of(config, Path), tmp_path / "broken", report=stop)
-        seen: list[Progress] = []
+        seen: list[StepReport] = []
         fit(learner_of(config, Path), tmp_path / "broken", report=seen.append, resume=True)
         assert [progress.step for progress in seen] == list(range(3, len(unbroken.seen) + 1))
         assert len(seen) > 1

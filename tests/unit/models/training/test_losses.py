@@ -1,3 +1,4 @@
+import doctest
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
@@ -17,19 +18,19 @@ from turnwise.models.encoder.head_arrays import HEADS
 from turnwise.models.encoder.heads import RoleHeads
 from turnwise.models.roles import EncoderKind, Role
 from turnwise.models.training import losses
-from turnwise.models.training.windows import Batch, collate, pair_examples, triple_examples
+from turnwise.models.training.windows import WindowBatch, collate, pair_examples, triple_examples
 
 WINDOW = 5
 
 
 @pytest.fixture
-def batch() -> Batch:
+def batch() -> WindowBatch:
     return collate(
         [dialogue(6, "lake"), dialogue(3, "tram"), dialogue(8, "oven", "A")], EncoderKind.TRIPLE
     )
 
 
-def vectors_of(batch: Batch, seed: int = 0) -> losses.Vectors:
+def vectors_of(batch: WindowBatch, seed: int = 0) -> losses.Vectors:
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randn(len(batch.texts), 7, generator=generator)
     return losses.Vectors.of(torch.nn.functional.normalize(drawn, dim=-1), batch)
@@ -44,6 +45,12 @@ def double(tensor: torch.Tensor) -> Float64:
     return array
 
 
+def test_the_examples_of_the_docstrings_run() -> None:
+    results = doctest.testmod(losses)
+    assert results.attempted
+    assert results.failed == 0
+
+
 def test_no_examples_give_no_loss() -> None:
     batch = collate([dialogue(2, "lake")], EncoderKind.TRIPLE)
     generator = np.random.default_rng(0)
@@ -53,7 +60,7 @@ def test_no_examples_give_no_loss() -> None:
 
 @pytest.mark.parametrize("make", [pair_examples, triple_examples])
 def test_curved_loss_is_the_mean_over_single_examples(
-    make: Callable[..., object], batch: Batch
+    make: Callable[..., object], batch: WindowBatch
 ) -> None:
     vectors = vectors_of(batch)
     examples = make(batch, WINDOW, np.random.default_rng(1), directional=True, curved=True)
@@ -70,9 +77,11 @@ def test_curved_loss_is_the_mean_over_single_examples(
 
 
 @pytest.mark.parametrize("last_rows", [None, 1, 2, 3])
-def test_queries_are_the_running_queries_of_inference(batch: Batch, last_rows: int | None) -> None:
+def test_queries_are_the_running_queries_of_inference(
+    batch: WindowBatch, last_rows: int | None
+) -> None:
     vectors = vectors_of(batch)
-    got = losses.queries(vectors, last_rows, paired=True)
+    got = losses.running_queries(vectors, last_rows, paired=True)
     for v, n in enumerate((6, 3, 8)):
         first, second = vectors.first[v].numpy(), vectors.second[v].numpy()
         for t in range(1, n):
@@ -80,15 +89,15 @@ def test_queries_are_the_running_queries_of_inference(batch: Batch, last_rows: i
             assert got[v, t].numpy() == pytest.approx(unit(wanted.astype(np.float64)), abs=1e-5)
 
 
-def test_queries_of_ccl_sum_the_context(batch: Batch) -> None:
+def test_queries_of_ccl_sum_the_context(batch: WindowBatch) -> None:
     vectors = vectors_of(batch)
-    got = losses.queries(vectors, None, paired=False)
+    got = losses.running_queries(vectors, None, paired=False)
     wanted = unit(double(vectors.second[2, :5]).sum(0))
     assert got[2, 5].numpy() == pytest.approx(wanted, abs=1e-5)
 
 
 def info_nce(
-    batch: Batch, vectors: losses.Vectors, queries: torch.Tensor, rivals: Callable[..., bool]
+    batch: WindowBatch, vectors: losses.Vectors, queries: torch.Tensor, rivals: Callable[..., bool]
 ) -> float:
     """InfoNCE in both directions at scale 8; `rivals` tells of two places (window, turn)."""
     asked = [(int(v), int(t)) for v, t in np.argwhere(batch.target) if t > 0]
@@ -112,7 +121,7 @@ def test_running_query_loss_is_info_nce_both_ways(same_dialogue: bool) -> None:
 
     batch = collate(both_sides(), EncoderKind.TRIPLE)
     vectors = vectors_of(batch)
-    queries = losses.queries(vectors, 2, paired=True)
+    queries = losses.running_queries(vectors, 2, paired=True)
     wanted = info_nce(batch, vectors, queries, rivals)
     got = losses.running_query_loss(
         vectors, queries, torch.tensor(8.0), same_dialogue=same_dialogue
@@ -125,7 +134,7 @@ def test_equal_texts_are_no_rivals() -> None:
         [dialogue(4, "lake"), dialogue(4, "lake"), dialogue(4, "tram")], EncoderKind.TRIPLE
     )
     vectors = vectors_of(batch)
-    queries = losses.queries(vectors, 2, paired=True)
+    queries = losses.running_queries(vectors, 2, paired=True)
     wanted = info_nce(batch, vectors, queries, lambda p, q: batch.after[p] != batch.after[q])
     got = losses.running_query_loss(vectors, queries, torch.tensor(8.0), same_dialogue=True)
     assert got.item() == pytest.approx(wanted, rel=1e-4)
@@ -201,10 +210,10 @@ def test_short_dialogues_give_a_finite_loss() -> None:
 
 
 @pytest.mark.parametrize("triple", [True, False])
-def test_gradients_are_finite_where_windows_are_padded(batch: Batch, triple: bool) -> None:
+def test_gradients_are_finite_where_windows_are_padded(batch: WindowBatch, triple: bool) -> None:
     encoded = torch.randn(len(batch.texts), 7, requires_grad=True)
     vectors = losses.Vectors.of(torch.nn.functional.normalize(encoded, dim=-1), batch)
-    queries = losses.queries(vectors, 2, paired=triple)
+    queries = losses.running_queries(vectors, 2, paired=triple)
     loss = losses.running_query_loss(vectors, queries, torch.tensor(20.0), same_dialogue=False)
     loss = loss + losses.reach_loss(vectors, torch.tensor(20.0), WINDOW)
     (loss + losses.order_loss(vectors, WINDOW)).backward()
@@ -220,7 +229,7 @@ def test_what_was_passed_over_is_a_rival_of_its_target_only() -> None:
     batch = collate(windows, EncoderKind.TRIPLE)
     vectors = vectors_of(batch)
     assert batch.preferred.tolist() == [3, 3, 3]
-    queries = losses.queries(vectors, None, paired=True)
+    queries = losses.running_queries(vectors, None, paired=True)
     got = losses.running_query_loss(vectors, queries, torch.tensor(8.0), same_dialogue=True)
     places = [(v, t) for v, t in zip(*batch.target.nonzero(), strict=True) if t]
     after = np.stack([double(vectors.after[v, t]) for v, t in places])

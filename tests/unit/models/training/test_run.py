@@ -26,7 +26,7 @@ from turnwise.models.training.calibration import calibrate, search_answers
 from turnwise.models.training.config import Validation, read_stages
 from turnwise.models.training.corpora import finder
 from turnwise.models.training.run import learner_of, run
-from turnwise.models.training.trainer import Progress
+from turnwise.models.training.trainer import StepReport
 
 RESEARCH = Path(__file__).parents[4] / "research"
 
@@ -82,7 +82,7 @@ def plain(tiny_encoder_folder: Folder) -> Path:
 class Finished(NamedTuple):
     folder: Path
     """It has a configuration of two stages, its corpora, and its run in `out`."""
-    seen: list[Progress]
+    seen: list[StepReport]
 
     @property
     def model(self) -> Path:
@@ -96,7 +96,7 @@ class Finished(NamedTuple):
 @pytest.fixture(scope="session")
 def finished(tiny_encoder_folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("finished")
-    seen: list[Progress] = []
+    seen: list[StepReport] = []
     write_corpora(folder)
     config = write_config(folder, tiny_encoder_folder(EncoderKind.SINGLE), STAGES)
     run(config, [folder / "corpora"], folder / "out", report=seen.append)
@@ -110,7 +110,7 @@ def staged(finished: Finished, tmp_path: Path) -> Path:
 
 
 def steps_of(train: Callable[..., Path], **options: object) -> list[int]:
-    seen: list[Progress] = []
+    seen: list[StepReport] = []
     train(report=seen.append, **options)
     return [progress.step for progress in seen]
 
@@ -134,7 +134,7 @@ def test_each_stage_starts_from_the_model_of_the_one_before(finished: Finished) 
 
 @pytest.mark.train
 def test_a_staged_run_resumes_at_the_stage_that_was_interrupted(staged: Path) -> None:
-    def stop(progress: Progress) -> None:
+    def stop(progress: StepReport) -> None:
         reported.append(progress.step)
         if len(reported) == 3:
             raise KeyboardInterrupt
@@ -150,7 +150,7 @@ def test_a_staged_run_resumes_at_the_stage_that_was_interrupted(staged: Path) ->
 def test_a_new_run_leaves_no_stage_of_an_earlier_one_to_resume(
     staged: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def stop(_: Progress) -> None:
+    def stop(_: StepReport) -> None:
         raise KeyboardInterrupt
 
     (staged / "out" / "other" / "checkpoint").mkdir(parents=True)  # of no stage of this run

@@ -12,7 +12,7 @@ from turnwise.models.errors import TrainingError
 from turnwise.models.training import curves
 from turnwise.models.training.config import RunConfig, Validation
 from turnwise.models.training.curves import draw_curves
-from turnwise.models.training.trainer import Metrics, Progress, fit, warm_up_and_decay
+from turnwise.models.training.trainer import Metrics, StepReport, fit, warm_up_and_decay
 
 
 class Line:
@@ -57,19 +57,19 @@ class LineConfig(RunConfig):
 
 
 def steps_of(train: Callable[..., Path]) -> list[int]:
-    seen: list[Progress] = []
+    seen: list[StepReport] = []
     train(report=seen.append)
     return [progress.step for progress in seen]
 
 
-def stop(progress: Progress) -> None:
+def stop(progress: StepReport) -> None:
     if progress.step == 3:
         raise KeyboardInterrupt
 
 
 def test_the_best_model_by_validation_is_kept(tmp_path: Path) -> None:
     learner = Line(ranks=iter([3.0, 2.0, 5.0, 4.0]))
-    seen: list[Progress] = []
+    seen: list[StepReport] = []
     fit(learner, tmp_path, report=seen.append)
     assert [p.step for p in seen if p.validation] == [2, 4, 6, 8]
     assert len(learner.kept) == 2

@@ -11,8 +11,8 @@ from turnwise.models.roles import EncoderKind
 from turnwise.models.training.config import WindowCorpus
 from turnwise.models.training.corpora import draw_batches, read_windows
 from turnwise.models.training.windows import (
-    Batch,
     Window,
+    WindowBatch,
     collate,
     crop,
     pair_examples,
@@ -30,7 +30,7 @@ WIDTH = 5
 
 
 @pytest.fixture
-def batch() -> Batch:
+def batch() -> WindowBatch:
     return collate(both_sides(), EncoderKind.TRIPLE)
 
 
@@ -54,7 +54,7 @@ def test_windows_end_with_a_target_however_seldom_the_responder_speaks() -> None
             assert cropped == SAID[start : start + len(cropped)]
 
 
-def test_a_batch_holds_each_text_once_a_role(batch: Batch) -> None:
+def test_a_batch_holds_each_text_once_a_role(batch: WindowBatch) -> None:
     assert len(set(batch.texts)) == len(batch.texts)
     lake = [text for text in batch.texts if "lake" in text]
     assert len(lake) == 6 * 2 + 3  # both context roles, and the targets
@@ -96,7 +96,7 @@ def test_a_full_window_gives_eighteen_triples() -> None:
     assert int((examples.score > 0).sum()) == 2 * 6
 
 
-def test_positives_are_earlier_turns_of_the_same_window(batch: Batch) -> None:
+def test_positives_are_earlier_turns_of_the_same_window(batch: WindowBatch) -> None:
     examples = triple_examples(batch, WIDTH, rng(), directional=False, curved=True)
     turns = batch.spoken.shape[1]
     wanted = {
@@ -113,7 +113,7 @@ def test_positives_are_earlier_turns_of_the_same_window(batch: Batch) -> None:
 @pytest.mark.parametrize("make", [pair_examples, triple_examples])
 @pytest.mark.parametrize("directional", [True, False])
 def test_negatives_have_another_dialogue_or_the_wrong_order(
-    make: Callable[..., object], batch: Batch, directional: bool
+    make: Callable[..., object], batch: WindowBatch, directional: bool
 ) -> None:
     examples = make(batch, WIDTH, rng(), directional=directional, curved=True)
     false = examples.score == 0
@@ -145,7 +145,7 @@ def test_one_dialogue_alone_gives_no_random_negatives(make: Callable[..., object
         assert (examples.score > 0).all()
 
 
-def test_hard_positives_all_score_one(batch: Batch) -> None:
+def test_hard_positives_all_score_one(batch: WindowBatch) -> None:
     examples = triple_examples(batch, WIDTH, rng(), directional=False, curved=False)
     assert set(examples.score.tolist()) == {0.0, 1.0}
 

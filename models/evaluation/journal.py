@@ -16,6 +16,7 @@ from turnwise.models.errors import DataError
 from turnwise.models.evaluation.metrics import Indices, Scores
 from turnwise.models.evaluation.ranking import RankingExample, RankingSet, ranking_set
 from turnwise.models.evaluation.systems import System, one_by_one
+from turnwise.models.texts import fold_text
 
 
 def read_choices(paths: Sequence[str | Path], limit: int | None = None) -> RankingSet:
@@ -54,11 +55,12 @@ def _choices(record: Record) -> Iterator[tuple[RankingExample, str]]:
         if "chosen" not in reply.fields:
             continue
         shown = tuple(dict.fromkeys(reply.texts("shown")))
-        chosen = reply.text("chosen")
-        if chosen not in shown:
+        chosen = fold_text(reply.text("chosen"))
+        is_chosen = [fold_text(text) == chosen for text in shown]
+        if not any(is_chosen):
             raise reply.error("chosen", "is not among those shown")
         context = merge_runs(not_empty(said[:index]))
-        labels = tuple(int(text == chosen) for text in shown)
+        labels = tuple(map(int, is_chosen))
         if context and not all(labels):
             where = record.where  # an id may be missing, and the same in two files
             yield RankingExample(context, said[index].speaker, shown, labels, where), where

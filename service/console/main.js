@@ -19,8 +19,8 @@ import { startStory } from "./story.js";
 import { startUpload } from "./upload.js";
 
 const HEALTH_MS = { ready: 5000, other: 1000 };
-/** @type {Record<string, boolean | "near">} */
-const REPEATS = { false: false, near: "near", true: true };
+/** @type {Record<string, boolean | "last" | "near">} */
+const REPEATS = { last: "last", false: false, near: "near", true: true };
 const VIEWS = ["replies", "goals", "plan", "pools", "latency"];
 
 for (const start of [

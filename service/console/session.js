@@ -11,7 +11,7 @@ import { ApiError, call, path, unique } from "./api.js";
  * @typedef {{id: string, text: string, score: number, metadata?: object, contributions?: number[]}}
  *   Candidate
  * @typedef {{pool: string, aggregation: string, lastRows: number, topK: number,
- *   where: object | null, repeat: boolean | "near", diversity: number, least: number}} Settings
+ *   where: object | null, repeat: boolean | "last" | "near", diversity: number, least: number}} Settings
  */
 
 const STORED = "turnwise.session";
@@ -36,7 +36,7 @@ class Session extends EventTarget {
     lastRows: 2,
     topK: 6,
     where: null,
-    repeat: false,
+    repeat: "last",
     diversity: 0,
     least: 0,
   };

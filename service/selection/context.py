@@ -7,6 +7,7 @@ are encoded again.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import dropwhile, takewhile
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from turnwise.models.roles import (
     read_as,
 )
 from turnwise.models.scores import Aggregation, KeptRows, rows
+from turnwise.models.texts import fold_text
 from turnwise.service.encoder.cache import HEADS_AT_ONCE, CachedEncoder
 from turnwise.service.encoder.queue import Priority
 from turnwise.service.errors import Conflict, InvalidRequest, ServiceError
@@ -98,7 +100,7 @@ class Said:
     """The replies of a session that must not be offered again.
 
     Attributes:
-        texts: The k texts of the responder's turns.
+        texts: The k texts of turns of the responder, as `fold_text` gives them.
         after: (k, d) their [AFTER] where candidates that are close to them must not be offered
             either; (0, d) elsewhere.
     """
@@ -229,13 +231,24 @@ class Contexts:
         return EncodedContext(texts, new.rows, first, second)
 
     async def collect_said(self, turns: Sequence[Turn], responder: str, repeat: Repeat) -> Said:
-        """Return what the responder has said in these turns and must not be offered again."""
+        """Return what the responder has said in these turns and must not be offered again.
+
+        Args:
+            turns: The turns of a session, oldest first.
+            responder: The speaker who will say the candidates.
+            repeat: "last" collects the responder's last utterance, false and "near" all that it
+                said, true nothing.
+        """
         if repeat is True:
             return NOTHING_SAID
-        texts = frozenset(turn.text for turn in turns if turn.speaker == responder)
+        by_responder = [turn.text for turn in turns if turn.speaker == responder]
+        if repeat == "last":
+            by_responder = _last_run(turns, responder)
+        texts = frozenset(map(fold_text, by_responder))
         if repeat != "near" or not texts:
             return Said(texts, self._none)
-        return Said(texts, await self.encode_texts(candidate_inputs(texts)))
+        after = await self.encode_texts(candidate_inputs(dict.fromkeys(by_responder)))
+        return Said(texts, after)
 
     def reads_vectors(self, *, pairs: bool) -> bool:
         """Return whether a turn needs a session's vectors: for pairs, and with heads always."""
@@ -320,6 +333,13 @@ class Contexts:
     @property
     def _none(self) -> Float32:
         return np.empty((0, self._encoder.dimension), np.float32)
+
+
+def _last_run(turns: Sequence[Turn], speaker: str) -> list[str]:
+    """Return the texts of the newest consecutive turns of a speaker."""
+    newest_first = dropwhile(lambda turn: turn.speaker != speaker, reversed(turns))
+    run = takewhile(lambda turn: turn.speaker == speaker, newest_first)
+    return [turn.text for turn in run]
 
 
 def choose_aggregation(request: Aggregated, default: Aggregation) -> Aggregation:

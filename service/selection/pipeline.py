@@ -18,6 +18,7 @@ import numpy as np
 from turnwise.models.arrays import Float32, Float64
 from turnwise.models.diversity import most_diverse
 from turnwise.models.scores import ROWS_KEPT, Aggregation
+from turnwise.models.texts import fold_text
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Filter, Hit, PoolView
@@ -49,7 +50,7 @@ class Options:
     Attributes:
         aggregation: The aggregation in force: that of the request, or the model's own.
         where: The filter that candidates must match; None matches all.
-        repeat: Whether candidates may be offered that the responder has said.
+        repeat: Which candidates that the responder has said may be offered.
         exclude: Ids of candidates that must not be offered.
         rerank: The re-ranker that scores the hits; None without one.
         diversity: How much the candidates must differ from each other, from 0 to 1.
@@ -328,7 +329,7 @@ async def _leave_out(
     offered = [
         hit
         for hit in hits
-        if hit.candidate.id not in exclude and hit.candidate.text not in said.texts
+        if hit.candidate.id not in exclude and fold_text(hit.candidate.text) not in said.texts
     ]
     if not (len(said.after) and offered):
         return offered

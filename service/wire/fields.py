@@ -51,7 +51,7 @@ Offset = Annotated[float, Field(ge=-1e3, le=1e3, allow_inf_nan=False), BeforeVal
 Count = Annotated[int, Field(ge=1), BeforeValidator(_number)]
 AggregationName = Literal["mean", "last_rows", "max_sim"]
 RerankerName = Literal["ioi", "cross_encoder"]
-Repeat = StrictBool | Literal["near"]
+Repeat = StrictBool | Literal["last", "near"]
 EncoderName = Literal["default", "pairwise"]
 """The encoder of a pool: the model that encodes sessions, or the pairwise model."""
 StoreName = Literal["local", "milvus", "qdrant"]

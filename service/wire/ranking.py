@@ -98,8 +98,8 @@ class RankRequest(OptionalContext, Aggregated):
     where: Where | None = None
     """A filter: only candidates of the pool whose metadata match it are ranked."""
     repeat: Repeat = True
-    """Whether replies of the pool may be ranked that the responder has said, word for word; `near`
-    also leaves out replies that are close to one of those."""
+    """Which replies that the responder has said may be ranked: `last` leaves out those of its last
+    utterance, false those of the whole session, `near` also replies close to these, true none."""
     diversity: Share = 0.0
     """How much candidates of the pool must differ from each other, as for a turn."""
     goals: list[Goal] = Field(default=[])

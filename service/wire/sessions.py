@@ -38,9 +38,9 @@ class TurnRequest(Aggregated):
     """The re-ranker that orders the short list anew, if the service has one."""
     where: Where | None = None
     """A filter: only candidates whose metadata match it are returned."""
-    repeat: Repeat = False
-    """Whether a reply may be offered that the responder has said in this session, word for word;
-    `near` also leaves out replies that are close to one of those."""
+    repeat: Repeat = "last"
+    """Which replies that the responder has said may be offered: `last` leaves out those of its last
+    utterance, false those of the whole session, `near` also replies close to these, true none."""
     exclude: list[CandidateId] = Field(default=[])
     """Ids of candidates that must not be returned."""
     diversity: Share = 0.0

@@ -476,11 +476,11 @@ export interface components {
             where?: components["schemas"]["Filter"] | null;
             /**
              * Repeat
-             * @description Whether replies of the pool may be ranked that the responder has said, word for word; `near`
-             *     also leaves out replies that are close to one of those.
+             * @description Which replies that the responder has said may be ranked: `last` leaves out those of its last
+             *     utterance, false those of the whole session, `near` also replies close to these, true none.
              * @default true
              */
-            repeat?: boolean | "near";
+            repeat?: boolean | ("last" | "near");
             /**
              * Diversity
              * @description How much candidates of the pool must differ from each other, as for a turn.
@@ -951,11 +951,11 @@ export interface components {
             where?: components["schemas"]["Filter"] | null;
             /**
              * Repeat
-             * @description Whether a reply may be offered that the responder has said in this session, word for word;
-             *     `near` also leaves out replies that are close to one of those.
-             * @default false
+             * @description Which replies that the responder has said may be offered: `last` leaves out those of its last
+             *     utterance, false those of the whole session, `near` also replies close to these, true none.
+             * @default last
              */
-            repeat?: boolean | "near";
+            repeat?: boolean | ("last" | "near");
             /**
              * Exclude
              * @description Ids of candidates that must not be returned.

@@ -8,6 +8,7 @@ import typer
 from rich.progress import track
 
 from turnwise.models.errors import TurnwiseError, first_error
+from turnwise.models.texts import fold_text
 from turnwise.service.cli.connected import LOCAL, Key, Url, connected
 from turnwise.service.cli.options import Data, Limit, read
 
@@ -49,7 +50,8 @@ def calibrate(
 ) -> None:
     """Fit the confidences in a pool of a running service to your own dialogues.
 
-    A first candidate is right if it is the true reply. The pool keeps a slope and an offset, which
+    A first candidate is right if it is the true reply; case, white space and final marks do not
+    count. The pool keeps a slope and an offset, which
     correct the logit of each confidence.
     """
     from turnwise.service.client import PoolCalibration  # noqa: PLC0415
@@ -133,13 +135,14 @@ def _ask(client: "Client", pool: str, reply: _Reply) -> _Answer:
     Raises:
         TurnwiseError: The answer has no confidence.
     """
-    answer = client.rank(reply.context, pool=pool, top_k=1, repeat=False)
+    answer = client.rank(reply.context, pool=pool, top_k=1, repeat="last")
     if answer.confidence is None:
         raise TurnwiseError(
             f"answers of pool '{pool}' have no confidence: it has fewer than two candidates or "
             "another encoder, or the model's card has no calibration"
         )
-    return _Answer(answer.confidence, answer.ranking[0].text == reply.text, reply.dialogue)
+    is_right = fold_text(answer.ranking[0].text) == fold_text(reply.text)
+    return _Answer(answer.confidence, is_right, reply.dialogue)
 
 
 def _check(pool: str, count: Counter[bool]) -> None:

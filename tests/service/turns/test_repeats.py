@@ -24,10 +24,25 @@ def after_reply(live: Live, session: str) -> None:
     live.say(session, [("user", "Hello"), ("bot", f"  {SAID} "), ("bot", "Anything else?")])
 
 
-def test_a_reply_is_not_offered_again_unless_it_may_be(live: Live) -> None:
+@pytest.mark.parametrize("repeat", ["last", False])
+def test_a_reply_is_not_offered_again_unless_it_may_be(live: Live, repeat: str | bool) -> None:
     after_reply(live, "s")
-    assert sorted(offered(live, "s")) == sorted({*REPLIES} - {SAID})
+    assert sorted(offered(live, "s", repeat=repeat)) == sorted({*REPLIES} - {SAID})
     assert sorted(offered(live, "s", repeat=True)) == sorted(REPLIES)
+
+
+def test_by_default_a_reply_of_an_earlier_turn_may_come_again(live: Live) -> None:
+    live.say("s", [("user", "Hello"), ("bot", SAID), ("user", "And?"), ("bot", REPLIES[0])])
+    assert sorted(offered(live, "s")) == sorted({*REPLIES} - {REPLIES[0]})
+    assert sorted(offered(live, "s", repeat=False)) == sorted({*REPLIES} - {SAID, REPLIES[0]})
+
+
+@pytest.mark.parametrize(
+    "as_said", [f"  {SAID.upper()} ", SAID.replace(" ", "\n"), SAID.rstrip("!") + " 🙂"]
+)
+def test_a_reply_that_the_channel_changed_is_recognised(live: Live, as_said: str) -> None:
+    live.say("s", [("user", "Hello"), ("bot", as_said)])
+    assert SAID not in offered(live, "s")
 
 
 def test_what_the_user_said_may_be_offered(live: Live) -> None:
@@ -46,10 +61,10 @@ def test_excluded_and_said_replies_take_no_place_of_others(live: Live) -> None:
     exclude = [candidate["id"] for candidate in best[:3]]
     kept = live.turn("t", "user", "Hello", top_k=3, exclude=[*exclude, "unknown"])["candidates"]
     assert [candidate["id"] for candidate in kept] == [candidate["id"] for candidate in best[3:6]]
-    for place, reply in enumerate(REPLIES[:-1]):
+    for index, reply in enumerate(REPLIES[:-1]):
         live.turn("u", "bot", reply)
-        assert len(offered(live, "u", top_k=1)) == 1, place
-    assert offered(live, "u") == REPLIES[-1:]
+        assert len(offered(live, "u", top_k=1, repeat=False)) == 1, index
+    assert offered(live, "u", repeat=False) == REPLIES[-1:]
 
 
 def test_many_copies_of_a_said_reply_hide_no_other(live: Live) -> None:

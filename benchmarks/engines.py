@@ -70,7 +70,7 @@ class Pool:
             start = len(candidates)
             vectors[start : start + len(block)] = block
             candidates += [
-                Candidate(str(start + n), f"{texts[seed]} ({start + n})", {"seed": seed})
+                Candidate.of(f"{texts[seed]} ({start + n})", str(start + n), {"seed": seed})
                 for n, seed in enumerate(seeds.tolist())
             ]
         return cls(tuple(candidates), vectors, FlatIndex(vectors), *queries)

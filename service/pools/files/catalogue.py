@@ -24,7 +24,7 @@ from pyarrow import parquet
 
 from turnwise.models.data import open_text, read_jsonl
 from turnwise.models.errors import DataError, TurnwiseError
-from turnwise.service.pools.candidate import Candidate, dumped
+from turnwise.service.pools.candidate import Candidate, sorted_json
 from turnwise.service.settings import Limits, excess
 from turnwise.service.wire.pools import read_candidate
 
@@ -227,7 +227,7 @@ def _number(text: str) -> int:
 
 
 def _digest(candidate: Candidate) -> int:
-    return _number("\0".join((candidate.id, candidate.text, dumped(candidate.metadata))))
+    return _number("\0".join((candidate.id, candidate.text, sorted_json(candidate.metadata))))
 
 
 def _shared_id(files: Sequence[str], earlier: int, later: int) -> DataError:

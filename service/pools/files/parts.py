@@ -218,4 +218,4 @@ def _batch(table: pa.Table, dimension: int) -> Batch:
     if not are_unit(vectors):
         raise ValueError("vectors are not of unit length")
     rows = zip(*(table[name].to_pylist() for name in _COLUMNS), strict=True)
-    return [Candidate(row[0], row[1], json.loads(row[2])) for row in rows], vectors
+    return [Candidate.of(text, id, json.loads(metadata)) for id, text, metadata in rows], vectors  # noqa: A001

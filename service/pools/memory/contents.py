@@ -28,9 +28,8 @@ _MAX_LOOSE = 20_000
 """Limit for a pool of any size, since a search scans the overlay and an edit copies it."""
 _PLACE = 100
 """Bytes of a candidate's place in a base: in its tuple, and in its dictionary by id."""
-_CANDIDATE = 1000
-"""Bytes of a candidate's Python objects: some 700 with a text of 60 characters and two fields of
-metadata, and 300 in dictionaries by id and by text."""
+_LOOKUPS = 500
+"""Bytes of a candidate in dictionaries: by id, by text, and while edits are joined."""
 _FILTERS = 64
 """Filters whose candidates are kept with a segment: 8 KB each for 65,536 candidates."""
 _STEP = 128
@@ -355,12 +354,14 @@ class Contents:
     def bytes_after(self, counts: Sequence[int]) -> int:
         """Return the bytes of memory that `after` and making its edits take at most.
 
+        The objects of the candidates are not counted.
+
         Args:
             counts: Number of candidates of each edit.
         """
         vector = self._vector_bytes
         base, new = len(self.base.candidates), sum(counts)
-        needed = new * (vector + _CANDIDATE)
+        needed = new * (vector + _LOOKUPS)
         needed += len(self.overlay.candidates) * (vector + _PLACE)  # the next overlay
         if not base:  # the first edit becomes the base
             base, new = counts[0], new - counts[0]

@@ -14,6 +14,42 @@ _SPARE = 64 << 20
 MEMINFO, CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 
 
+class Admission:
+    """Memory that is promised to a piece of work, and that the work does not use yet."""
+
+    def __init__(self, memory: "Memory", work: str) -> None:
+        self._memory = memory
+        self._work = work
+        self.unused = 0
+        """Bytes that are promised and not used yet."""
+
+    def promise(self, needed: int) -> None:
+        """Promise more memory.
+
+        Raises:
+            NotEnoughMemory: Less is free.
+        """
+        free = self._memory.free
+        if needed > free:
+            raise NotEnoughMemory(
+                f"{self._work} needs {math.ceil(needed / 2**20)} MB of memory, but "
+                f"{max(free, 0) / 2**20:.0f} MB are free"
+            )
+        self.unused += needed
+
+    def use(self, size: int) -> None:
+        """Count promised memory as used; promise what is missing.
+
+        Work that finds out as it goes how much memory it takes calls this after each part, so that
+        a wrong estimate ends it before the process is killed.
+
+        Raises:
+            NotEnoughMemory: The promise was too small, and less than what is missing is free.
+        """
+        self.promise(max(0, size - self.unused))
+        self.unused -= size
+
+
 class Memory:
     """Admits uploads, reads, folds and index builds; the only place that decides about memory.
 
@@ -21,14 +57,20 @@ class Memory:
     """
 
     def __init__(self) -> None:
-        self._promised = 0
+        self._admissions: list[Admission] = []
+
+    @property
+    def free(self) -> float:
+        """Bytes that are neither in use nor promised; infinity if unknown."""
+        promised = sum(admission.unused for admission in self._admissions)
+        return available_memory() - promised - _SPARE
 
     @contextmanager
-    def admitted(self, needed: int, work: str) -> Iterator[None]:
+    def admitted(self, needed: int, work: str) -> Iterator[Admission]:
         """Promise memory to the work of the block.
 
-        Until the block ends, memory that the work already uses counts twice: other work may be
-        rejected although there is room, but is never admitted without.
+        Until the block ends, memory that the work takes without calling `use` counts twice: other
+        work may be rejected although there is room, but is never admitted without.
 
         Args:
             needed: Bytes that the work takes at most.
@@ -37,16 +79,13 @@ class Memory:
         Raises:
             NotEnoughMemory: Less is free.
         """
-        if needed > (free := available_memory() - self._promised - _SPARE):
-            raise NotEnoughMemory(
-                f"{work} needs {math.ceil(needed / 2**20)} MB of memory, but "
-                f"{max(free, 0) / 2**20:.0f} MB are free"
-            )
-        self._promised += needed
+        admission = Admission(self, work)
+        admission.promise(needed)
+        self._admissions.append(admission)
         try:
-            yield
+            yield admission
         finally:
-            self._promised -= needed
+            self._admissions.remove(admission)
 
 
 def available_memory() -> float:

@@ -14,7 +14,7 @@ from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.encoding import Progress, encode_unknown
 from turnwise.service.pools.memory.contents import Contents, Edit
 from turnwise.service.pools.memory.flat import Float16
-from turnwise.service.pools.memory.free_memory import Memory
+from turnwise.service.pools.memory.free_memory import Admission, Memory
 from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.pools.pool import Backend, Pool
 from turnwise.service.pools.redis.replay import Replay
@@ -29,6 +29,7 @@ Plan = Callable[[Contents], tuple[list[Candidate], list[str]]]
 CheckGrowth = Callable[[str, int], Awaitable[None]]
 """Takes a namespace and bytes; raises NamespaceFull if its pools may not grow by so many."""
 
+_SMALL_CANDIDATE = Candidate("", "").memory
 _INDEX_RETRY_SECONDS = 600.0
 _FROZEN = 10_000
 """Size from which the candidates are frozen (`gc.freeze`). All other objects are frozen with them,
@@ -292,14 +293,20 @@ class LocalPool(Pool):
                 self.state = "damaged"
             raise
 
-    def _admitted_upload(self, count: int) -> AbstractContextManager[None]:
+    def _admitted_upload(self, count: int) -> AbstractContextManager[Admission]:
+        """Admit an upload of candidates, which are in memory already."""
         needed = self.contents.bytes_after([count]) if count else 0
         return self.memory.admitted(needed, f"an upload of {count} candidates")
 
-    def _admitted_read(self, log: Log) -> AbstractContextManager[None]:
+    def _admitted_read(self, log: Log) -> AbstractContextManager[Admission]:
+        """Admit the reading of a log by an estimate, which `Replay` corrects as it reads."""
         contents = self._contents if log.has else Contents.empty(self.encoder.dimension)
         counts = [entry.count for entry in log.entries]
-        needed = contents.bytes_after(counts) if any(counts) else 0
+        needed = 0
+        if any(counts):
+            needed = contents.bytes_after(counts) + sum(counts) * _SMALL_CANDIDATE
+        if not log.has:
+            needed += max(0, log.candidate_bytes - 2 * self.encoder.dimension * log.stored)
         return self.memory.admitted(needed, f"reading pool '{self.key.name}'")
 
     async def _take_over(self, log: Log, edits: Sequence[Edit], *, anew: bool) -> None:

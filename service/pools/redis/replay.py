@@ -12,6 +12,7 @@ from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.encoding import PoolEncoder, encode_unknown
 from turnwise.service.pools.memory.contents import Edit
 from turnwise.service.pools.memory.flat import Float16
+from turnwise.service.pools.memory.free_memory import Admission
 from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.pools.redis.values import (
@@ -46,7 +47,7 @@ class Replay:
     records: PoolRecords
     encoder: PoolEncoder
     workers: Workers
-    admit: Callable[[Log], AbstractContextManager[None]]
+    admit: Callable[[Log], AbstractContextManager[Admission]]
     on_encoding: Callable[[], None]
     on_progress: Callable[[float], None]
 
@@ -68,9 +69,9 @@ class Replay:
                 raise not_found(self.key)
             if not log.local:
                 raise PoolMoved(f"pool '{self.key.name}' was moved to a candidate store just now")
-            with self.admit(log):
+            with self.admit(log) as memory:
                 try:
-                    edits = await self._edits(log, encoded)
+                    edits = await self._edits(log, encoded, memory)
                 except ChunkGone:
                     if log.base == failed:  # no fold since, so the chunk is lost
                         lost = f"a part of pool '{self.key.name}' is lost in Redis"
@@ -80,7 +81,7 @@ class Replay:
                     yield log, edits
                     return
 
-    async def _edits(self, log: Log, encoded: dict[str, Float16]) -> list[Edit]:
+    async def _edits(self, log: Log, encoded: dict[str, Float16], memory: Admission) -> list[Edit]:
         if not log.whole:
             raise ChunkGone
         made = [
@@ -90,7 +91,7 @@ class Replay:
         chunks = [(place, name) for place, entry in enumerate(log.entries) for name in entry.chunks]
         for start in range(0, len(chunks), _READ_AHEAD):
             some = chunks[start : start + _READ_AHEAD]
-            read = await asyncio.gather(*(self._read(name) for _, name in some))
+            read = await asyncio.gather(*(self._read(name, memory) for _, name in some))
             for (place, name), (found, vectors) in zip(some, read, strict=True):
                 if vectors is None:
                     vectors = await self._encode(name, found, encoded)  # noqa: PLW2901
@@ -100,12 +101,20 @@ class Replay:
             self.on_progress((start + len(some)) / len(chunks))
         return [Edit(*both, entry.removed) for both, entry in zip(made, log.entries, strict=True)]
 
-    async def _read(self, name: str) -> tuple[list[Candidate], Float16 | None]:
+    async def _read(self, name: str, memory: Admission) -> tuple[list[Candidate], Float16 | None]:
         """Return the candidates of a chunk, and their vectors if it has this model's."""
         dimension = self.encoder.dimension
         if (stored := await self.records.chunk(self.key, name)) is None:
             raise ChunkGone
-        return await self.workers.edit(lambda: unpack_chunk(*stored, dimension))
+        packed, packed_vectors = stored
+
+        def unpack() -> tuple[list[Candidate], Float16 | None, int]:
+            candidates, vectors = unpack_chunk(packed, packed_vectors, dimension)
+            return candidates, vectors, sum(candidate.memory for candidate in candidates)
+
+        candidates, vectors, size = await self.workers.edit(unpack)
+        memory.use(size + 2 * dimension * len(candidates))
+        return candidates, vectors
 
     async def _encode(
         self, name: str, candidates: Sequence[Candidate], encoded: dict[str, Float16]

@@ -2,7 +2,7 @@
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Self
 
@@ -131,6 +131,7 @@ class Log:
         position: Position of its last entry.
         base: Version before its first entry.
         stored: Number of candidates in all chunks.
+        candidate_bytes: Bytes of the candidates of its version; 0 if an old release wrote that.
         local: Whether the candidates are in the chunks, and not in a candidate store.
         has: Number of its entries that the reader has already.
         entries: The other entries, oldest first.
@@ -139,6 +140,7 @@ class Log:
     position: Position
     base: int
     stored: int
+    candidate_bytes: int
     local: bool
     settings: PoolSettings
     created_at: float
@@ -148,14 +150,15 @@ class Log:
     @classmethod
     def from_redis(cls, meta: list[bytes | None], has: int, entries: list[bytes]) -> Self:
         """Return the log that the script `read` found."""
-        first = (field.decode() if field else "" for field in meta[:6])
-        incarnation, version, stamp, base, stored, created_at = first
+        fields = (field.decode() if field else "" for field in meta[:8])
+        incarnation, version, stamp, base, stored, in_bytes, created_at, store = fields
         return cls(
             position=Position(incarnation, int(version), stamp),
             base=int(base),
             stored=int(stored),
-            local=meta[6] is None or meta[6] == b"local",
-            settings=unpack_settings(meta[7:]),
+            candidate_bytes=int(in_bytes or 0),
+            local=store in {"", "local"},
+            settings=unpack_settings(meta[8:]),
             created_at=float(created_at),
             has=has,
             entries=tuple(Entry(**json.loads(entry)) for entry in entries),
@@ -178,6 +181,7 @@ class Log:
         return replace(self, position=position, entries=entries) if known else None
 
 
+_decoder = json.JSONDecoder()
 SETTINGS = PoolSettings._fields
 """The fields of `meta` that hold settings. A pool of 0.1 has the description alone."""
 
@@ -209,15 +213,30 @@ def unpack_settings(stored: Sequence[bytes | None]) -> PoolSettings:
 
 def pack_candidates(candidates: Sequence[Candidate]) -> bytes:
     """Return the candidates of a chunk as compressed JSON."""
-    rows = [[candidate.id, candidate.text, candidate.metadata] for candidate in candidates]
-    return zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 1)
+    rows = b",".join(map(_row, candidates))
+    return zlib.compress(b"[" + rows + b"]", 1)
+
+
+def _row(candidate: Candidate) -> bytes:
+    """Return `[id, text, metadata]` as JSON."""
+    names = json.dumps([candidate.id, candidate.text], separators=(",", ":"))
+    return names[:-1].encode() + b"," + (candidate.metadata_json or b"{}") + b"]"
 
 
 def unpack_chunk(
     candidates: bytes, vectors: bytes | None, dimension: int
 ) -> tuple[list[Candidate], Float16 | None]:
     """Return n candidates and their vectors (n, d); no vectors if they are missing or misfit."""
-    found = [Candidate(*row) for row in json.loads(zlib.decompress(candidates))]
-    if vectors is None or len(vectors) != 2 * dimension * len(found):
-        return found, None
-    return found, np.frombuffer(vectors, np.float16).reshape(len(found), dimension)
+    unpacked = list(_unpack_rows(zlib.decompress(candidates).decode()))
+    if vectors is None or len(vectors) != 2 * dimension * len(unpacked):
+        return unpacked, None
+    return unpacked, np.frombuffer(vectors, np.float16).reshape(len(unpacked), dimension)
+
+
+def _unpack_rows(rows: str) -> Iterator[Candidate]:
+    """Yield the candidates of a chunk; one row is parsed at a time, for metadata may be large."""
+    start, end = len("["), len(rows) - len("]")
+    while start < end:
+        (id, text, metadata), after = _decoder.raw_decode(rows, start)  # noqa: A001
+        yield Candidate.of(text, id, metadata)
+        start = after + len(",")

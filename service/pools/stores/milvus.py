@@ -186,7 +186,7 @@ def _row(candidate: Candidate, vector: Float32) -> dict[str, Any]:
 
 
 def _stored(row: dict[str, Any]) -> Stored:
-    candidate = Candidate(row["id"], row["text"], json.loads(row["metadata"]))
+    candidate = Candidate.of(row["text"], row["id"], json.loads(row["metadata"]))
     return Stored(candidate, np.array(row["vector"], np.float16))
 
 

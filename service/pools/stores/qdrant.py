@@ -168,7 +168,7 @@ def _payload(candidate: Candidate) -> dict[str, Any]:
 
 def _stored(point: q.Record | q.ScoredPoint) -> Stored:
     payload = point.payload or {}
-    candidate = Candidate(payload["id"], payload["text"], json.loads(payload["metadata"]))
+    candidate = Candidate.of(payload["text"], payload["id"], json.loads(payload["metadata"]))
     return Stored(candidate, np.array(point.vector, np.float16))
 
 

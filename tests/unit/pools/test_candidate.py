@@ -1,11 +1,25 @@
+import json
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from turnwise.models.errors import DataError
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.pools import Candidate, read_candidates
 from turnwise.service.pools.candidate import distinct
+from turnwise.service.pools.redis.values import pack_candidates, unpack_chunk
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+JSON_OBJECTS = st.dictionaries(st.text(), JSON_VALUES)
 
 
 def test_an_id_that_is_left_out_follows_from_the_text() -> None:
@@ -13,7 +27,7 @@ def test_an_id_that_is_left_out_follows_from_the_text() -> None:
     assert one == same
     assert one.id != other.id
     assert len(one.id) == 16
-    assert Candidate.of("Hello.", "mine", {"a": 1}) == Candidate("mine", "Hello.", {"a": 1})
+    assert Candidate.of("Hello.", "mine", {"a": 1}) == Candidate.of("Hello.", "mine", {"a": 1})
 
 
 def test_metadata_is_alike_where_its_json_is() -> None:
@@ -28,7 +42,7 @@ def test_metadata_is_alike_where_its_json_is() -> None:
 def test_candidates_are_read_from_lines(tmp_path: Path) -> None:
     path = tmp_path / "replies.jsonl"
     path.write_text('{"id": "a", "text": "One.", "metadata": {"tag": 1}}\n\n{"text": " Two. "}\n')
-    assert read_candidates(path) == [Candidate("a", "One.", {"tag": 1}), Candidate.of("Two.")]
+    assert read_candidates(path) == [Candidate.of("One.", "a", {"tag": 1}), Candidate.of("Two.")]
 
 
 def test_metadata_nests_as_deep_as_every_answer_can_hold_it(tmp_path: Path) -> None:
@@ -39,6 +53,43 @@ def test_metadata_nests_as_deep_as_every_answer_can_hold_it(tmp_path: Path) -> N
     path.write_text(f'{{"text": "One.", "metadata": {{"a": {deep}}}}}')
     with pytest.raises(DataError, match=r'"metadata".*limit of 100 levels'):
         read_candidates(path)
+
+
+@given(JSON_OBJECTS)
+def test_metadata_come_out_as_they_went_in(metadata: dict[str, Any]) -> None:
+    came_out = Candidate.of("Hello.", metadata=metadata).metadata
+    assert json.dumps(came_out) == json.dumps(metadata)
+
+
+def test_metadata_are_kept_in_their_order_and_counted_as_compact_json() -> None:
+    candidate = Candidate.of("Hi.", "a", {"z": "ü", "a": [1, {}]})
+    assert candidate.metadata_json.decode() == '{"z":"ü","a":[1,{}]}'
+    assert candidate.bytes == len("a") + len("Hi.") + len(candidate.metadata_json)
+    assert Candidate.of("Hi.", "a", {}).bytes == len("a") + len("Hi.")
+
+
+def peak_of(work: Callable[[], object]) -> tuple[int, int]:
+    """Return the bytes that the result of the work takes, and the most while it worked."""
+    tracemalloc.start()
+    kept = work()
+    size, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    del kept
+    return size, peak
+
+
+def test_nested_metadata_take_the_memory_that_is_counted() -> None:
+    metadata: dict[str, Any] = {"a": [[]] * 1300}
+    packed = pack_candidates([Candidate.of("Hello.", str(n), metadata) for n in range(2000)])
+
+    def read() -> list[Candidate]:
+        candidates, _ = unpack_chunk(packed, None, 32)
+        return candidates
+
+    counted = sum(candidate.memory for candidate in read())
+    size, peak = peak_of(read)
+    assert 2000 * 3900 < size < 1.05 * counted < 2000 * 4500
+    assert peak < 4 * counted  # the JSON as bytes and as a string, and one row of it
 
 
 @pytest.mark.parametrize(

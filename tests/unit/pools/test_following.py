@@ -96,7 +96,7 @@ async def test_the_pools_of_a_namespace_have_so_many_bytes(start: StartReplica) 
     assert replica.metric("turnwise_rejected_requests_total", reason="pools_bytes") == 1
     await replica.upsert("3")
     with pytest.raises(NamespaceFull):
-        await replica.pools.upsert("n", "q", [Candidate(some("2")[0].id, "2", {"a": "b"})])
+        await replica.pools.upsert("n", "q", [Candidate.of("2", some("2")[0].id, {"a": "b"})])
     await replica.pools.create("other", "p", PoolRequest())
     await replica.pools.upsert("other", "p", some("3", "4"))
     await replica.remove("3")
@@ -137,7 +137,7 @@ async def test_a_pool_is_edited_by_a_replica_that_has_not_heard_of_it(
 
 async def test_pools_are_as_they_were_after_a_restart_of_all(start: StartReplica) -> None:
     one = await with_pool(start, "One.", "Two.")
-    await one.upsert(Candidate("m", "Three.", {"a": [1, {"b": None}]}))
+    await one.upsert(Candidate.of("Three.", "m", {"a": [1, {"b": None}]}))
     before = one.contents(), one.version(), (await one.view().vectors(["m"])).tobytes()
     await one.followed.close()
     two = await start(ready=True)

@@ -4,7 +4,7 @@
 -- The reader has none if its version is older than a fold, of an earlier pool of this name, or of
 -- writes that Redis has lost.
 local meta = redis.call('HMGET', KEYS[1],
-  'incarnation', 'version', 'stamp', 'base', 'stored', 'created_at',
+  'incarnation', 'version', 'stamp', 'base', 'stored', 'bytes', 'created_at',
   'store', 'description', 'min_confidence', 'calibration')
 if not meta[1] then return {} end
 local has = tonumber(ARGV[2]) - tonumber(meta[4])

@@ -21,7 +21,7 @@ from turnwise.service.wire.pools import PoolSettings
 
 pytestmark = pytest.mark.anyio
 
-CANDIDATES = [Candidate("a", "One.", {"tag": ["ü", None]}), Candidate("b", "Two.\nLines.")]
+CANDIDATES = [Candidate.of("One.", "a", {"tag": ["ü", None]}), Candidate("b", "Two.\nLines.")]
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ Model = dict[str, int]
 
 def edit_of(upserts: Model, removed: list[str]) -> Edit:
     candidates = [
-        Candidate(id, str(number), {"odd": number % 2})
+        Candidate.of(str(number), id, {"odd": number % 2})
         for id, number in upserts.items()  # noqa: A001
     ]
     return Edit(candidates, VECTORS[list(upserts.values())], removed)
@@ -50,7 +50,7 @@ def agree(contents: Contents, model: Model) -> None:
     for candidate, vector in zip(contents.candidates(), rows, strict=True):
         assert contents.get(candidate.id) == candidate
         assert vector.tobytes() == VECTORS[model[candidate.id]].tobytes()
-    texts = sum(len(name) + len(str(n)) + len('{"odd": 0}') for name, n in model.items())
+    texts = sum(len(name) + len(str(n)) + len('{"odd":0}') for name, n in model.items())
     assert contents.candidate_bytes == texts + 2 * D * len(model)
     assert contents.take(list(model)).tobytes() == VECTORS[list(model.values())].tobytes()
     scores = {name: float(VECTORS[n].astype(float) @ QUERY) for name, n in model.items()}

@@ -222,12 +222,12 @@ async def test_edits_count_what_they_change_and_every_replica_sees_them(
     filled: Fill, start_with: StartWith
 ) -> None:
     one, two = await filled("One.", "Two."), await start_with()
-    changed = [Candidate("a", "Three.", {"n": 1}), *some("One.")]
+    changed = [Candidate.of("Three.", "a", {"n": 1}), *some("One.")]
     edited = await one.upsert(*changed)
     assert (edited.version, edited.upserted, edited.unchanged, edited.size) == (2, 1, 1, 3)
     again = await one.upsert(*changed)
     assert (again.version, again.upserted, again.unchanged) == (2, 0, 2)
-    other = await two.upsert(Candidate("a", "Three.", {"n": 1.5}))
+    other = await two.upsert(Candidate.of("Three.", "a", {"n": 1.5}))
     assert (other.version, other.upserted, other.size) == (3, 1, 3)
     removed = await one.pools.remove_many("n", "p", ["a", "nowhere", some("Two.")[0].id])
     assert (removed.version, removed.removed, removed.missing, removed.size) == (4, 2, 1, 1)
@@ -245,7 +245,7 @@ async def test_edits_count_what_they_change_and_every_replica_sees_them(
 async def test_a_text_that_the_pool_has_is_not_encoded_again(filled: Fill) -> None:
     replica = await filled("One.", "Two.")
     replica.encoder.candidates.clear()
-    await replica.upsert(Candidate(some("One.")[0].id, "One.", {"new": True}), *some("Three."))
+    await replica.upsert(Candidate.of("One.", some("One.")[0].id, {"new": True}), *some("Three."))
     assert replica.encoder.candidates == ["Three."]
 
 
@@ -378,7 +378,7 @@ WHERES: list[dict[str, Any]] = [
 @every_store
 async def test_metadata_come_back_and_a_filter_finds_what_it_matches(filled: Fill) -> None:
     replica = await filled()
-    candidates = [Candidate(str(n), f"Reply {n}.", each) for n, each in enumerate(METADATA)]
+    candidates = [Candidate.of(f"Reply {n}.", str(n), each) for n, each in enumerate(METADATA)]
     await replica.upsert(*candidates)
     query = query_of(replica)
     await seen(lambda: _finds(replica, query, len(candidates)))
@@ -436,7 +436,7 @@ async def test_any_filter_finds_in_an_engine_what_it_matches(filled: Fill) -> No
 
     draw()
     metadata = [each for some_metadata, _ in drawn for each in some_metadata["metadata"]]
-    candidates = [Candidate(str(n), f"Reply {n % 9}.", each) for n, each in enumerate(metadata)]
+    candidates = [Candidate.of(f"Reply {n % 9}.", str(n), each) for n, each in enumerate(metadata)]
     await replica.upsert(*candidates)
     query = query_of(replica)
     await seen(lambda: _finds(replica, query, min(100, len(candidates))))
@@ -736,7 +736,7 @@ async def test_the_spread_of_what_a_filter_leaves_is_estimated_from_the_sample(
 ) -> None:
     replica = await filled()
     await replica.upsert(
-        *(Candidate(str(n), f"Reply {n}.", {"even": n % 2 == 0}) for n in range(30))
+        *(Candidate.of(f"Reply {n}.", str(n), {"even": n % 2 == 0}) for n in range(30))
     )
     await replica.followed.here(PoolKey("n", "p")).refresh()
     view, query = await replica.pools.view("n", "p"), query_of(replica)

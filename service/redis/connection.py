@@ -60,10 +60,12 @@ _REFUSED = (
     TryAgainError,
     AskError,  # includes MOVED
 )
-# The same errors from a script, and those that the client has no class for.
+# The same errors from a script, and those that the client has no class for. Inside a pipeline the
+# client puts a prefix before the code.
 _CODES = re.compile(
-    r"(^|-)(READONLY|OOM|MISCONF|NOREPLICAS|BUSY|CLUSTERDOWN|MASTERDOWN)\b|non local key"
-    r"|ACL failure in script|DB index is out of range"
+    r"(^|-|caused error: \(['\"])(READONLY|OOM|MISCONF|NOREPLICAS|BUSY|CLUSTERDOWN|MASTERDOWN)\b"
+    r"|non local key|ACL failure in script|The user executing the script can't"
+    r"|DB index is out of range"
 )
 
 

@@ -131,9 +131,28 @@ async def test_a_server_that_refuses_its_user_is_unavailable(redis_server: Redis
         await fails(client, "SET", "key", "value")
         await fails(client, "EVAL", SET, "1", "key", "value")
         await fails(client, "SELECT", "99")  # as a URL that ends in /99 does
-    of_redis_7 = ResponseError("ACL failure in script: User app has no permissions to run 'get'")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "ACL failure in script: User app has no permissions to run 'get'",
+        "The user executing the script can't run this command or subcommand script: 1, on @user",
+        "The user executing the script can't access at least one of the keys mentioned",
+    ],
+)
+async def test_a_script_that_redis_7_refuses_its_user_is_unavailable(message: str) -> None:
     with pytest.raises(StateUnavailable), redis_errors(Metrics(), "session_write"):
-        raise of_redis_7
+        raise ResponseError(message)
+
+
+async def test_a_pipeline_that_a_server_rejects_is_unavailable(redis_server: RedisServer) -> None:
+    redis_server.command("CONFIG", "SET", "min-replicas-to-write", "1")
+    async with connect(redis_server.url, cluster=False, timeout=5.0) as client:
+        pipeline = client.pipeline(transaction=False)
+        pipeline.set("key", "value")
+        with pytest.raises(StateUnavailable), redis_errors(Metrics(), "session_write"):
+            await pipeline.execute()
 
 
 async def test_a_wrong_password_is_named(

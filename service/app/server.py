@@ -23,6 +23,7 @@ from turnwise.service.api.http.protocol import BoundedProtocol
 from turnwise.service.api.services import EncoderServices
 from turnwise.service.app.encoder_only import create_encoder_app
 from turnwise.service.app.wiring import create_app
+from turnwise.service.observe.tracing import end_tracing
 from turnwise.service.settings import Settings, local_url
 
 _KEEP_ALIVE = 75
@@ -52,6 +53,7 @@ def run(settings: Settings, *, encoder_only: bool = False) -> None:
     example = ("/v1/embeddings", embedding) if encoder_only else _TURN
     with _bound(settings.host, settings.port) as listener:
         uvloop.run(_serve(_Server(app, settings, example), listener))
+    end_tracing()
     _log.info("stopped")
 
 

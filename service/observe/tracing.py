@@ -8,13 +8,28 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib.metadata import entry_points
+from threading import Thread
 from typing import TYPE_CHECKING
 
-from opentelemetry import propagate, trace
-from opentelemetry.trace import Span, SpanKind, StatusCode
+# OpenTelemetry reads this variable when it is imported, and an unknown name in it would end the
+# process even without tracing. So it is imported without, and tracing reads the variable itself.
+_PROPAGATORS = os.environ.pop("OTEL_PROPAGATORS", "")
+from opentelemetry import propagate, trace  # noqa: E402
+from opentelemetry.propagators.composite import CompositePropagator  # noqa: E402
+from opentelemetry.trace import Span, SpanKind, StatusCode  # noqa: E402
+
+if _PROPAGATORS:
+    os.environ["OTEL_PROPAGATORS"] = _PROPAGATORS
+
+from turnwise.models.errors import TurnwiseError  # noqa: E402
 
 if TYPE_CHECKING:
     from fastapi.telemetry import TelemetryConfig
+    from opentelemetry.propagators.textmap import TextMapPropagator
+
+_LAST_SPANS_SECONDS = 1.0
+"""Longest wait for a collector when the service stops."""
 
 _tracer = trace.get_tracer("turnwise")
 
@@ -155,6 +170,11 @@ def trace_endpoint() -> str:
 
 
 def _export_spans() -> None:
+    """Begin to send spans as the `OTEL_*` variables say.
+
+    Raises:
+        TurnwiseError: A variable has a value that is not supported.
+    """
     # Imported here because they load slowly, and most services send no traces.
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
         OTLPSpanExporter,
@@ -163,7 +183,56 @@ def _export_spans() -> None:
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
     from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
 
+    _check_variables()
+    propagate.set_global_textmap(_read_propagators(os.environ.get("OTEL_PROPAGATORS", "")))
     resource = Resource.create({"service.name": "turnwise"})
-    provider = TracerProvider(resource=resource.merge(OTELResourceDetector().detect()))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    try:
+        provider = TracerProvider(
+            resource=resource.merge(OTELResourceDetector().detect()), shutdown_on_exit=False
+        )
+        if os.environ.get("OTEL_TRACES_EXPORTER") != "none":
+            provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    except (ValueError, OSError) as error:  # names the variable
+        raise TurnwiseError(f"TURNWISE_TRACING: {error}") from None
     trace.set_tracer_provider(provider)
+
+
+def _check_variables() -> None:
+    """Check that the variables ask for an exporter that there is (TurnwiseError)."""
+    supported = {
+        "OTEL_TRACES_EXPORTER": ("otlp", "none"),
+        "OTEL_EXPORTER_OTLP_PROTOCOL": ("http/protobuf",),
+        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": ("http/protobuf",),
+    }
+    for name, values in supported.items():
+        if (value := os.environ.get(name)) and value not in values:
+            raise TurnwiseError(f"{name}: '{value}' is not supported; use {' or '.join(values)}")
+
+
+def _read_propagators(names: str) -> CompositePropagator:
+    """Return the propagators with these names, separated by commas.
+
+    Raises:
+        TurnwiseError: There is none with such a name.
+    """
+    propagators: list[TextMapPropagator] = []
+    for name in (part.strip() for part in (names or "tracecontext,baggage").split(",")):
+        if name.lower() == "none":
+            return CompositePropagator([])
+        found = entry_points(group="opentelemetry_propagator", name=name)
+        if not found:
+            raise TurnwiseError(
+                f"OTEL_PROPAGATORS: there is no propagator '{name}'; install its package, or use "
+                "tracecontext, baggage or none"
+            )
+        propagators.append(next(iter(found)).load()())
+    return CompositePropagator(propagators)
+
+
+def end_tracing() -> None:
+    """Send the last spans, unless the collector takes longer than a second."""
+    shutdown = getattr(trace.get_tracer_provider(), "shutdown", None)
+    if shutdown is not None:
+        last = Thread(target=shutdown, daemon=True)
+        last.start()
+        last.join(_LAST_SPANS_SECONDS)

@@ -1,4 +1,9 @@
+import os
+import socket
+import sys
+import time
 from collections.abc import Callable
+from subprocess import run
 from typing import Any
 
 import httpx
@@ -18,10 +23,17 @@ from opentelemetry.trace import (
 )
 
 from tests.support.relay import relaying
+from turnwise.models.errors import TurnwiseError
 from turnwise.service.api.http.middleware import Observation
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
-from turnwise.service.observe.tracing import shared_span, telemetry, trace_endpoint, trace_headers
+from turnwise.service.observe.tracing import (
+    end_tracing,
+    shared_span,
+    telemetry,
+    trace_endpoint,
+    trace_headers,
+)
 
 
 def app_of(provider: TracerProvider) -> FastAPI:
@@ -121,3 +133,64 @@ def test_the_url_of_traces_is_the_exporter_s(
     for name, value in variables.items():
         monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{name}", value)
     assert trace_endpoint() == OTLPSpanExporter()._endpoint == url
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("OTEL_PROPAGATORS", "b3"),
+        ("OTEL_TRACES_EXPORTER", "zipkin"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+        ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "many"),
+    ],
+)
+def test_a_variable_that_cannot_be_obeyed_is_named(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setattr(trace, "set_tracer_provider", lambda _: None)
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(TurnwiseError, match=rf"{variable}.*{value}"):
+        telemetry(enabled=True)
+
+
+def test_no_spans_are_sent_without_an_exporter(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[TracerProvider] = []
+    monkeypatch.setattr(trace, "set_tracer_provider", made.append)
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
+    with relaying() as relay:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", relay.url)
+        telemetry(enabled=True)
+        made[0].get_tracer("test").start_span("turn").end()
+        made[0].shutdown()
+    assert relay.seen == []
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [
+        "turnwise.service.cli.doctor.examine",
+        "turnwise.service.observe.logs, turnwise.service.app.server",  # the order of `serve`
+    ],
+)
+def test_propagators_are_not_read_without_tracing(modules: str) -> None:
+    code = f"import os, {modules}; print(os.environ['OTEL_PROPAGATORS'])"
+    environment = os.environ | {"OTEL_PROPAGATORS": "b3"}
+    command = [sys.executable, "-c", code]
+    ended = run(command, env=environment, capture_output=True, text=True, check=True)  # noqa: S603
+    assert ended.stdout == "b3\n"
+
+
+def test_the_service_does_not_wait_long_for_an_absent_collector(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[TracerProvider] = []
+    monkeypatch.setattr(trace, "set_tracer_provider", made.append)
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: made[0])
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and never answers
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
+        telemetry(enabled=True)
+        made[0].get_tracer("test").start_span("turn").end()
+        begin = time.monotonic()
+        end_tracing()
+    assert time.monotonic() - begin < 2

@@ -8,6 +8,7 @@ import os
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -21,12 +22,18 @@ from turnwise.models.roles import EncoderKind
 from turnwise.models.scores import Aggregation
 
 CARD = "turnwise.json"
+RERANKER_CARD = "reranker.json"
+"""The card of a trained pairwise model or IoI network; `network_folder.py` writes it."""
 PROBED = 8
 """Numbers of a probe's vector that a card states."""
-TOLERANCE, TOLERANCE_OF_8_BITS = 0.05, 0.5
+TOLERANCE = 0.05
 """Greatest difference of such a number, in units of 1 / √d. Of the shipped model on a CPU it is
-0.0014 in float16, 0.014 in bfloat16, and 0.1 or more with another limit of tokens or pooling.
-Products of 8 bits differ by 0.1, other weights by 1 or more."""
+0.0014 in float16, 0.014 in bfloat16, and 0.1 or more with another limit of tokens or pooling."""
+TOLERANCE_OF_8_BITS = 0.5
+"""The same for products of 8 bits, which differ by 0.1; other weights differ by 1 or more."""
+
+
+RerankerKind = Literal["pairwise", "ioi"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +92,15 @@ def read_card(name: str | Path) -> Card:
         return TypeAdapter(Card).validate_json(file.read_bytes())
     except (OSError, ValueError) as error:
         raise ModelError(f"model '{name}': {CARD} is no model card: {error}") from error
+
+
+def reranker_kind(folder: str | Path) -> RerankerKind | None:
+    """Return the kind of re-ranker in a folder; None if it holds none."""
+    try:
+        kind = json.loads((Path(folder) / RERANKER_CARD).read_text(encoding="utf-8"))["kind"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return kind if kind in ("pairwise", "ioi") else None
 
 
 def update_card(folder: Path, part: str, value: Calibration | EncoderFacts) -> None:

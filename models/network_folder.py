@@ -9,26 +9,16 @@ words.json            (ioi) the vocabulary, most frequent word first
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from turnwise.models.card import RERANKER_CARD, RerankerKind, reranker_kind
 from turnwise.models.errors import ModelError
 from turnwise.models.model_files import UNREADABLE, check_weights
 
-RerankerKind = Literal["pairwise", "ioi"]
-CARD = "reranker.json"
 WEIGHTS = "reranker.safetensors"
-
-
-def reranker_kind(folder: str | Path) -> RerankerKind | None:
-    """Return the kind of re-ranker in a folder; None if it holds none."""
-    try:
-        kind = json.loads((Path(folder) / CARD).read_text(encoding="utf-8"))["kind"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return kind if kind in ("pairwise", "ioi") else None
 
 
 def save_reranker(
@@ -47,7 +37,7 @@ def save_reranker(
     weights = {name: value.float().contiguous() for name, value in network.state_dict().items()}
     save_file(weights, folder / WEIGHTS)
     card = {"kind": kind, "sizes": dict(sizes), "trained": trained}
-    (folder / CARD).write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+    (folder / RERANKER_CARD).write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
 
 
 def read_sizes(folder: Path, kind: RerankerKind) -> dict[str, Any]:
@@ -58,9 +48,9 @@ def read_sizes(folder: Path, kind: RerankerKind) -> dict[str, Any]:
     """
     if reranker_kind(folder) != kind:
         raise ModelError(f"'{folder}' holds no {kind} re-ranker")
-    card = json.loads((folder / CARD).read_text(encoding="utf-8"))
+    card = json.loads((folder / RERANKER_CARD).read_text(encoding="utf-8"))
     if not isinstance(card.get("sizes"), dict):
-        raise ModelError(f"'{folder}': {CARD} names no sizes")
+        raise ModelError(f"'{folder}': {RERANKER_CARD} names no sizes")
     return dict(card["sizes"])
 
 

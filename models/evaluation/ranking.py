@@ -49,7 +49,8 @@ from turnwise.models.evaluation.systems import (
 )
 from turnwise.models.evaluation.truncation import first_locations, warn_of_cut, warn_of_truncation
 from turnwise.models.pairwise import PairwiseModel
-from turnwise.models.rerankers import CrossEncoder, IoI
+from turnwise.models.rerankers.cross_encoder import CrossEncoder
+from turnwise.models.rerankers.ioi.model import IoI
 
 Model = UtteranceEncoder | PairwiseModel | IoI | CrossEncoder
 Negatives = Literal["random", "bm25", "same-dialogue"]

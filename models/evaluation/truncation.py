@@ -7,7 +7,7 @@ from typing import TypeVar
 from turnwise.models.data import Dialogue
 from turnwise.models.encoder.torch import UtteranceEncoder, is_truncated
 from turnwise.models.pairwise import PairwiseModel
-from turnwise.models.rerankers import IoI
+from turnwise.models.rerankers.ioi.model import IoI
 from turnwise.models.rerankers.ioi.vocabulary import has_more_words
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 

@@ -41,7 +41,8 @@ from turnwise.service.use_cases.turn import Turns
 from turnwise.service.wire.pools import PoolRequest
 
 if TYPE_CHECKING:  # loads torch
-    from turnwise.models.rerankers import CrossEncoder, IoI
+    from turnwise.models.rerankers.cross_encoder import CrossEncoder
+    from turnwise.models.rerankers.ioi.model import IoI
 
 DEFAULT_POOL = "default"
 SHORT_LIST = 100
@@ -125,7 +126,9 @@ def _load_reranker(settings: Settings) -> "IoI | CrossEncoder | None":
     folder = settings.reranker
     if folder is None:
         return None
-    from turnwise.models.rerankers import CrossEncoder, IoI, reranker_kind  # noqa: PLC0415
+    from turnwise.models.card import reranker_kind  # noqa: PLC0415
+    from turnwise.models.rerankers.cross_encoder import CrossEncoder  # noqa: PLC0415
+    from turnwise.models.rerankers.ioi.model import IoI  # noqa: PLC0415
 
     if reranker_kind(folder):
         return IoI.load(folder, settings.device)

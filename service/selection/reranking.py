@@ -18,7 +18,8 @@ from turnwise.service.selection.one_by_one import OneByOne
 from turnwise.service.wire.fields import RerankerName
 
 if TYPE_CHECKING:  # load torch
-    from turnwise.models.rerankers import CrossEncoder, IoI
+    from turnwise.models.rerankers.cross_encoder import CrossEncoder
+    from turnwise.models.rerankers.ioi.model import IoI
 
 _log = logging.getLogger("turnwise.reranker")
 
@@ -53,7 +54,7 @@ class Reranking:
         self.short_list = short_list
         self._scorer: _Pairs | _Lists | None = None
         if model:
-            from turnwise.models.rerankers import CrossEncoder  # noqa: PLC0415 - loads torch
+            from turnwise.models.rerankers.cross_encoder import CrossEncoder  # noqa: PLC0415 - loads torch
 
             if isinstance(model, CrossEncoder):
                 self._scorer = _Pairs(model, queue, timeout)

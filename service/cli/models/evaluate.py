@@ -221,7 +221,7 @@ def ranking(
 ) -> None:
     """Rank the candidates of R10 files; --model takes re-rankers' folders too."""
     from turnwise.models.evaluation import ranking as task  # noqa: PLC0415 - loads torch
-    from turnwise.models.rerankers import CrossEncoder  # noqa: PLC0415
+    from turnwise.models.rerankers.cross_encoder import CrossEncoder  # noqa: PLC0415
 
     examples = task.read_ranking(data, limit)
     if examples.dropped:

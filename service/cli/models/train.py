@@ -35,11 +35,12 @@ def train(
     """
     from torch.onnx import OnnxExporterError  # noqa: PLC0415
 
+    from turnwise.models.card import reranker_kind  # noqa: PLC0415
     from turnwise.models.encoder.torch import UtteranceEncoder  # noqa: PLC0415
-    from turnwise.models.rerankers import reranker_kind  # noqa: PLC0415
     from turnwise.models.training.run import run  # noqa: PLC0415
 
-    out = out or Path("runs") / (config.stem + "-small" * small)
+    if out is None:
+        out = Path("runs", f"{config.stem}-small" if small else config.stem)
     with TrainingProgress() as progress:
         folder = run(config, data or [], out, small=small, resume=resume, report=progress)
     typer.echo(f"best model in {folder}")

@@ -17,7 +17,7 @@ from tests.support.waiting import eventually
 from turnwise.models.arrays import Float32
 from turnwise.models.errors import ModelError
 from turnwise.models.pairwise import PairwiseModel
-from turnwise.models.rerankers import IoI
+from turnwise.models.rerankers.ioi.model import IoI
 from turnwise.models.roles import EncoderKind
 from turnwise.service.app import wiring
 from turnwise.service.cli.pool.transfer import restore_pool, save_pool

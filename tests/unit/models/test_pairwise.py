@@ -6,11 +6,11 @@ import pytest
 from safetensors.numpy import load_file
 
 from tests.unit.models.conftest import Folder
+from turnwise.models.card import reranker_kind
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import ModelError
 from turnwise.models.pairwise import PairwiseModel, Projectors, dialogue_heat_map
-from turnwise.models.rerankers import load, reranker_kind
 from turnwise.models.roles import EncoderKind, Role
 
 TEXTS = ["one", "two words", "and three", "four"]
@@ -90,11 +90,10 @@ def test_a_folder_tells_its_kind(
     pairwise_folder: Path, tmp_path: Path, tiny_encoder_folder: Folder
 ) -> None:
     assert reranker_kind(pairwise_folder) == "pairwise"
-    assert isinstance(load(pairwise_folder), PairwiseModel)
     for other in (tmp_path, tmp_path / "absent", tiny_encoder_folder(EncoderKind.TRIPLE)):
         assert reranker_kind(other) is None
-        with pytest.raises(ModelError):
-            load(other)
+        with pytest.raises(ModelError, match="holds no pairwise re-ranker"):
+            PairwiseModel.load(other)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +130,7 @@ def test_missing_weights_are_named(pairwise_folder: Path) -> None:
 
 
 def test_the_precision_is_that_of_its_encoder(model: PairwiseModel, pairwise_folder: Path) -> None:
-    half = load(pairwise_folder, precision="bfloat16")
+    half = PairwiseModel.load(pairwise_folder, precision="bfloat16")
     assert isinstance(half, PairwiseModel)
     full, rounded = (m.encode_responses(["Good morning"]) for m in (model, half))
     assert np.abs(full - rounded).max() > 0

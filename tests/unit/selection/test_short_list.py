@@ -7,7 +7,7 @@ import pytest
 from tests.support.rerankers import tiny_ioi
 from tests.support.waiting import PATIENCE
 from turnwise.models.arrays import Float32
-from turnwise.models.rerankers import IoI
+from turnwise.models.rerankers.ioi.model import IoI
 from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.errors import DeadlineExceeded
 from turnwise.service.observe.metrics import Metrics

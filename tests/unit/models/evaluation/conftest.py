@@ -13,7 +13,7 @@ from tests.unit.models.conftest import WORDS, Encoders, small_gpt2
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.evaluation import metrics
 from turnwise.models.pairwise import PairwiseModel, Projectors
-from turnwise.models.rerankers import IoI
+from turnwise.models.rerankers.ioi.model import IoI
 from turnwise.models.roles import EncoderKind
 
 

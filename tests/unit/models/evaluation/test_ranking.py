@@ -20,7 +20,7 @@ from turnwise.models.evaluation.report import Row
 from turnwise.models.evaluation.split import encode_split
 from turnwise.models.evaluation.systems import linear_systems
 from turnwise.models.pairwise import PairwiseModel
-from turnwise.models.rerankers import IoI
+from turnwise.models.rerankers.ioi.model import IoI
 from turnwise.models.roles import EncoderKind
 
 CANDIDATES = 6

@@ -23,7 +23,7 @@ from turnwise.models.evaluation.systems import (
     scores_of,
 )
 from turnwise.models.pairwise import PairwiseModel
-from turnwise.models.rerankers import IoI
+from turnwise.models.rerankers.ioi.model import IoI
 from turnwise.models.roles import EncoderKind, Role, relation_to
 from turnwise.models.scores import Aggregation, max_sim
 

@@ -13,7 +13,7 @@ from turnwise.models.evaluation.truncation import (
     warn_of_truncation,
 )
 from turnwise.models.pairwise import PairwiseModel
-from turnwise.models.rerankers import IoI
+from turnwise.models.rerankers.ioi.model import IoI
 from turnwise.models.roles import EncoderKind
 
 LONG = Dialogue("d", (Utterance("A", "a b"), Utterance("B", "c " * 200), Utterance("A", "d e")))

@@ -14,7 +14,7 @@ from transformers import (
 from tests.support.rerankers import save_tiny_classifier, save_tiny_cross_encoder
 from tests.unit.models.conftest import Folder, small_gpt2
 from turnwise.models.errors import ModelError
-from turnwise.models.rerankers import CrossEncoder
+from turnwise.models.rerankers.cross_encoder import CrossEncoder
 from turnwise.models.roles import EncoderKind
 
 CONTEXT = ["bread rain", "train music", "garden"]

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from tests.unit.models.training.conftest import train_once, write_dialogues
+from turnwise.models.card import reranker_kind
 from turnwise.models.data import Utterance
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.ranking import RankingExample
-from turnwise.models.rerankers import reranker_kind
 from turnwise.models.rerankers.ioi.model import IoI
 from turnwise.models.training.config import Config, IoIConfig
 from turnwise.models.training.learners.ioi import IoILearner, with_negatives

@@ -7,8 +7,8 @@ import torch
 
 from tests.unit.models.conftest import Folder
 from tests.unit.models.training.conftest import Trained
+from turnwise.models.card import reranker_kind
 from turnwise.models.pairwise import PairwiseModel
-from turnwise.models.rerankers import reranker_kind
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training.config import Config, PairwiseConfig
 from turnwise.models.training.learners.pairwise import PairwiseLearner

@@ -15,11 +15,11 @@ from sentence_transformers import SentenceTransformer
 
 from tests.unit.models.conftest import Folder
 from tests.unit.models.training.conftest import write_dialogues
+from turnwise.models.card import reranker_kind
 from turnwise.models.encoder import torch as encoder_module
 from turnwise.models.encoder.torch import UtteranceEncoder, encode_texts
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.confidence import Answers
-from turnwise.models.rerankers import reranker_kind
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training import calibration
 from turnwise.models.training.calibration import calibrate, search_answers

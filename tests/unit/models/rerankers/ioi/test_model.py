@@ -8,7 +8,6 @@ import torch
 
 from turnwise.models.encoder.torch import digest
 from turnwise.models.errors import ModelError
-from turnwise.models.rerankers import load
 from turnwise.models.rerankers.ioi import model as ioi_module
 from turnwise.models.rerankers.ioi.model import IoI, match
 from turnwise.models.rerankers.ioi.network import final_score
@@ -64,7 +63,7 @@ def test_an_empty_context_is_refused(ioi: IoI) -> None:
 
 def test_a_network_comes_back_from_its_folder(ioi: IoI, tmp_path: Path) -> None:
     ioi.save(tmp_path / "mine")
-    loaded = load(tmp_path / "mine", "cpu")
+    loaded = IoI.load(tmp_path / "mine", "cpu")
     assert isinstance(loaded, IoI)
     assert loaded.name == "mine"
     assert loaded.fingerprint == ioi.fingerprint

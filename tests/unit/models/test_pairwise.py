@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from tests.support.rerankers import save_tiny_pairwise
 from tests.unit.models.conftest import Folder
 from turnwise.models.card import reranker_kind
 from turnwise.models.data import Dialogue, Utterance
@@ -14,6 +15,11 @@ from turnwise.models.pairwise import PairwiseModel, Projectors, dialogue_heat_ma
 from turnwise.models.roles import EncoderKind, Role
 
 TEXTS = ["one", "two words", "and three", "four"]
+
+
+@pytest.fixture
+def pairwise_folder(tmp_path: Path, tiny_encoder_folder: Folder) -> Path:
+    return save_tiny_pairwise(tmp_path / "pairwise", tiny_encoder_folder(EncoderKind.SINGLE))
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from turnwise.models.arrays import Float32, Float64
 
 _OPPOSITE = 1e-6
 """Norm of b1_i + b2_j below which float32 vectors are opposite and their sum has no direction."""
-_PAIR_SCORES = 1 << 22
+PAIR_SCORES = 1 << 22
 """Pair scores that MaxSim computes at once; they take some 100 MB."""
 
 
@@ -305,7 +305,7 @@ def _inverse_norms(first: Float64, second: Float64) -> Float64:
 
 def _blocks(n: int, candidates: Float32) -> Iterator[Float32]:
     """Yield candidates in blocks whose pair scores fit a bounded memory."""
-    size = max(1, _PAIR_SCORES // n**2)
+    size = max(1, PAIR_SCORES // n**2)
     for begin in range(0, len(candidates), size):
         yield candidates[begin : begin + size]
 

@@ -116,7 +116,7 @@ class Searches:
             utterances = len(self.split.contexts[number].utterances)
             norm = float(np.linalg.norm(self.queries[number]))
             for size in sizes:
-                drawn = scores[self._drawn(size, without[number], rng)]
+                drawn = scores[self.draw(size, without[number], rng)]
                 if len(drawn) < size:
                     continue
                 beside = drawn[: size - 1]
@@ -134,7 +134,7 @@ class Searches:
         for start in range(0, len(self.queries), _BLOCK):
             yield from (self.queries[start : start + _BLOCK] @ self.vectors.T).astype(np.float64)
 
-    def _drawn(self, size: int, without: list[int], rng: np.random.Generator) -> Indices:
+    def draw(self, size: int, without: list[int], rng: np.random.Generator) -> Indices:
         """Draw `size` indices of the pool, or all, except some; the dialogues' own come first."""
         own = _some(self.own, size + len(without), rng)
         more = _some(len(self.vectors) - self.own, size + len(without) - len(own), rng)

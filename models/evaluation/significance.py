@@ -97,7 +97,7 @@ def p_values(best: Outcomes, others: Sequence[Outcomes]) -> list[float]:
     centred = np.stack([difference.centred for difference in differences], axis=1)
     counts = best.counts
     as_far = np.zeros(len(others))
-    for drawn in _resamples(len(counts)):
+    for drawn in draw_resamples(len(counts)):
         sums = np.tensordot(drawn, centred, 1)  # (resamples, others, settings)
         means = (sums / np.maximum(drawn @ counts, 1)[:, None]).mean(axis=2)
         as_far += np.count_nonzero(np.abs(means) >= observed - 1e-9, axis=0)
@@ -105,7 +105,7 @@ def p_values(best: Outcomes, others: Sequence[Outcomes]) -> list[float]:
     return [float(each) for each in np.maximum(p, 2.0 ** (1 - len(counts)))]
 
 
-def _resamples(dialogues: int) -> Iterator[Float64]:
+def draw_resamples(dialogues: int) -> Iterator[Float64]:
     """Yield how often each dialogue is drawn, (BLOCK, dialogues)."""
     generator = np.random.default_rng(0)
     first = dialogues * np.arange(BLOCK)[:, None]

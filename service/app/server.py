@@ -52,12 +52,12 @@ def run(settings: Settings, *, encoder_only: bool = False) -> None:
     embedding = json.dumps({"model": model_name(settings.model), "input": "[AFTER] Hello"})
     example = ("/v1/embeddings", embedding) if encoder_only else _TURN
     with _bound(settings.host, settings.port) as listener:
-        uvloop.run(_serve(_Server(app, settings, example), listener))
+        uvloop.run(_serve(Server(app, settings, example), listener))
     end_tracing()
     _log.info("stopped")
 
 
-async def _serve(server: "_Server", listener: socket.socket) -> None:
+async def _serve(server: "Server", listener: socket.socket) -> None:
     try:
         with _signals(server):
             async with server.app.router.lifespan_context(server.app):
@@ -72,7 +72,7 @@ async def _serve(server: "_Server", listener: socket.socket) -> None:
         os._exit(0)
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """A uvicorn server for an app whose components have already started."""
 
     def __init__(self, app: FastAPI, settings: Settings, example: tuple[str, str]) -> None:
@@ -101,7 +101,7 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         for listener in sockets or ():
             host, port, *_ = listener.getsockname()
-            _announce(local_url(host, port), self._settings, self._example)
+            announce(local_url(host, port), self._settings, self._example)
 
     def stop(self, number: int) -> None:
         """Start to drain, not ready any more; after a second Ctrl-C exit at once."""
@@ -113,7 +113,7 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def _signals(server: _Server) -> Iterator[None]:
+def _signals(server: Server) -> Iterator[None]:
     """Stop the server on SIGTERM and Ctrl-C; cancel its start if it does not serve yet."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine runs in a task
@@ -150,7 +150,8 @@ def _bound(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _announce(url: str, settings: Settings, example: tuple[str, str]) -> None:
+def announce(url: str, settings: Settings, example: tuple[str, str]) -> None:
+    """Log the URL; at a terminal, also show a request to try."""
     _log.info("ready on %s", url, extra={"url": url})
     if not sys.stderr.isatty():
         return

@@ -80,7 +80,7 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
         components = await stack.enter_async_context(running_components(settings, url, metrics))
         await components.followed_pools.start([PoolKey(NAMESPACE, DEFAULT_POOL)])
         reranking = Reranking(
-            await asyncio.to_thread(_load_reranker, settings),
+            await asyncio.to_thread(load_reranker, settings),
             components.queues[0],
             metrics,
             short_list=SHORT_LIST,
@@ -117,7 +117,7 @@ def _journal(settings: Settings, metrics: Metrics) -> Journal | None:
     return Journal(settings.journal, metrics, hook) if settings.journal else None
 
 
-def _load_reranker(settings: Settings) -> "IoI | CrossEncoder | None":
+def load_reranker(settings: Settings) -> "IoI | CrossEncoder | None":
     """Return the re-ranker of the settings, of either kind.
 
     Raises:

@@ -44,12 +44,12 @@ CPU_TOKENS = 256
 
 _RECENT_BATCHES = 32
 """The median of these estimates the time of a text."""
-_PROBE_SECONDS = 1.0
+PROBE_SECONDS = 1.0
 """Pause between two tries of an encoder that fails."""
-_IDLE_SECONDS = 5.0
+IDLE_SECONDS = 5.0
 """Pause after which an idle remote encoder is tried: it may go away meanwhile."""
-_STALLED_SECONDS = 10.0
-_HUNG_SECONDS = 60.0
+STALLED_SECONDS = 10.0
+HUNG_SECONDS = 60.0
 
 
 class _Pace:
@@ -113,12 +113,12 @@ class EncoderQueue:
     @property
     def stalled(self) -> bool:
         """Whether a batch has run for longer than any should take."""
-        return self._running_seconds() > _STALLED_SECONDS
+        return self._running_seconds() > STALLED_SECONDS
 
     @property
     def hung(self) -> bool:
         """Whether a batch has run so long that only a new process can help."""
-        return self._running_seconds() > _HUNG_SECONDS
+        return self._running_seconds() > HUNG_SECONDS
 
     async def start(self) -> None:
         """Warm the model up and start the threads; raises the model's errors."""
@@ -288,8 +288,8 @@ class EncoderQueue:
     def _patience(self) -> float | None:
         """Return the seconds after which an idle encoder is tried; None for never."""
         if self._remote:
-            return _PROBE_SECONDS if self._runner.failing else _IDLE_SECONDS
-        return None if self.healthy else _PROBE_SECONDS
+            return PROBE_SECONDS if self._runner.failing else IDLE_SECONDS
+        return None if self.healthy else PROBE_SECONDS
 
     def _next_slice(self) -> TextSlice | None:
         with self._lock:

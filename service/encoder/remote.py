@@ -22,12 +22,9 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.tracing import span, trace_headers
 from turnwise.service.wire.embeddings import MOST_CHARACTERS
 
-_PAUSES = (0.05, 0.2)
-"""Seconds before the second and the third try of a call."""
 _CONNECT_SECONDS = 1.0
 _KEPT_SECONDS = 60.0
 """Seconds that an idle connection stays open: an encoder-only service keeps it for 75."""
-_START_PAUSE = 1.0
 _CHARACTERS_A_TOKEN = 4
 _OF_A_TEXT = {400, 413, 422}
 """Statuses by which an endpoint rejects a text."""
@@ -72,7 +69,15 @@ class RemoteEncoder(StatedEncoder):
     runtime = "embeddings over HTTP"
 
     def __init__(
-        self, model: str | Path, url: str, metrics: Metrics, *, key: str | None, timeout: float
+        self,
+        model: str | Path,
+        url: str,
+        metrics: Metrics,
+        *,
+        key: str | None,
+        timeout: float,
+        pauses: Sequence[float] = (0.05, 0.2),
+        start_pause: float = 1.0,
     ) -> None:
         """Read the card and the heads; call nothing yet.
 
@@ -82,13 +87,19 @@ class RemoteEncoder(StatedEncoder):
             metrics: Counts the calls.
             key: Sent as bearer token, if there is one.
             timeout: Seconds of a call with its retries.
+            pauses: Seconds before the second and the third try of a call.
+            start_pause: Seconds between the tries of `verify`.
 
         Raises:
             ModelError: The card or the heads cannot be read, or the card has no facts of the
                 encoder.
         """
         super().__init__(model)
-        self._url, self._timeout, self._metrics = url, timeout, metrics
+        self._url = url
+        self._timeout = timeout
+        self._metrics = metrics
+        self._pauses = pauses
+        self._start_pause = start_pause
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         kept = httpx.Limits(keepalive_expiry=_KEPT_SECONDS)
         self._http = httpx.Client(headers=headers, limits=kept)
@@ -121,7 +132,7 @@ class RemoteEncoder(StatedEncoder):
                 if time.monotonic() >= end:
                     raise ModelError(f"remote encoder {self._url}: {error}") from None
                 _log.info("waiting for the remote encoder %s: %s", self._url, error)
-                time.sleep(_START_PAUSE)
+                time.sleep(self._start_pause)
         tolerance = TOLERANCE_OF_8_BITS if answer.has_fingerprint else TOLERANCE
         vectors = answer.vectors
         if vectors.shape[1] != self.dimension or self._facts.differs(vectors, tolerance):
@@ -156,7 +167,7 @@ class RemoteEncoder(StatedEncoder):
     def _call(self, body: dict[str, Any]) -> httpx.Response:
         """Return the response to a call, tried again while its time lasts."""
         end = time.monotonic() + self._timeout
-        pauses = iter(_PAUSES)
+        pauses = iter(self._pauses)
         while True:
             left = end - time.monotonic()
             limits = httpx.Timeout(left, connect=min(left, _CONNECT_SECONDS))

@@ -134,7 +134,7 @@ class FollowedPools:
             first: Names of pools that are read in any case.
         """
         self._first = first
-        await log_errors(self._poll)
+        await log_errors(self.poll)
         self.background.begin("poll", self._poll_forever)
 
     async def keep_filled(self, fill: Work) -> None:
@@ -318,9 +318,9 @@ class FollowedPools:
     async def _poll_forever(self) -> None:
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            await log_errors(self._poll)
+            await log_errors(self.poll)
 
-    async def _poll(self) -> None:
+    async def poll(self) -> None:
         """Look for changes in Redis, and start background work: no pool delays the others."""
         changes = await self.directory.changes()
         self._check_database(changes.database_id)

@@ -45,7 +45,7 @@ _CONNECTIONS = 4096
 _SENTINEL_PORT = 26379
 _DATABASE = re.compile(r"(/\d*)?")
 PROBE_KEY, PROBE_SECONDS = "tw:probe", 60
-_PROBE_TIMEOUT = 0.8
+PROBE_TIMEOUT = 0.8
 """Less than the one second after which a Kubernetes probe times out by default."""
 _IDLE_CHECK = 15
 """Seconds after which an idle connection is checked before use."""
@@ -178,7 +178,7 @@ class Probe:
         """Return whether Redis accepts a write."""
         try:
             with redis_errors(self.metrics, "probe"):
-                async with asyncio.timeout(_PROBE_TIMEOUT):
+                async with asyncio.timeout(PROBE_TIMEOUT):
                     await self._write()
         except Exception as error:
             cause = error.__cause__ or error

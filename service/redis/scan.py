@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from redis.asyncio import Redis, RedisCluster
 
-_KEYS = 500
+PAGE_KEYS = 500
 """Keys after which a page ends. The last SCAN may return some more."""
-_SCANS = 100
+PAGE_SCANS = 100
 """SCAN commands after which a page ends. Each looks at some 500 keys."""
 _CURSOR = re.compile(r"([0-9a-f]{16})-([0-9]{1,4})-([0-9]{1,19})")
 """The servers, the place of one of them, and its own cursor."""
@@ -39,8 +39,8 @@ async def scan_page(redis: Redis, pattern: str, cursor: str | None) -> Page | No
         return None
     place, position = int(match[2]), int(match[3])
     targets, found = list(servers.values()), dict[str, None]()
-    for _ in range(_SCANS):
-        if place >= len(targets) or len(found) >= _KEYS:
+    for _ in range(PAGE_SCANS):
+        if place >= len(targets) or len(found) >= PAGE_KEYS:
             break
         position, keys = await _scan(redis, targets[place], position, pattern)
         found.update(dict.fromkeys(keys))
@@ -64,7 +64,7 @@ async def _servers(redis: Redis) -> dict[str, dict[str, Any]]:
 async def _scan(
     redis: Redis, target: dict[str, Any], position: int, pattern: str
 ) -> tuple[int, list[str]]:
-    found: Any = await redis.scan(position, match=pattern, count=_KEYS, **target)
+    found: Any = await redis.scan(position, match=pattern, count=PAGE_KEYS, **target)
     after, keys = found
     if isinstance(after, dict):  # of a cluster, by the name of the node
         (after,) = after.values()

@@ -16,6 +16,15 @@ def eventually(holds: Callable[[], bool], seconds: float = PATIENCE) -> None:
         time.sleep(0.01)
 
 
+def in_event_loop() -> bool:
+    """Whether this thread runs an event loop, which the caller keeps waiting."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 async def until(holds: Callable[[], bool]) -> None:
     """Wait until something holds that this event loop brings about."""
     async with asyncio.timeout(PATIENCE):

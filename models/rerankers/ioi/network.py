@@ -143,14 +143,15 @@ class Matching(nn.Module):
         seen = max(in_sight(side) for side in matrices.shape[-2:])
         corner = WINDOW**2 * seen + WINDOW
         if corner >= self.words:
-            return self._convolve(zero_padded(matrices, self.words))
+            return self.convolve(zero_padded(matrices, self.words))
         empty = matrices.new_zeros(1, matrices.shape[1], self.words, self.words)
-        features = self._convolve(empty).expand(len(matrices), -1, -1, -1).clone()
-        own = self._convolve(zero_padded(matrices, corner))[..., :seen, :seen]
+        features = self.convolve(empty).expand(len(matrices), -1, -1, -1).clone()
+        own = self.convolve(zero_padded(matrices, corner))[..., :seen, :seen]
         features[..., :seen, :seen] = own
         return features
 
-    def _convolve(self, matrices: Tensor) -> Tensor:
+    def convolve(self, matrices: Tensor) -> Tensor:
+        """Return the features (B, F, S, S) of whole matrices (B, M, W, W), S = W pooled twice."""
         hidden = matrices.contiguous(memory_format=torch.channels_last)  # a quarter faster
         for convolution in (self.first, self.second):
             # Pooling first gives the same, with a ninth of the values to rectify.

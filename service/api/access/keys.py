@@ -20,8 +20,6 @@ from turnwise.service.wire.keys import ApiKey, Scope
 NAMESPACE = "default"
 """The namespace of all callers if the service has no API keys."""
 
-_SECONDS = 1.0
-"""Seconds after which the file is read again."""
 _KEYS = TypeAdapter(tuple[ApiKey, ...])
 
 _log = logging.getLogger("turnwise.keys")
@@ -30,13 +28,19 @@ _log = logging.getLogger("turnwise.keys")
 class ApiKeys:
     """The API keys in force."""
 
-    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, settings: Settings, metrics: Metrics, *, seconds: float = 1.0) -> None:
         """Read the file of the settings, if they name one.
+
+        Args:
+            settings: The keys, or the file that holds them.
+            metrics: Says whether the file could be read.
+            seconds: Seconds after which the file is read again.
 
         Raises:
             SettingsError: The file cannot be read, or holds something else.
         """
         self._given, self._file = settings.api_keys, settings.api_keys_file
+        self._seconds = seconds
         self._stale = metrics.api_keys_stale
         self._read = read_keys(self._file) if self._file else ()
         self._wrong = ""
@@ -49,7 +53,7 @@ class ApiKeys:
     async def follow(self) -> None:
         """Read the file again and again. While that fails, the last good keys stay in force."""
         while self._file:
-            await asyncio.sleep(_SECONDS)
+            await asyncio.sleep(self._seconds)
             await asyncio.to_thread(self._read_again, self._file)
 
     def _read_again(self, file: Path) -> None:

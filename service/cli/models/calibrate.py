@@ -60,7 +60,7 @@ def calibrate(
     with connected(url, key) as client:
         limits = client.version().limits
         chars, turns = int(limits["max_text_chars"]), int(limits["max_turns"])
-        replies = _replies(dialogues, responder, chars, turns)
+        replies = find_replies(dialogues, responder, chars, turns)
         current = client.pool(pool).info().calibration or PoolCalibration(slope=1, offset=0)
         asked = track(replies, "asking", transient=True)
         answers = [_ask(client, pool, reply) for reply in asked]
@@ -81,7 +81,7 @@ def calibrate(
     )
 
 
-def _replies(
+def find_replies(
     dialogues: "Sequence[Dialogue]", responder: str, chars: int, longest: int
 ) -> list[_Reply]:
     """Return the replies of a speaker, who is the responder of their contexts.

@@ -24,7 +24,7 @@ MakeFlat = Callable[[Float16], FlatIndex]
 
 _MIN_OVERLAY = 1000
 _OVERLAY_SHARE = 10
-_MAX_LOOSE = 20_000
+MAX_LOOSE = 20_000
 """Limit for a pool of any size, since a search scans the overlay and an edit copies it."""
 _PLACE = 100
 """Bytes of a candidate's place in a base: in its tuple, and in its dictionary by id."""
@@ -427,7 +427,7 @@ def _bytes(candidates: Iterable[Candidate]) -> int:
 
 
 def _most_loose(base: int) -> int:
-    return max(_MIN_OVERLAY, min(base // _OVERLAY_SHARE, _MAX_LOOSE))
+    return max(_MIN_OVERLAY, min(base // _OVERLAY_SHARE, MAX_LOOSE))
 
 
 def _gathered(parts: Sequence[tuple[Float16, Sequence[int] | Places]]) -> Float16:

@@ -28,7 +28,7 @@ _RECALL = 0.99
 """Recall@10 to reach: the fewest probed lists and exact scores that reach it are chosen. With many
 near-duplicates none may."""
 _TRAINING_POINTS = 40
-_SLICE = 20_000
+SLICE = 20_000
 _FEW = 0.08
 """Share of vectors that are alive below which comparing all of them is as fast as reading lists."""
 _SPREAD = 0.25
@@ -129,7 +129,7 @@ def build_ivf(
             data than the vectors, whose own recall would be too high.
         progress: Called with the share of the vectors that are in their lists.
     """
-    codes = _trained(flat)
+    codes = train_lists(flat)
     _fill(codes, flat, np.arange(len(flat)), progress)
     exact = [flat.search(query, 10)[1] for query in queries]
     for short_list, probes in product(_SHORT_LISTS, _probes(codes.nlist)):
@@ -225,11 +225,11 @@ def _fill(
     progress: Callable[[float], None] | None,
 ) -> None:
     """Add the vectors at some places to the lists."""
-    for start in range(0, len(places), _SLICE):
-        some = places[start : start + _SLICE]
+    for start in range(0, len(places), SLICE):
+        some = places[start : start + SLICE]
         codes.add_with_ids(flat.vectors[some].astype(np.float32), some)
         if progress:
-            progress(min(1.0, (start + _SLICE) / len(places)))
+            progress(min(1.0, (start + SLICE) / len(places)))
 
 
 def recall_at_10(index: Index, queries: Float32, exact: Sequence[Float32]) -> float:
@@ -259,7 +259,8 @@ def _list_count(size: int) -> int:
     return max(1, min(_MAX_LISTS, int(2 * size**0.5)))
 
 
-def _trained(flat: FlatIndex) -> faiss.IndexIVFPQFastScan:
+def train_lists(flat: FlatIndex) -> faiss.IndexIVFPQFastScan:
+    """Return empty lists that were trained on a sample of the vectors."""
     n, dimension = len(flat), flat.dimension
     n_lists = _list_count(n)
     lists = faiss.IndexIVFPQFastScan(

@@ -31,7 +31,7 @@ CheckGrowth = Callable[[str, int], Awaitable[None]]
 
 _SMALL_CANDIDATE = Candidate("", "").memory
 _INDEX_RETRY_SECONDS = 600.0
-_FROZEN = 10_000
+FROZEN = 10_000
 """Size from which the candidates are frozen (`gc.freeze`). All other objects are frozen with them,
 so garbage cycles of that moment are never collected: for a small pool this does not pay."""
 
@@ -313,7 +313,7 @@ class LocalPool(Pool):
         """Apply the edits that lead to the end of the log; if `anew`, to empty contents."""
         before = Contents.empty(self.encoder.dimension) if anew else self._contents
         contents = await self._after(before, edits)
-        if anew and len(contents) > _FROZEN:
+        if anew and len(contents) > FROZEN:
             gc.freeze()  # they stay: a full collection, which stops every thread, skips them
         if anew:
             self._edits_during_build = None  # a build that began before is of other contents

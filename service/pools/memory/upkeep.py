@@ -12,10 +12,10 @@ from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.pools.redis.records import CHUNK
 
 _MIN_INDEXED = 1000
-_TAIL_SECONDS = 30.0
+TAIL_SECONDS = 30.0
 """Edits that are younger stay in the log: a replica that lags by less replays them, instead of
 reading the whole pool again and building its index anew."""
-_MIN_ENTRIES = 64
+MIN_ENTRIES = 64
 _ENTRY_SHARE = 200
 """A fold writes the whole pool, so each edit pays for writing at most 200 candidates."""
 
@@ -26,7 +26,7 @@ def log_is_long(pool: LocalPool) -> bool:
     if log is None:
         return False
     entries = pool.position.version - log.base
-    return entries > _MIN_ENTRIES + size // _ENTRY_SHARE or log.stored > 2 * size + CHUNK
+    return entries > MIN_ENTRIES + size // _ENTRY_SHARE or log.stored > 2 * size + CHUNK
 
 
 async def fold(pool: LocalPool, workers: Workers) -> None:
@@ -39,7 +39,7 @@ async def fold(pool: LocalPool, workers: Workers) -> None:
     if not (log_is_long(pool) and await records.lock_upkeep(pool.key)):
         return
     position, contents = pool.position, pool.contents
-    await asyncio.sleep(_TAIL_SECONDS)
+    await asyncio.sleep(TAIL_SECONDS)
     log = await records.read(pool.key)
     if log is None or (known := log.until(position)) is None:
         return

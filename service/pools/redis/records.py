@@ -45,7 +45,7 @@ from turnwise.service.wire.pools import PoolRequest
 CHUNK = 2000
 """Candidates in a chunk, which take 1.7 MB with the default model."""
 
-_READERS = 8
+READERS = 8
 """Chunks that are read at once, of all pools."""
 _STAGED_SECONDS = 900
 _GRACE_SECONDS = 120
@@ -59,7 +59,7 @@ class PoolRecords(Commands):
         super().__init__(redis, metrics)
         self.fingerprint = fingerprint
         self._field = f"vectors:{fingerprint}"
-        self._readers = asyncio.Semaphore(_READERS)
+        self._readers = asyncio.Semaphore(READERS)
 
     async def heads(self, keys: Sequence[PoolKey]) -> list[Head | None]:
         """Return the head of each pool's newest version, or None if there is no such pool."""

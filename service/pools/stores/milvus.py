@@ -28,7 +28,7 @@ from turnwise.service.wire.fields import StoreName
 _PORT = 19530
 _LINKS, _BUILD_WIDTH = 16, 200
 """`M` and `efConstruction` of HNSW."""
-_SECONDS = 5.0
+SECONDS = 5.0
 """Seconds that a call may take; a request's own deadline may be shorter."""
 _LONG_SECONDS = 60.0
 """The same for what creates, writes or counts much."""
@@ -103,7 +103,7 @@ class Milvus:
             "search", "search", collection, [query], limit=k,
             filter=expression(where, loose=True) if where else "",
             output_fields=_COLUMNS, search_params={"params": {"ef": max(width, k)}},
-            consistency_level="Bounded", timeout=_SECONDS,
+            consistency_level="Bounded", timeout=SECONDS,
         )  # fmt: skip
         return [_stored(hit["entity"]) for hit in found]
 
@@ -136,12 +136,12 @@ class Milvus:
 
     async def collections(self) -> list[str]:
         """Return the names of all collections that Turnwise made."""
-        names = await self._call("ping", "list_collections", timeout=_SECONDS)
+        names = await self._call("ping", "list_collections", timeout=SECONDS)
         return sorted(name for name in names if name.startswith(PREFIX))
 
     async def ping(self) -> None:
         """Ask for its version."""
-        await self._call("ping", "get_server_version", timeout=_SECONDS)
+        await self._call("ping", "get_server_version", timeout=SECONDS)
 
     async def close(self) -> None:
         """Close the connection."""

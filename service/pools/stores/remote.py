@@ -46,12 +46,12 @@ _WIDTHS = (64, 128, 256, 512, 1024)
 _RECALL = 0.99
 """Recall at which the narrowest width is chosen."""
 _TOP = 10
-_FEWEST = 1000
+FEWEST = 1000
 """Size from which the recall is measured."""
 _MEASURE_SECONDS = 600.0
 """Delay before the recall is measured again: an engine builds its index in the background."""
 _ROUNDING = 1e-4
-_LAG_SECONDS = 3.0
+LAG_SECONDS = 3.0
 """Time in which other replicas see that a pool stands for another collection, and in which the
 searches of a store see an edit."""
 _SAMPLE = 2000
@@ -192,7 +192,7 @@ class RemotePool(Pool):
             await self.store.drop(filled.name)
             raise Conflict(f"pool '{self.key.name}' was edited meanwhile; nothing was changed")
         await self._count_change()  # so that other replicas read the pool anew before the drop
-        await asyncio.sleep(_LAG_SECONDS)
+        await asyncio.sleep(LAG_SECONDS)
         await self.store.drop(read.collection.name)
 
     async def measure(self) -> None:
@@ -210,7 +210,7 @@ class RemotePool(Pool):
         async for stored in self.store.scan(known.collection.name):
             scores = queries @ _batch(stored)[1].astype(np.float32).T
             exact = np.sort(np.hstack([exact, scores]))[:, -_TOP:]
-        await asyncio.sleep(_LAG_SECONDS)  # searches see the last edits
+        await asyncio.sleep(LAG_SECONDS)  # searches see the last edits
         found: dict[int, float] = {}
         for width in _WIDTHS:
             hits = [
@@ -230,7 +230,7 @@ class RemotePool(Pool):
     def needs_measuring(self) -> bool:
         """Whether the recall is not known, was too low, or is that of a much smaller pool."""
         known = self._known
-        if self.state != "ready" or known is None or known.size < _FEWEST:
+        if self.state != "ready" or known is None or known.size < FEWEST:
             return False
         collection = known.collection
         good = (collection.recall or 0.0) >= _RECALL and known.size <= 2 * collection.measured

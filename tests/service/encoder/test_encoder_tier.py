@@ -231,7 +231,7 @@ def test_while_the_tier_is_away_nothing_is_lost_and_it_comes_back(
 def test_readiness_notices_a_tier_that_goes_away_while_nobody_asks(
     replica: Replica, tier: Tier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("turnwise.service.encoder.queue._IDLE_SECONDS", 0.05)
+    monkeypatch.setattr("turnwise.service.encoder.queue.IDLE_SECONDS", 0.05)
     encoder = tier()
     live = replica(encoder.url)
     encoder.stop()

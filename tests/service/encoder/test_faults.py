@@ -121,10 +121,10 @@ def test_an_encoder_that_hangs_is_told_of_and_takes_nothing_with_it(
         assert live.metric("turnwise_queue_texts", lane="critical") <= 4
         assert live.get("/sessions/s")["turns"] == 1
         assert live.ready  # it may be a large batch
-        monkeypatch.setattr("turnwise.service.encoder.queue._STALLED_SECONDS", 0.1)
+        monkeypatch.setattr("turnwise.service.encoder.queue.STALLED_SECONDS", 0.1)
         assert live.http.get("/readyz").json()["errors"][0]["loc"] == ["encoder"]
         assert live.http.get("/livez").is_success
-        monkeypatch.setattr("turnwise.service.encoder.queue._HUNG_SECONDS", 0.1)
+        monkeypatch.setattr("turnwise.service.encoder.queue.HUNG_SECONDS", 0.1)
         assert live.http.get("/livez").status_code == 503
     finally:
         held.let_go()

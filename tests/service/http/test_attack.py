@@ -106,10 +106,7 @@ LEAVING = [
 ]  # fmt: skip
 
 
-def test_a_key_that_leaves_the_file_no_longer_opens(
-    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("turnwise.service.api.access.keys._SECONDS", 0.02)
+def test_a_key_that_leaves_the_file_no_longer_opens(launch: Launch, tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     file.write_text(json.dumps([api_key("ann")]))
     live = launch(api_keys_file=file)

@@ -188,7 +188,7 @@ def test_at_a_terminal_it_shows_a_request_to_try(
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     settings = Settings(pages=pages, api_keys_file=Path("keys.json") if keyed else None)
-    server._announce("http://127.0.0.1:1", settings, ("/rank", '{"text": "Hello"}'))
+    server.announce("http://127.0.0.1:1", settings, ("/rank", '{"text": "Hello"}'))
     command, _, rest = capsys.readouterr().err.partition("  curl ")[2].partition("\n\n")
     url, *options = shlex.split(command.replace("\\\n", ""))  # as a shell joins lines
     assert url == "http://127.0.0.1:1/rank"
@@ -199,5 +199,5 @@ def test_at_a_terminal_it_shows_a_request_to_try(
 
 
 def test_into_a_file_it_writes_its_log_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    server._announce("http://127.0.0.1:1", Settings(), ("/rank", "{}"))
+    server.announce("http://127.0.0.1:1", Settings(), ("/rank", "{}"))
     assert capsys.readouterr().err == ""

@@ -96,7 +96,7 @@ def test_a_store_that_is_away_costs_no_session(
     live: Live, milvus_server: MilvusServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert turn(live, "s", "Where is my parcel?", pool="far").status_code == 200
-    monkeypatch.setattr(milvus, "_SECONDS", 0.3)
+    monkeypatch.setattr(milvus, "SECONDS", 0.3)
     with milvus_server.halted():
         failed = turn(live, "s", "Are you there?", pool="far")
         assert problem(failed) == (503, "store-unavailable")

@@ -299,7 +299,7 @@ def test_calibrate_refuses_what_it_cannot_fit(live: Live, calibrate: Callable[..
 
 def test_calibrate_asks_with_as_much_of_a_context_as_the_service_reads() -> None:
     said = tuple(Utterance("AB"[n % 2], f"{n}") for n in range(6))
-    replies = calibrate_command._replies([Dialogue(id, said) for id in "xy"], "B", 2000, 3)  # noqa: A001
+    replies = calibrate_command.find_replies([Dialogue(id, said) for id in "xy"], "B", 2000, 3)  # noqa: A001
     texts = [[turn.text for turn in reply.context] for reply in replies]
     assert texts == 2 * [["0"], ["0", "1", "2"], ["2", "3", "4"]]
 

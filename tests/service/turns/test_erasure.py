@@ -30,8 +30,8 @@ def live(_alone: Live) -> Live:
 @pytest.fixture
 def client(live: Live, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     """An administrator's; the service has some sessions, and its pages are short."""
-    monkeypatch.setattr(scan, "_KEYS", 5)
-    monkeypatch.setattr(scan, "_SCANS", 3)
+    monkeypatch.setattr(scan, "PAGE_KEYS", 5)
+    monkeypatch.setattr(scan, "PAGE_SCANS", 3)
     for session in HERS | OTHERS:
         live.ok(live.http.put(f"/sessions/{session}", json={}))
     with Client(live.url, key="tests", namespace=live.namespace) as connected:

@@ -314,4 +314,4 @@ def test_an_encoder_is_no_re_ranker(
 ) -> None:
     settings = Settings.model_validate({"reranker": tiny_encoder_folder(EncoderKind.SINGLE)})
     with pytest.raises(ModelError, match="has no trained classifier"):
-        wiring._load_reranker(settings)
+        wiring.load_reranker(settings)

@@ -1,4 +1,3 @@
-import asyncio
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,7 @@ import redis as blocking
 from tests.support.messages import DIALOGUE, REPLIES, Said, problem, scores, wrong
 from tests.support.oracle import Oracle
 from tests.support.service import Launch, Live, with_and_without_heads
-from tests.support.waiting import PATIENCE, eventually
+from tests.support.waiting import PATIENCE, eventually, in_event_loop
 from turnwise.models.card import CARD
 from turnwise.models.roles import EncoderKind
 from turnwise.service.app import wiring
@@ -298,7 +297,7 @@ def test_a_thread_reads_the_file_of_the_default_pool(
     in_loop = list[bool]()
 
     def read(_: Path) -> list[Candidate]:
-        in_loop.append(asyncio._get_running_loop() is not None)
+        in_loop.append(in_event_loop())
         return [Candidate.of("Good day.")]
 
     monkeypatch.setattr(wiring, "read_candidates", read)

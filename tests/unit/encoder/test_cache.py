@@ -1,4 +1,3 @@
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -8,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.waiting import in_event_loop
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
@@ -105,7 +105,7 @@ async def test_heads_read_many_vectors_beside_the_event_loop(
     in_roles = encoder.in_roles
 
     def noted(vectors: Float32, items: Sequence[RoleText]) -> Float32:
-        seen.append(asyncio._get_running_loop() is not None)
+        seen.append(in_event_loop())
         return in_roles(vectors, items)
 
     monkeypatch.setattr(encoder, "in_roles", noted)

@@ -2,6 +2,7 @@ import asyncio
 import logging
 import math
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -34,6 +35,8 @@ class StubEncoder:
 
     dimension = 3
     device = "cpu"
+    seconds = 0.0
+    """Seconds that a batch takes."""
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
@@ -52,6 +55,7 @@ class StubEncoder:
         self.batches.append(texts)
         self.entered.release()
         assert self.open.wait(PATIENCE)
+        time.sleep(self.seconds)
         if any(self.fails(text) for text in texts):
             raise RuntimeError("the device is on fire")
         return np.array([vector(text) for text in texts], np.float32)
@@ -355,7 +359,7 @@ async def test_vectors_of_another_length_are_a_failure(
 async def test_an_idle_queue_finds_out_by_itself_that_the_model_works_again(
     queue: EncoderQueue, stub: StubEncoder, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("turnwise.service.encoder.queue._PROBE_SECONDS", 0.001)
+    monkeypatch.setattr("turnwise.service.encoder.queue.PROBE_SECONDS", 0.001)
     stub.fails = lambda _: True
     for _ in range(3):
         assert queue.healthy
@@ -371,8 +375,8 @@ async def test_an_idle_queue_finds_out_by_itself_that_the_model_works_again(
 async def test_a_device_that_hangs_while_it_is_probed_is_stalled(
     queue: EncoderQueue, stub: StubEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("turnwise.service.encoder.queue._PROBE_SECONDS", 0.001)
-    monkeypatch.setattr("turnwise.service.encoder.queue._STALLED_SECONDS", 0.0)
+    monkeypatch.setattr("turnwise.service.encoder.queue.PROBE_SECONDS", 0.001)
+    monkeypatch.setattr("turnwise.service.encoder.queue.STALLED_SECONDS", 0.0)
     stub.fails = lambda _: True
     for _ in range(3):
         with pytest.raises(EncoderFailed):
@@ -500,9 +504,11 @@ async def test_pairs_are_scored_after_turns_and_before_idle_work(
 async def test_pairs_that_take_long_do_not_count_against_turns(
     stub: StubEncoder, metrics: Metrics
 ) -> None:
-    async with running(stub, metrics, max_wait=10.0) as queue:
-        queue._paces[Priority.RERANK].record(60.0)
-        reader, held = StubReader(stub), await stub.hold(queue)
+    async with running(stub, metrics, max_wait=0.05) as queue:
+        reader = StubReader(stub)
+        reader.seconds = 0.1
+        await queue.score(reader, [("a", "pair")])
+        held = await stub.hold(queue)
         tasks = await admitted(queue.encode(items("a")), queue.encode(items("b")))
         (first,) = await admitted(queue.score(reader, [("c", "d")]))
         with pytest.raises(Overloaded):

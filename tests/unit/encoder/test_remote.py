@@ -8,11 +8,11 @@ import httpx
 import pytest
 
 from tests.support.relay import Relay, relaying
+from turnwise.models.card import read_card
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import ModelError
 from turnwise.models.roles import EncoderKind, Role, RoleText
 from turnwise.service.cli.models.card import card
-from turnwise.service.encoder import remote
 from turnwise.service.encoder.remote import RemoteEncoder
 from turnwise.service.errors import EncoderUnavailable
 from turnwise.service.observe.metrics import Metrics
@@ -41,12 +41,11 @@ def encoder(
     metrics: Metrics,
     tiny_encoder_folder: Folder,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[RemoteEncoder]:
-    monkeypatch.setattr(remote, "_PAUSES", (0.0, 0.0))
-    monkeypatch.setattr(remote, "_START_PAUSE", 0.0)
     card(str(tiny_encoder_folder(EncoderKind.TRIPLE)), out=tmp_path)
-    made = RemoteEncoder(tmp_path, endpoint.url, metrics, key=None, timeout=60.0)
+    made = RemoteEncoder(
+        tmp_path, endpoint.url, metrics, key=None, timeout=60.0, pauses=(0.0, 0.0), start_pause=0.0
+    )
     yield made
     made.close()
 
@@ -67,12 +66,15 @@ def test_a_replica_waits_for_an_endpoint_that_starts_later(
     encoder: RemoteEncoder,
     endpoint: Relay,
     tiny_encoder: Callable[[EncoderKind], UtteranceEncoder],
+    tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     endpoint.faults.extend(BUSY)
     with pytest.raises(ModelError, match="the remote encoder is away: status 503"):
         encoder.verify()
-    probes = [probe.text for probe in encoder._facts.probes]
+    facts = read_card(tmp_path).encoder
+    assert facts
+    probes = [probe.text for probe in facts.probes]
     answer = vectors(tiny_encoder(EncoderKind.TRIPLE), probes)
     endpoint.faults.extend([*BUSY, *BUSY, answer])
     with caplog.at_level(logging.INFO, "turnwise.encoder"):

@@ -187,7 +187,7 @@ def test_max_sim_breaks_ties_by_newer_then_older_utterance(case: Case, said: lis
 def test_max_sim_is_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = case(seed=3, n=6, c=5)
     scores, parts = max_sim(*whole), max_sim_contributions(*whole)
-    monkeypatch.setattr("turnwise.models.scores._PAIR_SCORES", 2 * 6**2)
+    monkeypatch.setattr("turnwise.models.scores.PAIR_SCORES", 2 * 6**2)
     assert_allclose(max_sim(*whole), scores, atol=1e-6)
     assert_allclose(max_sim_contributions(*whole), parts, atol=1e-6)
 

@@ -193,4 +193,4 @@ def unit_vectors(n: int, d: int, seed: int = 0) -> Float32:
 @pytest.fixture(autouse=True)
 def no_tail(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a fold take the whole log."""
-    monkeypatch.setattr(upkeep, "_TAIL_SECONDS", 0.0)
+    monkeypatch.setattr(upkeep, "TAIL_SECONDS", 0.0)

@@ -230,7 +230,7 @@ async def test_a_pool_that_is_created_anew_during_a_poll_stays(
         return found
 
     patch_records(monkeypatch, "heads", between)
-    await replica.followed._poll()
+    await replica.followed.poll()
     assert replica.info().description == "new"
 
 

@@ -30,10 +30,10 @@ async def test_a_poll_without_changes_sends_one_command_however_many_pools_there
     replica = await start()
     await replica.create()
     await redis.hset("tw:pools", mapping={f"n/p{number}": "x" for number in range(1000)})
-    await replica.followed._poll()
+    await replica.followed.poll()
     before = await commands()
     for _ in range(10):
-        await replica.followed._poll()
+        await replica.followed.poll()
     assert await commands() - before == 10
 
 
@@ -64,18 +64,18 @@ async def test_a_new_replica_first_reads_the_pools_that_requests_have_lately_nam
     for name in ("p", "q", "r", "s"):
         await one.fill(name, "One.")
     await one.pools.drop("n", "s")
-    await one.followed._poll()
+    await one.followed.poll()
     assert not await redis.exists(noted)  # changes alone cause no write
     monkeypatch.setattr(following, "NOTE_SECONDS", 0.0)
-    await one.followed._poll()
+    await one.followed.poll()
     assert await redis.zrange(noted, 0, -1) == [b"n/p", b"n/q", b"n/r"]
     await redis.zadd(noted, {"n/r": time() - old, "n/s": time(), "n/t": time() - old})
     await one.pools.view("n", "q")
-    await one.followed._poll()  # which forgets the old ones
+    await one.followed.poll()  # which forgets the old ones
     two = await start(ready=True)
     assert [info.state for info in await two.pools.list("n")] == ["ready", "ready", "unread"]
     scores = await redis.zrange(noted, 0, -1, withscores=True)
-    await two.followed._poll()
+    await two.followed.poll()
     await two.followed.close()
     assert await redis.zrange(noted, 0, -1, withscores=True) == scores  # no request named any there
     await one.pools.point("n", "shop", "r")
@@ -135,11 +135,11 @@ async def test_a_pool_that_nobody_asks_for_is_given_up_and_read_again(
     await replica.pools.point("n", "shop", "q")
     await replica.pools.view("n", "shop")
     monkeypatch.setattr(following, "IDLE_SECONDS", 0.0)
-    await replica.followed._poll()
+    await replica.followed.poll()
     assert {info.state for info in await replica.pools.list("n")} == {"unread"}
     assert replica.gauges() == [None, None]
     assert replica.followed.ready
-    await replica.followed._poll()  # which does not read the pool of the alias
+    await replica.followed.poll()  # which does not read the pool of the alias
     assert not replica.knows()
     assert (await replica.pools.view("n", "shop")).contents.candidates() == some("One.")
 
@@ -151,7 +151,7 @@ async def test_few_chunks_are_read_at_once(
     one = await start()
     for name in ("q", "r"):
         await one.fill(name, *map(str, range(8)))
-    monkeypatch.setattr(records, "_READERS", 3)
+    monkeypatch.setattr(records, "READERS", 3)
     monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
     two = await start()
     reading = most = 0

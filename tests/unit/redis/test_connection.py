@@ -234,7 +234,7 @@ async def test_redis_is_probed_at_most_once_a_second(redis: Redis) -> None:
 async def test_a_redis_that_hangs_fails_its_probe_for_all_who_ask(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("turnwise.service.redis.connection._PROBE_TIMEOUT", 0.1)
+    monkeypatch.setattr("turnwise.service.redis.connection.PROBE_TIMEOUT", 0.1)
     async with connect(redis_server.url, cluster=False, timeout=60.0) as client:
         probe = once_a_second(Probe([client], Metrics(), cluster=False))
         redis_server.signal(signal.SIGSTOP)

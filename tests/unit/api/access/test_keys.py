@@ -11,7 +11,6 @@ import pytest
 
 from tests.support.waiting import until
 from tests.unit.api.conftest import api_key
-from turnwise.service.api.access import keys
 from turnwise.service.api.access.keys import ApiKeys, identify
 from turnwise.service.errors import Unauthenticated
 from turnwise.service.observe.metrics import Metrics
@@ -71,13 +70,11 @@ WRONG: dict[str, Callable[[Path], object]] = {
 async def test_a_file_is_read_again_and_the_last_good_keys_stay(
     file: Path,
     spoil: Callable[[Path], object],
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(keys, "_SECONDS", 0.01)
     write(file, ADA)
     metrics = Metrics()
-    held = ApiKeys(Settings(api_keys_file=file), metrics)
+    held = ApiKeys(Settings(api_keys_file=file), metrics, seconds=0.01)
 
     def stale() -> bool:
         return metrics.registry.get_sample_value("turnwise_api_keys_stale") == 1

@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.unit.api.conftest import Connect, Limit, Parts, connect, make_app
 from tests.unit.api.http.test_problems import check_problem
-from turnwise.service.app.server import _Server
+from turnwise.service.app.server import Server
 from turnwise.service.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -59,7 +59,7 @@ async def test_from_sigterm_on_it_is_not_ready_and_answers(parts: Parts) -> None
     app = make_app(parts)
     async with connect(app) as client:
         assert (await client.get("/readyz")).status_code == 200
-        _Server(app, Settings(), ("/", "")).stop(signal.SIGTERM)
+        Server(app, Settings(), ("/", "")).stop(signal.SIGTERM)
         problem = (await client.get("/readyz")).json()
         turn = await client.post("/sessions/s/turn", json={"speaker": "user", "text": "Hi."})
     assert [error["loc"] for error in problem["errors"]] == [["not_draining"]]

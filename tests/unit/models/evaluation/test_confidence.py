@@ -40,10 +40,10 @@ def test_pools_hold_own_texts_first_and_never_the_context(searches: Searches) ->
     rng = np.random.default_rng(0)
     for context, true in zip(searches.split.contexts, searches.split.true, strict=True):
         without = [searches.split.pool.index(text) for text in {*context.texts}]
-        small = searches._drawn(5, [*without, int(true)], rng)
+        small = searches.draw(5, [*without, int(true)], rng)
         assert len({*small.tolist()}) == 5
         assert max(small) < searches.own
-        everything = searches._drawn(10_000, [*without, int(true)], rng)
+        everything = searches.draw(10_000, [*without, int(true)], rng)
         left = {*range(len(searches.split.pool))} - {*without, int(true)}
         assert {*everything.tolist()} == left
 
@@ -52,14 +52,14 @@ def test_answers_are_those_of_a_naive_search(
     searches: Searches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pools: list[list[int]] = []
-    draw = Searches._drawn
+    draw = Searches.draw
 
     def noted(*given: Any) -> Indices:  # noqa: ANN401 - passed on
         drawn = draw(*given)
         pools.append(drawn.tolist())
         return drawn
 
-    monkeypatch.setattr(Searches, "_drawn", noted)
+    monkeypatch.setattr(Searches, "draw", noted)
     answers = searches.answers([20])
     place = {text: number for number, text in enumerate(searches.split.pool)}
     for number, context in enumerate(searches.split.contexts):

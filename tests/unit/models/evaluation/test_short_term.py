@@ -91,13 +91,13 @@ def test_both_scores_read_a_candidate_once_in_each_way(
     encoder, example, read = tiny_encoder(kind), examples[-1], list[int]()
     systems = dict(_systems({"x": encoder}, [example], without_goals([example])))
     (both,) = (system for system in systems if " + 0.5 · " in system.name)
-    forward = encoder._forward
+    forward = encoder.forward
 
     def noted(tokens: list[list[int]]) -> np.ndarray:
         read.append(len(tokens))
         return forward(tokens)
 
-    monkeypatch.setattr(encoder, "_forward", noted)
+    monkeypatch.setattr(encoder, "forward", noted)
     both.work(0)
     replies = {example.true.text, *example.candidates}
     others = {example.goal.text, example.context[-1].text}

@@ -42,7 +42,7 @@ def naive_p(examples: list[tuple[int, int, str, int]]) -> float:
     shifted = [float(d - mean[name]) for d, name in zip(differences, names, strict=True)]
     observed = abs(mean_of_settings(differences, names, set(names)))
     as_far = 0
-    for times in np.concatenate(list(significance._resamples(len(distinct)))):
+    for times in np.concatenate(list(significance.draw_resamples(len(distinct)))):
         drawn = [
             n
             for dialogue, count in zip(distinct, times, strict=True)

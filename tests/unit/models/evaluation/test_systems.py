@@ -122,7 +122,7 @@ def test_a_turn_encodes_as_often_as_in_the_service(
 ) -> None:
     encoded = encode_split(tiny_encoder(kind), make_split(dialogues[2:4], [3]))
     passes: list[int] = []
-    monkeypatch.setattr(encoded.encoder, "_forward", noted(passes, encoded.encoder._forward))
+    monkeypatch.setattr(encoded.encoder, "forward", noted(passes, encoded.encoder.forward))
     recommended(encoded, Aggregation()).work(0)
     assert passes == [1] * (1 + kind.encodes_first)
 

@@ -85,7 +85,7 @@ async def test_a_fold_that_does_not_fit_is_left_to_another_replica(
     await one.remove(MANY[0])
     patch_records(monkeypatch, "stage", write)
     free(0)
-    monkeypatch.setattr(upkeep, "_MIN_ENTRIES", -10)
+    monkeypatch.setattr(upkeep, "MIN_ENTRIES", -10)
     await until(lambda: "folding the log of pool 'p' needs 1 MB of memory" in caplog.text)
 
 

@@ -43,13 +43,13 @@ def built(vectors: Float16) -> IvfIndex:
 @pytest.fixture
 def trainings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The sizes of the pools for which lists are trained."""
-    trained, sizes = ivf._trained, list[int]()
+    trained, sizes = ivf.train_lists, list[int]()
 
     def count(flat: FlatIndex) -> object:
         sizes.append(len(flat))
         return trained(flat)
 
-    monkeypatch.setattr(ivf, "_trained", count)
+    monkeypatch.setattr(ivf, "train_lists", count)
     return sizes
 
 

@@ -63,7 +63,7 @@ def short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def early_folds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "_MIN_ENTRIES", 5)
+    monkeypatch.setattr(upkeep, "MIN_ENTRIES", 5)
 
 
 async def edited(replica: Replica, edits: int) -> None:
@@ -161,7 +161,7 @@ async def test_a_fold_shortens_the_log_and_changes_nothing(
     await edited(one, 12)
     await two.find()
     await until(lambda: two.follows(one))
-    monkeypatch.setattr(upkeep, "_MIN_ENTRIES", 5)  # not before: a fold would leave the later edits
+    monkeypatch.setattr(upkeep, "MIN_ENTRIES", 5)  # not before: a fold would leave the later edits
     await one.upsert("This makes the log too long.")
     before, version = one.contents(), one.version()
     await log_has(redis, 1)
@@ -232,7 +232,7 @@ async def test_a_fold_that_fails_changes_nothing(
     one = await start()
     await edited(one, 12)
     monkeypatch.setattr(PoolRecords, "fold", fail)
-    monkeypatch.setattr(upkeep, "_MIN_ENTRIES", 5)
+    monkeypatch.setattr(upkeep, "MIN_ENTRIES", 5)
     await until(lambda: len(found) == 3)
     assert found == [True, b"0", 1]
 
@@ -249,7 +249,7 @@ async def test_edits_during_a_fold_stay(
         return await fold(self, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(PoolRecords, "fold", edit_first)
-    monkeypatch.setattr(upkeep, "_MIN_ENTRIES", 5)
+    monkeypatch.setattr(upkeep, "MIN_ENTRIES", 5)
     await log_has(redis, 2)
     two = await start(ready=True)
     assert "Meanwhile." in {text for text, _ in two.contents().values()}
@@ -322,7 +322,7 @@ async def test_a_reader_whose_chunks_are_folded_keeps_what_it_has_encoded(
         old = await chunks_of(redis)
         await redis.delete(FOLDING)
         with monkeypatch.context() as early:
-            early.setattr(upkeep, "_MIN_ENTRIES", 5)
+            early.setattr(upkeep, "MIN_ENTRIES", 5)
             await log_has(redis, 1)
         await redis.unlink(*old)
 
@@ -470,11 +470,11 @@ async def test_a_pool_whose_index_cannot_be_built_is_searched_exactly(
         tried += 1
         raise RuntimeError("the clusters are empty")
 
-    monkeypatch.setattr(ivf, "_trained", fail)
+    monkeypatch.setattr(ivf, "train_lists", fail)
     one = await with_pool(start, *MANY, exact_limit=1000)
     await until(lambda: "the clusters are empty" in caplog.text)
     await until(lambda: one.followed.ready)
-    await one.followed._poll()
+    await one.followed.poll()
     await one.followed.background.wait(("index", KEY), 5.0)
     assert (tried, one.info().index, one.info().state) == (1, "flat", "ready")
     assert len(await one.view().search(np.ones(32, np.float32), 5)) == 5
@@ -530,7 +530,7 @@ async def test_progress_of_reading_and_indexing_is_reported(
     monkeypatch.setattr(records, "CHUNK", 100)
     await one.upsert(*(f"Reply {number}." for number in range(1100)))
     monkeypatch.setattr(local.LocalPool, "set_progress", listen)
-    monkeypatch.setattr(ivf, "_SLICE", 550)
+    monkeypatch.setattr(ivf, "SLICE", 550)
     two = await start(exact_limit=1000)
     await until(lambda: two.info().index == "ivf")
     assert reported == [4 / 11, 8 / 11, 1.0, None, 0.5, 1.0, None]
@@ -565,7 +565,7 @@ async def test_a_large_pool_that_was_read_is_left_out_of_full_collections(
 ) -> None:
     frozen: list[int] = []
     monkeypatch.setattr(local, "gc", SimpleNamespace(freeze=lambda: frozen.append(1)))
-    monkeypatch.setattr(local, "_FROZEN", 3)
+    monkeypatch.setattr(local, "FROZEN", 3)
     await with_pool(start, *map(str, range(5)))
     assert frozen == []
     await start(ready=True)

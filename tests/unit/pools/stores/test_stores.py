@@ -142,7 +142,7 @@ async def start_with(
 @pytest.fixture(autouse=True)
 def short_lag(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a pool's former collection go as soon as the engine shows edits."""
-    monkeypatch.setattr(remote, "_LAG_SECONDS", 1.0)
+    monkeypatch.setattr(remote, "LAG_SECONDS", 1.0)
 
 
 @pytest.fixture
@@ -763,7 +763,7 @@ async def test_a_pool_of_another_model_says_so(filled: Fill, start_with: StartWi
 async def test_recall_is_measured_and_every_replica_searches_as_wide(
     filled: Fill, start_with: StartWith, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote, "_FEWEST", 50)
+    monkeypatch.setattr(remote, "FEWEST", 50)
     one, two = await filled(*(f"Reply {n}." for n in range(60))), await start_with()
     await two.find()
     await until(lambda: one.info().recall_at_10 is not None and two.info().width == 64)
@@ -785,7 +785,7 @@ async def test_the_narrowest_width_with_a_good_recall_is_chosen_or_else_the_best
         return found if width >= enough else sorted(found, key=lambda one: one.candidate.id)[:5]
 
     monkeypatch.setattr(store, "search", narrow)
-    monkeypatch.setattr(remote, "_FEWEST", 50)
+    monkeypatch.setattr(remote, "FEWEST", 50)
     await until(lambda: replica.info().recall_at_10 is not None)
     recall = 1.0 if chosen == enough else 0.5
     assert (replica.info().width, replica.info().recall_at_10) == (chosen, recall)

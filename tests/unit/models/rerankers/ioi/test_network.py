@@ -198,7 +198,7 @@ def test_the_corner_is_what_the_full_matrix_gives(side: int, words: int) -> None
         3, 3, side, max(1, side - 3), generator=torch.Generator().manual_seed(side)
     )
     with torch.inference_mode():
-        whole = matching._convolve(zero_padded(matrices, words))
+        whole = matching.convolve(zero_padded(matrices, words))
         assert torch.allclose(matching.features(matrices), whole, atol=1e-5)
 
 

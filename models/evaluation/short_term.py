@@ -1,4 +1,4 @@
-"""Short-term planning (CCL section 5, C3L section 5): which reply leads toward a goal.
+"""Short-term planning (CCL section 4, C3L section 4.2): which reply leads toward a goal.
 
 A system scores each candidate by how well it leads to a later utterance. The reply that was really
 said, and did lead there, should come first.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from turnwise.service.api.access.admission import Admission
 from turnwise.service.api.access.keys import ApiKeys
+from turnwise.service.observe.descriptors import descriptors_left
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings
 
@@ -57,6 +58,7 @@ class EncoderServices:
     async def checks(self) -> dict[str, bool]:
         """Return the checks of `/readyz`, and whether each passes."""
         return {
+            "descriptors": descriptors_left(),
             "model": all(queue.healthy for queue in self.queues),
             "encoder": not any(queue.stalled for queue in self.queues),
             "not_draining": not self.draining.is_set(),

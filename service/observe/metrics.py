@@ -7,7 +7,14 @@ from itertools import product
 from time import perf_counter
 from typing import Literal, get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+)
 
 from turnwise.models.roles import Role
 from turnwise.service.observe.tracing import exemplar
@@ -53,7 +60,8 @@ Call = Literal["ok", "retried", "failed"]
 """Of the remote encoder; a call that is retried counts once for each try."""
 Unwritten = Literal["queue_full", "not_redacted", "disk"]
 """Why a line of the journal was not written."""
-Result = Literal["ok", "conflict", "replayed", "unavailable", "failed"]
+Result = Literal["ok", "conflict", "replayed", "unavailable", "cancelled", "failed"]
+"""An operation is cancelled when its client leaves or its deadline passes."""
 Lost = Literal["database", "session", "pool"]
 """Everything, or a part of a session or pool, as when Redis evicts keys."""
 ReplicaPoolState = Literal["ready", "behind", "loading", "encoding", "damaged", "other_model"]
@@ -183,6 +191,7 @@ class Metrics:
         )
         self._oldest: list[Age] = []
         self._running: list[Age] = []
+        ProcessCollector(registry=registry)  # of memory, processor time and file descriptors
         self._create_series()
 
     def watch_queue(self, oldest: Age, running: Age) -> None:

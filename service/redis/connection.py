@@ -31,7 +31,8 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from turnwise.service.errors import StateUnavailable
+from turnwise.service.errors import StateUnavailable, Unavailable
+from turnwise.service.observe.descriptors import is_shortage
 from turnwise.service.observe.metrics import Metrics, Operation, Result
 from turnwise.service.observe.tracing import span
 from turnwise.service.settings import SettingsError
@@ -236,7 +237,12 @@ def redis_errors(metrics: Metrics, operation: Operation) -> Iterator[_Counted]:
         if _cancelled() > cancelled:
             raise asyncio.CancelledError  # noqa: TRY301 - counted like other errors
     except BaseException as error:
-        outcome.result = "failed"
+        outcome.result = "cancelled" if isinstance(error, asyncio.CancelledError) else "failed"
+        if is_shortage(error):
+            outcome.result = "unavailable"
+            raise Unavailable(
+                "this replica has no file descriptors left; try again soon"
+            ) from error
         if cannot := _unavailable(error):
             outcome.result = "unavailable"
             raise StateUnavailable(f"Redis {cannot}; try again soon") from error

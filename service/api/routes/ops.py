@@ -27,6 +27,7 @@ _FAILURES = {
     "model": "the encoder fails on every batch, or is remote and away",
     "pools": "a pool that was in use is not loaded or not indexed yet",
     "redis": "Redis does not answer or rejects writes",
+    "descriptors": "the process has no file descriptors left",
     "store": "the candidate store does not answer",
     "encoder": "the device does not finish a batch",
     "not_draining": "the service is stopping",

@@ -1,4 +1,5 @@
 import asyncio
+import resource
 import signal
 import socket
 
@@ -9,7 +10,8 @@ from redis.exceptions import ResponseError
 
 from tests.support.redis_server import RedisServer, free_port
 from turnwise.service.api.services import once_a_second
-from turnwise.service.errors import StateUnavailable
+from turnwise.service.errors import StateUnavailable, Unavailable
+from turnwise.service.observe.descriptors import descriptors_left
 from turnwise.service.observe.metrics import Metrics, Result
 from turnwise.service.redis.connection import Probe, connect, redis_errors
 from turnwise.service.settings import SettingsError
@@ -47,7 +49,32 @@ async def test_an_operation_is_counted_by_its_result(redis: Redis) -> None:
     with pytest.raises(asyncio.CancelledError), redis_errors(metrics, "session_write"):
         raise asyncio.CancelledError
     assert counted(metrics, "ok") == counted(metrics, "replayed") == 1
-    assert counted(metrics, "failed") == 2
+    assert counted(metrics, "failed") == counted(metrics, "cancelled") == 1
+
+
+async def test_a_shortage_of_file_descriptors_is_not_blamed_on_redis(
+    redis: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = Metrics()
+    await redis.ping()  # the client reads files when it makes its first connection
+    first, *others = [redis.connection_pool.make_connection() for _ in range(3)]
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1, most[1]))
+    try:
+        ready = descriptors_left()
+        for connection in (first, *others):
+            with pytest.raises(Unavailable) as caught, redis_errors(metrics, "session_write"):
+                await connection.connect()
+            assert (caught.value.slug, "file descriptors" in caught.value.detail) == (
+                "unavailable",
+                True,
+            )
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
+    assert not ready
+    assert descriptors_left()
+    (line,) = [line for line in caplog.messages if "no file descriptors are left" in line]
+    assert line.endswith("(errno 24)")
 
 
 async def test_a_connection_that_was_closed_while_idle_is_made_anew() -> None:

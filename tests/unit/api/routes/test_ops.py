@@ -21,7 +21,9 @@ async def test_alive_while_other_checks_fail(client: httpx.AsyncClient, parts: P
 
 async def test_ready_with_every_check(client: httpx.AsyncClient) -> None:
     response = await client.get("/readyz")
-    checks = dict.fromkeys(["model", "pools", "redis", "encoder", "not_draining"], True)
+    checks = dict.fromkeys(
+        ["model", "pools", "redis", "encoder", "descriptors", "not_draining"], True
+    )
     assert (response.status_code, response.json()) == (200, {"ready": True, "checks": checks})
     assert "turnwise_ready 1.0" in (await client.get("/metrics")).text
 

@@ -1,0 +1,54 @@
+"""File descriptors: an error or a check says when a process has none left."""
+
+import errno
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from time import monotonic
+
+_LOG_SECONDS = 10.0
+
+_log = logging.getLogger("turnwise.descriptors")
+
+
+@dataclass(slots=True)
+class _Shortage:
+    """The shortage of this process, which is logged at most every `_LOG_SECONDS`."""
+
+    log_after: float = 0.0
+
+    def report(self, error: OSError) -> None:
+        """Log the error, unless one was logged a moment ago."""
+        if monotonic() >= self.log_after:
+            self.log_after = monotonic() + _LOG_SECONDS
+            _log.error("no file descriptors are left: %s (errno %s)", error.strerror, error.errno)
+
+
+_shortage = _Shortage()
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Return whether an error, or a cause of it, says that none are left; log it if so."""
+    for cause in _causes(error):
+        if isinstance(cause, OSError) and cause.errno in {errno.EMFILE, errno.ENFILE}:
+            _shortage.report(cause)
+            return True
+    return False
+
+
+def descriptors_left() -> bool:
+    """Return whether the process can open one more file."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        _shortage.report(error)
+        return False
+    return True
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__

@@ -2,8 +2,8 @@
 
 The version of a session orders its lines, whichever replica wrote them: it grows with every change,
 and a new session has larger ones than a deleted session of its name. The version of a new session
-is the time in microseconds. A deletion has the last version of its session, or the time if it is of
-a prefix or of a session that has expired.
+is the time of Redis in microseconds, whatever the clock of the replica says. A deletion has the
+last version of its session, or the time of Redis if it is of a prefix or of an expired session.
 """
 
 from time import time

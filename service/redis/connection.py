@@ -37,7 +37,7 @@ from turnwise.service.observe.metrics import Metrics, Operation, Result
 from turnwise.service.observe.tracing import span
 from turnwise.service.settings import SettingsError
 
-__all__ = ["Probe", "Redis", "connect", "redis_errors", "scripts_of"]
+__all__ = ["Probe", "Redis", "connect", "read_clock", "redis_errors", "scripts_of"]
 
 _log = logging.getLogger("turnwise.redis")
 
@@ -157,6 +157,17 @@ def _primary(url: str, options: dict[str, Any]) -> Redis:
     )
     client = sentinel.master_for(parts.path[1:], _Primary, max_connections=_CONNECTIONS, **given)
     return cast(Redis, client)
+
+
+async def read_clock(redis: Redis) -> int:
+    """Return the microseconds since 1970 by the server, or by the latest primary of a cluster."""
+    if isinstance(redis, RedisCluster):
+        found = await redis.time(target_nodes=RedisCluster.PRIMARIES)
+        times: list[tuple[int, int]] = list(found.values())
+    else:
+        times = [await redis.time()]
+    seconds, microseconds = max(times)
+    return seconds * 1_000_000 + microseconds
 
 
 async def _limited(redis: Redis, *, cluster: bool) -> list[dict[str, Any]]:

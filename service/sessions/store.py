@@ -22,7 +22,7 @@ ones, by the second at which each expires.
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from time import time, time_ns
+from time import time
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -38,7 +38,7 @@ from turnwise.service.errors import (
     StateUnavailable,
 )
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.redis.connection import redis_errors, scripts_of
+from turnwise.service.redis.connection import read_clock, redis_errors, scripts_of
 from turnwise.service.redis.scan import scan_page
 from turnwise.service.sessions.turns import Turn
 from turnwise.service.wire.filters import Where
@@ -282,7 +282,7 @@ class SessionStore:
             NamespaceFull: The session would be new, and the namespace has as many as it may.
         """
         await self._check_number(session, base)
-        version = int(base.version) + 1 if base else new_version()
+        version = int(base.version) + 1 if base else ""
         lists: tuple[tuple[int, list[bytes]], ...] = (
             (change.keep_turns, [to_json(turn) for turn in change.turns]),
             (change.keep_first, _blobs(change.first)),
@@ -312,12 +312,13 @@ class SessionStore:
             *(blob for _, blobs in lists for blob in blobs),
         ]
         with redis_errors(self._metrics, "session_write") as outcome:
-            applied = bool(await self._script["commit_session"](keys=keys, args=arguments))
-            if not applied:
+            committed = int(await self._script["commit_session"](keys=keys, args=arguments))
+            if not committed:
                 outcome.result = "conflict"
-        if applied and base is None:
+                return None
+        if base is None:
             self._metrics.sessions_created.inc()
-        return version if applied else None
+        return committed
 
     async def put_b1(
         self, session: SessionKey, base: Session | None, epoch: int, place: int, vector: Float32
@@ -349,6 +350,11 @@ class SessionStore:
                 await self._redis.zrem(_live_key(session.namespace), session.id)
             version: bytes | None = await self._script["delete_session"](keys=keys)
             return None if version is None else int(version)
+
+    async def current_version(self) -> int:
+        """Return a version between those of the sessions so far and those of later sessions."""
+        with redis_errors(self._metrics, "session_read"):
+            return await read_clock(self._redis)
 
     async def page(
         self, namespace: str, prefix: str, cursor: str | None, *, part: str = "meta"
@@ -439,11 +445,6 @@ async def until_landed(session: SessionKey, attempt: Callable[[], Awaitable[T | 
         if (result := await attempt()) is not None:
             return result
     raise StateUnavailable(f"too many changes of session '{session.id}' at once; try again")
-
-
-def new_version() -> int:
-    """Return a version for a new session: larger than those of all sessions before."""
-    return time_ns() // 1000
 
 
 def session_not_found(session: SessionKey) -> SessionNotFound:

@@ -28,7 +28,6 @@ from turnwise.service.sessions.store import (
     Session,
     SessionKey,
     SessionStore,
-    new_version,
     session_not_found,
     until_landed,
 )
@@ -187,7 +186,7 @@ class Sessions:
             SessionNotFound: There is no such session.
         """
         session = SessionKey(namespace, session_id)
-        now = new_version()
+        now = await self._store.current_version()
         version = await self._store.delete(session)
         if self._journal:  # it may hold a session that has expired
             line = DeletionLine(namespace=namespace, session=session_id, version=version or now)
@@ -210,7 +209,7 @@ class Sessions:
         Raises:
             InvalidRequest: The cursor is not valid, or not any more.
         """
-        now = new_version()
+        now = await self._store.current_version()
         deleted = 0
         ids, after = await self._store.page(namespace, prefix, cursor, part="*")
         for each in ids:

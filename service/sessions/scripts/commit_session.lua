@@ -1,4 +1,6 @@
--- Applies a whole change; returns 0 and changes nothing if the session changed since it was read.
+-- Applies a whole change, and returns the version after it. Returns 0 and changes nothing if the
+-- session changed since it was read. A new session has no version to go on from: ARGV has "" for it,
+-- and the server's time in microseconds is larger than the versions of all sessions before.
 -- KEYS: meta, posts, first, second (or other_first, other_second), answers, feedback; then, if
 --   utterances changed, the lists that another model or release keeps of them.
 -- ARGV: those named below, then the items to append.
@@ -22,6 +24,10 @@ local lengths = {}
 for list = 1, 3 do
   lengths[list] = redis.call('LLEN', KEYS[1 + list])
   if lengths[list] < keep[list] then return 0 end
+end
+if written == '' then
+  local now = redis.call('TIME')
+  written = now[1] .. string.format('%06d', now[2])
 end
 -- A Redis without memory rejects a script at its first write if that is an HSET. It would let later
 -- writes through.
@@ -76,4 +82,4 @@ end
 -- While its slot migrates, an empty list belongs to the other node, and EXPIRE fails: ignore it.
 -- The vectors of another model expire if no replica uses them.
 for key = 1, 6 do redis.pcall('EXPIRE', KEYS[key], seconds_to_live) end
-return 1
+return written

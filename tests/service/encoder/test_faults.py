@@ -4,10 +4,8 @@ import asyncio
 import json
 import math
 import socket
-import sys
 import threading
-import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +15,7 @@ import pytest
 import redis as blocking
 import torch
 
+from tests.support.clock import move_clock
 from tests.support.messages import DIALOGUE, REPLIES, posts, problem, scores
 from tests.support.oracle import Oracle
 from tests.support.service import Held, Launch, Live
@@ -237,17 +236,7 @@ def test_a_clock_that_jumps_loses_nothing_and_holds_up_nobody(
     talk, again = Talk("s", oracle), Talk("again", oracle)
     for each in (talk, again):
         each.turn(live)
-    clocks: dict[Any, Any] = {
-        time.time: lambda now=time.time: now() + jump,
-        time.time_ns: lambda now=time.time_ns: now() + int(jump * 1e9),
-    }
-    for name, module in list(sys.modules.items()):
-        for attribute in ("time", "time_ns"):
-            clock = vars(module).get(attribute) if name.startswith("turnwise.service.") else None
-            if isinstance(clock, Hashable) and clock in clocks:
-                monkeypatch.setattr(module, attribute, clocks[clock])
-    for clock, moved in clocks.items():
-        monkeypatch.setattr(time, clock.__name__, moved)
+    move_clock(monkeypatch, jump)
     talk.turn(live)
     assert Live.ok(talk.post(live, Talk.text(1)))["replayed"]
     assert live.http.delete("/sessions/again").is_success

@@ -17,6 +17,7 @@ import pytest
 import redis as blocking
 from typer.testing import CliRunner
 
+from tests.support.clock import move_clock
 from tests.support.messages import REPLIES
 from tests.support.service import InNamespace, Launch, Live, Turnwise
 from tests.support.waiting import PATIENCE, eventually
@@ -170,6 +171,25 @@ def test_what_was_deleted_is_not_exported_and_is_compacted(
     expected["default/t"].append(("user", "Still here."))
     assert {name: texts(said) for name, said in exported(out, folder).items()} == expected
     assert run("compact", folder) == "0 lines removed from 0 files\n"
+
+
+def test_a_replica_whose_clock_is_ahead_deletes_no_later_line(
+    launch: Launch, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = launch(journal=folder, api_keys=[InNamespace.KEY])
+    live.app.name = "default"
+    with monkeypatch.context() as patch:
+        move_clock(patch, 300.0)
+        live.turn("s", "user", "I am deleted.", respond=False)
+        assert live.http.delete("/sessions/s").is_success
+        assert live.http.delete("/sessions/t").status_code == 404  # the journal may hold it
+        assert live.http.delete("/sessions", params={"prefix": "u"}).is_success
+    for session in ("s", "t", "u1"):
+        live.turn(session, "user", "I am new.", respond=False)
+    live.stop()
+    found = exported(tmp_path / "out.jsonl", folder)
+    assert {texts(said)[0][1] for said in found.values()} == {"I am new."}
+    assert len(found) == 3
 
 
 def test_a_torn_line_and_a_lost_one_break_no_dialogue(

@@ -19,7 +19,8 @@ from pydantic import BaseModel
 
 from turnwise.models.roles import EncoderKind, Relation, Role, prefix
 
-CONNECTIONS, CONTEXT = 16, 10
+CONNECTIONS = 16
+CONTEXT = 10
 PREFIX = prefix(EncoderKind.TRIPLE, Role.SECOND, Relation.OTHER)
 _TABLE = """
 CREATE TABLE turns (
@@ -48,7 +49,8 @@ class Turn(BaseModel):
 
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-    database, width = os.environ["ASSEMBLED_DATABASE"], int(os.environ["ASSEMBLED_WIDTH"])
+    database = os.environ["ASSEMBLED_DATABASE"]
+    width = int(os.environ["ASSEMBLED_WIDTH"])
     for number in range(CONNECTIONS):
         connection = await AsyncConnection.connect(database, autocommit=True)
         await connection.execute(f"SET hnsw.ef_search = {width}")

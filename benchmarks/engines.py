@@ -64,7 +64,8 @@ class Pool:
 
     @classmethod
     def made(cls, encoder: UtteranceEncoder, size: int, *queries: Float32) -> "Pool":
-        texts, vectors = replies(), np.empty((size, encoder.dimension), np.float16)
+        texts = replies()
+        vectors = np.empty((size, encoder.dimension), np.float16)
         candidates: list[Candidate] = []
         for seeds, block in mixed(encoder.encode(texts, Role.AFTER), size):
             start = len(candidates)
@@ -109,9 +110,11 @@ async def milvus(pool: Pool, _: float) -> AsyncIterator[Loaded]:
     from turnwise.service.pools.stores.milvus import Milvus  # noqa: PLC0415 - an extra
 
     with milvus_server() as (url, pid):
-        store, collection = Milvus(urlsplit(url), Metrics()), "turnwise_benchmark"
+        store = Milvus(urlsplit(url), Metrics())
+        collection = "turnwise_benchmark"
         client = milvus_client(url)
-        name, idle = f"Milvus {client.get_server_version()}", memory_mb(pid)
+        name = f"Milvus {client.get_server_version()}"
+        idle = memory_mb(pid)
         await store.drop(collection)
         begin = time.perf_counter()
         await store.create(collection, pool.vectors.shape[1])
@@ -163,7 +166,8 @@ def milvus_server() -> Iterator[tuple[str, int]]:
     import_module("milvus")  # else an error names it
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="milvus-", ignore_cleanup_errors=True) as folder:
-        command, path = milvus_command(Path(folder), port), Path(folder)
+        command = milvus_command(Path(folder), port)
+        path = Path(folder)
         with Part("milvus", command, port_opens(port), path) as part:
             wait_for_milvus(f"http://127.0.0.1:{port}")
             yield f"milvus://127.0.0.1:{port}", part.pid
@@ -197,8 +201,10 @@ async def pgvector(pool: Pool, _: float) -> AsyncIterator[Loaded]:
 
     with tempfile.TemporaryDirectory(prefix="pg-", ignore_cleanup_errors=True) as folder:
         server = pgserver.get_server(folder)  # which ends with this process
-        pid, url = server.get_pid(), server.get_uri()
-        idle, begin = memory_mb(pid), time.perf_counter()
+        pid = server.get_pid()
+        url = server.get_uri()
+        idle = memory_mb(pid)
+        begin = time.perf_counter()
         async with await AsyncConnection.connect(url, autocommit=True) as connection:
             for statement in _TABLE:
                 await connection.execute(statement.format(pool.vectors.shape[1]))

@@ -62,15 +62,20 @@ def vectors(options: argparse.Namespace, device: str, rows: Rows) -> None:
         best = [(x @ wanted.T).argsort(axis=1)[:, -10:] for x in (got, wanted)]
         shared = [len(np.intersect1d(*pair)) / len(pair[0]) for pair in zip(*best, strict=True)]
         rows.add(
-            what="vectors", precision=precision, least_cosine=float(cosine.min()),
+            what="vectors",
+            precision=precision,
+            least_cosine=float(cosine.min()),
             overlap_of_ten_best=float(np.mean(shared)),
-        )  # fmt: skip
+        )
         for size in options.batches:
             seconds = batch_seconds(encoder, texts[:size], options.repeats)
             rows.add(
-                what="batch", precision=precision, texts=size, median_ms=seconds * 1e3,
+                what="batch",
+                precision=precision,
+                texts=size,
+                median_ms=seconds * 1e3,
                 texts_per_second=size / seconds,
-            )  # fmt: skip
+            )
 
 
 def encoded(encoder: UtteranceEncoder, texts: Sequence[str]) -> Float32:

@@ -54,7 +54,8 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace) -> Rows:
-    rows, figures = Rows(), dict[tuple[str, str], list[float]]()
+    rows = Rows()
+    figures = dict[tuple[str, str], list[float]]()
     with both(options.pool) as services:
         for _ in range(options.rounds):
             for name, service in services.items():
@@ -63,7 +64,8 @@ def measure(options: argparse.Namespace) -> Rows:
         for name, service in services.items():
             figures["bytes a turn in Redis", name] = [asyncio.run(bytes_a_turn(service))]
     for what in dict.fromkeys(what for what, _ in figures):
-        prefixes, heads = (median(figures[what, name]) for name in ("prefixes", "heads"))
+        prefixes = median(figures[what, "prefixes"])
+        heads = median(figures[what, "heads"])
         rows.add(what=what, prefixes=prefixes, heads=heads, ratio=heads / prefixes)
     for n in _READ:
         rows.add(what=f"[B1] of {n} utterances by heads, ms", heads=head_ms(n))
@@ -72,9 +74,10 @@ def measure(options: argparse.Namespace) -> Rows:
 
 @contextmanager
 def both(candidates: Path | int) -> Iterator[dict[str, Served]]:
-    """Serve the weights of the settings' model without heads, and beside it with new ones."""
+    """Serve the weights of the settings' model twice: without heads, and with new ones."""
     with tempfile.TemporaryDirectory() as temporary:
-        prefixes, heads = Path(temporary) / "prefixes", Path(temporary) / "heads"
+        prefixes = Path(temporary) / "prefixes"
+        heads = Path(temporary) / "heads"
         model = load_sentence_transformer(Settings().model, "cpu")
         for folder in (prefixes, heads):
             model.save_pretrained(str(folder), create_model_card=False)
@@ -101,7 +104,8 @@ async def one_round(service: Served, options: argparse.Namespace) -> dict[str, f
 
 async def one_client(connection: Connection, turns: int) -> list[float]:
     """Return the milliseconds of each turn, in sessions of ten."""
-    took, seed = list[float](), next(SEEDS)
+    took = list[float]()
+    seed = next(SEEDS)
     for number, text in enumerate(islice(sayings(seed), turns)):
         body = {"speaker": "user" if number % 2 == 0 else "bot", "text": text, "respond": True}
         path = f"/sessions/{seed}-{number // 10}/turn"
@@ -112,7 +116,8 @@ async def one_client(connection: Connection, turns: int) -> list[float]:
 
 async def rankings(connection: Connection, number: int) -> tuple[float, float]:
     """Return median milliseconds of a ranking: with new candidates, and once again."""
-    cold, warm = list[float](), list[float]()
+    cold = list[float]()
+    warm = list[float]()
     for _ in range(number):
         said = list(islice(sayings(next(SEEDS)), _SAID))
         context = [
@@ -141,7 +146,8 @@ async def timed(connection: Connection, path: str, body: object) -> float:
 
 async def bytes_a_turn(service: Served) -> float:
     """Return the memory in Redis that a turn adds to a session."""
-    connection, sizes = await Connection.open(service.port), dict[int, int]()
+    connection = await Connection.open(service.port)
+    sizes = dict[int, int]()
     for number, text in enumerate(islice(sayings(next(SEEDS)), 60), 1):
         body = {"speaker": "user" if number % 2 else "bot", "text": text}
         await connection.post("/sessions/memory/turn", body)

@@ -67,7 +67,8 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace) -> Rows:
-    settings, rows = Settings(), Rows()
+    settings = Settings()
+    rows = Rows()
     line = partial(add, rows)
     one_thread()
     torch.set_num_threads(len(os.sched_getaffinity(0)))  # overrides OMP_NUM_THREADS
@@ -124,7 +125,8 @@ def operations(encoder: UtteranceEncoder, tokens: Tokens) -> float:
 def arithmetic(device: torch.device) -> float:
     """Return operations a second of the best matrix product, in the precision of the service."""
     size, dtype = (2048, torch.float32) if device.type == "cpu" else (8192, torch.float16)
-    one, other = (torch.ones(size, size, device=device, dtype=dtype) for _ in range(2))
+    one = torch.ones(size, size, device=device, dtype=dtype)
+    other = torch.ones_like(one)
 
     def multiply() -> None:
         torch.mm(one, other)
@@ -159,7 +161,8 @@ def searching(vectors: Float32, queries: Float32, exact_limit: int, line: Line) 
 
 def looked_at(index: IvfIndex) -> float:
     """Return the bytes that a search reads: centroids, codes of lists, short-listed vectors."""
-    d, n = index.dimension, len(index)
+    d = index.dimension
+    n = len(index)
     codes = (index.bytes - n * d * 2) * index.probes / index.lists
     return 4 * d * index.lists + codes + 2 * d * index.short_list
 
@@ -192,16 +195,24 @@ async def state(folder: Path, dimension: int, line: Line) -> None:
 
 
 async def appended(sessions: SessionStore, number: int, dimension: int) -> float:
-    key, vector = SessionKey("limits", str(number)), np.ones((1, dimension), np.float32)
+    key = SessionKey("limits", str(number))
+    vector = np.ones((1, dimension), np.float32)
     post = Turn("user", next(sayings(number)), 0.0)
     begin = time.perf_counter()
     base, _ = await sessions.read(key)
     kept = len(base.turns) if base else 0
     before = base.rows if base and base.rows else KeptRows.none(dimension, paired=True)
     change = Change(
-        1, "bot", kept, [post], keep_first=kept, first=vector, keep_encoded=kept,
-        encoded=vector, rows=before.then(vector),
-    )  # fmt: skip
+        1,
+        "bot",
+        kept,
+        [post],
+        keep_first=kept,
+        first=vector,
+        keep_encoded=kept,
+        encoded=vector,
+        rows=before.then(vector),
+    )
     if not await sessions.commit(key, base, change):
         raise SystemExit("another writer changed the session")
     return time.perf_counter() - begin
@@ -217,7 +228,10 @@ async def turns(  # noqa: PLR0917
 ) -> None:
     """Time whole turns, in blocks that alternate with blocks of the bare parts."""
     connection, echo = [await Connection.open(port) for port in ports]
-    bare, whole, beyond, trips = list[float](), list[float](), list[float](), list[float]()
+    bare = list[float]()
+    whole = list[float]()
+    beyond = list[float]()
+    trips = list[float]()
     for block in range(blocks):
         for number, item in enumerate(islice(utterances(), _BLOCK)):
             tokens = encoder.tokenize([item])
@@ -270,7 +284,8 @@ def utterances() -> Iterator[RoleText]:
 
 
 def add(rows: Rows, part: str, limit: Sequence[float], reached: Sequence[float]) -> None:
-    allowed, took = median(limit) * 1e3, median(reached) * 1e3
+    allowed = median(limit) * 1e3
+    took = median(reached) * 1e3
     rows.add(part=part, limit_ms=allowed, reached_ms=took, ratio=took / allowed)
 
 

@@ -45,7 +45,9 @@ def measure(options: argparse.Namespace) -> Rows:
 
 async def one_client(port: int, turns: int, rows: Rows) -> None:
     connection = await Connection.open(port)
-    totals, overheads, encoding = list[float](), list[float](), list[float]()
+    totals = list[float]()
+    overheads = list[float]()
+    encoding = list[float]()
     for number, text in enumerate(islice(sayings(), turns + _WARM_UP)):
         speaker = "user" if number % 2 == 0 else "bot"  # one speaker would be one utterance
         body = {"speaker": speaker, "text": text, "respond": True}
@@ -77,7 +79,8 @@ async def many_clients(port: int, sessions: int, turns: int, seed: int = 0) -> L
     """Measure sessions that talk at once; with another seed, no cache knows their texts."""
 
     async def talk(number: int, count: int) -> list[float]:
-        connection, took = await Connection.open(port), []
+        connection = await Connection.open(port)
+        took = []
         for index, text in enumerate(islice(sayings(seed + number + 1), count)):
             begin = time.perf_counter()
             body = {"speaker": "user" if index % 2 == 0 else "bot", "text": text, "respond": True}

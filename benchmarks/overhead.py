@@ -41,8 +41,11 @@ def measure(options: argparse.Namespace) -> Rows:
 
 
 async def alternate(service: int, bare_port: int, turns: int, rows: Rows) -> None:
-    one, other = await Connection.open(service), await Connection.open(bare_port)
-    beyond, state, floor = list[float](), list[float](), list[float]()
+    one = await Connection.open(service)
+    other = await Connection.open(bare_port)
+    beyond = list[float]()
+    state = list[float]()
+    floor = list[float]()
     for number, text in enumerate(islice(sayings(), turns + _WARM_UP)):
         speaker = "user" if number % 2 == 0 else "bot"
         body = {"speaker": speaker, "text": text, "respond": True}

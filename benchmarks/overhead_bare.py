@@ -23,10 +23,8 @@ _CANDIDATES = [
 
 class Bare:
     def __init__(self, redis: Redis) -> None:
-        self._read, self._commit = (
-            redis.register_script((_SCRIPTS / f"{name}.lua").read_text())
-            for name in ("read_session", "commit_session")
-        )
+        self._read = redis.register_script((_SCRIPTS / "read_session.lua").read_text())
+        self._commit = redis.register_script((_SCRIPTS / "commit_session.lua").read_text())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -47,15 +45,23 @@ class Bare:
         lists = [of + part for part in ("meta", "posts", "first", "second", "answers")]
         others = [of + "other_first", of + "other_second"]
         read = await self._read(keys=lists, args=["f", 4 * _D, 2, 0, "", *others])
-        version, turn, vector = read[0][0] or b"", body["turn"], bytes(2 * _D)
+        version = read[0][0] or b""
+        turn = body["turn"]
+        vector = bytes(2 * _D)
         rows = np.zeros((1 + min(turn + 1, 2), _D), np.float32).tobytes()
         offer = json.dumps(["default", "model", *(each["id"] for each in _CANDIDATES)])
-        await self._commit(keys=[*lists, of + "feedback"], args=[
-            version, str(time_ns() // 1000), 1, "bot", "f", 3600, "", 8, 1 << 18, "",
-            rows, f"1:{turn + 1}", 0, turn, 1, max(turn - 1, 0), min(turn, 1), turn, 1, "",
-            offer, 16, json.dumps([body["speaker"], body["text"], 0.0]),
-            *[vector] * min(turn, 1), vector,
-        ])  # fmt: skip
+        # The names are those of `commit_session.lua`.
+        written = str(time_ns() // 1000)
+        head = [version, written, 1, "bot", "f", 3600]  # read to seconds_to_live
+        answer = ["", 8, 1 << 18]  # none to keep
+        vectors = ["", rows, f"1:{turn + 1}", 0]  # mine to unchanged
+        first = min(turn, 1)  # the [B1] vector of the turn before
+        kept_and_appended = [turn, 1, max(turn - 1, 0), first, turn, 1]
+        offered = ["", offer, 16]
+        post = json.dumps([body["speaker"], body["text"], 0.0])
+        items = [post, *([vector] * first), vector]
+        args = [*head, *answer, *vectors, *kept_and_appended, *offered, *items]
+        await self._commit(keys=[*lists, of + "feedback"], args=args)
         return {"turn": turn, "candidates": _CANDIDATES, "timings_ms": {"encode": 0, "retrieve": 0}}
 
 

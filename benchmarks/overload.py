@@ -34,8 +34,10 @@ from turnwise.models.arrays import Float64
 
 SHARES = (0.25, 0.5, 0.75, 0.9, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0)
 AFTERWARDS = 0.25
-CLOSED, CLOSED_TURNS = 32, 20
-LONGEST_CHAT, LONGEST_GO = 40, 3
+CLOSED = 32
+CLOSED_TURNS = 20
+LONGEST_CHAT = 40
+LONGEST_GO = 3
 THINKS = 3.0
 """Mean seconds between an answer of the bot and the next turn of the user."""
 
@@ -93,13 +95,17 @@ class Client:
     """Sends turns when they are due, over as many connections as needed."""
 
     def __init__(self, port: int) -> None:
-        self._port, self._idle = port, list[Connection]()
-        self._names, self._random = count(), random.Random(0)  # noqa: S311 - no secret
+        self._port = port
+        self._idle = list[Connection]()
+        self._names = count()
+        self._random = random.Random(0)  # noqa: S311 - no secret
         self._thinking: list[tuple[float, int, Chat]] = []
 
     async def run(self, outcome: Outcome) -> None:
-        goes, begin = list[Task[None]](), time.perf_counter()
-        due, mean = begin, (LONGEST_GO + 1) / 2 + 1
+        goes = list[Task[None]]()
+        begin = time.perf_counter()
+        due = begin
+        mean = (LONGEST_GO + 1) / 2 + 1
         while (
             due := due + self._random.expovariate(outcome.rate / mean)
         ) < begin + outcome.seconds:
@@ -167,7 +173,8 @@ def measure(options: argparse.Namespace) -> Rows:
 
 async def overload(service: Served, name: str, options: argparse.Namespace, rows: Rows) -> None:
     most = (await many_clients(service.port, CLOSED, CLOSED_TURNS)).turns_per_second
-    client, outcomes = Client(service.port), list[Outcome]()
+    client = Client(service.port)
+    outcomes = list[Outcome]()
     for share in (*options.shares, AFTERWARDS):
         outcome = Outcome(share, share * most, options.seconds)
         before = await sums(service)
@@ -195,19 +202,22 @@ async def overload(service: Served, name: str, options: argparse.Namespace, rows
 
 async def sums(service: Served) -> Float64:
     """Return encoded texts and batches; CPU seconds of service, client and machine; the time."""
-    return np.array([
-        await service.metric("turnwise_batch_texts_sum"),
-        await service.metric("turnwise_batch_texts_count"),
-        service.process.cpu_seconds + service.redis_process.cpu_seconds,
-        time.process_time(),
-        busy_seconds(),
-        time.perf_counter(),
-    ])  # fmt: skip
+    return np.array(
+        [
+            await service.metric("turnwise_batch_texts_sum"),
+            await service.metric("turnwise_batch_texts_count"),
+            service.process.cpu_seconds + service.redis_process.cpu_seconds,
+            time.process_time(),
+            busy_seconds(),
+            time.perf_counter(),
+        ]
+    )
 
 
 def normal_after(outcomes: list[Outcome]) -> int | None:
     """Return the second after the overload whose median is within twice that of the first rate."""
-    first, after = outcomes[0], outcomes[-1]
+    first = outcomes[0]
+    after = outcomes[-1]
     for second in range(int(after.seconds)):
         if (took := after.within(second)) and median(took) <= 2 * first.percentile(0.5):
             return second + 1

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from time import monotonic
 from typing import Self
@@ -51,9 +52,14 @@ class Part:
     def start(self) -> None:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(  # noqa: S603 - our own commands
-                self.command, env={**os.environ, **self.environment}, cwd=self.folder,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                self.command,
+                env={**os.environ, **self.environment},
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def kill(self) -> None:
         if self.process:
@@ -128,11 +134,15 @@ def small_model(folder: Path, model: str) -> str:
 
 def infinity(program: Path, model: str, port: int, folder: Path, http: httpx.AsyncClient) -> Part:
     """Return an Infinity that answers at `/embeddings` for the model `default`."""
-    command = [
-        str(program.absolute()), "v2", "--model-id", str(Path(model).absolute()),
-        "--served-model-name", "default", "--port", str(port),
-        "--device", "cpu", "--engine", "torch", "--no-model-warmup",
-    ]  # fmt: skip
+    options = {
+        "--model-id": str(Path(model).absolute()),
+        "--served-model-name": "default",
+        "--port": str(port),
+        "--device": "cpu",
+        "--engine": "torch",
+    }
+    arguments = [*chain.from_iterable(options.items()), "--no-model-warmup"]
+    command = [str(program.absolute()), "v2", *arguments]
     environment = {"PYTHONPATH": "", "DO_NOT_TRACK": "1"}  # it has packages of its own
     ready = all_say(http, 200, f"http://127.0.0.1:{port}/health")
     return Part("infinity", command, ready, folder, environment)

@@ -52,7 +52,8 @@ class System:
         return len(self.milliseconds) / self.seconds
 
     def forget(self) -> None:
-        self.seconds, self.milliseconds = 0.0, []
+        self.seconds = 0.0
+        self.milliseconds = []
 
     async def load(self, clients: int, turns: int, seconds: float) -> None:
         """Let clients chat for a while; the first second does not count."""
@@ -63,7 +64,8 @@ class System:
         self.seconds += seconds
 
     async def _client(self, turns: int, begin: float, end: float) -> list[float]:
-        connection, took = await Connection.open(self.port), list[float]()
+        connection = await Connection.open(self.port)
+        took = list[float]()
         while time.perf_counter() < end:
             chat = next(_CHATS)
             for index, text in enumerate(islice(sayings(chat), turns)):
@@ -138,12 +140,20 @@ def plain_service(size: int) -> Iterator[int]:
         port = free_port()
         process = subprocess.Popen(  # noqa: S603 - our own command
             [
-                sys.executable, "-m", "uvicorn", "benchmarks.plain_service:app",
-                "--port", str(port), "--log-level", "warning", "--no-access-log",
-                "--app-dir", str(ROOT),
+                sys.executable,
+                "-m",
+                "uvicorn",
+                "benchmarks.plain_service:app",
+                "--port",
+                str(port),
+                "--log-level",
+                "warning",
+                "--no-access-log",
+                "--app-dir",
+                str(ROOT),
             ],
             env=os.environ | {"PLAIN_SERVICE": folder},
-        )  # fmt: skip
+        )
         with answering(port, process):
             yield port
 

@@ -72,13 +72,14 @@ def queries_like(encoder: UtteranceEncoder, number: int = 64) -> Float32:
 def context_vectors(encoder: UtteranceEncoder, said: Sequence[str]) -> tuple[Float32, Float32]:
     """Return [B1] and [B2] vectors (n, d) of utterances of a user and a bot in turn."""
     sides = [Relation.OTHER if turn % 2 == 0 else Relation.SAME for turn in range(len(said))]
-    first, second = (encoder.encode(said, role, sides) for role in (Role.FIRST, Role.SECOND))
-    return first, second
+    return encoder.encode(said, Role.FIRST, sides), encoder.encode(said, Role.SECOND, sides)
 
 
 def write_parts(size: int, folder: Path) -> None:
     """Write a generated pool for `turnwise pool import`; a candidate has its main reply's text."""
-    encoder, out, texts = plain_encoder(), PartsFolder(str(folder)), replies()
+    encoder = plain_encoder()
+    out = PartsFolder(str(folder))
+    texts = replies()
     parts = tuple(
         Part(start=start, stop=min(start + _BLOCK, size), digest="generated")
         for start in range(0, size, _BLOCK)

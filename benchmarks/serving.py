@@ -201,7 +201,8 @@ def made(size: int, folder: Path) -> Path:
     data = folder / f"pool-{size}"
     if not data.exists():
         with tempfile.TemporaryDirectory(dir=folder) as temporary:
-            parts, fresh = Path(temporary) / "parts", Path(temporary) / "data"
+            parts = Path(temporary) / "parts"
+            fresh = Path(temporary) / "data"
             write_parts(size, parts)
             import_pool(fresh, parts)
             fresh.rename(data)

@@ -55,7 +55,8 @@ class Chats:
     """Clients that send requests of all kinds at random."""
 
     def __init__(self, port: int) -> None:
-        self._port, self._numbers = port, count()
+        self._port = port
+        self._numbers = count()
         self._random = random.Random(0)  # noqa: S311 - no secret
         self._replies = replies()
         self.statuses = Counter[tuple[str, int]]()
@@ -174,8 +175,16 @@ class Chats:
         self.statuses[what, status] += 1
 
     _others: tuple[Callable[["Chats", Connection, str], Awaitable[None]], ...] = (
-        _look, _rank, _plan, _search, _edit, _pools, _err, _flood, _leave,
-    )  # fmt: skip
+        _look,
+        _rank,
+        _plan,
+        _search,
+        _edit,
+        _pools,
+        _err,
+        _flood,
+        _leave,
+    )
 
 
 def main() -> None:
@@ -206,7 +215,9 @@ async def soak(service: Served, seconds: float) -> tuple[list[Sample], Counter[t
     await connection.request("PUT", "/pools/edited", {})
     await connection.request("PUT", "/pools/edited/candidates", texts)
     connection.writer.close()
-    chats, samples, over = Chats(service.port), list[Sample](), asyncio.Event()
+    chats = Chats(service.port)
+    samples = list[Sample]()
+    over = asyncio.Event()
 
     async def watch() -> None:
         # Samples count, not the clock, so that a pause of the machine does not count.
@@ -242,7 +253,8 @@ async def sample(service: Served, seconds: float, turns: int) -> Sample:
 
 def trends(samples: list[Sample]) -> Rows:
     """Return the range of each measure, and its slope over the turns."""
-    turns, rows = np.array([sample.turns for sample in samples]) / 1000, Rows()
+    turns = np.array([sample.turns for sample in samples]) / 1000
+    rows = Rows()
     for name in list(Sample.__slots__)[2:]:
         values = np.array([getattr(sample, name) for sample in samples], float)
         rows.add(

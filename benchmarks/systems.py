@@ -143,7 +143,8 @@ def in_memory(trial: Trial) -> None:
 
 def in_milvus(trial: Trial) -> None:
     with milvus_server() as (url, pid):
-        store, begin = {"TURNWISE_STORE_URL": url}, time.monotonic()
+        store = {"TURNWISE_STORE_URL": url}
+        begin = time.monotonic()
         client = milvus_client(url)
         before = client.list_collections()  # of others, if the server is not our own
         with phase("load"):
@@ -187,9 +188,13 @@ async def _assembled(trial: Trial) -> None:
                     for part in parts:
                         await stack.enter_context(part).served()
                 system = System(
-                    f"FastAPI, Infinity, {loaded.name}", port, recall, width, loaded.load_seconds,
+                    f"FastAPI, Infinity, {loaded.name}",
+                    port,
+                    recall,
+                    width,
+                    loaded.load_seconds,
                     lambda: (loaded.memory_mb or 0) + sum(memory_mb(part.pid) for part in parts),  # noqa: B023
-                )  # fmt: skip
+                )
                 await turns(system, trial)
 
 
@@ -197,7 +202,8 @@ def _parts(
     trial: Trial, database: str, width: int, http: httpx.AsyncClient
 ) -> tuple[int, list[Part]]:
     """Return the port of the handler, and what the assembled stack has beside PostgreSQL."""
-    port, embeddings = free_port(), free_port()
+    port = free_port()
+    embeddings = free_port()
     program = trial.options.infinity
     encoder = infinity(program, Settings().model, embeddings, trial.folder, http)
     uvicorn = ["-m", "uvicorn", "benchmarks.assembled:app", "--log-level", "error"]

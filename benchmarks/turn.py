@@ -79,7 +79,9 @@ def main() -> None:
 
 
 async def measure(options: argparse.Namespace) -> Rows:
-    library, plain, found = Library.find(), plain_encoder(), Rows()
+    library = Library.find()
+    plain = plain_encoder()
+    found = Rows()
     seeds = plain.encode(replies(), Role.AFTER)
     async with Ours.running() as ours:
         for size in options.sizes:
@@ -106,10 +108,13 @@ async def compare(  # noqa: PLR0917
         library.load(vectors)
     for context in options.contexts:
         said = list(islice(sayings(next(SEEDS)), context - 1 + options.blocks * options.turns))
-        before, news = said[: context - 1], said[context - 1 :]
+        before = said[: context - 1]
+        news = said[context - 1 :]
         state = library.begin(before) if library else None
         await ours.begin(before)
-        peer, own, overlaps = list[float](), list[float](), list[float]()
+        peer = list[float]()
+        own = list[float]()
+        overlaps = list[float]()
         for start in range(0, len(news), options.turns):
             block = news[start : start + options.turns]
             if library:
@@ -186,9 +191,11 @@ class Ours:
     """The service without HTTP, over a given index instead of that of a pool."""
 
     def __init__(self, services: Services, redis: Redis) -> None:
-        self._services, self._redis = services, redis
+        self._services = services
+        self._redis = redis
         self._workers = Workers(os.cpu_count() or 1)
-        self._session, self._said = "", 0
+        self._session = ""
+        self._said = 0
 
     @classmethod
     @asynccontextmanager
@@ -219,7 +226,8 @@ class Ours:
         return self._workers.flat(vectors.astype(np.float16))
 
     async def begin(self, said: Sequence[str]) -> None:
-        self._session, self._said = f"s{next(SEEDS)}", 0
+        self._session = f"s{next(SEEDS)}"
+        self._said = 0
         for text in said:
             await self._post(text, respond=False)
             self._said += 1

@@ -23,7 +23,9 @@ class ReplySelector:
     def __init__(
         self, url: str = "http://127.0.0.1:8000", pool: str = "default", top_k: int = 5
     ) -> None:
-        self.url, self.pool, self.top_k = url, pool, top_k
+        self.url = url
+        self.pool = pool
+        self.top_k = top_k
         self._client = Client(url)
 
     @component.output_types(documents=list[Document])

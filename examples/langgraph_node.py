@@ -18,7 +18,8 @@ class ReplyNode:
     """Posts the newest message, and answers with the best candidate that was not said before."""
 
     def __init__(self, client: Client, pool: str = "default") -> None:
-        self._client, self._pool = client, pool
+        self._client = client
+        self._pool = pool
 
     def __call__(self, state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
         """Take the user's message, add the bot's."""

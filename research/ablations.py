@@ -44,7 +44,8 @@ def main() -> None:
 
 def variants(recipe: Path, out: Path) -> dict[str, Config]:
     """Return the configuration of each variant, by name."""
-    shared, configs = read_toml(recipe), {}
+    shared = read_toml(recipe)
+    configs = {}
     for values in shared.pop("variant"):
         name = values.pop("name")
         if before := values.pop("after", None):

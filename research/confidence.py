@@ -32,12 +32,19 @@ from turnwise.models.training.corpora import Find, finder, read_source, what_val
 
 RECIPE = DEFAULT_MODEL.parent / "training" / "recipes" / "default.toml"
 WITHIN = (
-    "sgd", "multiwoz_part", "woz2_en", "camrest676", "casino", "ubuntu_irc", "topical_chat",
+    "sgd",
+    "multiwoz_part",
+    "woz2_en",
+    "camrest676",
+    "casino",
+    "ubuntu_irc",
+    "topical_chat",
     "synthetic_persona_chat",
-)  # fmt: skip
+)
 OUTSIDE = "dailydialog_detok"
 FILES = [f"{corpus}/validation.jsonl.xz" for corpus in (*WITHIN, OUTSIDE)]
-CONTEXTS, DIALOGUES = 800, 150
+CONTEXTS = 800
+DIALOGUES = 150
 """Of each file."""
 
 
@@ -65,7 +72,8 @@ if __name__ == "__main__":
     parser.add_argument("--files", nargs="+", default=FILES)
     parser.add_argument("--fit", action="store_true")
     options = parser.parse_args()
-    stage, found = cast(EncoderConfig, read_stages(RECIPE)[-1]), finder(options.data)
+    stage = cast(EncoderConfig, read_stages(RECIPE)[-1])
+    found = finder(options.data)
     if options.fit:
         calibrate(DEFAULT_MODEL, stage, found)
     else:

@@ -19,7 +19,8 @@ from turnwise.models.data import Dialogue, read_dialogues
 from turnwise.models.training.config import CorpusSource
 from turnwise.models.training.corpora import read_source
 
-SEQUENCE, UTTERANCE = 8, 6
+SEQUENCE = 8
+UTTERANCE = 6
 Words = tuple[str, ...]
 
 

@@ -57,7 +57,8 @@ async def running(folder: Path, appendfsync: str, store_url: str | None) -> Asyn
         appendfsync: When Redis writes its append-only file to disk: `always` or `everysec`.
         store_url: A Milvus that runs already, which is no part then.
     """
-    parts, http = dict[str, Part](), httpx.AsyncClient(timeout=15)
+    parts = dict[str, Part]()
+    http = httpx.AsyncClient(timeout=15)
     try:
         yield await _started(folder, appendfsync, store_url, parts, http)
     finally:
@@ -73,7 +74,8 @@ async def _started(
     parts: dict[str, Part],
     http: httpx.AsyncClient,
 ) -> Fleet:
-    proxy, encoder = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+    proxy = f"http://127.0.0.1:{free_port()}"
+    encoder = f"http://127.0.0.1:{free_port()}"
     ports = {name: free_port() for name in (*ENCODERS, *REPLICAS)}
     fleet = Fleet(proxy, [f"http://127.0.0.1:{ports[name]}" for name in REPLICAS], parts)
 
@@ -134,18 +136,36 @@ def _start_cluster(
     replicas: Sequence[str],
 ) -> list[int]:
     """Start the primaries, each with a third of the slots; return their ports."""
-    ports, buses = ([free_port() for _ in range(PRIMARIES)] for _ in range(2))
+    ports = [free_port() for _ in range(PRIMARIES)]
+    buses = [free_port() for _ in range(PRIMARIES)]
     share = -(-_SLOTS // PRIMARIES)
     for number, (port, bus) in enumerate(zip(ports, buses, strict=True)):
         name = f"redis-{number + 1}"
         (folder / name).mkdir()
         command = [
-            str(server_program()), "--port", str(port), "--bind", "127.0.0.1",
-            "--dir", str(folder / name), "--save", "", "--appendonly", "yes",
-            "--appendfsync", appendfsync, "--cluster-enabled", "yes", "--cluster-port", str(bus),
+            str(server_program()),
+            "--port",
+            str(port),
+            "--bind",
+            "127.0.0.1",
+            "--dir",
+            str(folder / name),
+            "--save",
+            "",
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            appendfsync,
+            "--cluster-enabled",
+            "yes",
+            "--cluster-port",
+            str(bus),
             # The other two go on without the third: their sessions are whole.
-            "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "5000",
-        ]  # fmt: skip
+            "--cluster-require-full-coverage",
+            "no",
+            "--cluster-node-timeout",
+            "5000",
+        ]
         session = next(
             name
             for name in map("probe-{}".format, count())
@@ -167,7 +187,8 @@ def _start_cluster(
 
 async def _start_milvus(folder: Path, parts: dict[str, Part], serves: Serves) -> str:
     """Start Milvus; return its URL."""
-    port, data = free_port(), folder / "milvus-data"
+    port = free_port()
+    data = folder / "milvus-data"
     part = parts["milvus"] = Part("milvus", milvus_command(data, port), serves, folder)
     part.start()
     await asyncio.to_thread(wait_for_milvus, f"http://127.0.0.1:{port}")

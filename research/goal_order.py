@@ -35,7 +35,9 @@ from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs
 from turnwise.models.training.config import CorpusSource
 from turnwise.models.training.corpora import read_source
 
-EPOCHS, BATCH, FURTHEST = 3, 512, 4
+EPOCHS = 3
+BATCH = 512
+FURTHEST = 4
 
 Links = Callable[[Tensor], Float64]
 """From the vectors of three goals to (3, 3): how well each follows each."""
@@ -62,9 +64,12 @@ class Perceptron(nn.Module):
     def __init__(self, width: int, hidden: int = 256) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Dropout(0.2), nn.Linear(3 * width, hidden), nn.GELU(), nn.Dropout(0.3),
+            nn.Dropout(0.2),
+            nn.Linear(3 * width, hidden),
+            nn.GELU(),
+            nn.Dropout(0.3),
             nn.Linear(hidden, 1),
-        )  # fmt: skip
+        )
 
     def forward(self, earlier: Tensor, later: Tensor) -> Tensor:
         return self.layers(torch.cat([earlier, later, earlier * later], dim=-1))[..., 0]
@@ -130,7 +135,8 @@ def learn(scorer: nn.Module, earlier: Tensor, later: Tensor) -> None:
     scorer.train()
     for _ in range(EPOCHS):
         for indices in torch.randperm(len(earlier)).split(BATCH):
-            one, other = earlier[indices], later[indices]
+            one = earlier[indices]
+            other = later[indices]
             loss = functional.softplus(scorer(other, one) - scorer(one, other)).mean()
             optimiser.zero_grad()
             loss.backward()

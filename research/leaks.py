@@ -33,11 +33,13 @@ def main() -> None:
     options = parser.parse_args()
 
     listed = read_left_out(options.leaks)
-    leaks, clean = [], []
+    leaks = []
+    clean = []
     for dialogue in read_dialogues(options.train):
         (leaks if dialogue.id in listed else clean).append(dialogue)
     shuffled = [clean[index] for index in np.random.default_rng(1).permutation(len(clean))]
-    others, left = shuffled[: options.others], shuffled[options.others :]
+    others = shuffled[: options.others]
+    left = shuffled[options.others :]
     by_length: defaultdict[int, list[Dialogue]] = defaultdict(list)
     for dialogue in left:
         by_length[len(dialogue.utterances)].append(dialogue)

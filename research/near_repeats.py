@@ -15,7 +15,8 @@ from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.similarity import read_pairs
 from turnwise.models.roles import Role
 
-EQUAL, DIFFERENT = 4.5, 3.0
+EQUAL = 4.5
+DIFFERENT = 3.0
 THRESHOLDS = (0.75, 0.8, 0.85, 0.9, 0.95)
 
 

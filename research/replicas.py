@@ -143,7 +143,8 @@ class Clients:
     async def _chats(self, client: int) -> None:
         """Hold one chat after another."""
         for number in count():
-            session, said = f"chat-{client}-{number}", list[tuple[str, str]]()
+            session = f"chat-{client}-{number}"
+            said = list[tuple[str, str]]()
             pool = [*POOLS][client % len(POOLS)]  # so that not all wait for the same store
             self.said[session] = said
             for text in islice(sayings(next(self._texts)), self._random.randint(4, 30)):
@@ -161,7 +162,8 @@ class Clients:
 
     async def _edits(self, pool: str) -> None:
         """Upload and remove candidates."""
-        has, path = self.pools[pool], f"/pools/{pool}/candidates"
+        has = self.pools[pool]
+        path = f"/pools/{pool}/candidates"
         while not self.over.is_set():
             ids = self._random.sample(range(EDITABLE), 3)
             texts = dict(zip(map(str, ids), sayings(next(self._texts)), strict=False))
@@ -185,7 +187,8 @@ class Clients:
             await self._pause()
 
     async def _search(self) -> None:
-        text, pool = next(sayings(next(self._texts))), self._random.choice([*POOLS])
+        text = next(sayings(next(self._texts)))
+        pool = self._random.choice([*POOLS])
         await self.done("search", "POST", f"/pools/{pool}/search", {"text": text})
 
     async def _rank(self) -> None:
@@ -235,7 +238,8 @@ def measure(options: argparse.Namespace, wrong: list[str]) -> Rows:
 
 
 async def tried(folder: Path, options: argparse.Namespace, wrong: list[str]) -> Rows:
-    fsync, store_url = options.appendfsync, Settings().store_url
+    fsync = options.appendfsync
+    store_url = Settings().store_url
     async with running(folder, fsync, store_url) as fleet, _client(fleet.url) as http:
         clients = Clients(http)
         await _make_pools(clients)
@@ -266,7 +270,8 @@ async def _make_pools(clients: Clients) -> None:
 async def _kill_each(fleet: Fleet, clients: Clients, options: argparse.Namespace) -> list[Kill]:
     """Kill the parts one after the other, each when the one before serves again."""
     parts = [fleet.parts[name] for name in options.parts or fleet.parts if name in fleet.parts]
-    each, kills = 60 * options.minutes / len(parts), list[Kill]()
+    each = 60 * options.minutes / len(parts)
+    kills = list[Kill]()
     for part in parts:
         end = clients.now() + each
         await asyncio.sleep(each * _BEFORE_KILL)
@@ -288,7 +293,8 @@ async def _kill(part: Part, clients: Clients, away: float) -> Kill:
 
 async def _differences(fleet: Fleet, clients: Clients) -> list[str]:
     """Return how the replicas differ from what was acknowledged, and from each other."""
-    found, answers = list[str](), list[list[tuple[str, list[float]]]]()
+    found = list[str]()
+    answers = list[list[tuple[str, list[float]]]]()
     for url in fleet.replicas:
         async with _client(url) as http:
             for pool, expected in clients.pools.items():
@@ -330,7 +336,8 @@ async def _answer(
     http: httpx.AsyncClient, path: str, body: dict[str, Any]
 ) -> tuple[str, list[float]]:
     """Return an answer without times and scores, and its scores."""
-    answer, scores = (await http.post(path, json=body)).json(), list[float]()
+    answer = (await http.post(path, json=body)).json()
+    scores = list[float]()
     answer.pop("timings_ms", None)
 
     def set_apart(score: str) -> None:
@@ -340,7 +347,8 @@ async def _answer(
 
 
 def _rows(clients: Clients, kills: list[Kill], seconds: float, wrong: list[str]) -> Rows:
-    rows, counts = Rows(), clients.counts
+    rows = Rows()
+    counts = clients.counts
     total = Counter[str]()
     for (_, what), number in counts.items():
         total[what] += number
@@ -371,11 +379,16 @@ def _rows(clients: Clients, kills: list[Kill], seconds: float, wrong: list[str])
             problems=_named(clients.problems, window),
         )
     for second in range(int(seconds)):
-        rows.append({
-            "second": second,
-            **{what: counts[second, what] for what in ("turn", "edit", "search", "rank", "plan")},
-            **{_field(error): counts[second, error] for error in _ERRORS},
-        })  # fmt: skip
+        rows.append(
+            {
+                "second": second,
+                **{
+                    what: counts[second, what]
+                    for what in ("turn", "edit", "search", "rank", "plan")
+                },
+                **{_field(error): counts[second, error] for error in _ERRORS},
+            }
+        )
     return rows
 
 

@@ -42,17 +42,19 @@ def main() -> None:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Return the kills as a table."""
-    return rows_table([
-        {
-            "killed": row["part"],
-            "seconds to start": row["seconds_to_serve"],
-            "seconds without any turn": row["seconds_without_turns"],
-            **{label: row[name] or None for name, (label, _) in FAILURES.items()},
-            "types of the 503": row["problems"],
-        }
-        for row in rows
-        if "part" in row
-    ])  # fmt: skip
+    return rows_table(
+        [
+            {
+                "killed": row["part"],
+                "seconds to start": row["seconds_to_serve"],
+                "seconds without any turn": row["seconds_without_turns"],
+                **{label: row[name] or None for name, (label, _) in FAILURES.items()},
+                "types of the 503": row["problems"],
+            }
+            for row in rows
+            if "part" in row
+        ]
+    )
 
 
 def drawn(rows: list[dict[str, Any]]) -> Figure:

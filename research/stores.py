@@ -44,7 +44,8 @@ def main() -> None:
 
 def measure(options: argparse.Namespace) -> Rows:
     one_thread()
-    encoder, rows = plain_encoder(), Rows()
+    encoder = plain_encoder()
+    rows = Rows()
     systems = dict(zip(SYSTEMS, (local, milvus, pgvector), strict=True))
     chosen_by, measured_by = np.split(queries_like(encoder, QUERIES), 2)
     for size in options.sizes:
@@ -84,7 +85,9 @@ async def load(
     search: Search, pool: Pool, width: int, at_once: int, seconds: float
 ) -> tuple[list[float], float]:
     """Search for a while, so many at once; return the milliseconds, and the seconds of all."""
-    took, numbers, begin = list[float](), count(), time.perf_counter()
+    took = list[float]()
+    numbers = count()
+    begin = time.perf_counter()
 
     async def searching() -> None:
         while (sent := time.perf_counter()) < begin + seconds:
@@ -102,7 +105,8 @@ async def local(pool: Pool, before: float) -> AsyncIterator[Loaded]:
     base = build_ivf(pool.flat, pool.chosen_by) if approximate else pool.flat
     seconds = time.perf_counter() - begin
     nothing = Contents.empty(pool.vectors.shape[1])
-    contents, workers = Contents(Segment(tuple(pool.candidates), base), nothing.overlay), Workers(1)
+    contents = Contents(Segment(tuple(pool.candidates), base), nothing.overlay)
+    workers = Workers(1)
     view = LocalView("p", 1, "default", PoolSettings(), contents, workers, Metrics())
 
     async def search(query: Float32, _: int) -> list[str]:

@@ -33,7 +33,8 @@ from benchmarks.serving import Connection, Process, free_port
 from turnwise.service.redis.private import server_program
 from turnwise.service.settings import Settings
 
-_SEARCHES, _TOP = 20, 100
+_SEARCHES = 20
+_TOP = 100
 
 
 @dataclass
@@ -95,7 +96,8 @@ async def measure(options: argparse.Namespace) -> Rows:
             await tier.load(options)
             encoder.add_memory("after load")
     for what in own.figures:
-        of_own, of_tier = (median(one.figures[what]) for one in (own, tier))
+        of_own = median(own.figures[what])
+        of_tier = median(tier.figures[what])
         rows.add(
             what=what,
             own_encoder=of_own,
@@ -161,7 +163,8 @@ def scores(answer: dict[str, Sequence[dict[str, float]]]) -> dict[float, float]:
 
 async def of_vectors(program: Path, encoder: Measured) -> float:
     """Return the largest difference of a number between vectors of Infinity and of the tier."""
-    model, port = Settings().model, free_port()
+    model = Settings().model
+    port = free_port()
     async with httpx.AsyncClient(timeout=60) as http:
         with infinity(program, model, port, encoder.part.folder, http) as part:
             await part.served()

@@ -45,7 +45,8 @@ def main() -> None:
         f"texts an epoch, each text once a window:    {ours:>9,}   {naive / ours:.1f} times fewer"
     )
 
-    encoder, dtype = load_base(config), getattr(torch, config.precision)
+    encoder = load_base(config)
+    dtype = getattr(torch, config.precision)
     sample = [window for window in windows if len(window.utterances) >= WINDOW][: options.sample]
     batch = only_full_windows(collate(sample, config.kind))
     examples = triple_examples(
@@ -70,7 +71,8 @@ def main() -> None:
         loss.backward()
         values["ours"] = loss.item()
 
-    slow, fast = seconds(one_by_one), seconds(once)
+    slow = seconds(one_by_one)
+    fast = seconds(once)
     print(f"loss of the sample: {values['naive']:.6f} one by one, {values['ours']:.6f} at once")
     print(
         f"{len(triples):,} triples: {slow:.2f} s for {len(texts):,} texts, "

@@ -161,11 +161,10 @@ def _primary(url: str, options: dict[str, Any]) -> Redis:
 
 async def read_clock(redis: Redis) -> int:
     """Return the microseconds since 1970 by the server, or by the latest primary of a cluster."""
-    if isinstance(redis, RedisCluster):
-        found = await redis.time(target_nodes=RedisCluster.PRIMARIES)
-        times: list[tuple[int, int]] = list(found.values())
-    else:
-        times = [await redis.time()]
+    is_cluster = isinstance(redis, RedisCluster)
+    found = await redis.time(**({"target_nodes": RedisCluster.PRIMARIES} if is_cluster else {}))
+    # A cluster of one primary answers as a server does, one of several by their names.
+    times: list[tuple[int, int]] = list(found.values()) if isinstance(found, dict) else [found]
     seconds, microseconds = max(times)
     return seconds * 1_000_000 + microseconds
 

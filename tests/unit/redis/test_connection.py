@@ -2,6 +2,7 @@ import asyncio
 import resource
 import signal
 import socket
+import time
 
 import pytest
 import uvloop
@@ -13,7 +14,7 @@ from turnwise.service.api.services import once_a_second
 from turnwise.service.errors import StateUnavailable, Unavailable
 from turnwise.service.observe.descriptors import descriptors_left
 from turnwise.service.observe.metrics import Metrics, Result
-from turnwise.service.redis.connection import Probe, connect, redis_errors
+from turnwise.service.redis.connection import Probe, connect, read_clock, redis_errors
 from turnwise.service.settings import SettingsError
 
 pytestmark = pytest.mark.anyio
@@ -246,6 +247,17 @@ async def test_a_killed_cluster_is_unavailable_and_its_return_is_seen(
         redis_cluster.start()
         redis_cluster.wait_for("CLUSTER INFO", b"cluster_state:ok")
         assert await client.get("key") is None
+
+
+async def test_the_clock_of_a_server_is_read_in_microseconds(redis: Redis) -> None:
+    begin = time.time_ns() // 1000
+    assert begin <= await read_clock(redis) <= time.time_ns() // 1000
+
+
+async def test_the_clock_of_a_cluster_is_read_in_microseconds(redis_cluster: RedisServer) -> None:
+    async with connect(redis_cluster.url, cluster=True, timeout=5.0) as client:
+        begin = time.time_ns() // 1000
+        assert begin <= await read_clock(client) <= time.time_ns() // 1000
 
 
 async def test_redis_is_probed_at_most_once_a_second(redis: Redis) -> None:

@@ -25,8 +25,6 @@ FILE_BYTES = 64 << 20
 """Size at which a file is closed and the next one begins."""
 FILE_SECONDS = 3600.0
 """Age at which a file is closed, so that `journal compact` can change it."""
-_QUEUED = 10_000
-"""Lines that may wait for the disk: some 20 MB."""
 _PATIENCE = 5.0
 """Seconds that the last lines may take when the service stops."""
 
@@ -36,8 +34,16 @@ _log = logging.getLogger("turnwise.journal")
 class Journal:
     """Takes lines from the event loop and writes them, in their order, in a thread of its own."""
 
-    def __init__(self, folder: Path, metrics: Metrics, redact: Hook | None = None) -> None:
+    def __init__(
+        self, folder: Path, metrics: Metrics, redact: Hook | None = None, *, queued: int = 10_000
+    ) -> None:
         """Begin to write into a folder, which is made if it does not exist.
+
+        Args:
+            folder: The folder.
+            metrics: Counts the lines that are written, and those that are lost.
+            redact: Changes every text before it is written.
+            queued: Lines that may wait for the disk. The default is some 20 MB.
 
         Raises:
             SettingsError: The folder cannot be written to.
@@ -50,7 +56,7 @@ class Journal:
             raise SettingsError(f"TURNWISE_JOURNAL '{folder}' is not a writable folder")
         self._files, self._metrics, self._redact = _Files(folder), metrics, redact
         self._failing = False
-        self._queue: Queue[tuple[Context, Line] | None] = Queue(_QUEUED)
+        self._queue: Queue[tuple[Context, Line] | None] = Queue(queued)
         self._thread = Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 

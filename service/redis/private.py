@@ -33,9 +33,6 @@ from redis.retry import Retry
 
 from turnwise.models.errors import TurnwiseError
 
-_LOCK_SECONDS = 3.0
-"""Time that a server may take to stop after its process was killed."""
-_START_SECONDS = _STOP_SECONDS = 10.0
 _FORMER, _PARTS = "appendonly.aof", "appendonlydir"
 """The append-only file of Redis 6.2, and the folder of those of later servers."""
 _WRITER = "redis.server"
@@ -139,8 +136,26 @@ class PrivateRedis:
         pid: Process id of the server, once it runs.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        lock_seconds: float = 3.0,
+        start_seconds: float = 10.0,
+        stop_seconds: float = 10.0,
+    ) -> None:
+        """Choose the folder; start nothing yet.
+
+        Args:
+            folder: The folder of the data.
+            lock_seconds: Seconds that a server may take to stop after its process was killed.
+            start_seconds: Seconds until the first answer, not counting the reading of data.
+            stop_seconds: Seconds after which a server that does not stop is killed.
+        """
         self.folder = folder.absolute()
+        self._lock_seconds = lock_seconds
+        self._start_seconds = start_seconds
+        self._stop_seconds = stop_seconds
 
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(self.start)
@@ -162,7 +177,7 @@ class PrivateRedis:
         self._program = server_program()
         version = _Version.of(self._program)
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with _locked(self.folder / "redis.lock") as lock:
+        with _locked(self.folder / "redis.lock", self._lock_seconds) as lock:
             self._check_writer(version)
             if not self._serves(lock) and not (self._repair() and self._serves(lock)):
                 log = self.folder / "redis.log"
@@ -177,7 +192,7 @@ class PrivateRedis:
         assert self._process.stdout is not None  # noqa: S101
         self._process.stdin.close()
         try:
-            self._process.wait(_STOP_SECONDS)
+            self._process.wait(self._stop_seconds)
         except TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -206,14 +221,16 @@ class PrivateRedis:
 
     def _answers(self, socket: str) -> bool:
         """Wait for the server's first answer; return False if it exits or never answers."""
-        end = time.monotonic() + _START_SECONDS
+        end = time.monotonic() + self._start_seconds
         once = Retry(NoBackoff(), 0)
-        with Redis(unix_socket_path=socket, socket_timeout=_START_SECONDS, retry=once) as client:
+        with Redis(
+            unix_socket_path=socket, socket_timeout=self._start_seconds, retry=once
+        ) as client:
             while self._process.poll() is None and time.monotonic() < end:
                 try:
                     return bool(client.ping())
                 except BusyLoadingError:  # however long it reads its data
-                    end = time.monotonic() + _START_SECONDS
+                    end = time.monotonic() + self._start_seconds
                 except (ConnectionError, TimeoutError):
                     pass
                 time.sleep(0.01)
@@ -262,10 +279,10 @@ class PrivateRedis:
             (self.folder / _FORMER).mkdir(exist_ok=True)
 
 
-def _locked(path: Path) -> IO[str]:
+def _locked(path: Path, seconds: float) -> IO[str]:
     """Return a locked file. After it is closed, a child that inherited it still holds the lock."""
     lock = path.open("a+")
-    end = time.monotonic() + _LOCK_SECONDS
+    end = time.monotonic() + seconds
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -47,8 +47,8 @@ def gone(pid: int) -> bool:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[PrivateRedis]:
-    server = PrivateRedis(folder)
+def running(folder: Path, **seconds: float) -> Iterator[PrivateRedis]:
+    server = PrivateRedis(folder, **seconds)
     server.start()
     try:
         yield server
@@ -75,11 +75,8 @@ def test_a_server_that_died_can_be_stopped(tmp_path: Path) -> None:
     assert not Path(server.url.removeprefix("unix://")).parent.exists()
 
 
-def test_a_server_that_does_not_stop_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(private_redis, "_STOP_SECONDS", 0.05)
-    with running(tmp_path) as server:
+def test_a_server_that_does_not_stop_is_killed(tmp_path: Path) -> None:
+    with running(tmp_path, stop_seconds=0.05) as server:
         os.kill(server.pid, signal.SIGSTOP)
     assert gone(server.pid)
     assert not Path(server.url.removeprefix("unix://")).parent.exists()
@@ -88,12 +85,12 @@ def test_a_server_that_does_not_stop_is_killed(
 def test_a_start_that_is_broken_off_leaves_no_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(*_: object) -> None:
+    def interrupt(**_: object) -> None:
         raise KeyboardInterrupt
 
     server = PrivateRedis(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(PrivateRedis, "_answers", interrupt)
+        patched.setattr(private_redis, "Redis", interrupt)  # which asks whether it answers
         with pytest.raises(KeyboardInterrupt):
             server.start()
     assert gone(server.pid)
@@ -101,14 +98,11 @@ def test_a_start_that_is_broken_off_leaves_no_server(
     assert keys(tmp_path) == 0  # another one may use the folder
 
 
-def test_a_second_process_on_the_folder_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(private_redis, "_LOCK_SECONDS", 0.1)
+def test_a_second_process_on_the_folder_is_refused(tmp_path: Path) -> None:
     refused = rf"in use by another process \({os.getpid()}\)"
     with running(tmp_path) as server, client(server.url) as redis:
         with pytest.raises(PrivateRedisError, match=refused):
-            PrivateRedis(tmp_path).start()
+            PrivateRedis(tmp_path, lock_seconds=0.1).start()
         assert redis.ping()
 
 
@@ -133,6 +127,13 @@ def test_nothing_stays_behind_after_kill_9_and_the_folder_can_be_used_again(
         assert redis.get("key") == b"value"
     eventually(lambda: gone(int(pid)))
     eventually(lambda: not Path(url.removeprefix("unix://")).parent.exists())
+
+
+def program(path: Path, *lines: str) -> Path:
+    """Write a shell script that can be run."""
+    path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    path.chmod(0o700)
+    return path
 
 
 def append_only_file(folder: Path, *, keys: int) -> Path:
@@ -174,8 +175,9 @@ def test_the_data_of_earlier_releases_are_taken_over(tmp_path: Path) -> None:
 def test_a_server_may_read_its_data_for_longer_than_it_may_take_to_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow = ("--key-load-delay", "-5")  # a pause every five keys; it answers every thousand
-    command, slept = PrivateRedis._command, 0
+    # A pause every five keys; it answers every thousand.
+    slow = program(tmp_path / "slow", f'exec {server_program()} "$@" --key-load-delay -5')
+    slept = 0
 
     def sleep(seconds: float) -> None:
         """Let more than half of the time that it may take pass at once while it reads."""
@@ -184,9 +186,9 @@ def test_a_server_may_read_its_data_for_longer_than_it_may_take_to_start(
         time.sleep(seconds)
 
     def monotonic() -> float:
-        return 0.6 * private_redis._START_SECONDS * slept
+        return 0.6 * 10.0 * slept
 
-    monkeypatch.setattr(PrivateRedis, "_command", lambda *given: [*command(*given), *slow])
+    monkeypatch.setattr(private_redis, "server_program", lambda: slow)
     clock = SimpleNamespace(sleep=sleep, monotonic=monotonic)
     monkeypatch.setattr(private_redis, "time", clock)
     former_file(tmp_path, keys=20_000)
@@ -202,15 +204,19 @@ def test_a_server_may_read_its_data_for_longer_than_it_may_take_to_start(
 def test_a_server_that_never_answers_is_an_error_and_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deaf = "import socket, sys, time; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1])"
-    deaf += "; s.listen(); time.sleep(60)"
+    listen = "import socket, sys, time; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[4])"
+    listen += "; s.listen(); time.sleep(60)"
+    deaf = program(
+        tmp_path / "deaf",
+        f'[ "$1" = --version ] && exec {server_program()} --version',
+        f'exec {sys.executable} -Sc "{listen}" "$@"',
+    )
+    monkeypatch.setattr(private_redis, "server_program", lambda: deaf)
     (tmp_path / "redis.log").write_text("# It listens.\n")
-    monkeypatch.setattr(private_redis, "_START_SECONDS", 0.5)
-    monkeypatch.setattr(PrivateRedis, "_command", lambda _, s: [sys.executable, "-Sc", deaf, s])
-    server = PrivateRedis(tmp_path)
+    server = PrivateRedis(tmp_path, start_seconds=0.5)
     with pytest.raises(PrivateRedisError, match=r"redis\.log ends in: # It listens\."):
         server.start()
-    assert server._process.poll() is not None
+    assert gone(server.pid)
 
 
 @pytest.mark.parametrize("make", [append_only_file, former_file])
@@ -245,9 +251,8 @@ def test_a_redis_takes_no_data_of_a_valkey_which_takes_those_of_a_redis(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append_only_file(tmp_path, keys=3)
-    redis = tmp_path / "redis-server"
-    redis.write_text("#!/bin/sh\necho Redis server v=8.0.1 sha=00000000:0 malloc=libc bits=64\n")
-    redis.chmod(0o700)
+    version = "echo Redis server v=8.0.1 sha=00000000:0 malloc=libc bits=64"
+    redis = program(tmp_path / "redis-server", version)
     with monkeypatch.context() as patched:
         patched.setattr(private_redis, "server_program", lambda: redis)
         with pytest.raises(

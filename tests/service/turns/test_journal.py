@@ -1,16 +1,11 @@
 """The journal of running services, and what is made of it."""
 
-import errno
 import json
 import os
 import shutil
 import stat
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,14 +15,12 @@ from typer.testing import CliRunner
 from tests.support.clock import move_clock
 from tests.support.messages import REPLIES
 from tests.support.service import InNamespace, Launch, Live, Turnwise
-from tests.support.waiting import PATIENCE, eventually
+from tests.support.waiting import eventually
 from turnwise.models.data import read_dialogues
 from turnwise.service.app import server
 from turnwise.service.cli.main import app
-from turnwise.service.journal import DeletionLine, Journal, UndoLine, writer
-from turnwise.service.journal.files import read_lines
+from turnwise.service.journal import DeletionLine, UndoLine, writer
 from turnwise.service.journal.lines import dump
-from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings, SettingsError
 
 
@@ -277,111 +270,6 @@ def test_a_journal_that_cannot_be_written_costs_its_lines_and_no_turn(
     assert [line["text"] for line in lines(folder)] == ["The disk is back."]
 
 
-def test_a_disk_that_hangs_costs_the_lines_that_wait_too_long_and_no_turn(
-    launch: Launch, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hangs, goes_on = threading.Event(), threading.Event()
-    append = writer._Files.append
-
-    def appended_late(files: writer._Files, data: bytes) -> None:
-        hangs.set()
-        assert goes_on.wait(PATIENCE)
-        append(files, data)
-
-    monkeypatch.setattr(writer, "_QUEUED", 2)
-    monkeypatch.setattr(writer._Files, "append", appended_late)
-    live = launch(journal=folder)
-    lost = live.increase("turnwise_journal_lines_lost_total", reason="queue_full")
-    say(live, "One.")
-    assert hangs.wait(PATIENCE)
-    say(live, "Two.", "Three.", "Four.", "Five.")
-    assert lost() == 2
-    goes_on.set()
-    live.stop()
-    assert [line["text"] for line in lines(folder)] == ["One.", "Two.", "Three."]
-
-
-@pytest.mark.parametrize("shortens", [True, False])
-def test_a_line_that_is_written_in_part_spoils_no_other(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, *, shortens: bool
-) -> None:
-    """The disk is full in the middle of the second line, and may not even shorten its file."""
-
-    def write(file: int, data: memoryview) -> int:
-        line = bytes(data)
-        if not line.startswith(b"{"):  # the rest of one
-            raise OSError(errno.ENOSPC, "no space left")
-        return os.write(file, line[:30] if line.startswith(b'{"at":2.0') else line)
-
-    def fail(*_: object) -> None:
-        raise OSError(errno.EPERM, "not permitted")
-
-    system = {**vars(os), "write": write} | ({} if shortens else {"ftruncate": fail})
-    monkeypatch.setattr(writer, "os", SimpleNamespace(**system))
-    metrics = Metrics()
-    journal = Journal(folder, metrics)
-    for turn in (1, 2, 3):
-        journal.write(UndoLine(at=turn, namespace="n", session="s", version=turn, turn=turn))
-    journal.close()
-    kept = [[line.turn for line, _ in read_lines(file)] for file in sorted(folder.iterdir())]
-    assert kept == ([[1, 3]] if shortens else [[1], [3]])
-    assert metrics.registry.get_sample_value("turnwise_journal_lines_total") == 2
-    lost = metrics.registry.get_sample_value(
-        "turnwise_journal_lines_lost_total", {"reason": "disk"}
-    )
-    assert lost == 1
-
-
-def test_a_file_that_cannot_be_closed_costs_no_later_line(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    closed: list[int] = []
-
-    def close(file: int) -> None:
-        closed.append(file)
-        os.close(file)
-        raise OSError(errno.EDQUOT, "quota exceeded")  # as NFS does, which has closed it
-
-    monkeypatch.setattr(writer, "os", SimpleNamespace(**vars(os) | {"close": close}))
-    monkeypatch.setattr(writer, "FILE_BYTES", 1)
-    journal = Journal(folder, Metrics())
-    for turn in (1, 2, 3):
-        journal.write(UndoLine(at=turn, namespace="n", session="s", version=turn, turn=turn))
-    journal.close()
-    assert [line["turn"] for line in lines(folder)] == [1, 2, 3]
-    assert len(closed) == caplog.text.count("quota exceeded") == 3
-
-
-FULL_DISK = """
-import resource, sys
-from pathlib import Path
-from turnwise.service.journal import Journal, UndoLine
-from turnwise.service.observe.metrics import Metrics
-
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
-metrics = Metrics()
-journal = Journal(Path(sys.argv[1]), metrics)
-for turn in range(20):
-    # Lines of the same length: after one that does not fit, no other fits.
-    journal.write(UndoLine(at=1.0, namespace="n", session="s", version=10 + turn, turn=10 + turn))
-journal.close()
-value = metrics.registry.get_sample_value
-print(int(value("turnwise_journal_lines_total")),
-      int(value("turnwise_journal_lines_lost_total", {"reason": "disk"})))
-"""
-
-
-def test_a_full_disk_leaves_whole_lines(folder: Path) -> None:
-    command = [sys.executable, "-c", FULL_DISK, str(folder)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
-    written, lost = map(int, ended.stdout.split())
-    assert (written + lost, len(lines(folder))) == (20, written)
-    assert 0 < written < 20
-    (file,) = folder.iterdir()
-    assert file.read_text().endswith("}\n")
-    assert ended.stderr.count("the journal cannot be written") == 1
-
-
 HOOK = """
 def hide(text):
     if "fail" in text:
@@ -437,18 +325,3 @@ def test_a_journal_that_cannot_begin_fails_the_start(
 ) -> None:
     with pytest.raises(SettingsError, match=message):
         server.run(Settings.model_validate({"port": 0, "data_dir": data_folder, **settings}))
-
-
-def test_a_folder_that_only_others_may_write_to_fails_the_start(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def access(path: Path, mode: int) -> bool:
-        """As for anybody but root, who may write everywhere."""
-        return path.stat().st_mode >> 6 & mode == mode
-
-    monkeypatch.setattr(writer, "os", SimpleNamespace(**vars(os) | {"access": access}))
-    folder.mkdir(mode=0o500)
-    with pytest.raises(SettingsError, match=f"TURNWISE_JOURNAL '{folder}' is not a writable"):
-        Journal(folder, Metrics())
-    folder.chmod(0o700)
-    Journal(folder, Metrics()).close()

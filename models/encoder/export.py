@@ -101,7 +101,7 @@ def export(graph: torch.nn.Module, folder: Path, *, typed: bool = False) -> None
         torch.onnx.OnnxExporterError: ONNX has no equivalent of an operation of the model.
         OSError: The folder cannot be written.
     """
-    program = _convert(graph, INPUTS if typed else INPUTS[:2])
+    program = convert(graph, INPUTS if typed else INPUTS[:2])
     try:
         with create_folder(folder) as fresh:
             program.save(fresh / FILE, external_data=True)  # one file holds at most 2 GB
@@ -126,7 +126,7 @@ def export_graph(graph: torch.nn.Module, folder: Path, *, max_tokens: int) -> No
         torch.onnx.OnnxExporterError: ONNX has no equivalent of an operation of the model.
         OSError: The folder cannot be written.
     """
-    model = _convert(graph, INPUTS[:2]).model_proto
+    model = convert(graph, INPUTS[:2]).model_proto
     if (folder / _WEIGHTS).exists():
         _refer(model.graph, folder / _WEIGHTS)
     for node in model.graph.node:  # drop the exporter's Python locations
@@ -216,7 +216,8 @@ def _key(numbers: NDArray[Any]) -> bytes:
     return hashlib.sha256(kind + np.ascontiguousarray(numbers).tobytes()).digest()
 
 
-def _convert(graph: torch.nn.Module, names: Sequence[str]) -> torch.onnx.ONNXProgram:
+def convert(graph: torch.nn.Module, names: Sequence[str]) -> torch.onnx.ONNXProgram:
+    """Return the ONNX program of a network whose inputs, (n, tokens) int64, have these names."""
     ids = torch.ones(2, 7, dtype=torch.int64)  # a size of 1 would become a constant
     dynamic = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     with _quiet(), torch.inference_mode():

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _LAST_SPANS_SECONDS = 1.0
 """Longest wait for a collector when the service stops."""
 
-_tracer = trace.get_tracer("turnwise")
+tracer = trace.get_tracer("turnwise")
 
 
 def span(name: str, *, calls: str = "") -> AbstractContextManager[Span]:
@@ -49,7 +49,7 @@ def span(name: str, *, calls: str = "") -> AbstractContextManager[Span]:
 @contextmanager
 def _current_span(name: str, calls: str) -> Iterator[Span]:
     kind = SpanKind.CLIENT if calls else SpanKind.INTERNAL
-    with _tracer.start_as_current_span(
+    with tracer.start_as_current_span(
         f"{calls} {name}" if calls else name,
         kind=kind,
         record_exception=False,
@@ -77,7 +77,7 @@ def shared_span(
         attributes: Attributes of the spans.
     """
     shares = [
-        _tracer.start_span(name, trace.set_span_in_context(parent), attributes=attributes)
+        tracer.start_span(name, trace.set_span_in_context(parent), attributes=attributes)
         for parent in parents
         if parent.is_recording()
     ]
@@ -111,7 +111,7 @@ def past_span(name: str, parent: Span, seconds: float) -> None:
     """Add a span for the seconds until now, if the request of the parent is traced."""
     if parent.is_recording():
         begin = time.time_ns() - int(seconds * 1e9)
-        _tracer.start_span(name, trace.set_span_in_context(parent), start_time=begin).end()
+        tracer.start_span(name, trace.set_span_in_context(parent), start_time=begin).end()
 
 
 def exemplar(of: Span | None = None) -> dict[str, str] | None:

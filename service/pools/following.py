@@ -189,7 +189,7 @@ class FollowedPools:
             PoolNotFound: There is no such pool in Redis either.
             PoolNotReady: This replica cannot serve it.
         """
-        key = await self.directory.resolve(name) if newest else self._target(name)
+        key = await self.directory.resolve(name) if newest else self.target(name)
         if key not in self.in_memory:
             key = await self.look_up(name)
             if key in self.in_memory:
@@ -297,7 +297,7 @@ class FollowedPools:
         if self._awaited is None:
             raise StateUnavailable("the pools are not known yet, because Redis is unavailable")
 
-    def _target(self, name: PoolKey) -> PoolKey:
+    def target(self, name: PoolKey) -> PoolKey:
         """Return the pool that a name stands for here.
 
         An alias that was moved stands for its former pool until the new one has been read.

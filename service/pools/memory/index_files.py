@@ -55,7 +55,7 @@ class IndexFiles:
 
         Those of earlier models are removed, but for the last one.
         """
-        folder = self._of(key) / fingerprint
+        folder = self.folder_of(key) / fingerprint
         try:
             with create_folder(folder) as made:
                 faiss.write_index(index.codes, str(made / _LISTS))
@@ -79,7 +79,7 @@ class IndexFiles:
 
     def read(self, key: PoolKey, fingerprint: str) -> Lists | None:
         """Return the lists of a pool; None if there are none, or if they are damaged."""
-        folder = self._of(key) / fingerprint
+        folder = self.folder_of(key) / fingerprint
         if not (folder / _MANIFEST).exists():
             return None
         try:
@@ -102,9 +102,10 @@ class IndexFiles:
 
     def remove(self, key: PoolKey) -> None:
         """Remove the indexes of a pool."""
-        shutil.rmtree(self._of(key), ignore_errors=True)
+        shutil.rmtree(self.folder_of(key), ignore_errors=True)
 
-    def _of(self, key: PoolKey) -> Path:
+    def folder_of(self, key: PoolKey) -> Path:
+        """Return the folder of a pool's indexes, one for each fingerprint."""
         return self._folder / key.namespace / key.name
 
 

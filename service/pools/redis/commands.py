@@ -13,11 +13,13 @@ class Commands:
         self._redis, self._metrics = redis, metrics
         self._script = scripts_of("turnwise.service.pools.redis", redis)
 
-    async def _run(
+    async def run_script(
         self, operation: Operation, script: str, keys: list[str], arguments: list[Any]
     ) -> Any:  # noqa: ANN401 - each script returns another type
-        return await self._do(operation, self._script[script](keys, arguments))
+        """Return what a script of `redis/scripts` returns."""
+        return await self.execute(operation, self._script[script](keys, arguments))
 
-    async def _do(self, operation: Operation, command: Any) -> Any:  # noqa: ANN401 - as redis-py types it
+    async def execute(self, operation: Operation, command: Any) -> Any:  # noqa: ANN401 - as redis-py types it
+        """Return the answer to a command of redis-py."""
         with redis_errors(self._metrics, operation):
             return await command

@@ -39,20 +39,20 @@ class Directory(Commands):
         """Return the number of changes; after a loss of all data the database has a new id."""
         while True:
             get = self._redis.mget(_DATABASE_ID, _CHANGES)
-            database_id, number = await self._do("pool_read", get)
+            database_id, number = await self.execute("pool_read", get)
             if database_id is not None:
                 return Changes(database_id.decode(), int(number or 0))
             new = secrets.token_hex(8)
-            await self._do("pool_write", self._redis.set(_DATABASE_ID, new, nx=True))
+            await self.execute("pool_write", self._redis.set(_DATABASE_ID, new, nx=True))
 
     async def count_change(self) -> None:
         """Let other replicas see a change at their next poll; later if Redis is unavailable."""
         with suppress(StateUnavailable):
-            await self._do("pool_write", self._redis.incr(_CHANGES))
+            await self.execute("pool_write", self._redis.incr(_CHANGES))
 
     async def in_use(self) -> set[PoolKey]:
         """Return the pools that requests named lately, on any replica, while any was in use."""
-        found = await self._do("pool_read", self._redis.zrange(_IN_USE, 0, -1))
+        found = await self.execute("pool_read", self._redis.zrange(_IN_USE, 0, -1))
         return set(map(_key, found))
 
     async def note_in_use(self, pools: Iterable[PoolKey], seconds: float) -> None:
@@ -61,21 +61,21 @@ class Directory(Commands):
         pipeline.zadd(_IN_USE, dict.fromkeys(map(str, pools), now))
         pipeline.zremrangebyscore(_IN_USE, "-inf", now - seconds)
         with suppress(StateUnavailable):  # a Redis that is full still lets replicas follow it
-            await self._do("pool_write", pipeline.execute())
+            await self.execute("pool_write", pipeline.execute())
 
     async def names(self) -> dict[PoolKey, str]:
         """Return the incarnation of each listed pool; the pool itself may be gone already."""
-        found = await self._do("pool_read", self._redis.hgetall(_NAMES))
+        found = await self.execute("pool_read", self._redis.hgetall(_NAMES))
         return {_key(name): incarnation.decode() for name, incarnation in found.items()}
 
     async def aliases(self) -> dict[PoolKey, PoolKey]:
         """Return the pool of each alias."""
-        found = await self._do("pool_read", self._redis.hgetall(_ALIASES))
+        found = await self.execute("pool_read", self._redis.hgetall(_ALIASES))
         return {_key(alias): _key(pool) for alias, pool in found.items()}
 
     async def resolve(self, name: PoolKey) -> PoolKey:
         """Return the pool that a name stands for: that of an alias, or the name itself."""
-        pool = await self._do("pool_read", self._redis.hget(_ALIASES, str(name)))
+        pool = await self.execute("pool_read", self._redis.hget(_ALIASES, str(name)))
         return name if pool is None else _key(pool)
 
     async def add(self, key: PoolKey, incarnation: str) -> None:
@@ -85,7 +85,7 @@ class Directory(Commands):
             Conflict: An alias has its name.
         """
         arguments = [str(key), incarnation]
-        if await self._run("pool_write", "enlist", [_NAMES, _ALIASES], arguments) != b"ok":
+        if await self.run_script("pool_write", "enlist", [_NAMES, _ALIASES], arguments) != b"ok":
             raise Conflict(f"there is an alias '{key.name}'")
 
     async def unlist(self, key: PoolKey) -> str | None:
@@ -96,7 +96,9 @@ class Directory(Commands):
         Raises:
             Conflict: The name is an alias, or an alias points at the pool.
         """
-        outcome, found = await self._run("pool_write", "unlist", [_NAMES, _ALIASES], [str(key)])
+        outcome, found = await self.run_script(
+            "pool_write", "unlist", [_NAMES, _ALIASES], [str(key)]
+        )
         if outcome == b"is_alias":
             to = _key(found).name
             raise Conflict(f"'{key.name}' is an alias of pool '{to}'; delete the alias")
@@ -107,7 +109,7 @@ class Directory(Commands):
 
     async def remove(self, key: PoolKey, incarnation: str) -> None:
         """Remove a deleted pool from the list."""
-        await self._run("pool_write", "forget", [_NAMES], [str(key), incarnation])
+        await self.run_script("pool_write", "forget", [_NAMES], [str(key), incarnation])
 
     async def point(self, alias: PoolKey, to: PoolKey, expected: PoolKey | None) -> None:
         """Create an alias, or point it at another pool.
@@ -117,7 +119,7 @@ class Directory(Commands):
             PoolNotFound: There is no such pool.
         """
         arguments = [str(alias), str(to), str(expected or "")]
-        outcome = await self._run("pool_write", "point", [_NAMES, _ALIASES], arguments)
+        outcome = await self.run_script("pool_write", "point", [_NAMES, _ALIASES], arguments)
         if outcome == b"is_pool":
             raise Conflict(f"'{alias.name}' is a pool: choose another name for the alias")
         if outcome == b"no_pool":
@@ -131,7 +133,7 @@ class Directory(Commands):
         Raises:
             PoolNotFound: There is no such alias.
         """
-        if not await self._do("pool_write", self._redis.hdel(_ALIASES, str(alias))):
+        if not await self.execute("pool_write", self._redis.hdel(_ALIASES, str(alias))):
             raise PoolNotFound(f"there is no alias '{alias.name}'")
 
 

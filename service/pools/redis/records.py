@@ -88,7 +88,7 @@ class PoolRecords(Commands):
             secrets.token_hex(8), time(), request.encoder or "", request.store or "", *made,
             *pack_settings(request),
         ]  # fmt: skip
-        incarnation, *found = await self._run("pool_write", "create", _keys(key), arguments)
+        incarnation, *found = await self.run_script("pool_write", "create", _keys(key), arguments)
         head = _head(found)
         assert head  # noqa: S101 - the script made the pool
         return incarnation.decode(), head
@@ -126,7 +126,7 @@ class PoolRecords(Commands):
         Returns None if the pool is in another collection now, or was deleted.
         """
         arguments = [collection, secrets.token_hex(8), size]
-        version = await self._run("pool_write", "count_edit", [_key(key, "meta")], arguments)
+        version = await self.run_script("pool_write", "count_edit", [_key(key, "meta")], arguments)
         return int(version) or None
 
     async def note_recall(self, key: PoolKey, collection: Collection) -> None:
@@ -135,7 +135,7 @@ class PoolRecords(Commands):
             collection.name, collection.width or "", collection.recall or "", collection.measured,
             secrets.token_hex(8),
         ]  # fmt: skip
-        await self._run("pool_write", "note_recall", [_key(key, "meta")], arguments)
+        await self.run_script("pool_write", "note_recall", [_key(key, "meta")], arguments)
 
     async def move(
         self, key: PoolKey, read: Position, log: Log | None, *, store: StoreName,
@@ -160,7 +160,7 @@ class PoolRecords(Commands):
 
     async def read(self, key: PoolKey, has: Position = NOWHERE) -> Log | None:
         """Return the log from a reader's position on, or None if there is no such pool."""
-        found = await self._run("pool_read", "read", _keys(key), list(has))
+        found = await self.run_script("pool_read", "read", _keys(key), list(has))
         return Log.from_redis(*found) if found else None
 
     async def chunk(self, key: PoolKey, name: str) -> tuple[bytes, bytes | None] | None:
@@ -170,18 +170,18 @@ class PoolRecords(Commands):
         """
         fields = ["candidates", self._field]
         async with self._readers:
-            found = await self._do("pool_read", self._redis.hmget(_chunk(key, name), fields))
+            found = await self.execute("pool_read", self._redis.hmget(_chunk(key, name), fields))
         return (found[0], found[1]) if found[0] is not None else None
 
     async def has_vectors(self, key: PoolKey, name: str) -> bool | None:
         """Return whether a chunk has this model's vectors; None if the chunk is gone."""
-        fields = await self._do("pool_read", self._redis.hkeys(_chunk(key, name)))
+        fields = await self.execute("pool_read", self._redis.hkeys(_chunk(key, name)))
         return self._field.encode() in fields if fields else None
 
     async def put_vectors(self, key: PoolKey, name: str, vectors: Float16) -> None:
         """Add this model's vectors to a chunk."""
         arguments = [self._field, vectors.tobytes()]
-        await self._run("pool_write", "put_vectors", [_chunk(key, name)], arguments)
+        await self.run_script("pool_write", "put_vectors", [_chunk(key, name)], arguments)
 
     async def stage(self, key: PoolKey, edit: Edit) -> Entry:
         """Write an edit's chunks, which no reader sees until `commit`."""
@@ -193,7 +193,7 @@ class PoolRecords(Commands):
                 packed = await asyncio.to_thread(pack_candidates, edit.candidates[some])
                 fields = ["candidates", packed, self._field, edit.vectors[some].tobytes()]
                 arguments = [_STAGED_SECONDS, *fields]
-                await self._run("pool_write", "stage", [_chunk(key, chunks[-1])], arguments)
+                await self.run_script("pool_write", "stage", [_chunk(key, chunks[-1])], arguments)
         except BaseException:
             await self.discard(key, chunks)
             raise
@@ -202,7 +202,7 @@ class PoolRecords(Commands):
     async def discard(self, key: PoolKey, chunks: Iterable[str]) -> None:
         """Delete staged chunks that will not be committed."""
         if names := [_chunk(key, name) for name in chunks]:
-            await self._do("pool_write", self._redis.unlink(*names))
+            await self.execute("pool_write", self._redis.unlink(*names))
 
     async def commit(
         self, key: PoolKey, read: Position, entry: Entry, totals: tuple[int, int]
@@ -242,7 +242,7 @@ class PoolRecords(Commands):
         It expires after a while.
         """
         lock = self._redis.set(_key(key, "fold"), b"", nx=True, ex=_LOCK_SECONDS)
-        return bool(await self._do("pool_write", lock))
+        return bool(await self.execute("pool_write", lock))
 
     async def drop(self, key: PoolKey, log: Log) -> Outcome:
         """Delete a pool whose log was read from its start, if it has not changed since."""
@@ -255,7 +255,7 @@ class PoolRecords(Commands):
         pipeline = self._redis.pipeline(transaction=False)
         for key in keys:
             pipeline.hmget(_key(key, "meta"), *fields)
-        found: list[list[bytes | None]] = await self._do("pool_read", pipeline.execute())
+        found: list[list[bytes | None]] = await self.execute("pool_read", pipeline.execute())
         return found
 
     async def _mutate(self, script: str, keys: list[str], arguments: list[Any]) -> Outcome:

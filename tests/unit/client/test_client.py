@@ -16,7 +16,7 @@ from turnwise.service.client import (
     UnreachableError,
 )
 from turnwise.service.client.attempts import Attempts
-from turnwise.service.client.calls import Call, path
+from turnwise.service.client.calls import path
 from turnwise.service.client.operations import (
     PlanOptions,
     PoolOptions,
@@ -62,18 +62,32 @@ def test_a_name_cannot_leave_its_place_in_the_path() -> None:
     assert path("sessions", "\ud83d") == "/sessions/%ED%A0%BD"  # the service's to refuse
 
 
-def test_a_key_and_a_namespace_go_with_every_call() -> None:
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[httpx.Request]:
+    """The requests that clients send, to a service without pools."""
+    requests: list[httpx.Request] = []
+
+    def send(_: httpx.Client, request: httpx.Request) -> httpx.Response:
+        requests.append(request)
+        return httpx.Response(200, json={"pools": []}, request=request)
+
+    monkeypatch.setattr(httpx.Client, "send", send)
+    return requests
+
+
+def test_a_key_and_a_namespace_go_with_every_call(sent: list[httpx.Request]) -> None:
     with Client("http://turnwise", key="k", namespace="other") as client:
-        request = Call("GET", "/pools", dict).request(client._http, 1.0)
+        client.pools()
+    (request,) = sent
     assert request.headers["Authorization"] == "Bearer k"
     assert request.headers["Turnwise-Namespace"] == "other"
     assert request.url == httpx.URL("http://turnwise/pools")
 
 
-def test_a_url_with_a_path_keeps_it() -> None:
+def test_a_url_with_a_path_keeps_it(sent: list[httpx.Request]) -> None:
     with Client("http://proxy/turnwise/") as client:
-        request = Call("GET", "/pools", dict).request(client._http, 1.0)
-    assert request.url.path == "/turnwise/pools"
+        client.pools()
+    assert sent[0].url.path == "/turnwise/pools"
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1", "http://[::1", ""])

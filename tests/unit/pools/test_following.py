@@ -2,6 +2,7 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 from threading import get_ident
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,8 +23,7 @@ from turnwise.service.errors import (
     StoreUnavailable,
 )
 from turnwise.service.pools import Candidate, following
-from turnwise.service.pools.memory.contents import Contents, Edit
-from turnwise.service.pools.memory.local import LocalPool
+from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.redis import records
 from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.pools.redis.values import Head, PoolKey
@@ -189,13 +189,14 @@ async def test_a_pool_that_is_dropped_while_an_edit_lands_leaves_no_series(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replica = await with_pool(start)
-    after = LocalPool._after
+    commit = PoolRecords.commit
 
-    async def drop_first(self: LocalPool, contents: Contents, edits: Sequence[Edit]) -> Contents:
+    async def drop_after(self: PoolRecords, *edit: Any) -> str:  # noqa: ANN401 - passed on
+        outcome = await commit(self, *edit)
         await replica.pools.drop("n", "p")
-        return await after(self, contents, edits)
+        return outcome
 
-    monkeypatch.setattr(LocalPool, "_after", drop_first)
+    patch_records(monkeypatch, "commit", drop_after)
     await replica.upsert("One.")
     assert replica.gauges() == [None, None]
 

@@ -155,7 +155,7 @@ async def test_few_chunks_are_read_at_once(
     monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
     two = await start()
     reading = most = 0
-    command = PoolRecords._do
+    command = PoolRecords.execute
 
     async def count(self: PoolRecords, *args: object) -> object:
         nonlocal reading, most
@@ -166,6 +166,6 @@ async def test_few_chunks_are_read_at_once(
         finally:
             reading -= 1
 
-    patch_records(monkeypatch, "_do", count)
+    patch_records(monkeypatch, "execute", count)
     await asyncio.gather(*(two.pools.load("n", name) for name in ("q", "r")))
     assert most in {3, 4}  # of eight; the log of the other pool may be read meanwhile

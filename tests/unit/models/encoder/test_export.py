@@ -126,7 +126,7 @@ class FailingProgram(Program):
 
 
 def convert_to(monkeypatch: pytest.MonkeyPatch, program: Program) -> None:
-    monkeypatch.setattr(export_module, "_convert", lambda *_: program)
+    monkeypatch.setattr(export_module, "convert", lambda *_: program)
 
 
 def test_an_export_that_fails_leaves_nothing(

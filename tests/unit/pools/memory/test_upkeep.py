@@ -27,7 +27,7 @@ from tests.unit.pools.conftest import (
 from turnwise.service.errors import EncoderFailed, StateUnavailable
 from turnwise.service.pools import Candidate, following, pool
 from turnwise.service.pools.memory import ivf, local, upkeep
-from turnwise.service.pools.memory.contents import Contents, Edit
+from turnwise.service.pools.memory.contents import Edit
 from turnwise.service.pools.memory.index_files import IndexFiles
 from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.pools.redis import records
@@ -116,7 +116,7 @@ async def test_an_upload_that_fails_halfway_leaves_no_chunk(
     start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await with_pool(start)
-    run, staged = PoolRecords._run, 0
+    run, staged = PoolRecords.run_script, 0
 
     async def fill_up(self: PoolRecords, operation: Any, script: str, *args: Any) -> object:  # noqa: ANN401
         nonlocal staged
@@ -125,7 +125,7 @@ async def test_an_upload_that_fails_halfway_leaves_no_chunk(
             raise StateUnavailable("Redis is full")
         return await run(self, operation, script, *args)
 
-    patch_records(monkeypatch, "_run", fill_up)
+    patch_records(monkeypatch, "run_script", fill_up)
     with pytest.raises(StateUnavailable, match="full"):
         await one.upsert(*map(str, range(10)))
     assert (await chunks_of(redis), one.version(), one.contents()) == ([], 0, {})
@@ -271,7 +271,8 @@ async def test_a_replica_that_lags_by_less_than_the_tail_reads_only_what_is_new(
     waiting = asyncio.Event()
     monkeypatch.setattr(upkeep, "asyncio", SimpleNamespace(sleep=lambda _: waiting.wait()))
     await redis.delete(FOLDING)
-    folding = asyncio.create_task(upkeep.fold(one.followed.here(KEY), one.followed._workers))
+    workers = Workers(1)
+    folding = asyncio.create_task(upkeep.fold(one.followed.here(KEY), workers))
     await until_locked(redis)
     read = partial(one.followed.records.read, PoolKey("n", "p"))
     log = await read(behind.position)
@@ -280,6 +281,7 @@ async def test_a_replica_that_lags_by_less_than_the_tail_reads_only_what_is_new(
     await behind.refresh()
     waiting.set()
     await folding
+    workers.close()
     assert await redis.llen(LOG) == 1
     log = await read(behind.position)
     assert log
@@ -501,16 +503,16 @@ async def test_an_index_build_does_not_restore_the_contents_of_a_dropped_pool(
     await one.pools.drop("n", "p")
     await one.create()
     await one.upsert("Another.")
-    after = local.LocalPool._after
+    read, former = PoolRecords.read, two.followed.here(KEY)
     building: list[asyncio.Task[None]] = []
 
-    async def build_meanwhile(self: local.LocalPool, *args: Any) -> Contents:  # noqa: ANN401
+    async def build_meanwhile(self: PoolRecords, *args: Any) -> Log | None:  # noqa: ANN401
         if not building:
-            building.append(asyncio.create_task(self.replace_index(lambda contents: contents, 0)))
+            building.append(asyncio.create_task(former.replace_index(lambda contents: contents, 0)))
             await asyncio.sleep(0)
-        return await after(self, *args)
+        return await read(self, *args)
 
-    monkeypatch.setattr(local.LocalPool, "_after", build_meanwhile)
+    patch_records(monkeypatch, "read", build_meanwhile)
     await two.pools.load("n", "p")
     await building[0]
     assert two.contents() == one.contents()

@@ -86,7 +86,7 @@ def read_card(name: str | Path) -> Card:
             coefficient.
     """
     try:
-        file = file_of(name, CARD)
+        file = find_file(name, CARD)
         if file is None:
             return Card(Aggregation())
         return TypeAdapter(Card).validate_json(file.read_bytes())
@@ -121,9 +121,9 @@ def model_name(name: str | Path) -> str:
     return folder.parent.name if folder.name == "model" else folder.name
 
 
-def file_of(name: str | Path, file: str) -> Path | None:
+def find_file(name: str | Path, file: str) -> Path | None:
     """Return a file of a model; None if the model has no such file."""
-    where = located(name)
+    where = locate_model(name)
     if Path(where).is_dir():
         found = Path(where, file)
         return found if found.exists() else None
@@ -134,7 +134,7 @@ def file_of(name: str | Path, file: str) -> Path | None:
     return Path(downloaded) if downloaded else None
 
 
-def located(name: str | Path) -> str:
+def locate_model(name: str | Path) -> str:
     """Return the folder that `package:` names, or the name itself.
 
     Raises:

@@ -1,10 +1,10 @@
 """The confidence of an answer: the probability that its first candidate is a right one.
 
 The scores that a query Q has over a pool are roughly normal: their mean is Q · m and their variance
-Q' S Q, with the mean vector m and the covariance S of the pool's vectors. A right candidate stands
-out of them. The best of many wrong ones stands out as well, so the size of the pool counts.
-`features` says how far the first candidate stands out, and a logistic regression on the features,
-the calibration, turns that into a probability.
+Q' S Q, with the mean vector m and the covariance S of the pool's vectors. The score of a right
+candidate is far above the mean. So is that of the best of many wrong ones, hence the size of the
+pool counts. `features` measures how far the first candidate is above the others, and a logistic
+regression on the features, the calibration, turns that into a probability.
 """
 
 from dataclasses import dataclass, field
@@ -108,11 +108,11 @@ class Calibration:
     """The coefficients of `features` in the logit of the confidence, and the intercept.
 
     Attributes:
-        height: Of the standard deviations from the mean score to the first candidate's.
-        margin: Of the standard deviations from the next candidate's score to the first one's.
-        cosine: Of the cosine of the query and the first candidate.
-        candidates: Of the logarithm of their number.
-        utterances: Of the logarithm of the number of utterances of the context.
+        height: Coefficient of the height, the first score's distance from the mean score.
+        margin: Coefficient of the margin, the first score's distance from the next one.
+        cosine: Coefficient of the cosine of the query and the first candidate.
+        candidates: Coefficient of the logarithm of the number of candidates.
+        utterances: Coefficient of the logarithm of the number of utterances of the context.
         offset: The intercept.
         fitted: Figures of the fit, for people.
     """

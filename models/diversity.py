@@ -6,7 +6,7 @@ from turnwise.models.arrays import Float32, Float64
 
 
 def most_diverse(scores: Float64, vectors: Float32, diversity: float, k: int) -> list[int]:
-    """Return the places of the k best of C candidates, in the order in which they are chosen.
+    """Return the indices of the k best of C candidates, in the order in which they are chosen.
 
     Each choice maximises (1 - diversity) · r - diversity · s (Carbonell and Goldstein, 1998,
     eq. 1). r is the score, scaled to [0, 1] over the C candidates; s is the largest cosine to a

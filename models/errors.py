@@ -1,4 +1,4 @@
-"""Exceptions for bad input: files, folders and settings. Each message names the place.
+"""Exceptions for bad input: files, folders and settings. Each message names the file.
 
 - TurnwiseError: any error that a user can fix without reading our code.
   - DataError: an input file does not hold what it should.
@@ -25,7 +25,7 @@ class DataError(TurnwiseError):
     """An input file does not hold what it should.
 
     Attributes:
-        what: The text of the error without the place.
+        what: The text of the error without the file.
         file: The file's name.
         line: The line, counted from 1, if it is known.
         field: The path of the field inside the line, such as `utterances[2].text`.
@@ -35,7 +35,10 @@ class DataError(TurnwiseError):
         self, what: str, file: str, line: int | None = None, field: str | None = None
     ) -> None:
         super().__init__(what, file, line, field)  # all of them, so that pickling keeps them
-        self.what, self.file, self.line, self.field = what, file, line, field
+        self.what = what
+        self.file = file
+        self.line = line
+        self.field = field
 
     def __str__(self) -> str:
         return f"{_place(self.file, self.line, self.field)}: {self.what}"
@@ -45,14 +48,16 @@ class ConfigError(TurnwiseError):
     """A configuration has a field that is unknown, missing or out of range.
 
     Attributes:
-        what: The text of the error without the place.
+        what: The text of the error without the file.
         file: The file's name.
         field: The field, if one is to blame.
     """
 
     def __init__(self, what: str, file: str, field: str | None = None) -> None:
         super().__init__(what, file, field)
-        self.what, self.file, self.field = what, file, field
+        self.what = what
+        self.file = file
+        self.field = field
 
     def __str__(self) -> str:
         return f"{_place(self.file, None, self.field)}: {self.what}"
@@ -72,7 +77,7 @@ def naming(files: Iterable[Path]) -> Iterator[None]:
     try:
         yield
     except TurnwiseError as error:
-        if type(error) is not TurnwiseError:  # the others name the place themselves
+        if type(error) is not TurnwiseError:  # the others name the file themselves
             raise
         raise DataError(str(error), ", ".join(map(str, files))) from None
 

@@ -1,8 +1,8 @@
 """Files and folders that are written whole or not at all.
 
-Each function writes beside the target and renames at the end, so a reader sees the earlier contents
-or the complete new ones. An exception leaves the target as it was. A killed process may leave a
-folder `.new-*`, which `remove_leftovers` deletes.
+Each function writes next to the target and renames at the end, so a reader sees the earlier
+contents or the complete new ones. An exception leaves the target as it was. A killed process may
+leave a folder `.new-*`, which `remove_leftovers` deletes.
 """
 
 import os

@@ -31,7 +31,7 @@ PADDING_DEVIATION = 0.02
 class Projectors(nn.Module):
     """Projects embeddings of contexts and of responses into one space.
 
-    A context shorter than k utterances is padded at its beginning: each of the k places has a
+    A context shorter than k utterances is padded at its beginning: each of the k positions has a
     learned vector for "nobody has spoken yet".
 
     Args:
@@ -85,7 +85,7 @@ class PairwiseModel:
     Attributes:
         name: The folder's name, or the name given.
         encoder: Embeds utterances, all in the role of a candidate.
-        projectors: The weights beside the encoder.
+        projectors: The weights that the encoder does not have.
         context_length: Last utterances k of a context that count.
         dimension: Length of the projected vectors.
     """
@@ -93,7 +93,9 @@ class PairwiseModel:
     def __init__(
         self, encoder: UtteranceEncoder, projectors: Projectors, name: str = "pairwise"
     ) -> None:
-        self.encoder, self.projectors, self.name = encoder, projectors.eval(), name
+        self.encoder = encoder
+        self.projectors = projectors.eval()
+        self.name = name
         self.context_length, embedding = projectors.padding.shape
         if embedding != encoder.dimension:
             raise ModelError(
@@ -179,11 +181,13 @@ class PairwiseModel:
         k = self.context_length
         filled = np.zeros((len(contexts), k, self.encoder.dimension), np.float32)
         missing = np.ones((len(contexts), k), np.bool_)
-        for place, embeddings in enumerate(contexts):
+        for row, embeddings in enumerate(contexts):
             recent = embeddings[-k:]
             if not len(recent):
                 raise ValueError("a context needs at least one utterance")
-            filled[place, k - len(recent) :], missing[place, k - len(recent) :] = recent, False
+            start = k - len(recent)
+            filled[row, start:] = recent
+            missing[row, start:] = False
         with torch.inference_mode():
             masked = self._tensor(missing)
             projected: Float32 = (

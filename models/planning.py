@@ -170,7 +170,9 @@ def _completions(links: Float64, gains: Float64) -> Float64:
     position of y. Entries with x in R are never read.
     """
     n = len(links)
-    bits, goals, sets = 1 << np.arange(n), np.arange(n), np.arange(1 << n)
+    goals = np.arange(n)
+    bits = 1 << goals
+    sets = np.arange(1 << n)
     sizes = np.bitwise_count(sets)
     values = np.zeros((1 << n, n))
     for size in range(1, n):

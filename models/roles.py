@@ -104,9 +104,9 @@ def encoder_kind(
     """Return the richest kind that a model's vocabulary and heads allow.
 
     Args:
-        vocabulary: Of the tokenizer; a kind needs all of its special tokens.
+        vocabulary: The vocabulary of the tokenizer; a kind needs all of its special tokens.
         name: The model that an error names.
-        heads: Whether heads stand beside the model.
+        heads: Whether the model has a file of heads.
 
     Raises:
         ModelError: It has two context roles but no speaker tokens, or heads but not all tokens; no
@@ -148,10 +148,13 @@ def context_inputs(said: Iterable[Utterance], role: Role, target_speaker: str) -
 
 
 def read_as(role: Role) -> tuple[Role, Relation | None]:
-    """Return the role and the relation as which an encoder with heads reads a text of a role.
+    """Return the role and the relation with whose prefix an encoder with heads reads a text.
 
-    It reads what was said as [B2] of another speaker, which is the newest utterance of most
-    requests, and what may be said as [AFTER]. So these two are exact.
+    It reads context utterances as [B2] of another speaker, which is the newest utterance of most
+    requests, and candidates as [AFTER]. Heads compute all other roles, so these two are exact.
+
+    Args:
+        role: The role that the vector is needed in.
     """
     if role in {Role.FIRST, Role.SECOND}:
         return Role.SECOND, Relation.OTHER

@@ -35,7 +35,7 @@ class EightBitLinear(nn.Linear):
 
     @classmethod
     def convert(cls, linear: nn.Linear, smooth: Tensor, step: Tensor, zero: Tensor) -> None:
-        """Make a matrix one of 8 bits, in place.
+        """Turn a matrix into one of 8 bits, without a copy.
 
         Args:
             linear: The matrix; its parameters stay the same.

@@ -13,13 +13,16 @@ from safetensors.numpy import load_file
 
 SCALES_FILE = "eight_bits.safetensors"
 """The scales of each matrix's inputs: `smooth`, `step` and `zero` of an `EightBitLinear`."""
-LARGEST_INPUT, LARGEST_WEIGHT = 255, 127
-"""Greatest integers of inputs, which are unsigned, and of weights, which are signed."""
+LARGEST_INPUT = 255
+"""Greatest integer of an input, which is unsigned."""
+LARGEST_WEIGHT = 127
+"""Greatest integer of a weight, which is signed."""
 
 Arrays = dict[str, NDArray[Any]]
 
 _MICROSOFT = "com.microsoft"
-_MASK, _MASK_INT32 = "attention_mask", "attention_mask.int32"
+_MASK = "attention_mask"
+_MASK_INT32 = "attention_mask.int32"
 _LEAST_STEP = 1e-12
 _PASSING = {"Cast", "Transpose", "Concat"}
 """Operators between a matrix in the file of weights and its product."""
@@ -62,7 +65,9 @@ class _Rewriter:
     """Rewrites the products of a graph, and adds their arrays to it."""
 
     def __init__(self, graph: onnx.GraphProto, weights: Arrays, scales: Arrays) -> None:
-        self._graph, self._weights, self._scales = graph, weights, scales
+        self._graph = graph
+        self._weights = weights
+        self._scales = scales
         self._made = {name: node for node in graph.node for name in node.output}
 
     def matrices(self, node: onnx.NodeProto) -> list[str]:
@@ -101,7 +106,8 @@ class _Rewriter:
         scaled = np.concatenate([self._weights[name] * smooth for name in matrices])
         steps = np.maximum(np.abs(scaled).max(1) / LARGEST_WEIGHT, _LEAST_STEP)
         made = node.output[0]
-        x, w = self._add(made, "narrow", 1 / smooth), self._add(made, "widen", smooth[:, None])
+        narrow = self._add(made, "narrow", 1 / smooth)
+        widen = self._add(made, "widen", smooth[:, None])
         to = _Arguments(
             inputs=f"{made}.inputs",
             weights=f"{made}.weights",
@@ -110,10 +116,10 @@ class _Rewriter:
             zero=self._add(made, "zero", zero.astype(np.uint8)),
             zeros=self._add(made, "zeros", np.zeros(len(steps), np.int8)),
         )
-        yield make_node("Mul", [node.input[0], x], [f"{x}ed"])
-        yield make_node("QuantizeLinear", [f"{x}ed", to.step, to.zero], [to.inputs])
-        yield make_node("Mul", [node.input[1], w], [f"{w}ed"])
-        yield make_node("QuantizeLinear", [f"{w}ed", to.steps, to.zeros], [to.weights], axis=1)
+        yield make_node("Mul", [node.input[0], narrow], [f"{narrow}ed"])
+        yield make_node("QuantizeLinear", [f"{narrow}ed", to.step, to.zero], [to.inputs])
+        yield make_node("Mul", [node.input[1], widen], [f"{widen}ed"])
+        yield make_node("QuantizeLinear", [f"{widen}ed", to.steps, to.zeros], [to.weights], axis=1)
         return to
 
     def _add(self, made: str, name: str, array: NDArray[Any]) -> str:

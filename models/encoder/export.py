@@ -6,7 +6,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -160,11 +160,11 @@ class _Stored:
     transposed: bool
 
     def refer(self) -> onnx.TensorProto:
-        """Return an array of a graph that lies in the file."""
+        """Return an array of a graph whose numbers are in the file."""
         array = onnx.TensorProto(name=self.name, dims=self.shape, data_type=self.kind)
         array.data_location = onnx.TensorProto.EXTERNAL
-        place = {"location": _WEIGHTS, "offset": self.offset, "length": self.length}
-        for key, value in place.items():
+        location = {"location": _WEIGHTS, "offset": self.offset, "length": self.length}
+        for key, value in location.items():
             array.external_data.add(key=key, value=str(value))
         return array
 
@@ -175,7 +175,8 @@ def _refer(graph: onnx.GraphProto, file: Path) -> None:
     ONNX Runtime casts and transposes them once, when it loads the graph.
     """
     stored = dict(_stored(file))
-    arrays, nodes = dict[str, onnx.TensorProto](), list[onnx.NodeProto]()
+    arrays: dict[str, onnx.TensorProto] = {}
+    nodes: list[onnx.NodeProto] = []
     for array in graph.initializer:
         numbers = onnx.numpy_helper.to_array(array)
         found = stored.get(_key(numbers)) if numbers.size >= _SMALL else None
@@ -204,10 +205,10 @@ def _stored(file: Path) -> Iterator[tuple[bytes, _Stored]]:
             start, end = (begin + offset for offset in tensor["data_offsets"])
             shape = tensor["shape"]
             numbers = np.frombuffer(content[start:end], kind).astype(np.float32).reshape(shape)
-            place = (name, shape, onnx_kind, start, end - start)
-            yield _key(numbers), _Stored(*place, transposed=False)
+            stored = _Stored(name, shape, onnx_kind, start, end - start, transposed=False)
+            yield _key(numbers), stored
             if numbers.ndim == 2:
-                yield _key(numbers.T), _Stored(*place, transposed=True)
+                yield _key(numbers.T), replace(stored, transposed=True)
 
 
 def _key(numbers: NDArray[Any]) -> bytes:

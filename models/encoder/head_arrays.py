@@ -18,7 +18,7 @@ from turnwise.models.model_files import UNREADABLE
 from turnwise.models.roles import Relation, Role, RoleText, read_as
 
 HEADS_FILE = "heads.safetensors"
-"""Stands beside a model's weights. Without it, the folder is a triple encoder."""
+"""The file of the heads in a model's folder. Without it, the model is a triple encoder."""
 
 HEADS = (
     (Role.FIRST, Relation.SAME),
@@ -59,7 +59,8 @@ class HeadArrays(NamedTuple):
         except UNREADABLE as error:
             raise ModelError(f"'{file}' holds no heads of roles: {error}") from error
         d = heads.linear.shape[-1] if heads.linear.ndim else 0
-        n, h = len(HEADS), WIDENING * d
+        n = len(HEADS)
+        h = WIDENING * d
         if [array.shape for array in heads] != [(n, d, d), (n, d, h), (n, h, d)]:
             raise ModelError(f"'{file}' holds no heads of roles: their shapes do not fit")
         return heads
@@ -75,11 +76,11 @@ class HeadArrays(NamedTuple):
             ValueError: A role that needs a relation has none.
         """
         vectors = read.copy()
-        for head, places in heads_of(items):
-            vectors[places] = self._one(head, read[places])
+        for head, indices in heads_of(items):
+            vectors[indices] = self._compute(head, read[indices])
         return vectors
 
-    def _one(self, head: int, read: Float32) -> Float32:
+    def _compute(self, head: int, read: Float32) -> Float32:
         # In numpy: torch would start threads of its own in every thread that calls it.
         hidden = read @ self.up[head]
         hidden *= 0.5 + 0.5 * np.tanh(_GELU_SCALE * (hidden + 0.044715 * hidden * hidden * hidden))
@@ -89,17 +90,17 @@ class HeadArrays(NamedTuple):
 
 
 def heads_of(items: Sequence[RoleText]) -> Iterator[tuple[int, list[int]]]:
-    """Yield the number of each head that items need, and the places of those that need it.
+    """Yield the number of each head that items need, and the indices of those items.
 
-    An item in a role as which the encoder reads it needs none.
+    An item needs no head if the encoder reads it in its own role already (`read_as`).
 
     Raises:
         ValueError: A role that needs a relation has none.
     """
-    places: dict[tuple[Role, Relation | None], list[int]] = {}
-    for place, item in enumerate(items):
-        places.setdefault((item.role, item.relation), []).append(place)
-    for (role, relation), of_role in places.items():
+    indices: dict[tuple[Role, Relation | None], list[int]] = {}
+    for index, item in enumerate(items):
+        indices.setdefault((item.role, item.relation), []).append(index)
+    for (role, relation), of_role in indices.items():
         if role is Role.AFTER or (role, relation) == read_as(role):
             continue
         if relation is None:

@@ -15,8 +15,10 @@ from turnwise.models.roles import RoleText
 
 RIDGE = 0.02
 """Penalty of W's ridge regression, relative to the mean variance of the vectors."""
-FIT_STEPS, FIT_TEXTS = 1500, 512
-"""Steps of the fit to a teacher, and texts in each."""
+FIT_STEPS = 1500
+"""Steps of the fit to a teacher."""
+FIT_TEXTS = 512
+"""Texts of a step."""
 
 
 class RoleHeads(nn.Module):
@@ -29,7 +31,8 @@ class RoleHeads(nn.Module):
     def __init__(self, dimension: int) -> None:
         """Make new heads for vectors (d,)."""
         super().__init__()
-        n, hidden = len(HEADS), WIDENING * dimension
+        n = len(HEADS)
+        hidden = WIDENING * dimension
         self.linear = nn.Parameter(torch.eye(dimension).repeat(n, 1, 1))
         self.up = nn.Parameter(torch.randn(n, dimension, hidden) / dimension**0.5)
         self.down = nn.Parameter(torch.zeros(n, hidden, dimension))
@@ -51,7 +54,7 @@ class RoleHeads(nn.Module):
         schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, FIT_STEPS)
         for _ in range(FIT_STEPS):
             drawn = torch.randint(n, (min(n, FIT_TEXTS),), device=read.device)
-            ours = self._computed(read[:, drawn], slice(None))
+            ours = self._compute(read[:, drawn], slice(None))
             distance = 1 - (ours * taught[:, drawn]).sum(-1).mean(1)
             optimiser.zero_grad()
             distance.sum().backward()  # type: ignore[no-untyped-call]
@@ -78,8 +81,8 @@ class RoleHeads(nn.Module):
     def forward(self, read: Tensor, items: Sequence[RoleText]) -> Tensor:
         """Return (n, d) unit rows in the roles of the items, as `HeadArrays.in_roles` does."""
         vectors = read.clone()
-        for head, places in heads_of(items):
-            vectors[places] = self._computed(read[places], head)
+        for head, indices in heads_of(items):
+            vectors[indices] = self._compute(read[indices], head)
         return vectors
 
     def in_roles(self, read: Float32, items: Sequence[RoleText]) -> Float32:
@@ -87,7 +90,7 @@ class RoleHeads(nn.Module):
         parts = (part.detach().cpu().numpy() for part in (self.linear, self.up, self.down))
         return HeadArrays(*cast("Iterator[Float32]", parts)).in_roles(read, items)
 
-    def _computed(self, read: Tensor, heads: int | slice) -> Tensor:
+    def _compute(self, read: Tensor, heads: int | slice) -> Tensor:
         """Return what one head makes of (n, d) vectors, or all five heads of (5, n, d)."""
         hidden = functional.gelu(read @ self.up[heads], approximate="tanh")
         return functional.normalize(read @ self.linear[heads] + hidden @ self.down[heads], dim=-1)

@@ -1,7 +1,7 @@
 """Runs exported models in ONNX Runtime on a CPU, without torch, in half of the time of torch.
 
 `export.py` writes the graphs. `OnnxForward` runs any of them; `OnnxEncoder` is a whole encoder
-whose graph stands in the model's folder.
+whose graph is in the model's folder.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,16 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from turnwise.models.arrays import Float32
-from turnwise.models.card import TOLERANCE, TOLERANCE_OF_8_BITS, located
+from turnwise.models.card import TOLERANCE, TOLERANCE_OF_8_BITS, locate_model
 from turnwise.models.cores import multiplies_bytes, usable_cores
 from turnwise.models.encoder.stated import StatedEncoder
 from turnwise.models.errors import ModelError
 from turnwise.models.roles import RoleText
 
-FILE, EIGHT_BITS_FILE = "model.onnx", "model.8bit.onnx"
-"""A model's graph, and its graph for processors that are fast at products of 8 bits."""
+FILE = "model.onnx"
+"""A model's graph."""
+EIGHT_BITS_FILE = "model.8bit.onnx"
+"""A model's graph for processors that are fast at products of 8 bits."""
 TOKENIZER = "tokenizer.json"
 MAX_TOKENS = "max_tokens"
 """Property of a graph in a model's folder: the word pieces of its longest text."""
@@ -97,7 +99,7 @@ class OnnxEncoder(StatedEncoder):
             ModelError: A file cannot be read, or the graph computes something else.
         """
         super().__init__(model)
-        folder = Path(located(model))
+        folder = Path(locate_model(model))
         in_8_bits = multiplies_bytes() and (folder / EIGHT_BITS_FILE).exists()
         file = folder / (EIGHT_BITS_FILE if in_8_bits else FILE)
         try:
@@ -143,13 +145,13 @@ class OnnxEncoder(StatedEncoder):
 
 def has_graph(model: str | Path) -> bool:
     """Return whether a model is a folder with a graph."""
-    return Path(located(model), FILE).is_file()
+    return Path(locate_model(model), FILE).is_file()
 
 
 def _padded(rows: Tokens, pad: int) -> NDArray[np.int64]:
     padded = np.full((len(rows), max(map(len, rows))), pad, np.int64)
-    for place, row in enumerate(rows):
-        padded[place, : len(row)] = row
+    for index, row in enumerate(rows):
+        padded[index, : len(row)] = row
     return padded
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from turnwise.models.arrays import Float32
-from turnwise.models.card import CARD, file_of, located, model_name, read_card
+from turnwise.models.card import CARD, find_file, locate_model, model_name, read_card
 from turnwise.models.encoder.head_arrays import HEADS_FILE, HeadArrays
 from turnwise.models.errors import ModelError
 from turnwise.models.model_files import check_weights
@@ -33,16 +33,19 @@ class StatedEncoder:
             ModelError: The card or the heads cannot be read, or the card has no facts of the
                 encoder.
         """
-        check_weights(model, located(model))
+        check_weights(model, locate_model(model))
         card = read_card(model)
         if card.encoder is None:
             raise ModelError(
                 f"model '{model}': {CARD} does not state what the encoder computes; write it with "
                 "`turnwise card`"
             )
-        self.name, self._facts = model_name(model), card.encoder
-        self.aggregation, self.calibration = card.aggregation, card.confidence
-        self.kind, self.dimension = self._facts.kind, self._facts.dimension
+        self._facts = card.encoder
+        self.name = model_name(model)
+        self.aggregation = card.aggregation
+        self.calibration = card.confidence
+        self.kind = self._facts.kind
+        self.dimension = self._facts.dimension
         self.fingerprint = self._facts.fingerprint
         self._heads = _heads(model) if self.kind is EncoderKind.HEADS else None
 
@@ -56,7 +59,7 @@ class StatedEncoder:
 
 
 def _heads(model: str | Path) -> HeadArrays:
-    file = file_of(model, HEADS_FILE)
+    file = find_file(model, HEADS_FILE)
     if file is None:
         raise ModelError(f"model '{model}': {HEADS_FILE} is missing")
     return HeadArrays.load(file)

@@ -19,8 +19,8 @@ from turnwise.models.card import (
     PROBED,
     EncoderFacts,
     Probe,
-    file_of,
-    located,
+    find_file,
+    locate_model,
     model_name,
     read_card,
 )
@@ -57,13 +57,13 @@ transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 class UtteranceEncoder:
     """Encodes texts in their roles with any sentence-transformers model.
 
-    Heads beside the model, or the special tokens of its vocabulary, decide its kind (heads; C3L,
-    CCL with or without speaker tokens; plain). Texts get the prefixes of that kind.
+    Its kind follows from its heads, if it has any, or from the special tokens of its vocabulary:
+    C3L, CCL with or without speaker tokens, or plain. Texts get the prefixes of that kind.
 
     Attributes:
         model: The sentence-transformers model.
         name: The hub name, or the folder's name as `model_name` returns it.
-        heads: Its heads; None without.
+        heads: The heads of the model; None if it has none.
         kind: The kind of encoder: which roles and relations it distinguishes, and how.
         dimension: Length d of a vector.
         aggregation: The aggregation that the model's card recommends.
@@ -82,7 +82,7 @@ class UtteranceEncoder:
 
         Args:
             name: A folder, a hub name, or a loaded model.
-            heads: Those of a loaded model; a folder or hub name brings its own.
+            heads: The heads of a loaded model; a folder or hub name brings its own.
             device: A torch device; by default a GPU if there is one, else the CPU.
             precision: Precision of the transformer's arithmetic. Vectors are always float32.
 
@@ -90,13 +90,17 @@ class UtteranceEncoder:
             ModelError: The name leads to no model that can be loaded.
         """
         if isinstance(name, SentenceTransformer):
-            self.model, self.name, self.heads = name, "model", heads
-            self.aggregation, self.calibration = Aggregation(), None
+            self.model = name
+            self.name = "model"
+            self.heads = heads
+            self.aggregation = Aggregation()
+            self.calibration = None
         else:
             self.model = load_sentence_transformer(name, device)
             self.name = model_name(name)
             card = read_card(name)
-            self.aggregation, self.calibration = card.aggregation, card.confidence
+            self.aggregation = card.aggregation
+            self.calibration = card.confidence
             self.heads = load_heads(name)
         vocabulary = self.model.tokenizer.get_vocab()
         self.kind = encoder_kind(vocabulary, self.name, heads=self.heads is not None)
@@ -239,11 +243,11 @@ class UtteranceEncoder:
         return self._forward(tokens)
 
     def _encode(self, texts: list[str]) -> Float32:
-        distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        distinct = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         vectors = np.empty((len(distinct), self.dimension), np.float32)
         tokens = tokenize(self.model, list(distinct)) if texts else []
-        for places in batches([len(ids) for ids in tokens]):
-            vectors[places] = self.forward([tokens[place] for place in places])
+        for batch in batches([len(ids) for ids in tokens]):
+            vectors[batch] = self.forward([tokens[index] for index in batch])
         return vectors[[distinct[text] for text in texts]]
 
 
@@ -266,7 +270,8 @@ class TorchForward:
 
     def __init__(self, model: SentenceTransformer, precision: Precision) -> None:
         """Wrap a model; `precision` is that of the transformer's arithmetic."""
-        self._model, self._dtype = model, getattr(torch, precision)
+        self._model = model
+        self._dtype = getattr(torch, precision)
         self.runtime = f"torch {precision} on {model.device}"
         self.threads = torch.get_num_threads()
 
@@ -287,13 +292,13 @@ def load_sentence_transformer(name: str | Path, device: str | None = None) -> Se
         ModelError: The name leads to no model that can be loaded, the model has a default prompt,
             or its weights are not safetensors.
     """
-    where = located(name)
+    where = locate_model(name)
     check_weights(name, where)
     try:
-        check_prompts(name, file_of(name, PROMPTS_FILE))
+        check_prompts(name, find_file(name, PROMPTS_FILE))
         options = {"dtype": torch.float32, "use_safetensors": True}
         model = SentenceTransformer(where, device=device, model_kwargs=options)
-        if downloaded := file_of(name, _MODULES_FILE):
+        if downloaded := find_file(name, _MODULES_FILE):
             check_weights(name, downloaded.parent)
     except UNREADABLE as error:
         of_run = f" (a run's model is in '{name}/model')" if Path(where, "model").is_dir() else ""
@@ -317,7 +322,7 @@ def load_heads(name: str | Path) -> RoleHeads | None:
         ModelError: The heads cannot be read.
     """
     try:
-        file = file_of(name, HEADS_FILE)
+        file = find_file(name, HEADS_FILE)
     except (OSError, ValueError) as error:
         raise ModelError(f"model '{name}': cannot look for {HEADS_FILE}: {error}") from error
     return RoleHeads.load(file) if file else None
@@ -342,7 +347,8 @@ def tokenize(model: SentenceTransformer, texts: list[str]) -> list[list[int]]:
 
 def is_truncated(model: SentenceTransformer, text: str) -> bool:
     """Return whether a text, its prefix included, has more word pieces than the model reads."""
-    tokenizer, limit = model.tokenizer, cast("int", model.max_seq_length)
+    tokenizer = model.tokenizer
+    limit = cast("int", model.max_seq_length)
     longest = len(text.encode())  # a word piece has at least one byte
     if longest + tokenizer.num_special_tokens_to_add() <= limit:
         return False
@@ -360,11 +366,11 @@ def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS) -> Iterator[list
         The indices in `lengths` of a batch's texts; each index once.
     """
     batch: list[int] = []
-    for place in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and (len(batch) + 1) * lengths[place] > budget:
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and (len(batch) + 1) * lengths[index] > budget:
             yield batch
             batch = []
-        batch.append(place)
+        batch.append(index)
     if batch:
         yield batch
 
@@ -373,8 +379,8 @@ def encode_texts(model: SentenceTransformer, texts: list[str], dtype: torch.dtyp
     """Encode n ≥ 1 texts, prefixes included, in batches of like length; (n, d) unit rows."""
     tokens = tokenize(model, texts)
     grouped = list(batches([len(ids) for ids in tokens]))
-    vectors = torch.cat([forward(model, [tokens[p] for p in places], dtype) for places in grouped])
-    order = torch.tensor([place for places in grouped for place in places], device=vectors.device)
+    vectors = torch.cat([forward(model, [tokens[i] for i in batch], dtype) for batch in grouped])
+    order = torch.tensor([index for batch in grouped for index in batch], device=vectors.device)
     return vectors[torch.argsort(order)]
 
 

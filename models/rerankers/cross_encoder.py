@@ -139,12 +139,12 @@ class CrossEncoder:
         return " ".join(said), candidate
 
     def too_long(self, pairs: Sequence[Pair]) -> list[int]:
-        """Return the places of the pairs that are longer than the model reads."""
+        """Return the indices of the pairs that are longer than the model reads."""
         limit = self._model.max_seq_length
         if limit is None or not pairs:
             return []
         encoded = self._model.tokenizer(list(pairs), truncation=False, verbose=False)["input_ids"]
-        return [place for place, tokens in enumerate(encoded) if len(tokens) > limit]
+        return [index for index, tokens in enumerate(encoded) if len(tokens) > limit]
 
     def tokenize(self, pairs: Sequence[Pair]) -> list[PairTokens]:
         """Return each pair's word pieces, at most as many as the model reads.
@@ -176,8 +176,9 @@ class CrossEncoder:
         features = self._model.tokenizer.pad(
             dict(zip(names, inputs, strict=False)), return_tensors="pt"
         ).to(self._model.device)
-        on, half = self._model.device.type, self._dtype is not torch.float32
-        with torch.inference_mode(), torch.autocast(on, self._dtype, enabled=half):
+        device = self._model.device.type
+        is_half = self._dtype is not torch.float32
+        with torch.inference_mode(), torch.autocast(device, self._dtype, enabled=is_half):
             logits: Float32 = self._graph(**features).float().cpu().numpy()
         return logits
 
@@ -208,12 +209,18 @@ class _Logits(torch.nn.Module):
 
 
 def _kept(sequences: Sequence[int | None], limit: int) -> list[int]:
-    """Return the places of the word pieces to keep, from the text of each; None is special."""
-    first, second = ([p for p, of in enumerate(sequences) if of == text] for text in (0, 1))
+    """Return the indices of the word pieces to keep.
+
+    Args:
+        sequences: The text of each word piece, 0 or 1; None for a special one.
+        limit: Word pieces to keep.
+    """
+    first = [index for index, text in enumerate(sequences) if text == 0]
+    second = [index for index, text in enumerate(sequences) if text == 1]
     room = limit - sequences.count(None)
     most = max(room // 2, room - len(second))  # either text may have half, or what the other leaves
     dropped = {*first[: max(len(first) - most, 0)], *second[room - min(len(first), most) :]}
-    return [place for place in range(len(sequences)) if place not in dropped]
+    return [index for index in range(len(sequences)) if index not in dropped]
 
 
 def _load(name: str, device: str | None) -> Any:  # noqa: ANN401 - a CrossEncoder has no types

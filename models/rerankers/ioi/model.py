@@ -44,7 +44,9 @@ class IoI:
     def __init__(
         self, network: InteractionNetwork, vocabulary: Vocabulary, name: str = "ioi"
     ) -> None:
-        self.network, self.vocabulary, self.name = network, vocabulary, name
+        self.network = network
+        self.vocabulary = vocabulary
+        self.name = name
 
     @classmethod
     def load(cls, folder: str | Path, device: str | None = None) -> Self:
@@ -134,8 +136,8 @@ def match(network: InteractionNetwork, examples: Sequence[Example]) -> Tensor:
     pairs = [(utterance, response) for context, response in examples for utterance in context]
     lengths = [max(len(utterance), len(response)) for utterance, response in pairs]
     groups = list(batches(lengths, PAIR_WORDS))
-    matched = [network.match(_pairs([pairs[place] for place in group], device)) for group in groups]
-    order = torch.tensor([place for group in groups for place in group], device=device)
+    matched = [network.match(_pairs([pairs[index] for index in group], device)) for group in groups]
+    order = torch.tensor([index for group in groups for index in group], device=device)
     turns = torch.tensor([len(context) for context, _ in examples])
     return network.score(torch.cat(matched, dim=1)[:, torch.argsort(order)], turns)
 
@@ -148,9 +150,9 @@ def _pairs(pairs: Sequence[tuple[WordIds, WordIds]], device: torch.device) -> Pa
 
 
 def _distinct(texts: Sequence[WordIds]) -> tuple[Tensor, Tensor]:
-    """Return (n, longest) distinct texts, padded, and the place of each text among them."""
-    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-    ids = np.full((len(places), max(map(len, places))), PADDING, np.int64)
-    for row, text in enumerate(places):
+    """Return (n, longest) distinct texts, padded, and the row of each text among them."""
+    rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+    ids = np.full((len(rows), max(map(len, rows))), PADDING, np.int64)
+    for text, row in rows.items():
         ids[row, : len(text)] = text
-    return torch.from_numpy(ids), torch.tensor([places[text] for text in texts])
+    return torch.from_numpy(ids), torch.tensor([rows[text] for text in texts])

@@ -69,7 +69,8 @@ class Attention(nn.Module):
         super().__init__()
         self.project = nn.Linear(dimension, dimension, bias=False)
         self.diagonal = nn.Parameter(torch.ones(dimension))
-        self.read_norm, self.feed_norm = nn.LayerNorm(dimension), nn.LayerNorm(dimension)
+        self.read_norm = nn.LayerNorm(dimension)
+        self.feed_norm = nn.LayerNorm(dimension)
         self.feed = nn.Sequential(
             nn.Linear(dimension, dimension), nn.ReLU(), nn.Linear(dimension, dimension)
         )
@@ -210,13 +211,13 @@ class Block(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Pairs of texts by their places, so that a text in many pairs is stored once.
+    """Pairs of texts by their indices, so that a text in many pairs is stored once.
 
     Attributes:
         utterances: (U, n) int64 words, padded.
         responses: (R, m) int64 words, padded.
-        utterance: (P,) int64 place of each pair's utterance.
-        response: (P,) int64 place of its response.
+        utterance: (P,) int64 index of each pair's utterance.
+        response: (P,) int64 index of its response.
     """
 
     utterances: Tensor
@@ -233,7 +234,7 @@ class InteractionNetwork(nn.Module):
         self.sizes = sizes
         self.embedding = nn.Embedding(sizes.vocabulary, sizes.dimension, PADDING)
         self.blocks = nn.ModuleList(
-            Block(sizes, last=place == sizes.blocks) for place in range(1, sizes.blocks + 1)
+            Block(sizes, last=number == sizes.blocks) for number in range(1, sizes.blocks + 1)
         )
         self.dropout = nn.Dropout(sizes.dropout)
 
@@ -250,13 +251,14 @@ class InteractionNetwork(nn.Module):
         selves = [
             s.to_itself(x, x, mask) for s, x, mask in zip(sides[0], texts, masks, strict=True)
         ]
-        u0, r0 = (x[places] for x, places in zip(texts, of_pair, strict=True))
-        u_self, r_self = (x[places] for x, places in zip(selves, of_pair, strict=True))
-        u_mask, r_mask = (mask[places] for mask, places in zip(masks, of_pair, strict=True))
+        u0, r0 = (x[index] for x, index in zip(texts, of_pair, strict=True))
+        u_self, r_self = (x[index] for x, index in zip(selves, of_pair, strict=True))
+        u_mask, r_mask = (mask[index] for mask, index in zip(masks, of_pair, strict=True))
         cells = u_mask[:, :, None] & r_mask[:, None]
-        u, r, vectors = u0, r0, []
-        for place, block in enumerate(self._blocks()):
-            if place:
+        u, r = u0, r0
+        vectors = []
+        for index, block in enumerate(self._blocks()):
+            if index:
                 u_self = block.utterance.to_itself(u, u, u_mask)
                 r_self = block.response.to_itself(r, r, r_mask)
             u_cross = block.utterance.crossed(u, r, r_mask)
@@ -265,9 +267,9 @@ class InteractionNetwork(nn.Module):
             matrices = [similarity(*both[number]) for number in self.sizes.matrices]
             vectors.append(block.matching(torch.stack(matrices, dim=1) * cells[:, None]))
             if block.utterance.compression and block.response.compression:
-                initial = (u0, r0) if place else (None, None)
-                u = block.utterance.compression(u, u_self, u_cross, initial[0])
-                r = block.response.compression(r, r_self, r_cross, initial[1])
+                u_initial, r_initial = (u0, r0) if index else (None, None)
+                u = block.utterance.compression(u, u_self, u_cross, u_initial)
+                r = block.response.compression(r, r_self, r_cross, r_initial)
         return torch.stack(vectors)
 
     def score(self, matching: Tensor, turns: Tensor) -> Tensor:

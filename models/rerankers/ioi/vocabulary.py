@@ -16,8 +16,12 @@ import numpy as np
 from turnwise.models.arrays import Float32
 from turnwise.models.errors import ModelError, TrainingError
 
-PADDING, UNKNOWN, FIRST = 0, 1, 2
-"""The ids of padding, of words outside the vocabulary, and of the vocabulary's first word."""
+PADDING = 0
+"""The id of padding."""
+UNKNOWN = 1
+"""The id of words outside the vocabulary."""
+FIRST = 2
+"""The id of the vocabulary's first word."""
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 

@@ -23,7 +23,7 @@ def card(
     """
     from turnwise.models.card import (  # noqa: PLC0415
         CARD,
-        file_of,
+        find_file,
         reranker_kind,
         update_card,
     )
@@ -40,7 +40,7 @@ def card(
     if out:
         out.mkdir(parents=True, exist_ok=True)
         for name in (CARD, HEADS_FILE):
-            if file := file_of(model, name):
+            if file := find_file(model, name):
                 shutil.copyfile(file, out / name)
     else:
         encoder.write_graph(folder)

@@ -139,7 +139,8 @@ def short_term(
         raise typer.BadParameter("give either --data or --candidates")
     if candidates and (generator or retriever):
         raise typer.BadParameter("--candidates takes no --generator and no --retriever")
-    loaded, note = encoders(model, base, precision), ""
+    loaded = encoders(model, base, precision)
+    note = ""
     if candidates:
         examples = task.read_examples(candidates, limit)
         warn_of_truncation(loaded, task.texts_of_examples(examples, str(candidates)))
@@ -225,9 +226,11 @@ def ranking(
 
     examples = task.read_ranking(data, limit)
     if examples.dropped:
-        count, first = len(examples.dropped), examples.dropped[0]
-        what = f"dropped {count} contexts, the first at {first}: all candidates are right, or none"
-        typer.echo(what, err=True)
+        typer.echo(
+            f"dropped {len(examples.dropped)} contexts, the first at {examples.dropped[0]}: all "
+            "candidates are right, or none",
+            err=True,
+        )
     models: dict[str, Model] = {**encoders_and_rerankers(model, base, precision)}
     models |= by_name(cross_encoder or [], CrossEncoder, models)
     with SystemProgress() as progress:
@@ -449,8 +452,8 @@ def report(
     for table in results.overall():
         shown = Table(title=table.title, title_justify="left", box=SIMPLE_HEAD)
         shown.caption, shown.caption_justify = table.note or None, "left"
-        for place, column in enumerate(table.columns):
-            shown.add_column(column, justify="right" if place else "left")
+        for index, column in enumerate(table.columns):
+            shown.add_column(column, justify="right" if index else "left")
         for cells in table.rows:
             shown.add_row(*map(escape, cells))
         console.print(shown)

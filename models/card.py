@@ -16,8 +16,10 @@ from pydantic import TypeAdapter
 from turnwise.models.arrays import Float32
 from turnwise.models.confidence import Calibration
 from turnwise.models.errors import ModelError
+from turnwise.models.example_confidence import ExampleCalibration
 from turnwise.models.extras import not_installed
 from turnwise.models.files import replace_file
+from turnwise.models.fusion import DEFAULT_FUSION, Fusion
 from turnwise.models.roles import EncoderKind
 from turnwise.models.scores import Aggregation
 
@@ -68,10 +70,20 @@ class EncoderFacts:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """The parts of a model's card (`turnwise.json`) that the service reads."""
+    """The parts of a model's card (`turnwise.json`) that the service reads.
+
+    Attributes:
+        aggregation: The aggregation that the model recommends.
+        confidence: The calibration of its confidences.
+        fusion: How reply scores and example scores meet.
+        example_confidence: What corrects the confidence in pools with examples.
+        encoder: Facts about the encoder.
+    """
 
     aggregation: Aggregation
     confidence: Calibration | None = None
+    fusion: Fusion = DEFAULT_FUSION
+    example_confidence: ExampleCalibration | None = None
     encoder: EncoderFacts | None = None
 
 
@@ -103,7 +115,10 @@ def reranker_kind(folder: str | Path) -> RerankerKind | None:
     return kind if kind in ("pairwise", "ioi") else None
 
 
-def update_card(folder: Path, part: str, value: Calibration | EncoderFacts) -> None:
+CardPart = Calibration | Fusion | ExampleCalibration | EncoderFacts
+
+
+def update_card(folder: Path, part: str, value: CardPart) -> None:
     """Write a part of a model's card, whole or not at all; the other parts stay."""
     card = folder / CARD
     fields = json.loads(card.read_text(encoding="utf-8")) if card.exists() else {}

@@ -21,6 +21,8 @@ class StatedEncoder:
         fingerprint: Digest of the model; vectors of equal fingerprints can be compared.
         aggregation: The aggregation that the card recommends.
         calibration: The calibration of its confidences, if the card has one.
+        fusion: How reply scores and example scores meet.
+        example_calibration: What corrects confidences in pools with examples, if the card has it.
     """
 
     def __init__(self, model: str | Path) -> None:
@@ -44,6 +46,8 @@ class StatedEncoder:
         self.name = model_name(model)
         self.aggregation = card.aggregation
         self.calibration = card.confidence
+        self.fusion = card.fusion
+        self.example_calibration = card.example_confidence
         self.kind = self._facts.kind
         self.dimension = self._facts.dimension
         self.fingerprint = self._facts.fingerprint

@@ -17,6 +17,7 @@ from turnwise.models import DEFAULT_MODEL
 from turnwise.models.arrays import Float32
 from turnwise.models.card import (
     PROBED,
+    Card,
     EncoderFacts,
     Probe,
     find_file,
@@ -68,6 +69,8 @@ class UtteranceEncoder:
         dimension: Length d of a vector.
         aggregation: The aggregation that the model's card recommends.
         calibration: The calibration of its confidences, if its card has one.
+        fusion: How reply scores and example scores meet.
+        example_calibration: What corrects confidences in pools with examples, if its card has it.
     """
 
     def __init__(
@@ -93,15 +96,16 @@ class UtteranceEncoder:
             self.model = name
             self.name = "model"
             self.heads = heads
-            self.aggregation = Aggregation()
-            self.calibration = None
+            card = Card(Aggregation())
         else:
             self.model = load_sentence_transformer(name, device)
             self.name = model_name(name)
             card = read_card(name)
-            self.aggregation = card.aggregation
-            self.calibration = card.confidence
             self.heads = load_heads(name)
+        self.aggregation = card.aggregation
+        self.calibration = card.confidence
+        self.fusion = card.fusion
+        self.example_calibration = card.example_confidence
         vocabulary = self.model.tokenizer.get_vocab()
         self.kind = encoder_kind(vocabulary, self.name, heads=self.heads is not None)
         self.dimension = dimension_of(self.model)

@@ -67,6 +67,7 @@ _SETTINGS = ["2,2,0", "2,2,1", "2,2,2"]
 _HISTORIES = [2, 5, 10]
 _DISTANCES = [1, 2, 3, 4]
 _SIZES = [20, 1_000, 100_000]
+_EXAMPLES = [0, 1, 3, 5]
 
 
 @evaluate.command("next-utterance", cls=ManyValues)
@@ -329,6 +330,36 @@ def confidence(
         rows = list(task.evaluate_confidence(models, dialogues, more, size, contexts))
     note = "Half of the pools have the true reply, the others the same candidates without it."
     report("confidence", [*data, *(pool or [])], rows, out, note)
+
+
+@evaluate.command("answers", cls=ManyValues)
+def answers(
+    *,
+    data: JsonLines,
+    outside: Annotated[
+        list[Path] | None,
+        typer.Option(help="Files of questions that no answer fits.", metavar="FILE ..."),
+    ] = None,
+    examples: Annotated[list[int], typer.Option(min=0, help="Examples of an answer.")] = _EXAMPLES,
+    covered: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the answers that have examples.")
+    ] = 1.0,
+    model: Models = None,
+    out: Out = None,
+    precision: Arithmetic = "float32",
+) -> None:
+    """Find the answer to a question when other phrasings of it are examples of the answer."""
+    from turnwise.models.evaluation import answers as task  # noqa: PLC0415 - loads torch
+
+    pool = task.read_answers(data)
+    questions = task.read_questions(outside or [])
+    models = encoders(model, "", precision)
+    with naming(data):
+        rows = list(task.evaluate_answers(models, pool, questions, examples, covered))
+    note = (
+        f"{len(pool)} answers, {len(questions)} questions outside, {task.DRAWS} draws of examples."
+    )
+    report("answers", [*data, *(outside or [])], rows, out, note)
 
 
 @evaluate.command("similarity", cls=ManyValues)

@@ -1,0 +1,306 @@
+"""Answers: is the right answer first when some phrasings of its question are its examples?
+
+Each answer has phrasings of its question. A trial draws some of them as the examples of the answer
+and asks others. In pools that are partly covered, only some of the answers have examples. Questions
+outside, which no answer fits, show whether the confidence tells them from the others.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from turnwise.models.arrays import Float32, Float64
+from turnwise.models.confidence import Spread, features
+from turnwise.models.data import read_label, read_records
+from turnwise.models.encoder.torch import UtteranceEncoder
+from turnwise.models.errors import DataError, TurnwiseError
+from turnwise.models.evaluation.metrics import (
+    Mask,
+    Metrics,
+    Places,
+    auroc,
+    calibration_error,
+    median_ms,
+)
+from turnwise.models.evaluation.report import Row
+from turnwise.models.evaluation.significance import Outcomes
+from turnwise.models.fusion import NO_EXAMPLE, Fusion
+from turnwise.models.roles import Relation, Role
+
+DRAWS = 10
+"""Trials of each row, each with other examples."""
+ASKED = 20
+"""Most questions of an answer in a trial."""
+OUTSIDE = -1
+"""The index of the right answer of a question that no answer fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer, and phrasings of its question."""
+
+    id: str
+    text: str
+    questions: tuple[str, ...]
+
+
+def read_answers(files: Iterable[str | Path]) -> list[Answer]:
+    """Read `{"id", "texts", "examples"}` a line; of several wordings the first is the candidate's.
+
+    Raises:
+        DataError: A file cannot be read or holds something else, or there is only one answer.
+    """
+    files = list(files)
+    answers = [
+        Answer(read_label(record, "id"), record.texts("texts")[0], record.texts("examples"))
+        for file in files
+        for record in read_records(file)
+    ]
+    if len(answers) < 2:
+        raise DataError("fewer than two answers", ", ".join(map(str, files)))
+    return answers
+
+
+def read_questions(files: Iterable[str | Path]) -> list[str]:
+    """Read `{"text"}` a line.
+
+    Raises:
+        DataError: A file cannot be read or holds something else.
+    """
+    return [record.text("text") for file in files for record in read_records(file)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedAnswers:
+    """Answers in the vectors of one encoder.
+
+    Attributes:
+        replies: (C, d) of the texts of the answers.
+        questions: For each answer (q, d) of its phrasings.
+        outside: (m, d) of questions that no answer fits.
+    """
+
+    replies: Float32
+    questions: tuple[Float32, ...]
+    outside: Float32
+
+    def trial(self, examples: int, covered: float, seed: int, reserved: int = 0) -> "Trial":
+        """Draw examples, and ask the other phrasings.
+
+        Args:
+            examples: Examples of a covered answer, as far as it keeps a phrasing to be asked.
+            covered: Share of the answers that have examples.
+            seed: Equal seeds draw the same phrasings in the same order, whatever their number is.
+            reserved: Phrasings that are not asked even where fewer are examples, so that trials
+                with other numbers of examples ask the same.
+        """
+        rng = np.random.default_rng(seed)
+        count = len(self.replies)
+        orders = [rng.permutation(len(phrasings)) for phrasings in self.questions]
+        has_examples = np.zeros(count, np.bool_)
+        has_examples[rng.permutation(count)[: round(count * covered)]] = examples > 0
+        asked, owners, known, known_owners = [], [], [], []
+        for answer, (order, phrasings) in enumerate(zip(orders, self.questions, strict=True)):
+            kept = min(examples, len(order) - 1)
+            first = min(max(examples, reserved), len(order) - 1)
+            rest = phrasings[order[first : first + ASKED]]
+            asked.append(rest)
+            owners += [answer] * len(rest)
+            if has_examples[answer]:
+                known.append(phrasings[order[:kept]])
+                known_owners += [answer] * kept
+        queries = np.concatenate([*asked, self.outside])
+        right = np.array(owners + [OUTSIDE] * len(self.outside))
+        return trial_of(queries, self.replies, known, np.array(known_owners, np.intp), right)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trial:
+    """The scores of n questions over C answers, which have N examples in all.
+
+    Attributes:
+        replies: (n, C) reply scores.
+        examples: (n, C) example scores, `NO_EXAMPLE` for an answer without examples.
+        of_replies: n spreads of the reply scores.
+        of_examples: n spreads of the cosines with all examples; none without examples.
+        right: (n,) index of the right answer, or `OUTSIDE`.
+    """
+
+    replies: Float64
+    examples: Float64
+    of_replies: tuple[Spread, ...]
+    of_examples: tuple[Spread, ...]
+    right: Places
+
+    @property
+    def has_examples(self) -> bool:
+        """Whether any answer has examples."""
+        return bool(self.of_examples)
+
+    def scores(self, fusion: Fusion) -> Float64:
+        """Return the scores (n, C) that order the answers."""
+        if not self.has_examples:
+            return self.replies
+        rows = zip(self.replies, self.examples, self.of_replies, self.of_examples, strict=True)
+        return np.stack([fusion.scores(*row) for row in rows])
+
+
+def trial_of(
+    queries: Float32, replies: Float32, known: Sequence[Float32], owners: Places, right: Places
+) -> Trial:
+    """Return the trial of questions (n, d), with examples in blocks and the answer of each one."""
+    scores = (queries @ replies.T).astype(np.float64)
+    best = np.full(scores.shape, NO_EXAMPLE)
+    spreads: tuple[Spread, ...] = ()
+    if known:
+        cosines = (queries @ np.concatenate(known).T).astype(np.float64)
+        np.maximum.at(best.T, owners, cosines.T)
+        spreads = _spreads(cosines)
+    return Trial(scores, best, _spreads(scores), spreads, right)
+
+
+def _spreads(scores: Float64) -> tuple[Spread, ...]:
+    return tuple(Spread(row.mean(), row.std(), len(row)) for row in scores)
+
+
+def encode_answers(
+    encoder: UtteranceEncoder, answers: Sequence[Answer], outside: Sequence[str] = ()
+) -> EncodedAnswers:
+    """Encode answers as candidates, and questions as the newest utterance of another speaker."""
+    questions = [question for answer in answers for question in answer.questions]
+    said = encoder.encode([*questions, *outside], Role.SECOND, Relation.OTHER)
+    ends = np.cumsum([len(answer.questions) for answer in answers])
+    *of_answers, of_outside = np.split(said, ends)
+    replies = encoder.encode([answer.text for answer in answers], Role.AFTER)
+    return EncodedAnswers(replies, tuple(of_answers), of_outside)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Firsts:
+    """The first answers to n questions.
+
+    Attributes:
+        features: (n, k) as `models.confidence.features` returns them, of the fused scores.
+        example: (n,) example score of the first answer.
+        right: (n,) whether it is the right one.
+        rank: (n,) rank of the right answer; the number of answers of a question outside.
+        outside: (n,) whether no answer fits.
+    """
+
+    features: Float64
+    example: Float64
+    right: Mask
+    rank: Places
+    outside: Mask
+
+
+def first_answers(trial: Trial, fusion: Fusion) -> Firsts:
+    """Return what a trial finds first, by fused scores; the right answer loses a tie."""
+    scores = trial.scores(fusion)
+    order = np.argsort(-scores, axis=1, kind="stable")
+    first, second = order[:, 0], order[:, 1]
+    questions = np.arange(len(scores))
+    inside = trial.right != OUTSIDE
+    of_right = scores[questions, trial.right]
+    rank = np.where(inside, (scores >= of_right[:, None]).sum(axis=1), scores.shape[1])
+    rows = [
+        features(
+            scores[question, first[question]], scores[question, second[question]], spread, 1, 1
+        )
+        for question, spread in enumerate(trial.of_replies)
+    ]
+    return Firsts(
+        features=np.stack(rows),
+        example=trial.examples[questions, first],
+        right=inside & (rank == 1),
+        rank=rank,
+        outside=~inside,
+    )
+
+
+def confidence_of(encoder: UtteranceEncoder, firsts: Firsts, *, examples: bool) -> Float64 | None:
+    """Return the confidences (n,); None of a model without a calibration.
+
+    Args:
+        encoder: The model.
+        firsts: The first answers.
+        examples: Whether the pool has examples.
+    """
+    if encoder.calibration is None:
+        return None
+    plain = encoder.calibration.confidence(firsts.features)
+    if not examples or encoder.example_calibration is None:
+        return plain
+    return encoder.example_calibration.confidence(plain, firsts.example)
+
+
+def evaluate_answers(
+    models: Mapping[str, UtteranceEncoder],
+    answers: Sequence[Answer],
+    outside: Sequence[str],
+    examples: Sequence[int],
+    covered: float = 1.0,
+) -> Iterator[Row]:
+    """Evaluate models with several numbers of examples, over `DRAWS` trials each.
+
+    Args:
+        models: By their names in the table.
+        answers: A pool.
+        outside: Questions that no answer of the pool fits; may be empty.
+        examples: Numbers of examples of an answer.
+        covered: Share of the answers that have examples.
+
+    Yields:
+        For each model a row a number. Metrics are R@1, R@3 and MRR of the questions that have an
+        answer. With a calibration there are those of the confidence: the calibration error and the
+        AUROC of right first answers over all questions, and the AUROC of questions that have an
+        answer against those outside.
+
+    Raises:
+        TurnwiseError: An answer has a single phrasing, so that none is left to be asked.
+    """
+    if lonely := [answer.id for answer in answers if len(answer.questions) < 2]:
+        raise TurnwiseError(f"answer '{lonely[0]}' needs at least two examples")
+    for label, model in models.items():
+        encoded = encode_answers(model, answers, outside)
+        for count in examples:
+            name = f"{label} · {_in_words(count, covered)}"
+            most = max(examples)
+            trials = [encoded.trial(count, covered, seed, most) for seed in range(DRAWS)]
+            yield _row(name, model, trials)
+
+
+def _in_words(count: int, covered: float) -> str:
+    share = f" for {covered:.0%}" if count and covered < 1 else ""
+    return f"{count} example{'' if count == 1 else 's'}{share}"
+
+
+def _row(name: str, model: UtteranceEncoder, trials: Sequence[Trial]) -> Row:
+    found = [first_answers(trial, model.fusion) for trial in trials]
+    inside = np.concatenate([~each.outside for each in found])
+    right = np.concatenate([each.right for each in found])
+    ranks = np.concatenate([each.rank for each in found])[inside]
+    metrics = {
+        "r@1": float((ranks == 1).mean()),
+        "r@3": float((ranks <= 3).mean()),
+        "mrr": float((1 / ranks).mean()),
+    }
+    confidences = [
+        confidence_of(model, each, examples=trial.has_examples)
+        for each, trial in zip(found, trials, strict=True)
+    ]
+    known = [each for each in confidences if each is not None]
+    if known:
+        metrics |= _confidence_metrics(np.concatenate(known), right, inside)
+    answers = np.concatenate([trial.right for trial in trials])[inside]
+    outcomes = Outcomes((ranks == 1).astype(np.float64), np.full(len(ranks), "all"), answers)
+    ms = median_ms(lambda _: trials[0].scores(model.fusion), 1) / len(trials[0].right)
+    return Row(name, metrics, ms, outcomes)
+
+
+def _confidence_metrics(confidence: Float64, right: Mask, inside: Mask) -> Metrics:
+    areas = {"auroc": auroc(confidence, right), "auroc_outside": auroc(confidence, inside)}
+    known = {name: area for name, area in areas.items() if area is not None}
+    return {"calibration_error": calibration_error(confidence, right), **known}

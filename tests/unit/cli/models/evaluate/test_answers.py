@@ -1,0 +1,27 @@
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from turnwise.models.data import write_jsonl
+from turnwise.service.cli.main import app
+
+
+def test_answers_writes_a_row_a_number_of_examples(triple: str, tmp_path: Path) -> None:
+    answers, outside, out = tmp_path / "a.jsonl", tmp_path / "o.jsonl", tmp_path / "out"
+    words = ["bread", "rain", "music"]
+    phrasings = {word: [f"{word} {other}" for other in words] for word in words}
+    write_jsonl(
+        answers,
+        [{"id": word, "texts": [word], "examples": phrasings[word]} for word in words],
+    )
+    write_jsonl(outside, [{"text": "lamp"}])
+    options = ["--data", answers, "--outside", outside, "--examples", 0, 1, "--covered", 0.5]
+    command = ["evaluate", "answers", *options, "--model", triple, "--out", out]
+    result = CliRunner().invoke(app, list(map(str, command)))
+    assert result.exit_code == 0, result.output
+    rows = json.loads((out / "results.json").read_text())["rows"]
+    names = [row["system"].partition(" · ")[2] for row in rows]
+    assert names == ["0 examples", "1 example for 50%"]
+    assert {"r@1", "r@3", "mrr", "standard_error"} <= rows[0]["metrics"].keys()
+    assert "3 answers, 1 questions outside" in (out / "results.md").read_text()

@@ -46,7 +46,7 @@ def recipe_of(config: Section, counts: Sequence[int], out: Path) -> Recipe:
         out: The run's folder.
     """
     # The calibration follows the last step, so that its pool does not change the run.
-    recipe = config.model_dump(mode="json", exclude={"calibration_pool"})
+    recipe = config.model_dump(mode="json", exclude={"calibration_pool", "answers"})
     for corpus in recipe["data"]:
         corpus |= {key: Path(corpus[key]).name for key in ("path", "leave_out") if corpus[key]}
     validation = recipe["validation"]

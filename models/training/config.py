@@ -107,6 +107,15 @@ class Validation(Section):
     """Steps between validations; a checkpoint is written with each."""
 
 
+class Answers(Section):
+    """Answers with questions, on which the fusion and the confidence with examples are fitted."""
+
+    pools: tuple[NonEmpty, ...] = ()
+    """Files, a pool each, of which there are none or at least two; the first is of small talk."""
+    outside: tuple[NonEmpty, ...] = ()
+    """Files of questions that no answer fits."""
+
+
 class RunConfig(Section):
     """The values that every kind of run has."""
 
@@ -206,6 +215,7 @@ class EncoderConfig(RunConfig):
     calibration_pool: Annotated[NonNegativeInt, AfterValidator(_not_one)] = 20_000
     """Candidates of the largest pool on which the confidence is fitted after the last step, on the
     validation dialogues; 0 fits none."""
+    answers: Answers = Answers()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

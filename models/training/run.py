@@ -18,6 +18,7 @@ from turnwise.models.training.config import (
     read_stages,
 )
 from turnwise.models.training.corpora import Find, finder, in_place_of, validation_dialogues
+from turnwise.models.training.fusion import calibrate_examples
 from turnwise.models.training.learners.encoder import EncoderLearner, read_data
 from turnwise.models.training.learners.ioi import IoILearner
 from turnwise.models.training.learners.pairwise import PairwiseLearner
@@ -90,6 +91,7 @@ def train_stages(
         )
     model = out / "model"
     calibrate(model, stages[-1], find)
+    calibrate_examples(model, stages[-1], find)
     if isinstance(stages[-1], EncoderConfig):
         update_card(model, "encoder", UtteranceEncoder(model).facts)
     return model

@@ -17,9 +17,9 @@ from turnwise.models.data import read_label, read_records
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.metrics import (
+    Indices,
     Mask,
     Metrics,
-    Places,
     auroc,
     calibration_error,
     median_ms,
@@ -132,7 +132,7 @@ class Trial:
     examples: Float64
     of_replies: tuple[Spread, ...]
     of_examples: tuple[Spread, ...]
-    right: Places
+    right: Indices
 
     @property
     def has_examples(self) -> bool:
@@ -148,7 +148,7 @@ class Trial:
 
 
 def trial_of(
-    queries: Float32, replies: Float32, known: Sequence[Float32], owners: Places, right: Places
+    queries: Float32, replies: Float32, known: Sequence[Float32], owners: Indices, right: Indices
 ) -> Trial:
     """Return the trial of questions (n, d), with examples in blocks and the answer of each one."""
     scores = (queries @ replies.T).astype(np.float64)
@@ -192,7 +192,7 @@ class Firsts:
     features: Float64
     example: Float64
     right: Mask
-    rank: Places
+    rank: Indices
     outside: Mask
 
 

@@ -28,7 +28,7 @@ from turnwise.models.evaluation.answers import (
     read_answers,
     read_questions,
 )
-from turnwise.models.evaluation.metrics import Mask, Places
+from turnwise.models.evaluation.metrics import Indices, Mask
 from turnwise.models.example_confidence import ExampleCalibration, example_features
 from turnwise.models.fusion import DEFAULT_FUSION, NARROWEST, Fusion
 from turnwise.models.training.config import Config, EncoderConfig
@@ -58,7 +58,7 @@ class Standardised(NamedTuple):
     cosine: Float64
     height: Float64
     has_examples: Mask
-    right: Places
+    right: Indices
 
 
 def calibrate_examples(folder: Path, config: Config, find: Find) -> None:

@@ -201,7 +201,7 @@ async def _assembled(trial: Trial) -> None:
 def _parts(
     trial: Trial, database: str, width: int, http: httpx.AsyncClient
 ) -> tuple[int, list[Part]]:
-    """Return the port of the handler, and what the assembled stack has beside PostgreSQL."""
+    """Return the handler's port, and the parts of the assembled stack other than PostgreSQL."""
     port = free_port()
     embeddings = free_port()
     program = trial.options.infinity

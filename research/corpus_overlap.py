@@ -3,9 +3,9 @@
     python research/corpus_overlap.py --data train.jsonl.xz [--leave-out leaks.json]
         --against validation.jsonl.xz ...
 
-Counts sequences of eight words and utterances of at least six, letters and digits only, each
-distinct one once, and shows some. Counts the dialogues of the others that stand, by half of
-these utterances or more, in a single dialogue of the corpus.
+Counts distinct sequences of eight words and distinct utterances of at least six (letters and digits
+only), and shows some. Counts the dialogues of the others that have half of these utterances or more
+in common with a single dialogue of the corpus.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def main() -> None:
             for words in islice(sorted(shared), options.show):
                 print("   ", " ".join(words))
         leaks = sum(leaked(theirs, ours))
-        print(f"{path}: {leaks:,} of its {len(theirs):,} dialogues stand in one of {options.data}")
+        print(f"{path}: {leaks:,} of its {len(theirs):,} dialogues are in one of {options.data}")
 
 
 def in_words(dialogues: Iterable[Dialogue]) -> list[list[Words]]:

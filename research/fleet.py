@@ -1,6 +1,6 @@
 """Starts a whole Turnwise on one machine, in parts that a benchmark may kill and start again.
 
-Three replicas and an encoder tier of two stand behind HAProxy (`docker/haproxy.cfg`). Their state
+Three replicas and an encoder tier of two are behind HAProxy (`docker/haproxy.cfg`). Their state
 is in a Redis Cluster of three primaries and in a Milvus.
 """
 

@@ -107,12 +107,12 @@ def main() -> None:
 
 
 def before_keys(texts: Iterable[str]) -> list[RoleText]:
-    """Return what utterances are encoded as, seen from what the same speaker says later."""
+    """Return utterances as the encoder reads them before a later one of the same speaker."""
     return [RoleText(text, Role.SECOND, Relation.SAME) for text in texts]
 
 
 def vectors(texts: Sequence[str], table: VectorTable) -> Tensor:
-    """Return the vectors of texts as what follows beside those as what comes before, (n, 2 d)."""
+    """Return the vectors (n, 2 d) of texts: as candidates, then as context."""
     both = [table[candidate_inputs(texts)], table[before_keys(texts)]]
     return torch.from_numpy(np.concatenate(both, axis=1))
 

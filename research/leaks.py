@@ -6,9 +6,9 @@
 
 The first command writes two training files. `with.jsonl` has all listed dialogues and 2,000 others.
 `without.jsonl` has a random dialogue with as many utterances in the place of each listed one. The
-command divides the validation split into `leaked.jsonl`, the dialogues that stand in a listed one
-by half of their utterances or more, and `others.jsonl`. The second command trains on both files;
-`turnwise evaluate --data` measures both models on each part.
+command divides the validation split into `leaked.jsonl`, the dialogues that have half of their
+utterances or more in common with a listed one, and `others.jsonl`. The second command trains on
+both files; `turnwise evaluate --data` measures both models on each part.
 """
 
 import argparse

@@ -81,12 +81,12 @@ def main() -> None:
 
 
 def count_windows(windows: list[Window]) -> int:
-    """Windows of five utterances, the last of which is somebody's answer."""
+    """Return the number of windows of five utterances that end with an answer."""
     return sum(len(window.utterances) - WINDOW + 1 for window in whole_dialogues(windows))
 
 
 def count(windows: list[Window]) -> tuple[int, int]:
-    """Texts an epoch: three a triple over all windows; and as training encodes them."""
+    """Return the texts of an epoch: three for each triple, and as many as training reads."""
     pairs = (WINDOW - 1) * (WINDOW - 2) // 2
     triples = pairs + 3 * (WINDOW - 1)
     ours = sum(len(collate([window], EncoderKind.TRIPLE).texts) for window in windows)

@@ -119,9 +119,9 @@ class Searches:
                 drawn = scores[self.draw(size, without[number], rng)]
                 if len(drawn) < size:
                     continue
-                beside = drawn[: size - 1]
-                right = bool(scores[true] > beside.max())
-                with_reply = _features(np.append(beside, scores[true]), norm, utterances)
+                others = drawn[: size - 1]
+                right = bool(scores[true] > others.max())
+                with_reply = _features(np.append(others, scores[true]), norm, utterances)
                 found.append((with_reply, right, size, True, dialogue))
                 found.append((_features(drawn, norm, utterances), False, size, False, dialogue))
         if not found:

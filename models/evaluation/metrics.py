@@ -137,14 +137,14 @@ class Tie:
     right: int
 
     def won_pairs(self, wrong: int) -> float:
-        """Return how many pairs of a right one of this tie and one of all the wrong ones it wins.
+        """Return the number of pairs with a wrong candidate that this tie's right ones win.
 
         Args:
             wrong: Wrong candidates of the whole ranking.
         """
-        beside = self.size - self.right
-        beaten = wrong - (self.before - self.found) - beside
-        return self.right * (beaten + beside / 2)
+        tied = self.size - self.right
+        beaten = wrong - (self.before - self.found) - tied
+        return self.right * (beaten + tied / 2)
 
     def precisions(self) -> float:
         """Return the expected sum of the precisions at the ranks of this tie's right candidates.

@@ -75,8 +75,9 @@ def _as_named(source: S, file: Path) -> S | None:
         return None
     update = {"path": str(file)}
     if source.leave_out:
-        beside = Path(*path.parts[: -len(parts)], source.leave_out)
-        update |= {"leave_out": str(beside)} if beside.is_file() else {}
+        leave_out = Path(*path.parts[: -len(parts)], source.leave_out)
+        if leave_out.is_file():
+            update["leave_out"] = str(leave_out)
     return source.model_copy(update=update)
 
 

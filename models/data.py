@@ -81,7 +81,8 @@ def open_text(path: str | Path) -> Iterator[TextIO]:
         DataError: The file cannot be opened or, inside the `with`, is not UTF-8, is corrupt or
             is truncated.
     """
-    name, opener = str(path), _COMPRESSED.get(Path(path).suffix, open)
+    name = str(path)
+    opener = _COMPRESSED.get(Path(path).suffix, open)
     try:
         # Spreadsheets put a byte order mark before their CSV.
         file = opener(path, "rt", encoding="utf-8-sig", newline="")
@@ -149,7 +150,8 @@ class Record:
     Every method raises `DataError` if the field is missing or is not what the method returns.
 
     Attributes:
-        fields: By name; `csv` names the extra fields of a row that is too long None.
+        fields: The values by the name of the field. `csv` gives the extra values of a row that is
+            too long under the name None.
         file: The file's name in errors.
         line: The line, from 1.
         path: The prefix of a field's name in errors, for a record inside another.
@@ -255,7 +257,7 @@ def read_dialogues(path: str | Path) -> Iterator[Dialogue]:
       these texts, except to itself and to the text that was `chosen`.
     - `.txt`: DailyDialog's own format, a dialogue a line, each utterance ended by `__eou__`,
       said by A and B in turn.
-    - `.csv`: columns `dialogue_id` (or `id`), `speaker`, `text`; a dialogue's rows stand together.
+    - `.csv`: columns `dialogue_id` (or `id`), `speaker`, `text`; a dialogue's rows are consecutive.
 
     Each may be followed by `.gz` or `.xz`. A dialogue without an id is named `STEM-LINE` after
     the file and the line.
@@ -291,8 +293,12 @@ def _read_jsonl(path: Path, stem: str) -> _Dialogues:
 
 def _with_others(record: Record) -> Utterance:
     said = read_utterance(record)
-    others = [text for name in ("shown", "rejected") if name in record.fields
-              for text in record.texts(name)]  # fmt: skip
+    others = [
+        text
+        for name in ("shown", "rejected")
+        if name in record.fields
+        for text in record.texts(name)
+    ]
     right = {" ".join(said.text.split())}
     if others and "chosen" in record.fields:
         right.add(record.text("chosen"))
@@ -353,7 +359,7 @@ def _id_column(columns: Sequence[str], file: str) -> str:
     key = "id" if "id" in columns and "dialogue_id" not in columns else "dialogue_id"
     for column in (key, "speaker", "text"):
         if columns.count(column) != 1:
-            wrong = "stands more than once in" if column in columns else "missing from"
+            wrong = "more than once in" if column in columns else "missing from"
             raise DataError(f'{wrong} the header "{",".join(columns)}"', file, 1, column)
     return key
 

@@ -301,7 +301,13 @@ def load_sentence_transformer(name: str | Path, device: str | None = None) -> Se
     try:
         check_prompts(name, find_file(name, PROMPTS_FILE))
         options = {"dtype": torch.float32, "use_safetensors": True}
-        model = SentenceTransformer(where, device=device, model_kwargs=options)
+        model = SentenceTransformer(
+            where,
+            device=device,
+            model_kwargs=options,
+            # Otherwise it asks the hub for a model with the name of the folder.
+            local_files_only=Path(where).is_dir(),
+        )
         if downloaded := find_file(name, _MODULES_FILE):
             check_weights(name, downloaded.parent)
     except UNREADABLE as error:

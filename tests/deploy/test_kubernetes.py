@@ -186,6 +186,13 @@ def test_wrong_values_are_refused(values: dict[str, Any], named: str) -> None:
         chart(values)
 
 
+@helm
+def test_a_release_can_bind_to_ipv6() -> None:
+    rendered = chart({"env": {"TURNWISE_DRAIN_TIMEOUT": "20", "TURNWISE_HOST": "::"}})
+    (container,) = rendered["Deployment", "turnwise"]["spec"]["template"]["spec"]["containers"]
+    assert {"name": "TURNWISE_HOST", "value": "::"} in container["env"]
+
+
 def test_the_schema_has_every_value_and_no_other() -> None:
     def names(values: object, schema: dict[str, Any], place: str = "") -> Iterator[str]:
         known = schema.get("properties")

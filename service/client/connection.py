@@ -12,6 +12,8 @@ from turnwise.service.client.errors import ClientError, UnreachableError
 
 LOCAL = "http://127.0.0.1:8000"
 
+_LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+
 H = TypeVar("H", httpx.Client, httpx.AsyncClient)
 
 
@@ -43,7 +45,10 @@ class Connected(Generic[H]):
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         headers |= {"Turnwise-Namespace": namespace} if namespace else {}
         with self._reached():
-            self._http: H = self._library(base_url=url, headers=headers)
+            # A proxy cannot reach this machine's loopback address.
+            self._http: H = self._library(
+                base_url=url, headers=headers, trust_env=httpx.URL(url).host not in _LOOPBACK
+            )
 
     def _attempts(self, *, repeatable: bool = True) -> Attempts:
         """Return the attempts of a new call."""

@@ -102,7 +102,8 @@ class RemoteEncoder(StatedEncoder):
         self._start_pause = start_pause
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         kept = httpx.Limits(keepalive_expiry=_KEPT_SECONDS)
-        self._http = httpx.Client(headers=headers, limits=kept)
+        # With a transport of its own, the client ignores the variables of proxies.
+        self._http = httpx.Client(headers=headers, transport=httpx.HTTPTransport(limits=kept))
 
     def close(self) -> None:
         """Close the kept connections."""

@@ -141,3 +141,13 @@ def test_a_session_is_not_deleted_if_the_service_is_unreachable(
 def test_candidates_that_could_not_be_sent_again_are_refused() -> None:
     with pytest.raises(TypeError, match="iterator"):
         Upload("shop", (text for text in ["Hello."]), None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+def test_a_service_on_this_machine_is_not_called_through_a_proxy(
+    monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "socks5://127.0.0.1:9")  # needs a package that is missing
+    monkeypatch.setenv("NO_PROXY", "10.0.0.0/8")  # which httpx cannot read
+    with Client(f"http://{host}:1", deadline=0.1) as client, pytest.raises(UnreachableError):
+        client.version()

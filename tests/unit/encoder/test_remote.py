@@ -97,3 +97,18 @@ def test_vectors_that_are_too_many_are_none(
     assert (calls(metrics, "failed"), calls(metrics, "ok")) == (1, 0)
     assert encoder.forward(tokens) == pytest.approx(tiny.encode(["Hello"], Role.AFTER), abs=1e-5)
     assert calls(metrics, "ok") == 1
+
+
+def test_a_tier_is_never_called_through_a_proxy(
+    encoder: RemoteEncoder,  # noqa: ARG001 - writes the card
+    endpoint: Relay,
+    tiny_encoder: Callable[[EncoderKind], UtteranceEncoder],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "socks5://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "10.0.0.0/8")
+    proxied = RemoteEncoder(tmp_path, endpoint.url, Metrics(), key=None, timeout=60.0)
+    endpoint.faults.append(vectors(tiny_encoder(EncoderKind.TRIPLE), ["[AFTER] Hello"]))
+    assert proxied.forward(proxied.tokenize(TEXT)).shape == (1, proxied.dimension)
+    proxied.close()

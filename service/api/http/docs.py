@@ -1,14 +1,15 @@
 """The documentation at `/docs`, and its texts. The page loads no scripts from other servers."""
 
 from collections.abc import Iterable
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
+from pydantic_core import to_json
 from starlette.responses import FileResponse, HTMLResponse, Response
 
-from turnwise.service.api.http.bodies import answer
-from turnwise.service.api.http.headers import page_headers
+from turnwise.service.api.http.headers import UNCACHED, page_headers
 from turnwise.service.errors import (
     BodyTooLarge,
     BodyTooSlow,
@@ -111,9 +112,13 @@ def add_docs(app: FastAPI) -> None:
     """Serve `/docs` and the document behind it, `/openapi.json`."""
     router = APIRouter(include_in_schema=False)
 
+    @cache
+    def document() -> bytes:
+        return to_json(app.openapi())
+
     @router.get("/openapi.json")
-    async def openapi() -> Response:
-        return answer(app.openapi())
+    def openapi() -> Response:  # in a thread, as the first request builds the document
+        return Response(document(), headers=UNCACHED, media_type="application/json")
 
     @router.get("/docs")
     async def docs() -> Response:

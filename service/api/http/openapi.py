@@ -1,6 +1,7 @@
 """The OpenAPI document of the routes, with the limits and models of this service."""
 
 from collections.abc import Iterator
+from threading import Lock
 from typing import Any
 
 from fastapi import FastAPI
@@ -17,11 +18,13 @@ Json = dict[str, Any]
 
 def add_openapi(app: FastAPI, settings: Settings) -> None:
     """Let `app.openapi` describe the API as this service is configured."""
+    lock = Lock()
 
     def document() -> Json:
-        if app.openapi_schema is None:
-            app.openapi_schema = _document(app, settings)
-        return app.openapi_schema
+        with lock:  # building it takes a second, and threads may ask for it at once
+            if app.openapi_schema is None:
+                app.openapi_schema = _document(app, settings)
+            return app.openapi_schema
 
     app.openapi = document  # type: ignore[method-assign] # FastAPI's documented way
 

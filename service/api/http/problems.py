@@ -5,6 +5,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -84,10 +85,21 @@ def add_problem_handlers(app: FastAPI) -> None:
     async def http_exception(request: Request, error: HTTPException) -> Response:
         headers = dict(error.headers or {})
         route: Route | None = request.scope.get("route")
-        documented = app.openapi()["paths"].get(route.path_format) if route else None
-        if "Allow" in headers and documented:  # FastAPI lists the methods of one route only
-            headers["Allow"] = ", ".join(map(str.upper, documented))
+        methods = _find_methods(app, route.path_format) if route else []
+        if "Allow" in headers and methods:  # FastAPI lists the methods of one route only
+            headers["Allow"] = ", ".join(methods)
         return problem_response(_service_error(request, error), headers)
+
+
+def _find_methods(app: FastAPI, path_format: str) -> list[str]:
+    """Return the documented methods of a path."""
+    return [
+        method
+        for route in app.routes
+        if isinstance(route, APIRoute) and route.path_format == path_format
+        if route.include_in_schema
+        for method in route.methods or ()
+    ]
 
 
 def placed(error: ServiceError, place: str) -> ServiceError:

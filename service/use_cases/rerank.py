@@ -46,15 +46,15 @@ class DocumentRanking:
                 context=[query],
                 candidates=[text[:max_chars] for text in request.texts],
                 rerank="cross_encoder" if has_cross_encoder else None,
-                top_k=request.top_n,
             ),
         )
+        # A model may score a blank document above others.
+        results = [_relevance(each, request, is_logit=has_cross_encoder) for each in ranked.ranking]
+        results.sort(key=lambda result: not request.texts[result.index].strip())
         return RerankAnswer.model_construct(
             id=request_id.get(""),
             model=(self._reranking.model if has_cross_encoder else None) or ranked.model,
-            results=[
-                _relevance(each, request, is_logit=has_cross_encoder) for each in ranked.ranking
-            ],
+            results=results[: request.top_n],
         )
 
 
@@ -62,11 +62,10 @@ def _relevance(ranked: Ranked, request: RerankRequest, *, is_logit: bool) -> Rel
     document = None
     if request.return_documents:
         document = Document.model_construct(text=request.texts[ranked.index])
-    return Relevance.model_construct(
-        index=ranked.index,
-        relevance_score=_probability(ranked.score) if is_logit else ranked.score,
-        document=document,
-    )
+    score = _probability(ranked.score) if is_logit else ranked.score
+    if not request.texts[ranked.index].strip():
+        score = 0.0 if is_logit else -1.0  # the lowest probability, or the lowest cosine
+    return Relevance.model_construct(index=ranked.index, relevance_score=score, document=document)
 
 
 def _probability(logit: float) -> float:

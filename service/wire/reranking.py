@@ -55,7 +55,10 @@ class Usage(Value):
 
 
 class RerankAnswer(Value):
-    """Documents by decreasing score; equal scores keep the order of the request."""
+    """Documents by decreasing score; equal scores keep the order of the request.
+
+    Blank documents come last.
+    """
 
     id: str
     """The request's `X-Request-ID`."""

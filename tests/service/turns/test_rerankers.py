@@ -278,6 +278,7 @@ def test_documents_are_ordered_by_the_cross_encoder(
     long = "Here it is: " + "kept " * 1000
     documents = [*REPLIES, long, ""]
     wanted = predict(SAID[2], documents)  # probabilities
+    wanted[-1] = 0.0  # blank documents come last
     order = np.argsort(-wanted)
     for path in ("/v1/rerank", "/v2/rerank"):
         answer = crossing.post(path, query=SAID[2], documents=documents, model="any", top_n=None)
@@ -307,6 +308,17 @@ def test_without_a_cross_encoder_the_encoder_orders_documents(
         assert [one["relevance_score"] for one in answer["results"]] == pytest.approx(
             np.sort(wanted)[::-1], abs=1e-3
         )
+
+
+def test_blank_documents_come_last(live: Live) -> None:
+    blank = ["", " \n"]
+    answer = live.post("/v1/rerank", query=SAID[2], documents=[*blank, *REPLIES])
+    assert [one["index"] for one in answer["results"][-2:]] == [0, 1]
+    assert [one["relevance_score"] for one in answer["results"][-2:]] == [-1.0, -1.0]
+    (first,) = live.post("/v1/rerank", query=SAID[2], documents=[*blank, "Sure"], top_n=1)[
+        "results"
+    ]
+    assert first["index"] == 2
 
 
 def test_an_encoder_is_no_re_ranker(

@@ -5,7 +5,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from fastapi.routing import APIRoute
-from pydantic_core import from_json, to_json
+from jiter import from_json
+from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,7 +19,8 @@ from turnwise.service.errors import InvalidRequest
 class JsonRoute(APIRoute):
     """A route with a dependency `Access`, which it checks before it reads the body.
 
-    It parses JSON strictly: RFC 8259, no NaN, no lone surrogates, limited counts.
+    It parses JSON strictly: RFC 8259, no NaN, no lone surrogates, no key twice in an object,
+    limited counts.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -45,10 +47,12 @@ def parse_json(data: bytes) -> Any:  # noqa: ANN401 - whatever the JSON holds
     """Return the value of JSON text. A byte order mark, as Windows writes it, is skipped.
 
     Raises:
-        InvalidRequest: The text is not JSON.
+        InvalidRequest: The text is not JSON, or an object has a key twice; the error names the key.
     """
     try:
-        return from_json(data.removeprefix(BOM_UTF8), allow_inf_nan=False)
+        return from_json(
+            data.removeprefix(BOM_UTF8), allow_inf_nan=False, catch_duplicate_keys=True
+        )
     except ValueError as error:
         raise InvalidRequest.field(f"not JSON: {error}") from None
 

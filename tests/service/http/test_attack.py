@@ -51,6 +51,30 @@ def test_too_much_is_refused_before_each_of_it_is_looked_at(live: Live) -> None:
     assert only["loc"] == ["body", 0]
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "key"),
+    [
+        ("/sessions/s/turn", b'{"speaker": "user", "text": "a", "text": "b"}', "text"),
+        ("/rank", b'{"context": [], "candidates": [{"id": "a", "id": "b"}]}', "id"),
+    ],
+)
+def test_a_key_may_not_come_twice_in_an_object(
+    live: Live, path: str, body: bytes, key: str
+) -> None:
+    (error,) = check_refusal(live.http.post(path, content=body, headers=JSON), key)
+    assert f'duplicate key "{key}"' in error["msg"]
+    assert live.http.get("/sessions/s").status_code == 404
+
+
+def test_a_candidate_of_an_upload_may_not_have_a_key_twice(live: Live) -> None:
+    lines = b'{"text": "x"}\n{"text": "y", "metadata": {"k": 1, "k": 2}}\n'
+    headers = {"content-type": "application/x-ndjson"}
+    response = live.http.put("/pools/default/candidates", content=lines, headers=headers)
+    (error,) = check_refusal(response, "upload")
+    assert error["loc"] == ["body", 1]
+    assert 'duplicate key "k"' in error["msg"]
+
+
 TEXTS = {
     "NUL": "a\0b", "only NUL": "\0", "bidi": "\u202eabc\u2066x", "combining": "a" + "\u0301" * 1900,
     "no space": "x" * 2000, "ZWJ": "👨‍👩‍👧‍👦🏳️‍🌈", "noncharacters": "\ufffe\uffff\U0010ffff\ufdd0",

@@ -72,86 +72,73 @@ def answer(live: Live, *sent: bytes) -> Answer:
     return only
 
 
-MALFORMED = {
-    "negative length": post("Content-Length: -5") + BODY,
-    "overflowing length": post("Content-Length: 99999999999999999999999") + BODY,
+MALFORMED = {  # one of a kind: the parser has tests of its own
     "two lengths": post(LENGTH, "Content-Length: 5") + BODY,
     "length and chunks": post("Content-Length: 5", "Transfer-Encoding: chunked") + CHUNKED,
-    "chunks and length": post("Transfer-Encoding: chunked", "Content-Length: 5") + CHUNKED,
     "chunks of no size": post("Transfer-Encoding: chunked") + b"zz\r\n" + BODY,
-    "chunk beyond 64 bits": post("Transfer-Encoding: chunked") + b"f" * 20 + b"\r\n" + BODY,
-    "unknown transfer": post("Transfer-Encoding: xchunked") + CHUNKED,
-    "chunks, then gzip": post("Transfer-Encoding: chunked, gzip") + CHUNKED,
-    "blank before colon": post("Transfer-Encoding : chunked") + CHUNKED,
     "NUL in a header": post("X: a\0b", LENGTH) + BODY,
-    "escape in a header": post("X-Request-ID: \x1b[31mred", LENGTH) + BODY,
-    "control byte in a key": post("Idempotency-Key: \x01", LENGTH) + BODY,
-    "lower-case method": head("get /livez HTTP/1.1"),
-    "endless method": b"G" * 5000,
-    "HTTP/9.9": head("GET /livez HTTP/9.9"),
     "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-    "no path": head("GET livez HTTP/1.1"),
-    "only a host": head("GET http://elsewhere HTTP/1.1"),
     "raw UTF-8 in the path": head("GET /sessions/\xc3\xa9 HTTP/1.1"),
 }
 
 
-def test_what_is_no_http_is_told_so_and_hung_up_on(live: Live) -> None:
-    for case, sent in MALFORMED.items():
-        refused = answer(live, sent)
-        assert refused.status == 400, case
-        assert refused.problem()["type"].endswith(":malformed-request"), case
-        assert refused.problem()["errors"][0]["loc"] == ["request"], case
-        assert refused.headers["connection"] == "close", case
+@pytest.mark.parametrize("sent", MALFORMED.values(), ids=MALFORMED.keys())
+def test_what_is_no_http_is_told_so_and_hung_up_on(live: Live, sent: bytes) -> None:
+    refused = answer(live, sent)
+    assert refused.status == 400
+    assert refused.problem()["type"].endswith(":malformed-request")
+    assert refused.problem()["errors"][0]["loc"] == ["request"]
+    assert refused.headers["connection"] == "close"
     assert live.http.get("/sessions/s").status_code == 404
 
 
-def test_an_encoded_body_is_refused_not_taken_for_a_plain_one(live: Live) -> None:
-    for name, value in [
-        ("content-encoding", "gzip"), ("content-encoding", ""),
-        ("content-encoding", "identity, gzip"), ("transfer-encoding", "gzip, chunked"),
-    ]:  # fmt: skip
-        body = (LENGTH, BODY) if name == "content-encoding" else ("X: y", CHUNKED)
-        refused = answer(live, post(f"{name}: {value}", body[0]), body[1])
-        assert refused.status == 415
-        assert refused.problem()["errors"][0]["loc"] == ["header", name]
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("content-encoding", "gzip"),
+        ("content-encoding", ""),
+        ("content-encoding", "identity, gzip"),
+        ("transfer-encoding", "gzip, chunked"),
+    ],
+)
+def test_an_encoded_body_is_refused(live: Live, name: str, value: str) -> None:
+    length, body = (LENGTH, BODY) if name == "content-encoding" else ("X: y", CHUNKED)
+    refused = answer(live, post(f"{name}: {value}", length), body)
+    assert refused.status == 415
+    assert refused.problem()["errors"][0]["loc"] == ["header", name]
+
+
+def test_a_plain_encoding_may_be_named(live: Live) -> None:
     assert answer(live, post("Content-Encoding: Identity", LENGTH), BODY).status == 200
     assert answer(live, post("Transfer-Encoding: Chunked"), CHUNKED).status == 200
 
 
-TARGETS = {
-    "http://elsewhere/livez": 200,
-    "//livez": 404,
-    "*": 404,
-    "/livez%00": 404,
-    "/%2e%2e/%2e%2e/etc/passwd": 404,
-    "/console/%2e%2e/app.py": 404,
-    "/sessions/..": 422,
-    "/sessions/%2e%2e": 422,
-    "/sessions/..%2fs": 404,
-    "/sessions/%c0%af": 422,
-    "/sessions/%ed%a0%80": 422,
-    "/sessions/%": 422,
-    "/sessions/%2573": 422,
-    "/sessions/s%0d%0aX-A:b": 422,
-    "/sessions/s%7d%7bx": 422,
-    "/sessions/" + "a" * 60_000: 422,
-    "/sessions/s/scores?ids=%00": 422,
-    "/sessions/s/scores?ids=a&pool=..%2f": 422,
-    "/sessions/s/scores?ids=a&last_rows=1e400": 422,
-}
-
-
-def test_targets_lead_to_what_they_name_or_nowhere(live: Live) -> None:
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("http://elsewhere/livez", 200),
+        ("//livez", 404),
+        ("/%2e%2e/%2e%2e/etc/passwd", 404),
+        ("/console/%2e%2e/app.py", 404),
+        ("/sessions/..%2fs", 404),
+        ("/sessions/..", 422),
+        ("/sessions/%c0%af", 422),
+        ("/sessions/s%0d%0aX-A:b", 422),
+        ("/sessions/s%7d%7bx", 422),
+        ("/sessions/s/scores?ids=%00", 422),
+        ("/sessions/s/scores?ids=a&pool=..%2f", 422),
+        ("/sessions/s/scores?ids=a&last_rows=1e400", 422),
+    ],
+)
+def test_a_target_leads_to_what_it_names_or_nowhere(live: Live, target: str, status: int) -> None:
     live.turn("s", "user", "Hello")
-    for target, status in TARGETS.items():
-        found = answer(live, head(f"GET {target} HTTP/1.1", CLOSE))
-        assert found.status == status, target
-        if status == 422:
-            assert found.problem()["errors"][0]["loc"][0] in {"path", "query"}, target
-        elif status == 404:
-            found.problem()
+    found = answer(live, head(f"GET {target} HTTP/1.1", CLOSE))
+    assert found.status == status
+    if status == 422:
+        assert found.problem()["errors"][0]["loc"][0] in {"path", "query"}
+    elif status == 404:
+        assert found.problem()["title"]
 
 
 TOO_MUCH = protocol.HEAD_BYTES + 1

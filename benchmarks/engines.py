@@ -197,7 +197,6 @@ async def pgvector(pool: Pool, _: float) -> AsyncIterator[Loaded]:
     """Yield the pool in a table of PostgreSQL with the same HNSW, over kept connections."""
     import pgserver  # noqa: PLC0415 - an extra
     from psycopg import AsyncConnection  # noqa: PLC0415 - an extra
-    from psycopg.types.json import Jsonb  # noqa: PLC0415 - an extra
 
     with tempfile.TemporaryDirectory(prefix="pg-", ignore_cleanup_errors=True) as folder:
         server = pgserver.get_server(folder)  # which ends with this process
@@ -206,16 +205,7 @@ async def pgvector(pool: Pool, _: float) -> AsyncIterator[Loaded]:
         idle = memory_mb(pid)
         begin = time.perf_counter()
         async with await AsyncConnection.connect(url, autocommit=True) as connection:
-            for statement in _TABLE:
-                await connection.execute(statement.format(pool.vectors.shape[1]))
-            with phase("PostgreSQL: load"):
-                async with connection.cursor().copy(_COPY) as copy:
-                    copy.set_types(["text", "text", "jsonb", "bytea"])  # sent as they are
-                    for candidate, vector in zip(pool.candidates, pool.vectors, strict=True):
-                        row = candidate.id, candidate.text, Jsonb(candidate.metadata)
-                        await copy.write_row((*row, _bytes(vector)))
-            with phase("PostgreSQL: index"):
-                await connection.execute(_INDEX)
+            await _fill_table(connection, pool)
             about = await connection.execute(_VERSIONS)
             (name,) = await about.fetchone() or ("PostgreSQL",)
         seconds = time.perf_counter() - begin
@@ -238,6 +228,22 @@ async def pgvector(pool: Pool, _: float) -> AsyncIterator[Loaded]:
         while not free.empty():
             await free.get_nowait()[0].close()
         server.cleanup()
+
+
+async def _fill_table(connection: Any, pool: Pool) -> None:  # noqa: ANN401 - of an extra
+    """Create the table, and load and index the candidates."""
+    from psycopg.types.json import Jsonb  # noqa: PLC0415 - an extra
+
+    for statement in _TABLE:
+        await connection.execute(statement.format(pool.vectors.shape[1]))
+    with phase("PostgreSQL: load"):
+        async with connection.cursor().copy(_COPY) as copy:
+            copy.set_types(["text", "text", "jsonb", "bytea"])  # sent as they are
+            for candidate, vector in zip(pool.candidates, pool.vectors, strict=True):
+                row = candidate.id, candidate.text, Jsonb(candidate.metadata)
+                await copy.write_row((*row, _bytes(vector)))
+    with phase("PostgreSQL: index"):
+        await connection.execute(_INDEX)
 
 
 _CONNECTIONS = 16

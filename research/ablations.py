@@ -14,7 +14,7 @@ import csv
 from pathlib import Path
 
 from turnwise.models.evaluation.report import Table
-from turnwise.models.training.config import Config, overlaid, read_toml, validated
+from turnwise.models.training.config import Config, overlay, read_toml, validated
 from turnwise.models.training.corpora import finder
 from turnwise.models.training.run import learner_of
 from turnwise.models.training.trainer import OnProgress, StepReport, fit
@@ -50,7 +50,7 @@ def variants(recipe: Path, out: Path) -> dict[str, Config]:
         name = values.pop("name")
         if before := values.pop("after", None):
             values["base"] = str(out / before / "model")
-        configs[name] = validated(overlaid(shared, values), str(recipe), f"variant {name}: ")
+        configs[name] = validated(overlay(shared, values), str(recipe), f"variant {name}: ")
     return configs
 
 

@@ -28,7 +28,7 @@ from turnwise.models.evaluation.confidence import (
 )
 from turnwise.models.training.calibration import calibrate
 from turnwise.models.training.config import EncoderConfig, read_stages
-from turnwise.models.training.corpora import Find, finder, read_source, what_validates
+from turnwise.models.training.corpora import Find, finder, read_source, validation_utterances
 
 RECIPE = DEFAULT_MODEL.parent / "training" / "recipes" / "default.toml"
 WITHIN = (
@@ -52,7 +52,7 @@ def measure(config: EncoderConfig, find: Find, files: list[str]) -> None:
     encoder = UtteranceEncoder(precision=config.precision)
     corpora = (read_dialogues(find(corpus.path)) for corpus in config.data)
     bank = Bank.of(encoder, texts_of(chain.from_iterable(corpora)), max(SIZES))
-    used = {*what_validates(config.validation, find)}
+    used = {*validation_utterances(config.validation, find)}
     used |= {d.utterances for corpus in config.data for d in read_source(corpus, find)}
     for file in files:
         left = [d for d in read_dialogues(find(file)) if d.utterances not in used]

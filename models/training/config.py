@@ -350,7 +350,7 @@ def read_stages(path: str | Path, *, small: bool = False) -> list[Config]:
         raise ConfigError("is missing, so that there is no small run", str(path), "small")
     if not (isinstance(stages, list) and stages and all(isinstance(s, dict) for s in stages)):
         raise ConfigError("must be tables, [[stage]]", str(path), "stage")
-    tables = [overlaid(overlaid(shared, stage), short if small else {}) for stage in stages]
+    tables = [overlay(overlay(shared, stage), short if small else {}) for stage in stages]
     where = [f"stage.{n}." if len(stages) > 1 else "" for n in range(len(stages))]
     for table, stage in zip(tables, where, strict=True):
         if stage and str(table.get("kind")) in _KINDS_OF_RERANKERS:
@@ -385,12 +385,12 @@ def renamed(value: Any) -> Any:  # noqa: ANN401 - what TOML and JSON hold
     return value
 
 
-def overlaid(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def overlay(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Return a table with the values of another put over its own, tables inside it likewise."""
     merged = {**under, **over}
     for name in under.keys() & over.keys():
         if isinstance(under[name], dict) and isinstance(over[name], dict):
-            merged[name] = overlaid(under[name], over[name])
+            merged[name] = overlay(under[name], over[name])
     return merged
 
 

@@ -52,7 +52,7 @@ def finder(folders: Sequence[Path]) -> Find:
     return find
 
 
-def in_place_of(named: Sequence[S], files: Sequence[Path]) -> tuple[S, ...]:
+def replace_corpora(named: Sequence[S], files: Sequence[Path]) -> tuple[S, ...]:
     """Return files as the corpora to train on, instead of those that a configuration names.
 
     A file whose path ends with a path of the configuration keeps that corpus's settings, such as
@@ -164,7 +164,7 @@ def validation_dialogues(
     return files
 
 
-def what_validates(validation: Validation, find: Find) -> Validating:
+def validation_utterances(validation: Validation, find: Find) -> Validating:
     """Return what the dialogues that `validation_dialogues` draws say."""
     files = validation_dialogues(validation, find, 0)
     return frozenset(d.utterances for d in chain.from_iterable(files.values()))

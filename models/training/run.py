@@ -17,7 +17,7 @@ from turnwise.models.training.config import (
     PairwiseConfig,
     read_stages,
 )
-from turnwise.models.training.corpora import Find, finder, in_place_of, validation_dialogues
+from turnwise.models.training.corpora import Find, finder, replace_corpora, validation_dialogues
 from turnwise.models.training.fusion import calibrate_examples
 from turnwise.models.training.learners.encoder import EncoderLearner, read_data
 from turnwise.models.training.learners.ioi import IoILearner
@@ -62,7 +62,7 @@ def run(
         require("gensim")
     find = finder([path for path in data if path.is_dir()])
     if files := [path for path in data if not path.is_dir()]:
-        stages = [s.model_copy(update={"data": in_place_of(s.data, files)}) for s in stages]
+        stages = [s.model_copy(update={"data": replace_corpora(s.data, files)}) for s in stages]
     return train_stages(stages, out, find=find, resume=resume, report=report)
 
 

@@ -45,8 +45,8 @@ from turnwise.models.training.corpora import (
     epoch_generator,
     read_nli,
     read_windows,
+    validation_utterances,
     warn_of_cut_texts,
-    what_validates,
 )
 from turnwise.models.training.trainer import warm_up_and_decay
 from turnwise.models.training.validation import encoder_validator
@@ -94,7 +94,7 @@ class EncoderLearner(nn.Module):
         self._teacher = load_teacher(config)
         if self.heads and self._teacher and load_heads(config.base) is None:
             self._start_heads(self.heads, self._teacher)
-        self._scaled_by = self._drawn_tokens() if config.eight_bits else []
+        self._scaled_by = self._draw_tokens() if config.eight_bits else []
         if config.eight_bits:
             eight_bits.simulate(self.encoder, self._scaled_by)
         self._base = deepcopy(_parameters(self.encoder, self.heads)) if config.keep_base else []
@@ -205,7 +205,7 @@ class EncoderLearner(nn.Module):
 
     def _start_heads(self, heads: RoleHeads, teacher: UtteranceEncoder) -> None:
         """Let new heads start where the base's vectors say most about the teacher's."""
-        texts = self._drawn_texts(START_TEXTS)
+        texts = self._draw_texts(START_TEXTS)
         own = UtteranceEncoder(self.encoder, precision=self.config.precision, heads=heads)
 
         def vectors(
@@ -220,15 +220,15 @@ class EncoderLearner(nn.Module):
             vectors(own, [read_as(role) for role, _ in HEADS]), vectors(teacher, HEADS)
         )
 
-    def _drawn_texts(self, number: int) -> list[str]:
+    def _draw_texts(self, number: int) -> list[str]:
         """Return different texts of the first epoch's first windows."""
         windows = (window for batch in self.batches(0) for window in batch)
         said = dict.fromkeys(u.text for window in windows for u in window.utterances)
         return list(islice(said, number))
 
-    def _drawn_tokens(self) -> list[list[int]]:
+    def _draw_tokens(self) -> list[list[int]]:
         """Return texts as the encoder reads them, in turns as a context's and as a candidate's."""
-        texts = self._drawn_texts(SCALE_TEXTS)
+        texts = self._draw_texts(SCALE_TEXTS)
         items = [*candidate_inputs(texts[::2]), *(said_by_other(text) for text in texts[1::2])]
         return tokenize(self.encoder, [prefixed(self.config.kind, item) for item in items])
 
@@ -281,16 +281,16 @@ class EncoderLearner(nn.Module):
 
     def validate(self) -> Metrics:
         """Return the average ranks of the encoder as it would be kept."""
-        encoder, heads = self.blended()
+        encoder, heads = self.blend_with_base()
         return self._validate(
             UtteranceEncoder(encoder, precision=self.config.precision, heads=heads)
         )
 
     def save(self, folder: Path) -> None:
         """Write the current encoder."""
-        save_model(*self.blended(), folder, self.config)
+        save_model(*self.blend_with_base(), folder, self.config)
 
-    def blended(self) -> tuple[SentenceTransformer, RoleHeads | None]:
+    def blend_with_base(self) -> tuple[SentenceTransformer, RoleHeads | None]:
         """Return the encoder and its heads, averaged with the base's (Wortsman et al., 2022)."""
         if not (self.config.keep_base or self.config.eight_bits):
             return self.encoder, self.heads
@@ -323,7 +323,7 @@ def read_data(config: EncoderConfig, find: Find) -> tuple[Corpora[Window], Seque
     Raises:
         DataError: A file is missing or malformed, or all corpora hold a single dialogue.
     """
-    validating = what_validates(config.validation, find)
+    validating = validation_utterances(config.validation, find)
     corpora = [(read_windows(corpus, find, validating), corpus.windows) for corpus in config.data]
     if len({window.dialogue for windows, _ in corpora for window in windows}) < 2:
         file = str(find(config.data[0].path))

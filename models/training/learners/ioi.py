@@ -23,7 +23,7 @@ from turnwise.models.training.corpora import (
     draw_batches,
     epoch_generator,
     read_pairs,
-    what_validates,
+    validation_utterances,
 )
 from turnwise.models.training.validation import ioi_validator
 
@@ -41,7 +41,7 @@ class IoILearner:
         """
         self.config = config
         is_truncated = partial(has_more_words, config.network.words)
-        validating = what_validates(config.validation, find)
+        validating = validation_utterances(config.validation, find)
         read = [
             read_pairs(corpus, find, config.network.turns, is_truncated, validating)
             for corpus in config.data
@@ -83,7 +83,7 @@ class IoILearner:
     def loss(self, batch: list[Example], rng: np.random.Generator) -> tuple[dict[str, Tensor], int]:
         """Return the matching loss of the true examples and of a wrong one for each."""
         torch.manual_seed(int(rng.integers(2**63)))  # of dropout
-        examples = with_negatives(batch, self._responses, rng)
+        examples = add_negatives(batch, self._responses, rng)
         network = self.model.network.train()
         objective = self.config.network.objective
         labels = torch.tensor([1.0, 0.0] * len(batch), device=network.embedding.weight.device)
@@ -127,7 +127,7 @@ def in_words(pairs: Sequence[Context], model: IoI) -> list[Example]:
     return [(tuple(words[text] for text in pair.texts), words[pair.target.text]) for pair in pairs]
 
 
-def with_negatives(
+def add_negatives(
     examples: Sequence[Example], responses: Sequence[WordIds], rng: np.random.Generator
 ) -> list[Example]:
     """Return each true example, followed by one with a random wrong response.

@@ -27,7 +27,7 @@ from turnwise.models.training.corpora import (
     draw_batches,
     epoch_generator,
     read_pairs,
-    what_validates,
+    validation_utterances,
 )
 from turnwise.models.training.losses import contrastive_loss
 from turnwise.models.training.trainer import warm_up_and_decay
@@ -56,7 +56,7 @@ class PairwiseLearner(nn.Module):
         self._kind = encoder_kind(self.encoder.tokenizer.get_vocab(), config.base)
         self.to(self.encoder.device)
         turns = config.context_length
-        validating = what_validates(config.validation, find)
+        validating = validation_utterances(config.validation, find)
         self.corpora = [
             (read_pairs(corpus, find, turns, self.is_truncated, validating), corpus.pairs)
             for corpus in config.data

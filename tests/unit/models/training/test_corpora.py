@@ -20,14 +20,14 @@ from turnwise.models.training.corpora import (
     OWN_CORPORA,
     NliPair,
     finder,
-    in_place_of,
     pairs_of,
     read_nli,
     read_pairs,
     read_source,
     read_windows,
+    replace_corpora,
     validation_dialogues,
-    what_validates,
+    validation_utterances,
 )
 
 
@@ -53,7 +53,7 @@ def test_a_file_is_the_one_that_is_named_wherever_one_stands(
     talk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(talk)
-    (corpus,) = in_place_of(
+    (corpus,) = replace_corpora(
         [WindowCorpus(path="talk/train.jsonl", windows=5)], [Path("train.jsonl")]
     )
     assert corpus == WindowCorpus(path="train.jsonl", windows=5)
@@ -67,7 +67,7 @@ def test_that_nothing_is_left_out_of_another_file_is_told(
         WindowCorpus(path="talk/train.jsonl", leave_out="talk/leaks.json"),
         WindowCorpus(path="a.jsonl"),
     ]
-    assert in_place_of(named, [other]) == (WindowCorpus(path=str(other)),)
+    assert replace_corpora(named, [other]) == (WindowCorpus(path=str(other)),)
     (warning,) = caplog.messages
     what = "lists dialogues of talk/train.jsonl, which was not given"
     assert warning == f"talk/leaks.json: {what}; no dialogue is left out"
@@ -77,7 +77,7 @@ def test_what_is_left_out_may_lie_elsewhere(talk: Path, tmp_path: Path) -> None:
     (tmp_path / "lists").mkdir()
     (talk / "leaks.json").rename(tmp_path / "lists" / "leaks.json")
     named = WindowCorpus(path="talk/train.jsonl", leave_out="lists/leaks.json")
-    (corpus,) = in_place_of([named], [talk / "train.jsonl"])
+    (corpus,) = replace_corpora([named], [talk / "train.jsonl"])
     assert len(list(read_source(corpus, finder([tmp_path])))) == 2
 
 
@@ -200,8 +200,8 @@ def test_a_dialogue_that_validates_is_not_trained_on(tmp_path: Path) -> None:
     copies = str(write_dialogues(tmp_path / "copies.jsonl", [*dialogues[::-1], ["a", "b"]]))
     validation = Validation(paths=(path,), dialogues=15)
     drawn = validation_dialogues(validation, Path, 1)[path]
-    assert what_validates(validation, Path) == {dialogue.utterances for dialogue in drawn}
-    apart = what_validates(validation, Path)
+    assert validation_utterances(validation, Path) == {dialogue.utterances for dialogue in drawn}
+    apart = validation_utterances(validation, Path)
     for file, rest in ((path, 25), (copies, 26)):
         windows = read_windows(WindowCorpus(path=file), Path, apart)
         assert len({window.dialogue.id for window in windows}) == rest
@@ -213,7 +213,7 @@ def test_a_dialogue_that_validates_is_not_trained_on(tmp_path: Path) -> None:
     for skip in (40, 50):
         with pytest.raises(DataError, match=f"{path}: has no dialogue to train on: all"):
             read_windows(WindowCorpus(path=path, skip=skip), Path)
-    everything = what_validates(Validation(paths=(path,)), Path)
+    everything = validation_utterances(Validation(paths=(path,)), Path)
     with pytest.raises(DataError, match=f"{path}: has no dialogue to train on: all are left out"):
         read_windows(WindowCorpus(path=path), Path, everything)
 

@@ -12,7 +12,7 @@ from turnwise.models.errors import DataError
 from turnwise.models.evaluation.ranking import RankingExample
 from turnwise.models.rerankers.ioi.model import IoI
 from turnwise.models.training.config import Config, IoIConfig
-from turnwise.models.training.learners.ioi import IoILearner, with_negatives
+from turnwise.models.training.learners.ioi import IoILearner, add_negatives
 from turnwise.models.training.validation import response_metrics
 
 
@@ -57,7 +57,7 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(
 def test_each_true_response_stands_beside_a_wrong_one() -> None:
     true = [(((n,),), (n,)) for n in range(2, 30)]
     responses = [response for _, response in true]
-    examples = with_negatives(true, responses, np.random.default_rng(0))
+    examples = add_negatives(true, responses, np.random.default_rng(0))
     assert examples[::2] == true
     for (context, response), wrong in zip(true, examples[1::2], strict=True):
         assert wrong[0] == context
@@ -69,7 +69,7 @@ def test_a_wrong_response_is_found_where_most_are_right() -> None:
     responses = [(2,)] * 50 + [(3,)]
     for seed in range(20):
         rng = np.random.default_rng(seed)
-        assert with_negatives([(((2,),), (2,))], responses, rng)[1][1] == (3,)
+        assert add_negatives([(((2,),), (2,))], responses, rng)[1][1] == (3,)
 
 
 def test_the_learning_rate_decays_to_the_least(ioi_config: IoIConfig) -> None:

@@ -41,8 +41,11 @@ class UnreachableError(ClientError):
 
     _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
     _HOPELESS = (
-        httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.LocalProtocolError, UnicodeError,
-    )  # fmt: skip
+        httpx.UnsupportedProtocol,
+        httpx.InvalidURL,
+        httpx.LocalProtocolError,
+        UnicodeError,
+    )
 
     def __init__(self, url: str, error: Exception) -> None:
         why = str(error).rstrip(".") or type(error).__name__

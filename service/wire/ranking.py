@@ -140,7 +140,7 @@ class Ranked(Value):
     goals: list[float]
     """Reachability of each goal (eq. 4 of C3L)."""
     metadata: dict[str, Any] | None = Field(default=None, exclude_if=lambda value: value is None)
-    """That of a candidate of the pool."""
+    """The metadata of a candidate of the pool."""
     contributions: list[float] | None = Field(default=None, exclude_if=lambda value: value is None)
     """One for each utterance of the context, oldest first; they add up to `fit`."""
 

@@ -146,7 +146,7 @@ class Transcript(Value):
     turns: int
     transcript: list[TranscriptTurn]
     feedback: list[Feedback] = Field(default=[])
-    """By turn and rank."""
+    """The events, sorted by turn and rank."""
     model: str
     """Fingerprint of the model whose vectors are stored."""
     expires_at: float
@@ -167,7 +167,7 @@ class SessionsQuery(Value):
     prefix: Name | None = None
     """The beginning of their ids; by default all."""
     cursor: str | None = None
-    """As the page before returned it; none for the first page."""
+    """The cursor that the page before returned; none for the first page."""
 
 
 class SessionsPage(Value):
@@ -175,7 +175,7 @@ class SessionsPage(Value):
 
     ids: list[str]
     cursor: str | None
-    """Of the next page; null after the last one. A page may be empty and not be the last."""
+    """The cursor of the next page; null after the last one. A page before the last may be empty."""
 
 
 class DeletionQuery(Value):
@@ -184,7 +184,7 @@ class DeletionQuery(Value):
     prefix: Name
     """The beginning of their ids."""
     cursor: str | None = None
-    """As the request before returned it; none for the first request."""
+    """The cursor that the request before returned; none for the first request."""
 
 
 class SessionsDeleted(Value):
@@ -193,7 +193,7 @@ class SessionsDeleted(Value):
     deleted: int
     """Number of sessions that this request deleted."""
     cursor: str | None
-    """Of the next request; null if all sessions are deleted."""
+    """The cursor of the next request; null if all sessions are deleted."""
 
 
 class ScoresQuery(Aggregated):

@@ -13,8 +13,13 @@ CLIENT_LEFT = 499
 """Status in logs and metrics if the client disconnected before the answer."""
 
 _READING = {
-    "/rank", "/v1/rerank", "/v2/rerank", "/plan", "/pools/{name}/search", "/v1/embeddings",
-}  # fmt: skip
+    "/rank",
+    "/v1/rerank",
+    "/v2/rerank",
+    "/plan",
+    "/pools/{name}/search",
+    "/v1/embeddings",
+}
 """The routes that take a POST and change nothing."""
 _SUBJECTS = {"session_id": "session", "name": "pool", "candidate_id": "candidate"}
 """Names of path parameters in the log."""

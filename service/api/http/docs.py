@@ -67,8 +67,12 @@ ENCODING = (EncoderFailed, EncoderUnavailable, Overloaded, DeadlineExceeded, Dra
 """The errors of every route that encodes."""
 
 _KEYED: tuple[type[ServiceError], ...] = (
-    Unauthenticated, Forbidden, RequestRateExceeded, InvalidRequest, ServiceError,
-)  # fmt: skip
+    Unauthenticated,
+    Forbidden,
+    RequestRateExceeded,
+    InvalidRequest,
+    ServiceError,
+)
 _WITH_BODY = (*_KEYED, BodyTooLarge, BodyTooSlow, UnsupportedMedia)
 _HEADERS = page_headers("img-src 'self' data:")
 _PAGE = """<!DOCTYPE html>

@@ -148,9 +148,13 @@ class Observation(_HttpMiddleware):
         ms = round(seconds * 1e3, 2)
         _access.log(
             logging.DEBUG if route in PROBES else logging.INFO,
-            "%s %s %d %s ms", method, route, status, ms,
+            "%s %s %d %s ms",
+            method,
+            route,
+            status,
+            ms,
             extra={"method": method, "route": route, "status": status, "ms": ms},
-        )  # fmt: skip
+        )
 
 
 def _done_with_cancellation() -> None:

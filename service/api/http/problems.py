@@ -70,7 +70,7 @@ def add_problem_handlers(app: FastAPI) -> None:
     @app.exception_handler(ServiceError)
     async def service_error(request: Request, error: ServiceError) -> Response:
         return problem_response(
-            placed(error, "body" if request.method in {"POST", "PUT"} else "query")
+            locate_error(error, "body" if request.method in {"POST", "PUT"} else "query")
         )
 
     @app.exception_handler(RequestValidationError)
@@ -102,9 +102,9 @@ def _find_methods(app: FastAPI, path_format: str) -> list[str]:
     ]
 
 
-def placed(error: ServiceError, place: str) -> ServiceError:
+def locate_error(error: ServiceError, part: str) -> ServiceError:
     """Return the error with "body" or "query" before the path of each field."""
-    return error.within(place) if isinstance(error, InvalidRequest) else error
+    return error.within(part) if isinstance(error, InvalidRequest) else error
 
 
 def invalid(
@@ -129,7 +129,8 @@ def _path(error: Mapping[str, Any], body: object, place: Loc | None) -> Loc:
     """Return the path of an error without the names of union branches, which the body lacks."""
     loc: Loc = error["loc"]
     if place is None:
-        place, loc = loc[:1], loc[1:]
+        place = loc[:1]
+        loc = loc[1:]
         if place != ("body",):
             return (*place, *loc)
     path = list(place)
@@ -148,7 +149,7 @@ def _path(error: Mapping[str, Any], body: object, place: Loc | None) -> Loc:
 def _service_error(request: Request, error: HTTPException) -> ServiceError:
     """Return our error for an exception of the framework."""
     if isinstance(error.__cause__, ServiceError):  # raised while the framework read the body
-        return placed(error.__cause__, "body")
+        return locate_error(error.__cause__, "body")
     path = request.url.path
     if error.status_code == NotFound.status:
         return NotFound(f"there is nothing at {path}")

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from turnwise.service.api.access.audit import CLIENT_LEFT
 from turnwise.service.api.http.bodies import parse_json
 from turnwise.service.api.http.limits import text_error
-from turnwise.service.api.http.problems import invalid, placed, problem
+from turnwise.service.api.http.problems import invalid, locate_error, problem
 from turnwise.service.errors import (
     BodyTooLarge,
     InvalidRequest,
@@ -46,7 +46,7 @@ async def read_candidates(request: Request, limits: Limits, memory: Memory) -> l
     Raises:
         NotEnoughMemory: The candidates do not fit into memory.
         UnsupportedMedia: The content type is neither.
-        InvalidRequest: Candidates are invalid; the error lists their places.
+        InvalidRequest: Candidates are invalid; the error lists their indexes.
         BodyTooLarge: The body has more bytes than the limit.
     """
     upload = _Upload(limits)
@@ -88,7 +88,7 @@ def _outcome(task: "asyncio.Future[Edited]") -> Edited | Problem:
     try:
         return task.result()
     except ServiceError as error:
-        return problem(placed(error, "body"))
+        return problem(locate_error(error, "body"))
     except Exception:
         _log.exception("an upload failed")
         return problem(ServiceError("the service failed unexpectedly"))
@@ -105,12 +105,12 @@ class _Upload:
         self.limits = limits
         self._candidates: list[Candidate] = []
         self._errors: list[FieldError] = []
-        self._place = 0
+        self._index = 0
 
     def add(self, item: Any) -> None:  # noqa: ANN401 - whatever the JSON holds
         """Add the next candidate."""
-        loc = (self._place,)
-        self._place += 1
+        loc = (self._index,)
+        self._index += 1
         if isinstance(item, dict) and len(item) > _MOST_FIELDS:
             self._fail(FieldError(loc, f"{len(item)} fields are more than a candidate has"))
             return
@@ -144,8 +144,8 @@ class _Upload:
         try:
             item = parse_json(line)
         except InvalidRequest as error:
-            self._fail(FieldError((self._place,), error.errors[0].msg))
-            self._place += 1
+            self._fail(FieldError((self._index,), error.errors[0].msg))
+            self._index += 1
         else:
             self.add(item)
 

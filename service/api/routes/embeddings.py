@@ -49,8 +49,8 @@ async def embeddings(
     vectors = await services.queues[0].encode(texts, priority, timeout)
     as_text = request.encoding_format == "base64"
     data = [
-        Embedding(index=place, embedding=_base64(vector) if as_text else vector.tolist())
-        for place, vector in enumerate(vectors)
+        Embedding(index=index, embedding=_base64(vector) if as_text else vector.tolist())
+        for index, vector in enumerate(vectors)
     ]
     return answer(EmbeddingsAnswer(model=encoder.name, data=data, fingerprint=encoder.fingerprint))
 

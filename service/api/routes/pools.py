@@ -79,9 +79,12 @@ _PROGRESS = {
 
 
 @router.get(
-    "", operation_id="list_pools", summary="List the pools",
-    response_model=PoolList, responses=failures(StateUnavailable),
-)  # fmt: skip
+    "",
+    operation_id="list_pools",
+    summary="List the pools",
+    response_model=PoolList,
+    responses=failures(StateUnavailable),
+)
 async def list_pools(services: ServicesDep, namespace: LookingAtPools) -> Response:
     """Returns the pools of the caller's namespace, sorted by name."""
     return answer(PoolList.model_construct(pools=await services.pools.list(namespace)))
@@ -102,10 +105,12 @@ async def put_pool(
 
 
 @router.get(
-    "/{name}", operation_id="get_pool", summary="Get a pool",
+    "/{name}",
+    operation_id="get_pool",
+    summary="Get a pool",
     response_model=PoolInfo,
     responses=failures(PoolNotFound, PoolNotReady, StateUnavailable, StoreUnavailable),
-)  # fmt: skip
+)
 async def get_pool(services: ServicesDep, namespace: LookingAtPools, name: PoolName) -> Response:
     """Returns its version, size and index, and whether it is ready on this replica."""
     return answer(await services.pools.info(namespace, name))
@@ -167,11 +172,20 @@ async def delete_alias(services: ServicesDep, namespace: EditingPools, name: Poo
     responses={
         200: _PROGRESS,
         **failures(
-            PoolNotFound, PoolFull, NamespaceFull, TooManyUploads, PoolNotReady, StateUnavailable,
-            StoreUnavailable, EncoderFailed, Draining, NotEnoughMemory, body=True,
+            PoolNotFound,
+            PoolFull,
+            NamespaceFull,
+            TooManyUploads,
+            PoolNotReady,
+            StateUnavailable,
+            StoreUnavailable,
+            EncoderFailed,
+            Draining,
+            NotEnoughMemory,
+            body=True,
         ),
     },
-)  # fmt: skip
+)
 async def put_candidates(
     services: ServicesDep,
     namespace: EditingPools,

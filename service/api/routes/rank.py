@@ -54,11 +54,17 @@ _EXAMPLES = {
     responses={
         200: {"headers": SERVER_TIMING},
         **failures(
-            SessionNotFound, Conflict, PoolNotFound, PoolNotReady, StateUnavailable,
-            StoreUnavailable, *ENCODING, body=True,
+            SessionNotFound,
+            Conflict,
+            PoolNotFound,
+            PoolNotReady,
+            StateUnavailable,
+            StoreUnavailable,
+            *ENCODING,
+            body=True,
         ),
     },
-)  # fmt: skip
+)
 async def rank(
     services: ServicesDep,
     namespace: Encoding,

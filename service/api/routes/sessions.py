@@ -82,11 +82,18 @@ _SAID = {
     responses={
         200: {"headers": SERVER_TIMING},
         **failures(
-            IdempotencyMismatch, PoolNotFound, TurnConflict, SessionFull, PoolNotReady,
-            StateUnavailable, StoreUnavailable, *ENCODING, body=True,
+            IdempotencyMismatch,
+            PoolNotFound,
+            TurnConflict,
+            SessionFull,
+            PoolNotReady,
+            StateUnavailable,
+            StoreUnavailable,
+            *ENCODING,
+            body=True,
         ),
     },
-)  # fmt: skip
+)
 async def post_turn(
     services: ServicesDep,
     namespace: Encoding,

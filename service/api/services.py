@@ -30,13 +30,16 @@ Check = Callable[[], Awaitable[bool]]
 
 def once_a_second(check: Check) -> Check:
     """Return the same check, which is made at most once a second for all its callers."""
-    lock, passed, again = asyncio.Lock(), False, 0.0
+    lock = asyncio.Lock()
+    passed = False
+    again = 0.0
 
     async def checked() -> bool:
         nonlocal passed, again
         async with lock:  # callers that wait here share the answer
             if (now := monotonic()) >= again:
-                passed, again = await check(), now + 1.0
+                passed = await check()
+                again = now + 1.0
             return passed
 
     return checked

@@ -93,7 +93,8 @@ class AsyncSession(SessionOperations, AsyncSender):
 
     def __init__(self, client: AsyncClient, session_id: str, *, forget: bool) -> None:
         self.id = session_id
-        self._client, self._forget = client, forget
+        self._client = client
+        self._forget = forget
 
     async def __aenter__(self) -> Self:
         return self

@@ -5,7 +5,8 @@ from time import monotonic
 
 from turnwise.service.client.errors import ClientError
 
-_FIRST, _MOST = 0.1, 5.0
+_FIRST = 0.1
+_MOST = 5.0
 
 
 class Attempts:
@@ -21,9 +22,12 @@ class Attempts:
     """
 
     def __init__(self, *, repeatable: bool, timeout: float, deadline: float) -> None:
-        self._repeatable, self._timeout = repeatable, timeout
-        self._deadline, self._done = deadline, 0
-        self._end, self._failed = monotonic() + deadline, 0
+        self._repeatable = repeatable
+        self._timeout = timeout
+        self._deadline = deadline
+        self._done = 0
+        self._end = monotonic() + deadline
+        self._failed = 0
         self.again = False
         """Whether an earlier attempt may have done the work, although it failed."""
 
@@ -35,7 +39,8 @@ class Attempts:
     def advance(self, done: int) -> None:
         """Begin the deadline anew if more of the work is done than in any attempt before."""
         if done > self._done:
-            self._done, self._failed = done, 0
+            self._done = done
+            self._failed = 0
             self._end = monotonic() + self._deadline
 
     def pause(self, error: ClientError) -> float:

@@ -85,8 +85,11 @@ class ProblemError(ClientError):
 
     def __init__(self, problem: Problem, retry_after: float | None = None) -> None:
         super().__init__(f"{problem.title}: {problem.detail}")
-        self.status, self.type, self.title = problem.status, problem.type, problem.title
-        self.detail, self.request_id = problem.detail, problem.request_id
+        self.status = problem.status
+        self.type = problem.type
+        self.title = problem.title
+        self.detail = problem.detail
+        self.request_id = problem.request_id
         self.errors: tuple[FieldError, ...] = problem.errors
         self.retry_after = retry_after
 

@@ -98,7 +98,8 @@ class Session(SessionOperations, Sender):
 
     def __init__(self, client: Client, session_id: str, *, forget: bool) -> None:
         self.id = session_id
-        self._client, self._forget = client, forget
+        self._client = client
+        self._forget = forget
 
     def __enter__(self) -> Self:
         return self

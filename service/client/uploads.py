@@ -60,7 +60,8 @@ class Upload:
                 "candidates must be a Path or a collection, not one text or an iterator"
             )
         self._path = path("pools", pool, "candidates")
-        self._candidates, self._progress = candidates, progress
+        self._candidates = candidates
+        self._progress = progress
         self._bytes = sum(map(len, self.chunks()))
 
     @property
@@ -172,7 +173,9 @@ class Load:
     """
 
     def __init__(self, pool: str, file: Path, progress: Progress | None) -> None:
-        self._pool, self._file, self._progress = pool, file, progress
+        self._pool = pool
+        self._file = file
+        self._progress = progress
         self._total = sum(1 for _ in candidate_lines(file))
         self._loaded = self._sent = 0
         self.result = Edited(version=0, upserted=0, unchanged=0, size=0)

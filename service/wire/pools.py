@@ -239,7 +239,8 @@ def read_candidate(
         # Python's parser accepts NaN and lone surrogates, which JSON answers cannot hold.
         json.dumps(candidate.metadata, allow_nan=False, ensure_ascii=False).encode()
     except ValidationError as error:
-        (field, *_), wrong = error.errors()[0]["loc"], error.errors()[0]["msg"]
+        (field, *_) = error.errors()[0]["loc"]
+        wrong = error.errors()[0]["msg"]
         raise DataError(f"not a candidate: {wrong}", file, line, str(field)) from None
     except (TypeError, ValueError) as error:
         raise DataError(f"not a candidate: {error}", file, line, "metadata") from None

@@ -14,9 +14,11 @@ class Admission:
     """Counts the requests and uploads of each namespace, and rejects those beyond the limits."""
 
     def __init__(self, limits: Limits, metrics: Metrics) -> None:
-        self._limits, self._metrics = limits, metrics
+        self._limits = limits
+        self._metrics = metrics
         self._second = 0
-        self._requests, self._uploads = Counter[str](), Counter[str]()
+        self._requests = Counter[str]()
+        self._uploads = Counter[str]()
 
     def request(self, namespace: str) -> None:
         """Count a request.

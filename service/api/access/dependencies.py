@@ -42,7 +42,8 @@ class Access(HTTPBearer):
             "namespace.",
             auto_error=False,
         )
-        self._scopes, self._encodes = scopes, encodes
+        self._scopes = scopes
+        self._encodes = encodes
 
     async def check(self, request: Request) -> None:
         """Note the caller, and the namespace in which it wants to act, in the request's state.
@@ -54,7 +55,8 @@ class Access(HTTPBearer):
             Overloaded: The texts of the request would wait too long for the encoder.
             EncoderUnavailable: The encoder is remote and away.
         """
-        services, credentials = await _services(request), await super().__call__(request)
+        services = await _services(request)
+        credentials = await super().__call__(request)
         secret = credentials.credentials if credentials else None
         request.state.caller = caller = identify(services.keys.current, secret)
         asked = request.headers.get("turnwise-namespace")

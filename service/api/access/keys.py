@@ -39,7 +39,8 @@ class ApiKeys:
         Raises:
             SettingsError: The file cannot be read, or holds something else.
         """
-        self._given, self._file = settings.api_keys, settings.api_keys_file
+        self._given = settings.api_keys
+        self._file = settings.api_keys_file
         self._seconds = seconds
         self._stale = metrics.api_keys_stale
         self._read = read_keys(self._file) if self._file else ()
@@ -58,14 +59,17 @@ class ApiKeys:
 
     def _read_again(self, file: Path) -> None:
         try:
-            read, wrong = read_keys(file), ""
+            read = read_keys(file)
+            wrong = ""
         except SettingsError as error:
-            read, wrong = self._read, str(error)
+            read = self._read
+            wrong = str(error)
         if wrong and wrong != self._wrong:
             _log.error("%s; the keys that were read before stay in force", wrong)
         elif read != self._read:
             _log.info("read %d API keys of %s", len(read), file)
-        self._read, self._wrong = read, wrong
+        self._read = read
+        self._wrong = wrong
         self._stale.set(bool(wrong))
 
 

@@ -110,7 +110,8 @@ class Observation(_HttpMiddleware):
         self._metrics = metrics
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begin, status = perf_counter(), 0
+        begin = perf_counter()
+        status = 0
 
         async def observed(message: Message) -> None:
             nonlocal status
@@ -211,10 +212,13 @@ class BodyLimit(_HttpMiddleware):
         self._limits = limits
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        most, seen, whole = self._most(scope), 0, False
+        most = self._most(scope)
+        seen = 0
+        whole = False
         begin: float | None = None  # set when the first part is read
         too_large = BodyTooLarge(f"the body has more than the limit of {most} bytes")
-        encoded, oversized = _encoded(scope), _declared(scope) > most
+        encoded = _encoded(scope)
+        oversized = _declared(scope) > most
 
         async def read() -> Message:
             nonlocal begin, seen, whole
@@ -290,8 +294,10 @@ class _Client:
     def __init__(self, receive: Receive, send: Send) -> None:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a request runs in a task
-        self.task, self.left = task, False
-        self._receive, self._send = receive, send
+        self.task = task
+        self.left = False
+        self._receive = receive
+        self._send = send
         self._watch: asyncio.Task[None] | None = None
 
     async def receive(self) -> Message:

@@ -176,7 +176,8 @@ class _Upload:
 
 
 async def _read_whole(request: Request) -> bytes:
-    chunks, left = [], _MOST_ARRAY_BYTES
+    chunks = []
+    left = _MOST_ARRAY_BYTES
     async for chunk in request.stream():
         chunks.append(chunk)
         left -= len(chunk)
@@ -188,7 +189,8 @@ async def _read_whole(request: Request) -> bytes:
 
 
 async def _read_lines(request: Request, upload: _Upload, memory: Memory) -> None:
-    rest, most = b"", upload.limits.max_body_bytes
+    rest = b""
+    most = upload.limits.max_body_bytes
     async for chunk in request.stream():
         lines, end, rest = (rest + chunk).rpartition(b"\n")
         if end:

@@ -39,7 +39,8 @@ async def embeddings(
 
     Replicas with `TURNWISE_ENCODER_URL` call it, and so can the clients of OpenAI.
     """
-    encoder, texts = services.encoder, request.texts
+    encoder = services.encoder
+    texts = request.texts
     if request.model != encoder.name:
         raise NotFound(f"there is no model '{request.model}'; this service has '{encoder.name}'")
     if request.dimensions not in {None, encoder.dimension}:

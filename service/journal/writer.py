@@ -54,7 +54,9 @@ class Journal:
             raise SettingsError(f"TURNWISE_JOURNAL: {error}") from error
         if not os.access(folder, os.W_OK | os.X_OK):
             raise SettingsError(f"TURNWISE_JOURNAL '{folder}' is not a writable folder")
-        self._files, self._metrics, self._redact = _Files(folder), metrics, redact
+        self._files = _Files(folder)
+        self._metrics = metrics
+        self._redact = redact
         self._failing = False
         self._queue: Queue[tuple[Context, Line] | None] = Queue(queued)
         self._thread = Thread(target=self._run, name="journal", daemon=True)
@@ -119,7 +121,8 @@ class _Files:
         host = re.sub(r"[^\w.-]", "_", socket.gethostname())
         self._replica = f"{host}-{os.getpid()}"
         self._file: int | None = None
-        self._size, self._end = 0, 0.0
+        self._size = 0
+        self._end = 0.0
 
     @property
     def seconds_left(self) -> float | None:
@@ -146,7 +149,9 @@ class _Files:
 
     def close(self) -> None:
         """Close the file, if one is open; the next line begins another."""
-        file, self._file, self._size = self._file, None, 0
+        file = self._file
+        self._file = None
+        self._size = 0
         if file is None:
             return
         try:
@@ -161,7 +166,9 @@ class _Files:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         with suppress(OSError):  # without locks, `compact` touches no file
             fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed: `compact` leaves it alone
-        self._file, self._size, self._end = file, 0, monotonic() + FILE_SECONDS
+        self._file = file
+        self._size = 0
+        self._end = monotonic() + FILE_SECONDS
         return file
 
     def _forget_part(self, file: int) -> None:

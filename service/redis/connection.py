@@ -45,13 +45,15 @@ _CONNECTIONS = 4096
 """Limit for a node. Nothing waits for a connection: it would cost each command a lock."""
 _SENTINEL_PORT = 26379
 _DATABASE = re.compile(r"(/\d*)?")
-PROBE_KEY, PROBE_SECONDS = "tw:probe", 60
+PROBE_KEY = "tw:probe"
+PROBE_SECONDS = 60
 PROBE_TIMEOUT = 0.8
 """Less than the one second after which a Kubernetes probe times out by default."""
 _IDLE_CHECK = 15
 """Seconds after which an idle connection is checked before use."""
 
-_WRITE, _CLIENT = "_send_packed_command", connection.__file__
+_WRITE = "_send_packed_command"
+_CLIENT = connection.__file__
 
 _AWAY = (ConnectionError, TimeoutError, ClusterError, RedisClusterException, OSError)
 _REFUSED = (
@@ -237,7 +239,8 @@ def redis_errors(metrics: Metrics, operation: Operation) -> Iterator[_Counted]:
 
     The block may set `result` of the outcome to "conflict" or "replayed".
     """
-    outcome, cancelled = _Counted(), _cancelled()
+    outcome = _Counted()
+    cancelled = _cancelled()
     try:
         with span(operation, calls="redis") as traced:
             yield outcome

@@ -21,6 +21,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from importlib.util import find_spec
+from itertools import chain
 from os import getpid
 from pathlib import Path
 from subprocess import PIPE, Popen, TimeoutExpired, run
@@ -33,8 +34,10 @@ from redis.retry import Retry
 
 from turnwise.models.errors import TurnwiseError
 
-_FORMER, _PARTS = "appendonly.aof", "appendonlydir"
-"""The append-only file of Redis 6.2, and the folder of those of later servers."""
+_FORMER = "appendonly.aof"
+"""The append-only file of Redis 6.2."""
+_PARTS = "appendonlydir"
+"""The folder of the append-only files of later servers."""
 _WRITER = "redis.server"
 
 # $1 is the socket's folder, the rest the server's command line. `$$` in the watchdog is the
@@ -207,8 +210,11 @@ class PrivateRedis:
         self.url = f"unix://{socket}"
         self._process = Popen(  # noqa: S603 - a fixed command
             ["/bin/sh", "-c", _WATCHED, "watchdog", sockets, *self._command(socket)],
-            stdin=PIPE, stdout=PIPE, stderr=lock, start_new_session=True,
-        )  # fmt: skip
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=lock,
+            start_new_session=True,
+        )
         self.pid = self._process.pid
         try:
             served = self._answers(socket)
@@ -237,13 +243,20 @@ class PrivateRedis:
         return False
 
     def _command(self, socket: str) -> list[str]:
-        return [
-            str(self._program),
-            "--port", "0", "--unixsocket", socket, "--unixsocketperm", "700",
-            "--dir", str(self.folder), "--logfile", "redis.log", "--loglevel", "warning",
-            "--appendonly", "yes", "--appendfsync", "everysec", "--aof-load-truncated", "yes",
-            "--save", "", "--daemonize", "no",
-        ]  # fmt: skip
+        options = {
+            "--port": "0",
+            "--unixsocket": socket,
+            "--unixsocketperm": "700",
+            "--dir": str(self.folder),
+            "--logfile": "redis.log",
+            "--loglevel": "warning",
+            "--appendonly": "yes",
+            "--appendfsync": "everysec",
+            "--aof-load-truncated": "yes",
+            "--save": "",
+            "--daemonize": "no",
+        }
+        return [str(self._program), *chain.from_iterable(options.items())]
 
     def _repair(self) -> bool:
         """Truncate a damaged append-only file where the damage begins; return whether it worked."""

@@ -37,8 +37,10 @@ async def scan_page(redis: Redis, pattern: str, cursor: str | None) -> Page | No
     match = _CURSOR.fullmatch(cursor or f"{these}-0-0")
     if not match or match[1] != these:
         return None
-    place, position = int(match[2]), int(match[3])
-    targets, found = list(servers.values()), dict[str, None]()
+    place = int(match[2])
+    position = int(match[3])
+    targets = list(servers.values())
+    found = dict[str, None]()
     for _ in range(PAGE_SCANS):
         if place >= len(targets) or len(found) >= PAGE_KEYS:
             break

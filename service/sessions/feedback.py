@@ -31,7 +31,8 @@ class FeedbackStore:
     """Reads and adds feedback in Redis; StateUnavailable without it."""
 
     def __init__(self, redis: Redis, metrics: Metrics) -> None:
-        self._redis, self._metrics = redis, metrics
+        self._redis = redis
+        self._metrics = metrics
         self._add = scripts_of("turnwise.service.sessions", redis)["add_feedback"]
 
     async def add(
@@ -51,8 +52,12 @@ class FeedbackStore:
             FeedbackFull: The session has as many events as the limit allows.
         """
         arguments: list[str | int] = [
-            turn, request.event, request.candidate, request.text or "", FEEDBACK_KEPT,
-        ]  # fmt: skip
+            turn,
+            request.event,
+            request.candidate,
+            request.text or "",
+            FEEDBACK_KEPT,
+        ]
         with redis_errors(self._metrics, "session_feedback") as outcome:
             facts = await self._add(keys=session.keys("meta", FEEDBACK), args=arguments)
             reply = [fact.decode() for fact in facts]

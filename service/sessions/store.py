@@ -219,9 +219,13 @@ class SessionStore:
             paired: Whether the model's rows are sums over pairs.
             max_sessions: Most sessions of a namespace.
         """
-        self._redis, self._metrics, self._ttl = redis, metrics, ttl
+        self._redis = redis
+        self._metrics = metrics
+        self._ttl = ttl
         self._max_sessions = max_sessions
-        self._fingerprint, self._dimension, self._paired = fingerprint, dimension, paired
+        self._fingerprint = fingerprint
+        self._dimension = dimension
+        self._paired = paired
         self._script = scripts_of("turnwise.service.sessions", redis)
 
     async def read(
@@ -288,7 +292,8 @@ class SessionStore:
             (change.keep_first, _blobs(change.first)),
             (change.keep_encoded, _blobs(change.encoded)),
         )
-        prefix, offer = base.prefix if base else "", change.offer
+        prefix = base.prefix if base else ""
+        offer = change.offer
         keys = session.keys(*_parts(prefix), FEEDBACK)
         if change.unchanged is not None:
             keys += session.keys(*_lists("" if prefix else _OTHER), _FORMER)

@@ -82,7 +82,8 @@ class Catalogue:
         ).astype(np.uint64, copy=False)
         if not len(pairs):
             raise TurnwiseError(f"{', '.join(patterns)}: there are no candidates")
-        ids, digests = pairs[:, 0], pairs[:, 1]
+        ids = pairs[:, 0]
+        digests = pairs[:, 1]
         _, first, group = np.unique(ids, return_index=True, return_inverse=True)
         earlier = first[group]
         differ = np.flatnonzero(digests[earlier] != digests)

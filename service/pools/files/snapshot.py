@@ -22,7 +22,9 @@ from turnwise.service.wire.fields import EncoderName, Name, Share
 from turnwise.service.wire.pools import PoolCalibration
 
 FORMAT = 1
-_MANIFEST, _CANDIDATES, _VECTORS = "manifest.json", "candidates.jsonl", "vectors.npy"
+_MANIFEST = "manifest.json"
+_CANDIDATES = "candidates.jsonl"
+_VECTORS = "vectors.npy"
 _FILES = (_CANDIDATES, _VECTORS)
 _BLOCK = 1 << 20
 _MOST_MANIFEST_BYTES = 65_536

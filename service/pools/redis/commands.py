@@ -10,7 +10,8 @@ class Commands:
     """Runs commands on Redis; each raises StateUnavailable if Redis is unavailable."""
 
     def __init__(self, redis: Redis, metrics: Metrics) -> None:
-        self._redis, self._metrics = redis, metrics
+        self._redis = redis
+        self._metrics = metrics
         self._script = scripts_of("turnwise.service.pools.redis", redis)
 
     async def run_script(

@@ -20,8 +20,10 @@ from turnwise.service.errors import Conflict, PoolNotFound, StateUnavailable
 from turnwise.service.pools.redis.commands import Commands
 from turnwise.service.pools.redis.values import PoolKey, not_found
 
-_NAMES, _ALIASES = "tw:pools", "tw:aliases:{tw:pools}"
-_DATABASE_ID, _CHANGES = "tw:born", "tw:changes:{tw:born}"
+_NAMES = "tw:pools"
+_ALIASES = "tw:aliases:{tw:pools}"
+_DATABASE_ID = "tw:born"
+_CHANGES = "tw:changes:{tw:born}"
 _IN_USE = "tw:in-use:{tw:born}"
 
 
@@ -57,7 +59,8 @@ class Directory(Commands):
 
     async def note_in_use(self, pools: Iterable[PoolKey], seconds: float) -> None:
         """Note that requests name these pools; forget those that they last named so long ago."""
-        now, pipeline = time(), self._redis.pipeline(transaction=False)
+        now = time()
+        pipeline = self._redis.pipeline(transaction=False)
         pipeline.zadd(_IN_USE, dict.fromkeys(map(str, pools), now))
         pipeline.zremrangebyscore(_IN_USE, "-inf", now - seconds)
         with suppress(StateUnavailable):  # a Redis that is full still lets replicas follow it

@@ -85,9 +85,13 @@ class PoolRecords(Commands):
         """
         made = [collection.name, collection.fingerprint] if collection else ["", ""]
         arguments = [
-            secrets.token_hex(8), time(), request.encoder or "", request.store or "", *made,
+            secrets.token_hex(8),
+            time(),
+            request.encoder or "",
+            request.store or "",
+            *made,
             *pack_settings(request),
-        ]  # fmt: skip
+        ]
         incarnation, *found = await self.run_script("pool_write", "create", _keys(key), arguments)
         head = _head(found)
         assert head  # noqa: S101 - the script made the pool
@@ -96,9 +100,17 @@ class PoolRecords(Commands):
     async def stored(self, key: PoolKey) -> StoredPool | None:
         """Return a pool in a candidate store; None if there is no such pool, or no store has it."""
         fields = (
-            "incarnation", "version", "size", "created_at",
-            "collection", "fingerprint", "width", "recall", "measured", *_HEAD,
-        )  # fmt: skip
+            "incarnation",
+            "version",
+            "size",
+            "created_at",
+            "collection",
+            "fingerprint",
+            "width",
+            "recall",
+            "measured",
+            *_HEAD,
+        )
         (found,) = await self._metas([key], *fields)
         incarnation, version, size, created_at, name, fingerprint, width, recall, measured = [
             field and field.decode() for field in found[:9]
@@ -132,15 +144,24 @@ class PoolRecords(Commands):
     async def note_recall(self, key: PoolKey, collection: Collection) -> None:
         """Note what was measured of a collection, unless the pool is in another one now."""
         arguments = [
-            collection.name, collection.width or "", collection.recall or "", collection.measured,
+            collection.name,
+            collection.width or "",
+            collection.recall or "",
+            collection.measured,
             secrets.token_hex(8),
-        ]  # fmt: skip
+        ]
         await self.run_script("pool_write", "note_recall", [_key(key, "meta")], arguments)
 
     async def move(
-        self, key: PoolKey, read: Position, log: Log | None, *, store: StoreName,
-        collection: Collection, size: int,
-    ) -> bool:  # fmt: skip
+        self,
+        key: PoolKey,
+        read: Position,
+        log: Log | None,
+        *,
+        store: StoreName,
+        collection: Collection,
+        size: int,
+    ) -> bool:
         """Let a pool stand for another collection, if it has not changed since it was read.
 
         Args:
@@ -153,9 +174,16 @@ class PoolRecords(Commands):
         """
         keys = _keys(key, log.chunks if log else ())
         arguments = [
-            read.incarnation, read.stamp, _first_chunk(log), secrets.token_hex(8), store,
-            collection.name, collection.fingerprint, size, _GRACE_SECONDS,
-        ]  # fmt: skip
+            read.incarnation,
+            read.stamp,
+            _first_chunk(log),
+            secrets.token_hex(8),
+            store,
+            collection.name,
+            collection.fingerprint,
+            size,
+            _GRACE_SECONDS,
+        ]
         return await self._mutate("move", keys, arguments) == "ok"
 
     async def read(self, key: PoolKey, has: Position = NOWHERE) -> Log | None:
@@ -217,8 +245,13 @@ class PoolRecords(Commands):
         """
         keys = _keys(key, entry.chunks)
         arguments = [
-            read.incarnation, read.stamp, entry.stamp, entry.to_json(), entry.count, *totals
-        ]  # fmt: skip
+            read.incarnation,
+            read.stamp,
+            entry.stamp,
+            entry.to_json(),
+            entry.count,
+            *totals,
+        ]
         return await self._mutate("commit", keys, arguments)
 
     async def fold(self, key: PoolKey, log: Log, entry: Entry) -> Outcome:

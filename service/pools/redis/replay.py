@@ -76,7 +76,8 @@ class Replay:
                     if log.base == failed:  # no fold since, so the chunk is lost
                         lost = f"a part of pool '{self.key.name}' is lost in Redis"
                         raise PoolNotReady(lost) from None
-                    has, failed = NOWHERE, log.base
+                    has = NOWHERE
+                    failed = log.base
                 else:
                     yield log, edits
                     return

@@ -235,7 +235,8 @@ def unpack_chunk(
 
 def _unpack_rows(rows: str) -> Iterator[Candidate]:
     """Yield the candidates of a chunk; one row is parsed at a time, for metadata may be large."""
-    start, end = len("["), len(rows) - len("]")
+    start = len("[")
+    end = len(rows) - len("]")
     while start < end:
         (id, text, metadata), after = _decoder.raw_decode(rows, start)  # noqa: A001
         yield Candidate.of(text, id, metadata)

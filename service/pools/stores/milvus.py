@@ -26,15 +26,19 @@ from turnwise.service.pools.stores.store import PREFIX, SCANNED, Stored, store_e
 from turnwise.service.wire.fields import StoreName
 
 _PORT = 19530
-_LINKS, _BUILD_WIDTH = 16, 200
-"""`M` and `efConstruction` of HNSW."""
+_LINKS = 16
+"""`M` of HNSW."""
+_BUILD_WIDTH = 200
+"""`efConstruction` of HNSW."""
 SECONDS = 5.0
 """Seconds that a call may take; a request's own deadline may be shorter."""
 _LONG_SECONDS = 60.0
 """The same for what creates, writes or counts much."""
 _BOUNDED_SECONDS = 10.0
 """Age from which "Bounded" queries see an edit: twice the default of Milvus (`gracefulTime`)."""
-_ID_BYTES, _TEXT_BYTES, _METADATA_BYTES = 512, 8000, 16_384
+_ID_BYTES = 512
+_TEXT_BYTES = 8000
+_METADATA_BYTES = 16_384
 _ITEMS = 4
 """Values of a list that a range compares in Milvus; it finds longer lists, and they are checked."""
 _COLUMNS = ["id", "text", "metadata", "vector"]
@@ -68,9 +72,13 @@ class Milvus:
         parameters = {"M": _LINKS, "efConstruction": _BUILD_WIDTH}
         index.add_index("vector", index_type="HNSW", metric_type="IP", params=parameters)
         await self._call(
-            "create", "create_collection", collection, schema=schema, index_params=index,
+            "create",
+            "create_collection",
+            collection,
+            schema=schema,
+            index_params=index,
             timeout=_LONG_SECONDS,
-        )  # fmt: skip
+        )
 
     async def drop(self, collection: str) -> None:
         """Delete a collection, if there is one."""
@@ -100,11 +108,17 @@ class Milvus:
     ) -> list[Stored]:
         """Search the index; see `CandidateStore`."""
         (found,) = await self._call(
-            "search", "search", collection, [query], limit=k,
+            "search",
+            "search",
+            collection,
+            [query],
+            limit=k,
             filter=expression(where, loose=True) if where else "",
-            output_fields=_COLUMNS, search_params={"params": {"ef": max(width, k)}},
-            consistency_level="Bounded", timeout=SECONDS,
-        )  # fmt: skip
+            output_fields=_COLUMNS,
+            search_params={"params": {"ef": max(width, k)}},
+            consistency_level="Bounded",
+            timeout=SECONDS,
+        )
         return [_stored(hit["entity"]) for hit in found]
 
     async def fetch(self, collection: str, ids: Sequence[str]) -> dict[str, Stored]:
@@ -118,7 +132,8 @@ class Milvus:
 
     async def scan(self, collection: str) -> AsyncGenerator[list[Stored]]:
         """Yield all candidates in batches, ordered by id."""
-        last, begin = "", monotonic()
+        last = ""
+        begin = monotonic()
         while True:
             after = f"id > {json.dumps(last, ensure_ascii=False)}"
             # A query that has to see the newest edit waits some 0.2 s, far longer than it reads.
@@ -158,9 +173,15 @@ class Milvus:
         **given: int,
     ) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = await self._call(
-            operation, "query", collection, filter=where, output_fields=columns,
-            consistency_level=level, timeout=_LONG_SECONDS, **given,
-        )  # fmt: skip
+            operation,
+            "query",
+            collection,
+            filter=where,
+            output_fields=columns,
+            consistency_level=level,
+            timeout=_LONG_SECONDS,
+            **given,
+        )
         return rows
 
     async def _call(self, operation: StoreOperation, method: str, *args: Any, **given: Any) -> Any:  # noqa: ANN401

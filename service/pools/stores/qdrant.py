@@ -37,7 +37,8 @@ class Qdrant:
     deepest = 10_000
 
     def __init__(self, client: AsyncQdrantClient, metrics: Metrics) -> None:
-        self._client, self._metrics = client, metrics
+        self._client = client
+        self._metrics = metrics
 
     @classmethod
     def at(cls, url: SplitResult, metrics: Metrics) -> "Qdrant":

@@ -62,11 +62,20 @@ class RemotePool(Pool):
     """What this replica knows of a pool in a candidate store; nothing before the first read."""
 
     def __init__(
-        self, key: PoolKey, backend: Backend, store: CandidateStore, workers: Workers,
-        metrics: Metrics, *, newest: Head, count_change: Callable[[], Awaitable[None]],
-    ) -> None:  # fmt: skip
+        self,
+        key: PoolKey,
+        backend: Backend,
+        store: CandidateStore,
+        workers: Workers,
+        metrics: Metrics,
+        *,
+        newest: Head,
+        count_change: Callable[[], Awaitable[None]],
+    ) -> None:
         super().__init__(key, backend, metrics, newest)
-        self.store, self._workers, self._count_change = store, workers, count_change
+        self.store = store
+        self._workers = workers
+        self._count_change = count_change
         self._known: StoredPool | None = None
         self._sample: Segment | None = None
         self._sampled = "", 0
@@ -99,7 +108,8 @@ class RemotePool(Pool):
 
     def view(self) -> "RemoteView":
         """Return the newest version that is known to be acknowledged."""
-        known, sample = self.known, self._sample
+        known = self.known
+        sample = self._sample
         assert sample is not None  # noqa: S101 - a ready pool has one
         return RemoteView(
             self.key.name,
@@ -140,7 +150,8 @@ class RemotePool(Pool):
         self, candidates: Sequence[Candidate], progress: Progress | None = None
     ) -> Edited:
         """Write the candidates that differ, batch by batch, and count one edit."""
-        known, vectors = self.known, dict[str, Float16]()
+        known = self.known
+        vectors = dict[str, Float16]()
         changed = await self._changed(known, candidates, vectors)
         if not changed:
             return Edited(known.position.version, 0, len(candidates), known.size)
@@ -156,7 +167,8 @@ class RemotePool(Pool):
 
     async def remove(self, ids: Iterable[str]) -> Removed:
         """Remove the candidates, and count one edit."""
-        known, wanted = self.known, list(dict.fromkeys(ids))
+        known = self.known
+        wanted = list(dict.fromkeys(ids))
         gone = list(await self.store.fetch(known.collection.name, wanted))
         if not gone:
             return Removed(known.position.version, 0, len(wanted), known.size)
@@ -166,7 +178,9 @@ class RemotePool(Pool):
 
     async def replace(self, batches: AsyncIterable[Batch]) -> Edited:
         """Fill a new collection, and let the pool stand for it in one version."""
-        known, size, changed = self.known, 0, 0
+        known = self.known
+        size = 0
+        changed = 0
 
         async def counted() -> AsyncIterator[Batch]:
             nonlocal size, changed
@@ -200,7 +214,8 @@ class RemotePool(Pool):
 
         It compares with an exact search, for which it scans the whole pool.
         """
-        known, sample = self.known, self.view().sample
+        known = self.known
+        sample = self.view().sample
         if not await self.records.lock_upkeep(self.key):
             return
         self._measured_at = monotonic()
@@ -243,14 +258,16 @@ class RemotePool(Pool):
         if known.head.store_name != self.store.name:
             raise PoolMoved(f"pool '{self.key.name}' was moved to another candidate store just now")
         if known.collection.fingerprint != self.encoder.fingerprint:
-            self._known, self.state = known, "other_model"
+            self._known = known
+            self.state = "other_model"
             return
         name, size = self._sampled
         if name != known.collection.name or not size / 2 <= known.size <= size * 2:
             self._sample = await self._drawn(known)
             self._sampled = known.collection.name, known.size
         # Only now: a pool whose head is known would not be read again.
-        self._known, self.state = known, "ready"
+        self._known = known
+        self.state = "ready"
         self._report_size(known.size, known.position.version)
 
     async def _drawn(self, known: StoredPool) -> Segment:
@@ -313,7 +330,8 @@ class RemoteView:
         """Ask the store for more, as long as the filter leaves out some of what it finds."""
         if query.shape != (self.sample.index.dimension,) or not np.isfinite(query).all():
             raise ValueError("the query is not a finite vector of the pool's dimension")
-        width, k = self.collection.width or WIDTH, top_k
+        width = self.collection.width or WIDTH
+        k = top_k
         condition = where.condition if where else None
         with self.metrics.stage("search"):
             while True:

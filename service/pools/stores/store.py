@@ -152,7 +152,8 @@ def store_errors(
         operation: What the call does.
         away: Errors of the store's client.
     """
-    begin, result = perf_counter(), "failed"
+    begin = perf_counter()
+    result = "failed"
     try:
         with span(operation, calls=store):
             yield

@@ -26,7 +26,7 @@ class _Line(Value):
 class _SessionLine(_Line):
     session: str
     version: int
-    """Of the session, after the change."""
+    """The session's version after the change."""
     turn: int
 
 
@@ -94,5 +94,5 @@ def parse(line: bytes) -> Line:
 
 
 def dump(line: Line) -> bytes:
-    """Return a line as it stands in a file."""
+    """Return a line as a file holds it."""
     return line.model_dump_json().encode() + b"\n"

@@ -1,4 +1,4 @@
-"""The connection to Redis; if Redis is away, a request fails with `StateUnavailable` (503)."""
+"""The connection to Redis; without Redis, a request fails with `StateUnavailable` (503)."""
 
 import asyncio
 import logging

@@ -11,7 +11,7 @@ PAGE_KEYS = 500
 PAGE_SCANS = 100
 """SCAN commands after which a page ends. Each looks at some 500 keys."""
 _CURSOR = re.compile(r"([0-9a-f]{16})-([0-9]{1,4})-([0-9]{1,19})")
-"""The servers, the place of one of them, and its own cursor."""
+"""A hash of the servers, the index of one of them, and its own cursor."""
 
 
 class Page(NamedTuple):
@@ -37,17 +37,19 @@ async def scan_page(redis: Redis, pattern: str, cursor: str | None) -> Page | No
     match = _CURSOR.fullmatch(cursor or f"{these}-0-0")
     if not match or match[1] != these:
         return None
-    place = int(match[2])
+    index = int(match[2])
     position = int(match[3])
     targets = list(servers.values())
     found = dict[str, None]()
     for _ in range(PAGE_SCANS):
-        if place >= len(targets) or len(found) >= PAGE_KEYS:
+        if index >= len(targets) or len(found) >= PAGE_KEYS:
             break
-        position, keys = await _scan(redis, targets[place], position, pattern)
+        position, keys = await _scan(redis, targets[index], position, pattern)
         found.update(dict.fromkeys(keys))
-        place += position == 0
-    return Page(list(found), f"{these}-{place}-{position}" if place < len(targets) else None)
+        if position == 0:
+            index += 1
+    following = f"{these}-{index}-{position}" if index < len(targets) else None
+    return Page(list(found), following)
 
 
 async def _servers(redis: Redis) -> dict[str, dict[str, Any]]:

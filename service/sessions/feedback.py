@@ -1,6 +1,6 @@
 """Keeps the feedback of a session: what became of the candidates that its turns offered.
 
-It is the hash `feedback` beside the session's other keys. A field names the turn, the event and the
+It is the hash `feedback`, one of the session's keys. A field names the turn, the event and the
 candidate; its value is the rank of the candidate, and the text of an edit.
 """
 
@@ -24,7 +24,7 @@ class Added(NamedTuple):
     pool: str
     model: str
     version: int
-    """Of the session."""
+    """The session's version after the event."""
 
 
 class FeedbackStore:

@@ -61,7 +61,7 @@ _ATTEMPTS = 200
 _KEY = "tw:session:{"
 _OTHER = "other_"
 _FORMER = "rows"
-"""A list that version 0.1 keeps beside `second`."""
+"""A list that version 0.1 keeps in addition to `second`."""
 
 
 class SessionKey(NamedTuple):
@@ -84,14 +84,14 @@ class Session:
         epoch: Changes when an utterance that had vectors changes.
         responder: The speaker who says the candidates.
         where: The filter of its turns; None matches all candidates.
-        prefix: Of the keys and fields of this model's vectors: "", or "other_" where another model
-            has those without a prefix.
-        fingerprint: Of this model if the session has vectors of it, else of another model.
+        prefix: The prefix of the keys and fields of this model's vectors: "", or "other_" where
+            another model has those without a prefix.
+        fingerprint: The fingerprint of this model if the session has its vectors, else of another.
         turns: All of them.
         first: (m, d) [B1] of the first m utterances.
         encoded: (k, d) [B2] of the first k utterances; (0, d) where it was neither requested nor
             needed for the rows.
-        rows: Of the first k utterances; None where they must be computed from the vectors.
+        rows: The rows of the first k utterances; None where they must be computed from the vectors.
         complete: k, the number of utterances that were encoded.
         lost: Whether Redis lost the turns.
         expires_at: Unix seconds.
@@ -131,7 +131,7 @@ class _Read(NamedTuple):
 
     @property
     def lost(self) -> bool:
-        """Whether Redis lost posts, or the hash beside them."""
+        """Whether Redis lost posts, or the hash `meta`."""
         return int(self.session[3] or 0) != len(self.posts)
 
     def without_posts(self) -> "_Read":
@@ -140,12 +140,12 @@ class _Read(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """What a turn offered."""
+    """The candidates that a turn offered."""
 
     pool: str
     model: str
     ids: Sequence[str]
-    """Of the candidates, best first."""
+    """The ids of the candidates, best first."""
 
 
 class Answered(NamedTuple):
@@ -172,7 +172,7 @@ class Change:
         first: (., d) [B1] appended.
         keep_encoded: Number of vectors kept of those that the encoder returned.
         encoded: (k, d) such vectors appended.
-        rows: Of all utterances after; None leaves them to the next reader.
+        rows: The rows of all utterances after; None leaves them to the next reader.
         unchanged: Number of leading utterances that did not change; None if none changed.
         answered: The answer to keep for its idempotency key.
         where: The filter as JSON; None leaves it as it is.
@@ -213,7 +213,7 @@ class SessionStore:
         Args:
             redis: Connection to the sessions.
             metrics: Counts the operations.
-            fingerprint: Of the model whose vectors it reads and writes.
+            fingerprint: The fingerprint of the model whose vectors it reads and writes.
             dimension: d, of the model's vectors.
             ttl: Seconds that a session lives after its last change.
             paired: Whether the model's rows are sums over pairs.
@@ -326,21 +326,21 @@ class SessionStore:
         return committed
 
     async def put_b1(
-        self, session: SessionKey, base: Session | None, epoch: int, place: int, vector: Float32
+        self, session: SessionKey, base: Session | None, epoch: int, index: int, vector: Float32
     ) -> bool:
-        """Add [B1] (d,) of the utterance at `place`, unless it is stored or the text changed.
+        """Add [B1] (d,) of the utterance at `index`, unless it is stored or the text changed.
 
         Args:
             session: The session.
             base: As in the commit that added the utterance.
-            epoch: Of that commit.
-            place: Number of utterances before this one.
+            epoch: The epoch of that commit.
+            index: Number of utterances before this one.
             vector: [B1].
         """
         prefix = base.prefix if base else ""
         keys = session.keys("meta", _lists(prefix)[0])
         blob = vector.astype(np.float16).tobytes()
-        arguments: list[str | int | bytes] = [prefix, self._fingerprint, epoch, place, blob]
+        arguments: list[str | int | bytes] = [prefix, self._fingerprint, epoch, index, blob]
         with redis_errors(self._metrics, "session_fill") as outcome:
             applied = bool(await self._script["put_b1"](keys=keys, args=arguments))
             if not applied:

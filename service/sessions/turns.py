@@ -41,8 +41,8 @@ def _newest(texts: list[str]) -> str:
 
 def last_turns(turns: Sequence[Turn]) -> list[int]:
     """Return the number, from 1, of the last turn of each utterance."""
-    runs = groupby(range(len(turns)), key=lambda place: turns[place].speaker)
-    return [max(places) + 1 for _, places in runs]
+    runs = groupby(range(len(turns)), key=lambda index: turns[index].speaker)
+    return [max(indexes) + 1 for _, indexes in runs]
 
 
 def unchanged(before: Sequence[Utterance], after: Sequence[Utterance]) -> int:

@@ -23,7 +23,7 @@ class NewVectors:
     Attributes:
         first: (m, d) [B1]; (0, d) of an encoder that does not encode it.
         encoded: (k, d) [B2]; see `store.py`.
-        rows: Of all utterances after; None where they were not computed.
+        rows: The rows of all utterances after; None where they were not computed.
     """
 
     first: Float32

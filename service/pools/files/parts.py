@@ -55,7 +55,7 @@ class EncodedBy(BaseModel):
 
 
 class Part(BaseModel):
-    """A part: the candidates from one place of the catalogue to another, without repetitions."""
+    """A part: the candidates from one index of the catalogue to another, without repetitions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -166,7 +166,7 @@ class PartsFolder:
             vectors: (n, d).
         """
         rows = [(c.id, c.text, json.dumps(c.metadata, ensure_ascii=False)) for c in candidates]
-        arrays = [pa.array([row[place] for row in rows], pa.string()) for place in range(3)]
+        arrays = [pa.array([row[index] for row in rows], pa.string()) for index in range(3)]
         flat = pa.array(vectors.ravel(), pa.float16())
         arrays.append(pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]))
         table = pa.table(arrays, names=[*_COLUMNS, "vector"], metadata=part.facts(encoded_by))

@@ -2,7 +2,7 @@
 
 A name belongs to a pool or to an alias, never to both. `tw:pools` (hash) has the incarnation of
 each pool, `tw:aliases:{tw:pools}` (hash) the pool of each alias; they share a hash slot, so that
-one script can check both. `tw:changes:{tw:born}` counts the changes of all pools, beside `tw:born`,
+one script can check both. `tw:changes:{tw:born}` counts the changes of all pools, and `tw:born` is
 the id of the database. `tw:in-use:{tw:born}` (sorted set) has the time at which requests last named
 each pool.
 

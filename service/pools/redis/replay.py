@@ -89,15 +89,15 @@ class Replay:
             (list[Candidate](), np.empty((entry.count, self.encoder.dimension), np.float16))
             for entry in log.entries
         ]
-        chunks = [(place, name) for place, entry in enumerate(log.entries) for name in entry.chunks]
+        chunks = [(index, name) for index, entry in enumerate(log.entries) for name in entry.chunks]
         for start in range(0, len(chunks), _READ_AHEAD):
             some = chunks[start : start + _READ_AHEAD]
             read = await asyncio.gather(*(self._read(name, memory) for _, name in some))
-            for (place, name), (found, vectors) in zip(some, read, strict=True):
+            for (index, name), (found, vectors) in zip(some, read, strict=True):
                 if vectors is None:
                     vectors = await self._encode(name, found, encoded)  # noqa: PLW2901
-                candidates, together = made[place]
-                together[len(candidates) :][: len(found)] = vectors
+                candidates, rows = made[index]
+                rows[len(candidates) : len(candidates) + len(found)] = vectors
                 candidates += found
             self.on_progress((start + len(some)) / len(chunks))
         return [Edit(*both, entry.removed) for both, entry in zip(made, log.entries, strict=True)]

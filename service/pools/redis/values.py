@@ -15,10 +15,10 @@ from turnwise.service.wire.fields import EncoderName, StoreName
 from turnwise.service.wire.pools import PoolCalibration, PoolRequest, PoolSettings
 
 Outcome = Literal["ok", "conflict", "expired"]
-"""What a script returns: done; another writer was first; the staged chunks are gone."""
+"""The result of a script: done; another writer was first; the staged chunks are gone."""
 
 
-class PoolMoved(Exception):  # noqa: N818 - no error: the pool is read anew from its new place
+class PoolMoved(Exception):  # noqa: N818 - no error: the pool is read again from its new place
     """A pool that was read or edited is in another candidate store or collection by now."""
 
 
@@ -49,8 +49,8 @@ class Head(NamedTuple):
     """The fields of a pool that differ after any change.
 
     Attributes:
-        stamp: Of the newest version.
-        settings: Those that a PUT changes.
+        stamp: The stamp of the newest version.
+        settings: The settings that a PUT changes.
         encoder_name: The encoder of its candidates.
         store_name: Where they are.
         noted: Random, and new whenever the recall in a candidate store was measured.
@@ -64,7 +64,7 @@ class Head(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What Redis knows of a pool without its log."""
+    """The facts of a pool that Redis has without reading its log."""
 
     head: Head
     version: int

@@ -1,4 +1,4 @@
-"""Candidate stores: engines beside the replicas that keep and search the candidates of pools.
+"""Candidate stores: engines outside of the replicas that keep and search the candidates of pools.
 
 - `store` (`CandidateStore`): what an engine must do, which one a URL names (`connect_store`), how
   failures are reported, and whether the engine answers (`answers`).

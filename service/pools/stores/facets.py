@@ -21,7 +21,7 @@ _FLOAT = int(sys.float_info.max)
 
 
 class Facets(NamedTuple):
-    """What a candidate is found by.
+    """The strings and numbers by which a filter finds a candidate.
 
     Attributes:
         strings: A string for each path, and for each path with a value.

@@ -33,7 +33,7 @@ _BUILD_WIDTH = 200
 SECONDS = 5.0
 """Seconds that a call may take; a request's own deadline may be shorter."""
 _LONG_SECONDS = 60.0
-"""The same for what creates, writes or counts much."""
+"""Seconds that a call may take that creates a collection, or writes or counts many candidates."""
 _BOUNDED_SECONDS = 10.0
 """Age from which "Bounded" queries see an edit: twice the default of Milvus (`gracefulTime`)."""
 _ID_BYTES = 512
@@ -228,7 +228,7 @@ def expression(condition: Condition, *, loose: bool) -> str:
             return _contains("strings", wanted_facets(condition))
     assert isinstance(condition, Within)  # noqa: S101 - there is no other
     at = path_facet(condition.path)
-    items = [f"facets[{_text('values')}][{_text(at)}][{place}]" for place in range(_ITEMS)]
+    items = [f"facets[{_text('values')}][{_text(at)}][{index}]" for index in range(_ITEMS)]
     bounds = condition.bounds.items()
     inner = [
         " and ".join(f"{item} {_COMPARISONS[name]} {_text(bound)}" for name, bound in bounds)

@@ -45,10 +45,10 @@ async def filled_collection(
 async def drop_unused(
     records: PoolRecords, key: PoolKey, store: CandidateStore, collection: str
 ) -> None:
-    """Drop a collection, unless the pool stands for it.
+    """Drop a collection, unless the pool points at it.
 
-    Where a command failed, Redis may have executed it: only its record tells. If Redis or the store
-    is away, the collection stays, and `doctor` reports it.
+    A command that failed may have been executed, so the record in Redis decides. If Redis or the
+    store cannot be reached, the collection stays, and `doctor` reports it.
     """
     with suppress(StateUnavailable, StoreUnavailable):
         pool = await records.stored(key)

@@ -59,7 +59,7 @@ _SAMPLE = 2000
 
 
 class RemotePool(Pool):
-    """What this replica knows of a pool in a candidate store; nothing before the first read."""
+    """A pool in a candidate store, as this replica last read it; empty before the first read."""
 
     def __init__(
         self,
@@ -89,12 +89,12 @@ class RemotePool(Pool):
 
     @property
     def candidate_bytes(self) -> int:
-        """None of the candidates count: they are in the store."""
+        """Zero: the candidates are in the store, and take no memory here."""
         return 0
 
     @property
     def known(self) -> StoredPool:
-        """What Redis last said of the pool.
+        """The pool as Redis last described it.
 
         Raises:
             PoolNotReady: It has not been read yet, or is of another model.
@@ -205,7 +205,7 @@ class RemotePool(Pool):
         ):
             await self.store.drop(filled.name)
             raise Conflict(f"pool '{self.key.name}' was edited meanwhile; nothing was changed")
-        await self._count_change()  # so that other replicas read the pool anew before the drop
+        await self._count_change()  # so that other replicas read the pool again before the drop
         await asyncio.sleep(LAG_SECONDS)
         await self.store.drop(read.collection.name)
 

@@ -1,4 +1,4 @@
-"""What a candidate store does for pools, and the store that a URL names."""
+"""The protocol of candidate stores, and the store that a URL names."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ SCANNED = 1000
 """Candidates of a batch that is scanned or written: 1.6 MB with the default model."""
 
 _INSTALLED_BY = {"milvus": "turnwise[milvus]", "qdrant": "qdrant-client"}
-"""What brings the client of each engine."""
+"""The requirement that installs the client of each engine."""
 
 _log = logging.getLogger("turnwise.pools")
 
@@ -39,7 +39,7 @@ class Stored(NamedTuple):
 
 
 class CandidateStore(Protocol):
-    """Keeps collections of candidates; each method raises StoreUnavailable if it is away.
+    """Keeps collections of candidates; raises StoreUnavailable if the store cannot be reached.
 
     A collection holds candidates with distinct ids, and vectors of one model.
     """
@@ -106,7 +106,7 @@ def connect_store(url: str, metrics: Metrics) -> CandidateStore:
 
     Args:
         url: `milvus://` or `qdrant://`, with TLS `milvuss://` or `qdrants://`. Its user and
-            password are those of the store; an API key stands as the password.
+            password are those of the store; an API key takes the place of the password.
         metrics: Gets the seconds of each call.
 
     Raises:

@@ -569,7 +569,7 @@ export interface components {
             goals: number[];
             /**
              * Metadata
-             * @description That of a candidate of the pool.
+             * @description The metadata of a candidate of the pool.
              */
             metadata?: {
                 [key: string]: unknown;
@@ -655,6 +655,8 @@ export interface components {
         /**
          * RerankAnswer
          * @description Documents by decreasing score; equal scores keep the order of the request.
+         *
+         *     Blank documents come last.
          */
         RerankAnswer: {
             /**
@@ -796,7 +798,7 @@ export interface components {
             deleted: number;
             /**
              * Cursor
-             * @description Of the next request; null if all sessions are deleted.
+             * @description The cursor of the next request; null if all sessions are deleted.
              */
             cursor: string | null;
         };
@@ -809,7 +811,7 @@ export interface components {
             ids: string[];
             /**
              * Cursor
-             * @description Of the next page; null after the last one. A page may be empty and not be the last.
+             * @description The cursor of the next page; null after the last one. A page before the last may be empty.
              */
             cursor: string | null;
         };
@@ -833,7 +835,7 @@ export interface components {
             transcript: components["schemas"]["TranscriptTurn"][];
             /**
              * Feedback
-             * @description By turn and rank.
+             * @description The events, sorted by turn and rank.
              * @default []
              */
             feedback?: components["schemas"]["Feedback"][];
